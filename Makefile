@@ -1,0 +1,42 @@
+# Two commands do everything: `make demo` and `make test`. The rest are their parts.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help demo test build lint fmt bench clean
+help:            ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  /'
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.deps: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin>=1.7,<2'
+	$(BIN)/python -c "import tomllib;p=tomllib.load(open('pyproject.toml','rb'))['project'];print('\n'.join(p['dependencies']+p['optional-dependencies']['dev']+p['optional-dependencies']['report']))" > $(VENV)/deps.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/deps.txt
+	@touch $@
+
+build: $(VENV)/.deps   ## build the release core into .venv
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --quiet
+
+demo: build      ## build, then run the quickstart and print its summary
+	$(BIN)/kvsim simulate -c scenarios/quickstart.yaml
+
+test: build lint ## build, then every test of both languages
+	cargo test --release --quiet --workspace --exclude kvsim-py
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.deps  ## formatting, lints and types of both languages
+	cargo fmt --all --check
+	cargo clippy --release --quiet --workspace --all-targets -- -D warnings
+	$(BIN)/ruff check python tests benches
+	$(BIN)/ruff format --check python tests benches
+	$(BIN)/mypy
+
+fmt: $(VENV)/.deps   ## format both languages
+	cargo fmt --all
+	$(BIN)/ruff check --fix --quiet python tests benches
+	$(BIN)/ruff format --quiet python tests benches
+
+clean:           ## remove what was built
+	rm -rf $(VENV) target

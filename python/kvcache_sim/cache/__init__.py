@@ -1,0 +1,1 @@
+"""Tiers, channels, the block store of a machine, eviction policies, session and global prefix views."""

@@ -1,0 +1,70 @@
+"""Settings of the cache floor: tiers, channels, and how blocks are kept, written and fetched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+#: Tiers from fast to slow; a tier's index is its level.
+TIERS = ("gpu", "cpu", "disk")
+
+Semantics = Literal["tree", "vllm", "sglang"]
+Touch = Literal["release", "admission"]
+FullHit = Literal["prefill-remainder", "skip-prefill"]
+WritePolicy = Literal["back", "through", "through-sync", "selective"]
+FetchPolicy = Literal["always", "never", "cheaper", "split", "best-effort", "wait", "timeout"]
+PrefetchPolicy = Literal["none", "queued", "session"]
+
+
+@dataclass(frozen=True, slots=True)
+class TierSettings:
+    """One tier of one machine: its name in ``TIERS`` and how many blocks it holds (None: unbounded)."""
+
+    name: str
+    capacity_blocks: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSettings:
+    """One channel: rate, latency and the cost of each piece; edges that name it contend (semantics 3)."""
+
+    name: str
+    bandwidth_bytes_per_s: int
+    latency_ns: int = 0
+    piece_overhead_ns: int = 0
+    sharing: Literal["fifo", "fair"] = "fifo"
+    priority: Literal["in-order", "loads-first"] = "in-order"
+    latency_occupies: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSettings:
+    """How blocks are kept on every machine of a cluster."""
+
+    enabled: bool = True
+    block_size_tokens: int = 512
+    semantics: Semantics = "tree"
+    policy: str = "lru"
+    cache_output: bool = True
+    touch: Touch = "release"
+    full_hit: FullHit = "prefill-remainder"
+    #: Bytes of KV cache a token, over all layers.
+    kv_bytes_per_token: int = 131_072
+    #: Layers of the model: a transfer is consumed layer by layer.
+    num_layers: int = 32
+    lookup_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MovementSettings:
+    """How KV moves between tiers."""
+
+    #: Write policy of each edge, by its upper tier: ``{"gpu": "back", "cpu": "back"}``.
+    write: dict[str, WritePolicy] = field(default_factory=lambda: {"gpu": "back", "cpu": "back"})
+    write_selective_uses: int = 2
+    fetch: FetchPolicy = "always"
+    fetch_timeout_ns: int = 0
+    prefetch: PrefetchPolicy = "none"
+    layer_pipelining: bool = True
+    #: Edges, by upper tier, on which a promoted block leaves the lower tier.
+    exclusive: frozenset[str] = frozenset()

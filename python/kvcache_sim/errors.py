@@ -1,0 +1,86 @@
+"""The one line a person sees when something is wrong, and the exit code it ends with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EXIT_OK = 0
+EXIT_INTERNAL = 1
+EXIT_USAGE = 2
+EXIT_TRACE = 3
+EXIT_THRESHOLD = 4
+EXIT_SWEEP_FAILED = 5
+EXIT_OUTPUT_EXISTS = 6
+EXIT_IO = 7
+EXIT_SIGINT = 130
+EXIT_SIGTERM = 143
+
+#: Every exit code with its meaning, as ``kvsim help exit-codes`` prints them.
+EXIT_CODES: dict[int, str] = {
+    EXIT_OK: "ok",
+    EXIT_INTERNAL: "internal error or a violated invariant",
+    EXIT_USAGE: "usage, scenario or missing file",
+    EXIT_TRACE: "trace data",
+    EXIT_THRESHOLD: "a --fail-if threshold was breached",
+    EXIT_SWEEP_FAILED: "a sweep finished with failed cells",
+    EXIT_OUTPUT_EXISTS: "the output exists or is locked",
+    EXIT_IO: "input/output: unreadable, permission, disk full",
+    EXIT_SIGINT: "interrupted (SIGINT)",
+    EXIT_SIGTERM: "terminated (SIGTERM)",
+}
+
+
+@dataclass
+class KvsimError(Exception):
+    """A refusal with a place, a reason and a way out, printed as ``where: what; got; expected; hint``.
+
+    ``where`` is ``file``, ``file:line`` or ``file:line:col``, or the option or key the person typed.
+    Empty parts are left out of the line.
+    """
+
+    what: str
+    where: str = ""
+    got: str = ""
+    expected: str = ""
+    hint: str = ""
+
+    exit_code = EXIT_INTERNAL
+
+    def __str__(self) -> str:
+        """Return the one line, control characters escaped."""
+        parts = [f"{self.where}: {self.what}" if self.where else self.what]
+        parts += [f"got {self.got}"] if self.got else []
+        parts += [f"expected {self.expected}"] if self.expected else []
+        parts += [self.hint] if self.hint else []
+        line = "; ".join(parts)
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+class UsageError(KvsimError):
+    """A command line, scenario or file name that cannot be used (exit 2)."""
+
+    exit_code = EXIT_USAGE
+
+
+class TraceError(KvsimError):
+    """A trace whose data cannot be trusted (exit 3)."""
+
+    exit_code = EXIT_TRACE
+
+
+class OutputExistsError(KvsimError):
+    """An output that exists or is in use (exit 6)."""
+
+    exit_code = EXIT_OUTPUT_EXISTS
+
+
+class InputOutputError(KvsimError):
+    """A file that cannot be read or written (exit 7)."""
+
+    exit_code = EXIT_IO
+
+
+class InvariantError(KvsimError):
+    """A broken promise of the simulator itself (exit 1)."""
+
+    exit_code = EXIT_INTERNAL

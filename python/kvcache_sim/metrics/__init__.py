@@ -1,0 +1,1 @@
+"""What was measured: columns with units, the recorder, histograms, digests, the summary."""

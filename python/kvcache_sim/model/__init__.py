@@ -1,0 +1,1 @@
+"""What things cost: KV bytes a token, and the time of a scheduler step."""

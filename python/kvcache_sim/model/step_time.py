@@ -1,0 +1,81 @@
+"""The time of one scheduler step in integer nanoseconds, and the table both backends read it from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+_FS_PER_NS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """What one step computes: prefill chunks as (new, past) token counts, and the decode sequences."""
+
+    prefill_chunks: tuple[tuple[int, int], ...] = ()
+    decode_sequences: int = 0
+    decode_kv_tokens: int = 0
+    decode_max_kv_tokens: int = 0
+
+
+class StepTime(Protocol):
+    """The time model of a replica. Zero for an empty batch, monotone in every argument."""
+
+    def step(self, batch: StepBatch) -> int:
+        """Return the step's duration in ns."""
+        ...
+
+    def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable | None:
+        """Return the model as integers, or None when only ``step`` can tell (forces single steps)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimeTable:
+    """A step-time model as integers: a base by token count plus linear terms in femtoseconds.
+
+    ``T = base + round((pair_half·Σ new·(2·past+new) + kv·ΣKV + spread·(n·max KV − ΣKV) + sequence·n +
+    past·Σ past) / 10⁶)``; base is ``base_ns[N]`` of all N tokens of a step with a prefill chunk, and
+    ``decode_base_ns[n]`` (CUDA-graph padding applied) of a pure decode step of n sequences. Coefficients
+    with two values use the first in pure decode steps. All arithmetic is integer, so both backends agree.
+    """
+
+    base_ns: NDArray[np.int64]
+    decode_base_ns: NDArray[np.int64]
+    pair_half_fs: int = 0
+    kv_decode_fs: int = 0
+    kv_mixed_fs: int = 0
+    sequence_fs: int = 0
+    past_fs: int = 0
+    spread_decode_fs: int = 0
+    spread_mixed_fs: int = 0
+
+    def step(self, batch: StepBatch) -> int:
+        """Return the step's duration in ns; IndexError past the table's token or sequence count."""
+        n = batch.decode_sequences
+        spread = n * batch.decode_max_kv_tokens - batch.decode_kv_tokens
+        if not batch.prefill_chunks:
+            base = int(self.decode_base_ns[n])
+            fs = self.kv_decode_fs * batch.decode_kv_tokens + self.spread_decode_fs * spread
+        else:
+            new = sum(chunk[0] for chunk in batch.prefill_chunks)
+            base = int(self.base_ns[n + new])
+            fs = self.kv_mixed_fs * batch.decode_kv_tokens + self.spread_mixed_fs * spread
+            fs += self.pair_half_fs * sum(c * (2 * past + c) for c, past in batch.prefill_chunks)
+            fs += self.past_fs * sum(past for _, past in batch.prefill_chunks)
+        fs += self.sequence_fs * n
+        return base + (fs + _FS_PER_NS // 2) // _FS_PER_NS
+
+    def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
+        """Return itself; IndexError when it is shorter than asked for."""
+        if len(self.base_ns) <= max_tokens or len(self.decode_base_ns) <= max_sequences:
+            raise IndexError(f"step-time table ends before {max_tokens} tokens or {max_sequences} sequences")
+        return self
+
+
+def zero_step_time(max_tokens: int, max_sequences: int) -> StepTimeTable:
+    """Return the model in which every step takes no time (``replica.instant``)."""
+    return StepTimeTable(np.zeros(max_tokens + 1, np.int64), np.zeros(max_sequences + 1, np.int64))

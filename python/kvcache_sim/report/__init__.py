@@ -1,0 +1,1 @@
+"""Finished runs made visible: report, timeline, comparison, explanation."""

@@ -1,0 +1,1 @@
+"""A validated scenario: YAML in, settings of the floors below out."""

@@ -1,0 +1,50 @@
+"""Settings of the serving floor: the replica, a machine, the router, the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kvcache_sim.cache.settings import CacheSettings, ChannelSettings, MovementSettings, TierSettings
+from kvcache_sim.model.step_time import StepTime
+
+QueueOrder = Literal["fcfs", "longest-prefix", "shortest-first", "priority"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSettings:
+    """An engine instance: vLLM-v1-like continuous batching (semantics 5)."""
+
+    max_num_batched_tokens: int = 8192
+    max_num_seqs: int = 256
+    #: No service time: each request is looked up, computed and released before the next.
+    instant: bool = False
+    queue_order: QueueOrder = "fcfs"
+    #: Extra time between the end of a step and the next step's start.
+    step_overhead_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSettings:
+    """One machine: tiers from fast to slow, its replica, and the cost of a step on its GPU.
+
+    ``edge_channels`` names the channel of each local edge, ``"gpu->cpu"``, ``"cpu->gpu"``, ``"cpu->disk"``
+    and ``"disk->cpu"``; the same name on two edges (or machines) means that they contend.
+    """
+
+    tiers: tuple[TierSettings, ...]
+    step_time: StepTime
+    replica: ReplicaSettings = ReplicaSettings()
+    edge_channels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """All machines, the channels between their tiers, and the router in front of them."""
+
+    machines: tuple[MachineSettings, ...]
+    channels: dict[str, ChannelSettings]
+    cache: CacheSettings = CacheSettings()
+    movement: MovementSettings = MovementSettings()
+    router: str = "round-robin"
+    seed: int = 0

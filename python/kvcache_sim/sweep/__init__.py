@@ -1,0 +1,1 @@
+"""Many runs: cells, workers, results that survive a crash."""

@@ -1,0 +1,1 @@
+"""Requests in: readers of published traces, generators, sessions, tokens."""

@@ -1,0 +1,56 @@
+"""A trace in columns: the one form in which requests live inside kvsim."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+NO_SESSION = -1
+OPEN_LOOP = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Requests as columns, one entry a request, in file order (file order breaks ties of arrival).
+
+    Block ids are *dense*: the k-th distinct id of the trace in order of first appearance is k, whatever its
+    text was; ``id_names`` keeps the original. Ids are chained (an id names its block's content and all before).
+    ``block_ids[id_offsets[i]:id_offsets[i+1]]`` are the ids of request i, ``block_size`` tokens each, the last
+    possibly partial. Cost: 8 + 4 bytes an id reference and about 50 bytes a request.
+    """
+
+    arrival_ns: NDArray[np.int64]
+    input_tokens: NDArray[np.int64]
+    output_tokens: NDArray[np.int64]
+    id_offsets: NDArray[np.int64]  # length n + 1
+    block_ids: NDArray[np.uint32]
+    block_size: int  # tokens an id
+    #: Index of the session, in order of first appearance; NO_SESSION without one.
+    session: NDArray[np.int32]
+    #: Turn within its session, from 0.
+    turn: NDArray[np.int32]
+    #: Closed loop: the request arrives this long after the previous turn of its session finished, and
+    #: ``arrival_ns`` is ignored; OPEN_LOOP where the trace's own arrival counts.
+    think_ns: NDArray[np.int64]
+    #: Label of the generator or file (seed 000); outcomes never read it.
+    is_conversational_turn: NDArray[np.bool_]
+    #: Original id of each dense id (int64 or uint64 array, or a list of strings); empty when the same.
+    id_names: NDArray[np.int64] | NDArray[np.uint64] | list[str] = field(
+        default_factory=lambda: np.empty(0, np.int64)
+    )
+    session_names: list[str] = field(default_factory=list)
+    source: str = ""
+    sha256: str = ""
+    #: Counted findings of the reader, each one line for people.
+    warnings: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        """Return the number of requests."""
+        return len(self.arrival_ns)
+
+    @property
+    def distinct_ids(self) -> int:
+        """Return how many distinct block ids the trace names."""
+        return int(self.block_ids.max()) + 1 if len(self.block_ids) else 0

@@ -1,0 +1,66 @@
+"""Imports go down only: a room may import its own floor's room and the floors below."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1] / "python" / "kvcache_sim"
+
+FLOOR = {
+    "cli": 8,
+    "__main__": 9,
+    "report": 7,
+    "sweep": 7,
+    "scenario": 6.5,  # lowers YAML to the settings that simulation takes
+    "simulation": 6,
+    "metrics": 5,
+    "serving": 4,
+    "cache": 3,
+    "workload": 2,
+    "model": 2,
+    "engine": 1,
+    "errors": 0,
+    "units": 0,
+    "rng": 0,
+    "_core": -1,
+}
+
+
+def imported_rooms(source: str) -> set[str]:
+    rooms = set()
+    for node in ast.walk(ast.parse(source)):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+            if node.module == "kvcache_sim":
+                names = [f"kvcache_sim.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        rooms |= {n.split(".")[1] for n in names if n.startswith("kvcache_sim.")}
+    return rooms - {"__version__"}
+
+
+def test_every_room_has_a_floor():
+    rooms = {p.stem if p.is_file() else p.name for p in PACKAGE.iterdir()}
+    rooms = {r.split(".")[0] for r in rooms} - {"__pycache__", "__init__", "py", "_core"}
+    assert rooms <= set(FLOOR)
+
+
+def test_imports_go_down_only():
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        for target in imported_rooms(path.read_text()):
+            if target != room and FLOOR[target] >= FLOOR[room]:
+                wrong.append(f"{path.relative_to(PACKAGE)} imports {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_walk_sees_an_upward_import():
+    assert imported_rooms("from kvcache_sim.cli import main\nimport kvcache_sim.serving.batch") == {
+        "cli",
+        "serving",
+    }
