@@ -21,7 +21,7 @@ FLOOR = {
     "model": 2,
     "engine": 1,
     "errors": 0,
-    "units": 0,
+    "units": 0.5,  # its refusals are errors
     "rng": 0,
     "_core": -1,
 }

@@ -68,7 +68,7 @@ def parse_rate_bytes_per_s(text: str) -> int:
     expected = "a rate with its unit, such as 25GB/s (bytes) or 400Gb/s (bits)"
     value, unit = _split(text, "rate", expected)
     bits = False
-    if unit.endswith("bps") or unit.endswith("b/s"):
+    if unit.endswith(("bps", "b/s")):
         prefix, bits = unit[:-3], True
     elif unit.endswith("B/s"):
         prefix = unit[:-3]

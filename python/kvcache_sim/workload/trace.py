@@ -15,10 +15,10 @@ OPEN_LOOP = -1
 class Trace:
     """Requests as columns, one entry a request, in file order (file order breaks ties of arrival).
 
-    Block ids are *dense*: the k-th distinct id of the trace in order of first appearance is k, whatever its
-    text was; ``id_names`` keeps the original. Ids are chained (an id names its block's content and all before).
-    ``block_ids[id_offsets[i]:id_offsets[i+1]]`` are the ids of request i, ``block_size`` tokens each, the last
-    possibly partial. Cost: 8 + 4 bytes an id reference and about 50 bytes a request.
+    Block ids are *dense*: the k-th distinct id of the trace in order of first appearance is k, whatever
+    its text was; ``id_names`` keeps the original. Ids are chained: an id names its block's content and all
+    before it. ``block_ids[id_offsets[i]:id_offsets[i+1]]`` are the ids of request i, ``block_size`` tokens
+    each, the last possibly partial. Cost: 4 bytes an id reference and about 50 bytes a request.
     """
 
     arrival_ns: NDArray[np.int64]
