@@ -1,0 +1,95 @@
+"""Every column of a finished run, with its type, unit and meaning: the contract of the run directory."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Column(NamedTuple):
+    """One column: numpy dtype name (``str`` for a dictionary-coded text) and what it means."""
+
+    dtype: str
+    meaning: str
+
+
+#: The five outcomes of seed 000 section 5; a row stores the index.
+OUTCOMES = (
+    "CONVERSATIONAL_HIT",
+    "CROSS_REQUEST_HIT",
+    "MISS_FULL",
+    "FULL_HIT_NO_PREFILL_NEEDED",
+    "CONVERSATIONAL_MISS_UNEXPECTED_PROMPT",
+)
+
+#: How a request ended; a row of ``requests`` stores the index.
+STATUSES = ("finished", "rejected")
+
+#: requests.parquet: a row a request, in file order. Times are ns since the start of the simulation; the
+#: parts queue + lookup + fetch + prefill + first_decode sum exactly to first_token_ns - arrival_ns.
+REQUEST_COLUMNS: dict[str, Column] = {
+    "request": Column("int32", "index in the trace, from 0"),
+    "machine": Column("int16", "machine that served it, -1 when rejected before routing"),
+    "session": Column("int32", "index of the session, -1 without one"),
+    "turn": Column("int32", "turn within the session, from 0"),
+    "is_conversational_turn": Column("bool", "label of the workload; outcomes never read it"),
+    "status": Column("uint8", "index into STATUSES"),
+    "outcome": Column("uint8", "index into OUTCOMES: decided at the first admission"),
+    "arrival_ns": Column("int64", "arrival"),
+    "queue_ns": Column(
+        "int64", "waiting for admission or for the next step, preemptions before the first token included"
+    ),
+    "lookup_ns": Column("int64", "looking the prefix up"),
+    "fetch_ns": Column("int64", "waiting for KV or for room: the sum of the four parts below"),
+    "fetch_room_ns": Column("int64", "waiting until evicted room was written down and free"),
+    "fetch_cpu_ns": Column("int64", "exposed wait for KV from this machine's cpu"),
+    "fetch_disk_ns": Column("int64", "exposed wait for KV from this machine's disk"),
+    "fetch_remote_ns": Column("int64", "exposed wait for KV from another machine"),
+    "prefill_ns": Column("int64", "computing the missed part, batch mates' stalls included"),
+    "batch_stall_ns": Column("int64", "part of prefill: the batch waited for another request's KV"),
+    "first_decode_ns": Column("int64", "first decode step, where the prefill was skipped whole"),
+    "first_token_ns": Column("int64", "time of the first token, -1 when rejected"),
+    "finish_ns": Column("int64", "time of the last token, -1 when rejected"),
+    "input_tokens": Column("int64", "prompt tokens, history included"),
+    "output_tokens": Column("int64", "generated tokens"),
+    "cached_prefix_length_used": Column("int64", "prompt tokens served from any tier at the first admission"),
+    "cached_gpu_tokens": Column("int64", "of these, from the machine's gpu"),
+    "cached_cpu_tokens": Column("int64", "of these, from the machine's cpu"),
+    "cached_disk_tokens": Column("int64", "of these, from the machine's disk"),
+    "cached_remote_tokens": Column("int64", "of these, from another machine"),
+    "num_tokens_actually_prefilled": Column("int64", "prompt tokens computed at the first admission"),
+    "recomputed_tokens": Column("int64", "tokens computed again after preemptions"),
+    "preemptions": Column("int32", "how often it was preempted"),
+}
+
+#: series.parquet: samples in long form. Names: ``queue``, ``running``, ``loading`` (sequences);
+#: ``{tier}.{free,active,cached,in_flight}`` (blocks); ``input_tokens``, ``cached_tokens``,
+#: ``output_tokens`` (cumulative); ``channel.{name}.{busy_ns,queued_ns,bytes}`` (cumulative, machine -1).
+SERIES_COLUMNS: dict[str, Column] = {
+    "time_ns": Column("int64", "sampling time"),
+    "machine": Column("int16", "machine, -1 for channels"),
+    "name": Column("str", "what was sampled"),
+    "value": Column("int64", "its value then"),
+}
+
+#: Kinds of row of events.parquet; the first two are always written, the rest under ``--record all``.
+EVENT_KINDS = ("prefill_start", "prefix_cache_event", "arrive", "admit", "preempt", "first_token", "finish",
+               "step", "transfer", "evict")  # fmt: skip
+
+#: events.parquet, in time order.
+EVENT_COLUMNS: dict[str, Column] = {
+    "time_ns": Column("int64", "start"),
+    "duration_ns": Column("int64", "length; 0 for a moment"),
+    "machine": Column("int16", "machine"),
+    "kind": Column("str", "one of EVENT_KINDS"),
+    "request": Column("int32", "request, -1 when it concerns none"),
+    "detail": Column(
+        "str",
+        "outcome of a prefix_cache_event; edge and channel of a transfer (cpu->gpu pcie-0); tier evicted",
+    ),
+    "tokens": Column(
+        "int64",
+        "prefix_cache_event: cached length; prefill_start: tokens really prefilled; step: prefill tokens",
+    ),
+    "blocks": Column("int64", "transfer, evict: blocks; step: decode sequences"),
+    "left_tokens": Column("int64", "prefix_cache_event: tokens left to prefill; else 0"),
+}
