@@ -1,0 +1,56 @@
+"""The packaged data files, by folder and name: ``data/models``, ``data/gpus``, ``data/step_times``, …"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from kvcache_sim.errors import UsageError
+
+_DATA = Path(__file__).parent / "data"
+
+
+def entry_names(folder: str) -> tuple[str, ...]:
+    """Return the names of a folder's entries in alphabetical order."""
+    return tuple(sorted(path.stem for path in (_DATA / folder).glob("*.toml")))
+
+
+def unknown_name(what: str, name: str, names: tuple[str, ...]) -> UsageError:
+    """Return the refusal of a name that is not among ``names``, with the nearest ones."""
+    near = difflib.get_close_matches(name.lower(), names, 3, 0.4)
+    return UsageError(
+        f"unknown {what}",
+        got=repr(name),
+        expected="one of " + ", ".join(names),
+        hint=f"did you mean {' or '.join(near)}?" if near else "",
+    )
+
+
+def read_entry(folder: str, what: str, name: str) -> dict[str, Any]:
+    """Return one packaged entry as parsed TOML.
+
+    Raises UsageError, listing the names and the nearest one, when there is none of that name (``what`` is the
+    thing's word in the message).
+    """
+    names = entry_names(folder)
+    if name.lower() not in names:
+        raise unknown_name(what, name, names)
+    return tomllib.loads((_DATA / folder / f"{name.lower()}.toml").read_text(encoding="utf-8"))
+
+
+def check_keys(table: dict[str, Any], known: dict[str, type | tuple[type, ...]], where: str) -> None:
+    """Raise UsageError for a key that is not known, is missing a value of its type, or is not finite."""
+    for key, value in table.items():
+        if key not in known:
+            raise UsageError(**_unknown_key(key, tuple(known), where))
+        if not isinstance(value, known[key]) or isinstance(value, bool):
+            raise UsageError(f"{key} has the wrong type", where=where, got=repr(value))
+        if isinstance(value, float) and value - value != 0.0:
+            raise UsageError(f"{key} must be finite", where=where, got=repr(value))
+
+
+def _unknown_key(key: str, known: tuple[str, ...], where: str) -> dict[str, str]:
+    refusal = unknown_name("key", key, known)
+    return {"what": refusal.what, "where": where, "got": refusal.got, "hint": refusal.hint}

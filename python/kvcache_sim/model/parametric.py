@@ -1,0 +1,117 @@
+"""The parametric source: a step's time from a handful of fitted coefficients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.catalog import check_keys
+from kvcache_sim.model.cuda_graphs import padded_tokens
+from kvcache_sim.model.step_time import StepBatch, StepTimeTable
+
+_NS_PER_MS = 1e6
+_FS_PER_MS = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class ParametricStepTime:
+    """``T = fixed + base(N) + pairs·Σ new·(past+new/2)/10⁶ + kv·ΣKV/10³ + sequence·n + past·Σpast/10³``, ms.
+
+    N counts all tokens of the step, n its decode sequences, ΣKV the tokens these have cached.
+    ``base(N) = (weights^p + (token·N)^p)^(1/p)`` joins the time to read the weights with the time to compute
+    N tokens, unless ``base_points`` gives (tokens, ms) points, joined by straight lines, in its place.
+    ``kv`` has one value for pure decode steps and one for steps with a prefill chunk. ``spread`` (α) adds
+    that share of the extra time that all sequences would take at the longest one's length.
+    Steps of up to ``graph_tokens`` tokens are padded to the next captured size (0: never).
+    """
+
+    weights_ms: float
+    token_ms: float
+    exponent: float
+    fixed_ms: float = 0.0
+    pairs_ms_per_million: float = 0.0
+    kv_ms_per_thousand: float = 0.0
+    kv_mixed_ms_per_thousand: float = 0.0
+    sequence_ms: float = 0.0
+    past_ms_per_thousand: float = 0.0
+    spread: float = 0.0
+    graph_tokens: int = 512
+    base_points: tuple[tuple[float, float], ...] = field(default=())
+
+    def step(self, batch: StepBatch) -> int:
+        """Return the step's duration in ns, as ``table`` gives it."""
+        tokens = batch.decode_sequences + sum(new for new, _ in batch.prefill_chunks)
+        size = 1 << max(tokens, self.graph_tokens, 1).bit_length()
+        return _lowered(self, size, size).step(batch)
+
+    def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
+        """Return the model as integers, for steps of up to ``max_tokens`` and ``max_sequences``."""
+        return _lowered(self, max_tokens, max_sequences)
+
+    def base_ms(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return ``fixed + base(N)`` in ms for each token count, before padding; 0 for no tokens."""
+        n = tokens.astype(np.float64)
+        if self.base_points:
+            x, y = np.array(self.base_points).T
+            slope = (y[-1] - y[-2]) / (x[-1] - x[-2]) if len(x) > 1 else 0.0
+            base = np.interp(n, x, y) + np.maximum(n - x[-1], 0.0) * slope
+        else:
+            base = (self.weights_ms**self.exponent + (self.token_ms * n) ** self.exponent) ** (
+                1 / self.exponent
+            )
+        return np.where(tokens > 0, self.fixed_ms + base, 0.0)
+
+
+@lru_cache(maxsize=32)
+def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> StepTimeTable:
+    padded = padded_tokens(model.graph_tokens, max(max_tokens, max_sequences))
+    base = np.rint(model.base_ms(padded) * _NS_PER_MS).astype(np.int64)
+    base.flags.writeable = False
+    kv, kv_mixed = model.kv_ms_per_thousand, max(model.kv_mixed_ms_per_thousand, model.kv_ms_per_thousand)
+    return StepTimeTable(
+        base_ns=base[: max_tokens + 1],
+        decode_base_ns=base[: max_sequences + 1],
+        pair_half_fs=round(model.pairs_ms_per_million * _FS_PER_MS / 1e6 / 2),
+        kv_decode_fs=round(kv * _FS_PER_MS / 1e3),
+        kv_mixed_fs=round(kv_mixed * _FS_PER_MS / 1e3),
+        sequence_fs=round(model.sequence_ms * _FS_PER_MS),
+        past_fs=round(model.past_ms_per_thousand * _FS_PER_MS / 1e3),
+        spread_decode_fs=round(model.spread * kv * _FS_PER_MS / 1e3),
+        spread_mixed_fs=round(model.spread * kv_mixed * _FS_PER_MS / 1e3),
+    )
+
+
+def parametric_step_time(coefficients: dict[str, Any], where: str) -> ParametricStepTime:
+    """Return the model of a coefficient table as a model file holds it.
+
+    Raises UsageError, naming ``where``, for an unknown or missing key, a value that is negative or not
+    finite, an exponent below 1, or base points that do not rise.
+    """
+    number = (int, float)
+    known: dict[str, type | tuple[type, ...]] = dict.fromkeys(ParametricStepTime.__dataclass_fields__, number)
+    known |= {"graph_tokens": int, "base_points": list}
+    check_keys(coefficients, known, where)
+    values = dict(coefficients)
+    points = values.pop("base_points", [])
+    if points:
+        values = {"weights_ms": 0.0, "token_ms": 0.0, "exponent": 1.0} | values
+    for key in ("weights_ms", "token_ms", "exponent"):
+        if key not in values:
+            raise UsageError(f"{key} is missing", where=where)
+    for key, value in values.items():
+        if value < (1 if key == "exponent" else 0):
+            raise UsageError(f"{key} is too small", where=where, got=str(value))
+    try:
+        pairs = tuple((float(tokens), float(ms)) for tokens, ms in points)
+    except (TypeError, ValueError):
+        raise UsageError("base_points must be pairs of tokens and ms", where=where) from None
+    rising = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(pairs))
+    if not rising or any(not 0 <= ms < float("inf") for _, ms in pairs):
+        raise UsageError("base_points must rise in tokens and never fall in ms", where=where)
+    return ParametricStepTime(base_points=pairs, **values)

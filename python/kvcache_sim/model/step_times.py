@@ -1,0 +1,46 @@
+"""Step-time models by name or file: the door to the three sources."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.catalog import entry_names, read_entry, unknown_name
+from kvcache_sim.model.parametric import parametric_step_time
+from kvcache_sim.model.step_time import StepTime
+
+#: The set a scenario gets when it names none.
+DEFAULT_STEP_TIME = "h100-llama-3-8b-tp1"
+
+
+def step_time_names() -> tuple[str, ...]:
+    """Return the names of the shipped coefficient sets."""
+    return entry_names("step_times")
+
+
+def load_step_time(name: str) -> StepTime:
+    """Return a step-time model: a shipped set by name, or a model file (``*.toml``) by path.
+
+    Raises UsageError for an unknown name (listing the names and the nearest one), a missing file, or a file
+    that is no model.
+    """
+    if name.endswith(".toml"):
+        return _from_file(Path(name))
+    if name.lower() not in step_time_names():
+        raise unknown_name("step time", name, step_time_names())
+    entry = read_entry("step_times", "step time", name)
+    return parametric_step_time(entry["coefficients"], name)
+
+
+def _from_file(path: Path) -> StepTime:
+    try:
+        entry = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise UsageError("step-time file not found", where=str(path)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"not a step-time file: {error}", where=str(path)) from None
+    coefficients = entry.get("coefficients")
+    if not isinstance(coefficients, dict):
+        raise UsageError("step-time file without a [coefficients] table", where=str(path))
+    return parametric_step_time(coefficients, str(path))

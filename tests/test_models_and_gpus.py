@@ -1,0 +1,59 @@
+"""The packaged models and GPUs: every file loads, and its parameters are what its shape says."""
+
+import pytest
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.gpus import gpu_names, load_gpu
+from kvcache_sim.model.models import ModelSpec, load_model, model_names
+
+
+def test_kv_bytes_a_token_of_the_calibration_notes():
+    assert load_model("llama-3-8b").kv_bytes_per_token == 131_072
+    assert load_model("llama-3-70b").kv_bytes_per_token == 327_680
+    assert load_model("deepseek-v3").kv_bytes_per_token == 61 * 576 * 2
+
+
+def test_tensor_parallel_splits_kv_heads_and_repeats_a_latent():
+    llama, deepseek = load_model("llama-3-8b"), load_model("deepseek-v3")
+    assert llama.kv_bytes_per_token_per_gpu(4) == 131_072 // 4
+    assert llama.kv_bytes_per_token_per_gpu(16) == 131_072 // 8
+    assert deepseek.kv_bytes_per_token_per_gpu(8) == deepseek.kv_bytes_per_token
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_one():
+    with pytest.raises(UsageError, match="did you mean llama-3-8b") as refusal:
+        load_model("lama-3-8b")
+    assert "qwen3-32b" in str(refusal.value)
+    with pytest.raises(UsageError, match="did you mean h100"):
+        load_gpu("h1000")
+
+
+def shape_parameters(m: ModelSpec, experts: int) -> float:
+    if m.mla_kv_rank:
+        width = m.head_size + m.mla_rope_size
+        query = m.hidden_size * m.mla_query_rank + m.mla_query_rank * m.heads * width
+        latent = m.hidden_size * (m.mla_kv_rank + m.mla_rope_size) + m.mla_kv_rank * m.heads * 2 * m.head_size
+        attention = query + latent + m.heads * m.head_size * m.hidden_size
+    else:
+        attention = m.hidden_size * m.head_size * (2 * m.heads + 2 * m.kv_heads)
+    dense_mlp = 3 * m.hidden_size * m.intermediate_size
+    expert = 3 * m.hidden_size * m.expert_intermediate_size
+    moe_mlp = (experts + m.experts_shared) * expert + m.experts * m.hidden_size if m.experts else dense_mlp
+    layers = m.layers * attention + m.dense_layers * dense_mlp + (m.layers - m.dense_layers) * moe_mlp
+    return layers + 2 * m.vocab_size * m.hidden_size
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_parameters_follow_from_the_shape(name):
+    m = load_model(name)
+    assert m.params_total == pytest.approx(shape_parameters(m, m.experts), rel=0.005)
+    assert m.params_active == pytest.approx(shape_parameters(m, m.experts_active), rel=0.005)
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_every_gpu_loads(name):
+    gpu = load_gpu(name)
+    assert gpu.source
+    assert gpu.memory_bytes > 20e9
+    assert gpu.fp8_flops >= gpu.bf16_flops > 1e14
+    assert gpu.memory_bytes_per_s > gpu.nvlink_bytes_per_s >= 0
+    assert gpu.pcie_bytes_per_s in (31_500_000_000, 63_000_000_000, 126_000_000_000)

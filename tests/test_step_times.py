@@ -1,0 +1,146 @@
+"""Properties of every step-time model, and of how a model is named."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.cuda_graphs import padded_tokens
+from kvcache_sim.model.parametric import ParametricStepTime, parametric_step_time
+from kvcache_sim.model.step_time import StepBatch
+from kvcache_sim.model.step_times import DEFAULT_STEP_TIME, load_step_time, step_time_names
+
+chunks = st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 100_000)), max_size=4).map(tuple)
+
+
+@st.composite
+def batches(draw):
+    n = draw(st.integers(0, 256))
+    longest = draw(st.integers(1, 100_000)) if n else 0
+    kv = draw(st.integers(longest, n * longest)) if n else 0
+    return StepBatch(draw(chunks), n, kv, longest)
+
+
+def more_of_one_thing(b: StepBatch):
+    """Each argument raised alone (a sequence more brings its own KV)."""
+    longest = max(b.decode_max_kv_tokens, 1)
+    yield StepBatch(
+        (*b.prefill_chunks, (1, 0)), b.decode_sequences, b.decode_kv_tokens, b.decode_max_kv_tokens
+    )
+    yield StepBatch(b.prefill_chunks, b.decode_sequences + 1, b.decode_kv_tokens + longest, longest)
+    if b.decode_sequences:
+        yield StepBatch(b.prefill_chunks, b.decode_sequences, b.decode_kv_tokens, longest + 1)
+    if b.decode_kv_tokens < b.decode_sequences * b.decode_max_kv_tokens:
+        yield StepBatch(b.prefill_chunks, b.decode_sequences, b.decode_kv_tokens + 1, longest)
+    if b.prefill_chunks:
+        (new, past), *rest = b.prefill_chunks
+        for chunk in ((new + 1, past), (new, past + 1)):
+            yield StepBatch((chunk, *rest), b.decode_sequences, b.decode_kv_tokens, b.decode_max_kv_tokens)
+
+
+@pytest.mark.parametrize("name", step_time_names())
+@given(batch=batches())
+def test_a_shipped_set_never_falls_when_an_argument_rises(name, batch):
+    table = load_step_time(name).table(16_384, 512)
+    time = table.step(batch)
+    assert time >= 0
+    for bigger in more_of_one_thing(batch):
+        assert table.step(bigger) >= time, bigger
+
+
+@pytest.mark.parametrize("name", step_time_names())
+def test_an_empty_step_takes_no_time_and_any_other_some(name):
+    model = load_step_time(name)
+    assert model.step(StepBatch()) == 0
+    assert model.step(StepBatch(((1, 0),))) > 1_000_000
+    assert model.step(StepBatch((), 1, 1, 1)) > 1_000_000
+
+
+@pytest.mark.parametrize("name", step_time_names())
+@given(batch=batches())
+def test_step_reads_the_table(name, batch):
+    model = load_step_time(name)
+    table = model.table(16_384, 512)
+    assert model.step(batch) == table.step(batch)
+
+
+def test_steps_are_not_additive():
+    """Two prompts in one step read the weights once."""
+    model = load_step_time(DEFAULT_STEP_TIME)
+    one = model.step(StepBatch(((32, 0),)))
+    assert model.step(StepBatch(((32, 0), (32, 0)))) < 1.5 * one
+
+
+def test_padding_follows_the_captured_sizes():
+    padded = padded_tokens(512, 600)
+    assert padded[[0, 1, 2, 3, 5, 9, 17, 249, 257, 500, 512]].tolist() == [
+        0,
+        1,
+        2,
+        4,
+        8,
+        16,
+        24,
+        256,
+        272,
+        512,
+        512,
+    ]
+    assert padded[[513, 600]].tolist() == [513, 600]
+    assert (padded_tokens(0, 9) == np.arange(10)).all()
+
+
+def test_unequal_lengths_cost_the_share_alpha():
+    model = ParametricStepTime(
+        5.0, 0.01, 2.0, kv_ms_per_thousand=1.0, kv_mixed_ms_per_thousand=1.0, spread=0.05
+    )
+    equal = model.step(StepBatch((), 4, 4000, 1000))
+    uneven = model.step(StepBatch((), 4, 4000, 3000))
+    at_max = model.step(StepBatch((), 4, 12_000, 3000))
+    assert uneven - equal == pytest.approx(0.05 * (at_max - equal), abs=2)
+
+
+def test_base_points_are_joined_by_lines_and_go_on_past_the_end():
+    model = parametric_step_time({"base_points": [[1, 2.0], [11, 3.0], [21, 5.0]], "graph_tokens": 0}, "f")
+    base = model.table(40, 40).base_ns
+    assert base[[0, 1, 6, 11, 16, 21, 31]].tolist() == [
+        0,
+        2_000_000,
+        2_500_000,
+        3_000_000,
+        4_000_000,
+        5_000_000,
+        7_000_000,
+    ]
+
+
+def test_an_unknown_name_lists_the_names():
+    with pytest.raises(UsageError, match="did you mean h100-llama-3-8b-tp1") as refusal:
+        load_step_time("h100-lama-3-8b-tp1")
+    assert "a100-llama-3-70b-tp4" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[coefficients]\nweights_ms = 1.0\n", "token_ms is missing"),
+        ("[coefficients]\nweigth_ms = 1.0\n", "did you mean weights_ms"),
+        ("[coefficients]\nweights_ms = -1.0\ntoken_ms = 1.0\nexponent = 2.0\n", "weights_ms is too small"),
+        ("[coefficients]\nweights_ms = nan\n", "must be finite"),
+        ("[coefficients]\nweights_ms = 'x'\n", "wrong type"),
+        ("[coefficients]\nbase_points = [[1, 2.0], [2, 1.0]]\n", "never fall"),
+        ("x = 1\n", "without a"),
+        ("x", "not a step-time file"),
+    ],
+)
+def test_a_bad_model_file_is_refused_with_the_reason(tmp_path, text, says):
+    path = tmp_path / "m.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=says) as refusal:
+        load_step_time(str(path))
+    assert str(path) in str(refusal.value)
+
+
+def test_a_missing_model_file_is_refused():
+    with pytest.raises(UsageError, match="not found"):
+        load_step_time("nowhere.toml")
