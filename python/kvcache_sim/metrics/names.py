@@ -1,0 +1,85 @@
+"""The names of the numbers in ``summary.json``, their units, and how a short name finds its number."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from kvcache_sim.errors import UsageError
+
+_STATISTICS = ("avg", "min", "max", "p99", "p90", "p75", "p50", "std")
+
+#: Every number this project keeps stable in ``summary.json``, by dotted name, with its unit ("" for counts
+#: and shares of one).
+STABLE_METRICS: dict[str, str] = {
+    **{f"requests.{name}": "" for name in ("arrived", "finished", "rejected", "preemptions")},
+    **{f"tokens.{name}": "tokens" for name in ("input", "output", "cached", "prefilled")},
+    **{f"cache.{name}": "blocks" for name in ("block_refs", "hit_blocks")},
+    **{f"cache.{name}_hit_rate": "share" for name in ("token", "block", "request")},
+    **{f"cache.hit_tokens.{tier}": "tokens" for tier in ("gpu", "cpu", "disk", "remote")},
+    **{f"cache.evictions.{tier}": "blocks" for tier in ("gpu", "cpu", "disk")},
+    **{
+        f"latency.{name}.{statistic}": "ms"
+        for name in ("ttft", "tpot", "itl", "e2e", "queue")
+        for statistic in _STATISTICS
+    },
+    **{
+        f"latency.ttft_parts.{part}.avg": "ms"
+        for part in ("queue", "lookup", "fetch", "prefill", "first_decode")
+    },
+    "throughput.requests_per_s": "1/s",
+    "throughput.output_tokens_per_s": "1/s",
+    "cost.total": "cost",
+    "cost.per_million_tokens": "cost",
+    "wall.cpu_s": "s",
+    "wall.peak_rss_bytes": "bytes",
+}
+
+#: Short names whose suffix alone would be ambiguous or that people type instead.
+_ALIASES = {"cost": "cost.per_million_tokens", "hit_rate": "cache.token_hit_rate"}
+
+
+def resolve_metric(name: str, where: str = "") -> str:
+    """Return the full dotted name of a number of the summary from a full or a short name.
+
+    ``ttft.p99`` finds ``latency.ttft.p99``: a short name is the end of exactly one stable name. Raises
+    ``UsageError`` (with the nearest names) when none or several match.
+    """
+    if name in STABLE_METRICS:
+        return name
+    if name in _ALIASES:
+        return _ALIASES[name]
+    found = [full for full in STABLE_METRICS if full.endswith("." + name)]
+    if len(found) == 1:
+        return found[0]
+    short = {full.split(".", 1)[1]: full for full in STABLE_METRICS}
+    near = found or difflib.get_close_matches(name, [*STABLE_METRICS, *short], n=3, cutoff=0.5)
+    raise UsageError(
+        f"{'ambiguous' if found else 'unknown'} metric {name!r}",
+        where=where,
+        expected="a number of summary.json, such as ttft.p99 or cache.token_hit_rate",
+        hint=f"did you mean {', '.join(near)}?" if near else "",
+    )
+
+
+def flatten(summary: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Return a nested summary as dotted names to leaves, in the summary's own order."""
+    flat: dict[str, object] = {}
+    for key, value in summary.items():
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def metric_value(summary: Mapping[str, object], name: str) -> float | None:
+    """Return the number under a full dotted name, or None where the run has none (nothing was measured)."""
+    node: object = summary
+    for part in name.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            return None
+        node = node[part]
+    if isinstance(node, bool) or not isinstance(node, (int, float)):
+        return None
+    return float(node)

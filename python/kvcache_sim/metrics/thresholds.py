@@ -1,0 +1,110 @@
+"""Thresholds such as ``ttft.p99 > 2s`` or ``ttft.p99 > +5%``: one grammar for every verb that judges."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.names import STABLE_METRICS, metric_value, resolve_metric
+from kvcache_sim.units import NS_PER_MS, NS_PER_S, parse_size_bytes, parse_time_ns
+
+Against = Literal["limit", "baseline share", "baseline difference"]
+
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_GRAMMAR = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(>=|<=|==|>|<)\s*(\S.*?)\s*$")
+_EXPECTED = "METRIC >|<|>=|<=|== VALUE, such as 'ttft.p99 > 2s', 'hit_rate < 30%' or 'ttft.p99 > +5%'"
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """One condition on a number of the summary.
+
+    ``amount`` is in the metric's own unit (ms for latencies), or a share for ``baseline share``: a signed
+    value in the text (``+5%``, ``-20ms``) is measured from the baseline run's number.
+    """
+
+    text: str
+    metric: str
+    comparison: str
+    amount: float
+    against: Against
+
+    @property
+    def needs_baseline(self) -> bool:
+        """Return whether the condition can only be judged beside another run."""
+        return self.against != "limit"
+
+    def holds(self, summary: Mapping[str, object], baseline: Mapping[str, object] | None = None) -> bool:
+        """Return whether the condition is true of a run; a number that was never measured satisfies nothing.
+
+        Raises ``UsageError`` when a signed value has no baseline to be measured from.
+        """
+        value = metric_value(summary, self.metric)
+        limit = self.limit(baseline)
+        return value is not None and limit is not None and _COMPARE[self.comparison](value, limit)
+
+    def limit(self, baseline: Mapping[str, object] | None = None) -> float | None:
+        """Return the number compared with, in the metric's unit; None when the baseline never measured it."""
+        if self.against == "limit":
+            return self.amount
+        if baseline is None:
+            raise UsageError(
+                f"{self.text!r} is measured from a baseline run and none is given",
+                expected="a value without a sign, or a baseline",
+            )
+        base = metric_value(baseline, self.metric)
+        if base is None:
+            return None
+        return base * (1 + self.amount) if self.against == "baseline share" else base + self.amount
+
+
+def parse_threshold(text: str, where: str = "--fail-if") -> Threshold:
+    """Return the threshold a person wrote; raises ``UsageError`` naming what is wrong with it."""
+    match = _GRAMMAR.match(text)
+    if match is None or len(text) > 200:
+        raise UsageError("not a threshold", where=where, got=repr(text[:200]), expected=_EXPECTED)
+    metric = resolve_metric(match[1], where)
+    value = match[3]
+    signed = value[0] in "+-"
+    if value.endswith("%"):
+        amount = _number(value[:-1], text, where) / 100
+        if signed:
+            return Threshold(text, metric, match[2], amount, "baseline share")
+        if STABLE_METRICS[metric] != "share":
+            raise UsageError(
+                f"{metric} is no share", where=where, got=repr(text), expected="a signed share, such as +5%"
+            )
+        return Threshold(text, metric, match[2], amount, "limit")
+    amount = _in_unit(value.lstrip("+-"), STABLE_METRICS[metric], text, where)
+    if not signed:
+        return Threshold(text, metric, match[2], amount, "limit")
+    return Threshold(text, metric, match[2], -amount if value[0] == "-" else amount, "baseline difference")
+
+
+def _number(value: str, text: str, where: str) -> float:
+    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", value.strip()):
+        raise UsageError("threshold without a number", where=where, got=repr(text), expected=_EXPECTED)
+    return float(value)
+
+
+def _in_unit(value: str, unit: str, text: str, where: str) -> float:
+    try:
+        if unit == "ms":
+            return parse_time_ns(value) / NS_PER_MS
+        if unit == "s":
+            return parse_time_ns(value) / NS_PER_S
+        if unit == "bytes":
+            return float(parse_size_bytes(value))
+    except UsageError as error:
+        raise UsageError(error.what, where=where, got=repr(text), expected=error.expected) from None
+    return _number(value, text, where)
