@@ -1,0 +1,1 @@
+"""Eviction policies by name: the registry, and one small file a policy."""
