@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-#: verb → (module, one line of help). A verb's module defines ``app``: a ``typer.Typer`` with one command,
-#: or with subcommands.
-VERBS: dict[str, tuple[str, str]] = {}
+#: verb → (module, one line of help). A verb's module defines ``app``, made by ``cli.verb.verb_app``, with
+#: one command or with subcommands. A command returns None, or the exit code.
+VERBS: dict[str, tuple[str, str]] = {
+    "help": ("kvcache_sim.cli.help", "explain a verb or a topic: exit-codes, units"),
+}

@@ -2,8 +2,150 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import os
+import shlex
+import signal
+import sys
+from types import FrameType
+
+from kvcache_sim import __version__
+from kvcache_sim.cli import VERBS
+from kvcache_sim.errors import (
+    EXIT_INTERNAL,
+    EXIT_IO,
+    EXIT_OK,
+    EXIT_SIGINT,
+    EXIT_SIGTERM,
+    EXIT_USAGE,
+    InvariantError,
+    KvsimError,
+    UsageError,
+)
+
+_EXAMPLES = """\
+Examples:
+  kvsim simulate -c scenarios/quickstart.yaml
+  kvsim simulate trace.jsonl --set tiers.gpu.capacity='16384 blocks' --set tiers.cpu.capacity=512GiB
+  kvsim init > my.yaml
+  kvsim help exit-codes"""
+
+
+class Terminated(SystemExit):
+    """SIGTERM arrived; unwinds like any exit, so that temporary files are removed."""
+
 
 def run(argv: list[str]) -> int:
-    """Run one command line and return its exit code."""
-    del argv
-    return 0
+    """Run one command line and return its exit code; every failure has printed one line on stderr."""
+    for standard in (sys.stdout, sys.stderr):
+        if hasattr(standard, "reconfigure"):
+            standard.reconfigure(errors="backslashreplace")
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        code = dispatch(argv)
+        sys.stdout.flush()
+        return code
+    except InvariantError as error:
+        return _report_bug(error, argv)
+    except KvsimError as error:
+        line = str(error)
+        return _fail(line if error.where else f"error: {line}", error.exit_code)
+    except KeyboardInterrupt:
+        return _fail("interrupted (SIGINT)", EXIT_SIGINT)
+    except Terminated:
+        return _fail("terminated (SIGTERM)", EXIT_SIGTERM)
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more on its way out; give that flush somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _fail("error: stdout was closed before everything was printed", EXIT_IO)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else "error: "
+        return _fail(f"{place}{error.strerror or error}", EXIT_IO)
+    except Exception as error:
+        return _report_bug(error, argv)
+
+
+def dispatch(argv: list[str]) -> int:
+    """Run the verb that ``argv`` names and return its exit code; errors pass through."""
+    if not argv or argv[0] in ("--help", "-h"):
+        print(_overview())
+        return EXIT_OK if argv else EXIT_USAGE
+    if argv[0] == "--version":
+        print(f"kvsim {__version__}")
+        return EXIT_OK
+    verb = argv[0]
+    if verb not in VERBS:
+        kind = "option" if verb.startswith("-") else "verb"
+        raise UsageError(f"no such {kind}: {verb}", hint=_did_you_mean(verb))
+    return _invoke(verb, argv[1:])
+
+
+def _invoke(verb: str, arguments: list[str]) -> int:
+    """Import a verb's module and run its command: parse errors become a UsageError."""
+    from typer import Exit
+    from typer.main import get_command
+
+    command = get_command(importlib.import_module(VERBS[verb][0]).app)
+    try:
+        with command.make_context(f"kvsim {verb}", arguments) as context:
+            result = command.invoke(context)
+            return result if isinstance(result, int) else EXIT_OK
+    except Exit as finished:
+        return finished.exit_code
+    except Exception as error:
+        # The parser's own refusals know how to say themselves; their class moved between releases of it.
+        message = getattr(error, "format_message", None)
+        if message is None:
+            raise
+        refusal = " ".join(message().split())
+        raise UsageError(refusal.rstrip("."), hint=f"try 'kvsim {verb} --help'") from None
+
+
+def _overview() -> str:
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {verb:<{width}}  {line}" for verb, (_, line) in VERBS.items())
+    return (
+        "kvsim replays LLM traffic over KV-cache tiers: what is reused, and where the time goes.\n\n"
+        "Usage: kvsim VERB [OPTIONS]      kvsim VERB --help      kvsim --version\n\n"
+        f"Verbs:\n{verbs}\n\n{_EXAMPLES}"
+    )
+
+
+def _did_you_mean(verb: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(verb, VERBS, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"verbs: {', '.join(VERBS)}"
+
+
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    del signum, frame
+    raise Terminated(EXIT_SIGTERM)
+
+
+def _fail(line: str, code: int) -> int:
+    with contextlib.suppress(OSError):  # stderr may be gone as well: the exit code still tells
+        print(line, file=sys.stderr, flush=True)
+    return code
+
+
+def _report_bug(error: Exception, argv: list[str]) -> int:
+    """Save the traceback beside the command that led to it; print where, in one line."""
+    import tempfile
+    import traceback
+
+    again = shlex.join(["kvsim", *argv])
+    place = "KVSIM_TRACEBACK=1 prints it"
+    text = f"kvsim {__version__}, python {sys.version}\n{again}\n\n{traceback.format_exc()}"
+    if os.environ.get("KVSIM_TRACEBACK"):
+        print(text, file=sys.stderr)
+    else:
+        try:
+            with tempfile.NamedTemporaryFile("w", prefix="kvsim-bug-", suffix=".txt", delete=False) as bundle:
+                bundle.write(text)
+            place = f"traceback saved in {bundle.name}"
+        except OSError:
+            pass  # no room for a bundle: the line alone must do
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    return _fail(f"internal error: {reason}; {place}; reproduce with: {again}", EXIT_INTERNAL)

@@ -1,0 +1,96 @@
+"""A finished run in memory, and what a running one tells an observer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class CodedText(NamedTuple):
+    """A text column as dictionary codes: entry i is ``words[codes[i]]``. Cost: 4 bytes a row."""
+
+    codes: NDArray[np.int32]
+    words: tuple[str, ...]
+
+
+#: A column in memory: an array of the dtype ``metrics/columns.py`` names, or CodedText where that is ``str``.
+ColumnData = NDArray[Any] | CodedText
+
+
+class CountedTimes(NamedTuple):
+    """A counted histogram of durations: ``counts[i]`` observations of ``values_ns[i]`` (ascending)."""
+
+    values_ns: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+#: Every counter of a run. All keys are always there; a tier that is absent counts 0.
+COUNTERS: dict[str, str] = {
+    "evictions.gpu": "blocks evicted from gpu, written down or discarded",
+    "evictions.cpu": "blocks evicted from cpu, written down or discarded",
+    "evictions.disk": "blocks evicted from disk (always discarded)",
+    "dropped_blocks": "blocks that left their last tier unwritten: a policy said so, or an ancestor left",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Everything measured in one run, before it is written or summarised.
+
+    The dicts of columns have exactly the keys of ``REQUEST_COLUMNS``, ``SERIES_COLUMNS`` and
+    ``EVENT_COLUMNS``; all columns of one dict have the same length.
+    """
+
+    requests: dict[str, ColumnData]
+    series: dict[str, ColumnData]
+    events: dict[str, ColumnData]
+    #: The keys of COUNTERS, and further ones of the engine's own.
+    counters: dict[str, int]
+    #: Time from each token to the next one of the same request, the first token excluded.
+    itl_ns: CountedTimes
+    #: Digest of the semantic records (arrive, admit, first token, preempt, evict, transfer, finish).
+    digest_events: str
+    #: Digest of the columns of ``requests``.
+    digest_results: str
+    #: Events the engine popped; stretches make it smaller without changing a digest.
+    events_processed: int
+    #: Simulated time of the last event.
+    end_ns: int
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A glance at a running simulation. Rates and shares are in [0, 1]."""
+
+    now_ns: int
+    done_requests: int
+    total_requests: int
+    events: int
+    #: Share of each tier in use, over all machines; unbounded tiers are left out.
+    tiers: Mapping[str, float]
+    #: Cached over prompt tokens of the admitted requests so far.
+    token_hit_rate: float
+    #: Requests waiting for admission, over all machines.
+    queue: int
+    #: Last arrival of the trace, for the share of simulated time; 0 when unknown (closed loop).
+    end_ns: int = 0
+    #: The hit rate by tier; sums to ``token_hit_rate``.
+    tier_hit_rates: Mapping[str, float] = field(default_factory=dict)
+    #: Busy share of each channel since the start.
+    channels: Mapping[str, float] = field(default_factory=dict)
+
+
+class Observer(Protocol):
+    """Watches a running simulation; it cannot change it.
+
+    The engine calls ``update`` every few thousand events; the observer decides how often to draw.
+    """
+
+    def update(self, progress: Progress) -> None:
+        """Take one glance. Cheap when nothing is drawn; must not raise."""
+        ...
