@@ -1,0 +1,93 @@
+"""The one process that gives out cells and writes results; it can die at any moment and go on later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED
+from kvcache_sim.sweep.cell import Cell, CellRecord, Study
+from kvcache_sim.sweep.lock import claim, locked
+from kvcache_sim.sweep.plan import Plan, is_sound_plan, keep_plan
+from kvcache_sim.sweep.stop import StopRequest
+from kvcache_sim.sweep.store import CellStore
+from kvcache_sim.sweep.tables import LiveTable, export, is_sound_database, result_rows
+
+
+class Backend(Protocol):
+    """Where cells run."""
+
+    def run(self, study: Study, cells: Sequence[Cell], stop: StopRequest) -> Iterator[CellRecord]:
+        """Yield a record for each cell, in any order; fewer when asked to stop."""
+        ...
+
+
+class SweepObserver(Protocol):
+    """Watches a sweep; it cannot change it."""
+
+    def begin(self, total: int, cached: int, damaged: Sequence[str]) -> None:
+        """Say how many cells there are, how many were finished before, which files were set aside."""
+        ...
+
+    def cell_ended(self, cell: Cell, record: CellRecord) -> None:
+        """Take one record as it arrives."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOutcome:
+    """How a sweep ended: its records by cell id, and counts of distinct cells."""
+
+    records: Mapping[str, CellRecord]
+    cached: int
+    failed: int
+    missing: int
+    #: Exit code of the signal that stopped it, 0 when it ran to its end.
+    stopped_by: int
+
+    @property
+    def exit_code(self) -> int:
+        """Return the exit code the command ends with."""
+        if self.stopped_by:
+            return self.stopped_by
+        return EXIT_SWEEP_FAILED if self.failed or self.missing else EXIT_OK
+
+
+def run_sweep(
+    plan: Plan, directory: Path, backend: Backend, stop: StopRequest, observer: SweepObserver
+) -> SweepOutcome:
+    """Run the cells of a plan that have no sound record yet, then write the tables.
+
+    A finished cell never runs twice; failed ones run again. Effects: the sweep directory alone. Raises
+    ``OutputExistsError`` (in use, another study), ``TraceError`` (an input changed), ``InputOutputError``
+    (disk full, permission); in each case what is finished stays and the next call goes on from it.
+    """
+    claim(directory)
+    with locked(directory):
+        store = CellStore(directory)
+        store.create()
+        plan_file, database = directory / "plan.json", directory / "results.sqlite"
+        sound = {plan_file: is_sound_plan(plan_file), database: is_sound_database(database)}
+        damaged = [str(store.set_aside(path)) for path, fine in sound.items() if not fine]
+        keep_plan(plan, plan_file)
+        unique = plan.unique_cells()
+        records, damaged_records = store.load(cell.cell_id for cell in unique)
+        damaged += damaged_records
+        records = {name: record for name, record in records.items() if record.status == "ok"}
+        cached = len(records)
+        observer.begin(len(unique), cached, damaged)
+        with LiveTable(database, plan.own_cells()) as table:
+            for record in records.values():
+                table.add(record)
+            by_id = {cell.cell_id: cell for cell in unique}
+            waiting = [cell for cell in unique if cell.cell_id not in records]
+            for record in backend.run(plan.study, waiting, stop):
+                store.save(record)
+                table.add(record)
+                records[record.cell_id] = record
+                observer.cell_ended(by_id[record.cell_id], record)
+        export(result_rows(plan.own_cells(), records), directory)
+        failed = sum(record.status != "ok" for record in records.values())
+        return SweepOutcome(records, cached, failed, len(unique) - len(records), stop.exit_code)

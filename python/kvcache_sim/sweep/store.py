@@ -1,0 +1,104 @@
+"""The records of a sweep: written whole or not at all, checked when read, set aside when damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from kvcache_sim.errors import InputOutputError
+from kvcache_sim.sweep.cell import CellRecord, canonical_json
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file under a temporary name and rename it: a reader sees the old file or the whole new one.
+
+    Raises ``InputOutputError`` (disk full, permission) and leaves nothing half-written behind.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise InputOutputError(
+            f"cannot write: {error.strerror}",
+            where=str(path),
+            hint="what is finished is kept: make room and run the same command again",
+        ) from error
+
+
+class CellStore:
+    """The ``cells/`` folder of a sweep: one checksummed JSON file a cell, the truth the tables are made from.
+
+    No fsync: a file torn by a power cut fails its checksum, is set aside and its cell runs again.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.cells = directory / "cells"
+        self.quarantine = directory / "quarantine"
+
+    def create(self) -> None:
+        """Make the folder; raises ``InputOutputError`` where that is not possible."""
+        try:
+            self.cells.mkdir(exist_ok=True)
+            for leftover in self.cells.glob(".*.tmp"):  # of a coordinator that was killed while writing
+                leftover.unlink()
+        except OSError as error:
+            raise InputOutputError(
+                f"cannot create: {error.strerror}", where=error.filename or str(self.cells)
+            ) from error
+
+    def save(self, record: CellRecord) -> None:
+        """Write one record, replacing an earlier one of the same cell."""
+        body = canonical_json(asdict(record))
+        checksum = hashlib.sha256(body.encode()).hexdigest()
+        text = f'{{"record":{body},"sha256":"{checksum}"}}\n'
+        write_atomically(self.cells / f"{record.cell_id}.json", text.encode())
+
+    def load(self, cell_ids: Iterable[str]) -> tuple[dict[str, CellRecord], list[str]]:
+        """Return the sound records among ``cell_ids``, and the files that were set aside as damaged."""
+        records: dict[str, CellRecord] = {}
+        damaged: list[str] = []
+        for cell_id in cell_ids:
+            path = self.cells / f"{cell_id}.json"
+            if not path.exists():
+                continue
+            record = _read(path, cell_id)
+            if record is None:
+                damaged.append(str(self.set_aside(path)))
+            else:
+                records[cell_id] = record
+        return records, damaged
+
+    def set_aside(self, path: Path) -> Path:
+        """Move a damaged file into ``quarantine/`` under a free name and return the new path."""
+        try:
+            self.quarantine.mkdir(exist_ok=True)
+            number = 0
+            while (target := self.quarantine / f"{path.name}.{number}").exists():
+                number += 1
+            os.replace(path, target)
+        except OSError as error:
+            raise InputOutputError(f"cannot set aside: {error.strerror}", where=str(path)) from error
+        return target
+
+
+def _read(path: Path, cell_id: str) -> CellRecord | None:
+    try:
+        content = json.loads(path.read_bytes())
+        body = content["record"]
+        if hashlib.sha256(canonical_json(body).encode()).hexdigest() != content["sha256"]:
+            return None
+        record = CellRecord(**body)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    except OSError as error:
+        raise InputOutputError(f"cannot read: {error.strerror}", where=str(path)) from error
+    return record if record.cell_id == cell_id else None

@@ -1,0 +1,174 @@
+"""``sweep.yaml``: the scenario to start from, the settings to try, repeats and limits."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kvcache_sim.errors import InputOutputError, UsageError
+from kvcache_sim.sweep.cell import Limits, Setting
+from kvcache_sim.sweep.interval import Choice, Interval, interval
+from kvcache_sim.sweep.space import Space
+from kvcache_sim.units import parse_size_bytes, parse_time_ns
+
+_KEYS = ("name", "scenario", "grid", "zip", "list", "random", "repeats", "seed", "limits")
+_MAX_REPEATS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SweepFile:
+    """A study as a person wrote it. ``scenario`` is a path beside the file, or the scenario itself."""
+
+    path: Path
+    name: str
+    scenario: str | Mapping[str, Any]
+    space: Space
+    #: Runs of each row of settings, with seeds derived from ``seed``; the first keeps the scenario's own.
+    repeats: int
+    seed: int
+    limits: Limits
+
+
+def read_sweep_file(path: Path) -> SweepFile:
+    """Return the study in a YAML 1.2 file; raises ``UsageError`` naming the key that is wrong."""
+    content = _load(path)
+    where = str(path)
+    _known(content, _KEYS, where)
+    scenario = content.get("scenario")
+    if not isinstance(scenario, (str, Mapping)):
+        raise UsageError("no scenario", where=where, expected="scenario: FILE, or the scenario itself")
+    random = _mapping(content.get("random"), f"{where}: random")
+    _known(random, ("draws", "space"), f"{where}: random")
+    draws = {
+        str(name): _dimension(value, f"{where}: random.space.{name}")
+        for name, value in _mapping(random.get("space"), f"{where}: random.space").items()
+    }
+    space = Space(
+        grid=_columns(content.get("grid"), f"{where}: grid"),
+        columns=_columns(content.get("zip"), f"{where}: zip"),
+        points=_points(content.get("list"), f"{where}: list"),
+        draws=draws,
+        draw_count=_whole(random.get("draws", 0), f"{where}: random.draws", 1 if draws else 0),
+    )
+    _check_space(space, where)
+    return SweepFile(
+        path=path,
+        name=str(content.get("name", path.stem)),
+        scenario=scenario,
+        space=space,
+        repeats=_whole(content.get("repeats", 1), f"{where}: repeats", 1, _MAX_REPEATS),
+        seed=_whole(content.get("seed", 0), f"{where}: seed", 0),
+        limits=_limits(content.get("limits"), f"{where}: limits"),
+    )
+
+
+def _load(path: Path) -> Mapping[str, Any]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError("no such file", where=str(path)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputOutputError(f"cannot read: {error}", where=str(path)) from None
+    try:
+        content = YAML(typ="safe", pure=True).load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
+        raise UsageError(f"not YAML: {error.problem}", where=place) from None
+    except (YAMLError, RecursionError, ValueError) as error:
+        raise UsageError(f"not YAML: {error}", where=str(path)) from None
+    return _mapping(content, str(path))
+
+
+def _mapping(value: object, where: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError("not a mapping", where=where, got=repr(value)[:80], expected="key: value lines")
+    return value
+
+
+def _known(content: Mapping[str, Any], keys: Sequence[str], where: str) -> None:
+    for key in content:
+        if key not in keys:
+            near = difflib.get_close_matches(str(key), keys, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(keys)}"
+            raise UsageError(f"unknown key {key!r}", where=where, hint=hint)
+
+
+def _whole(value: object, where: str, least: int, most: int = 2**63 - 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise UsageError("not a usable number", where=where, got=repr(value), expected=f"{least} to {most}")
+    return value
+
+
+def _setting(value: object, where: str) -> Setting:
+    if isinstance(value, (str, int, float, bool)):
+        return value
+    raise UsageError("not a value", where=where, got=repr(value)[:80], expected="text, a number or a boolean")
+
+
+def _columns(value: object, where: str) -> dict[str, list[Setting]]:
+    columns = {}
+    for name, values in _mapping(value, where).items():
+        if not isinstance(values, list) or not values:
+            raise UsageError(
+                "not a list of values", where=f"{where}.{name}", got=repr(values)[:80], expected="[a, b, …]"
+            )
+        columns[str(name)] = [_setting(item, f"{where}.{name}") for item in values]
+    return columns
+
+
+def _points(value: object, where: str) -> list[dict[str, Setting]]:
+    if value is None:
+        return []
+    if not isinstance(value, list) or not value:
+        raise UsageError("not a list of settings", where=where, got=repr(value)[:80])
+    return [
+        {str(name): _setting(item, f"{where}[{n}].{name}") for name, item in _mapping(row, where).items()}
+        for n, row in enumerate(value)
+    ]
+
+
+def _dimension(value: object, where: str) -> Interval | Choice:
+    content = _mapping(value, where)
+    _known(content, ("low", "high", "scale", "choice"), where)
+    if "choice" in content:
+        choices = content["choice"]
+        if len(content) > 1 or not isinstance(choices, list) or not choices:
+            raise UsageError("not a choice", where=where, expected="choice: [a, b, …] alone")
+        return Choice(tuple(_setting(item, where) for item in choices))
+    if "low" not in content or "high" not in content:
+        raise UsageError("no range", where=where, expected="low and high, or choice")
+    return interval(content["low"], content["high"], str(content.get("scale", "linear")), where)
+
+
+def _check_space(space: Space, where: str) -> None:
+    lengths = {name: len(values) for name, values in space.columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise UsageError("zipped lists differ in length", where=f"{where}: zip", got=str(lengths))
+    seen: dict[str, str] = {}
+    point_names = {name for point in space.points for name in point}
+    parts = {"grid": space.grid, "zip": space.columns, "list": point_names, "random": space.draws}
+    for part, names in parts.items():
+        for name in names:
+            if name in seen:
+                raise UsageError(f"{name} is set twice", where=where, got=f"{seen[name]} and {part}")
+            seen[name] = part
+    space.size()
+
+
+def _limits(value: object, where: str) -> Limits:
+    content = _mapping(value, where)
+    _known(content, ("time", "memory", "retries"), where)
+    time_s = parse_time_ns(str(content["time"])) / 1e9 if "time" in content else None
+    memory_bytes = parse_size_bytes(str(content["memory"])) if "memory" in content else None
+    if time_s == 0 or memory_bytes == 0:
+        raise UsageError("a limit of zero", where=where, expected="a limit above zero, or none")
+    return Limits(time_s, memory_bytes, _whole(content.get("retries", 2), f"{where}.retries", 0, 100))

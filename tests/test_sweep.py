@@ -1,0 +1,232 @@
+"""What a sweep runs and what it writes: spaces, addresses, limits, shards, equal tables for any workers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kvcache_sim.errors import UsageError
+from kvcache_sim.sweep.cell import Cell, Limits, Study
+from kvcache_sim.sweep.coordinator import run_sweep
+from kvcache_sim.sweep.interval import Choice, interval
+from kvcache_sim.sweep.merge import merge_shards
+from kvcache_sim.sweep.pareto import pareto_front, parse_objectives
+from kvcache_sim.sweep.plan import Plan, Resolved, lay_out, repeat_seed
+from kvcache_sim.sweep.space import Space
+from kvcache_sim.sweep.stop import StopRequest
+from kvcache_sim.sweep.study import read_sweep_file
+from kvcache_sim.sweep.supervisor import LocalBackend
+from sweep_driver import Silent, plan_of
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(__import__("pathlib").Path(__file__).parent))
+
+
+def sweep(plan, directory, jobs=1, limits=None):
+    stop = StopRequest()
+    try:
+        return run_sweep(plan, directory, LocalBackend(jobs, limits or Limits()), stop, Silent())
+    finally:
+        stop.close()
+
+
+def tables(directory):
+    return [(directory / name).read_bytes() for name in ("results.csv", "results.parquet")]
+
+
+def test_one_two_and_eight_workers_write_the_same_bytes(tmp_path):
+    plan = plan_of(17, "quick")
+    for jobs in (1, 2, 8):
+        assert sweep(plan, tmp_path / str(jobs), jobs).exit_code == 0
+    assert tables(tmp_path / "1") == tables(tmp_path / "2") == tables(tmp_path / "8")
+
+
+def test_shards_merged_are_the_whole_sweep(tmp_path):
+    plan = plan_of(11, "quick")
+    sweep(plan, tmp_path / "whole")
+    shards = [tmp_path / f"shard-{n}" for n in (1, 2, 3)]
+    for number, directory in enumerate(shards, 1):
+        sweep(Plan(plan.name, plan.study, plan.cells, (number, 3)), directory)
+    merged, records, damaged = merge_shards(shards, tmp_path / "merged")
+    assert (len(records), damaged, len(merged.cells)) == (11, [], 11)
+    assert tables(tmp_path / "merged") == tables(tmp_path / "whole")
+    sweep(plan_of(3, "quick"), tmp_path / "other")
+    with pytest.raises(UsageError, match="different studies"):
+        merge_shards([shards[0], tmp_path / "other"], tmp_path / "mixed")
+    with pytest.raises(UsageError, match="not a sweep directory"):
+        merge_shards([tmp_path], tmp_path / "none")
+
+
+def test_a_missing_shard_shows(tmp_path):
+    plan = plan_of(4, "quick")
+    sweep(Plan(plan.name, plan.study, plan.cells, (1, 2)), tmp_path / "shard")
+    _, records, _ = merge_shards([tmp_path / "shard"], tmp_path / "merged")
+    assert len(records) == 2
+    assert (tmp_path / "merged" / "results.csv").read_text().count("missing") == 2
+
+
+TROUBLES = {
+    "out of memory": "oom",
+    "never returns": "timeout",
+    "dies": "died",
+    "dies once": "ok",
+    "raises": "failed",
+    "refuses": "failed",
+    "not a number": "failed",
+    "talks": "ok",
+    "none": "ok",
+}
+
+
+def test_each_trouble_ends_its_own_cell_only(tmp_path):
+    plan = plan_of(0, "troubled", str(tmp_path), grid={"trouble": list(TROUBLES)})
+    limits = Limits(time_s=1.5, memory_bytes=4 << 30, retries=1)
+    outcome = sweep(plan, tmp_path / "out", 2, limits)
+    ended = {str(cell.settings["trouble"]): outcome.records[cell.cell_id].status for cell in plan.cells}
+    assert ended == TROUBLES
+    assert outcome.exit_code == 5
+    errors = {str(c.settings["trouble"]): outcome.records[c.cell_id].error for c in plan.cells}
+    assert errors["raises"] == "ValueError: planted trouble"
+    assert errors["refuses"] == "x: planted refusal"
+    assert "SIGKILL" in errors["dies"]
+    attempts = {str(c.settings["trouble"]): outcome.records[c.cell_id].attempts for c in plan.cells}
+    assert (attempts["dies"], attempts["dies once"], attempts["raises"]) == (2, 2, 1)
+
+
+def test_equal_configurations_run_once(tmp_path):
+    study = Study("sweep_cells:counted", str(tmp_path))
+    space = Space(grid={"x": ["1GiB", "1024MiB", "2GiB"]})
+    bytes_of = {"1GiB": 1, "1024MiB": 1, "2GiB": 2}
+    plan = lay_out("twice", study, space, (1, 0), lambda s: Resolved(bytes_of[str(s["x"])], 1.0))
+    assert len(plan.cells) == 3
+    assert len(plan.unique_cells()) == 2
+
+
+def test_longest_first(tmp_path):
+    order = []
+
+    class Watch(Silent):
+        def cell_ended(self, cell, record):
+            order.append(cell.work)
+
+    stop = StopRequest()
+    run_sweep(plan_of(6, "quick"), tmp_path / "out", LocalBackend(1, Limits()), stop, Watch())
+    stop.close()
+    assert order == sorted(order, reverse=True)
+
+
+def test_one_worker_serves_many_cells(tmp_path):
+    outcome = sweep(plan_of(30, "quick"), tmp_path / "out", 1)
+    assert len({record.summary["wall"]["pid"] for record in outcome.records.values()}) == 1
+
+
+values = st.lists(st.integers(0, 9), min_size=1, max_size=3, unique=True)
+
+
+@settings(max_examples=50)
+@given(st.dictionaries(st.sampled_from("abc"), values, max_size=3), values, st.integers(1, 3))
+def test_a_space_is_the_product_of_its_parts(grid, column, draws):
+    space = Space(
+        grid=grid,
+        columns={"z": column, "y": column},
+        points=[{"p": 1}, {"p": 2, "q": 3}],
+        draws={"r": Choice((1, 2)), "s": interval("1GiB", "1TiB", "log", "s")},
+        draw_count=draws,
+    )
+    rows = list(space.rows(7))
+    assert len(rows) == space.size() == math.prod(len(v) for v in grid.values()) * len(column) * 2 * draws
+    assert rows == list(space.rows(7))
+    assert all(row["z"] == row["y"] for row in rows)
+    assert {frozenset(row) - {"q"} for row in rows} == {frozenset([*grid, "z", "y", "p", "r", "s"])}
+
+
+@given(st.floats(0, 1), st.sampled_from(["linear", "log"]))
+def test_an_interval_stays_inside(position, scale):
+    value = interval("1GiB", "16GiB", scale, "x").value(position)
+    assert 2**30 <= int(str(value).removesuffix("B")) <= 2**34
+    assert 3 <= interval(3, 8, scale, "x").value(position) <= 8
+    assert str(interval("16 blocks", "32 blocks", scale, "x").value(position)).endswith(" blocks")
+
+
+def test_repeats_share_seeds_over_rows_and_keep_the_first():
+    plan = plan_of(3, "quick", repeats=3)
+    seeds = [cell.settings.get("seed") for cell in plan.cells]
+    assert seeds == [None, repeat_seed(0, 1), repeat_seed(0, 2)] * 3
+    assert {c.cell_id for c in plan_of(3, "quick").cells} < {c.cell_id for c in plan.cells}
+
+
+losses = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=20)
+
+
+@given(losses)
+def test_the_front_is_what_nothing_beats(rows):
+    front = pareto_front(rows)
+    assert front
+    for index, row in enumerate(rows):
+        beaten = any(all(x <= y for x, y in zip(o, row, strict=True)) and o != row for o in rows)
+        assert (index in front) is not beaten
+
+
+def test_goals_are_parsed():
+    first, second = parse_objectives("ttft.p99:min, hit_rate:max")
+    assert (first.metric, second.metric) == ("latency.ttft.p99", "cache.token_hit_rate")
+    assert (first.loss(2.0), second.loss(0.5)) == (2.0, -0.5)
+    with pytest.raises(UsageError, match="METRIC:min"):
+        parse_objectives("ttft.p99")
+
+
+GOOD = "scenario: base.yaml\ngrid:\n  x: [1, 2]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("grid: {x: [1]}", "no scenario"),
+        ("scenario: a\ngird: {x: [1]}", "did you mean 'grid'"),
+        ("scenario: a\ngrid: {x: 1}", "list of values"),
+        ("scenario: a\ngrid: {x: []}", "list of values"),
+        ("scenario: a\nzip: {x: [1, 2], y: [1]}", "differ in length"),
+        ("scenario: a\ngrid: {x: [1]}\nzip: {x: [1]}", "set twice"),
+        ("scenario: a\ngrid: {x: [[1]]}", "not a value"),
+        ("scenario: a\nrandom: {draws: 0, space: {x: {low: 1, high: 2}}}", "usable number"),
+        ("scenario: a\nrandom: {draws: 3, space: {x: {low: 2GiB, high: 1GiB}}}", "empty range"),
+        ("scenario: a\nrandom: {draws: 3, space: {x: {low: 2GiB, high: 3s}}}", "different units"),
+        ("scenario: a\nrandom: {draws: 3, space: {x: {low: 0, high: 3, scale: log}}}", "empty range"),
+        ("scenario: a\nlimits: {time: 5}", "unit"),
+        ("scenario: a\nlimits: {memory: 0B}", "limit of zero"),
+        ("scenario: a\nrepeats: 0", "usable number"),
+        ("scenario: a\nrepeats: true", "usable number"),
+        ("scenario: [", "not YAML"),
+        ("- a\n- b", "not a mapping"),
+        ("scenario: a\nscenario: b", "not YAML"),
+    ],
+)
+def test_a_wrong_study_is_refused(tmp_path, text, says):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=says) as caught:
+        read_sweep_file(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_grid_of_a_billion_cells_is_refused_with_its_product(tmp_path):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(GOOD + "".join(f"  y{n}: {list(range(1000))}\n" for n in range(3)))
+    with pytest.raises(UsageError, match=r"2 × 1000 × 1000 × 1000 = 2,000,000,000"):
+        read_sweep_file(path)
+
+
+def test_a_missing_study_is_named(tmp_path):
+    with pytest.raises(UsageError, match="no such file"):
+        read_sweep_file(tmp_path / "none.yaml")
+
+
+def test_a_cell_is_the_same_after_a_trip_to_a_worker():
+    from dataclasses import asdict
+
+    cell = Cell(1, "a", {"x": 1.5, "y": "2GiB"}, 2, 3.0)
+    assert Cell(**asdict(cell)) == cell
