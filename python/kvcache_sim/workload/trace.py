@@ -41,6 +41,8 @@ class Trace:
         default_factory=lambda: np.empty(0, np.int64)
     )
     session_names: list[str] = field(default_factory=list)
+    #: Members of each row that no column holds, as JSON text without braces; empty unless asked for.
+    extra: list[str] = field(default_factory=list)
     source: str = ""
     sha256: str = ""
     #: Counted findings of the reader, each one line for people.

@@ -2,3 +2,5 @@
 //!
 //! Each module is one room; this page is their table of contents.
 #![forbid(unsafe_code)]
+
+pub mod trace;

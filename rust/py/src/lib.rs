@@ -1,5 +1,7 @@
 //! The border: one file here per room of `kvsim-core`; nothing is decided on this side.
 
+mod trace;
+
 use pyo3::prelude::*;
 
 /// The native module `kvcache_sim._core`; its contract is `python/kvcache_sim/_core.pyi`.
@@ -7,5 +9,6 @@ use pyo3::prelude::*;
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add("__release__", !cfg!(debug_assertions))?;
+    trace::register(m)?;
     Ok(())
 }

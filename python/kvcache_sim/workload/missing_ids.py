@@ -1,0 +1,72 @@
+"""Block ids for rows that name none, so that every request walks the same path."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.workload.rows import first_appearance, flat_positions
+from kvcache_sim.workload.trace import NO_SESSION, Trace
+
+
+def fill_missing_ids(trace: Trace) -> Trace:
+    """Return the trace with floor(input / block) ids in each row that had none.
+
+    A row of a session whose prompt is longer than the turn before it (prompt and answer) repeats that
+    turn's whole blocks and goes on with new ones; every other row gets ids of its own (seed 000's views on
+    blocks: requests without ids get them from session and turn, or unique ones).
+    """
+    counts = np.diff(trace.id_offsets)
+    empty = counts == 0
+    blocks = np.where(empty, trace.input_tokens // trace.block_size, counts)
+    offsets = np.zeros(len(trace) + 1, np.int64)
+    np.cumsum(blocks, out=offsets[1:])
+    ids = np.empty(int(offsets[-1]), np.int64)
+    known = flat_positions(offsets[:-1][~empty], counts[~empty])
+    ids[known] = trace.block_ids
+    fresh = flat_positions(offsets[:-1][empty], blocks[empty])
+    named = trace.distinct_ids
+    ids[fresh] = named + np.arange(len(fresh))
+    _repeat_history(trace, empty, offsets, ids)
+    dense, old = first_appearance(ids.astype(np.uint32), named + len(fresh))
+    return replace(trace, id_offsets=offsets, block_ids=dense, id_names=_names(trace, old, named))
+
+
+def _repeat_history(
+    trace: Trace, empty: NDArray[np.bool_], offsets: NDArray[np.int64], ids: NDArray[np.int64]
+) -> None:
+    """Copy into each id-less follow-up turn the ids of its history, in place."""
+    rows = np.flatnonzero(empty & (trace.session != NO_SESSION))
+    past: dict[int, tuple[NDArray[np.int64], int]] = {}
+    for row in rows.tolist():
+        session = int(trace.session[row])
+        prompt = int(trace.input_tokens[row])
+        mine = ids[offsets[row] : offsets[row + 1]]
+        history, total = past.get(session, (mine[:0], 0))
+        if prompt > total:
+            mine[: len(history)] = history  # and the blocks of the answer stand, new, behind them
+        past[session] = (mine, prompt + int(trace.output_tokens[row]))
+
+
+def _names(
+    trace: Trace, old: NDArray[np.int64], named: int
+) -> NDArray[np.int64] | NDArray[np.uint64] | list[str]:
+    """Return names for the old ids and, beyond ``named``, names no old id has."""
+    if isinstance(trace.id_names, list):
+        taken = set(trace.id_names)
+        prefix = "private:"
+        while any(t.startswith(prefix) for t in taken):
+            prefix = "_" + prefix
+        return [trace.id_names[k] if k < named else f"{prefix}{k - named}" for k in old.tolist()]
+    if not len(trace.id_names):
+        same = bool(np.array_equal(old, np.arange(len(old))))
+        return np.empty(0, np.int64) if same else old
+    top = int(trace.id_names.max()) + 1
+    if top + len(old) >= 1 << 64:
+        top = 0
+        while bool(np.any((trace.id_names >= top) & (trace.id_names < top + len(old)))):
+            top += len(old)
+    extended = np.concatenate([trace.id_names.astype(np.uint64), np.arange(len(old), dtype=np.uint64) + np.uint64(top)])
+    return extended[old]

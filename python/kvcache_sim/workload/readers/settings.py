@@ -1,0 +1,50 @@
+"""How a trace is to be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kvcache_sim.errors import UsageError
+
+OnBadRow = Literal["error", "skip"]
+TimeOrder = Literal["error", "sort", "keep"]
+MissingIds = Literal["fill", "leave"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """The reader's choices; the defaults refuse whatever could be read in two ways."""
+
+    #: Tokens an id; None takes the format's own (512 for Mooncake, 16 for Bailian, what a WEKA file says).
+    block_size: int | None = None
+    #: Stop at the first bad row, or count and step over bad rows.
+    on_bad_row: OnBadRow = "error"
+    #: Name of the format; None finds it from the first bytes.
+    format: str | None = None
+    #: A row earlier than the one above it: refuse, sort (stable), or keep the order of the file.
+    time_order: TimeOrder = "error"
+    #: Rows without block ids get them from their session and turn, or unique ones; ``leave`` gives none.
+    missing_ids: MissingIds = "fill"
+    #: Keep the text of members that no column holds (``Trace.extra``), for writing the trace again.
+    keep_unknown: bool = False
+    #: For formats whose lengths are bytes (LMCache, plain text): bytes that count as one token.
+    bytes_per_token: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their range (``UsageError``)."""
+        for name in ("block_size", "bytes_per_token"):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= 1 << 20:
+                raise UsageError(
+                    f"{name} out of range", where=name, got=str(value), expected="1 to 1048576 tokens or bytes"
+                )
+        for name, allowed in (
+            ("on_bad_row", ("error", "skip")),
+            ("time_order", ("error", "sort", "keep")),
+            ("missing_ids", ("fill", "leave")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise UsageError(
+                    f"unknown {name}", where=name, got=repr(getattr(self, name)), expected=" | ".join(allowed)
+                )

@@ -1,0 +1,40 @@
+//! Trace files to flat columns: streaming, strict, every problem with its line and column.
+
+pub mod columns;
+pub mod decimal;
+pub mod intern;
+pub mod json;
+pub mod jsonl;
+pub mod lines;
+pub mod problem;
+pub mod source;
+
+/// What to do with a row that arrives before the one above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    Error,
+    /// Leave the rows as they are for the caller to sort (stably), and count them.
+    Sort,
+    Keep,
+}
+
+/// How a trace is to be read, whatever its format.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Tokens an id.
+    pub block_size: u64,
+    /// Count and step over bad rows instead of stopping at the first.
+    pub skip: bool,
+    pub order: Order,
+    /// Keep the text of members no reader knows.
+    pub keep_unknown: bool,
+}
+
+/// Why a reading ended early.
+#[derive(Debug)]
+pub enum ReadError {
+    Trace(problem::Refusal),
+    Io(std::io::Error),
+    /// The caller's `pulse` said so.
+    Stopped,
+}

@@ -1,0 +1,227 @@
+//! Trace sources and the columns read from them.
+
+use std::io::Read;
+
+use kvsim_core::trace::columns::Reading;
+use kvsim_core::trace::intern::Names;
+use kvsim_core::trace::jsonl::{self, Schema};
+use kvsim_core::trace::problem::Problem;
+use kvsim_core::trace::source::{is_damage, Source};
+use kvsim_core::trace::{Order, ReadError, Settings};
+use numpy::PyArray1;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+pyo3::create_exception!(
+    _core,
+    TraceProblem,
+    PyValueError,
+    "A refused trace: line, col, kind, what, got, expected, hint."
+);
+
+type ProblemParts = (u64, u64, &'static str, String, String, String, String);
+
+fn parts(p: &Problem) -> ProblemParts {
+    (
+        p.line,
+        p.col,
+        p.kind,
+        p.what.clone(),
+        p.got.clone(),
+        p.expected.clone(),
+        p.hint.clone(),
+    )
+}
+
+fn io_error(error: &std::io::Error) -> PyErr {
+    if is_damage(error) {
+        let what = "compressed data end early or are damaged".to_owned();
+        return TraceProblem::new_err((0u64, 0u64, "truncated", what, error.to_string(), "", ""));
+    }
+    PyOSError::new_err((error.raw_os_error(), error.to_string()))
+}
+
+/// A trace's bytes, opened once: looked at, then read, then named by their SHA-256.
+#[pyclass(module = "kvcache_sim._core")]
+pub struct TraceSource {
+    source: Option<Source>,
+}
+
+impl TraceSource {
+    fn open_source(&mut self) -> PyResult<&mut Source> {
+        self.source
+            .as_mut()
+            .ok_or_else(|| PyValueError::new_err("the trace has been read"))
+    }
+}
+
+#[pymethods]
+impl TraceSource {
+    #[new]
+    fn new(py: Python<'_>, path: &str) -> PyResult<Self> {
+        let source = py.detach(|| Source::open(path)).map_err(|e| io_error(&e))?;
+        Ok(TraceSource {
+            source: Some(source),
+        })
+    }
+
+    /// The first `n` decompressed bytes, not consumed.
+    fn head<'py>(&mut self, py: Python<'py>, n: usize) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, self.open_source()?.head(n)))
+    }
+
+    /// The next at most `n` decompressed bytes; empty at the end.
+    fn read<'py>(&mut self, py: Python<'py>, n: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let mut buffer = vec![0; n];
+        let mut filled = 0;
+        while filled < n {
+            let got = self
+                .open_source()?
+                .read(&mut buffer[filled..])
+                .map_err(|e| io_error(&e))?;
+            if got == 0 {
+                break;
+            }
+            filled += got;
+        }
+        Ok(PyBytes::new(py, &buffer[..filled]))
+    }
+
+    /// SHA-256 of the stored bytes in hex; reads the rest of the file.
+    fn sha256(&mut self, py: Python<'_>) -> PyResult<String> {
+        let source = self.open_source()?;
+        py.detach(|| source.finish()).map_err(|e| io_error(&e))
+    }
+
+    /// Read rows of JSON, one a line; see `_core.pyi`.
+    fn read_jsonl<'py>(
+        &mut self,
+        py: Python<'py>,
+        schema: &Bound<'py, PyDict>,
+        settings: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let schema = schema_from(schema)?;
+        let settings = settings_from(settings)?;
+        let source = self
+            .source
+            .take()
+            .ok_or_else(|| PyValueError::new_err("the trace has been read"))?;
+        let result = py.detach(|| jsonl::read(source, &schema, &settings, |_| signals_are_quiet()));
+        let (reading, source) = result.map_err(|e| read_error(py, e))?;
+        self.source = Some(source);
+        columns(py, reading)
+    }
+}
+
+fn signals_are_quiet() -> bool {
+    Python::attach(|py| match py.check_signals() {
+        Ok(()) => true,
+        Err(error) => {
+            error.restore(py);
+            false
+        }
+    })
+}
+
+fn read_error(py: Python<'_>, error: ReadError) -> PyErr {
+    match error {
+        ReadError::Trace(problem) => TraceProblem::new_err(parts(&problem)),
+        ReadError::Io(error) => io_error(&error),
+        ReadError::Stopped => PyErr::take(py).unwrap_or_else(|| PyKeyboardInterrupt::new_err(())),
+    }
+}
+
+fn get<'py, T: for<'a> FromPyObject<'a, 'py>>(dict: &Bound<'py, PyDict>, key: &str) -> PyResult<T> {
+    let value = dict
+        .get_item(key)?
+        .ok_or_else(|| PyValueError::new_err(format!("no {key}")))?;
+    value.extract().map_err(Into::into)
+}
+
+fn schema_from(dict: &Bound<'_, PyDict>) -> PyResult<Schema> {
+    Ok(Schema {
+        time: get(dict, "time")?,
+        time_unit_ns: get(dict, "time_unit_ns")?,
+        input: get(dict, "input")?,
+        output: get(dict, "output")?,
+        ids: get(dict, "ids")?,
+        session: get(dict, "session")?,
+        turn: get(dict, "turn")?,
+        delay: get(dict, "delay")?,
+        label: get(dict, "label")?,
+        chat: get(dict, "chat")?,
+        parent: get(dict, "parent")?,
+        per_token: get(dict, "per_token")?,
+    })
+}
+
+fn settings_from(dict: &Bound<'_, PyDict>) -> PyResult<Settings> {
+    let order: String = get(dict, "order")?;
+    Ok(Settings {
+        block_size: get(dict, "block_size")?,
+        skip: get(dict, "skip")?,
+        order: match order.as_str() {
+            "error" => Order::Error,
+            "sort" => Order::Sort,
+            _ => Order::Keep,
+        },
+        keep_unknown: get(dict, "keep_unknown")?,
+    })
+}
+
+/// The columns as numpy arrays (moved, not copied), the names, and what was found on the way.
+fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
+    let out = PyDict::new(py);
+    let c = reading.columns;
+    out.set_item("arrival_ns", PyArray1::from_vec(py, c.arrival_ns))?;
+    out.set_item("input_tokens", PyArray1::from_vec(py, c.input_tokens))?;
+    out.set_item("output_tokens", PyArray1::from_vec(py, c.output_tokens))?;
+    out.set_item("id_offsets", PyArray1::from_vec(py, c.id_offsets))?;
+    out.set_item("block_ids", PyArray1::from_vec(py, c.block_ids))?;
+    out.set_item("session", PyArray1::from_vec(py, c.session))?;
+    out.set_item("turn", PyArray1::from_vec(py, c.turn))?;
+    out.set_item("think_ns", PyArray1::from_vec(py, c.think_ns))?;
+    out.set_item(
+        "is_conversational_turn",
+        PyArray1::from_vec(py, c.is_conversational_turn),
+    )?;
+    match reading.ids.names {
+        Names::Numbers(names) => {
+            let same = names
+                .iter()
+                .enumerate()
+                .all(|(dense, &name)| dense as u64 == name);
+            let names = if same { Vec::new() } else { names };
+            out.set_item("id_names", PyArray1::from_vec(py, names))?;
+        }
+        Names::Texts(names) => {
+            out.set_item("id_names", PyList::new(py, names.iter().map(|n| &**n))?)?
+        }
+    }
+    out.set_item(
+        "session_names",
+        PyList::new(py, c.session_names.iter().map(|n| &**n))?,
+    )?;
+    out.set_item("extra", PyList::new(py, c.extra)?)?;
+    out.set_item(
+        "problems",
+        PyList::new(py, reading.skipped.kept.iter().map(parts))?,
+    )?;
+    out.set_item("problem_counts", PyList::new(py, reading.skipped.counts)?)?;
+    let findings = reading
+        .findings
+        .into_iter()
+        .map(|f| (f.kind, f.count, f.line, f.text));
+    out.set_item("findings", PyList::new(py, findings.collect::<Vec<_>>())?)?;
+    out.set_item("lines", reading.lines)?;
+    out.set_item("bytes", reading.bytes)?;
+    out.set_item("unordered", reading.unordered)?;
+    Ok(out)
+}
+
+/// Add this room to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add("TraceProblem", m.py().get_type::<TraceProblem>())?;
+    m.add_class::<TraceSource>()
+}
