@@ -68,5 +68,7 @@ def _names(
         top = 0
         while bool(np.any((trace.id_names >= top) & (trace.id_names < top + len(old)))):
             top += len(old)
-    extended = np.concatenate([trace.id_names.astype(np.uint64), np.arange(len(old), dtype=np.uint64) + np.uint64(top)])
+    extended = np.concatenate(
+        [trace.id_names.astype(np.uint64), np.arange(len(old), dtype=np.uint64) + np.uint64(top)]
+    )
     return extended[old]

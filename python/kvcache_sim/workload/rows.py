@@ -14,7 +14,9 @@ def flat_positions(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDAr
     """Return the concatenation of ``arange(start, start + count)`` over all pairs."""
     total = int(counts.sum())
     ends = np.cumsum(counts)
-    return np.arange(total, dtype=np.int64) + np.repeat(starts - (ends - counts), counts)
+    positions = np.repeat(starts - (ends - counts), counts)
+    positions += np.arange(total, dtype=np.int64)
+    return positions
 
 
 def first_appearance(ids: NDArray[np.uint32], distinct: int) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:

@@ -15,18 +15,25 @@ _HINT = "name it with --trace-format: " + ", ".join(FORMATS)
 def check_text(head: bytes, where: str) -> None:
     """Refuse what is no UTF-8 text at its first bytes (``TraceError``)."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise TraceError("UTF-16 text", where=f"{where}:1:1", expected="UTF-8", hint="iconv -f utf-16 -t utf-8")
+        raise TraceError(
+            "UTF-16 text", where=f"{where}:1:1", expected="UTF-8", hint="iconv -f utf-16 -t utf-8"
+        )
     if b"\0" in head:
         at = head.index(b"\0")
         line = head.count(b"\n", 0, at) + 1
         col = at - head.rfind(b"\n", 0, at)
         utf16 = head[:64].count(b"\0") >= len(head[:64]) // 3
         raise TraceError(
-            "UTF-16 or binary data" if utf16 else "NUL byte", where=f"{where}:{line}:{col}", expected="UTF-8 text"
+            "UTF-16 or binary data" if utf16 else "NUL byte",
+            where=f"{where}:{line}:{col}",
+            expected="UTF-8 text",
         )
     if head.startswith((b"PK\x03\x04", b"PAR1", b"BZh", b"\xfd7zXZ")):
         raise TraceError(
-            "not a text file", where=f"{where}:1:1", got="a zip, Parquet, bzip2 or xz file", expected="text, .gz or .zst"
+            "not a text file",
+            where=f"{where}:1:1",
+            got="a zip, Parquet, bzip2 or xz file",
+            expected="text, .gz or .zst",
         )
 
 

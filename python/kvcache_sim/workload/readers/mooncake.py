@@ -21,4 +21,6 @@ def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
     return read_jsonl(source, settings, MOONCAKE, FORMAT.block_size)
 
 
-FORMAT = TraceFormat("mooncake", "JSON lines: timestamp (ms), input_length, output_length, hash_ids", _detect, _read)
+FORMAT = TraceFormat(
+    "mooncake", "JSON lines: timestamp (ms), input_length, output_length, hash_ids", _detect, _read
+)

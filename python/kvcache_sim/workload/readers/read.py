@@ -76,7 +76,9 @@ def read_report(path: str | os.PathLike[str], *, settings: ReadSettings = _DEFAU
 def _open(name: str) -> TraceSource:
     if name != "-":
         if "\0" in name or not name:
-            raise UsageError("not a file name", got=repr(name), expected="a trace file, or - for standard input")
+            raise UsageError(
+                "not a file name", got=repr(name), expected="a trace file, or - for standard input"
+            )
         if os.path.isdir(name):
             raise InputOutputError("is a directory", where=name, expected="a trace file")
     try:
@@ -88,7 +90,9 @@ def _open(name: str) -> TraceSource:
 
 
 def _unreadable(where: str, error: OSError) -> InputOutputError:
-    return InputOutputError("cannot be read", where=where, got=os.strerror(error.errno) if error.errno else str(error))
+    return InputOutputError(
+        "cannot be read", where=where, got=os.strerror(error.errno) if error.errno else str(error)
+    )
 
 
 def _nearest(name: str) -> str:
@@ -184,6 +188,8 @@ def odd_times(trace: Trace) -> list[Finding]:
             text = f"one request in {1 / rate:,.0f} s on average: the times look like us or ns read as ms"
             found.append(Finding("units", n, 0, text))
     if first > _YEAR_NS:
-        text = f"the first request arrives {first / _YEAR_NS:.1f} years after time 0: the times look like dates"
+        text = (
+            f"the first request arrives {first / _YEAR_NS:.1f} years after time 0: the times look like dates"
+        )
         found.append(Finding("units", 1, 0, text))
     return found

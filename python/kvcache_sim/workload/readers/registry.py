@@ -6,12 +6,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.workload.readers import mooncake
 from kvcache_sim.workload.readers.format import TraceFormat
 
-FORMATS: dict[str, TraceFormat] = {
-    module.FORMAT.name: module.FORMAT
-    for module in (
-        mooncake,
-    )
-}
+FORMATS: dict[str, TraceFormat] = {module.FORMAT.name: module.FORMAT for module in (mooncake,)}
 
 
 def format_named(name: str) -> TraceFormat:
@@ -24,7 +19,9 @@ def format_named(name: str) -> TraceFormat:
     if name in plugins:
         loaded = plugins[name].load()
         if not isinstance(loaded, TraceFormat):
-            raise UsageError("a trace format plug-in must be a TraceFormat", where=name, got=repr(loaded)[:60])
+            raise UsageError(
+                "a trace format plug-in must be a TraceFormat", where=name, got=repr(loaded)[:60]
+            )
         return loaded
     from difflib import get_close_matches
 

@@ -37,7 +37,10 @@ class ReadSettings:
             value = getattr(self, name)
             if value is not None and not 1 <= value <= 1 << 20:
                 raise UsageError(
-                    f"{name} out of range", where=name, got=str(value), expected="1 to 1048576 tokens or bytes"
+                    f"{name} out of range",
+                    where=name,
+                    got=str(value),
+                    expected="1 to 1048576 tokens or bytes",
                 )
         for name, allowed in (
             ("on_bad_row", ("error", "skip")),
