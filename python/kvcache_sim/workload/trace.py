@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 NO_SESSION = -1
 OPEN_LOOP = -1
+NO_REQUEST = -1
+NOT_TOLD = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,8 @@ class Trace:
     session: NDArray[np.int32]
     #: Turn within its session, from 0.
     turn: NDArray[np.int32]
-    #: Closed loop: the request arrives this long after the previous turn of its session finished, and
-    #: ``arrival_ns`` is ignored; OPEN_LOOP where the trace's own arrival counts.
+    #: Closed loop: the request arrives this long after the request it waits for finished (see
+    #: ``sessions.predecessors``), and ``arrival_ns`` is ignored; OPEN_LOOP where the arrival counts.
     think_ns: NDArray[np.int64]
     #: Label of the generator or file (seed 000); outcomes never read it.
     is_conversational_turn: NDArray[np.bool_]
@@ -43,6 +45,13 @@ class Trace:
     session_names: list[str] = field(default_factory=list)
     #: Members of each row that no column holds, as JSON text without braces; empty unless asked for.
     extra: list[str] = field(default_factory=list)
+    #: Request that a closed-loop request waits for, where it is not the previous turn of its session (a
+    #: sub-agent waits for its parent, a user's next session for the last one); NO_REQUEST elsewhere. An
+    #: empty array says NO_REQUEST throughout.
+    after: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    #: Prompt tokens that repeat earlier turns of the session (what a context window left of them);
+    #: NOT_TOLD where the source does not say. An empty array says NOT_TOLD throughout.
+    history_tokens: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     source: str = ""
     sha256: str = ""
     #: Counted findings of the reader, each one line for people.

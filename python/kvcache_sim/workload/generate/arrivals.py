@@ -1,0 +1,158 @@
+"""Arrival processes: when units of a workload (sessions, or single requests) start.
+
+Each is a renewal process in *exposure* (mean gap 1) bent by a rate: unit k arrives at the time t at which the
+integral of the rate from 0 to t reaches the sum of the first k gaps. So burstiness and rate are chosen apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.units import NS_PER_S, parse_time_ns
+
+
+class Arrivals(Protocol):
+    """An arrival process."""
+
+    def gaps(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+        """Return the next ``size`` gaps in exposure: mean 1 each."""
+        ...
+
+    def times_ns(self, exposure: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the time in ns at which each exposure is reached."""
+        ...
+
+
+def _per_rate(exposure: NDArray[np.float64], rate_per_s: float) -> NDArray[np.int64]:
+    return np.rint(exposure * (NS_PER_S / rate_per_s)).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Poisson:
+    """Independent arrivals at a constant rate: exponential gaps."""
+
+    rate_per_s: float
+
+    def gaps(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+        """Return exponential gaps."""
+        return rng.standard_exponential(size)
+
+    def times_ns(self, exposure: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return exposure ÷ rate."""
+        return _per_rate(exposure, self.rate_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Gamma:
+    """Gamma gaps: ``burstiness`` is their shape, as in vLLM's benchmark (below 1 bursty, 1 Poisson)."""
+
+    rate_per_s: float
+    burstiness: float
+
+    def gaps(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+        """Return gamma gaps of mean 1 and variance 1 ÷ burstiness."""
+        return rng.standard_gamma(self.burstiness, size) / self.burstiness
+
+    def times_ns(self, exposure: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return exposure ÷ rate."""
+        return _per_rate(exposure, self.rate_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Equal gaps: unit k, from 1, arrives at k ÷ rate."""
+
+    rate_per_s: float
+
+    def gaps(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+        """Return ones; takes nothing from the stream."""
+        return np.ones(size)
+
+    def times_ns(self, exposure: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return exposure ÷ rate."""
+        return _per_rate(exposure, self.rate_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """Poisson arrivals whose rate goes in a line from one value to another, then stays.
+
+    With a = ``from_per_s``, b = ``to_per_s`` and D the duration, the exposure at t ≤ D is
+    a·t + (b − a)·t² ÷ (2·D); it is solved for t.
+    """
+
+    from_per_s: float
+    to_per_s: float
+    duration_ns: int
+
+    def gaps(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+        """Return exponential gaps."""
+        return rng.standard_exponential(size)
+
+    def times_ns(self, exposure: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the solution of the quadratic on the ramp, and a line past it."""
+        a, b, seconds = self.from_per_s, self.to_per_s, self.duration_ns / NS_PER_S
+        slope = (b - a) / seconds
+        whole = (a + b) / 2 * seconds
+        on_ramp = np.minimum(exposure, whole)
+        # 2·E ÷ (a + √(a² + 2·slope·E)) is the root that stays exact as the slope goes to zero.
+        t = 2 * on_ramp / (a + np.sqrt(np.maximum(a * a + 2 * slope * on_ramp, 0.0)))
+        return np.rint((t + (exposure - on_ramp) / b) * NS_PER_S).astype(np.int64)
+
+
+#: Every arrival process under its name in a scenario; its keys are its fields (``duration`` with its unit).
+ARRIVALS: dict[str, type[Poisson | Gamma | Constant | Ramp]] = {
+    "poisson": Poisson,
+    "gamma": Gamma,
+    "constant": Constant,
+    "ramp": Ramp,
+}
+
+
+def arrivals_from(where: str, value: Any) -> Arrivals:
+    """Return the process that a mapping with ``process`` describes.
+
+    Raises UsageError naming ``where`` for an unknown process or key and for a rate not above zero.
+    """
+    if isinstance(value, Poisson | Gamma | Constant | Ramp):
+        return value
+    if not isinstance(value, Mapping):
+        raise UsageError("not an arrival process", where=where, got=repr(value), hint=_EXAMPLE)
+    process = value.get("process")
+    if process not in ARRIVALS:
+        raise UsageError(
+            "unknown arrival process",
+            where=f"{where}.process",
+            got=repr(process),
+            expected=" | ".join(ARRIVALS),
+        )
+    keys = [item.name.removesuffix("_ns") for item in dataclasses.fields(ARRIVALS[process])]
+    given = {key: part for key, part in value.items() if key != "process"}
+    if set(given) != set(keys):
+        raise UsageError(
+            f"keys of {process}", where=where, got=", ".join(map(str, given)), expected=", ".join(keys)
+        )
+    parts: list[Any] = [_part(f"{where}.{key}", key, given[key]) for key in keys]
+    return ARRIVALS[process](*parts)
+
+
+_EXAMPLE = "such as {process: poisson, rate_per_s: 2}"
+
+
+def _part(where: str, key: str, value: Any) -> float | int:
+    if key == "duration":
+        if not isinstance(value, str) or parse_time_ns(value) <= 0:
+            raise UsageError("not a time above zero", where=where, got=repr(value), expected="such as 60s")
+        return parse_time_ns(value)
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    if not good or not math.isfinite(value) or value <= 0:
+        raise UsageError("out of range", where=where, got=repr(value), expected="a number above zero")
+    return float(value)

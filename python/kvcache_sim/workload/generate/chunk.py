@@ -1,0 +1,98 @@
+"""A chunk of a workload: the requests of a fixed number of units, still without times and ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.rng import stream
+from kvcache_sim.workload.generate.chains import Chains
+from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION
+
+#: Units (sessions with their sub-agents, or single requests) of a chunk. Part of what a seed means: rows
+#: depend on it, never on how many chunks are made at once.
+UNITS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """The named streams of one chunk of one workload."""
+
+    seed: int
+    index: int
+
+    def stream(self, name: str) -> np.random.Generator:
+        """Return the stream ``workload.{name}.{chunk}``; a new one, at its start, at each call."""
+        return stream(self.seed, f"workload.{name}.{self.index}")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Requests in columns, those of a unit together and in the order of ``offset_ns``.
+
+    ``unit`` counts from 0 within the chunk and ``session`` likewise (NO_SESSION without). ``offset_ns`` is
+    the time since the unit's start in open loop, ``gap_ns`` the time after what the request waits for in
+    closed loop: row ``after`` of this chunk, or NO_REQUEST for the previous turn of its session.
+    ``history_tokens`` of the prompt repeat earlier turns. ``chain`` says of which text of ``chains`` the
+    prompt is a leading part.
+    """
+
+    unit: NDArray[np.int64]
+    session: NDArray[np.int64]
+    turn: NDArray[np.int64]
+    offset_ns: NDArray[np.int64]
+    gap_ns: NDArray[np.int64]
+    after: NDArray[np.int64]
+    input_tokens: NDArray[np.int64]
+    output_tokens: NDArray[np.int64]
+    history_tokens: NDArray[np.int64]
+    chain: NDArray[np.int64]
+    chains: Chains
+
+    def __len__(self) -> int:
+        """Return the number of requests."""
+        return len(self.unit)
+
+    def take(self, rows: NDArray[np.int64]) -> Chunk:
+        """Return some rows in the order given; a row that others wait for must be among them."""
+        place = np.full(len(self), NO_REQUEST)
+        place[rows] = np.arange(len(rows))
+        after = self.after[rows]
+        return Chunk(
+            unit=self.unit[rows],
+            session=self.session[rows],
+            turn=self.turn[rows],
+            offset_ns=self.offset_ns[rows],
+            gap_ns=self.gap_ns[rows],
+            after=np.where(after == NO_REQUEST, NO_REQUEST, place[after]),
+            input_tokens=self.input_tokens[rows],
+            output_tokens=self.output_tokens[rows],
+            history_tokens=self.history_tokens[rows],
+            chain=self.chain[rows],
+            chains=self.chains,
+        )
+
+
+def singles(
+    input_tokens: NDArray[np.int64],
+    output_tokens: NDArray[np.int64],
+    chain: NDArray[np.int64],
+    chains: Chains,
+) -> Chunk:
+    """Return a chunk whose units are single requests without a session."""
+    zeros = np.zeros(len(input_tokens), np.int64)
+    return Chunk(
+        unit=np.arange(len(input_tokens)),
+        session=zeros + NO_SESSION,
+        turn=zeros,
+        offset_ns=zeros,
+        gap_ns=zeros,
+        after=zeros + NO_REQUEST,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        history_tokens=zeros,
+        chain=chain,
+        chains=chains,
+    )

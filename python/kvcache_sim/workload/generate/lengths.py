@@ -1,0 +1,165 @@
+"""Distributions of token counts and times: constant, uniform, lognormal, empirical."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import UsageError
+
+
+class Lengths(Protocol):
+    """A distribution of whole numbers: token counts, or times in ns."""
+
+    @property
+    def least(self) -> int:
+        """The smallest value it can give."""
+        ...
+
+    def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        """Return ``size`` independent draws."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Always ``value``."""
+
+    value: int
+
+    @property
+    def least(self) -> int:
+        """The value."""
+        return self.value
+
+    def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        """Return ``size`` copies; takes nothing from the stream."""
+        return np.full(size, self.value, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """Every whole number from ``min`` to ``max``, both included, alike."""
+
+    min: int
+    max: int
+
+    @property
+    def least(self) -> int:
+        """The lower bound."""
+        return self.min
+
+    def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        """Return ``size`` independent draws."""
+        return rng.integers(self.min, self.max, size, np.int64, endpoint=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Lognormal:
+    """exp(normal(ln ``median``, ``sigma``)), rounded, clipped to ``min`` … ``max``."""
+
+    median: int
+    sigma: float
+    min: int
+    max: int
+
+    @property
+    def least(self) -> int:
+        """The lower bound."""
+        return self.min
+
+    def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        """Return ``size`` independent draws."""
+        drawn = np.exp(math.log(self.median) + self.sigma * rng.standard_normal(size))
+        clipped: NDArray[np.int64] = np.rint(np.clip(drawn, self.min, self.max)).astype(np.int64)
+        return clipped
+
+
+@dataclass(frozen=True, slots=True)
+class Empirical:
+    """Drawn with replacement from the values of a list (``values`` in a scenario)."""
+
+    values: tuple[int, ...]
+
+    @property
+    def least(self) -> int:
+        """The smallest of the values."""
+        return min(self.values)
+
+    def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        """Return ``size`` independent draws."""
+        drawn: NDArray[np.int64] = np.asarray(self.values, np.int64)[rng.integers(0, len(self.values), size)]
+        return drawn
+
+
+#: Every distribution under its name in a scenario; its keys are its fields.
+DISTRIBUTIONS: dict[str, type[Constant | Uniform | Lognormal | Empirical]] = {
+    "constant": Constant,
+    "uniform": Uniform,
+    "lognormal": Lognormal,
+    "empirical": Empirical,
+}
+
+
+def whole(where: str, value: Any) -> int:
+    """Return a value that must be a whole number."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError("not a whole number", where=where, got=repr(value))
+    return value
+
+
+def lengths_from(where: str, value: Any, minimum: int, read: Callable[[str, Any], int] = whole) -> Lengths:
+    """Return the distribution that a bare value (constant) or a mapping with ``kind`` describes.
+
+    ``read(where, value)`` turns one value into a whole number (times pass a reader of units). Raises
+    UsageError naming ``where`` for an unknown kind or key, a missing key, and for a distribution that can
+    give less than ``minimum`` or has its bounds the wrong way round.
+    """
+    made: Lengths
+    if isinstance(value, Constant | Uniform | Lognormal | Empirical):
+        made = value
+    elif not isinstance(value, Mapping):
+        made = Constant(read(where, value))
+    else:
+        kind = value.get("kind")
+        if kind not in DISTRIBUTIONS:
+            raise UsageError(
+                "unknown distribution",
+                where=f"{where}.kind",
+                got=repr(kind),
+                expected=" | ".join(DISTRIBUTIONS),
+            )
+        keys = [item.name for item in dataclasses.fields(DISTRIBUTIONS[kind])]
+        given = {key: part for key, part in value.items() if key != "kind"}
+        if set(given) != set(keys):
+            raise UsageError(
+                f"keys of {kind}", where=where, got=", ".join(map(str, given)), expected=", ".join(keys)
+            )
+        made = DISTRIBUTIONS[kind](**{k: _part(f"{where}.{k}", k, part, read) for k, part in given.items()})
+    if made.least < minimum:
+        raise UsageError("out of range", where=where, got=str(made.least), expected=f"at least {minimum}")
+    if isinstance(made, Uniform | Lognormal) and made.min > made.max:
+        raise UsageError("min above max", where=where, got=f"{made.min} > {made.max}")
+    if isinstance(made, Lognormal) and not made.min <= made.median <= made.max:
+        raise UsageError("median outside min and max", where=where, got=str(made.median))
+    if isinstance(made, Lognormal) and made.median < 1:
+        raise UsageError("median must be above zero", where=where, got=str(made.median))
+    return made
+
+
+def _part(where: str, key: str, value: Any, read: Callable[[str, Any], int]) -> Any:
+    if key == "sigma":
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 10:
+            raise UsageError("out of range", where=where, got=repr(value), expected="a number from 0 to 10")
+        return float(value)
+    if key == "values":
+        if not isinstance(value, list | tuple) or not value:
+            raise UsageError("no values", where=where, got=repr(value), expected="a list of values")
+        return tuple(read(where, one) for one in value)
+    return read(where, value)

@@ -1,0 +1,176 @@
+"""Chunks with times, sessions and block ids: the requests of a workload in the order they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.rng import stream
+from kvcache_sim.workload.generate.chains import expand
+from kvcache_sim.workload.generate.chunk import UNITS, Chunk, Draws
+from kvcache_sim.workload.generate.settings import Workload
+from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, OPEN_LOOP
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests in columns; ``number`` counts them as made over the whole workload, and ``after`` with it.
+
+    ``block_ids`` are unique numbers over the whole workload, not yet dense.
+    """
+
+    number: NDArray[np.int64]
+    arrival_ns: NDArray[np.int64]
+    think_ns: NDArray[np.int64]
+    after: NDArray[np.int64]
+    session: NDArray[np.int64]
+    turn: NDArray[np.int64]
+    input_tokens: NDArray[np.int64]
+    output_tokens: NDArray[np.int64]
+    history_tokens: NDArray[np.int64]
+    id_counts: NDArray[np.int64]
+    block_ids: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Return the number of requests."""
+        return len(self.number)
+
+    def take(self, rows: NDArray[np.int64]) -> Requests:
+        """Return some of the requests in the order given."""
+        starts = np.cumsum(self.id_counts) - self.id_counts
+        counts = self.id_counts[rows]
+        places = np.cumsum(counts) - counts
+        at = np.arange(int(counts.sum())) + np.repeat(starts[rows] - places, counts)
+        columns = {name: getattr(self, name)[rows] for name in Requests.__slots__ if name != "block_ids"}
+        return Requests(**columns, block_ids=self.block_ids[at])
+
+    @staticmethod
+    def joined(parts: list[Requests]) -> Requests:
+        """Return several parts one after another."""
+        return Requests(
+            **{name: np.concatenate([getattr(p, name) for p in parts]) for name in Requests.__slots__}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Future:
+    """What is known of the requests not made yet.
+
+    None arrives before ``horizon_ns``; of the requests made they may only wait for ``waited_for``.
+    """
+
+    horizon_ns: int
+    waited_for: tuple[int, ...]
+
+
+def make_requests(settings: Workload, seed: int) -> Iterator[tuple[Requests, Future]]:
+    """Yield a workload chunk by chunk until ``settings.requests`` are made; the last unit may be cut short.
+
+    What a chunk holds depends on the seed and its index alone; only the clock and the counters go from one
+    to the next. Memory: one chunk, and one number a concurrent user. Raises UsageError where the settings
+    make no requests at all.
+    """
+    shared, fresh = settings.shared(seed)
+    clock = _Clock(settings)
+    made = sessions = index = 0
+    while made < settings.requests:
+        chunk = settings.chunk(shared, Draws(seed, index))
+        if not len(chunk):
+            raise UsageError(
+                "no request fits the limits",
+                where="workload.first_input_tokens",
+                hint="every first prompt is longer than the window",
+            )
+        chunk = chunk.take(np.arange(min(len(chunk), settings.requests - made)))
+        start_ns, waits_for = clock.start(chunk, stream(seed, f"workload.arrivals.{index}"), made)
+        think_ns = np.full(len(chunk), OPEN_LOOP)
+        after = np.full(len(chunk), NO_REQUEST)
+        if settings.loop == "closed":
+            follows = (chunk.turn > 0) | (chunk.after != NO_REQUEST)
+            think_ns = np.where(follows, chunk.gap_ns, OPEN_LOOP)
+            after = np.where(chunk.after != NO_REQUEST, chunk.after + made, NO_REQUEST)
+            next_unit = waits_for != NO_REQUEST
+            think_ns[next_unit] = 0
+            after[next_unit] = waits_for[next_unit]
+        id_counts, block_ids, fresh = expand(
+            chunk.chains, chunk.chain, chunk.input_tokens, settings.block_size, fresh
+        )
+        requests = Requests(
+            number=made + np.arange(len(chunk)),
+            arrival_ns=start_ns + chunk.offset_ns,
+            think_ns=think_ns,
+            after=after,
+            session=np.where(chunk.session == NO_SESSION, NO_SESSION, chunk.session + sessions),
+            turn=chunk.turn,
+            input_tokens=chunk.input_tokens,
+            output_tokens=chunk.output_tokens,
+            history_tokens=chunk.history_tokens,
+            id_counts=id_counts,
+            block_ids=block_ids,
+        )
+        yield requests, clock.future()
+        made += len(chunk)
+        sessions += int(chunk.session.max()) + 1
+        index += 1
+
+
+class _Clock:
+    """When units start: at their arrivals, or when the unit of the same user before them has ended."""
+
+    def __init__(self, settings: Workload) -> None:
+        self._arrivals = settings.arrivals
+        self._users = settings.concurrency
+        self._exposure = 0.0
+        self._units = 0
+        self._end_ns: list[int] = []
+        self._last_request: list[int] = []
+        self._last_start_ns = 0
+
+    def start(
+        self, chunk: Chunk, rng: np.random.Generator, made: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return for each request the start of its unit in ns and, for a unit's first, what it waits for."""
+        exposure = self._exposure + np.cumsum(self._arrivals.gaps(rng, UNITS))
+        self._exposure = float(exposure[-1])
+        start_ns = self._arrivals.times_ns(exposure)
+        waits_for = np.full(len(chunk), NO_REQUEST)
+        if self._users:
+            first = np.flatnonzero(np.diff(chunk.unit, prepend=-1))
+            last = np.append(first[1:], len(chunk)) - 1
+            for a, b in zip(first.tolist(), last.tolist(), strict=True):
+                self._take_turn(chunk, (a, b), start_ns, waits_for, made)
+        else:
+            self._last_start_ns = int(start_ns[-1])
+        return start_ns[chunk.unit], waits_for
+
+    def future(self) -> Future:
+        """Return what is known of later requests."""
+        if not self._users:
+            return Future(self._last_start_ns, ())
+        all_begun = len(self._end_ns) == self._users
+        return Future(min(self._end_ns) if all_begun else 0, tuple(self._last_request))
+
+    def _take_turn(
+        self,
+        chunk: Chunk,
+        rows: tuple[int, int],
+        start_ns: NDArray[np.int64],
+        waits_for: NDArray[np.int64],
+        made: int,
+    ) -> None:
+        first, last = rows
+        unit = chunk.unit[first]
+        user = self._units % self._users
+        self._units += 1
+        if user == len(self._end_ns):
+            self._end_ns.append(0)
+            self._last_request.append(NO_REQUEST)
+        else:
+            start_ns[unit] = self._end_ns[user]
+            waits_for[first] = self._last_request[user]
+        self._end_ns[user] = int(start_ns[unit] + chunk.offset_ns[last])
+        self._last_request[user] = made + last

@@ -1,0 +1,56 @@
+"""Sessions of a trace: which request follows which, and which prompt goes on from which answer."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, Trace
+
+
+def previous_turns(trace: Trace) -> NDArray[np.int32]:
+    """Return the previous turn of each request's session as a request index, NO_REQUEST at a first turn.
+
+    Turns are ordered by number, equal numbers by file order. Cost: one sort of the requests.
+    """
+    previous = np.full(len(trace), NO_REQUEST, np.int32)
+    order = np.lexsort((trace.turn, trace.session))
+    same = trace.session[order[1:]] == trace.session[order[:-1]]
+    same &= trace.session[order[1:]] != NO_SESSION
+    previous[order[1:][same]] = order[:-1][same]
+    return previous
+
+
+def predecessors(trace: Trace) -> NDArray[np.int32]:
+    """Return the request whose finish releases each closed-loop request, NO_REQUEST where none does.
+
+    It is ``after`` where the trace names one, else the previous turn of the session. A closed-loop request
+    without either arrives ``think_ns`` after the start of the simulation.
+    """
+    waits_for = previous_turns(trace)
+    if len(trace.after):
+        waits_for = np.where(trace.after != NO_REQUEST, trace.after, waits_for)
+    return np.where(trace.think_ns >= 0, waits_for, NO_REQUEST).astype(np.int32)
+
+
+def continues_prompt(trace: Trace, previous: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return for each request whether its prompt goes on from the whole prompt of its previous turn.
+
+    Ids are chained, so this is so when the last full block of the earlier prompt stands at the same place
+    in this one. A prompt of less than a block is taken as gone on from where this one is longer. Where it
+    holds, block k of the earlier prompt + answer has the id that this prompt shows at position k.
+    """
+    goes_on = np.zeros(len(trace), np.bool_)
+    later = np.flatnonzero(previous != NO_REQUEST)
+    earlier = previous[later]
+    full = trace.input_tokens[earlier] // trace.block_size
+    longer = trace.input_tokens[later] > trace.input_tokens[earlier]
+    goes_on[later] = longer
+    tested = longer & (full > 0)
+    at = full[tested] - 1
+    same = (
+        trace.block_ids[trace.id_offsets[later[tested]] + at]
+        == trace.block_ids[trace.id_offsets[earlier[tested]] + at]
+    )
+    goes_on[later[tested]] = same
+    return goes_on

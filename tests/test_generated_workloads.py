@@ -1,0 +1,329 @@
+"""The workloads of seed 000 section 4, held against their closed forms on an unbounded cache."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unbounded_replay import prompt_ids, replay
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.workload.ceiling import ceiling_hit_tokens
+from kvcache_sim.workload.generate import KINDS, build, settings_of, write_jsonl
+from kvcache_sim.workload.sessions import predecessors, previous_turns
+
+SMALL = {
+    "conversational": {"new_input_tokens": {"kind": "uniform", "min": 1, "max": 90}, "system_prompt_tokens": 70},
+    "repetitive": {"instruction_tokens": {"kind": "uniform", "min": 1, "max": 300}},
+    "diverse": {"prompt_tokens": {"kind": "lognormal", "median": 100, "sigma": 1.0, "min": 1, "max": 900}},
+    "few-shot": {"prefix_tokens": {"kind": "uniform", "min": 1, "max": 300}, "shared_probability": 0.7},
+    "overflow": {"window_tokens": 200, "kept_head_tokens": 50, "first_input_tokens": 60,
+                 "new_input_tokens": 40, "output_tokens": 17},
+    "agentic": {"system_prompt_tokens": 100, "first_input_tokens": 33, "new_input_tokens": 29,
+                "subagent_probability": 0.3},
+    "rag": {"documents": 40, "document_tokens": {"kind": "uniform", "min": 5, "max": 60},
+            "system_prompt_tokens": 30},
+}  # fmt: skip
+
+
+def small(kind, seed=3, requests=400, **more):
+    return build(kind, {"requests": requests, "block_size": 16, **SMALL[kind], **more}, seed)
+
+
+def conversation(trace, session):
+    return np.flatnonzero(trace.session == session).tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("loop", ["open", "closed"])
+def test_every_kind_makes_a_sound_trace(kind, loop):
+    trace = small(kind, loop=loop)
+    assert len(trace) == 400
+    assert (np.diff(trace.arrival_ns) >= 0).all()
+    counts = np.diff(trace.id_offsets)
+    assert (counts == -(-trace.input_tokens // 16)).all()
+    # dense in order of first appearance
+    _, first = np.unique(trace.block_ids, return_index=True)
+    assert (np.diff(first) > 0).all()
+    # chained: an id stands at one place and always behind the same id
+    parent = {}
+    for i in range(len(trace)):
+        ids = prompt_ids(trace, i)
+        for k, block in enumerate(ids):
+            assert parent.setdefault(block, (k, ids[k - 1] if k else None)) == (
+                k,
+                ids[k - 1] if k else None,
+            )
+    # turns of a session come in file order, from 0
+    for session in range(len(trace.session_names)):
+        rows = conversation(trace, session)
+        assert trace.turn[rows].tolist() == list(range(len(rows)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_ceiling_is_that_of_the_plain_replay(kind):
+    trace = small(kind)
+    for cache_output in (True, False):
+        assert ceiling_hit_tokens(trace, cache_output).tolist() == replay(trace, cache_output)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("more", [{}, {"loop": "closed"}, {"loop": "closed", "concurrency": 3}])
+def test_streamed_rows_are_the_rows_in_memory(kind, more):
+    mapping = {"requests": 3000, "block_size": 16, **SMALL[kind], **more}
+    trace = build(kind, mapping, 5)
+    out = io.StringIO()
+    assert write_jsonl(settings_of(kind, mapping), 5, out) == 3000
+    rows = [json.loads(line) for line in out.getvalue().splitlines()]
+    dense: dict[int, int] = {}
+    for i, row in enumerate(rows):
+        assert [dense.setdefault(x, len(dense)) for x in row["hash_ids"]] == prompt_ids(trace, i)
+        assert row["input_length"] == trace.input_tokens[i]
+        assert row["output_length"] == trace.output_tokens[i]
+        if trace.think_ns[i] < 0:
+            assert round(row["timestamp"] * 10**6) == trace.arrival_ns[i]
+        else:
+            assert round(row["delay"] * 10**6) == trace.think_ns[i]
+        assert row.get("after", -1) == trace.after[i]
+        if trace.session[i] >= 0:
+            assert row["session_id"] == trace.session_names[trace.session[i]]
+            assert row["turn"] == trace.turn[i]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_longer_workload_begins_with_the_shorter_one(kind):
+    # Chunks depend on the seed and their index alone, so asking for more rows changes none made before.
+    more = {"loop": "closed", "concurrency": 1}
+    short, long = (small(kind, requests=n, **more) for n in (1100, 2500))
+    together = min(len(short), 1100)
+    assert short.input_tokens.tolist() == long.input_tokens[:together].tolist()
+    assert not np.array_equal(
+        short.output_tokens, small(kind, seed=4, requests=1100, **more).output_tokens
+    ) or (not np.array_equal(short.arrival_ns, small(kind, seed=4, requests=1100, **more).arrival_ns))
+
+
+@pytest.mark.parametrize("instructions", [1, 3, 10])
+@pytest.mark.parametrize("variable", [1, 37])
+@pytest.mark.parametrize("length", [100, 128])
+def test_repetitive_misses_each_instruction_once(instructions, variable, length):
+    trace = small(
+        "repetitive", instructions=instructions, instruction_tokens=length, variable_tokens=variable
+    )
+    hits = replay(trace)
+    assert hits.count(0) == instructions
+    assert set(hits[instructions:]) == {length // 16 * 16}
+
+
+@pytest.mark.parametrize("pool", [1, 8, 40])
+def test_few_shot_misses_each_prefix_once(pool):
+    trace = small("few-shot", pool_size=pool, prefix_tokens=90, shared_probability=1.0, query_tokens=7)
+    hits = replay(trace)
+    drawn = len({prompt_ids(trace, i)[0] for i in range(len(trace))})
+    assert hits.count(0) == drawn == pool
+    assert set(hits) == {0, 80}
+
+
+def test_diverse_prompts_share_nothing():
+    assert set(replay(small("diverse"))) == {0}
+
+
+@pytest.mark.parametrize("new_input", [1, 16, 45])
+@pytest.mark.parametrize("output", [1, 17, 32])
+def test_a_conversation_reuses_prompt_and_answer(new_input, output):
+    trace = small(
+        "conversational", system_prompt_tokens=0, new_input_tokens=new_input, output_tokens=output,
+        conversational_probability=1.0,
+    )  # fmt: skip
+    hits = replay(trace)
+    before = previous_turns(trace)
+    for i in range(len(trace)):
+        if trace.turn[i] == 0:
+            assert hits[i] == 0
+        else:
+            held = int(trace.input_tokens[before[i]] + trace.output_tokens[before[i]])
+            assert trace.input_tokens[i] == held + new_input
+            assert trace.history_tokens[i] == held
+            assert hits[i] == (held - 1) // 16 * 16
+
+
+@pytest.mark.parametrize("window", [160, 200, 333])
+@pytest.mark.parametrize("head", [0, 15, 50, 96])
+def test_a_sliding_window_keeps_the_head_alone(window, head):
+    trace = small("overflow", window_tokens=window, kept_head_tokens=head)
+    hits = replay(trace)
+    before = previous_turns(trace)
+    over = 0
+    for i in range(len(trace)):
+        if trace.turn[i] == 0:
+            continue
+        full = int(trace.input_tokens[before[i]] + trace.output_tokens[before[i]]) + 40
+        if full > window:
+            over += 1
+            assert trace.input_tokens[i] == window
+            assert trace.history_tokens[i] == window - 40
+            assert hits[i] == head // 16 * 16
+        else:
+            assert trace.input_tokens[i] == full
+    assert over > 100
+
+
+def test_stop_ends_the_conversation_and_summarise_starts_it_again():
+    stop = small("overflow", on_overflow="stop")
+    assert stop.input_tokens.max() <= 200
+    assert {len(conversation(stop, s)) for s in range(len(stop.session_names))} >= {3}
+    again = small("overflow", on_overflow="summarise", summary_tokens=30)
+    rows = conversation(again, 0)
+    # 60, +17+40, +17+40 = 174; then 231 > 200: head 50 + summary 30 + input 40 = 120, and on from there
+    assert again.input_tokens[rows].tolist()[:6] == [60, 117, 174, 120, 177, 120]
+    hits = np.asarray(replay(again))
+    assert hits[rows[3]] == 48
+    assert hits[rows[4]] == (120 + 17 - 1) // 16 * 16
+    allowance = small("overflow", session_kv_tokens=176)
+    assert allowance.input_tokens.max() == 176
+
+
+def test_a_sub_agent_goes_on_from_its_parents_prompt_and_waits_for_it():
+    trace = small("agentic", loop="closed")
+    waits_for = predecessors(trace)
+    forks = np.flatnonzero((trace.turn == 0) & (waits_for >= 0))
+    assert len(forks) > 20
+    hits = replay(trace)
+    for i in forks:
+        parent = waits_for[i]
+        assert parent < i
+        own = prompt_ids(trace, parent)[: int(trace.input_tokens[parent]) // 16]
+        assert prompt_ids(trace, i)[: len(own)] == own
+        assert hits[i] >= len(own) * 16 - 16
+
+
+def test_ordered_documents_share_more_than_shuffled_ones():
+    ordered, shuffled = (
+        sum(replay(small("rag", requests=2000, document_order=order))) for order in ("ordered", "shuffled")
+    )
+    assert ordered > shuffled > 0
+
+
+def test_concurrent_users_wait_for_their_own_last_request():
+    trace = small("conversational", loop="closed", concurrency=5)
+    waits_for = predecessors(trace)
+    firsts = np.flatnonzero(trace.turn == 0)
+    free = [i for i in firsts if waits_for[i] < 0]
+    assert len(free) == 5
+    assert (trace.think_ns[free] == -1).all()
+    waited = waits_for[waits_for >= 0].tolist()
+    assert len(waited) == len(set(waited)) == len(trace) - 5
+
+
+def test_the_label_says_which_turns_follow_up():
+    trace = small("conversational")
+    assert np.array_equal(trace.is_conversational_turn, trace.turn > 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"), [("conversational", 0.5), ("repetitive", 0.6), ("few-shot", 0.33), ("rag", 0.45)]
+)
+def test_a_target_hit_ratio_is_reached(kind, target):
+    shape = {
+        "conversational": {"block_size": 16},
+        "repetitive": {"block_size": 16, "instruction_tokens": 160, "variable_tokens": 40},
+        "few-shot": {"block_size": 16},
+        "rag": {"block_size": 16, "documents": 200},
+    }[kind]
+    trace = build(kind, {"requests": 4000, "target_hit_ratio": target, **shape}, 1)
+    reached = sum(replay(trace)) / trace.input_tokens.sum()
+    assert reached == pytest.approx(target, abs=0.01)
+    assert f"reached {reached:.4f}" in trace.warnings[0]
+    if kind == "repetitive":
+        # closed form: a share q of the prompts, less the first of each instruction, reuses 160 of 200
+        q = float(trace.warnings[0].split()[-1])
+        assert reached == pytest.approx(q * 160 / 200, abs=0.02)
+
+
+def test_a_target_out_of_reach_is_refused_with_what_can_be_reached():
+    with pytest.raises(
+        UsageError, match=r"workload.target_hit_ratio: out of reach; got 0.99; expected 0.0000"
+    ):
+        build("repetitive", {"target_hit_ratio": 0.99}, 1)
+    with pytest.raises(UsageError, match="workload.zipf_exponent: is chosen by target_hit_ratio"):
+        build("rag", {"target_hit_ratio": 0.5, "zipf_exponent": 1.0}, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mapping", "said"),
+    [
+        ("conversational", {"conversational_probability": 1.2}, "workload.conversational_probability: out of"),
+        ("conversational", {"think_time": "-2s"}, "workload.think_time: negative time"),
+        ("conversational", {"think_time": 2}, "workload.think_time: a time needs its unit"),
+        ("conversational", {"turns": 0}, "workload.turns: out of range"),
+        ("conversational", {"turnz": 3}, "workload.turnz: unknown key; did you mean turns?"),
+        ("conversational", {"concurrency": 3}, "workload.concurrency: has no effect in open loop"),
+        ("conversational", {"arrivals": {"process": "poisson", "rate_per_s": 0}}, "workload.arrivals.rate_per_s"),
+        ("conversational", {"arrivals": {"process": "bursty"}}, "workload.arrivals.process: unknown"),
+        ("conversational", {"new_input_tokens": {"kind": "uniform", "min": 9, "max": 3}}, "min above max"),
+        ("conversational", {"new_input_tokens": {"kind": "uniform", "min": 9}}, "expected min, max"),
+        ("conversational", {"new_input_tokens": {"kind": "empirical", "values": []}}, "values: no values"),
+        ("overflow", {"window_tokens": 100, "block_size": 512}, "workload.window_tokens: smaller than one block"),
+        ("overflow", {"kept_head_tokens": 9000}, "workload.kept_head_tokens: the kept head leaves no room"),
+        ("overflow", {"session_kv_tokens": 9000}, "workload.session_kv_tokens: has no effect"),
+        ("few-shot", {"pool_size": 0}, "workload.pool_size: out of range; got 0"),
+        ("repetitive", {"instructions": 0}, "workload.instructions: out of range"),
+        ("diverse", {"requests": True}, "workload.requests"),
+        ("rag", {"documents": 3}, "workload.documents: too few"),
+        ("diverce", {}, "workload.kind: unknown kind of workload; got 'diverce'"),
+    ],
+)  # fmt: skip
+def test_bad_values_are_refused_by_the_fields_name(kind, mapping, said):
+    with pytest.raises(UsageError) as refused:
+        settings_of(kind, mapping)
+    assert said in str(refused.value)
+
+
+def test_a_window_that_no_first_prompt_fits_is_refused():
+    with pytest.raises(UsageError, match="no request fits"):
+        small("overflow", on_overflow="stop", first_input_tokens=500)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "mean_ms"),
+    [
+        ({"process": "constant", "rate_per_s": 50}, 20),
+        ({"process": "poisson", "rate_per_s": 50}, 20),
+        ({"process": "gamma", "rate_per_s": 50, "burstiness": 0.25}, 20),
+        ({"process": "ramp", "from_per_s": 50, "to_per_s": 50, "duration": "9s"}, 20),
+    ],
+)
+def test_arrivals_come_at_their_rate(arrivals, mean_ms):
+    trace = small("diverse", requests=20_000, arrivals=arrivals)
+    gaps = np.diff(trace.arrival_ns)
+    assert gaps.mean() / 1e6 == pytest.approx(mean_ms, rel=0.05)
+    spread = {"constant": 0.0, "gamma": 2.0}.get(arrivals["process"], 1.0)
+    assert gaps.std() / gaps.mean() == pytest.approx(spread, abs=0.1)
+
+
+def test_a_ramp_reaches_its_second_rate():
+    trace = small(
+        "diverse", requests=30_000,
+        arrivals={"process": "ramp", "from_per_s": 10, "to_per_s": 200, "duration": "100s"},
+    )  # fmt: skip
+    seconds = trace.arrival_ns / 1e9
+    assert (seconds < 50).sum() == pytest.approx(10 * 50 + 0.5 * 95 * 50, rel=0.06)
+    assert ((seconds >= 100) & (seconds < 110)).sum() == pytest.approx(2000, rel=0.08)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    low=st.integers(1, 50),
+    span=st.integers(0, 50),
+    seed=st.integers(0, 2**32),
+    kind=st.sampled_from(list(KINDS)),
+)
+def test_output_lengths_stay_within_their_bounds(low, span, seed, kind):
+    trace = small(
+        kind, seed=seed, requests=50, output_tokens={"kind": "uniform", "min": low, "max": low + span}
+    )
+    assert trace.output_tokens.min() >= low
+    assert trace.output_tokens.max() <= low + span
