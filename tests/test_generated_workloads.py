@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unbounded_replay import prompt_ids, replay
-
 from kvcache_sim.errors import UsageError
 from kvcache_sim.workload.ceiling import ceiling_hit_tokens
 from kvcache_sim.workload.generate import KINDS, build, settings_of, write_jsonl
+from kvcache_sim.workload.rows import select_rows
 from kvcache_sim.workload.sessions import predecessors, previous_turns
+from unbounded_replay import prompt_ids, replay
 
 SMALL = {
     "conversational": {"new_input_tokens": {"kind": "uniform", "min": 1, "max": 90}, "system_prompt_tokens": 70},
@@ -248,7 +248,7 @@ def test_a_target_out_of_reach_is_refused_with_what_can_be_reached():
         UsageError, match=r"workload.target_hit_ratio: out of reach; got 0.99; expected 0.0000"
     ):
         build("repetitive", {"target_hit_ratio": 0.99}, 1)
-    with pytest.raises(UsageError, match="workload.zipf_exponent: is chosen by target_hit_ratio"):
+    with pytest.raises(UsageError, match=r"workload.zipf_exponent: is chosen by target_hit_ratio"):
         build("rag", {"target_hit_ratio": 0.5, "zipf_exponent": 1.0}, 1)
 
 
@@ -327,3 +327,15 @@ def test_output_lengths_stay_within_their_bounds(low, span, seed, kind):
     )
     assert trace.output_tokens.min() >= low
     assert trace.output_tokens.max() <= low + span
+
+
+def test_rows_chosen_anew_still_wait_for_the_same_requests():
+    trace = small("agentic", loop="closed", concurrency=4)
+    kept = np.arange(len(trace))[::-1].copy()
+    turned = select_rows(trace, kept)
+    assert len(trace) - 1 - predecessors(turned)[::-1][turned.after[::-1] >= 0] == pytest.approx(
+        trace.after[trace.after >= 0]
+    )
+    assert turned.history_tokens[::-1].tolist() == trace.history_tokens.tolist()
+    head = select_rows(trace, np.arange(1, len(trace)))
+    assert (head.after[trace.after[1:] == 0] == -1).all()

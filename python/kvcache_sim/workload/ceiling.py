@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.workload.rows import flat_positions
 from kvcache_sim.workload.sessions import continues_prompt, previous_turns
 from kvcache_sim.workload.trace import Trace
 
@@ -39,8 +40,7 @@ def _answers(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
     end = (trace.input_tokens[by] + trace.output_tokens[by] - 1) // trace.block_size
     shown = trace.input_tokens[shown_by] // trace.block_size
     counts = np.maximum(np.minimum(end, shown) - first, 0)
-    offsets = np.cumsum(counts) - counts
-    at = np.arange(int(counts.sum())) + np.repeat(trace.id_offsets[shown_by] + first - offsets, counts)
+    at = flat_positions(trace.id_offsets[shown_by] + first, counts)
     return np.repeat(by, counts), trace.block_ids[at]
 
 

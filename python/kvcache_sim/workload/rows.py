@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.workload.trace import NO_SESSION, Trace
+from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, Trace
 
 
 def flat_positions(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -34,7 +34,10 @@ def first_appearance(ids: NDArray[np.uint32], distinct: int) -> tuple[NDArray[np
 
 
 def select_rows(trace: Trace, rows: NDArray[np.int64]) -> Trace:
-    """Return the given rows in the given order; block ids and sessions stay dense by first appearance."""
+    """Return the given rows in the given order; block ids and sessions stay dense by first appearance.
+
+    A request that waited for a row left out waits for the previous turn of its session.
+    """
     counts = np.diff(trace.id_offsets)[rows]
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
@@ -59,7 +62,16 @@ def select_rows(trace: Trace, rows: NDArray[np.int64]) -> Trace:
         id_names=names_of(trace, old),
         session_names=[trace.session_names[k] for k in old_session.tolist()],
         extra=[trace.extra[k] for k in rows.tolist()] if trace.extra else [],
+        after=_moved(trace.after, rows) if len(trace.after) else trace.after,
+        history_tokens=trace.history_tokens[rows] if len(trace.history_tokens) else trace.history_tokens,
     )
+
+
+def _moved(after: NDArray[np.int32], rows: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the column ``after`` of the chosen rows, naming their new places."""
+    place = np.full(len(after) + 1, NO_REQUEST, np.int32)  # the last entry answers for NO_REQUEST
+    place[rows] = np.arange(len(rows), dtype=np.int32)
+    return place[after[rows]]
 
 
 def names_of(trace: Trace, dense: NDArray[np.int64]) -> NDArray[np.int64] | NDArray[np.uint64] | list[str]:

@@ -13,6 +13,7 @@ from kvcache_sim.rng import stream
 from kvcache_sim.workload.generate.chains import expand
 from kvcache_sim.workload.generate.chunk import UNITS, Chunk, Draws
 from kvcache_sim.workload.generate.settings import Workload
+from kvcache_sim.workload.rows import flat_positions
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, OPEN_LOOP
 
 
@@ -42,9 +43,7 @@ class Requests:
     def take(self, rows: NDArray[np.int64]) -> Requests:
         """Return some of the requests in the order given."""
         starts = np.cumsum(self.id_counts) - self.id_counts
-        counts = self.id_counts[rows]
-        places = np.cumsum(counts) - counts
-        at = np.arange(int(counts.sum())) + np.repeat(starts[rows] - places, counts)
+        at = flat_positions(starts[rows], self.id_counts[rows])
         columns = {name: getattr(self, name)[rows] for name in Requests.__slots__ if name != "block_ids"}
         return Requests(**columns, block_ids=self.block_ids[at])
 
