@@ -5,5 +5,6 @@ from __future__ import annotations
 #: verb → (module, one line of help). A verb's module defines ``app``, made by ``cli.verb.verb_app``, with
 #: one command or with subcommands. A command returns None, or the exit code.
 VERBS: dict[str, tuple[str, str]] = {
+    "init": ("kvcache_sim.cli.init", "print a commented scenario to start from"),
     "help": ("kvcache_sim.cli.help", "explain a verb or a topic: exit-codes, units"),
 }

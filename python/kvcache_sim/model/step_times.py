@@ -44,3 +44,17 @@ def _from_file(path: Path) -> StepTime:
     if not isinstance(coefficients, dict):
         raise UsageError("step-time file without a [coefficients] table", where=str(path))
     return parametric_step_time(coefficients, str(path))
+
+
+def step_time_model_name(name: str) -> str | None:
+    """Return the language model a step-time set or model file was measured on, None where it does not say.
+
+    Raises UsageError like ``load_step_time``.
+    """
+    load_step_time(name)  # says what is wrong with the name or the file
+    if name.endswith(".toml"):
+        entry = tomllib.loads(Path(name).read_text(encoding="utf-8"))
+    else:
+        entry = read_entry("step_times", "step time", name)
+    model = entry.get("model")
+    return model if isinstance(model, str) else None

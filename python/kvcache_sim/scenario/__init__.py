@@ -1,1 +1,16 @@
-"""A validated scenario: YAML in, settings of the floors below out."""
+"""A validated scenario: YAML in, settings of the floors below out.
+
+- ``load``        the door: file, ``--set`` values and a trace → ``Scenario``
+- ``yaml_tree``   strict YAML with the line and column of every key
+- ``overrides``   ``--set a.b=c``
+- ``schema``      every key, its type, default and meaning
+- ``quantities``  fields with units
+- ``validation``  the first thing wrong, as one line with its place
+- ``machines``    ``machines[k]`` laid over the common settings
+- ``channels``    which channel carries which edge
+- ``effects``     settings that could not have an effect are refused
+- ``lowering``    to ``ClusterSettings``
+- ``resolved``    every default written out, and the hash of what decides a run
+- ``requests``    the trace or the generated workload
+- ``starter``     what ``kvsim init`` prints
+"""

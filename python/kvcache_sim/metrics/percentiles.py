@@ -1,0 +1,66 @@
+"""The statistics of a latency, over plain values or a counted histogram alike.
+
+Percentiles are linear between closest ranks (numpy's default): of n ascending values the p-th stands at
+index (n − 1)·p/100. The standard deviation is the population's.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.metrics.run import CountedTimes
+
+#: Statistics in the order in which AIPerf prints them.
+STATISTICS = ("avg", "min", "max", "p99", "p90", "p75", "p50", "std")
+_PERCENTILES = {"p99": 99, "p90": 90, "p75": 75, "p50": 50}
+
+#: A distribution in ms by statistic; None throughout where nothing was measured.
+Distribution = dict[str, float | None]
+
+
+def describe(values_ns: NDArray[np.int64]) -> Distribution:
+    """Return the statistics of durations in ns, in ms."""
+    values, counts = np.unique(values_ns, return_counts=True)
+    return describe_counted(CountedTimes(values, counts.astype(np.int64)))
+
+
+def describe_counted(histogram: CountedTimes) -> Distribution:
+    """Return the statistics of a counted histogram, in ms: those of its values, each as often as counted.
+
+    The sum is exact in integers; the result does not depend on the order of observation.
+    """
+    values, counts = histogram
+    total = int(counts.sum())
+    if total == 0:
+        return dict.fromkeys(STATISTICS)
+    mean_ns = _exact_sum(values, counts) / total
+    spread = values - mean_ns
+    variance = math.fsum((spread * spread * counts).tolist()) / total
+    upper = np.cumsum(counts)
+    result: Distribution = {
+        "avg": mean_ns / 1e6,
+        "min": int(values[0]) / 1e6,
+        "max": int(values[-1]) / 1e6,
+    }
+    for name, percent in _PERCENTILES.items():
+        result[name] = _percentile(values, upper, percent) / 1e6
+    result["std"] = math.sqrt(variance) / 1e6
+    return result
+
+
+def _exact_sum(values: NDArray[np.int64], counts: NDArray[np.int64]) -> int:
+    """Return the sum of values times counts; in two parts, so that 64 bits hold each."""
+    high, low = values >> 20, values & 0xFFFFF
+    return (int((high * counts).sum()) << 20) + int((low * counts).sum())
+
+
+def _percentile(values: NDArray[np.int64], upper: NDArray[np.int64], percent: int) -> float:
+    """Return the percentile in ns; ``upper[i]`` counts the observations up to ``values[i]``."""
+    last = int(upper[-1]) - 1
+    below, hundredths = divmod(last * percent, 100)
+    ranks = (below, min(below + 1, last))
+    low, high = (int(values[np.searchsorted(upper, rank, "right")]) for rank in ranks)
+    return low + (high - low) * hundredths / 100

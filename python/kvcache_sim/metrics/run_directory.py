@@ -1,0 +1,144 @@
+"""The directory of a finished run: written whole or not at all, read back by everything that reports.
+
+``run.json``, ``scenario.yaml``, ``summary.json``, ``requests.parquet``, ``series.parquet``,
+``events.parquet``, and last ``COMPLETE``: the SHA-256 of each, as ``sha256sum -c`` reads it. All is written
+beside the final place, which one rename then fills.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kvcache_sim.errors import InputOutputError, OutputExistsError
+
+COMPLETE = "COMPLETE"
+_NUMBERED = re.compile(r"(\d+)-.+-[0-9a-f]{6}")
+
+
+class RunDirectory:
+    """A run directory being written: ``claim`` it before the run, ``commit`` it after."""
+
+    def __init__(self, target: Path, force: bool) -> None:
+        self.target = target
+        self.force = force
+        self.part = target.parent / f".{target.name}.part"
+        self._lock = -1
+
+    def write(self, name: str, data: str | bytes) -> None:
+        """Write one file of the directory; not visible before ``commit``."""
+        with _place(self.target):
+            (self.part / name).write_bytes(data.encode() if isinstance(data, str) else data)
+
+    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        """Write a mapping as JSON, keys in their own order; ValueError for a number that is not finite."""
+        self.write(name, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def commit(self) -> None:
+        """Write the completeness marker and move the directory to its place, replacing one if forced."""
+        with _place(self.target):
+            os.unlink(self.part / ".lock")
+            names = sorted(path.name for path in self.part.iterdir())
+            lines = [f"{sha256_of(self.part / name)}  {name}\n" for name in names]
+            self.write(COMPLETE, "".join(lines))
+            _check_target(self.target, self.force)
+            old = self.target.parent / f".{self.target.name}.old"
+            if self.target.exists():
+                os.rename(self.target, old)
+            os.rename(self.part, self.target)
+            shutil.rmtree(old, ignore_errors=True)
+
+    def claim(self) -> None:
+        """Refuse what is in the way, then make and lock the place beside it where files are written."""
+        _check_target(self.target, self.force)
+        with _place(self.target):
+            self.target.parent.mkdir(parents=True, exist_ok=True)
+            self.part.mkdir(exist_ok=True)
+            self._lock = os.open(self.part / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._lock, 20).decode()
+            os.close(self._lock)
+            self._lock = -1
+            raise OutputExistsError(
+                "another run is writing here", where=str(self.target), got=f"process {holder}"
+            ) from None
+        os.ftruncate(self._lock, 0)
+        os.write(self._lock, str(os.getpid()).encode())
+        for stale in self.part.iterdir():  # of a run that was killed
+            if stale.name != ".lock":
+                stale.unlink()
+
+    def release(self) -> None:
+        """Remove what was written and not committed; does nothing after ``commit``."""
+        if self._lock >= 0:
+            shutil.rmtree(self.part, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
+
+
+@contextlib.contextmanager
+def open_run_directory(target: Path, force: bool) -> Iterator[RunDirectory]:
+    """Claim ``target`` for a run; unless it is committed in the block, nothing of it stays.
+
+    Raises OutputExistsError when something is there already (with ``force``: something that is no run
+    directory), InputOutputError when it cannot be written.
+    """
+    directory = RunDirectory(target, force)
+    directory.claim()
+    try:
+        yield directory
+    finally:
+        directory.release()
+
+
+def numbered(parent: Path, name: str, config_hash: str) -> Path:
+    """Return ``parent/<n>-<name>-<hash6>`` with n one above the largest there."""
+    taken = [0]
+    with contextlib.suppress(OSError):
+        taken += [int(m[1]) for path in parent.iterdir() if (m := _NUMBERED.fullmatch(path.name))]
+    return parent / f"{max(taken) + 1}-{name}-{config_hash[:6]}"
+
+
+def _check_target(target: Path, force: bool) -> None:
+    with _place(target):
+        if not target.exists() and not target.is_symlink():
+            return
+        if not target.is_dir():
+            raise OutputExistsError("the output is a file", where=str(target), expected="a new directory")
+        if not any(target.iterdir()):
+            return
+        if not force:
+            raise OutputExistsError("the output exists", where=str(target), hint="--force replaces a run")
+        if not (target / COMPLETE).exists():
+            raise OutputExistsError(
+                "not a run directory", where=str(target), hint="--force replaces finished runs only"
+            )
+
+
+@contextlib.contextmanager
+def _place(target: Path) -> Iterator[None]:
+    """Turn an OSError into one line that names the output."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        reason = error.strerror or str(error)
+        raise InputOutputError("cannot be written", where=str(target), got=reason) from None
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hex; OSError when it cannot be read."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,151 @@
+"""``summary.json``: the numbers of a finished run under names that stay stable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.metrics.columns import OUTCOMES, STATUSES
+from kvcache_sim.metrics.percentiles import describe, describe_counted
+from kvcache_sim.metrics.run import Run
+from kvcache_sim.units import NS_PER_S
+
+#: What the rates and latencies mean, printed beside them.
+DEFINITIONS: dict[str, str] = {
+    "cache.token_hit_rate": "prompt tokens served from any tier / prompt tokens, of admitted requests",
+    "cache.block_hit_rate": "blocks served from any tier / full blocks of prompts, sum of floor(n / block)",
+    "cache.request_hit_rate": "mean over requests of the share of its prompt tokens served from any tier",
+    "latency.ttft": "first token - arrival",
+    "latency.tpot": "(last token - first token) / (output tokens - 1), requests of two tokens or more",
+    "latency.itl": "time between neighbouring tokens of a request, all tokens pooled",
+    "latency.e2e": "last token - arrival",
+    "latency.queue": "waiting for admission or for a step, also after a preemption",
+    "latency.percentiles": "linear between closest ranks; std of the population; all times in ms",
+    "cache": "hits count once a request, at its first admission",
+}
+
+_PARTS = ("queue", "lookup", "fetch", "prefill", "first_decode")
+_HIT_TIERS = ("gpu", "cpu", "disk", "remote")
+
+
+def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
+    """Return the summary of a run: counts, shares in [0, 1], latencies in ms; None is "never measured".
+
+    Hits are counted over first admissions; latencies over finished requests. ``wall`` is added by whoever
+    measured it.
+    """
+    columns = {name: column for name, column in run.requests.items() if isinstance(column, np.ndarray)}
+    finished = columns["status"] == STATUSES.index("finished")
+    done = {name: column[finished] for name, column in columns.items()}
+    inputs, cached = done["input_tokens"], done["cached_prefix_length_used"]
+    arrived, count = len(finished), int(finished.sum())
+    block_refs = int((inputs // block_size_tokens).sum())
+    hit_blocks = int((cached // block_size_tokens).sum())
+    seconds = _makespan_ns(columns, done) / NS_PER_S
+    ttft = done["first_token_ns"] - done["arrival_ns"]
+    return {
+        "requests": {
+            "arrived": arrived,
+            "finished": count,
+            "rejected": arrived - count,
+            "preemptions": int(columns["preemptions"].sum()),
+        },
+        "tokens": {
+            "input": int(inputs.sum()),
+            "output": int(done["output_tokens"].sum()),
+            "cached": int(cached.sum()),
+            "prefilled": int(done["num_tokens_actually_prefilled"].sum()),
+            "recomputed": int(done["recomputed_tokens"].sum()),
+        },
+        "cache": {
+            "block_refs": block_refs,
+            "hit_blocks": hit_blocks,
+            "token_hit_rate": _share(int(cached.sum()), int(inputs.sum())),
+            "block_hit_rate": _share(hit_blocks, block_refs),
+            "request_hit_rate": math.fsum((cached / inputs).tolist()) / count if count else None,
+            "hit_tokens": {tier: int(done[f"cached_{tier}_tokens"].sum()) for tier in _HIT_TIERS},
+            "evictions": {tier: run.counters[f"evictions.{tier}"] for tier in ("gpu", "cpu", "disk")},
+            "dropped_blocks": run.counters["dropped_blocks"],
+        },
+        "latency": {
+            "ttft": describe(ttft),
+            "tpot": describe(_tpot_ns(done)),
+            "itl": describe_counted(run.itl_ns),
+            "e2e": describe(done["finish_ns"] - done["arrival_ns"]),
+            "queue": describe(done["queue_ns"]),
+            "ttft_parts": {part: describe(done[f"{part}_ns"]) for part in _PARTS},
+        },
+        "throughput": {
+            "requests_per_s": count / seconds if seconds else None,
+            "output_tokens_per_s": int(done["output_tokens"].sum()) / seconds if seconds else None,
+        },
+        "prefix_cache": _prefix_cache(done, ttft),
+        "machines": _machines(done),
+        "digest": {"events": run.digest_events, "results": run.digest_results},
+        "simulated_s": run.end_ns / NS_PER_S,
+        "engine": {"events": run.events_processed},
+        "definitions": DEFINITIONS,
+    }
+
+
+Columns = Mapping[str, NDArray[Any]]
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _makespan_ns(columns: Columns, done: Columns) -> int:
+    """Return the time from the first arrival to the last finished token."""
+    if not len(done["finish_ns"]):
+        return 0
+    return int(done["finish_ns"].max()) - int(columns["arrival_ns"].min())
+
+
+def _tpot_ns(done: Columns) -> NDArray[np.int64]:
+    """Return the mean time of a token after the first, of requests with two output tokens or more."""
+    later = done["output_tokens"] - 1
+    long = later > 0
+    spans = (done["finish_ns"] - done["first_token_ns"])[long]
+    mean: NDArray[np.int64] = np.rint(spans / later[long]).astype(np.int64)
+    return mean
+
+
+def _prefix_cache(done: Columns, ttft_ns: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the summary report metrics of seed 000, section 5, over finished requests."""
+    outcome, cached = done["outcome"], done["cached_prefix_length_used"]
+    hit = cached > 0
+    conversational = outcome == OUTCOMES.index("CONVERSATIONAL_HIT")
+    cross_request = outcome == OUTCOMES.index("CROSS_REQUEST_HIT")
+    eligible = done["is_conversational_turn"].astype(bool)
+    count = len(outcome)
+    prefilled = done["num_tokens_actually_prefilled"]
+    return {
+        "outcomes": {name: int((outcome == code).sum()) for code, name in enumerate(OUTCOMES)},
+        "hit_rate": _share(int(hit.sum()), count),
+        "conversational_hit_rate": _share(int(conversational.sum()), int(eligible.sum())),
+        "cross_request_hit_rate": _share(int(cross_request.sum()), count),
+        "avg_cached_prefix_length_of_hits": float(cached[hit].mean()) if hit.any() else None,
+        "avg_tokens_prefilled": float(prefilled.mean()) if count else None,
+        "prefilled_share_of_prompt_tokens": _share(int(prefilled.sum()), int(done["input_tokens"].sum())),
+        "ttft_of_hits": describe(ttft_ns[hit]),
+        "ttft_of_misses": describe(ttft_ns[~hit]),
+    }
+
+
+def _machines(done: Columns) -> dict[str, Any]:
+    """Return how evenly the requests spread: per machine, largest over mean, and Jain's index."""
+    if not len(done["machine"]):
+        return {"requests": [], "max_over_mean": None, "jain": None}
+    loads = np.bincount(done["machine"]).astype(np.int64)
+    total = int(loads.sum())
+    squares = int((loads * loads).sum())
+    return {
+        "requests": loads.tolist(),
+        "max_over_mean": int(loads.max()) * len(loads) / total,
+        "jain": total * total / (len(loads) * squares),
+    }

@@ -1,0 +1,82 @@
+"""Settings that could not have an effect in this scenario are refused, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.yaml_tree import Path, Tree
+
+#: A setting without effect: its path, and why.
+Finding = tuple[Path, str]
+
+
+def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> None:
+    """Raise UsageError for the first setting that differs from its default and cannot have an effect."""
+    for path, why in (*_tiers(model, machines), *_movement(model, machines), *_requests(model)):
+        name = ".".join(map(str, path))
+        raise UsageError(f"{name} has no effect", where=tree.place(path), hint=why)
+
+
+def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
+    for index, machine in enumerate(machines):
+        if machine.tiers.disk and not machine.tiers.cpu:
+            yield _tier_path(model, index, "disk"), "blocks reach the disk through the cpu: add tiers.cpu"
+        lower = "cpu" if machine.tiers.cpu else "disk"
+        if (machine.tiers.cpu or machine.tiers.disk) and not model.cache.enabled:
+            yield _tier_path(model, index, lower), "cache.enabled is false"
+        if machine.tiers.cpu and model.cache.semantics != "tree":
+            yield _tier_path(model, index, "cpu"), f"semantics {model.cache.semantics} has a gpu tier only"
+    if not model.cache.enabled:
+        for key in ("semantics", "policy", "cache_output", "touch", "full_hit"):
+            if getattr(model.cache, key) != type(model.cache).model_fields[key].default:
+                yield ("cache", key), "cache.enabled is false"
+
+
+def _tier_path(model: ScenarioModel, index: int, tier: str) -> Path:
+    own = model.machines[index].get("tiers") if index < len(model.machines) else None
+    return ("machines", index, "tiers", tier) if isinstance(own, dict) and tier in own else ("tiers", tier)
+
+
+def _movement(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
+    has_cpu = any(machine.tiers.cpu for machine in machines)
+    has_disk = any(machine.tiers.disk for machine in machines)
+    no_lower = "no machine has a tier below the gpu"
+    policy = model.write.policy
+    if isinstance(policy, dict):
+        for upper, below, there in (("gpu", "cpu", has_cpu), ("cpu", "disk", has_disk)):
+            if upper in policy and policy[upper] != "back" and not there:
+                yield ("write", "policy", upper), f"no machine has a {below} tier to write to"
+    elif policy != "back" and not has_cpu:
+        yield ("write", "policy"), no_lower
+    used = set(policy.values()) if isinstance(policy, dict) else {policy}
+    if model.write.selective_uses != 2 and "selective" not in used:
+        yield ("write", "selective_uses"), "no edge has the write policy selective"
+    if model.fetch.policy != "always" and not has_cpu:
+        yield ("fetch", "policy"), no_lower
+    if not model.fetch.layer_pipelining and not has_cpu:
+        yield ("fetch", "layer_pipelining"), no_lower
+    if model.fetch.timeout is not None and model.fetch.policy != "timeout":
+        yield ("fetch", "timeout"), "fetch.policy is not timeout"
+    for position, edge in enumerate(model.fetch.exclusive):
+        if not (has_cpu if edge == "cpu->gpu" else has_disk):
+            yield ("fetch", "exclusive", position), "no machine has this edge"
+    if model.prefetch.policy != "none" and not has_cpu:
+        yield ("prefetch", "policy"), no_lower
+
+
+def _requests(model: ScenarioModel) -> Iterator[Finding]:
+    if model.trace is not None and "kind" in model.workload:
+        yield ("trace",), "workload.kind generates the requests: keep one of the two"
+    if model.router.policy != "round-robin" and model.cluster.machines == 1:
+        yield ("router", "policy"), "there is one machine"
+    for index, own in enumerate(model.machines):
+        if not own:
+            continue
+        replica = own.get("replica")
+        if isinstance(replica, dict) and "instant" in replica:
+            yield (
+                ("machines", index, "replica", "instant"),
+                "service time is off for all machines or for none",
+            )

@@ -1,0 +1,118 @@
+"""The door of the room: a scenario file, ``--set`` values and a trace, to settings that can be run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kvcache_sim.errors import InputOutputError, UsageError
+from kvcache_sim.model.models import load_model
+from kvcache_sim.model.step_times import step_time_model_name
+from kvcache_sim.scenario.channels import wire, with_defaults
+from kvcache_sim.scenario.effects import refuse_without_effect
+from kvcache_sim.scenario.lowering import lower
+from kvcache_sim.scenario.machines import build_machines
+from kvcache_sim.scenario.overrides import apply_override, set_value
+from kvcache_sim.scenario.resolved import resolve
+from kvcache_sim.scenario.schema import ScenarioModel, TraceChanges
+from kvcache_sim.scenario.validation import at_place, check
+from kvcache_sim.scenario.yaml_tree import Tree, read_tree
+from kvcache_sim.serving.settings import ClusterSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A scenario that passed every check.
+
+    ``resolved`` holds every setting as plain values and gives the same run when loaded again.
+    """
+
+    model: ScenarioModel
+    settings: ClusterSettings
+    resolved: dict[str, Any]
+    #: Where each setting was written, for refusals that need the trace.
+    tree: Tree
+
+
+def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path | None = None) -> Scenario:
+    """Return the scenario of a file (None: all defaults) with overrides and a trace laid over it.
+
+    Raises UsageError with the place of what is wrong, InputOutputError when the file cannot be read.
+    """
+    if path is None:
+        return scenario_from_text("", "", Path.cwd(), overrides, trace)
+    return scenario_from_text(_read(path), str(path), path.parent, overrides, trace)
+
+
+def scenario_from_text(
+    text: str | bytes, source: str, directory: Path, overrides: Sequence[str] = (), trace: Path | None = None
+) -> Scenario:
+    """Return the scenario of YAML text; paths in it start from ``directory``."""
+    tree = read_tree(text.encode() if isinstance(text, str) else text, source)
+    for assignment in overrides:
+        apply_override(tree, assignment)
+    if trace is not None:
+        set_value(tree, ("trace", "path"), _from(Path.cwd(), str(trace)), str(trace))
+    tree.values["channels"] = with_defaults(tree.values.get("channels", {}))
+    model = _absolute(check(ScenarioModel, tree.values, tree), directory)
+    if "kind" not in model.workload:
+        check(TraceChanges, model.workload, tree, ("workload",))
+    named = model.model or at_place(
+        tree, ("replica", "step_time"), lambda: step_time_model_name(model.replica.step_time)
+    )
+    if named is None:
+        raise UsageError("the step-time file names no model", tree.place(("replica",)), hint="set model")
+    model = _with_model(model, named, tree)
+    machines = build_machines(model, tree)
+    refuse_without_effect(model, machines, tree)
+    wiring = wire(model.channels, machines, tree)
+    settings = lower(model, machines, wiring, tree)
+    return Scenario(model, settings, resolve(model, machines, wiring.sections), tree)
+
+
+def _with_model(model: ScenarioModel, named: str, tree: Tree) -> ScenarioModel:
+    """Return the model with the language model's name and KV size filled in."""
+    spec = at_place(tree, ("model",), lambda: load_model(named))
+    size = model.cache.kv_bytes_per_token or spec.kv_bytes_per_token
+    cache = model.cache.model_copy(update={"kv_bytes_per_token": size})
+    return model.model_copy(update={"model": named, "cache": cache})
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"scenario not found: {path}", hint=nearest_names(path)) from None
+    except OSError as error:
+        raise InputOutputError(f"cannot read the scenario: {error.strerror}", where=str(path)) from None
+
+
+def nearest_names(path: Path) -> str:
+    """Return a hint with the file names nearest to a missing one, or ""."""
+    import difflib
+
+    try:
+        names = sorted(entry.name for entry in path.parent.iterdir())
+    except OSError:
+        return f"no directory {path.parent}" if not path.parent.is_dir() else ""
+    close = difflib.get_close_matches(path.name, names, n=3)
+    return f"did you mean {', '.join(close)}?" if close else ""
+
+
+def _from(directory: Path, name: str) -> str:
+    """Return the absolute path of ``name`` seen from ``directory``; ``-`` (standard input) stays."""
+    return name if name == "-" else str((directory / name).absolute())
+
+
+def _absolute(model: ScenarioModel, directory: Path) -> ScenarioModel:
+    """Return the model with its paths made absolute."""
+    update: dict[str, Any] = {}
+    if model.trace is not None:
+        path = _from(directory, model.trace.path)
+        update["trace"] = model.trace.model_copy(update={"path": path})
+    if model.replica.step_time.endswith(".toml"):
+        step_time = _from(directory, model.replica.step_time)
+        update["replica"] = model.replica.model_copy(update={"step_time": step_time})
+    return model.model_copy(update=update)

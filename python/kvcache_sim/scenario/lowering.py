@@ -1,0 +1,116 @@
+"""A checked scenario lowered to the frozen settings of the floors below."""
+
+from __future__ import annotations
+
+from kvcache_sim.cache.settings import TIERS, CacheSettings, MovementSettings, TierSettings, WritePolicy
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.models import load_model
+from kvcache_sim.model.step_time import StepTime
+from kvcache_sim.model.step_times import load_step_time
+from kvcache_sim.scenario.channels import Wiring
+from kvcache_sim.scenario.machines import own_path
+from kvcache_sim.scenario.quantities import Capacity
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.validation import at_place
+from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
+
+
+def lower(
+    model: ScenarioModel, machines: tuple[MachineSection, ...], wiring: Wiring, tree: Tree
+) -> ClusterSettings:
+    """Return the settings that the simulation takes: integers in tokens, blocks, bytes and ns.
+
+    ``model.model`` must be named. Raises UsageError for an unknown model or step-time set and for a tier of
+    less than one block.
+    """
+    cache = _cache(model, tree)
+    block_bytes = cache.block_size_tokens * cache.kv_bytes_per_token
+    return ClusterSettings(
+        machines=tuple(
+            MachineSettings(
+                tiers=_tiers(machine, index, block_bytes, tree),
+                step_time=_step_time(machine, index, tree),
+                replica=_replica(machine),
+                edge_channels=wiring.edge_channels[index],
+            )
+            for index, machine in enumerate(machines)
+        ),
+        channels=wiring.channels,
+        cache=cache,
+        movement=_movement(model),
+        router=model.router.policy,
+        seed=model.seed,
+    )
+
+
+def _step_time(machine: MachineSection, index: int, tree: Tree) -> StepTime:
+    path = own_path(tree, index, ("replica", "step_time"))
+    return at_place(tree, path, lambda: load_step_time(machine.replica.step_time))
+
+
+def _tiers(machine: MachineSection, index: int, block_bytes: int, tree: Tree) -> tuple[TierSettings, ...]:
+    tiers = []
+    for name in TIERS:
+        section = getattr(machine.tiers, name)
+        if section is None:
+            continue
+        capacity: Capacity = section.capacity
+        blocks = capacity.blocks
+        if capacity.size_bytes is not None:
+            blocks = capacity.size_bytes // block_bytes
+            if blocks == 0:
+                raise UsageError(
+                    f"tiers.{name}.capacity is below one block",
+                    where=tree.place(own_path(tree, index, ("tiers", name, "capacity"))),
+                    got=str(capacity),
+                    expected=f"at least {block_bytes} bytes",
+                )
+        tiers.append(TierSettings(name, blocks))
+    return tuple(tiers)
+
+
+def _replica(machine: MachineSection) -> ReplicaSettings:
+    replica = machine.replica
+    return ReplicaSettings(
+        max_num_batched_tokens=replica.max_num_batched_tokens,
+        max_num_seqs=replica.max_num_seqs,
+        instant=replica.instant,
+        queue_order=replica.queue_order,
+        step_overhead_ns=replica.step_overhead,
+    )
+
+
+def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:
+    section = model.cache
+    spec = at_place(tree, ("model",), lambda: load_model(str(model.model)))
+    return CacheSettings(
+        enabled=section.enabled,
+        block_size_tokens=section.block_size,
+        semantics=section.semantics,
+        policy=section.policy,
+        cache_output=section.cache_output,
+        touch=section.touch,
+        full_hit=section.full_hit,
+        kv_bytes_per_token=section.kv_bytes_per_token or spec.kv_bytes_per_token,
+        num_layers=spec.layers,
+        lookup_ns=section.lookup_time,
+    )
+
+
+def _movement(model: ScenarioModel) -> MovementSettings:
+    policy = model.write.policy
+    write: dict[str, WritePolicy] = {"gpu": "back", "cpu": "back"}
+    if isinstance(policy, dict):
+        write |= {str(upper): own for upper, own in policy.items()}
+    else:
+        write = dict.fromkeys(write, policy)
+    return MovementSettings(
+        write=write,
+        write_selective_uses=model.write.selective_uses,
+        fetch=model.fetch.policy,
+        fetch_timeout_ns=model.fetch.timeout or 0,
+        prefetch=model.prefetch.policy,
+        layer_pipelining=model.fetch.layer_pipelining,
+        exclusive=frozenset(edge.split("->")[1] for edge in model.fetch.exclusive),
+    )

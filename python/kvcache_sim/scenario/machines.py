@@ -1,0 +1,48 @@
+"""The machines of a cluster: the common tiers and replica, with ``machines[k]`` laid over them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.validation import check
+from kvcache_sim.scenario.yaml_tree import Path, Tree
+
+
+def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ...]:
+    """Return one section a machine, in machine order.
+
+    Raises UsageError for an entry past ``cluster.machines`` and for anything wrong inside one.
+    """
+    count = model.cluster.machines
+    if len(model.machines) > count:
+        raise UsageError(
+            f"machines[{len(model.machines) - 1}] does not exist",
+            where=tree.place(("machines", len(model.machines) - 1)),
+            expected=f"at most {count} entries",
+            hint="raise cluster.machines",
+        )
+    common = MachineSection(tiers=model.tiers, replica=model.replica)
+    written = {key: tree.values[key] for key in MachineSection.model_fields if key in tree.values}
+    machines = []
+    for index in range(count):
+        own = model.machines[index] if index < len(model.machines) else {}
+        if own:
+            machines.append(check(MachineSection, _overlay(written, own), tree, ("machines", index)))
+        else:
+            machines.append(common)
+    return tuple(machines)
+
+
+def own_path(tree: Tree, index: int, path: Path) -> Path:
+    """Return where machine ``index`` got the setting at ``path``: its own entry, or the common one."""
+    own: Path = ("machines", index, *path)
+    return own if own in tree.places else path
+
+
+def _overlay(base: Any, own: Any) -> Any:
+    """Return ``base`` with ``own`` laid over it, mapping by mapping; null takes a setting out."""
+    if not isinstance(base, dict) or not isinstance(own, dict):
+        return own
+    return {**base, **{key: _overlay(base.get(key), value) for key, value in own.items()}}

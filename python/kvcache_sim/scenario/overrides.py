@@ -1,0 +1,73 @@
+"""``--set a.b=c``: one value of a scenario from the command line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.yaml_tree import Path, Tree, parse_value
+
+_STEP = re.compile(r"([^.\[\]]+)((?:\[\d{1,18}\])*)")
+_MAX_INDEX = 9_999
+
+
+def apply_override(tree: Tree, assignment: str) -> None:
+    """Set the value that ``assignment`` (``tiers.cpu.capacity=80GiB``, ``machines[0].…=…``) names.
+
+    Mappings and list entries on the way are created; the value is YAML, and ``null`` takes a setting out.
+    Raises UsageError when the assignment cannot be read or walks into a value that has no parts.
+    """
+    key, equals, text = assignment.partition("=")
+    where = f"--set {key.strip()}"
+    if not equals:
+        raise UsageError("not an assignment", where="--set", got=repr(assignment), expected="KEY=VALUE")
+    path = parse_path(key.strip(), where)
+    set_value(tree, path, parse_value(text, where), where)
+
+
+def parse_path(key: str, where: str) -> Path:
+    """Return the path a dotted key names: ``machines[0].tiers.cpu`` → ("machines", 0, "tiers", "cpu")."""
+    path: list[str | int] = []
+    for step in key.split("."):
+        match = _STEP.fullmatch(step)
+        if match is None:
+            raise UsageError(
+                "not a key", where=where, got=repr(key), expected="words joined by dots, such as a.b[0].c"
+            )
+        path.append(match[1])
+        path += [int(index) for index in re.findall(r"\d+", match[2])]
+    if any(isinstance(step, int) and step > _MAX_INDEX for step in path):
+        raise UsageError("index too large", where=where, got=repr(key))
+    return tuple(path)
+
+
+def set_value(tree: Tree, path: Path, value: Any, where: str) -> None:
+    """Write ``value`` at ``path``, creating what is missing on the way, and note ``where`` it came from."""
+    node: Any = tree.values
+    for depth, step in enumerate(path):
+        last = depth == len(path) - 1
+        node = _enter(node, step, last, where)
+        if last:
+            node[step] = value
+        else:
+            if node[step] is None:
+                node[step] = [] if isinstance(path[depth + 1], int) else {}
+            node = node[step]
+    for stale in [known for known in tree.places if known[: len(path)] == path]:
+        del tree.places[stale]
+    tree.places[path] = where
+
+
+def _enter(node: Any, step: str | int, last: bool, where: str) -> Any:
+    """Return ``node`` ready for ``node[step]``; a list is filled up with empty mappings."""
+    if isinstance(step, int):
+        if not isinstance(node, list):
+            raise UsageError("not a list", where=where, hint=f"[{step}] needs a list before it")
+        while len(node) <= step:
+            node.append({})
+    elif not isinstance(node, dict):
+        raise UsageError("has no parts", where=where, got=f"a plain value before {step!r}")
+    elif not last and step not in node:
+        node[step] = None
+    return node

@@ -1,0 +1,111 @@
+"""Fields with units: what a scenario may write for them, and how a resolved one writes them back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BeforeValidator, PlainSerializer
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.units import parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
+
+_BLOCKS = re.compile(r"\s*([0-9][0-9_]*)\s*blocks?\s*")
+_CAPACITY = "blocks (16384 blocks), a size (80GiB) or unbounded"
+
+
+class Capacity(NamedTuple):
+    """Room of a tier as written: a number of blocks, a number of bytes, or neither (unbounded)."""
+
+    blocks: int | None = None
+    size_bytes: int | None = None
+
+    def __str__(self) -> str:
+        """Return it as a scenario writes it."""
+        if self.blocks is not None:
+            return f"{self.blocks} blocks"
+        return "unbounded" if self.size_bytes is None else _render_size(self.size_bytes)
+
+
+def parse_capacity(value: object) -> Capacity:
+    """Return the room that ``16384 blocks``, ``80GiB`` or ``unbounded`` means; UsageError otherwise."""
+    if isinstance(value, Capacity):
+        return value
+    text = _text(value, _CAPACITY)
+    if text == "unbounded":
+        return Capacity()
+    blocks = _BLOCKS.fullmatch(text)
+    if blocks is not None:
+        capacity = Capacity(blocks=int(blocks[1]))
+    else:
+        capacity = Capacity(size_bytes=parse_size_bytes(text))
+    if capacity.blocks == 0 or capacity.size_bytes == 0:
+        raise UsageError(
+            "zero capacity", got=repr(text), expected=_CAPACITY, hint="leave the tier out instead"
+        )
+    if (capacity.blocks or 0) > 2**31 - 1:
+        raise UsageError("capacity out of range", got=repr(text), expected="at most 2147483647 blocks")
+    return capacity
+
+
+def _text(value: object, expected: str) -> str:
+    if isinstance(value, str):
+        return value
+    what = "a bare number has no unit" if isinstance(value, (int, float)) else "not a quantity"
+    raise UsageError(what, got=repr(value), expected=expected)
+
+
+def _quantity(parse: Callable[[str], int], expected: str) -> BeforeValidator:
+    return BeforeValidator(_with_value_error(lambda value: parse(_text(value, expected))))
+
+
+def _with_value_error(validate: Callable[[object], Any]) -> Callable[[object], Any]:
+    """Return ``validate`` with its UsageError inside a ValueError, which pydantic collects with its path."""
+
+    def wrapped(value: object) -> Any:
+        try:
+            return validate(value)
+        except UsageError as error:
+            raise ValueError(error) from error
+
+    return wrapped
+
+
+def _render_size(count: int) -> str:
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if count and count % 1024**power == 0:
+            return f"{count // 1024**power}{unit}"
+    return f"{count}B"
+
+
+def _render_time(count: int) -> str:
+    for scale, unit in ((10**9, "s"), (10**6, "ms"), (10**3, "us")):
+        if count and count % scale == 0:
+            return f"{count // scale}{unit}"
+    return f"{count}ns"
+
+
+def _render_rate(count: int) -> str:
+    for scale, unit in ((10**9, "GB/s"), (10**6, "MB/s")):
+        if count % scale == 0:
+            return f"{count // scale}{unit}"
+    return f"{count}B/s"
+
+
+#: A time with its unit; inside, integer ns.
+DurationNs = Annotated[
+    int, _quantity(parse_time_ns, "a time with its unit, such as 250us or 3s"), PlainSerializer(_render_time)
+]
+#: A size with its unit; inside, bytes.
+SizeBytes = Annotated[
+    int, _quantity(parse_size_bytes, "a size with its unit, such as 128KiB"), PlainSerializer(_render_size)
+]
+#: A rate with its unit; inside, bytes a second.
+RateBytesPerS = Annotated[
+    int,
+    _quantity(parse_rate_bytes_per_s, "a rate with its unit, such as 25GB/s or 400Gb/s"),
+    PlainSerializer(_render_rate),
+]
+#: Room of a tier.
+CapacityField = Annotated[Any, BeforeValidator(_with_value_error(parse_capacity)), PlainSerializer(str)]

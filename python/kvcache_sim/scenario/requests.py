@@ -1,0 +1,68 @@
+"""The requests of a scenario: a trace read from a file, or a workload generated from its seed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.load import Scenario
+from kvcache_sim.scenario.schema import TraceSection
+from kvcache_sim.workload.trace import Trace
+
+
+def read_requests(scenario: Scenario) -> Trace:
+    """Return the trace that a scenario's ``trace`` or ``workload`` section describes.
+
+    Raises UsageError when there is neither or the cache's block does not divide the trace's, TraceError and
+    InputOutputError as the reader does. Adds a warning when requests cannot fit a gpu.
+    """
+    model = scenario.model
+    if model.trace is None:
+        raise UsageError(
+            "no requests", where=scenario.tree.source, hint="name a trace (trace.path) or a workload.kind"
+        )
+    trace = _from_file(model.trace)
+    outputs = model.workload.get("output_tokens")
+    if outputs is not None:
+        trace = replace(trace, output_tokens=np.full(len(trace), outputs, np.int64))
+    block_size = model.cache.block_size
+    if trace.block_size % block_size:
+        raise UsageError(
+            "cache.block_size does not divide the trace's block",
+            where=scenario.tree.place(("cache", "block_size")),
+            got=str(block_size),
+            expected=f"a divisor of {trace.block_size}",
+        )
+    return replace(trace, warnings=(*trace.warnings, *_too_long(scenario, trace)))
+
+
+def _from_file(section: TraceSection) -> Trace:
+    from kvcache_sim.workload.readers import ReadSettings, read_trace
+
+    settings = ReadSettings(
+        block_size=section.block_size,
+        on_bad_row=section.on_bad_row,
+        format=section.format,
+        time_order=section.time_order,
+        bytes_per_token=section.bytes_per_token,
+    )
+    return read_trace(section.path, settings=settings)
+
+
+def _too_long(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
+    """Return a warning when prompts do not fit some machine's gpu: these requests will be rejected."""
+    sizes = [machine.tiers[0].capacity_blocks for machine in scenario.settings.machines]
+    bounded = [size for size in sizes if size is not None]
+    if not bounded or not len(trace):
+        return ()
+    smallest = min(bounded)
+    needed = -(-trace.input_tokens // scenario.model.cache.block_size)
+    count = int(np.count_nonzero(needed > smallest))
+    if not count:
+        return ()
+    return (
+        f"{count} of {len(trace)} requests need more blocks than the smallest gpu has ({smallest}): "
+        f"they are rejected there; the longest needs {int(needed.max())}",
+    )

@@ -1,0 +1,158 @@
+"""Every key of a scenario, with its type, its default and what it means: YAML is checked against it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kvcache_sim.cache.settings import FetchPolicy, FullHit, PrefetchPolicy, Semantics, Touch, WritePolicy
+from kvcache_sim.scenario.quantities import Capacity, CapacityField, DurationNs, RateBytesPerS, SizeBytes
+from kvcache_sim.serving.settings import QueueOrder
+from kvcache_sim.workload.readers.settings import OnBadRow, TimeOrder
+
+#: 2³¹ − 1: token and sequence counts stay well inside 64-bit arithmetic.
+_MAX_COUNT = 2**31 - 1
+
+
+class Section(BaseModel):
+    """A mapping of known keys only; values keep the type they were written with."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class TraceSection(Section):
+    """Requests from a file."""
+
+    path: str = Field(description="trace file, relative to the scenario; plain, .gz or .zst; - is stdin")
+    format: str | None = Field(None, description="name of the format; null: found from the first bytes")
+    block_size: int | None = Field(
+        None, ge=1, le=1 << 20, description="tokens of one id; null: the format's own (Mooncake: 512)"
+    )
+    on_bad_row: OnBadRow = Field("error", description="refuse the trace, or skip and count")
+    time_order: TimeOrder = Field("error", description="when times go back: refuse, sort, or keep")
+    bytes_per_token: int = Field(1, ge=1, le=1 << 20, description="for formats whose lengths are bytes")
+
+
+class TraceChanges(Section):
+    """The ``workload`` section beside a trace: changes to what the file says."""
+
+    output_tokens: int | None = Field(None, ge=1, le=_MAX_COUNT, description="overrides every output length")
+
+
+class CacheSection(Section):
+    """How blocks are kept."""
+
+    enabled: bool = Field(True, description="false: nothing is reused")
+    block_size: int = Field(512, ge=1, le=_MAX_COUNT, description="tokens of a block; divides the trace's")
+    semantics: Semantics = Field("tree", description="rules of reuse: our tree, or an engine's own")
+    policy: str = Field("lru", description="eviction policy: a name of 'kvsim policies', or file.py:Name")
+    cache_output: bool = Field(True, description="generated tokens are kept too")
+    touch: Touch = Field("release", description="when a request's blocks become recent")
+    full_hit: FullHit = Field("prefill-remainder", description="what is computed when all may hit")
+    lookup_time: DurationNs = Field(0, description="time of one look-up")
+    kv_bytes_per_token: SizeBytes | None = Field(None, ge=1, description="KV of a token; null: the model's")
+
+
+class TierSection(Section):
+    """One tier of a machine."""
+
+    capacity: CapacityField = Field(description="blocks, a size, or unbounded")
+
+
+class TiersSection(Section):
+    """The tiers of a machine, fast to slow; one that is left out (or null) does not exist."""
+
+    gpu: TierSection = Field(TierSection(capacity=Capacity(size_bytes=48 << 30)))
+    cpu: TierSection | None = None
+    disk: TierSection | None = None
+
+
+class ReplicaSection(Section):
+    """The engine instance of a machine."""
+
+    instant: bool = Field(False, description="no service time: one request after another")
+    max_num_batched_tokens: int = Field(8192, ge=1, le=1 << 22, description="token budget of a step")
+    max_num_seqs: int = Field(256, ge=1, le=1 << 20, description="most sequences that run together")
+    step_time: str = Field("h100-llama-3-8b-tp1", description="step-time set by name, or a model file")
+    queue_order: QueueOrder = Field("fcfs", description="who is admitted first")
+    step_overhead: DurationNs = Field(0, description="time between two steps")
+
+
+class ClusterSection(Section):
+    """How many machines there are."""
+
+    machines: int = Field(1, ge=1, le=4096)
+
+
+class MachineSection(Section):
+    """One machine after its own settings were laid over the common ones."""
+
+    tiers: TiersSection = TiersSection()
+    replica: ReplicaSection = ReplicaSection()
+
+
+class RouterSection(Section):
+    """Which machine a request goes to."""
+
+    policy: str = Field("round-robin", description="round-robin, least-loaded, …")
+
+
+class ChannelSection(Section):
+    """A channel. Edges that name the same one contend; ``scope: machine`` makes one on each machine."""
+
+    bandwidth: RateBytesPerS
+    latency: DurationNs = 0
+    piece_overhead: DurationNs = Field(0, description="least time of one piece (a block's layer)")
+    sharing: Literal["fifo", "fair"] = "fifo"
+    priority: Literal["in-order", "loads-first"] = "in-order"
+    latency_occupies: bool = False
+    scope: Literal["machine", "cluster"] = "machine"
+    edges: list[str] = Field(description="such as cpu->gpu, or 0:cpu->gpu for machine 0 alone")
+
+
+class FetchSection(Section):
+    """How KV comes up to the GPU."""
+
+    policy: FetchPolicy = "always"
+    timeout: DurationNs | None = Field(None, description="with policy timeout")
+    layer_pipelining: bool = Field(True, description="compute a layer as soon as its KV has arrived")
+    exclusive: list[Literal["cpu->gpu", "disk->cpu"]] = Field(
+        default_factory=list, description="edges on which a promoted block leaves the lower tier"
+    )
+
+
+class WriteSection(Section):
+    """How KV goes down: one policy for all edges, or one an upper tier."""
+
+    policy: WritePolicy | dict[Literal["gpu", "cpu"], WritePolicy] = "back"
+    selective_uses: int = Field(2, ge=1, le=_MAX_COUNT, description="with policy selective: uses before it")
+
+
+class PrefetchSection(Section):
+    """Moving KV up before it is asked for."""
+
+    policy: PrefetchPolicy = "none"
+
+
+class ScenarioModel(Section):
+    """The whole scenario."""
+
+    name: str = Field(
+        "run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="names the run directory"
+    )
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="every random number comes from it")
+    model: str | None = Field(None, description="language model; null: the one of the step-time set")
+    trace: TraceSection | None = None
+    #: A generator's ``kind`` with its own keys, or TraceChanges.
+    workload: dict[str, Any] = Field(default_factory=dict)
+    cache: CacheSection = CacheSection()
+    tiers: TiersSection = TiersSection()
+    replica: ReplicaSection = ReplicaSection()
+    cluster: ClusterSection = ClusterSection()
+    machines: list[dict[str, Any]] = Field(default_factory=list, description="changes of single machines")
+    router: RouterSection = RouterSection()
+    channels: dict[str, ChannelSection] = Field(default_factory=dict)
+    fetch: FetchSection = FetchSection()
+    write: WriteSection = WriteSection()
+    prefetch: PrefetchSection = PrefetchSection()

@@ -1,0 +1,272 @@
+"""A scenario is read strictly, refused with the place and a way out, and written out so that it runs again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cache.settings import TierSettings
+from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.scenario.load import load_scenario, scenario_from_text
+from kvcache_sim.scenario.resolved import config_hash, to_yaml
+from kvcache_sim.scenario.starter import STARTER
+
+
+def load(text: str = "", *overrides: str):
+    return scenario_from_text(text, "s.yaml", Path.cwd(), overrides)
+
+
+REFUSED = {
+    # unknown keys, with the line and the nearest name (31)
+    "tiers:\n  cpu:\n    capcity: 16GiB": "s.yaml:3:5: unknown key 'tiers.cpu.capcity'; did you mean 'capacity'?",
+    "cach: {}": "s.yaml:1:1: unknown key 'cach'; did you mean 'cache'?",
+    "machines: [{tiers: {cpx: {capacity: 1 blocks}}}]": "s.yaml:1:21: unknown key 'machines[0].tiers.cpx'; did you mean",
+    "workload: {output_token: 1}": "s.yaml:1:12: unknown key 'workload.output_token'; did you mean 'output_tokens'?",
+    # units (32, 33)
+    "tiers: {cpu: {capacity: 16}}": "s.yaml:1:15: tiers.cpu.capacity: a bare number has no unit; got 16",
+    "tiers: {cpu: {capacity: 16 GX}}": "tiers.cpu.capacity: size without a known unit; got '16 GX'",
+    "tiers: {cpu: {capacity: -16GiB}}": "tiers.cpu.capacity: negative size",
+    "cache: {lookup_time: 3}": "cache.lookup_time: a bare number has no unit; got 3; expected a time",
+    "channels: {c: {bandwidth: 32, edges: [gpu->cpu]}}": "channels.c.bandwidth: a bare number has no unit",
+    "channels: {c: {bandwidth: 0GB/s, edges: [gpu->cpu]}}": "channels.c.bandwidth: rate must be above zero",
+    "channels: {c: {bandwidth: .inf, edges: [gpu->cpu]}}": ".inf is not a finite number",
+    "channels: {c: {bandwidth: .nan, edges: [gpu->cpu]}}": "s.yaml:1:27: .nan is not a finite number",
+    "channels: {c: {bandwidth: 32 GB, edges: [gpu->cpu]}}": "channels.c.bandwidth: rate without a known unit",
+    # capacities (34)
+    "tiers: {gpu: {capacity: 0 blocks}}": "tiers.gpu.capacity: zero capacity",
+    "tiers: {gpu: {capacity: 0GiB}}": "tiers.gpu.capacity: zero capacity",
+    "tiers: {gpu: {capacity: 1MiB}}": "s.yaml:1:15: tiers.gpu.capacity is below one block; got 1MiB",
+    # the tier graph (35)
+    "tiers: {disk: {capacity: 1TB}}": "s.yaml:1:9: tiers.disk has no effect; blocks reach the disk through the cpu",
+    "tiers: {gpu: {capacity: 1 blocks}, gpu: {capacity: 2 blocks}}": "s.yaml:1:36: duplicate key 'gpu'",
+    "tiers: {gpu: null}": "tiers.gpu: not usable; got None",
+    # YAML's traps (36)
+    "cache: {enabled: yes}": "cache.enabled: not usable; got 'yes'; expected true or false; yes, no, on and off",
+    "cache: {block_size: 017}": "cache.block_size: not usable; got '017'; expected a whole number",
+    "cache: {block_size: 1:30}": "cache.block_size: not usable; got '1:30'",
+    "cache: {block_size: 512.0}": "cache.block_size: not usable; got 512.0; expected a whole number",
+    "cache: {block_size: true}": "cache.block_size: not usable; got True",
+    "cache: {block_size: 0}": "cache.block_size: not usable; got 0",
+    "seed: 1\nseed: 2": "s.yaml:2:1: duplicate key 'seed'",
+    "a: !!python/object:os.system x": "s.yaml:1:4: tag",
+    "seed: !mine 3": "s.yaml:1:7: tag !mine is not allowed",
+    "a: [": "s.yaml:1:5: not YAML",
+    "- a": "s.yaml:1: not a mapping of settings",
+    "seed: 1\n---\nseed: 2": "not YAML",
+    "? [a]\n: b": "a key must be a word",
+    "a: &a [*a]": "s.yaml:1:4: aliases or nesting expand to too much",
+    # ranges and choices
+    "seed: -1": "seed: not usable; got -1; expected greater than or equal to 0",
+    "seed: 1e30": "seed: not usable",
+    "seed: abc": "seed: not usable; got 'abc'; expected a whole number",
+    "name: ../x": "name: not usable; got '../x'",
+    "write: {policy: thru}": "write.policy: no such choice; got 'thru'; expected one of back, through",
+    "write: {policy: {gpu: thru}}": "write.policy.gpu: no such choice; got 'thru'",
+    "model: llama-3-8": "s.yaml:1:1: model: unknown model; got 'llama-3-8'",
+    "replica: {step_time: h100-lama}": "s.yaml:1:11: replica.step_time: unknown step time; got 'h100-lama'",
+    "machines: [{}, {}]": "s.yaml:1:16: machines[1] does not exist; expected at most 1 entries",
+    # settings that cannot have an effect
+    "write: {policy: through}": "write.policy has no effect; no machine has a tier below the gpu",
+    "write: {policy: {cpu: through}}\ntiers: {cpu: {capacity: 1GiB}}": "write.policy.cpu has no effect",
+    "write: {selective_uses: 3}": "write.selective_uses has no effect",
+    "fetch: {policy: never}": "fetch.policy has no effect",
+    "fetch: {layer_pipelining: false}": "fetch.layer_pipelining has no effect",
+    "fetch: {timeout: 3s}": "fetch.timeout has no effect; fetch.policy is not timeout",
+    "fetch: {exclusive: [cpu->gpu]}": "fetch.exclusive.0 has no effect; no machine has this edge",
+    "prefetch: {policy: queued}": "prefetch.policy has no effect",
+    "router: {policy: least-loaded}": "router.policy has no effect; there is one machine",
+    "cache: {enabled: false, cache_output: false}": "cache.cache_output has no effect; cache.enabled is false",
+    "cache: {enabled: false}\ntiers: {cpu: {capacity: 1GiB}}": "tiers.cpu has no effect; cache.enabled is false",
+    "cache: {semantics: vllm}\ntiers: {cpu: {capacity: 1GiB}}": "tiers.cpu has no effect; semantics vllm has a gpu tier only",
+    "channels: {c: {bandwidth: 1GB/s, edges: [gpu->cpu]}}": "channel 'c' has no effect; got 'gpu->cpu'; no machine has this edge",
+    "channels: {cpu-to-gpu: {bandwidth: 1GB/s}}": "channel 'cpu-to-gpu' has no effect",
+    "trace: {path: t.jsonl}\nworkload: {kind: conversational}": "trace has no effect; workload.kind generates",
+    # channels
+    "channels: {c: {bandwidth: 1GB/s, edges: [gpu->disk]}}": "s.yaml:1:42: no such edge; got 'gpu->disk'",
+    "channels: {c: {bandwidth: 1GB/s, edges: []}}": "channel 'c' carries nothing",
+    "tiers: {cpu: {capacity: 1GiB}}\nchannels:\n  a: {bandwidth: 1GB/s, edges: [cpu->gpu]}\n  b: {bandwidth: 1GB/s, edges: [cpu->gpu]}": "edge 'cpu->gpu' is on two channels; got 'a' and 'b'",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_refusal_in_one_line_with_its_place(text):
+    with pytest.raises(UsageError) as refused:
+        load(text)
+    line = str(refused.value)
+    assert REFUSED[text] in line
+    assert line.startswith("s.yaml")
+    assert "\n" not in line
+
+
+def test_an_alias_bomb_is_refused_and_a_plain_alias_is_not():
+    bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+    for level in range(1, 9):
+        bomb += f"a{level}: &a{level} [" + ", ".join([f"*a{level - 1}"] * 10) + "]\n"
+    with pytest.raises(UsageError, match="expand to too much"):
+        load(bomb)
+    shared = load("cluster: {machines: 2}\nmachines:\n  - &m {tiers: {cpu: {capacity: 2GiB}}}\n  - *m\n")
+    assert shared.settings.machines[0].tiers == shared.settings.machines[1].tiers
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfes\x00", b"name: \xff", b"seed: \x00", b"x" * 2_000_000])
+def test_bytes_that_are_no_scenario_are_refused(data):
+    with pytest.raises(UsageError):
+        scenario_from_text(data, "s.yaml", Path.cwd())
+
+
+def test_a_missing_scenario_names_the_nearest_file(tmp_path):
+    (tmp_path / "mine.yaml").write_text("seed: 1\n")
+    with pytest.raises(UsageError, match=r"did you mean mine.yaml\?"):
+        load_scenario(tmp_path / "mien.yaml")
+    with pytest.raises(KvsimError) as refused:
+        load_scenario(tmp_path)
+    assert refused.value.exit_code == 7
+
+
+def test_override_goes_over_the_file_and_is_named_in_refusals():
+    scenario = load(
+        "seed: 1\ntiers: {gpu: {capacity: 8 blocks}}", "seed=2", "tiers.gpu.capacity=16384 blocks"
+    )
+    assert scenario.settings.seed == 2
+    assert scenario.settings.machines[0].tiers == (TierSettings("gpu", 16384),)
+    for assignment, said in {
+        "tiers.cpu.capcity=1GiB": "--set tiers.cpu.capcity: unknown key 'tiers.cpu.capcity'; did you mean",
+        "tiers.cpu.capacity=16": "--set tiers.cpu.capacity: tiers.cpu.capacity: a bare number has no unit",
+        "tiers.gpu.capacity.x=3": "--set tiers.gpu.capacity.x",
+        "seed": "--set: not an assignment; got 'seed'; expected KEY=VALUE",
+        "=3": "not a key",
+        "a..b=3": "not a key",
+        "machines[99999].tiers=3": "index too large",
+        "seed=a: b": "--set seed: not YAML",
+        "seed=1\nname: x": "--set seed: not one value",
+        "seed[0]=1": "--set seed[0]: seed: not usable; got [1]",
+    }.items():
+        with pytest.raises(UsageError) as refused:
+            load("", assignment)
+        assert said in str(refused.value)
+
+
+def test_null_takes_a_setting_out():
+    scenario = load("tiers: {cpu: {capacity: 1GiB}}", "tiers.cpu=null")
+    assert [tier.name for tier in scenario.settings.machines[0].tiers] == ["gpu"]
+
+
+def test_a_machine_of_its_own_kind():
+    scenario = load(
+        "cluster: {machines: 3}\ntiers: {gpu: {capacity: 8 blocks}, cpu: {capacity: 1GiB}}",
+        "machines[0].tiers.cpu.capacity=512GiB",
+        "machines[2].tiers.cpu=null",
+        "machines[2].replica.max_num_seqs=7",
+    )
+    first, second, third = scenario.settings.machines
+    assert first.tiers == (TierSettings("gpu", 8), TierSettings("cpu", (512 << 30) // (512 * 131_072)))
+    assert second.tiers == (TierSettings("gpu", 8), TierSettings("cpu", (1 << 30) // (512 * 131_072)))
+    assert third.tiers == (TierSettings("gpu", 8),)
+    assert third.replica.max_num_seqs == 7
+    assert second.replica.max_num_seqs == 256
+    assert third.edge_channels == {}
+
+
+def test_default_channels_are_one_a_machine_edge_and_direction():
+    scenario = load("cluster: {machines: 2}\ntiers: {cpu: {capacity: 1GiB}, disk: {capacity: 1TB}}")
+    names = [name for machine in scenario.settings.machines for name in machine.edge_channels.values()]
+    assert len(names) == len(set(names)) == 8
+    assert set(names) == set(scenario.settings.channels)
+
+
+def test_edges_that_name_a_channel_share_it_and_one_machine_may_differ():
+    text = """
+cluster: {machines: 2}
+tiers: {cpu: {capacity: 1GiB}}
+channels:
+  pcie: {bandwidth: 50GB/s, latency: 10us, edges: [gpu->cpu, cpu->gpu]}
+  slow: {bandwidth: 400Gb/s, scope: cluster, edges: ['1:cpu->gpu']}
+"""
+    settings = load(text).settings
+    assert settings.machines[0].edge_channels == {"gpu->cpu": "pcie-0", "cpu->gpu": "pcie-0"}
+    assert settings.machines[1].edge_channels == {"gpu->cpu": "pcie-1", "cpu->gpu": "slow"}
+    assert settings.channels["slow"].bandwidth_bytes_per_s == 50 * 10**9
+    assert settings.channels["pcie-1"].latency_ns == 10_000
+
+
+def test_a_default_channel_may_be_changed_in_one_figure():
+    settings = load("tiers: {cpu: {capacity: 1GiB}}", "channels.cpu-to-gpu.bandwidth=1GB/s").settings
+    assert settings.channels["cpu-to-gpu-0"].bandwidth_bytes_per_s == 10**9
+    assert settings.channels["cpu-to-gpu-0"].latency_ns == settings.channels["gpu-to-cpu-0"].latency_ns > 0
+
+
+def test_paths_start_from_the_scenario_and_the_option_from_here(tmp_path, monkeypatch):
+    folder = tmp_path / "scenarios"
+    folder.mkdir()
+    (folder / "s.yaml").write_text("trace: {path: ../t.jsonl}\n")
+    monkeypatch.chdir(tmp_path)
+    written = load_scenario(folder / "s.yaml").model.trace
+    given = load_scenario(folder / "s.yaml", trace=Path("other.jsonl")).model.trace
+    assert written is not None
+    assert given is not None
+    assert Path(written.path).resolve() == tmp_path / "t.jsonl"
+    assert Path(given.path) == tmp_path / "other.jsonl"
+
+
+CHOICES = st.fixed_dictionaries(
+    {},
+    optional={
+        "seed": st.integers(0, 2**63 - 1).map(str),
+        "cluster.machines": st.just("3"),
+        "tiers.gpu.capacity": st.sampled_from(["7 blocks", "80GiB", "unbounded", "1000001KiB"]),
+        "tiers.cpu.capacity": st.sampled_from(["9 blocks", "1TB", "unbounded"]),
+        "machines[0].tiers.gpu.capacity": st.just("5 blocks"),
+        "machines[0].replica.max_num_seqs": st.just("3"),
+        "replica.step_overhead": st.sampled_from(["1500ns", "3ms", "1.5us"]),
+        "replica.step_time": st.just("rtx4090-llama-3.1-8b-tp1"),
+        "cache.block_size": st.sampled_from(["16", "512"]),
+        "cache.kv_bytes_per_token": st.just("100kB"),
+        "cache.touch": st.just("admission"),
+        "workload.output_tokens": st.just("1"),
+        "trace.path": st.sampled_from(["/x: y.jsonl", "/1", "/ü '\"#.jsonl"]).map(lambda p: f"{p!r}"),
+    },
+)
+
+
+@given(CHOICES)
+def test_the_resolved_scenario_is_the_same_scenario(choices):
+    scenario = load("", *(f"{key}={value}" for key, value in choices.items() if "'\"" not in value))
+    text = to_yaml(scenario.resolved)
+    again = load(text)
+    assert again.settings.machines == scenario.settings.machines
+    assert again.settings.channels == scenario.settings.channels
+    assert again.resolved == scenario.resolved
+    assert to_yaml(again.resolved) == text
+
+
+def test_the_resolved_scenario_keeps_lower_tiers_machines_and_movement():
+    text = """
+cluster: {machines: 3}
+tiers: {cpu: {capacity: 4GiB}, disk: {capacity: 1TB}}
+machines: [{tiers: {disk: null}}, {}, {tiers: {cpu: {capacity: unbounded}}}]
+write: {policy: {gpu: through, cpu: selective}, selective_uses: 3}
+fetch: {policy: timeout, timeout: 3ms, exclusive: [disk->cpu]}
+router: {policy: least-loaded}
+"""
+    scenario = load(text)
+    again = load(to_yaml(scenario.resolved))
+    assert again.settings == scenario.settings
+    assert scenario.settings.movement.exclusive == frozenset({"cpu"})
+    assert scenario.settings.movement.write == {"gpu": "through", "cpu": "selective"}
+    assert scenario.settings.movement.fetch_timeout_ns == 3_000_000
+
+
+def test_the_hash_is_of_what_decides_a_run():
+    base = load("name: a\ntrace: {path: x.jsonl}").resolved
+    renamed = load("name: b\ntrace: {path: y.jsonl}").resolved
+    other = load("name: a\ntrace: {path: x.jsonl}\nseed: 1").resolved
+    assert config_hash(base, "00") == config_hash(renamed, "00")
+    assert len({config_hash(base, "00"), config_hash(base, "01"), config_hash(other, "00")}) == 3
+
+
+def test_the_starter_is_a_scenario_and_says_what_holds_by_default():
+    started = load(STARTER)
+    plain = load("name: my-first-run\nworkload: {kind: conversational}\ntiers: {cpu: {capacity: 512GiB}}")
+    assert started.settings == plain.settings
