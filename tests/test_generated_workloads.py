@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kvcache_sim.errors import UsageError
+from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.workload.ceiling import ceiling_hit_tokens
 from kvcache_sim.workload.generate import KINDS, build, settings_of, write_jsonl
+from kvcache_sim.workload.history import with_history
+from kvcache_sim.workload.missing_ids import fill_missing_ids
 from kvcache_sim.workload.rows import select_rows
 from kvcache_sim.workload.sessions import predecessors, previous_turns
 from unbounded_replay import prompt_ids, replay
@@ -339,3 +342,52 @@ def test_rows_chosen_anew_still_wait_for_the_same_requests():
     assert turned.history_tokens[::-1].tolist() == trace.history_tokens.tolist()
     head = select_rows(trace, np.arange(1, len(trace)))
     assert (head.after[trace.after[1:] == 0] == -1).all()
+
+
+def test_new_input_only_rows_give_the_same_prompts_once_the_history_is_back():
+    mapping = {"requests": 500, "block_size": 16, "prompt_structure": "new_input_only", "output_tokens": 17}
+    whole = build("conversational", {**mapping, "prompt_structure": "full_history_plus_new_input"}, 2)
+    assert build("conversational", mapping, 2).input_tokens.tolist() == whole.input_tokens.tolist()
+    out = io.StringIO()
+    write_jsonl(settings_of("conversational", mapping), 2, out)
+    rows = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert {row["prompt_structure"] for row in rows} == {"new_input_only"}
+    assert not any("hash_ids" in row for row in rows)
+    assert {row["input_length"] for row in rows} == {1024, 128}
+    bare = replace(
+        whole,
+        input_tokens=np.asarray([row["input_length"] for row in rows]),
+        id_offsets=np.zeros(501, np.int64),
+        block_ids=np.empty(0, np.uint32),
+        history_tokens=np.empty(0, np.int64),
+    )
+    again = fill_missing_ids(with_history(bare))
+    assert again.input_tokens.tolist() == whole.input_tokens.tolist()
+    assert again.history_tokens[again.turn > 0].tolist() == whole.history_tokens[whole.turn > 0].tolist()
+    assert replay(again) == replay(whole)
+    with pytest.raises(TraceError, match="cannot have hash_ids"):
+        with_history(whole)
+
+
+def test_lengths_and_rate_of_a_trace(tmp_path):
+    path = tmp_path / "t.jsonl"
+    rows = [
+        {"timestamp": 1000 * t, "input_length": n, "output_length": 2 * n}
+        for t, n in [(0, 5), (1, 7), (1, 9), (1, 11), (5, 13)]
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    trace = small(
+        "diverse",
+        requests=5000,
+        arrivals={"process": "trace", "path": str(path), "bin": "2s"},
+        prompt_tokens={"kind": "trace", "path": str(path), "column": "input_tokens"},
+        output_tokens={"kind": "empirical", "values": [3, 3, 8]},
+    )
+    assert set(trace.input_tokens.tolist()) == {5, 7, 9, 11, 13}
+    assert (trace.output_tokens == 8).mean() == pytest.approx(1 / 3, abs=0.03)
+    # 5 arrivals in 6 s, again and again: 4 of them in the first two seconds of each round, none in the next
+    place = trace.arrival_ns % (6 * 10**9) // (2 * 10**9)
+    assert np.bincount(place, minlength=3) / 5000 == pytest.approx([0.8, 0.0, 0.2], abs=0.03)
+    assert trace.arrival_ns[-1] / 1e9 == pytest.approx(6000, rel=0.05)
+    with pytest.raises(UsageError, match="trace not found"):
+        settings_of("diverse", {"arrivals": {"process": "trace", "path": str(tmp_path / "no"), "bin": "2s"}})

@@ -10,6 +10,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -108,12 +109,45 @@ class Ramp:
         return np.rint((t + (exposure - on_ramp) / b) * NS_PER_S).astype(np.int64)
 
 
+@dataclass(frozen=True, slots=True)
+class TraceRate:
+    """Poisson arrivals at the rate of a trace: constant within each ``bin``, from the start again at its end.
+
+    The rate of a bin is the number of the trace's arrivals in it, counted from its first arrival.
+    """
+
+    path: str
+    bin_ns: int
+
+    def gaps(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+        """Return exponential gaps."""
+        return rng.standard_exponential(size)
+
+    def times_ns(self, exposure: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the times at which the trace's cumulative count reaches each exposure."""
+        upto = _counts_upto(self.path, self.bin_ns)
+        rounds, rest = np.divmod(exposure, upto[-1])
+        bins = np.interp(rest, upto, np.arange(len(upto)))
+        return np.rint((rounds * (len(upto) - 1) + bins) * self.bin_ns).astype(np.int64)
+
+
+@lru_cache(maxsize=8)
+def _counts_upto(path: str, bin_ns: int) -> NDArray[np.float64]:
+    """Return how many requests of a trace arrive before the end of each bin, a 0 in front."""
+    from kvcache_sim.workload.readers import ReadSettings, read_trace
+
+    arrival_ns = read_trace(path, settings=ReadSettings(time_order="keep")).arrival_ns
+    counts = np.bincount((arrival_ns - arrival_ns.min()) // bin_ns)
+    return np.concatenate(([0.0], np.cumsum(counts.astype(np.float64))))
+
+
 #: Every arrival process under its name in a scenario; its keys are its fields (``duration`` with its unit).
-ARRIVALS: dict[str, type[Poisson | Gamma | Constant | Ramp]] = {
+ARRIVALS: dict[str, type[Poisson | Gamma | Constant | Ramp | TraceRate]] = {
     "poisson": Poisson,
     "gamma": Gamma,
     "constant": Constant,
     "ramp": Ramp,
+    "trace": TraceRate,
 }
 
 
@@ -122,7 +156,7 @@ def arrivals_from(where: str, value: Any) -> Arrivals:
 
     Raises UsageError naming ``where`` for an unknown process or key and for a rate not above zero.
     """
-    if isinstance(value, Poisson | Gamma | Constant | Ramp):
+    if isinstance(value, Poisson | Gamma | Constant | Ramp | TraceRate):
         return value
     if not isinstance(value, Mapping):
         raise UsageError("not an arrival process", where=where, got=repr(value), hint=_EXAMPLE)
@@ -141,14 +175,20 @@ def arrivals_from(where: str, value: Any) -> Arrivals:
             f"keys of {process}", where=where, got=", ".join(map(str, given)), expected=", ".join(keys)
         )
     parts: list[Any] = [_part(f"{where}.{key}", key, given[key]) for key in keys]
-    return ARRIVALS[process](*parts)
+    made = ARRIVALS[process](*parts)
+    made.times_ns(np.zeros(1))  # a trace that cannot be read is refused here
+    return made
 
 
 _EXAMPLE = "such as {process: poisson, rate_per_s: 2}"
 
 
-def _part(where: str, key: str, value: Any) -> float | int:
-    if key == "duration":
+def _part(where: str, key: str, value: Any) -> float | int | str:
+    if key == "path":
+        if not isinstance(value, str):
+            raise UsageError("not a file name", where=where, got=repr(value), expected="a trace file")
+        return value
+    if key in ("duration", "bin"):
         if not isinstance(value, str) or parse_time_ns(value) <= 0:
             raise UsageError("not a time above zero", where=where, got=repr(value), expected="such as 60s")
         return parse_time_ns(value)

@@ -1,4 +1,4 @@
-"""Distributions of token counts and times: constant, uniform, lognormal, empirical."""
+"""Distributions of token counts and times: constant, uniform, lognormal, empirical, of a trace."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -98,12 +99,41 @@ class Empirical:
         return drawn
 
 
+@dataclass(frozen=True, slots=True)
+class FromTrace:
+    """Drawn with replacement from a column of a trace: ``input_tokens`` or ``output_tokens``."""
+
+    path: str
+    column: str
+
+    @property
+    def least(self) -> int:
+        """The smallest value of the column."""
+        return int(_column(self.path, self.column).min())
+
+    def draw(self, rng: np.random.Generator, size: int) -> NDArray[np.int64]:
+        """Return ``size`` independent draws."""
+        values = _column(self.path, self.column)
+        drawn: NDArray[np.int64] = values[rng.integers(0, len(values), size)]
+        return drawn
+
+
+@lru_cache(maxsize=8)
+def _column(path: str, column: str) -> NDArray[np.int64]:
+    from kvcache_sim.workload.readers import ReadSettings, read_trace
+
+    trace = read_trace(path, settings=ReadSettings(time_order="keep"))
+    values: NDArray[np.int64] = getattr(trace, column)
+    return values
+
+
 #: Every distribution under its name in a scenario; its keys are its fields.
-DISTRIBUTIONS: dict[str, type[Constant | Uniform | Lognormal | Empirical]] = {
+DISTRIBUTIONS: dict[str, type[Constant | Uniform | Lognormal | Empirical | FromTrace]] = {
     "constant": Constant,
     "uniform": Uniform,
     "lognormal": Lognormal,
     "empirical": Empirical,
+    "trace": FromTrace,
 }
 
 
@@ -122,7 +152,7 @@ def lengths_from(where: str, value: Any, minimum: int, read: Callable[[str, Any]
     give less than ``minimum`` or has its bounds the wrong way round.
     """
     made: Lengths
-    if isinstance(value, Constant | Uniform | Lognormal | Empirical):
+    if isinstance(value, Constant | Uniform | Lognormal | Empirical | FromTrace):
         made = value
     elif not isinstance(value, Mapping):
         made = Constant(read(where, value))
@@ -158,6 +188,16 @@ def _part(where: str, key: str, value: Any, read: Callable[[str, Any], int]) -> 
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 10:
             raise UsageError("out of range", where=where, got=repr(value), expected="a number from 0 to 10")
         return float(value)
+    if key == "path":
+        if not isinstance(value, str):
+            raise UsageError("not a file name", where=where, got=repr(value), expected="a trace file")
+        return value
+    if key == "column":
+        if value not in ("input_tokens", "output_tokens"):
+            raise UsageError(
+                "unknown column", where=where, got=repr(value), expected="input_tokens | output_tokens"
+            )
+        return value
     if key == "values":
         if not isinstance(value, list | tuple) or not value:
             raise UsageError("no values", where=where, got=repr(value), expected="a list of values")
