@@ -4,3 +4,5 @@
 #![forbid(unsafe_code)]
 
 pub mod trace;
+pub mod policies;
+pub mod replay;

@@ -1,5 +1,6 @@
 //! The border: one file here per room of `kvsim-core`; nothing is decided on this side.
 
+mod replay;
 mod trace;
 
 use pyo3::prelude::*;
@@ -10,5 +11,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add("__release__", !cfg!(debug_assertions))?;
     trace::register(m)?;
+    replay::register(m)?;
     Ok(())
 }

@@ -1,0 +1,19 @@
+//! Greedy dual size frequency: age + uses × cost / size (Cherkasova 1998); blocks have equal size and cost.
+
+use super::leaf::{ordered, Facts, Key, LeafPolicy};
+
+/// The age is the priority of the last victim: what stays must earn more than what left.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Gdsf {
+    age: f64,
+}
+
+impl LeafPolicy for Gdsf {
+    fn key(&self, facts: &Facts) -> Key {
+        (ordered(self.age + facts.hits as f64), facts.last_access)
+    }
+
+    fn on_evict(&mut self, key: Key) {
+        self.age = self.age.max(f64::from_bits(key.0));
+    }
+}

@@ -1,0 +1,12 @@
+//! Least frequently used, counts kept only while cached; ties by recency (Robinson and Devarakonda 1990).
+
+use super::leaf::{Facts, Key, LeafPolicy};
+
+#[derive(Debug, Clone, Copy)]
+pub struct Lfu;
+
+impl LeafPolicy for Lfu {
+    fn key(&self, facts: &Facts) -> Key {
+        (facts.hits, facts.last_access)
+    }
+}

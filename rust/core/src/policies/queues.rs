@@ -1,0 +1,132 @@
+//! A few doubly linked queues of blocks in one arena, with a mark on every block.
+
+pub const NONE: u32 = u32::MAX;
+
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    block: u32,
+    /// Towards the front; the next free node while the node is free.
+    ahead: u32,
+    behind: u32,
+    queue: u8,
+    mark: u8,
+}
+
+/// `N` queues; a block is in one of them or in none. 4 bytes a block of the universe, 16 a queued block.
+#[derive(Debug)]
+pub struct Queues<const N: usize> {
+    nodes: Vec<Node>,
+    free: u32,
+    node_of: Vec<u32>,
+    front: [u32; N],
+    back: [u32; N],
+    len: [usize; N],
+}
+
+impl<const N: usize> Queues<N> {
+    pub fn new(universe: usize) -> Self {
+        Self {
+            nodes: Vec::new(),
+            free: NONE,
+            node_of: vec![NONE; universe],
+            front: [NONE; N],
+            back: [NONE; N],
+            len: [0; N],
+        }
+    }
+
+    /// Return the queue a block is in.
+    #[inline]
+    pub fn place(&self, block: u32) -> Option<usize> {
+        match self.node_of[block as usize] {
+            NONE => None,
+            node => Some(usize::from(self.nodes[node as usize].queue)),
+        }
+    }
+
+    pub fn len(&self, queue: usize) -> usize {
+        self.len[queue]
+    }
+
+    /// Return the mark of a queued block, which is 0 when it is pushed.
+    #[inline]
+    pub fn mark(&mut self, block: u32) -> &mut u8 {
+        &mut self.nodes[self.node_of[block as usize] as usize].mark
+    }
+
+    pub fn push_front(&mut self, queue: usize, block: u32) {
+        let fresh = Node {
+            block,
+            ahead: NONE,
+            behind: self.front[queue],
+            queue: queue as u8,
+            mark: 0,
+        };
+        let node = match self.free {
+            NONE => {
+                self.nodes.push(fresh);
+                (self.nodes.len() - 1) as u32
+            }
+            node => {
+                self.free = self.nodes[node as usize].ahead;
+                self.nodes[node as usize] = fresh;
+                node
+            }
+        };
+        self.node_of[block as usize] = node;
+        match self.front[queue] {
+            NONE => self.back[queue] = node,
+            front => self.nodes[front as usize].ahead = node,
+        }
+        self.front[queue] = node;
+        self.len[queue] += 1;
+    }
+
+    pub fn unlink(&mut self, block: u32) {
+        let node = std::mem::replace(&mut self.node_of[block as usize], NONE);
+        let Node {
+            ahead,
+            behind,
+            queue,
+            ..
+        } = self.nodes[node as usize];
+        let queue = usize::from(queue);
+        match ahead {
+            NONE => self.front[queue] = behind,
+            a => self.nodes[a as usize].behind = behind,
+        }
+        match behind {
+            NONE => self.back[queue] = ahead,
+            b => self.nodes[b as usize].ahead = ahead,
+        }
+        self.len[queue] -= 1;
+        self.nodes[node as usize].ahead = self.free;
+        self.free = node;
+    }
+
+    /// Return the block at the back of a queue.
+    pub fn back(&self, queue: usize) -> Option<u32> {
+        self.block(self.back[queue])
+    }
+
+    /// Return the block in front of a queued one.
+    pub fn ahead(&self, block: u32) -> Option<u32> {
+        self.block(self.nodes[self.node_of[block as usize] as usize].ahead)
+    }
+
+    /// Return the block nearest to the back of a queue for which the test holds.
+    pub fn last_that(&self, queue: usize, test: impl Fn(u32) -> bool) -> Option<u32> {
+        let mut at = self.back(queue);
+        while let Some(block) = at {
+            if test(block) {
+                return at;
+            }
+            at = self.ahead(block);
+        }
+        None
+    }
+
+    fn block(&self, node: u32) -> Option<u32> {
+        (node != NONE).then(|| self.nodes[node as usize].block)
+    }
+}

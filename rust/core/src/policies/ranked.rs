@@ -1,0 +1,153 @@
+//! A leaf policy on single blocks: candidates in a heap, entries that no longer hold are skipped.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::leaf::{Facts, Key, Lapse, LeafPolicy};
+use super::object::{MayGo, ObjectPolicy};
+
+const NONE: u32 = u32::MAX;
+
+/// What is known of a resident block.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    key: Key,
+    facts: Facts,
+}
+
+/// Ties of the key go to the deepest block, then to the lower number.
+type Entry = Reverse<(Key, Reverse<u32>, u32)>;
+
+pub struct Ranked {
+    policy: Box<dyn LeafPolicy>,
+    slot_of: Vec<u32>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    heap: BinaryHeap<Entry>,
+    lapses: BinaryHeap<Reverse<(i64, Reverse<u32>, u32)>>,
+    /// Facts of the block that the next call is about.
+    now: Facts,
+}
+
+impl Ranked {
+    pub fn new(policy: Box<dyn LeafPolicy>, universe: usize) -> Self {
+        Self {
+            policy,
+            slot_of: vec![NONE; universe],
+            slots: Vec::new(),
+            free: Vec::new(),
+            heap: BinaryHeap::new(),
+            lapses: BinaryHeap::new(),
+            now: Facts::default(),
+        }
+    }
+
+    fn set(&mut self, slot: u32, block: u32, facts: Facts) {
+        let key = self.policy.key(&facts);
+        self.slots[slot as usize] = Slot { key, facts };
+        self.heap.push(Reverse((key, Reverse(facts.depth), block)));
+        match self.policy.lapse(&facts) {
+            Lapse::Never => {}
+            Lapse::Gone(at) | Lapse::Rekey(at, _) => {
+                self.lapses.push(Reverse((at, Reverse(facts.depth), block)));
+            }
+        }
+    }
+
+    fn slot(&self, block: u32) -> Option<&Slot> {
+        match self.slot_of[block as usize] {
+            NONE => None,
+            slot => Some(&self.slots[slot as usize]),
+        }
+    }
+
+    fn remove(&mut self, block: u32) {
+        let slot = std::mem::replace(&mut self.slot_of[block as usize], NONE);
+        self.free.push(slot);
+    }
+}
+
+impl ObjectPolicy for Ranked {
+    fn contains(&self, block: u32) -> bool {
+        self.slot_of[block as usize] != NONE
+    }
+
+    fn facts(&mut self, facts: Facts) {
+        self.now = facts;
+    }
+
+    fn on_hit(&mut self, block: u32) {
+        let slot = self.slot_of[block as usize];
+        let old = self.slots[slot as usize].facts;
+        let facts = Facts {
+            hits: old.hits + 1,
+            created: old.created,
+            found_blocks: old.found_blocks,
+            computed_blocks: old.computed_blocks,
+            ..self.now
+        };
+        self.set(slot, block, facts);
+    }
+
+    fn insert(&mut self, block: u32) {
+        let facts = Facts {
+            hits: 1,
+            created: self.now.last_access,
+            ..self.now
+        };
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                self.slots.push(Slot { key: (0, 0), facts });
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.slot_of[block as usize] = slot;
+        self.set(slot, block, facts);
+    }
+
+    fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {
+        let mut passed = Vec::new();
+        let mut victim = None;
+        while let Some(entry) = self.heap.pop() {
+            let Reverse((key, _, block)) = entry;
+            if self.slot(block).map(|slot| slot.key) != Some(key) {
+                continue;
+            }
+            if may_go(block) {
+                self.policy.on_evict(key);
+                self.remove(block);
+                victim = Some(block);
+                break;
+            }
+            passed.push(entry);
+        }
+        self.heap.extend(passed);
+        victim
+    }
+
+    fn expire(&mut self, now_ns: i64, may_go: &MayGo) -> Option<u32> {
+        while let Some(&Reverse((at, _, block))) = self.lapses.peek() {
+            if at > now_ns {
+                return None;
+            }
+            self.lapses.pop();
+            let Some(&Slot { facts, .. }) = self.slot(block) else {
+                continue;
+            };
+            match self.policy.lapse(&facts) {
+                Lapse::Gone(due) if due == at && may_go(block) => {
+                    self.remove(block);
+                    return Some(block);
+                }
+                Lapse::Rekey(due, key) if due == at => {
+                    let slot = self.slot_of[block as usize] as usize;
+                    self.slots[slot].key = key;
+                    self.heap.push(Reverse((key, Reverse(facts.depth), block)));
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+}

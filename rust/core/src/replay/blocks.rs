@@ -1,0 +1,138 @@
+//! The trace block by block: numbers of blocks, which block lies under which, what is resident.
+
+use super::runs::{Prompts, NONE};
+
+/// Blocks of a trace numbered: block k of id d is `d × blocks_per_id + k`; private ones follow.
+#[derive(Debug)]
+pub struct Blocks<'a> {
+    prompts: Prompts<'a>,
+    shared: u32,
+    /// First private block of each request, and the end after the last.
+    private_from: Vec<u32>,
+    /// The id above each id where it appeared first.
+    parent: Vec<u32>,
+    /// Resident children (ids or private runs) below each id.
+    live_children: Vec<u32>,
+    resident: Vec<u64>,
+    /// The request at work: the ids it takes, the last of them in part.
+    held_by: Vec<u32>,
+    request: u32,
+}
+
+impl<'a> Blocks<'a> {
+    /// Number the blocks; None where they do not fit 32 bits.
+    pub fn of(prompts: Prompts<'a>) -> Option<Self> {
+        let distinct = prompts.distinct_ids();
+        let shared = u32::try_from(distinct as u64 * u64::from(prompts.blocks_per_id)).ok()?;
+        let mut private_from = Vec::with_capacity(prompts.len() + 1);
+        let mut end = shared;
+        for &blocks in prompts.private_blocks {
+            private_from.push(end);
+            end = end.checked_add(blocks)?;
+        }
+        private_from.push(end);
+        let mut parent = vec![NONE; distinct];
+        let mut seen = vec![false; distinct];
+        for i in 0..prompts.len() {
+            let mut before = NONE;
+            for &id in prompts.row(i) {
+                if !std::mem::replace(&mut seen[id as usize], true) {
+                    parent[id as usize] = before;
+                }
+                before = id;
+            }
+        }
+        Some(Self {
+            prompts,
+            shared,
+            private_from,
+            parent,
+            live_children: vec![0; distinct],
+            resident: vec![0; (end as usize).div_ceil(64)],
+            held_by: vec![NONE; distinct],
+            request: NONE,
+        })
+    }
+
+    pub fn requests(&self) -> usize {
+        self.prompts.len()
+    }
+
+    /// Number of distinct blocks.
+    pub fn universe(&self) -> usize {
+        *self.private_from.last().unwrap_or(&0) as usize
+    }
+
+    /// Write the blocks of request i, root first, and hold them.
+    pub fn take(&mut self, i: usize, row: &mut Vec<u32>) {
+        row.clear();
+        self.request = i as u32;
+        let per = self.prompts.blocks_per_id;
+        for (j, &id) in self.prompts.row(i).iter().enumerate() {
+            self.held_by[id as usize] = i as u32;
+            row.extend(id * per..id * per + self.prompts.taken(i, j));
+        }
+        row.extend(self.private_from[i]..self.private_from[i + 1]);
+    }
+
+    pub fn is_resident(&self, block: u32) -> bool {
+        self.resident[block as usize / 64] >> (block % 64) & 1 == 1
+    }
+
+    /// Whether the request at work needs a block.
+    pub fn is_held(&self, block: u32) -> bool {
+        let i = self.request as usize;
+        if block >= self.shared {
+            return (self.private_from[i]..self.private_from[i + 1]).contains(&block);
+        }
+        let per = self.prompts.blocks_per_id;
+        let (id, k) = (block / per, block % per);
+        if self.held_by[id as usize] != self.request {
+            return false;
+        }
+        let row = self.prompts.row(i);
+        row.last() != Some(&id) || k < self.prompts.taken(i, row.len() - 1)
+    }
+
+    /// Whether no resident block lies below it.
+    pub fn is_leaf(&self, block: u32) -> bool {
+        if block >= self.shared {
+            let run = self.private_from.partition_point(|&from| from <= block);
+            return block + 1 == self.private_from[run] || !self.is_resident(block + 1);
+        }
+        let per = self.prompts.blocks_per_id;
+        if block % per + 1 < per && self.is_resident(block + 1) {
+            return false;
+        }
+        self.live_children[(block / per) as usize] == 0
+    }
+
+    pub fn arrive(&mut self, block: u32) {
+        self.resident[block as usize / 64] |= 1 << (block % 64);
+        if let Some(parent) = self.id_above(block) {
+            self.live_children[parent as usize] += 1;
+        }
+    }
+
+    pub fn leave(&mut self, block: u32) {
+        self.resident[block as usize / 64] &= !(1 << (block % 64));
+        if let Some(parent) = self.id_above(block) {
+            self.live_children[parent as usize] -= 1;
+        }
+    }
+
+    /// The id above the first block of an id or of a private run.
+    fn id_above(&self, block: u32) -> Option<u32> {
+        if block >= self.shared {
+            let request = self.private_from.partition_point(|&from| from <= block) - 1;
+            let first = self.private_from[request] == block;
+            return first
+                .then(|| self.prompts.row(request).last().copied())
+                .flatten();
+        }
+        let per = self.prompts.blocks_per_id;
+        let first = block % per == 0;
+        let parent = self.parent[(block / per) as usize];
+        (first && parent != NONE).then_some(parent)
+    }
+}

@@ -1,0 +1,304 @@
+//! Prefix-aware replay of a leaf policy: segments of runs, leaf first, the request at work held.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+
+use super::runs::{Runs, NONE};
+use super::Decisions;
+use crate::policies::leaf::{Facts, Key, Lapse, LeafPolicy};
+
+/// Blocks of one run with equal facts; the segments of a run are stacked, the deepest on top.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    run: u32,
+    len: u32,
+    facts: Facts,
+    key: Key,
+    /// The segment above it in the prompt.
+    below: u32,
+}
+
+/// A run's part in the tier.
+#[derive(Debug, Clone, Copy)]
+struct Stack {
+    top: u32,
+    resident: u32,
+    /// Runs below this one with resident blocks.
+    live_children: u32,
+    /// The request that holds it, while at work.
+    held_by: u32,
+    candidate: bool,
+}
+
+/// Among equal keys the deepest first.
+type Candidate = (Key, Reverse<u32>, u32);
+
+struct Tier<'a> {
+    runs: &'a Runs,
+    policy: &'a mut dyn LeafPolicy,
+    segments: Vec<Segment>,
+    free: Vec<u32>,
+    stacks: Vec<Stack>,
+    candidates: BTreeSet<Candidate>,
+    lapses: BinaryHeap<Reverse<(i64, Reverse<u32>, u32)>>,
+    size: u64,
+    request: u32,
+}
+
+impl Tier<'_> {
+    fn candidate(&self, run: u32) -> Candidate {
+        let top = &self.segments[self.stacks[run as usize].top as usize];
+        (top.key, Reverse(top.facts.depth), run)
+    }
+
+    fn offer(&mut self, run: u32) {
+        let stack = self.stacks[run as usize];
+        let free = stack.live_children == 0 && stack.held_by != self.request;
+        if free && stack.resident > 0 && !stack.candidate {
+            self.candidates.insert(self.candidate(run));
+            self.stacks[run as usize].candidate = true;
+        }
+    }
+
+    fn withdraw(&mut self, run: u32) {
+        if self.stacks[run as usize].candidate {
+            let candidate = self.candidate(run);
+            self.candidates.remove(&candidate);
+            self.stacks[run as usize].candidate = false;
+        }
+    }
+
+    /// Ask the policy anew about a segment whose facts changed.
+    fn rank(&mut self, segment: u32) {
+        let s = &mut self.segments[segment as usize];
+        s.key = self.policy.key(&s.facts);
+        if let Lapse::Gone(at) | Lapse::Rekey(at, _) = self.policy.lapse(&s.facts) {
+            self.lapses
+                .push(Reverse((at, Reverse(s.facts.depth), segment)));
+        }
+    }
+
+    /// Remove up to `most` of the deepest blocks of a run's top segment; the run is no candidate now.
+    fn trim(&mut self, run: u32, most: u64) -> u64 {
+        let top = self.stacks[run as usize].top;
+        let segment = &mut self.segments[top as usize];
+        let cut = most.min(u64::from(segment.len)) as u32;
+        segment.len -= cut;
+        segment.facts.depth = segment.facts.depth.wrapping_sub(cut);
+        self.size -= u64::from(cut);
+        self.stacks[run as usize].resident -= cut;
+        if segment.len == 0 {
+            self.stacks[run as usize].top = segment.below;
+            self.free.push(top);
+        } else if self.policy.by_depth() {
+            self.rank(top);
+        }
+        let parent = self.runs.parent[run as usize];
+        if self.stacks[run as usize].resident == 0 && parent != NONE {
+            self.stacks[parent as usize].live_children -= 1;
+            self.offer(parent);
+        }
+        self.offer(run);
+        u64::from(cut)
+    }
+
+    /// Evict `shortfall` blocks; return how many could be.
+    fn evict(&mut self, shortfall: u64) -> u64 {
+        let mut removed = 0;
+        while removed < shortfall {
+            let Some((key, _, run)) = self.candidates.pop_first() else {
+                break;
+            };
+            self.stacks[run as usize].candidate = false;
+            self.policy.on_evict(key);
+            let most = if self.policy.by_depth() {
+                1
+            } else {
+                shortfall - removed
+            };
+            removed += self.trim(run, most);
+        }
+        removed
+    }
+
+    /// Let go of what has lapsed; return how many blocks were removed.
+    fn lapse(&mut self, now_ns: i64) -> u64 {
+        let mut removed = 0;
+        while let Some(&Reverse((at, _, index))) = self.lapses.peek() {
+            if at > now_ns {
+                break;
+            }
+            self.lapses.pop();
+            let segment = self.segments[index as usize];
+            let run = segment.run;
+            let stack = self.stacks[run as usize];
+            if segment.len == 0 {
+                continue;
+            }
+            match self.policy.lapse(&segment.facts) {
+                Lapse::Gone(due) if due == at && stack.top == index && stack.live_children == 0 => {
+                    self.withdraw(run);
+                    removed += self.trim(run, u64::from(segment.len));
+                }
+                Lapse::Rekey(due, key) if due == at => {
+                    let listed = stack.candidate && stack.top == index;
+                    if listed {
+                        self.withdraw(run);
+                    }
+                    self.segments[index as usize].key = key;
+                    if listed {
+                        self.offer(run);
+                    }
+                }
+                _ => {}
+            }
+        }
+        removed
+    }
+
+    /// Put `blocks` more of a run into the tier, cut where the policy says so.
+    fn insert(&mut self, run: u32, blocks: u32, facts: Facts) {
+        let base = self.runs.depth[run as usize];
+        let mut from = base + self.stacks[run as usize].resident;
+        let to = from + blocks;
+        if self.stacks[run as usize].resident == 0 && self.runs.parent[run as usize] != NONE {
+            self.stacks[self.runs.parent[run as usize] as usize].live_children += 1;
+        }
+        self.stacks[run as usize].resident += blocks;
+        self.size += u64::from(blocks);
+        while from < to {
+            let cut = self
+                .policy
+                .cuts()
+                .iter()
+                .copied()
+                .find(|&c| from < c && c < to);
+            let end = cut.unwrap_or(to);
+            let below = self.stacks[run as usize].top;
+            let facts = Facts {
+                depth: end - 1,
+                ..facts
+            };
+            let segment = Segment {
+                run,
+                len: end - from,
+                facts,
+                key: (0, 0),
+                below,
+            };
+            let index = match self.free.pop() {
+                Some(index) => {
+                    self.segments[index as usize] = segment;
+                    index
+                }
+                None => {
+                    self.segments.push(segment);
+                    (self.segments.len() - 1) as u32
+                }
+            };
+            self.stacks[run as usize].top = index;
+            self.rank(index);
+            from = end;
+        }
+    }
+
+    fn hit(&mut self, run: u32, access: u64, now_ns: i64) {
+        let mut index = self.stacks[run as usize].top;
+        while index != NONE {
+            let facts = &mut self.segments[index as usize].facts;
+            facts.hits += 1;
+            facts.last_access = access;
+            facts.last_access_ns = now_ns;
+            self.rank(index);
+            index = self.segments[index as usize].below;
+        }
+    }
+}
+
+/// Replay a trace against a leaf policy with room for `capacity` blocks.
+///
+/// Each request: lapsed blocks leave; look up; hold the path; evict the shortfall, candidates by (key,
+/// deepest first); insert what was missing; count a use of what was found. A request longer than the tier
+/// keeps its head. Cost: O(log candidates) a segment touched.
+pub fn replay(
+    runs: &Runs,
+    capacity: u64,
+    policy: &mut dyn LeafPolicy,
+    arrival_ns: &[i64],
+) -> Decisions {
+    let idle = Stack {
+        top: NONE,
+        resident: 0,
+        live_children: 0,
+        held_by: NONE,
+        candidate: false,
+    };
+    let mut tier = Tier {
+        runs,
+        policy,
+        segments: Vec::new(),
+        free: Vec::new(),
+        stacks: vec![idle; runs.len.len()],
+        candidates: BTreeSet::new(),
+        lapses: BinaryHeap::new(),
+        size: 0,
+        request: NONE,
+    };
+    let mut out = Decisions {
+        hits: Vec::with_capacity(runs.requests()),
+        ..Decisions::default()
+    };
+    let mut wanted: Vec<u32> = Vec::new();
+    let mut now_ns = i64::MIN;
+    for i in 0..runs.requests() {
+        let path = runs.path(i);
+        now_ns = now_ns.max(arrival_ns[i]);
+        let lapsed = tier.lapse(now_ns);
+        out.expired += lapsed;
+        tier.request = i as u32;
+        let (mut found, mut unbroken, mut held, mut total) = (0, true, 0u64, 0u64);
+        for &run in path {
+            tier.withdraw(run);
+            tier.stacks[run as usize].held_by = i as u32;
+            let (have, len) = (tier.stacks[run as usize].resident, runs.len[run as usize]);
+            found += if unbroken { have } else { 0 };
+            unbroken &= have == len;
+            held += u64::from(have);
+            total += u64::from(len);
+        }
+        out.hits.push(found);
+        let new = (total - held).min(capacity - held);
+        out.evictions += lapsed + tier.evict((tier.size + new).saturating_sub(capacity));
+        let mut room = new.min(capacity - tier.size);
+        wanted.clear();
+        for &run in path {
+            let have = tier.stacks[run as usize].resident;
+            let want = room.min(u64::from(runs.len[run as usize] - have));
+            room -= want;
+            wanted.push(want as u32);
+        }
+        let access = i as u64 + 1;
+        let facts = Facts {
+            depth: 0,
+            hits: 1,
+            last_access: access,
+            created: access,
+            last_access_ns: now_ns,
+            found_blocks: found,
+            computed_blocks: (total - u64::from(found)) as u32,
+        };
+        for (&run, &want) in path.iter().zip(&wanted).rev() {
+            tier.hit(run, access, now_ns);
+            if want > 0 {
+                tier.insert(run, want, facts);
+            }
+        }
+        tier.request = NONE;
+        for &run in path {
+            tier.stacks[run as usize].held_by = NONE - 1;
+            tier.offer(run);
+        }
+    }
+    out.resident = tier.size;
+    out
+}

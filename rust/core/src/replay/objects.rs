@@ -1,0 +1,176 @@
+//! Replay of an object policy on single blocks: leaf first, or flat in one of two ways.
+
+use super::blocks::Blocks;
+use super::{Decisions, TouchOrder};
+use crate::policies::leaf::Facts;
+use crate::policies::object::ObjectPolicy;
+
+/// What a block may know of its neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Discipline {
+    /// Prefix look-up; only unheld blocks without a resident child leave; hooks deepest first.
+    LeafFirst,
+    /// A plain cache of objects: every block of a request is one access, in this order.
+    Objects(TouchOrder),
+    /// A flat queue behind a prefix look-up: room first, the request at work held, root first.
+    Queue,
+}
+
+struct Tier<'a, 'b> {
+    blocks: &'b mut Blocks<'a>,
+    policy: &'b mut dyn ObjectPolicy,
+    capacity: u64,
+    size: u64,
+    evictions: u64,
+    expired: u64,
+}
+
+impl Tier<'_, '_> {
+    fn may_go(blocks: &Blocks, discipline: Discipline, block: u32) -> bool {
+        match discipline {
+            Discipline::Objects(_) => true,
+            Discipline::Queue => !blocks.is_held(block),
+            Discipline::LeafFirst => !blocks.is_held(block) && blocks.is_leaf(block),
+        }
+    }
+
+    fn evict(&mut self, incoming: u32, discipline: Discipline) -> bool {
+        let blocks = &*self.blocks;
+        let victim = self
+            .policy
+            .evict(incoming, &|b| Self::may_go(blocks, discipline, b));
+        let Some(victim) = victim else { return false };
+        self.blocks.leave(victim);
+        self.size -= 1;
+        self.evictions += 1;
+        true
+    }
+
+    fn expire(&mut self, now_ns: i64) {
+        while let Some(block) = self.policy.expire(now_ns, &|_| true) {
+            self.blocks.leave(block);
+            self.size -= 1;
+            self.evictions += 1;
+            self.expired += 1;
+        }
+    }
+
+    /// Insert a block, making room for it; false where none can be made.
+    fn admit(&mut self, block: u32, discipline: Discipline) -> bool {
+        self.policy.on_miss(block);
+        while self.size >= self.capacity {
+            if !self.evict(block, discipline) {
+                return false;
+            }
+        }
+        self.policy.insert(block);
+        self.blocks.arrive(block);
+        self.size += 1;
+        true
+    }
+}
+
+/// Replay a trace against an object policy with room for `capacity` ≥ 1 blocks.
+pub fn replay(
+    blocks: &mut Blocks,
+    capacity: u64,
+    policy: &mut dyn ObjectPolicy,
+    discipline: Discipline,
+    arrival_ns: &[i64],
+) -> Decisions {
+    let requests = blocks.requests();
+    let mut tier = Tier {
+        blocks,
+        policy,
+        capacity,
+        size: 0,
+        evictions: 0,
+        expired: 0,
+    };
+    let mut hits = Vec::with_capacity(requests);
+    let mut row = Vec::new();
+    let mut facts = Facts {
+        last_access_ns: i64::MIN,
+        ..Facts::default()
+    };
+    for (i, &arrival) in arrival_ns.iter().enumerate() {
+        facts.last_access_ns = facts.last_access_ns.max(arrival);
+        tier.expire(facts.last_access_ns);
+        tier.blocks.take(i, &mut row);
+        let found = row
+            .iter()
+            .take_while(|&&b| tier.blocks.is_resident(b))
+            .count();
+        facts.found_blocks = found as u32;
+        facts.computed_blocks = (row.len() - found) as u32;
+        hits.push(match discipline {
+            Discipline::LeafFirst => leaf_first(&mut tier, &row, found),
+            Discipline::Objects(order) => objects(&mut tier, &row, order, &mut facts),
+            Discipline::Queue => queue(&mut tier, &row, found, &mut facts),
+        });
+    }
+    Decisions {
+        hits,
+        evictions: tier.evictions,
+        expired: tier.expired,
+        resident: tier.size,
+    }
+}
+
+fn leaf_first(tier: &mut Tier, row: &[u32], found: usize) -> u32 {
+    let kept = row.len().min(tier.capacity as usize);
+    for &block in row[found..kept.max(found)].iter().rev() {
+        // where a trace is no tree a deeper block may be there already
+        if tier.blocks.is_resident(block) {
+            tier.policy.on_hit(block);
+        } else if !tier.admit(block, Discipline::LeafFirst) {
+            break;
+        }
+    }
+    row[..found]
+        .iter()
+        .rev()
+        .for_each(|&block| tier.policy.on_hit(block));
+    found as u32
+}
+
+fn objects(tier: &mut Tier, row: &[u32], order: TouchOrder, facts: &mut Facts) -> u32 {
+    let mut hits = 0;
+    let mut access = |(depth, &block): (usize, &u32)| {
+        facts.last_access += 1;
+        facts.depth = depth as u32;
+        tier.policy.facts(*facts);
+        if tier.policy.contains(block) {
+            hits += 1;
+            tier.policy.on_hit(block);
+        } else {
+            tier.admit(block, Discipline::Objects(order));
+        }
+    };
+    match order {
+        TouchOrder::TailFirst => row.iter().enumerate().rev().for_each(&mut access),
+        TouchOrder::RootFirst => row.iter().enumerate().for_each(&mut access),
+    }
+    hits
+}
+
+fn queue(tier: &mut Tier, row: &[u32], found: usize, facts: &mut Facts) -> u32 {
+    let missing = row.iter().filter(|&&b| !tier.blocks.is_resident(b)).count() as u64;
+    let first = row.get(found).copied().unwrap_or_default();
+    while tier.size + missing > tier.capacity {
+        if !tier.evict(first, Discipline::Queue) {
+            break;
+        }
+    }
+    for (depth, &block) in row.iter().enumerate() {
+        facts.last_access += 1;
+        facts.depth = depth as u32;
+        tier.policy.facts(*facts);
+        if tier.blocks.is_resident(block) {
+            tier.policy.on_hit(block);
+        } else if tier.size < tier.capacity {
+            tier.admit(block, Discipline::Queue);
+        }
+    }
+    found as u32
+}
