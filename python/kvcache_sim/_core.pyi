@@ -72,3 +72,53 @@ class TraceSource:
         """Return the SHA-256 of the stored bytes in hex, after reading the rest of the file."""
     def read_jsonl(self, schema: JsonlSchema, settings: RawSettings) -> RawColumns:
         """Return every row's columns; raises ``TraceProblem``. The GIL is released."""
+
+# replay: cache decisions without time
+
+#: Hits of each request in blocks; evictions; of these, blocks that expired; blocks resident at the end.
+ReplayAnswer = tuple[NDArray[np.uint32], int, int, int]
+
+class ReplayPrompts:
+    """The prompts of a trace cut into blocks, copied once; every replay starts from an empty tier.
+
+    ``order`` is tail or root; ``capacity`` counts blocks and is at least 1. All release the GIL, and raise
+    ``ValueError`` for an unknown name, or where a request names an id twice.
+    """
+
+    def __new__(
+        cls,
+        ids: NDArray[np.uint32],
+        offsets: NDArray[np.int64],
+        blocks_per_id: int,
+        blocks: NDArray[np.uint32],
+        private_blocks: NDArray[np.uint32],
+        arrival_ns: NDArray[np.int64],
+    ) -> ReplayPrompts: ...
+    def run_shape(self) -> tuple[int, int, int]:
+        """Return the runs of the trace, the entries of all paths, and the bytes both take."""
+    def recency(self, capacity: int, order: str) -> ReplayAnswer:
+        """Replay least recently used: leaf first (tail), or a plain recency list behind a prefix look-up."""
+    def leaves(self, policy: str, capacity: int, settings: ReplayPolicySettings) -> ReplayAnswer:
+        """Replay a leaf policy on runs, prefix-aware."""
+    def objects(
+        self, policy: str, capacity: int, discipline: str, settings: ReplayPolicySettings
+    ) -> ReplayAnswer:
+        """Replay any policy block by block; ``discipline`` is leaf-first, queue, or a flat order."""
+    def belady(self, capacity: int) -> ReplayAnswer:
+        """Replay the clairvoyant ceiling: prefix-closed, with bypass."""
+    def belady_flat(self, capacity: int, order: str) -> ReplayAnswer:
+        """Replay the clairvoyant ceiling of a flat cache that inserts every miss."""
+    def reuses(self, limits: NDArray[np.uint32], order: str) -> ReuseColumns:
+        """Return every reuse with the capacities from which least recently used finds it, in one pass."""
+
+#: Request, first capacity, blocks, step (block j hits from first + j × step), the last request to touch them.
+ReuseColumns = tuple[
+    NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]
+]
+
+class ReplayPolicySettings:
+    """What some policies need: ttl's time, pgdsf's attention length, priority's (from, to, priority, ns)."""
+
+    def __new__(
+        cls, ttl_ns: int, attention_blocks: float, ranges: list[tuple[int, int, int, int | None]]
+    ) -> ReplayPolicySettings: ...

@@ -18,6 +18,8 @@ Order = Literal["tail", "root"]
 LastPartial = Literal["drop", "keep"]
 #: The Rust core, or the pure-Python twin that its tests compare it with.
 Backend = Literal["rust", "python"]
+#: Leaf first behind a prefix look-up, or a plain cache of objects that knows no prefixes.
+Discipline = Literal["prefix", "flat"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class ReplayRequest:
     store_threshold: int = 0
     #: Give output blocks the ids that the session's next turn shows for them (semantics 1).
     reuse_outputs: bool = False
+    #: Whether the policy sees a prefix tree or a flat stream of blocks.
+    discipline: Discipline = "prefix"
 
 
 #: A replay's figures under the names of the oracle rows: integers, digests and rates, ready for JSON.
@@ -63,4 +67,5 @@ REPLAYERS: dict[str, Replayer] = {
     "vllm": _deferred("kvcache_sim.cache.exact.replays", "replay_vllm"),
     "sglang": _deferred("kvcache_sim.cache.exact.replays", "replay_sglang"),
     "vllm-offload": _deferred("kvcache_sim.cache.exact.replays", "replay_offload"),
+    "prefix": _deferred("kvcache_sim.cache.zoo.replays", "replay_prefix"),
 }

@@ -3,6 +3,6 @@
 //! Each module is one room; this page is their table of contents.
 #![forbid(unsafe_code)]
 
-pub mod trace;
 pub mod policies;
 pub mod replay;
+pub mod trace;

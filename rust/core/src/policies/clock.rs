@@ -31,7 +31,7 @@ impl ObjectPolicy for Clock {
     }
 
     fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {
-        for _ in 0..=2 * self.queues.len(0) {
+        for _ in 0..3 * self.queues.len(0) {
             let at = self.queues.back(0)?;
             let used = *self.queues.mark(at);
             self.queues.unlink(at);

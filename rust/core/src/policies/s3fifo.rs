@@ -60,7 +60,7 @@ impl S3Fifo {
     }
 
     fn evict_main(&mut self, may_go: &MayGo) -> Option<u32> {
-        for _ in 0..=(usize::from(MOST_USES) + 1) * self.queues.len(MAIN) {
+        for _ in 0..(usize::from(MOST_USES) + 2) * self.queues.len(MAIN) {
             let at = self.queues.back(MAIN)?;
             let uses = (*self.queues.mark(at)).min(MOST_USES);
             self.queues.unlink(at);

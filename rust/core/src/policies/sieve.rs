@@ -34,7 +34,7 @@ impl ObjectPolicy for Sieve {
 
     fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {
         // two rounds clear every bit; a third can find nothing new
-        for _ in 0..=2 * self.queues.len(0) {
+        for _ in 0..3 * self.queues.len(0) {
             let at = self.hand.or_else(|| self.queues.back(0))?;
             self.hand = self.queues.ahead(at);
             let visited = std::mem::take(self.queues.mark(at));

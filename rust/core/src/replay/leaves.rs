@@ -250,9 +250,9 @@ pub fn replay(
     };
     let mut wanted: Vec<u32> = Vec::new();
     let mut now_ns = i64::MIN;
-    for i in 0..runs.requests() {
+    for (i, &arrival) in arrival_ns.iter().enumerate() {
         let path = runs.path(i);
-        now_ns = now_ns.max(arrival_ns[i]);
+        now_ns = now_ns.max(arrival);
         let lapsed = tier.lapse(now_ns);
         out.expired += lapsed;
         tier.request = i as u32;

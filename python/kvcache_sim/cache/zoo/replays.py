@@ -1,0 +1,144 @@
+"""One policy of the zoo at one capacity: hits, evictions, and the ceilings beside them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim import _core
+from kvcache_sim.cache.replay import ReplayRequest, ReplayResult
+from kvcache_sim.cache.zoo.ceilings import ceilings, share
+from kvcache_sim.cache.zoo.cut import Cut, cut
+from kvcache_sim.cache.zoo.reference import replay_in_python
+from kvcache_sim.cache.zoo.variants import Variant, parse_variant
+from kvcache_sim.errors import TraceError, UsageError
+
+#: Policies that are a key of a leaf: replayed on runs of blocks, at a cost that block size does not move.
+LEAF_POLICIES = frozenset({"fifo", "lfu", "gdsf", "pgdsf", "length-aware", "ttl", "priority"})
+#: Policies that keep queues of single blocks.
+QUEUE_POLICIES = frozenset({"sieve", "clock", "arc", "s3fifo", "slru"})
+_UNBOUNDED = 2**63
+
+
+def replay_prefix(request: ReplayRequest, variant: str) -> ReplayResult:
+    """Replay one policy of the zoo, prefix-aware or flat, and return its figures.
+
+    Requests come one after another in file order; times matter to ``ttl`` and ``priority`` only. Raises
+    ``UsageError`` for settings without effect, ``TraceError`` for a trace that is no prefix tree.
+    """
+    prompts = cut(request)
+    policy = parse_variant(variant, request.block_size_tokens)
+    _check(request, policy)
+    try:
+        if request.discipline == "flat":
+            return _head(request, prompts, variant) | _flat(request, prompts, policy)
+        answer = _prefix_answer(request, prompts, policy)
+        tops = ceilings(prompts, request.capacity_blocks)
+    except ValueError as error:
+        raise TraceError(str(error), where=request.trace.source) from None
+    result = _head(request, prompts, variant) | _figures(prompts, answer)
+    possible = tops["belady"]["hit_blocks"]
+    result["ceilings"] = tops
+    result["share_of_possible"] = result["hit_blocks"] / possible if possible else None
+    return result
+
+
+def _check(request: ReplayRequest, policy: Variant) -> None:
+    if request.capacity_blocks < 1:
+        raise UsageError(
+            "capacity holds no block",
+            where="--capacity",
+            got=str(request.capacity_blocks),
+            expected="≥ 1 block",
+        )
+    if request.discipline == "prefix" and request.order == "root" and policy.name != "lru":
+        raise UsageError(
+            f"{policy.name} evicts leaves first, so the order of touch has no effect",
+            where="--order",
+            got="root",
+            hint="--order root is for lru, or with --flat",
+        )
+    if request.discipline == "flat" and policy.name == "unbounded":
+        raise UsageError("a flat cache has no such ceiling", where="--flat", hint="use --policy belady")
+
+
+def _prefix_answer(request: ReplayRequest, prompts: Cut, policy: Variant) -> _core.ReplayAnswer:
+    if request.backend == "python":
+        discipline = "queue" if request.order == "root" else "leaf-first"
+        return replay_in_python(prompts, policy, request.capacity_blocks, discipline)
+    native, capacity = prompts.native, request.capacity_blocks
+    if policy.name == "lru":
+        return native.recency(capacity, request.order)
+    if policy.name == "belady":
+        return native.belady(capacity)
+    if policy.name == "unbounded":
+        return native.belady(_UNBOUNDED)
+    if policy.name in LEAF_POLICIES:
+        return native.leaves(policy.name, capacity, policy.native)
+    if policy.name in QUEUE_POLICIES:
+        return native.objects(policy.name, capacity, "leaf-first", policy.native)
+    raise UsageError("unknown policy", where="--policy", got=policy.name, hint="see kvsim policies list")
+
+
+def _flat(request: ReplayRequest, prompts: Cut, policy: Variant) -> ReplayResult:
+    """Return the figures of a plain cache of objects under libCacheSim's names, and of the flat queue."""
+    capacity, order, native = request.capacity_blocks, request.order, prompts.native
+    if request.backend == "python":
+        objects = replay_in_python(prompts, policy, capacity, order)
+    elif policy.name == "belady":
+        objects = native.belady_flat(capacity, order)
+    else:
+        objects = native.objects(policy.name, capacity, order, policy.native)
+    hits = int(objects[0].sum(dtype=np.int64))
+    accesses = prompts.references
+    result: ReplayResult = {
+        "order": "rev" if order == "tail" else "fwd",
+        "capacity_objects": capacity,
+        "accesses": accesses,
+        "hits": hits,
+        "misses": accesses - hits,
+        "hit_ratio": hits / max(1, accesses),
+        "evictions": objects[1],
+        "resident_blocks": objects[3],
+        "ceilings": {"belady": {"hits": int(native.belady_flat(capacity, order)[0].sum(dtype=np.int64))}},
+    }
+    if policy.name != "belady":
+        # a plain queue behind a prefix look-up: room first, root-first insertion, the request at work held
+        queue = (
+            replay_in_python(prompts, policy, capacity, "queue")
+            if request.backend == "python"
+            else native.objects(policy.name, capacity, "queue", policy.native)
+        )
+        result["prefix_lookup"] = _figures(prompts, queue)
+    return result
+
+
+def _head(request: ReplayRequest, prompts: Cut, variant: str) -> ReplayResult:
+    return {
+        "policy": variant,
+        "discipline": request.discipline,
+        "n_requests": len(request.trace),
+        "block_size": request.block_size_tokens,
+        "capacity_blocks": request.capacity_blocks,
+        "queried_tokens": int(request.trace.input_tokens.sum()),
+        "queried_blocks": prompts.references,
+    }
+
+
+def _figures(prompts: Cut, answer: _core.ReplayAnswer) -> dict[str, Any]:
+    hits, evictions, expired, resident = answer
+    tokens = prompts.hit_tokens(np.minimum(hits, prompts.limits))
+    return share(prompts, hits) | {
+        "evictions": evictions,
+        "expired": expired,
+        "resident_blocks": resident,
+        "per_request_hit_tokens_sha256": hit_tokens_sha256(tokens),
+    }
+
+
+def hit_tokens_sha256(tokens: NDArray[np.int64]) -> str:
+    """Return the SHA-256 of the hit tokens of each request as decimals joined by newlines."""
+    return hashlib.sha256("\n".join(map(str, tokens.tolist())).encode()).hexdigest()
