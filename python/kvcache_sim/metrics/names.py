@@ -27,6 +27,12 @@ STABLE_METRICS: dict[str, str] = {
         f"latency.ttft_parts.{part}.avg": "ms"
         for part in ("queue", "lookup", "fetch", "prefill", "first_decode")
     },
+    **{f"prefix_cache.{name}_hit_rate": "share" for name in ("overall", "conversational", "cross_request")},
+    "prefix_cache.avg_cached_prefix_length_on_hit": "tokens",
+    "prefix_cache.avg_tokens_prefilled": "tokens",
+    "prefix_cache.prefill_ratio": "share",
+    "prefix_cache.ttft_hit_vs_miss.hit.p50": "ms",
+    "prefix_cache.ttft_hit_vs_miss.miss.p50": "ms",
     "throughput.requests_per_s": "1/s",
     "throughput.output_tokens_per_s": "1/s",
     "cost.total": "cost",

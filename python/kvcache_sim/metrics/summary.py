@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.metrics.columns import OUTCOMES, STATUSES
+from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.percentiles import describe, describe_counted
+from kvcache_sim.metrics.prefix_cache import DEFINITIONS as PREFIX_CACHE_DEFINITIONS
+from kvcache_sim.metrics.prefix_cache import summarize_prefix_cache
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.units import NS_PER_S
 
@@ -26,6 +28,7 @@ DEFINITIONS: dict[str, str] = {
     "latency.queue": "waiting for admission or for a step, also after a preemption",
     "latency.percentiles": "linear between closest ranks; std of the population; all times in ms",
     "cache": "hits count once a request, at its first admission",
+    **PREFIX_CACHE_DEFINITIONS,
 }
 
 _PARTS = ("queue", "lookup", "fetch", "prefill", "first_decode")
@@ -83,7 +86,7 @@ def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
             "requests_per_s": count / seconds if seconds else None,
             "output_tokens_per_s": int(done["output_tokens"].sum()) / seconds if seconds else None,
         },
-        "prefix_cache": _prefix_cache(done, ttft),
+        "prefix_cache": summarize_prefix_cache(done, run.events, block_size_tokens),
         "machines": _machines(done),
         "digest": {"events": run.digest_events, "results": run.digest_results},
         "simulated_s": run.end_ns / NS_PER_S,
@@ -113,28 +116,6 @@ def _tpot_ns(done: Columns) -> NDArray[np.int64]:
     spans = (done["finish_ns"] - done["first_token_ns"])[long]
     mean: NDArray[np.int64] = np.rint(spans / later[long]).astype(np.int64)
     return mean
-
-
-def _prefix_cache(done: Columns, ttft_ns: NDArray[np.int64]) -> dict[str, Any]:
-    """Return the summary report metrics of seed 000, section 5, over finished requests."""
-    outcome, cached = done["outcome"], done["cached_prefix_length_used"]
-    hit = cached > 0
-    conversational = outcome == OUTCOMES.index("CONVERSATIONAL_HIT")
-    cross_request = outcome == OUTCOMES.index("CROSS_REQUEST_HIT")
-    eligible = done["is_conversational_turn"].astype(bool)
-    count = len(outcome)
-    prefilled = done["num_tokens_actually_prefilled"]
-    return {
-        "outcomes": {name: int((outcome == code).sum()) for code, name in enumerate(OUTCOMES)},
-        "hit_rate": _share(int(hit.sum()), count),
-        "conversational_hit_rate": _share(int(conversational.sum()), int(eligible.sum())),
-        "cross_request_hit_rate": _share(int(cross_request.sum()), count),
-        "avg_cached_prefix_length_of_hits": float(cached[hit].mean()) if hit.any() else None,
-        "avg_tokens_prefilled": float(prefilled.mean()) if count else None,
-        "prefilled_share_of_prompt_tokens": _share(int(prefilled.sum()), int(done["input_tokens"].sum())),
-        "ttft_of_hits": describe(ttft_ns[hit]),
-        "ttft_of_misses": describe(ttft_ns[~hit]),
-    }
 
 
 def _machines(done: Columns) -> dict[str, Any]:
