@@ -115,7 +115,7 @@ def _check_target(target: Path, force: bool) -> None:
         if not target.exists() and not target.is_symlink():
             return
         if not target.is_dir():
-            raise OutputExistsError("the output is a file", where=str(target), expected="a new directory")
+            raise OutputExistsError("the output is no directory", where=str(target))
         if not any(target.iterdir()):
             return
         if not force:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +58,7 @@ def scenario_from_text(
         set_value(tree, ("trace", "path"), _from(Path.cwd(), str(trace)), str(trace))
     tree.values["channels"] = with_defaults(tree.values.get("channels", {}))
     model = _absolute(check(ScenarioModel, tree.values, tree), directory)
-    if "kind" not in model.workload:
-        check(TraceChanges, model.workload, tree, ("workload",))
+    model = model.model_copy(update={"workload": _workload(model.workload, tree)})
     named = model.model or at_place(
         tree, ("replica", "step_time"), lambda: step_time_model_name(model.replica.step_time)
     )
@@ -72,6 +72,21 @@ def scenario_from_text(
     return Scenario(model, settings, resolve(model, machines, wiring.sections), tree)
 
 
+def _workload(section: dict[str, Any], tree: Tree) -> dict[str, Any]:
+    """Return a checked ``workload`` section, a generator's with all its keys."""
+    if "kind" not in section:
+        check(TraceChanges, section, tree, ("workload",))
+        return section
+    from kvcache_sim.scenario.workload_defaults import written_out
+
+    try:
+        return written_out(section)
+    except UsageError as error:
+        place = tree.place(tuple(error.where.split(".")))
+        what = f"{error.where}: {error.what}"
+        raise UsageError(what, place, error.got, error.expected, error.hint) from None
+
+
 def _with_model(model: ScenarioModel, named: str, tree: Tree) -> ScenarioModel:
     """Return the model with the language model's name and KV size filled in."""
     spec = at_place(tree, ("model",), lambda: load_model(named))
@@ -81,7 +96,10 @@ def _with_model(model: ScenarioModel, named: str, tree: Tree) -> ScenarioModel:
 
 
 def _read(path: Path) -> bytes:
+    """Return a scenario's bytes; ``-`` is standard input."""
     try:
+        if str(path) == "-":
+            return sys.stdin.buffer.read()
         return path.read_bytes()
     except FileNotFoundError:
         raise UsageError(f"scenario not found: {path}", hint=nearest_names(path)) from None

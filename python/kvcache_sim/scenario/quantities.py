@@ -79,7 +79,8 @@ def _render_size(count: int) -> str:
     return f"{count}B"
 
 
-def _render_time(count: int) -> str:
+def render_time(count: int) -> str:
+    """Return a time in ns as a scenario writes it, exactly: ``1500us``."""
     for scale, unit in ((10**9, "s"), (10**6, "ms"), (10**3, "us")):
         if count and count % scale == 0:
             return f"{count // scale}{unit}"
@@ -95,7 +96,7 @@ def _render_rate(count: int) -> str:
 
 #: A time with its unit; inside, integer ns.
 DurationNs = Annotated[
-    int, _quantity(parse_time_ns, "a time with its unit, such as 250us or 3s"), PlainSerializer(_render_time)
+    int, _quantity(parse_time_ns, "a time with its unit, such as 250us or 3s"), PlainSerializer(render_time)
 ]
 #: A size with its unit; inside, bytes.
 SizeBytes = Annotated[

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -19,14 +21,14 @@ def read_requests(scenario: Scenario) -> Trace:
     InputOutputError as the reader does. Adds a warning when requests cannot fit a gpu.
     """
     model = scenario.model
-    if model.trace is None:
+    if model.trace is not None:
+        trace = _from_file(model.trace, model.workload.get("output_tokens"))
+    elif "kind" in model.workload:
+        trace = _generated(model.workload, model.seed)
+    else:
         raise UsageError(
             "no requests", where=scenario.tree.source, hint="name a trace (trace.path) or a workload.kind"
         )
-    trace = _from_file(model.trace)
-    outputs = model.workload.get("output_tokens")
-    if outputs is not None:
-        trace = replace(trace, output_tokens=np.full(len(trace), outputs, np.int64))
     block_size = model.cache.block_size
     if trace.block_size % block_size:
         raise UsageError(
@@ -38,7 +40,7 @@ def read_requests(scenario: Scenario) -> Trace:
     return replace(trace, warnings=(*trace.warnings, *_too_long(scenario, trace)))
 
 
-def _from_file(section: TraceSection) -> Trace:
+def _from_file(section: TraceSection, output_tokens: int | None) -> Trace:
     from kvcache_sim.workload.readers import ReadSettings, read_trace
 
     settings = ReadSettings(
@@ -48,7 +50,16 @@ def _from_file(section: TraceSection) -> Trace:
         time_order=section.time_order,
         bytes_per_token=section.bytes_per_token,
     )
-    return read_trace(section.path, settings=settings)
+    trace = read_trace(section.path, settings=settings)
+    if output_tokens is None:
+        return trace
+    return replace(trace, output_tokens=np.full(len(trace), output_tokens, np.int64))
+
+
+def _generated(section: Mapping[str, Any], seed: int) -> Trace:
+    from kvcache_sim.workload.generate import build
+
+    return build(section["kind"], {key: value for key, value in section.items() if key != "kind"}, seed)
 
 
 def _too_long(scenario: Scenario, trace: Trace) -> tuple[str, ...]:

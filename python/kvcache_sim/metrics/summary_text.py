@@ -1,0 +1,80 @@
+"""The summary for people: at most 80 columns and 25 lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvcache_sim.metrics.percentiles import STATISTICS
+
+_LATENCIES = ("ttft", "tpot", "itl", "e2e", "queue")
+_PARTS = ("queue", "lookup", "fetch", "prefill", "first_decode")
+_HIT_RATES = (
+    ("hit rate", "token", "of tokens: cached / prompt tokens of admitted requests"),
+    ("", "block", "of blocks: cached / full blocks of their prompts"),
+    ("", "request", "mean over requests of cached / prompt tokens"),
+)
+
+
+def summary_text(summary: Mapping[str, Any], title: str) -> str:
+    """Return the text of ``summary.json``; ``title`` is its first line."""
+    requests, tokens, cache = summary["requests"], summary["tokens"], summary["cache"]
+    parts = summary["latency"]["ttft_parts"]
+    lines = [
+        title[:80],
+        "requests   " + _counts(requests),
+        "tokens     " + _counts({k: tokens[k] for k in ("input", "output", "cached", "prefilled")}),
+        *(
+            f"{label:<11}{_percent(cache[f'{kind}_hit_rate'])} {meaning}"
+            for label, kind, meaning in _HIT_RATES
+        ),
+        "hit tokens " + _counts(cache["hit_tokens"]),
+        "evictions  " + _counts(cache["evictions"]),
+        "",
+        f"{'ms':<6}" + "".join(f"{name:>9}" for name in STATISTICS),
+    ]
+    for name in _LATENCIES:
+        row = summary["latency"][name]
+        lines.append(f"{name:<6}" + "".join(f"{_number(row[statistic]):>9}" for statistic in STATISTICS))
+    lines += [
+        "TTFT avg = " + " +".join(f"{part:>12}" for part in _PARTS),
+        f"{_number(summary['latency']['ttft']['avg']):>8} = "
+        + " +".join(f"{_number(parts[part]['avg']):>12}" for part in _PARTS),
+        "",
+        "throughput " + _throughput(summary["throughput"]),
+        f"digest     events {summary['digest']['events'][:24]}  results {summary['digest']['results'][:24]}",
+        f"cost       {summary['wall']['cpu_s']:.2f} CPU s, "
+        f"{summary['wall']['peak_rss_bytes'] / 2**20:.0f} MiB, {summary['engine']['events']:,} events",
+    ]
+    return "\n".join(lines)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return "  ".join(f"{_count(value)} {name}" for name, value in counts.items())
+
+
+def _count(value: int) -> str:
+    """Return a count in at most 10 characters: exact below ten million."""
+    if value >= 10**13:
+        return f"{value:.2e}"
+    return f"{value / 1e6:,.1f}M" if value >= 10**7 else f"{value:,}"
+
+
+def _percent(share: float | None) -> str:
+    return "   none" if share is None else f"{100 * share:5.2f} %"
+
+
+def _number(value: float | None) -> str:
+    """Return a number in at most 8 characters."""
+    if value is None:
+        return "-"
+    if value >= 1e7:
+        return f"{value:.2e}"
+    return f"{value:,.0f}" if value >= 1e4 else f"{value:.1f}" if value >= 100 else f"{value:.3g}"
+
+
+def _throughput(rates: Mapping[str, float | None]) -> str:
+    requests, tokens = rates["requests_per_s"], rates["output_tokens_per_s"]
+    if requests is None or tokens is None:
+        return "none: no simulated time passed"
+    return f"{requests:,.2f} requests/s  {tokens:,.1f} output tokens/s"

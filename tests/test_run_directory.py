@@ -1,0 +1,163 @@
+"""A run directory is whole or absent, never replaced unasked, and reads back as it was."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kvcache_sim.errors import InputOutputError, KvsimError, OutputExistsError, UsageError
+from kvcache_sim.metrics.columns import EVENT_COLUMNS
+from kvcache_sim.metrics.load_run import load_run
+from kvcache_sim.metrics.run import CodedText
+from kvcache_sim.metrics.run_directory import COMPLETE, numbered, open_run_directory
+from kvcache_sim.metrics.tables import read_table, write_table
+
+
+def write_run(target: Path, force: bool = False, seed: int = 0) -> None:
+    with open_run_directory(target, force) as directory:
+        directory.write_json("run.json", {"seed": seed})
+        directory.write_json("summary.json", {"requests": {"arrived": 1}})
+        directory.write("scenario.yaml", "name: run\n")
+        directory.commit()
+
+
+def left_over(parent: Path) -> list[str]:
+    return sorted(path.name for path in parent.iterdir() if path.name.startswith("."))
+
+
+def test_a_run_reads_back_and_its_marker_suits_sha256sum(tmp_path):
+    write_run(tmp_path / "out")
+    run = load_run(tmp_path / "out")
+    assert (run.manifest, run.scenario) == ({"seed": 0}, "name: run\n")
+    assert left_over(tmp_path) == []
+    subprocess.run(["sha256sum", "-c", "--quiet", COMPLETE], cwd=tmp_path / "out", check=True)
+
+
+def test_a_run_that_fails_leaves_nothing(tmp_path):
+    def fail() -> None:
+        with open_run_directory(tmp_path / "out", False) as directory:
+            directory.write("run.json", "{}")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_replaced_unasked_and_only_runs_when_asked(tmp_path):
+    target = tmp_path / "out"
+    target.mkdir()
+    write_run(target)  # an empty directory may be filled
+    with pytest.raises(OutputExistsError, match="the output exists; --force"):
+        write_run(target, seed=1)
+    assert load_run(target).manifest == {"seed": 0}
+    write_run(target, force=True, seed=2)
+    assert load_run(target).manifest == {"seed": 2}
+    foreign = tmp_path / "thesis"
+    foreign.mkdir()
+    (foreign / "chapter1").write_text("years of work")
+    with pytest.raises(OutputExistsError, match="not a run directory"):
+        write_run(foreign, force=True)
+    assert (foreign / "chapter1").read_text() == "years of work"
+    assert left_over(tmp_path) == []
+
+
+def test_a_forced_run_that_fails_keeps_the_old_one(tmp_path):
+    write_run(tmp_path / "out")
+    with pytest.raises(RuntimeError), open_run_directory(tmp_path / "out", True):
+        raise RuntimeError
+    assert load_run(tmp_path / "out").manifest == {"seed": 0}
+
+
+def test_two_runs_into_one_directory_the_second_refuses(tmp_path):
+    with open_run_directory(tmp_path / "out", False):
+        with pytest.raises(
+            OutputExistsError, match=f"another run is writing here; got process {os.getpid()}"
+        ):
+            write_run(tmp_path / "out")
+        with pytest.raises(OutputExistsError):
+            write_run(tmp_path / "out", force=True)
+    write_run(tmp_path / "out")
+
+
+def test_what_a_killed_run_left_is_swept_away(tmp_path):
+    part = tmp_path / ".out.part"
+    part.mkdir()
+    (part / "stale.parquet").write_text("half")
+    (part / ".lock").write_text("4194304")
+    write_run(tmp_path / "out")
+    assert not (tmp_path / "out" / "stale.parquet").exists()
+
+
+def link_to_itself(parent: Path) -> Path:
+    (parent / "loop").symlink_to(parent / "loop")
+    return parent / "loop"
+
+
+def plain_file(parent: Path) -> Path:
+    (parent / "file").write_text("")
+    return parent / "file"
+
+
+@pytest.mark.parametrize(
+    ("make", "code"),
+    [
+        (plain_file, 6),
+        (lambda parent: plain_file(parent) / "below", 7),
+        (lambda parent: parent / ("x" * 300), 7),
+        (link_to_itself, 6),
+        (lambda parent: Path("/proc/no-such-place/out"), 7),
+    ],
+)
+def test_outputs_that_cannot_be(tmp_path, make, code):
+    with pytest.raises(KvsimError) as refused:
+        write_run(make(tmp_path))
+    assert refused.value.exit_code == code
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_place_is_refused(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(InputOutputError):
+        write_run(tmp_path / "out")
+
+
+def test_an_unfinished_or_altered_run_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="not a finished run"):
+        load_run(tmp_path)
+    write_run(tmp_path / "out")
+    (tmp_path / "out" / "summary.json").write_text("{}")
+    with pytest.raises(InputOutputError, match=r"summary.json: is not what was written"):
+        load_run(tmp_path / "out")
+    write_run(tmp_path / "out", force=True)
+    (tmp_path / "out" / "scenario.yaml").unlink()
+    with pytest.raises(InputOutputError, match=r"scenario.yaml: cannot be read"):
+        load_run(tmp_path / "out")
+
+
+def test_runs_are_numbered_upwards(tmp_path):
+    runs = tmp_path / "runs"
+    assert numbered(runs, "a", "0123456789").name == "1-a-012345"
+    for name in ("1-a-012345", "9-b-c-abcdef", "12-notes", "x", ".13-a-012345.part"):
+        (runs / name).mkdir(parents=True)
+    assert numbered(runs, "a", "0123456789").name == "10-a-012345"
+
+
+def test_a_table_reads_back_and_equal_columns_give_equal_bytes(tmp_path):
+    count = 1000
+    columns = {name: np.arange(count) % 7 for name in EVENT_COLUMNS}
+    columns["kind"] = CodedText(np.arange(count, dtype=np.int32) % 2, ("prefill_start", "step"))
+    columns["detail"] = CodedText(np.zeros(count, np.int32), ("</script>é",))
+    for name in ("a", "b"):
+        write_table(tmp_path / name, columns, EVENT_COLUMNS)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    again = read_table(tmp_path / "a")
+    assert list(again) == list(EVENT_COLUMNS)
+    assert again["detail"].words == ("</script>é",)
+    assert again["kind"].codes.tolist() == columns["kind"].codes.tolist()
+    assert again["time_ns"].dtype == np.int64
+    assert again["machine"].dtype == np.int16
