@@ -6,5 +6,7 @@ from __future__ import annotations
 #: one command or with subcommands. A command returns None, or the exit code.
 VERBS: dict[str, tuple[str, str]] = {
     "init": ("kvcache_sim.cli.init", "print a commented scenario to start from"),
+    "report": ("kvcache_sim.cli.report", "make one HTML page of finished runs"),
+    "plot": ("kvcache_sim.cli.plot", "draw one picture of finished runs"),
     "help": ("kvcache_sim.cli.help", "explain a verb or a topic: exit-codes, units"),
 }

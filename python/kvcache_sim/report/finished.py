@@ -1,0 +1,93 @@
+"""A finished run as reports see it: its tables read once, when first asked for, and a name to show it by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.metrics.load_run import StoredRun, load_run
+from kvcache_sim.metrics.run import CodedText, ColumnData
+from kvcache_sim.workload.trace import Trace
+
+
+class FinishedRun:
+    """A run directory with what reports derive from it; nothing is written.
+
+    ``label`` tells it from the runs shown with it; ``trace`` is the trace it ran, where it could be found.
+    """
+
+    def __init__(self, stored: StoredRun, label: str = "", trace: Trace | None = None) -> None:
+        self.directory = stored.path
+        self.manifest: dict[str, Any] = stored.manifest
+        self.summary: dict[str, Any] = stored.summary
+        self.scenario_text = stored.scenario
+        self.label = label or str(stored.manifest.get("name") or stored.path.name)
+        self.trace = trace
+        self._stored = stored
+
+    @cached_property
+    def requests(self) -> dict[str, NDArray[Any]]:
+        """Return the columns of ``REQUEST_COLUMNS``, all of them numbers."""
+        columns = self._stored.requests()
+        return {name: values for name, values in columns.items() if not isinstance(values, CodedText)}
+
+    @cached_property
+    def finished(self) -> dict[str, NDArray[Any]]:
+        """Return the rows of ``requests`` that finished: all that have latencies."""
+        done = self.requests["status"] == 0
+        return {name: values[done] for name, values in self.requests.items()}
+
+    @cached_property
+    def series(self) -> dict[str, ColumnData]:
+        """Return the columns of ``SERIES_COLUMNS``."""
+        return self._stored.series()
+
+    @cached_property
+    def events(self) -> dict[str, ColumnData]:
+        """Return the columns of ``EVENT_COLUMNS``."""
+        return self._stored.events()
+
+    @cached_property
+    def scenario(self) -> dict[str, Any]:
+        """Return the resolved scenario as plain values."""
+        from kvcache_sim.scenario.yaml_tree import read_tree
+
+        return read_tree(self.scenario_text.encode(), str(self.directory / "scenario.yaml")).values
+
+    @property
+    def block_size_tokens(self) -> int:
+        """Return the tokens of one cache block."""
+        return int(self.scenario.get("cache", {}).get("block_size", 512))
+
+
+def text_column(column: ColumnData) -> CodedText:
+    """Return a column that the contract says is text."""
+    assert isinstance(column, CodedText)
+    return column
+
+
+def number_column(column: ColumnData) -> NDArray[Any]:
+    """Return a column that the contract says is numbers."""
+    return np.asarray(column)
+
+
+def open_runs(directories: Sequence[Path]) -> list[FinishedRun]:
+    """Return finished runs, with labels that differ: their directories' names where their own do not.
+
+    Raises what ``load_run`` raises.
+    """
+    runs = [FinishedRun(load_run(directory)) for directory in directories]
+    labels: list[str] = []
+    for labels in ([run.label for run in runs], [run.directory.resolve().name for run in runs]):
+        if len(set(labels)) == len(runs):
+            break
+    else:
+        labels = [f"{run.label} ({n})" for n, run in enumerate(runs, 1)]
+    for run, label in zip(runs, labels, strict=True):
+        run.label = label
+    return runs

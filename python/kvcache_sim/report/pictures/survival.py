@@ -1,0 +1,68 @@
+"""How much of a context is still in a cache after its idle time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kvcache_sim.report.finished import FinishedRun
+from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, colour_scale
+from kvcache_sim.report.reuse import reuse_of
+
+_TITLE = "Survival of a context over its idle time"
+_DEFINITION = (
+    "Of the leading tokens that an earlier request held, the share still served from a tier, by the time "
+    "since that context was last in use (finish of its last user to this arrival)."
+)
+_EDGES_S = (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
+
+
+def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
+    """Return one line a run over the idle time."""
+    import altair as alt
+
+    data: list[dict[str, Value]] = []
+    table: list[tuple[Value, ...]] = []
+    names = [_name(index) for index in range(len(_EDGES_S))]
+    for run in runs:
+        reuse = reuse_of(run)
+        if reuse is None:
+            continue
+        seen = reuse.idle_ns >= 0
+        bucket = np.searchsorted(np.array(_EDGES_S) * 1e9, reuse.idle_ns[seen], side="right") - 1
+        known, kept = reuse.seen[seen], np.minimum(reuse.cached, reuse.seen)[seen]
+        for index in np.unique(bucket).tolist():
+            chosen = bucket == index
+            tokens = int(known[chosen].sum())
+            share = round(float(kept[chosen].sum()) / tokens, 5) if tokens else None
+            row = {"run": run.label, "idle": names[index], "share": share, "requests": int(chosen.sum())}
+            data.append(row)
+            table.append((run.label, names[index], int(chosen.sum()), tokens, share))
+    if not data:
+        return NothingToDraw(
+            "survival", _TITLE, "nothing was asked for twice, or the trace is not where it was"
+        )
+    labels = [run.label for run in runs]
+    chart = (
+        alt.Chart(width=640, height=220)
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("idle:O", sort=names, title="idle time", axis=alt.Axis(labelAngle=0)),
+            y=alt.Y(
+                "share:Q",
+                title="tokens still served",
+                axis=alt.Axis(format="%"),
+                scale=alt.Scale(domain=[0, 1]),
+            ),
+            color=alt.Color("run:N", scale=colour_scale(labels), sort=labels, title=None),
+            tooltip=["run:N", "idle:O", alt.Tooltip("share:Q", format=".1%"), "requests:Q"],
+        )
+    )
+    headings = ("run", "idle time", "requests", "tokens seen before", "share still served")
+    return Picture("survival", _TITLE, _DEFINITION, data, chart, Table(headings, tuple(table)))
+
+
+def _name(index: int) -> str:
+    start = _EDGES_S[index]
+    return f"{start}–{_EDGES_S[index + 1]} s" if index + 1 < len(_EDGES_S) else f"over {start} s"

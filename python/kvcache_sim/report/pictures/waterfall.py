@@ -1,0 +1,80 @@
+"""What TTFT is made of, at its percentiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.report.finished import FinishedRun
+from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, colour_scale, side_by_side
+
+#: part → columns whose sum it is. All parts sum to TTFT.
+PARTS: dict[str, str] = {
+    "queue": "queue_ns",
+    "lookup": "lookup_ns",
+    "fetch room": "fetch_room_ns",
+    "fetch cpu": "fetch_cpu_ns",
+    "fetch disk": "fetch_disk_ns",
+    "fetch remote": "fetch_remote_ns",
+    "prefill": "prefill_ns",
+    "first decode": "first_decode_ns",
+}
+_BANDS = {"p50": (0.49, 0.51), "p90": (0.89, 0.91), "p99": (0.985, 0.995)}
+_TITLE = "What TTFT is made of"
+_DEFINITION = (
+    "Mean parts of the requests whose TTFT lies around its percentile (p50: ranks 49–51 %, p90: 89–91 %, "
+    "p99: 98.5–99.5 %). Queue: waiting for admission or the next step; fetch: exposed waiting for KV by "
+    "tier, or for room; prefill: computing the missed part. The parts sum to TTFT."
+)
+
+
+def bands(rows: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the row numbers in the average (all) and in each percentile's band, never empty."""
+    ttft = rows["first_token_ns"] - rows["arrival_ns"]
+    order = np.argsort(ttft, kind="stable")
+    count = len(order)
+    chosen = {"avg": order}
+    for name, (low, high) in _BANDS.items():
+        start = min(int(low * count), count - 1)
+        chosen[name] = order[start : max(start + 1, int(np.ceil(high * count)))]
+    return chosen
+
+
+def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
+    """Return the stacked bars of TTFT's parts."""
+    import altair as alt
+
+    data: list[dict[str, Value]] = []
+    table: list[tuple[Value, ...]] = []
+    for run in runs:
+        rows = run.finished
+        if not len(rows["request"]):
+            continue
+        for band, chosen in bands(rows).items():
+            means = {part: float(rows[column][chosen].mean()) / 1e6 for part, column in PARTS.items()}
+            for order, (part, mean) in enumerate(means.items()):
+                data.append(
+                    {"run": run.label, "band": band, "part": part, "order": order, "ms": round(mean, 4)}
+                )
+            rounded = [round(mean, 3) for mean in means.values()]
+            table.append((run.label, band, *rounded, round(sum(means.values()), 3)))
+    if not data:
+        return NothingToDraw("waterfall", _TITLE, "no request finished")
+    chart = (
+        alt.Chart()
+        .mark_bar()
+        .encode(
+            x=alt.X("ms:Q", title="ms", stack="zero"),
+            y=alt.Y("band:N", sort=["avg", *_BANDS], title=None),
+            color=alt.Color("part:N", scale=colour_scale(list(PARTS)), sort=list(PARTS), title=None),
+            order=alt.Order("order:Q"),
+            tooltip=["run:N", "band:N", "part:N", "ms:Q"],
+        )
+    )
+    headings = ("run", "TTFT", *(f"{part}, ms" for part in PARTS), "sum, ms")
+    labels = [run.label for run in runs]
+    drawn = side_by_side(chart, labels, height=160)
+    return Picture("waterfall", _TITLE, _DEFINITION, data, drawn, Table(headings, tuple(table)))

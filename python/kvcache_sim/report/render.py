@@ -1,0 +1,118 @@
+"""Pictures as Vega, SVG, PNG or HTML: the one place that talks to the plotting libraries."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.report.finished import FinishedRun
+from kvcache_sim.report.picture import NothingToDraw, Picture
+from kvcache_sim.report.pictures import PICTURES
+
+#: Text and rules take the page's own colour, so that one picture serves light, dark and paper.
+_CONFIG: dict[str, Any] = {
+    "background": None,
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": "currentColor",
+        "titleColor": "currentColor",
+        "titleFontWeight": "normal",
+        "domainColor": "currentColor",
+        "tickColor": "currentColor",
+        "domainOpacity": 0.4,
+        "tickOpacity": 0.4,
+        "gridColor": "currentColor",
+        "gridOpacity": 0.12,
+    },
+    "legend": {"labelColor": "currentColor", "titleColor": "currentColor", "titleFontWeight": "normal"},
+    "header": {"labelColor": "currentColor", "titleColor": "currentColor"},
+    "text": {"color": "currentColor"},
+    "rule": {"color": "currentColor"},
+}
+
+
+def require_plotting() -> None:
+    """Raise ``UsageError`` naming the extra when the plotting libraries are not installed."""
+    for module in ("altair", "vl_convert"):
+        if importlib.util.find_spec(module) is None:
+            raise UsageError("pictures need the 'report' extra", hint="pip install 'kvcache-sim[report]'")
+
+
+def draw(kind: str, runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
+    """Return one picture of the runs; raises ``UsageError`` with the nearest kind for an unknown one."""
+    if kind not in PICTURES:
+        import difflib
+
+        near = difflib.get_close_matches(kind, PICTURES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"kinds: {', '.join(PICTURES)}"
+        raise UsageError(f"no such picture: {kind}", hint=hint)
+    module = importlib.import_module(f"kvcache_sim.report.pictures.{PICTURES[kind][0]}")
+    picture: Picture | NothingToDraw = module.draw(runs)
+    return picture
+
+
+def vega_lite(picture: Picture) -> dict[str, Any]:
+    """Return the picture as a Vega-Lite specification with its data inside."""
+    specification: dict[str, Any] = picture.chart.to_dict(validate=False)
+    specification["data"] = {"values": picture.data}
+    specification["config"] = _CONFIG
+    return specification
+
+
+def vega(picture: Picture) -> dict[str, Any]:
+    """Return the picture compiled to Vega."""
+    import vl_convert
+
+    compiled: dict[str, Any] = vl_convert.vegalite_to_vega(vega_lite(picture))
+    return compiled
+
+
+def svg(picture: Picture) -> str:
+    """Return the picture as SVG on white ground."""
+    import vl_convert
+
+    specification = vega_lite(picture)
+    specification["config"] = {**_CONFIG, "background": "white"}
+    drawn: str = vl_convert.vegalite_to_svg(specification)
+    return drawn.replace("currentColor", "#1b1f24")
+
+
+def png(picture: Picture) -> bytes:
+    """Return the picture as PNG on white ground, at twice its size."""
+    import vl_convert
+
+    drawn: bytes = vl_convert.svg_to_png(svg(picture), scale=2.0)
+    return drawn
+
+
+def vega_script() -> str:
+    """Return the Vega runtime as one script, from the plotting library itself.
+
+    Bundling takes seconds, so the text is kept under ``$XDG_CACHE_HOME/kvsim`` for the next report.
+    """
+    import vl_convert
+
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvsim"
+    kept = root / f"vega-{vl_convert.get_vega_version()}-{version('vl-convert-python')}.js"
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        text = kept.read_text(encoding="utf-8")
+        if text.endswith(_END):
+            return text
+    bundled: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;") + _END
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
+        root.mkdir(parents=True, exist_ok=True)
+        temporary = kept.with_suffix(f".{os.getpid()}.tmp")
+        temporary.write_text(bundled, encoding="utf-8")
+        temporary.replace(kept)
+    return bundled
+
+
+_END = "\n/* end of vega */\n"

@@ -1,0 +1,127 @@
+"""What could have been reused, told from the trace afterwards: why prompt tokens were computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.report.finished import FinishedRun
+from kvcache_sim.workload.trace import Trace
+
+#: Why a prompt token was computed, in the order causes are told apart; they sum to all tokens computed.
+CAUSES = {
+    "shorter than a block": "the end of a prompt that fills no block, and the last token, always computed",
+    "never seen": "no earlier request held these blocks: no cache of any size could serve them",
+    "on another machine": "only other machines had computed them",
+    "not ready": "the request that computed them first was not done when this one was admitted",
+    "evicted": "this machine had computed them and did not hold them any more",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """One entry a finished request, in the order of ``FinishedRun.finished``; tokens but for the last two."""
+
+    #: Served from a tier at the first admission.
+    cached: NDArray[np.int64]
+    #: cause → tokens; over all causes they sum to ``input_tokens − cached``.
+    missed: dict[str, NDArray[np.int64]]
+    #: Leading tokens that an earlier request held: what an unbounded cache could have served.
+    seen: NDArray[np.int64]
+    #: ns since the deepest of these was last used; −1 where nothing was seen.
+    idle_ns: NDArray[np.int64]
+    #: Row of the request that used it last; −1.
+    last_user: NDArray[np.int64]
+
+
+def reuse_of(run: FinishedRun) -> Reuse | None:
+    """Return the analysis of a run, or None where its trace is not at hand.
+
+    Requests count in order of arrival. Cost: O(R log R) for R block references.
+    """
+    if run.trace is None:
+        return None
+    rows = run.finished
+    trace = run.trace
+    references = _References(trace, rows)
+    block = run.block_size_tokens
+    inputs, cached = rows["input_tokens"], rows["cached_prefix_length_used"]
+    full = np.maximum(cached, (inputs - 1) // block * block)
+
+    seen_blocks, last = references.leading(references.previous(references.ids))
+    here_keys = references.ids * (int(rows["machine"].max(initial=0)) + 1) + references.machine
+    previous_here = references.previous(here_keys)
+    here_blocks, _ = references.leading(previous_here)
+    first_here = references.first(here_keys)
+    admitted = rows["arrival_ns"] + rows["queue_ns"] + rows["lookup_ns"]
+    ready = rows["first_token_ns"][references.owner[first_here]] <= admitted[references.owner]
+    ready_blocks, _ = references.leading(np.where(ready, previous_here, -1))
+
+    def tokens(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+        covered: NDArray[np.int64] = np.minimum(full, np.maximum(cached, blocks * trace.block_size))
+        return covered // block * block if block <= trace.block_size else covered
+
+    seen, here, ready_tokens = tokens(seen_blocks), tokens(here_blocks), tokens(ready_blocks)
+    seen, here, ready_tokens = (np.maximum(cached, level) for level in (seen, here, ready_tokens))
+    missed = {
+        "shorter than a block": inputs - full,
+        "never seen": full - seen,
+        "on another machine": seen - here,
+        "not ready": here - ready_tokens,
+        "evicted": ready_tokens - cached,
+    }
+    users = np.where(last >= 0, references.owner[np.maximum(last, 0)], -1)
+    idle = np.where(last >= 0, rows["arrival_ns"] - rows["finish_ns"][np.maximum(users, 0)], -1)
+    idle = np.where(last >= 0, np.maximum(idle, 0), -1)
+    return Reuse(cached, missed, np.where(last >= 0, seen, 0), idle, users)
+
+
+class _References:
+    """Every block reference of the finished requests, in order of arrival, as flat arrays."""
+
+    def __init__(self, trace: Trace, rows: dict[str, NDArray[Any]]) -> None:
+        order = np.argsort(rows["arrival_ns"], kind="stable")
+        request = rows["request"][order].astype(np.int64)
+        starts, ends = trace.id_offsets[request], trace.id_offsets[request + 1]
+        counts = ends - starts
+        self._row_of_order = order
+        self._offsets = np.concatenate([[0], np.cumsum(counts)])
+        flat = (
+            np.arange(self._offsets[-1]) - np.repeat(self._offsets[:-1], counts) + np.repeat(starts, counts)
+        )
+        self.ids: NDArray[np.int64] = trace.block_ids[flat].astype(np.int64)
+        self.owner: NDArray[np.int64] = np.repeat(order, counts)
+        self.machine: NDArray[np.int64] = rows["machine"][self.owner].astype(np.int64)
+
+    def previous(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return for each reference the index of the one before it with the same key, or −1."""
+        order = np.argsort(keys, kind="stable")
+        previous = np.full(len(keys), -1, np.int64)
+        same = keys[order[1:]] == keys[order[:-1]]
+        previous[order[1:][same]] = order[:-1][same]
+        return previous
+
+    def first(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return for each reference the index of the first one with the same key."""
+        _, index, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        first: NDArray[np.int64] = index[inverse]
+        return first
+
+    def leading(self, previous: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return a row's count of leading references that have a previous one, and the last of these (−1)."""
+        position = np.arange(len(previous))
+        blocked = np.where(previous < 0, position, len(previous))
+        starts, ends = self._offsets[:-1], self._offsets[1:]
+        first_blocked = ends.copy()
+        filled = ends > starts
+        if filled.any():
+            lowest = np.minimum.reduceat(blocked, starts[filled])
+            first_blocked[filled] = np.minimum(lowest, ends[filled])
+        counts, last = np.zeros(len(starts), np.int64), np.full(len(starts), -1, np.int64)
+        counts[self._row_of_order] = first_blocked - starts
+        some = first_blocked > starts
+        last[self._row_of_order[some]] = previous[first_blocked[some] - 1]
+        return counts, last

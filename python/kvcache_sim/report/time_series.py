@@ -1,0 +1,39 @@
+"""Samples over time, thinned to what a picture can show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.report.finished import FinishedRun, number_column, text_column
+
+#: Points of a drawn series.
+MAX_POINTS = 240
+
+
+def series_names(run: FinishedRun) -> tuple[str, ...]:
+    """Return the names sampled in a run."""
+    return text_column(run.series["name"]).words
+
+
+def summed_over_machines(run: FinishedRun, name: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the sampling times in ns and one name's values there, summed over the machines."""
+    names = text_column(run.series["name"])
+    if name not in names.words:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    chosen = names.codes == names.words.index(name)
+    time_ns, value = number_column(run.series["time_ns"])[chosen], number_column(run.series["value"])[chosen]
+    times, inverse = np.unique(time_ns, return_inverse=True)
+    totals = np.zeros(len(times), np.int64)
+    np.add.at(totals, inverse, value)
+    return times, totals
+
+
+def thinned(times: NDArray[Any], values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return at most ``MAX_POINTS`` samples, evenly chosen, the last one always among them."""
+    if len(times) <= MAX_POINTS:
+        return times, values
+    chosen = np.unique(np.linspace(0, len(times) - 1, MAX_POINTS).astype(int))
+    return times[chosen], values[chosen]

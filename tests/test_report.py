@@ -1,0 +1,255 @@
+"""The report and its pictures: whole, safe, the same bytes, and right in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from browser import page
+from fake_run import made_up_run, request_columns, write_run
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.report.distributions import HIT_CLASSES, distribution, hit_class
+from kvcache_sim.report.finished import FinishedRun, open_runs
+from kvcache_sim.report.picture import NothingToDraw
+from kvcache_sim.report.pictures import PICTURES
+from kvcache_sim.report.pictures.waterfall import PARTS, bands
+from kvcache_sim.report.render import draw, vega_lite
+from kvcache_sim.report.reuse import CAUSES, reuse_of
+from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
+
+HOSTILE = """</script><script>document.title='owned'</script><img src=x onerror="document.title='owned'">&amp;\u202eevil"""
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    return [
+        made_up_run(root / "a", 300, name="small", warnings=[HOSTILE]),
+        made_up_run(root / "b", 300, seed=1, slower=2.0, name=HOSTILE),
+    ]
+
+
+def make_trace(rows, block_size=512):
+    """Return a trace of (arrival ns, input tokens, ids) rows."""
+    offsets = np.cumsum([0, *(len(ids) for _, _, ids in rows)])
+    count = len(rows)
+    return Trace(
+        arrival_ns=np.array([arrival for arrival, _, _ in rows]),
+        input_tokens=np.array([tokens for _, tokens, _ in rows]),
+        output_tokens=np.ones(count, np.int64),
+        id_offsets=offsets,
+        block_ids=np.array([i for _, _, ids in rows for i in ids], np.uint32),
+        block_size=block_size,
+        session=np.full(count, NO_SESSION, np.int32),
+        turn=np.zeros(count, np.int32),
+        think_ns=np.full(count, OPEN_LOOP),
+        is_conversational_turn=np.zeros(count, bool),
+    )
+
+
+def with_trace(run: FinishedRun):
+    """Give a made-up run a trace whose prefixes fit its cached tokens roughly."""
+    random = np.random.default_rng(0)
+    rows = []
+    for tokens, arrival in zip(run.requests["input_tokens"], run.requests["arrival_ns"], strict=True):
+        group, count = int(random.integers(0, 12)), int(tokens) // 512
+        shared = int(random.integers(0, count + 1))
+        own = 1000 + len(rows) * 100
+        rows.append(
+            (int(arrival), int(tokens), [group * 50 + k if k < shared else own + k for k in range(count)])
+        )
+    run.trace = make_trace(rows)
+    return run
+
+
+@pytest.fixture(scope="module")
+def runs(directories):
+    return [with_trace(run) for run in open_runs(directories)]
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+def test_every_picture_draws_one_run_and_two(runs, kind):
+    for chosen in (runs[:1], runs):
+        picture = draw(kind, chosen)
+        assert not isinstance(picture, NothingToDraw), picture
+        assert len({frozenset(row) for row in picture.data}) == 1
+        assert all(len(row) == len(picture.table.headings) for row in picture.table.rows)
+        per_series = 2000 * 4 * 3
+        assert 0 < len(picture.data) <= per_series
+        shown = {row["run"] for row in picture.data}
+        assert shown == {run.label for run in chosen}
+        json.dumps(vega_lite(picture), allow_nan=False)
+
+
+def test_pictures_without_their_data_say_why(tmp_path):
+    columns = request_columns(3)
+    columns["status"][:] = 1
+    columns["finish_ns"][:] = -1
+    (run,) = open_runs([made_up_run(tmp_path / "run", 3)])
+    run.__dict__["requests"] = columns
+    for kind in ("ttft", "waterfall", "tpot", "misses", "survival", "machines"):
+        assert isinstance(draw(kind, [run]), NothingToDraw), kind
+
+
+def test_the_waterfall_sums_to_ttft(runs):
+    rows = runs[0].finished
+    total = sum(rows[column] for column in PARTS.values())
+    assert (total == rows["first_token_ns"] - rows["arrival_ns"]).all()
+    chosen = bands(rows)
+    ttft = rows["first_token_ns"] - rows["arrival_ns"]
+    assert ttft[chosen["p50"]].mean() < ttft[chosen["p90"]].mean() < ttft[chosen["p99"]].mean()
+    assert len(chosen["avg"]) == len(ttft)
+
+
+def test_hit_classes():
+    rows = {
+        "input_tokens": np.array([1024, 1025, 1025, 400, 2000]),
+        "cached_prefix_length_used": np.array([512, 1024, 512, 0, 0]),
+    }
+    assert [HIT_CLASSES[c] for c in hit_class(rows, 512)] == [
+        "full hit",
+        "full hit",
+        "partial hit",
+        "miss",
+        "miss",
+    ]
+
+
+def test_a_distribution_ends_at_its_largest_value():
+    values = np.arange(1000.0)
+    points = distribution(values)
+    assert points[-1] == (999.0, 1.0)
+    assert len(points) <= 200
+    assert distribution(np.array([3.0, 1.0])) == [(1.0, 0.5), (3.0, 1.0)]
+    assert distribution(values[:0]) == []
+
+
+def causes_of(rows, cached, machines=None, prefill_ns=10):
+    """Return cause → tokens of the last of some requests that run one after another."""
+    count = len(rows)
+    arrival = np.array([arrival for arrival, _, _ in rows])
+    columns = {name: np.zeros(count, np.int64) for name in ("queue_ns", "lookup_ns")}
+    columns |= {
+        "request": np.arange(count),
+        "arrival_ns": arrival,
+        "machine": np.array(machines or [0] * count),
+        "input_tokens": np.array([tokens for _, tokens, _ in rows]),
+        "cached_prefix_length_used": np.array(cached),
+        "first_token_ns": arrival + prefill_ns,
+        "finish_ns": arrival + prefill_ns,
+    }
+
+    class Run:
+        finished = columns
+        trace = make_trace(rows)
+        block_size_tokens = 512
+
+    reuse = reuse_of(Run)
+    total = sum(reuse.missed.values())
+    assert (total == columns["input_tokens"] - columns["cached_prefix_length_used"]).all()
+    assert all((tokens >= 0).all() for tokens in reuse.missed.values())
+    return {cause: int(reuse.missed[cause][-1]) for cause in CAUSES if reuse.missed[cause][-1]}
+
+
+def test_each_cause_of_a_miss_is_told_from_the_others():
+    first = (0, 1536, [0, 1, 2])
+    again = (100, 1536, [0, 1, 2])
+    assert causes_of([first], [0]) == {"shorter than a block": 512, "never seen": 1024}
+    assert causes_of([first, again], [0, 1024]) == {"shorter than a block": 512}
+    assert causes_of([first, again], [0, 512]) == {"shorter than a block": 512, "evicted": 512}
+    assert causes_of([first, again], [0, 0], [0, 1]) == {
+        "shorter than a block": 512,
+        "on another machine": 1024,
+    }
+    assert causes_of([first, again], [0, 0], prefill_ns=500) == {
+        "shorter than a block": 512,
+        "not ready": 1024,
+    }
+    parted = (100, 1536, [0, 7, 8])
+    assert causes_of([first, parted], [0, 512]) == {"shorter than a block": 512, "never seen": 512}
+
+
+def test_a_report_is_the_same_bytes_each_time(directories, tmp_path, capsys):
+    targets = [tmp_path / "one.html", tmp_path / "two.html"]
+    for target in targets:
+        assert kvsim(["report", str(directories[0]), "-o", str(target)]) == 0
+    assert targets[0].read_bytes() == targets[1].read_bytes()
+    assert targets[0].stat().st_size < 5_000_000
+    assert kvsim(["report", str(directories[0]), "-o", str(targets[0])]) == 6
+    assert "--force" in capsys.readouterr().err
+
+
+def test_a_report_in_a_browser(directories, tmp_path):
+    target = tmp_path / "report.html"
+    assert kvsim(["report", *map(str, directories), "-o", str(target)]) == 0
+    text = target.read_text()
+    assert not re.search(r"(src|href)=[\"']?https?://", text)
+    assert HOSTILE not in text
+    with page(color_scheme="dark") as (browser, trouble):
+        browser.goto(f"file://{target}")
+        drawn = browser.evaluate("window.chartsDrawn")
+        assert drawn == browser.locator(".chart svg").count() >= 7
+        assert trouble == []
+        assert browser.title().startswith("kvsim report: small, </script>")
+        assert browser.locator("ul.warnings li").text_content() == f"small: {HOSTILE}"
+        assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
+        label = browser.locator("figure").first.get_attribute("aria-label")
+        assert "first token − arrival" in label
+        for element in browser.locator(".chart").all():
+            assert element.locator("xpath=../../details//table//td").count() > 0
+        heading = browser.locator("section th").first
+        first = "section tbody tr:first-child td:first-child"
+        heading.click()
+        ascending = browser.locator(first).first.text_content()
+        heading.click()
+        assert browser.locator(first).first.text_content() > ascending
+        button = browser.locator("button.copy").first
+        button.click()
+        copied = button.get_attribute("data-copied")
+        assert copied.startswith("number,")
+        assert "requests.arrived,300,300," in copied
+
+
+@pytest.mark.parametrize(
+    ("suffix", "start"), [(".svg", b"<svg"), (".png", b"\x89PNG"), (".html", b"<!doctype")]
+)
+def test_one_picture(directories, tmp_path, suffix, start):
+    target = tmp_path / f"waterfall{suffix}"
+    assert kvsim(["plot", str(directories[0]), "waterfall", "-o", str(target)]) == 0
+    assert target.read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["plot", "{run}", "waterfal"], 2, "did you mean 'waterfall'"),
+        (["plot", "{run}", "waterfall", "-o", "x.gif"], 2, "expected .svg, .png, .html"),
+        (["plot", "waterfall"], 2, "a picture needs RUN and KIND"),
+        (["plot", "{run}", "misses"], 2, "trace is not where it was"),
+        (["report", "{run}/nowhere"], 2, "not a finished run"),
+        (["report", "{run}", "-o", "{run}/none/x.html"], 7, "No such file or directory"),
+    ],
+)
+def test_refusals_are_one_line(directories, tmp_path, monkeypatch, capsys, arguments, code, says):
+    monkeypatch.chdir(tmp_path)
+    filled = [argument.replace("{run}", str(directories[0])) for argument in arguments]
+    assert kvsim(filled) == code
+    err = capsys.readouterr().err
+    assert says in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_without_the_extra_the_command_names_it(directories, monkeypatch, capsys):
+    import importlib.util
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "altair" else found(name))
+    assert kvsim(["report", str(directories[0])]) == 2
+    assert "kvcache-sim[report]" in capsys.readouterr().err
+
+
+def test_labels_differ(tmp_path):
+    same = [write_run(tmp_path / d / "run", request_columns(5), name="same") for d in ("x", "y")]
+    assert [run.label for run in open_runs(same)] == ["same (1)", "same (2)"]
