@@ -1,6 +1,6 @@
 """The native core: the contract of every class and function of ``kvcache_sim._core``."""
 
-from typing import TypedDict
+from typing import Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,3 +122,44 @@ class ReplayPolicySettings:
     def __new__(
         cls, ttl_ns: int, attention_blocks: float, ranges: list[tuple[int, int, int, int | None]]
     ) -> ReplayPolicySettings: ...
+
+# tokens: seeds of hash ids, their first draws, and rows of windows
+
+def seeds_of_ids(prefix: str, ids: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the head of SHA-256("{prefix}{id}") of each id."""
+
+def seeds_of_names(prefix: str, names: list[str]) -> NDArray[np.uint64]:
+    """Return the head of SHA-256(prefix + name) of each name."""
+
+def first_randrange(seeds: NDArray[np.uint64], stop: int) -> NDArray[np.uint64]:
+    """Return ``random.Random(seed).randrange(stop)`` of each seed; ValueError where stop is 0."""
+
+class TokenRows(Protocol):
+    """Rows of tokens to write; dense ids index ``starts``, rows index ``tail_starts``."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]: ...
+    @property
+    def id_offsets(self) -> NDArray[np.int64]: ...
+    @property
+    def block_ids(self) -> NDArray[np.uint32]: ...
+    @property
+    def starts(self) -> NDArray[np.uint32]: ...
+    @property
+    def tail_starts(self) -> NDArray[np.uint32]: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def separator(self) -> int | None: ...
+
+def write_token_rows(
+    rows: TokenRows,
+    corpus: int | NDArray[np.uint32],
+    first_row: int,
+    last_row: int,
+    out: NDArray[np.uint32],
+) -> None:
+    """Write rows ``first_row`` to ``last_row`` (excluded) one after another, filling ``out`` exactly.
+
+    A corpus N stands for the ids 0 … N−1. ValueError for columns that do not fit each other.
+    """

@@ -5,4 +5,5 @@
 
 pub mod policies;
 pub mod replay;
+pub mod tokens;
 pub mod trace;

@@ -1,6 +1,7 @@
 //! The border: one file here per room of `kvsim-core`; nothing is decided on this side.
 
 mod replay;
+mod tokens;
 mod trace;
 
 use pyo3::prelude::*;
@@ -10,7 +11,8 @@ use pyo3::prelude::*;
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add("__release__", !cfg!(debug_assertions))?;
-    trace::register(m)?;
     replay::register(m)?;
+    tokens::register(m)?;
+    trace::register(m)?;
     Ok(())
 }

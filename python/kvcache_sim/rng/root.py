@@ -1,0 +1,67 @@
+"""The process's root seed: set once, at start; generators are derived from it by name."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Final
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.rng.generator import RandomGenerator
+from kvcache_sim.rng.streams import derive_seed
+
+
+class RootSeedError(UsageError, RuntimeError):
+    """A root seed that is missing, or set twice to different values."""
+
+
+class _Unset:
+    """The type of the mark "no root seed yet"; None means "no seed: not reproducible"."""
+
+
+_UNSET: Final = _Unset()
+_root: int | _Unset | None = _UNSET
+
+
+def init(seed: int | None) -> None:
+    """Set the root seed of this process; call it once at the start of each process.
+
+    ``seed`` is an integer from 0 on, or None for generators that no run repeats. The same seed again changes
+    nothing, so a forked worker may call it as well; another one raises `RootSeedError`, because generators
+    derived before would no longer belong to it. A seed of another type or below 0 raises `UsageError`.
+    """
+    global _root
+    wanted = None if seed is None else _checked(seed)
+    if not isinstance(_root, _Unset) and _root != wanted:
+        raise RootSeedError(
+            "the root seed is set already", where="rng.init", got=str(wanted), expected=str(_root)
+        )
+    _root = wanted
+
+
+def derive(identifier: str) -> RandomGenerator:
+    """Return the generator of a name: its seed is `derive_seed` of the root, so the order of calls is free.
+
+    Each call makes a new generator at its start. Under ``init(None)`` the generator has no seed and draws
+    from the system's entropy. Raises `RootSeedError` before `init`.
+    """
+    if isinstance(_root, _Unset):
+        raise RootSeedError("no root seed yet", where="rng.derive", hint="call rng.init(seed) once at start")
+    return RandomGenerator(None if _root is None else derive_seed(_root, identifier))
+
+
+def reset() -> None:
+    """Forget the root seed, so that `init` may set another; tests and notebooks need it."""
+    global _root
+    _root = _UNSET
+
+
+def _checked(seed: int) -> int:
+    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
+        raise UsageError(
+            "not a seed", where="rng.init", got=repr(seed), expected="an integer from 0 on, or None"
+        )
+    if index(seed) < 0:
+        raise UsageError(
+            "not a seed", where="rng.init", got=str(seed), expected="an integer from 0 on, or None"
+        )
+    return index(seed)
