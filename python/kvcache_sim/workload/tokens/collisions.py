@@ -1,0 +1,91 @@
+"""Blocks of different ids with the same content: how many there are, and the mode that has none.
+
+A window is known by its start, so among m ids and a corpus of N tokens about m²/2N pairs meet. A cache that
+hashes tokens would then find reuse that the trace does not have. In the collision-free content each block
+begins with its id, written in tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.workload.tokens.config import PromptConfig
+from kvcache_sim.workload.tokens.corpus import Corpus
+
+
+class IdCode:
+    """The tokens an id is written in: digits, low first, then a mark that is no digit.
+
+    No id's code begins another's, so blocks that hold their whole code differ. Digits and mark are tokens of
+    the corpus. Raises UsageError for a corpus of fewer than 3 distinct tokens.
+    """
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._alphabet = corpus.alphabet()
+        self._mark = (self._alphabet if isinstance(self._alphabet, int) else len(self._alphabet)) - 1
+        if self._mark < 2:
+            raise UsageError(
+                "too few distinct tokens to write ids in",
+                where="corpus",
+                got=str(self._mark + 1),
+                expected="at least 3",
+            )
+
+    def tokens(self, name: str) -> NDArray[np.uint32]:
+        """Return the code of an id's text (`rng.hash_id_text`)."""
+        number, digits = _number(name), []
+        while number:
+            number, digit = divmod(number, self._mark)
+            digits.append(digit)
+        places = np.array([*digits, self._mark], np.int64)
+        return (places if isinstance(self._alphabet, int) else self._alphabet[places]).astype(np.uint32)
+
+    def check(self, names: Iterable[str], sizes: Iterable[int], separator: int | None) -> None:
+        """Raise UsageError where two blocks of one size are too short to tell their ids apart."""
+        seen: dict[bytes, str] = {}
+        for name, size in zip(names, sizes, strict=True):
+            room = size - (separator is not None)
+            code = self.tokens(name)
+            if len(code) <= room:
+                continue
+            other = seen.setdefault(code[:room].tobytes(), name)
+            if other != name:
+                raise UsageError(
+                    f"blocks of {size} tokens are too short to tell ids {other} and {name} apart",
+                    where="content", hint="give a corpus of more distinct tokens, or content parity",
+                )  # fmt: skip
+
+
+def _number(name: str) -> int:
+    """Return a number from 0 on for an id's text, no two alike: three interleaved rows of numbers."""
+    digits = name.removeprefix("-")
+    if digits.isdecimal() and digits.isascii() and str(int(name)) == name:
+        number = int(name)
+        return 3 * number if number >= 0 else 3 * (-number - 1) + 1
+    return 3 * int.from_bytes(b"\1" + name.encode()) + 2
+
+
+def shared_blocks(starts: NDArray[np.uint32], sizes: NDArray[np.int64], config: PromptConfig) -> int:
+    """Return how many of the blocks, given by start and tokens, have the very content of another.
+
+    Under ``parity`` only; the collision-free content has none. Cost: a sort for a counting corpus; for a
+    real one, where different windows may read alike, a hash over each different window.
+    """
+    if config.content != "parity":
+        return 0
+    windows = sizes - (config.separator is not None)
+    keys = np.stack([windows, np.where(windows == 0, 0, starts)])
+    distinct, counts = np.unique(keys, axis=1, return_counts=True)
+    if not config.source.is_counting:
+        merged: dict[bytes, int] = {}
+        for (length, start), count in zip(distinct.T.tolist(), counts.tolist(), strict=True):
+            window = config.source.window(start, length)
+            key = hashlib.blake2b(window.tobytes(), digest_size=16).digest()
+            merged[key] = merged.get(key, 0) + count
+        counts = np.array(list(merged.values()), np.int64)
+    return int(counts[counts > 1].sum())

@@ -1,0 +1,119 @@
+"""The tokens of a whole trace on worker processes, equal to the serial ones for any number of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.workload.tokens.config import PromptConfig
+from kvcache_sim.workload.tokens.pool import Pool
+from kvcache_sim.workload.tokens.sequences import (
+    BATCH_TOKENS,
+    Names,
+    RowBatch,
+    RowWriter,
+    TokenBatch,
+    check_trace,
+    id_names,
+    longest_batch,
+    row_batches,
+)
+from kvcache_sim.workload.trace import Trace
+
+#: Ids a message at most, when only their starts are asked for.
+_IDS_A_MESSAGE = 16_384
+#: Messages a worker at least, so that a small trace too is divided among all.
+_MESSAGES_A_WORKER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCount:
+    """What one worker process did: rows it wrote, ids it drew a start for."""
+
+    pid: int
+    rows: int
+    ids: int
+
+
+class TokenWorkers:
+    """Worker processes that share nothing: each is given the settings and the base seed once.
+
+    Batch i goes to worker ``i % workers``. Memory: in each process as `token_batches`, whatever the trace's
+    number of tokens. Use it in a ``with``.
+    """
+
+    def __init__(
+        self, trace: Trace, config: PromptConfig, base_seed: int, workers: int, start_method: str = "spawn"
+    ) -> None:
+        check_trace(trace, config)
+        self._trace = trace
+        self._messages = _MESSAGES_A_WORKER * workers
+        self._counts: dict[int, WorkerCount] = {}
+        self._pool = Pool(
+            workers, _start, (config, base_seed, trace.distinct_ids, longest_batch(trace)), start_method
+        )
+
+    def __enter__(self) -> TokenWorkers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.terminate()
+
+    @property
+    def counts(self) -> list[WorkerCount]:
+        """What each worker that did anything has done so far, by process id."""
+        return sorted(self._counts.values(), key=lambda count: count.pid)
+
+    def batches(self) -> Iterator[TokenBatch]:
+        """Yield the rows' tokens in order, as `token_batches` does."""
+        total = int(self._trace.input_tokens.sum())
+        batch_tokens = min(BATCH_TOKENS, -(-total // self._messages))
+        for count, batch in self._pool.imap(_write, row_batches(self._trace, batch_tokens)):
+            self._counts[count.pid] = count
+            yield batch
+
+    def starts(self) -> NDArray[np.uint32]:
+        """Return the start of every distinct id, as `block_starts` does."""
+        drawn = []
+        for count, starts in self._pool.imap(_draw, self._id_slices()):
+            self._counts[count.pid] = count
+            drawn.append(starts)
+        return np.concatenate([np.empty(0, np.uint32), *drawn])
+
+    def _id_slices(self) -> Iterator[tuple[NDArray[np.uint32], Names]]:
+        distinct = self._trace.distinct_ids
+        step = max(1, min(_IDS_A_MESSAGE, -(-distinct // self._messages)))
+        for first in range(0, distinct, step):
+            ids = np.arange(first, min(first + step, distinct), dtype=np.uint32)
+            yield ids, id_names(self._trace, ids)
+
+
+class _Worker:
+    """What a worker process keeps: its writer, a buffer, and how many rows it has written."""
+
+    def __init__(self, writer: RowWriter, buffer_tokens: int) -> None:
+        self.writer = writer
+        self.buffer = np.empty(buffer_tokens, np.uint32)
+        self.rows = 0
+
+    def count(self) -> WorkerCount:
+        return WorkerCount(os.getpid(), self.rows, self.writer.ids_drawn)
+
+
+def _start(config: PromptConfig, base_seed: int, distinct_ids: int, buffer_tokens: int) -> _Worker:
+    return _Worker(RowWriter(config, base_seed, distinct_ids), buffer_tokens)
+
+
+def _write(worker: _Worker, batch: RowBatch) -> tuple[WorkerCount, TokenBatch]:
+    written = worker.writer.write(batch, worker.buffer)
+    worker.rows += len(batch.lengths)
+    return worker.count(), written
+
+
+def _draw(worker: _Worker, ids: tuple[NDArray[np.uint32], Names]) -> tuple[WorkerCount, NDArray[np.uint32]]:
+    starts = worker.writer.draw(*ids)
+    return worker.count(), starts
