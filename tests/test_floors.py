@@ -22,7 +22,7 @@ FLOOR = {
     "engine": 1,
     "errors": 0,
     "units": 0.5,  # its refusals are errors
-    "rng": 0,
+    "rng": 0.5,  # its refusals are errors
     "_core": -1,
 }
 
