@@ -9,4 +9,5 @@ VERBS: dict[str, tuple[str, str]] = {
     "report": ("kvcache_sim.cli.report", "make one HTML page of finished runs"),
     "plot": ("kvcache_sim.cli.plot", "draw one picture of finished runs"),
     "help": ("kvcache_sim.cli.help", "explain a verb or a topic: exit-codes, units"),
+    "trace": ("kvcache_sim.cli.trace", "work with traces: generate"),
 }

@@ -152,7 +152,7 @@ ARRIVALS: dict[str, type[Poisson | Gamma | Constant | Ramp | TraceRate]] = {
 
 
 def arrivals_from(where: str, value: Any) -> Arrivals:
-    """Return the process that a mapping with ``process`` describes.
+    """Return the process that a mapping with ``process`` (poisson where left out) describes.
 
     Raises UsageError naming ``where`` for an unknown process or key and for a rate not above zero.
     """
@@ -160,7 +160,7 @@ def arrivals_from(where: str, value: Any) -> Arrivals:
         return value
     if not isinstance(value, Mapping):
         raise UsageError("not an arrival process", where=where, got=repr(value), hint=_EXAMPLE)
-    process = value.get("process")
+    process = value.get("process", "poisson")
     if process not in ARRIVALS:
         raise UsageError(
             "unknown arrival process",

@@ -12,7 +12,7 @@ from kvcache_sim.workload.generate.assemble import assemble
 from kvcache_sim.workload.generate.fields import from_mapping
 from kvcache_sim.workload.generate.kinds import KINDS
 from kvcache_sim.workload.generate.settings import Workload
-from kvcache_sim.workload.generate.target import at_target, reached
+from kvcache_sim.workload.generate.target import at_target, has_target, reached
 from kvcache_sim.workload.trace import Trace
 
 
@@ -46,8 +46,9 @@ def build(kind: str, mapping: Mapping[str, Any], seed: int) -> Trace:
     100,000 requests; more with a target, which is searched for on a part. Raises as ``settings_of``.
     """
     settings = settings_of(kind, mapping)
-    if getattr(settings, "target_hit_ratio", None) is None:
-        return assemble(settings, seed, f"workload {kind}")
-    settings = at_target(settings, seed)
+    if has_target(settings):
+        settings = at_target(settings, seed)
     trace = assemble(settings, seed, f"workload {kind}")
-    return replace(trace, warnings=(reached(settings, trace), *trace.warnings))
+    if has_target(settings):
+        trace = replace(trace, warnings=(reached(settings, trace), *trace.warnings))
+    return trace

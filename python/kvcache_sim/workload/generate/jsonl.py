@@ -14,7 +14,7 @@ from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, OPEN_LOOP
 
 
 def write_jsonl(settings: Workload, seed: int, out: IO[str]) -> int:
-    """Write the workload's rows in order of arrival and return how many.
+    """Write the workload's rows in order of arrival and return how many; a target must have been met before.
 
     A row has ``timestamp`` (ms), ``input_length``, ``output_length`` and ``hash_ids`` (of ``block_size``
     tokens, the last possibly partial). Rows of sessions add ``session_id`` and ``turn``, from turn 1 on

@@ -23,6 +23,11 @@ def hit_ratio(trace: Trace) -> float:
     return float(ceiling_hit_tokens(trace).sum() / trace.input_tokens.sum())
 
 
+def has_target(settings: Workload) -> bool:
+    """Return whether a hit ratio is asked for."""
+    return getattr(settings, "target_hit_ratio", None) is not None
+
+
 def at_target(settings: Kind, seed: int) -> Kind:
     """Return settings whose ``target_hit_ratio`` is met by the kind's dial, the other settings kept.
 

@@ -1,0 +1,63 @@
+"""``kvsim trace generate``: make a workload and write it as Mooncake JSONL."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvcache_sim.errors import OutputExistsError
+
+
+def command(
+    kind: Annotated[
+        str, typer.Argument(help="conversational, repetitive, diverse, few-shot, overflow, agentic or rag")
+    ],
+    out: Annotated[str, typer.Option("--out", "-o", help="file to write; - is stdout")] = "-",
+    requests: Annotated[int, typer.Option(help="how many requests")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="every random number comes from it")] = 0,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE of the workload")] = None,
+    force: Annotated[bool, typer.Option("--force", help="replace an existing file")] = False,
+) -> None:
+    """Make a workload and write it as Mooncake JSONL, with session_id and turn where it has sessions.
+
+    \b
+    Examples:
+      kvsim trace generate conversational --requests 500 --set think_time=2s -o chat.jsonl
+      kvsim trace generate repetitive --set instructions=8 --set arrivals.rate_per_s=20 -o tasks.jsonl
+      kvsim trace generate few-shot --set target_hit_ratio=0.6 --set block_size=16 > shots.jsonl
+    """
+    from dataclasses import replace
+
+    from kvcache_sim.scenario.overrides import apply_override
+    from kvcache_sim.scenario.yaml_tree import Tree
+    from kvcache_sim.workload.generate import settings_of, write_jsonl
+    from kvcache_sim.workload.generate.assemble import assemble
+    from kvcache_sim.workload.generate.target import SEARCH_REQUESTS, at_target, has_target, reached
+
+    tree = Tree()
+    for assignment in set_ or ():
+        apply_override(tree, assignment)
+    settings = settings_of(kind, {"requests": requests, **tree.values})
+    if has_target(settings):
+        settings = at_target(settings, seed)
+        part = replace(settings, requests=min(settings.requests, SEARCH_REQUESTS))
+        print(reached(settings, assemble(part, seed, "")), file=sys.stderr)
+    if out == "-":
+        write_jsonl(settings, seed, sys.stdout)
+        return
+    target = Path(out)
+    if target.exists() and not force:
+        raise OutputExistsError("the file exists", where=out, hint="--force replaces it")
+    part_path = target.with_name(f".{target.name}.part")
+    try:
+        with open(part_path, "w", encoding="ascii") as file:
+            rows = write_jsonl(settings, seed, file)
+        os.replace(part_path, target)
+    finally:
+        part_path.unlink(missing_ok=True)
+    blocks = "" if settings.block_size == 512 else f" --set trace.block_size={settings.block_size}"
+    print(f"{rows:,} requests in {out}; next: kvsim simulate {out}{blocks}", file=sys.stderr)
