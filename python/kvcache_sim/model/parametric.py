@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -21,28 +21,35 @@ _FS_PER_MS = 1e12
 
 @dataclass(frozen=True, slots=True)
 class ParametricStepTime:
-    """``T = fixed + base(N) + pairs·Σ new·(past+new/2)/10⁶ + kv·ΣKV/10³ + sequence·n + past·Σpast/10³``, ms.
+    """A step's time as a base by token count and linear terms, all in ms.
 
-    N counts all tokens of the step, n its decode sequences, ΣKV the tokens these have cached.
+    ``T = fixed + base(N) + pairs·Σ new·(past+new/2)/10⁶ + max(kv·ΣKV, longest(n)·max)/10³ + sequence·n +
+    past·Σ past/10³``. N counts all tokens of the step, n its decode sequences, ΣKV the tokens these have
+    cached, max those of the longest.
     ``base(N) = (weights^p + (token·N)^p)^(1/p)`` joins the time to read the weights with the time to compute
     N tokens, unless ``base_points`` gives (tokens, ms) points, joined by straight lines, in its place.
-    ``kv`` has one value for pure decode steps and one for steps with a prefill chunk. ``spread`` (α) adds
-    that share of the extra time that all sequences would take at the longest one's length.
+    ``kv`` and ``sequence`` have one value for pure decode steps and one, no smaller, for steps with a prefill
+    chunk. ``spread`` (α) adds
+    that share of the extra time that all sequences would take at the longest one's length. ``longest(n)``,
+    by (sequences, ms a thousand) points and flat past the last, is what attention takes at least: its longest
+    sequence alone, on the cores that n sequences leave it.
     Steps of up to ``graph_tokens`` tokens are padded to the next captured size (0: never).
     """
 
-    weights_ms: float
-    token_ms: float
-    exponent: float
+    weights_ms: float = 0.0
+    token_ms: float = 0.0
+    exponent: float = 1.0
     fixed_ms: float = 0.0
     pairs_ms_per_million: float = 0.0
     kv_ms_per_thousand: float = 0.0
     kv_mixed_ms_per_thousand: float = 0.0
     sequence_ms: float = 0.0
+    sequence_mixed_ms: float = 0.0
     past_ms_per_thousand: float = 0.0
     spread: float = 0.0
     graph_tokens: int = 512
-    base_points: tuple[tuple[float, float], ...] = field(default=())
+    base_points: tuple[tuple[float, float], ...] = ()
+    longest_points: tuple[tuple[float, float], ...] = ()
 
     def step(self, batch: StepBatch) -> int:
         """Return the step's duration in ns, as ``table`` gives it."""
@@ -73,17 +80,26 @@ def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> 
     padded = padded_tokens(model.graph_tokens, max(max_tokens, max_sequences))
     base = np.rint(model.base_ms(padded) * _NS_PER_MS).astype(np.int64)
     base.flags.writeable = False
+    longest = np.zeros(max_sequences + 1, np.int64)
+    if model.longest_points:
+        x, y = np.array(model.longest_points).T
+        longest = np.rint(np.interp(padded[: max_sequences + 1], x, y) * _FS_PER_MS / 1e3).astype(np.int64)
+    # The table has one coefficient a sequence, that of mixed steps; a decode step's base gives the difference
+    # back. It is whole nanoseconds, so that no rounding can make a longer batch a nanosecond shorter.
+    mixed_extra_ns = max(0, round((model.sequence_mixed_ms - model.sequence_ms) * _NS_PER_MS))
+    given_back = mixed_extra_ns * np.arange(max_sequences + 1, dtype=np.int64)
     kv, kv_mixed = model.kv_ms_per_thousand, max(model.kv_mixed_ms_per_thousand, model.kv_ms_per_thousand)
     return StepTimeTable(
         base_ns=base[: max_tokens + 1],
-        decode_base_ns=base[: max_sequences + 1],
+        decode_base_ns=base[: max_sequences + 1] - given_back,
         pair_half_fs=round(model.pairs_ms_per_million * _FS_PER_MS / 1e6 / 2),
         kv_decode_fs=round(kv * _FS_PER_MS / 1e3),
         kv_mixed_fs=round(kv_mixed * _FS_PER_MS / 1e3),
-        sequence_fs=round(model.sequence_ms * _FS_PER_MS),
+        sequence_fs=round(model.sequence_ms * _FS_PER_MS) + mixed_extra_ns * 1_000_000,
         past_fs=round(model.past_ms_per_thousand * _FS_PER_MS / 1e3),
         spread_decode_fs=round(model.spread * kv * _FS_PER_MS / 1e3),
         spread_mixed_fs=round(model.spread * kv_mixed * _FS_PER_MS / 1e3),
+        longest_fs=longest,
     )
 
 
@@ -95,23 +111,26 @@ def parametric_step_time(coefficients: dict[str, Any], where: str) -> Parametric
     """
     number = (int, float)
     known: dict[str, type | tuple[type, ...]] = dict.fromkeys(ParametricStepTime.__dataclass_fields__, number)
-    known |= {"graph_tokens": int, "base_points": list}
+    known |= {"graph_tokens": int, "base_points": list, "longest_points": list}
     check_keys(coefficients, known, where)
-    values = dict(coefficients)
-    points = values.pop("base_points", [])
-    if points:
-        values = {"weights_ms": 0.0, "token_ms": 0.0, "exponent": 1.0} | values
+    values = {key: value for key, value in coefficients.items() if not key.endswith("_points")}
+    base = _points(coefficients, "base_points", where)
     for key in ("weights_ms", "token_ms", "exponent"):
-        if key not in values:
+        if key not in values and not base:
             raise UsageError(f"{key} is missing", where=where)
     for key, value in values.items():
         if value < (1 if key == "exponent" else 0):
             raise UsageError(f"{key} is too small", where=where, got=str(value))
+    longest = _points(coefficients, "longest_points", where)
+    return ParametricStepTime(base_points=base, longest_points=longest, **values)
+
+
+def _points(coefficients: dict[str, Any], key: str, where: str) -> tuple[tuple[float, float], ...]:
     try:
-        pairs = tuple((float(tokens), float(ms)) for tokens, ms in points)
+        points = tuple((float(x), float(y)) for x, y in coefficients.get(key, ()))
     except (TypeError, ValueError):
-        raise UsageError("base_points must be pairs of tokens and ms", where=where) from None
-    rising = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(pairs))
-    if not rising or any(not 0 <= ms < float("inf") for _, ms in pairs):
-        raise UsageError("base_points must rise in tokens and never fall in ms", where=where)
-    return ParametricStepTime(base_points=pairs, **values)
+        raise UsageError(f"{key} must be pairs of a count and ms", where=where) from None
+    rising = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(points))
+    if not rising or any(not 0 <= y < float("inf") for _, y in points):
+        raise UsageError(f"{key} must rise in its counts and never fall in ms", where=where)
+    return points

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -37,10 +37,12 @@ class StepTime(Protocol):
 class StepTimeTable:
     """A step-time model as integers: a base by token count plus linear terms in femtoseconds.
 
-    ``T = base + round((pair_half·Σ new·(2·past+new) + kv·ΣKV + spread·(n·max KV − ΣKV) + sequence·n +
-    past·Σ past) / 10⁶)``; base is ``base_ns[N]`` of all N tokens of a step with a prefill chunk, and
+    ``T = base + round((pair_half·Σ new·(2·past+new) + max(kv·ΣKV, longest[n]·max KV) + spread·(n·max KV −
+    ΣKV) + sequence·n + past·Σ past) / 10⁶)``; base is ``base_ns[N]`` of all N tokens of a step with a
+    prefill chunk, and
     ``decode_base_ns[n]`` (CUDA-graph padding applied) of a pure decode step of n sequences. Coefficients
-    with two values use the first in pure decode steps. All arithmetic is integer, so both backends agree.
+    with two values use the first in pure decode steps. ``longest_fs`` is as long as ``decode_base_ns``, or
+    empty: no such term. All arithmetic is integer, so both backends agree.
     """
 
     base_ns: NDArray[np.int64]
@@ -52,6 +54,7 @@ class StepTimeTable:
     past_fs: int = 0
     spread_decode_fs: int = 0
     spread_mixed_fs: int = 0
+    longest_fs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def step(self, batch: StepBatch) -> int:
         """Return the step's duration in ns; IndexError past the table's token or sequence count."""
@@ -59,14 +62,15 @@ class StepTimeTable:
         spread = n * batch.decode_max_kv_tokens - batch.decode_kv_tokens
         if not batch.prefill_chunks:
             base = int(self.decode_base_ns[n])
-            fs = self.kv_decode_fs * batch.decode_kv_tokens + self.spread_decode_fs * spread
+            kv, fs = self.kv_decode_fs * batch.decode_kv_tokens, self.spread_decode_fs * spread
         else:
             new = sum(chunk[0] for chunk in batch.prefill_chunks)
             base = int(self.base_ns[n + new])
-            fs = self.kv_mixed_fs * batch.decode_kv_tokens + self.spread_mixed_fs * spread
+            kv, fs = self.kv_mixed_fs * batch.decode_kv_tokens, self.spread_mixed_fs * spread
             fs += self.pair_half_fs * sum(c * (2 * past + c) for c, past in batch.prefill_chunks)
             fs += self.past_fs * sum(past for _, past in batch.prefill_chunks)
-        fs += self.sequence_fs * n
+        alone = int(self.longest_fs[n]) * batch.decode_max_kv_tokens if len(self.longest_fs) else 0
+        fs += max(kv, alone) + self.sequence_fs * n
         return base + (fs + _FS_PER_NS // 2) // _FS_PER_NS
 
     def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:

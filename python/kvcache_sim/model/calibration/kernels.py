@@ -1,0 +1,124 @@
+"""Iterations composed from kernel times: what a step would take by its measured parts."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import TraceError
+from kvcache_sim.model.calibration.rows import IterationRows, number, read_text
+from kvcache_sim.model.cuda_graphs import padded_tokens
+from kvcache_sim.model.models import ModelSpec
+
+#: Kernels that run once a step; of the others, once a layer, the norm before attention and before the MLP.
+_ONCE = ("embedding", "final_layernorm")
+_TWICE = ("layernorm",)
+
+_UNEVEN = ("n", "kv_mean", "t_mean_us", "t_max_us", "t_skew_us")
+_ATTENTION = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTimes:
+    """One GPU's kernels for one model: dense by tokens, head and sampler by sequences, attention by batch.
+
+    ``attention`` has a row a measurement: tokens of the prefill chunk, its past, decode sequences, KV tokens
+    of each, µs a layer.
+    """
+
+    layers: int
+    tokens: NDArray[np.float64]
+    dense_ms: NDArray[np.float64]
+    sequences: NDArray[np.float64]
+    head_ms: NDArray[np.float64]
+    attention: NDArray[np.float64]
+
+    def base_ms(self, tokens: NDArray[np.float64], sequences: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return all but attention, in ms: dense kernels at the padded token count, then head and sampler."""
+        padded = padded_tokens(512, int(tokens.max()))[tokens.astype(np.int64)]
+        dense = np.interp(padded, self.tokens, self.dense_ms)
+        return dense + np.interp(sequences, self.sequences, self.head_ms)
+
+    def iterations(self, capacity_tokens: int) -> IterationRows:
+        """Return one iteration a measured attention batch that fits ``capacity_tokens`` of KV.
+
+        A batch whose KV could never be in memory says nothing about a step that will run.
+        """
+        chunk, past, n, kv, micros = self.attention.T
+        fits = (n * kv + past + chunk <= capacity_tokens) & (chunk + n > 0)
+        chunk, past, n, kv, micros = self.attention[fits].T
+        sequences = n + (chunk > 0)
+        return IterationRows(
+            prefill_tokens=chunk,
+            prefill_requests=(chunk > 0).astype(np.float64),
+            past_tokens=past,
+            decode_sequences=n,
+            decode_kv_tokens=n * kv,
+            decode_max_kv_tokens=np.where(n > 0, kv, 0.0),
+            tensor_parallel=np.ones(len(chunk)),
+            iter_ms=self.base_ms(chunk + n, sequences) + micros * self.layers / 1e3,
+        )
+
+
+def read_kernels(path: Path, model: ModelSpec, only: dict[str, str]) -> KernelTimes:
+    """Return the kernels of a CSV whose rows have the values in ``only``.
+
+    Columns: ``kind`` (``dense``, ``per_sequence``, ``attention``), ``op``, ``tokens``, ``sequences``,
+    ``prefill_chunk``, ``kv_prefill``, ``n_decode``, ``kv_decode``, ``time_us`` (a layer, where the kernel
+    runs in each). Raises UsageError or TraceError as ``read_iterations`` does.
+    """
+    dense: dict[float, float] = {}
+    heads: dict[float, float] = {}
+    attention: list[list[float]] = []
+    reader = csv.DictReader(read_text(path).splitlines())
+    for row in reader:
+        where = f"{path}:{reader.line_num}"
+        if any(row.get(key) != value for key, value in only.items()):
+            continue
+        micros = number(row.get("time_us"), "time_us", where)
+        if row["kind"] == "dense":
+            runs = 1 if row["op"] in _ONCE else model.layers * (2 if row["op"] in _TWICE else 1)
+            tokens = number(row["tokens"], "tokens", where)
+            dense[tokens] = dense.get(tokens, 0.0) + micros * runs / 1e3
+        elif row["kind"] == "per_sequence":
+            sequences = number(row["sequences"], "sequences", where)
+            heads[sequences] = heads.get(sequences, 0.0) + micros / 1e3
+        else:
+            attention.append([*(number(row[name], name, where) for name in _ATTENTION), micros])
+    if not (dense and heads and attention):
+        raise TraceError("not a full kernel table", where=str(path), got=str(only))
+    return KernelTimes(
+        model.layers, *_sorted(dense), *_sorted(heads), attention=np.array(attention, np.float64)
+    )
+
+
+def read_spread(path: Path, only: dict[str, str], capacity_tokens: int) -> float:
+    """Return α: the share of (all sequences at the longest − all at the mean) that unequal lengths cost.
+
+    The α ≥ 0 of least mean absolute relative error over the measured decode batches (``regime`` is ``pure``)
+    whose KV fits ``capacity_tokens``, in steps of 0.001. Columns: ``n``, ``kv_mean``, and the µs of the batch
+    as it is (``t_skew_us``), with all sequences at the mean and at the longest.
+    """
+    found: list[list[float]] = []
+    reader = csv.DictReader(read_text(path).splitlines())
+    for row in reader:
+        if any(row.get(key) != value for key, value in {**only, "regime": "pure"}.items()):
+            continue
+        where = f"{path}:{reader.line_num}"
+        found.append([number(row[name], name, where) for name in _UNEVEN])
+    table = np.array(found).reshape(-1, len(_UNEVEN))
+    _, _, mean, longest, measured = table[table[:, 0] * table[:, 1] <= capacity_tokens].T
+    if not len(measured):
+        raise TraceError("no batches of unequal lengths", where=str(path), got=str(only))
+    shares = np.arange(0, 1, 0.001)
+    predicted = mean + shares[:, None] * (longest - mean)
+    return float(shares[np.abs(predicted / measured - 1).mean(axis=1).argmin()].round(3))
+
+
+def _sorted(times: dict[float, float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    keys = sorted(times)
+    return np.array(keys), np.array([times[key] for key in keys])
