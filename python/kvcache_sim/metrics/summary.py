@@ -14,6 +14,7 @@ from kvcache_sim.metrics.percentiles import describe, describe_counted
 from kvcache_sim.metrics.prefix_cache import DEFINITIONS as PREFIX_CACHE_DEFINITIONS
 from kvcache_sim.metrics.prefix_cache import summarize_prefix_cache
 from kvcache_sim.metrics.run import Run
+from kvcache_sim.metrics.session_survival import session_survival
 from kvcache_sim.units import NS_PER_S
 
 #: What the rates and latencies mean, printed beside them.
@@ -26,6 +27,7 @@ DEFINITIONS: dict[str, str] = {
     "latency.itl": "time between neighbouring tokens of a request, all tokens pooled",
     "latency.e2e": "last token - arrival",
     "latency.queue": "waiting for admission or for a step, also after a preemption",
+    "session_survival": "by the gap between turns: share of its whole blocks still found, per tier",
     "latency.percentiles": "linear between closest ranks; std of the population; all times in ms",
     "cache": "hits count once a request, at its first admission",
     **PREFIX_CACHE_DEFINITIONS,
@@ -87,6 +89,7 @@ def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
             "output_tokens_per_s": int(done["output_tokens"].sum()) / seconds if seconds else None,
         },
         "prefix_cache": summarize_prefix_cache(done, run.events, block_size_tokens),
+        "session_survival": session_survival(done, block_size_tokens),
         "machines": _machines(done),
         "digest": {"events": run.digest_events, "results": run.digest_results},
         "simulated_s": run.end_ns / NS_PER_S,

@@ -1,0 +1,58 @@
+"""The survival curve, on turns that can be followed by hand (blocks of 16 tokens)."""
+
+from __future__ import annotations
+
+import numpy as np
+from kvcache_sim.metrics.session_survival import session_survival
+
+S = 10**9
+
+
+def curve(rows):
+    """Rows: session, turn, prompt, output, arrival s, finish s, gpu, cpu, disk tokens."""
+    names = ("session", "turn", "input_tokens", "output_tokens", "arrival_ns", "finish_ns",
+             "cached_gpu_tokens", "cached_cpu_tokens", "cached_disk_tokens")  # fmt: skip
+    columns = {name: np.asarray(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
+    for name in ("arrival_ns", "finish_ns"):
+        columns[name] = (columns[name] * S).astype(np.int64)
+    columns["cached_remote_tokens"] = np.zeros(len(rows), np.int64)
+    return session_survival(columns, 16)
+
+
+def test_a_prefix_that_moved_down_and_one_that_was_lost():
+    rows = [
+        # 100 + 13 − 1 = 112: seven blocks could survive
+        (0, 0, 100, 13, 0.0, 5.0, 0, 0, 0),
+        (0, 1, 200, 9, 8.0, 9.0, 48, 64, 0),  # 3 s later: whole, 48 gpu + 64 cpu
+        (1, 0, 100, 13, 1.0, 5.0, 0, 0, 0),
+        (1, 1, 200, 9, 8.5, 9.0, 32, 0, 0),  # 3.5 s: a part
+        (2, 0, 100, 13, 1.0, 5.0, 0, 0, 0),
+        (2, 1, 200, 9, 105.0, 110.0, 0, 0, 0),  # 100 s: lost
+    ]
+    near, far = curve(rows)
+    assert near == {
+        "gap_from_s": 2.0, "gap_to_s": 4.0, "turns": 2, "survived": 0.5, "partly": 0.5,
+        "gpu": 80 / 224, "cpu": 64 / 224, "disk": 0.0, "remote": 0.0, "lost": 80 / 224,
+    }  # fmt: skip
+    assert (far["gap_from_s"], far["gap_to_s"], far["survived"], far["lost"]) == (64.0, 128.0, 0.0, 1.0)
+
+
+def test_what_others_left_is_not_the_sessions_and_its_own_last_token_does_not_count():
+    rows = [
+        (0, 0, 16, 17, 0.0, 1.0, 0, 0, 0),  # 32 tokens with KV: two blocks
+        (0, 1, 100, 5, 1.0, 2.0, 96, 0, 0),  # found more than the session left
+        (1, 0, 8, 8, 0.0, 1.0, 0, 0, 0),  # 15 tokens: nothing could survive
+        (1, 1, 100, 5, 9.0, 10.0, 0, 0, 0),
+        (-1, 0, 100, 5, 9.0, 10.0, 0, 0, 0),
+        (-1, 1, 100, 5, 9.0, 10.0, 0, 0, 0),
+        (2, 0, 100, 9, 0.0, 50.0, 0, 0, 0),
+        (2, 1, 200, 9, 20.0, 60.0, 0, 0, 0),  # came before the answer was finished: no pause
+        (3, 0, 100, 9, 0.0, 1.0, 0, 0, 0),
+        (3, 2, 300, 9, 2.0, 3.0, 96, 0, 0),  # the turn between was rejected
+    ]
+    (only,) = curve(rows)
+    assert (only["turns"], only["survived"], only["gpu"], only["lost"]) == (1, 1.0, 1.0, 0.0)
+
+
+def test_no_sessions_no_curve():
+    assert curve([(-1, 0, 100, 5, 9.0, 10.0, 0, 0, 0)]) == []
