@@ -139,9 +139,21 @@ def series_columns(end_ns, machines=2, samples=300, capacity=1000):
     }
 
 
+def _step_lengths(columns):
+    """Return a step for each prefill that ends before the next one of its machine begins."""
+    starts = columns["first_token_ns"] - columns["prefill_ns"] - columns["first_decode_ns"]
+    lengths = columns["prefill_ns"].copy()
+    for machine in np.unique(columns["machine"]):
+        own = np.flatnonzero(columns["machine"] == machine)
+        own = own[np.argsort(starts[own], kind="stable")]
+        lengths[own[:-1]] = np.minimum(lengths[own[:-1]], np.diff(starts[own]))
+    return lengths.tolist()
+
+
 def event_columns(columns, full=True):
     """Return the events of request columns; ``full`` adds steps, transfers and evictions."""
     rows = []
+    step_ns = _step_lengths(columns)
     for i in range(len(columns["request"])):
         row = {name: int(values[i]) for name, values in columns.items()}
         prefill = row["first_token_ns"] - row["prefill_ns"] - row["first_decode_ns"]
@@ -158,7 +170,7 @@ def event_columns(columns, full=True):
         rows.append((prefill - row["fetch_ns"], 0, who[0], "admit", who[1], "", 0, 0, 0))
         rows.append((row["first_token_ns"], 0, who[0], "first_token", who[1], "", 0, 0, 0))
         rows.append((row["finish_ns"], 0, who[0], "finish", who[1], "", 0, 0, 0))
-        rows.append((prefill, row["prefill_ns"], who[0], "step", -1, "", left, 3, 0))
+        rows.append((prefill, step_ns[i], who[0], "step", -1, "", left, 3, 0))
         if row["fetch_cpu_ns"]:
             moved = row["cached_cpu_tokens"] // 512
             edge = f"cpu->gpu pcie-{who[0]}-up"

@@ -7,6 +7,7 @@ from __future__ import annotations
 VERBS: dict[str, tuple[str, str]] = {
     "init": ("kvcache_sim.cli.init", "print a commented scenario to start from"),
     "report": ("kvcache_sim.cli.report", "make one HTML page of finished runs"),
+    "timeline": ("kvcache_sim.cli.timeline", "write a run as a trace that Perfetto opens"),
     "plot": ("kvcache_sim.cli.plot", "draw one picture of finished runs"),
     "help": ("kvcache_sim.cli.help", "explain a verb or a topic: exit-codes, units"),
     "trace": ("kvcache_sim.cli.trace", "work with traces: generate"),

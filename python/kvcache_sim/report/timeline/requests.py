@@ -1,0 +1,57 @@
+"""Requests as lanes of slices: queue, look-up, fetch, prefill, decode, on the machine that served them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from kvcache_sim.report.timeline.lanes import lanes
+from kvcache_sim.report.timeline.trace_json import Track, slice_record
+
+#: Rows of a machine: requests begin here, below its steps, channels and tiers.
+FIRST_LANE = 1000
+_PARTS = (
+    ("queue", "queue_ns"),
+    ("lookup", "lookup_ns"),
+    ("fetch", "fetch_ns"),
+    ("prefill", "prefill_ns"),
+    ("first decode", "first_decode_ns"),
+)
+_SHOWN = (
+    "input_tokens",
+    "output_tokens",
+    "cached_gpu_tokens",
+    "cached_cpu_tokens",
+    "cached_disk_tokens",
+    "cached_remote_tokens",
+    "num_tokens_actually_prefilled",
+    "preemptions",
+    "session",
+    "turn",
+)
+
+
+def request_records(rows: dict[str, NDArray[Any]]) -> tuple[list[str], dict[Track, str], dict[int, Track]]:
+    """Return the slices, the names of the lanes, and the lane of each request."""
+    records: list[str] = []
+    names: dict[Track, str] = {}
+    tracks: dict[int, Track] = {}
+    columns = {name: values.tolist() for name, values in rows.items()}
+    for row, lane in enumerate(lanes(columns["machine"], columns["arrival_ns"], columns["finish_ns"])):
+        request = columns["request"][row]
+        track = Track(columns["machine"][row] + 1, FIRST_LANE + lane)
+        tracks[request] = track
+        names[track] = f"requests {lane}"
+        arrival, first, finish = (columns[f"{n}_ns"][row] for n in ("arrival", "first_token", "finish"))
+        shown = {name: columns[name][row] for name in _SHOWN}
+        records.append(slice_record(track, f"request {request}", (arrival, finish - arrival), shown))
+        start = arrival
+        for part, column in _PARTS:
+            length = columns[column][row]
+            if length:
+                records.append(slice_record(track, part, (start, length)))
+            start += length
+        if finish > first:
+            records.append(slice_record(track, "decode", (first, finish - first)))
+    return records, names, tracks

