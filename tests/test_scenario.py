@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,8 @@ from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
+from kvcache_sim.scenario.schema import ScenarioModel
+from kvcache_sim.scenario.simulated import SIMULATED
 from kvcache_sim.scenario.starter import STARTER
 
 
@@ -223,7 +226,7 @@ CHOICES = st.fixed_dictionaries(
         "replica.step_time": st.just("rtx4090-llama-3.1-8b-tp1"),
         "cache.block_size": st.sampled_from(["16", "512"]),
         "cache.kv_bytes_per_token": st.just("100kB"),
-        "cache.touch": st.just("admission"),
+        "cache.full_hit": st.just("skip-prefill"),
         "workload.output_tokens": st.just("1"),
         "trace.path": st.sampled_from(["/x: y.jsonl", "/1", "/ü '\"#.jsonl"]).map(lambda p: f"{p!r}"),
     },
@@ -246,16 +249,36 @@ def test_the_resolved_scenario_keeps_lower_tiers_machines_and_movement():
 cluster: {machines: 3}
 tiers: {cpu: {capacity: 4GiB}, disk: {capacity: 1TB}}
 machines: [{tiers: {disk: null}}, {}, {tiers: {cpu: {capacity: unbounded}}}]
-write: {policy: {gpu: through, cpu: selective}, selective_uses: 3}
-fetch: {policy: timeout, timeout: 3ms, exclusive: [disk->cpu]}
+write: {policy: {gpu: through}}
+fetch: {policy: never, layer_pipelining: false}
 router: {policy: least-loaded}
 """
     scenario = load(text)
     again = load(to_yaml(scenario.resolved))
     assert again.settings == scenario.settings
-    assert scenario.settings.movement.exclusive == frozenset({"cpu"})
-    assert scenario.settings.movement.write == {"gpu": "through", "cpu": "selective"}
-    assert scenario.settings.movement.fetch_timeout_ns == 3_000_000
+    movement = scenario.settings.movement
+    assert movement.write == {"gpu": "through", "cpu": "back"}
+    assert (movement.fetch, movement.layer_pipelining) == ("never", False)
+
+
+def test_a_choice_that_nothing_simulates_is_refused_and_every_other_is_lowered():
+    tiers = "tiers: {cpu: {capacity: 1GiB}}\ncluster: {machines: 2}\n"
+    for (section, key), obeyed in SIMULATED.items():
+        if section == "channels":
+            continue
+        field = ScenarioModel.model_fields[section].annotation.model_fields[key]
+        known = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
+        for choice in known:
+            text = tiers + f"{section}: {{{key}: {choice}}}\n"
+            if choice in obeyed:
+                load(text)
+            elif choice not in ("vllm", "sglang"):  # these have no effect here, which is said first
+                with pytest.raises(UsageError, match=f"{section}.{key}: not simulated; got '{choice}'"):
+                    load(text)
+    with pytest.raises(UsageError, match=r"s.yaml:3:34: channels.c.sharing: not simulated; got 'fair'"):
+        load(tiers + "channels: {c: {bandwidth: 1GB/s, sharing: fair, edges: [cpu->gpu]}}")
+    with pytest.raises(UsageError, match=r"cache.policy: not simulated; got 'lruu'; expected one of lru"):
+        load("cache: {policy: lruu}")
 
 
 def test_the_hash_is_of_what_decides_a_run():

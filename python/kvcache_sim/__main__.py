@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -11,6 +12,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    # A run makes many small objects and few cycles: look for cycles seldom.
+    gc.set_threshold(100_000, 50, 100)
     from kvcache_sim.cli.main import run
 
     sys.exit(run(sys.argv[1:]))

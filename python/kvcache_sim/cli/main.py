@@ -82,13 +82,17 @@ def dispatch(argv: list[str]) -> int:
 
 
 def _invoke(verb: str, arguments: list[str]) -> int:
-    """Import a verb's module and run its command: parse errors become a UsageError."""
+    """Import a verb's module and run its command: parse errors become a UsageError.
+
+    The command finds the command line as typed in its context's ``obj``.
+    """
     from typer import Exit
     from typer.main import get_command
 
+    command_line = ["kvsim", verb, *arguments]
     command = get_command(importlib.import_module(VERBS[verb][0]).app)
     try:
-        with command.make_context(f"kvsim {verb}", arguments) as context:
+        with command.make_context(f"kvsim {verb}", list(arguments), obj=command_line) as context:
             result = command.invoke(context)
             return result if isinstance(result, int) else EXIT_OK
     except Exit as finished:

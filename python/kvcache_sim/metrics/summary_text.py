@@ -70,7 +70,7 @@ def _number(value: float | None) -> str:
         return "-"
     if value >= 1e7:
         return f"{value:.2e}"
-    return f"{value:,.0f}" if value >= 1e4 else f"{value:.1f}" if value >= 100 else f"{value:.3g}"
+    return f"{value:.0f}" if value >= 1e4 else f"{value:.1f}" if value >= 100 else f"{value:.3g}"
 
 
 def _throughput(rates: Mapping[str, float | None]) -> str:

@@ -9,6 +9,7 @@
 - ``machines``    ``machines[k]`` laid over the common settings
 - ``channels``    which channel carries which edge
 - ``effects``     settings that could not have an effect are refused
+- ``simulated``   the choices that the simulation obeys; others are refused
 - ``lowering``    to ``ClusterSettings``
 - ``resolved``    every default written out, and the hash of what decides a run
 - ``requests``    the trace or the generated workload

@@ -18,6 +18,7 @@ from kvcache_sim.scenario.machines import build_machines
 from kvcache_sim.scenario.overrides import apply_override, set_value
 from kvcache_sim.scenario.resolved import resolve
 from kvcache_sim.scenario.schema import ScenarioModel, TraceChanges
+from kvcache_sim.scenario.simulated import refuse_not_simulated
 from kvcache_sim.scenario.validation import at_place, check
 from kvcache_sim.scenario.yaml_tree import Tree, read_tree
 from kvcache_sim.serving.settings import ClusterSettings
@@ -67,6 +68,7 @@ def scenario_from_text(
     model = _with_model(model, named, tree)
     machines = build_machines(model, tree)
     refuse_without_effect(model, machines, tree)
+    refuse_not_simulated(model, tree)
     wiring = wire(model.channels, machines, tree)
     settings = lower(model, machines, wiring, tree)
     return Scenario(model, settings, resolve(model, machines, wiring.sections), tree)
