@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import entry_names, read_entry, unknown_name
+from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.models import load_model
 from kvcache_sim.model.parametric import parametric_step_time
 from kvcache_sim.model.step_time import StepTime
 
@@ -20,17 +23,39 @@ def step_time_names() -> tuple[str, ...]:
 
 
 def load_step_time(name: str) -> StepTime:
-    """Return a step-time model: a shipped set by name, or a model file (``*.toml``) by path.
+    """Return a step-time model by name.
 
-    Raises UsageError for an unknown name (listing the names and the nearest one), a missing file, or a file
-    that is no model.
+    A shipped set (``h100-llama-3-8b-tp1``), a model file (``*.toml``), measured iterations (``*.csv``, read
+    through), or ``roofline:MODEL@GPU`` with an optional ``:tpN``. Raises UsageError for an unknown name
+    (listing the names and the nearest one), a missing file, or a file that is no model; TraceError for bad
+    measurements.
     """
+    if name.startswith("roofline:"):
+        return _roofline(name.removeprefix("roofline:"))
     if name.endswith(".toml"):
         return _from_file(Path(name))
+    if name.endswith((".csv", ".csv.gz")):
+        return _from_iterations(Path(name))
     if name.lower() not in step_time_names():
         raise unknown_name("step time", name, step_time_names())
     entry = read_entry("step_times", "step time", name)
     return parametric_step_time(entry["coefficients"], name)
+
+
+def _roofline(text: str) -> StepTime:
+    match = re.fullmatch(r"([^@:]+)@([^@:]+)(?::tp(\d{1,3}))?", text)
+    if match is None:
+        raise UsageError("not a roofline", got=repr(text), expected="MODEL@GPU or MODEL@GPU:tp2")
+    from kvcache_sim.model.roofline import roofline_step_time
+
+    return roofline_step_time(load_model(match[1]), load_gpu(match[2]), int(match[3] or 1))
+
+
+def _from_iterations(path: Path) -> StepTime:
+    from kvcache_sim.model.calibration.fit import interpolate_step_time
+    from kvcache_sim.model.calibration.rows import read_iterations
+
+    return interpolate_step_time(read_iterations(path))
 
 
 def _from_file(path: Path) -> StepTime:

@@ -98,6 +98,12 @@ def form_for(rows: IterationRows, graph_tokens: int = 512) -> Form:
     return Form(_knots(np.sort(tokens)), levels, graph_tokens)
 
 
+def form_through(rows: IterationRows, graph_tokens: int = 512) -> Form:
+    """Return the form that bends at every token count measured."""
+    tokens, _ = _padded(rows, graph_tokens)
+    return Form(tuple(np.unique(tokens).tolist()), form_for(rows, graph_tokens).longest_knots, graph_tokens)
+
+
 def ramp(x: NDArray[np.float64], knots: tuple[float, ...], goes_on: bool) -> NDArray[np.float64]:
     """Return the monotone piecewise-linear basis: 1, then one column a span, rising from 0 to 1 over it.
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.calibration.design import Either, Form, form_for
+from kvcache_sim.model.calibration.design import Either, Form, form_for, form_through
 from kvcache_sim.model.calibration.rows import IterationRows
 from kvcache_sim.model.parametric import ParametricStepTime
 
@@ -31,14 +31,32 @@ _TRANSFER_LONGEST = (0.0, 24.0)
 def fit_step_time(rows: IterationRows) -> ParametricStepTime:
     """Return the model fitted to rows of one TP degree (needs scipy; seconds for 10⁵ rows).
 
-    Where no row mixes decodes with a prefill chunk, the KV coefficient of mixed steps is assumed to be
-    ``MIXED_KV_FACTOR`` times that of decode steps.
+    Raises UsageError when scipy is not installed.
     """
     form = form_for(rows)
-    model = form.model(solve(form.columns(rows), rows, form.either))
+    return with_mixed_kv(form.model(solve(form.columns(rows), rows, form.either)), rows)
+
+
+def with_mixed_kv(model: ParametricStepTime, rows: IterationRows) -> ParametricStepTime:
+    """Return the model with an assumed KV coefficient of mixed steps where no row is one.
+
+    It is ``MIXED_KV_FACTOR`` times that of decode steps.
+    """
     if rows.phases()["mixed"].any():
         return model
     return replace(model, kv_mixed_ms_per_thousand=round(MIXED_KV_FACTOR * model.kv_ms_per_thousand, 6))
+
+
+def interpolate_step_time(rows: IterationRows) -> ParametricStepTime:
+    """Return the model that joins the measured token counts by straight lines: a table rather than a fit.
+
+    Attention stays linear, since KV lengths are never measured densely. Raises UsageError when the rows mix
+    TP degrees.
+    """
+    if len(np.unique(rows.tensor_parallel)) > 1:
+        raise UsageError("more than one TP degree in the rows", hint="keep the rows of one degree")
+    form = form_through(rows)
+    return with_mixed_kv(form.model(solve(form.columns(rows), rows, form.either)), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +111,10 @@ def _descend(
     matrix: NDArray[np.float64], goal: NDArray[np.float64], either: Either, alone: NDArray[np.bool_]
 ) -> tuple[float, NDArray[np.float64]]:
     """Return the best loss met from one guess of the rows whose longest sequence shows, and its solution."""
-    from scipy.optimize import nnls
+    try:
+        from scipy.optimize import nnls
+    except ModuleNotFoundError:
+        raise UsageError("fitting needs scipy", hint="pip install 'kvcache-sim[calibrate]'") from None
 
     best: tuple[float, NDArray[np.float64]] = (np.inf, np.zeros(matrix.shape[1]))
     weight, idle = np.ones(len(goal)), 0
