@@ -25,9 +25,21 @@ class JsonlSchema(TypedDict):
     turn: str
     delay: str
     label: str
+    after: str
+    history: str
+    structure: str
     chat: str
     parent: str
     per_token: int
+
+class CsvSchema(TypedDict):
+    """Column names of one format of CSV; ``time_unit_ns`` 0 means dates; an empty name: no column."""
+
+    time: str
+    time_unit_ns: int
+    input: str
+    output: str
+    session: str
 
 class RawSettings(TypedDict):
     """How to read; ``order`` is error, sort or keep (sort leaves the sorting to the caller)."""
@@ -45,11 +57,15 @@ class RawColumns(TypedDict):
     output_tokens: NDArray[np.int64]
     id_offsets: NDArray[np.int64]
     block_ids: NDArray[np.uint32]
+    #: The file's own, or 0.
     block_size: int
     session: NDArray[np.int32]
     turn: NDArray[np.int32]
     think_ns: NDArray[np.int64]
     is_conversational_turn: NDArray[np.bool_]
+    after: NDArray[np.int32]
+    history_tokens: NDArray[np.int64]
+    new_input_only: bool
     id_names: NDArray[np.uint64] | list[str]
     session_names: list[str]
     extra: list[str]
@@ -72,6 +88,10 @@ class TraceSource:
         """Return the SHA-256 of the stored bytes in hex, after reading the rest of the file."""
     def read_jsonl(self, schema: JsonlSchema, settings: RawSettings) -> RawColumns:
         """Return every row's columns; raises ``TraceProblem``. The GIL is released."""
+    def read_csv(self, schema: CsvSchema, settings: RawSettings) -> RawColumns:
+        """Return every row's columns, without block ids; raises ``TraceProblem``. The GIL is released."""
+    def read_weka(self, settings: RawSettings) -> RawColumns:
+        """Return the rows of WEKA sessions; ``block_size`` 0 takes the file's. Raises ``TraceProblem``."""
 
 # replay: cache decisions without time
 

@@ -3,11 +3,12 @@
 use std::io::Read;
 
 use kvsim_core::trace::columns::Reading;
+use kvsim_core::trace::csv::{self, CsvSchema, TimeForm};
 use kvsim_core::trace::intern::Names;
 use kvsim_core::trace::jsonl::{self, Schema};
 use kvsim_core::trace::problem::Problem;
 use kvsim_core::trace::source::{is_damage, Source};
-use kvsim_core::trace::{Order, ReadError, Settings};
+use kvsim_core::trace::{weka, Order, ReadError, Settings};
 use numpy::PyArray1;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -68,22 +69,22 @@ impl TraceSource {
 
     /// The first `n` decompressed bytes, not consumed.
     fn head<'py>(&mut self, py: Python<'py>, n: usize) -> PyResult<Bound<'py, PyBytes>> {
-        Ok(PyBytes::new(py, self.open_source()?.head(n)))
+        let source = self.open_source()?;
+        let head = py.detach(|| source.head(n));
+        Ok(PyBytes::new(py, head))
     }
 
     /// The next at most `n` decompressed bytes; empty at the end.
     fn read<'py>(&mut self, py: Python<'py>, n: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let source = self.open_source()?;
         let mut buffer = vec![0; n];
         let mut filled = 0;
         while filled < n {
-            let got = self
-                .open_source()?
-                .read(&mut buffer[filled..])
-                .map_err(|e| io_error(&e))?;
-            if got == 0 {
-                break;
+            let rest = &mut buffer[filled..];
+            match py.detach(|| source.read(rest)).map_err(|e| io_error(&e))? {
+                0 => break,
+                got => filled += got,
             }
-            filled += got;
         }
         Ok(PyBytes::new(py, &buffer[..filled]))
     }
@@ -103,12 +104,63 @@ impl TraceSource {
     ) -> PyResult<Bound<'py, PyDict>> {
         let schema = schema_from(schema)?;
         let settings = settings_from(settings)?;
+        self.read_with(py, |source| {
+            jsonl::read(source, &schema, &settings, |_| signals_are_quiet())
+        })
+    }
+
+    /// Read comma-separated rows below a header; see `_core.pyi`.
+    fn read_csv<'py>(
+        &mut self,
+        py: Python<'py>,
+        schema: &Bound<'py, PyDict>,
+        settings: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let unit_ns: u64 = get(schema, "time_unit_ns")?;
+        let schema = CsvSchema {
+            time: get(schema, "time")?,
+            form: if unit_ns == 0 {
+                TimeForm::Date
+            } else {
+                TimeForm::Number { unit_ns }
+            },
+            input: get(schema, "input")?,
+            output: get(schema, "output")?,
+            session: get(schema, "session")?,
+        };
+        let settings = settings_from(settings)?;
+        self.read_with(py, |source| {
+            csv::read(source, &schema, &settings, |_| signals_are_quiet())
+        })
+    }
+
+    /// Read WEKA sessions, one a line; see `_core.pyi`.
+    fn read_weka<'py>(
+        &mut self,
+        py: Python<'py>,
+        settings: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let settings = settings_from(settings)?;
+        self.read_with(py, |source| {
+            weka::read(source, &settings, |_| signals_are_quiet())
+        })
+    }
+}
+
+impl TraceSource {
+    /// Read the whole source without the GIL; it stays open for its digest.
+    fn read_with<'py>(
+        &mut self,
+        py: Python<'py>,
+        reader: impl FnOnce(Source) -> Result<(Reading, Source), ReadError> + Send,
+    ) -> PyResult<Bound<'py, PyDict>> {
         let source = self
             .source
             .take()
             .ok_or_else(|| PyValueError::new_err("the trace has been read"))?;
-        let result = py.detach(|| jsonl::read(source, &schema, &settings, |_| signals_are_quiet()));
-        let (reading, source) = result.map_err(|e| read_error(py, e))?;
+        let (reading, source) = py
+            .detach(|| reader(source))
+            .map_err(|e| read_error(py, e))?;
         self.source = Some(source);
         columns(py, reading)
     }
@@ -150,6 +202,9 @@ fn schema_from(dict: &Bound<'_, PyDict>) -> PyResult<Schema> {
         turn: get(dict, "turn")?,
         delay: get(dict, "delay")?,
         label: get(dict, "label")?,
+        after: get(dict, "after")?,
+        history: get(dict, "history")?,
+        structure: get(dict, "structure")?,
         chat: get(dict, "chat")?,
         parent: get(dict, "parent")?,
         per_token: get(dict, "per_token")?,
@@ -186,6 +241,9 @@ fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
         "is_conversational_turn",
         PyArray1::from_vec(py, c.is_conversational_turn),
     )?;
+    out.set_item("after", PyArray1::from_vec(py, c.after))?;
+    out.set_item("history_tokens", PyArray1::from_vec(py, c.history_tokens))?;
+    out.set_item("new_input_only", reading.new_input_only)?;
     match reading.ids.names {
         Names::Numbers(names) => {
             let same = names
@@ -217,6 +275,7 @@ fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
     out.set_item("lines", reading.lines)?;
     out.set_item("bytes", reading.bytes)?;
     out.set_item("unordered", reading.unordered)?;
+    out.set_item("block_size", reading.block_size)?;
     Ok(out)
 }
 

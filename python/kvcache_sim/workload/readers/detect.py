@@ -18,16 +18,9 @@ def check_text(head: bytes, where: str) -> None:
         raise TraceError(
             "UTF-16 text", where=f"{where}:1:1", expected="UTF-8", hint="iconv -f utf-16 -t utf-8"
         )
-    if b"\0" in head:
-        at = head.index(b"\0")
-        line = head.count(b"\n", 0, at) + 1
-        col = at - head.rfind(b"\n", 0, at)
-        utf16 = head[:64].count(b"\0") >= len(head[:64]) // 3
-        raise TraceError(
-            "UTF-16 or binary data" if utf16 else "NUL byte",
-            where=f"{where}:{line}:{col}",
-            expected="UTF-8 text",
-        )
+    if b"\0" in head[:64]:
+        col = head.index(b"\0") + 1
+        raise TraceError("UTF-16 or binary data", where=f"{where}:1:{col}", expected="UTF-8 text")
     if head.startswith((b"PK\x03\x04", b"PAR1", b"BZh", b"\xfd7zXZ")):
         raise TraceError(
             "not a text file",

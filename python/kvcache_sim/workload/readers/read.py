@@ -141,9 +141,15 @@ def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSetting
         id_names=raw["id_names"],
         session_names=raw["session_names"],
         extra=raw["extra"],
+        after=raw["after"],
+        history_tokens=raw["history_tokens"],
         source=where,
         sha256=digest,
     )
+    if raw["new_input_only"]:
+        from kvcache_sim.workload.history import with_history
+
+        trace = with_history(trace)
     units = odd_times(trace)
     findings += units
     warnings += [_line(where, f) for f in units]

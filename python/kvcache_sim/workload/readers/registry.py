@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.workload.readers import mooncake
+from kvcache_sim.workload.readers import azure, bailian, burstgpt, lmcache, mooncake, vidur, weka
 from kvcache_sim.workload.readers.format import TraceFormat
 
-FORMATS: dict[str, TraceFormat] = {module.FORMAT.name: module.FORMAT for module in (mooncake,)}
+_MODULES = (bailian, lmcache, weka, mooncake, azure, burstgpt, vidur)
+
+FORMATS: dict[str, TraceFormat] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
 
 
 def format_named(name: str) -> TraceFormat:

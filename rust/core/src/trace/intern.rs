@@ -26,12 +26,11 @@ impl Hasher for Mix {
     }
 }
 
-/// What is known of a block: the id before it, and where and how large it was first seen.
-#[derive(Clone, Copy)]
+/// What a block was first seen as: the id before it, and its tokens.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     pub parent: u32,
     pub tokens: u32,
-    pub first_line: u32,
 }
 
 /// The names given so far, of one kind.
@@ -47,6 +46,8 @@ pub struct IdTable {
     texts: HashMap<Arc<str>, u32>,
     pub names: Names,
     pub seen: Vec<Seen>,
+    /// The line on which each block first stood.
+    pub first_line: Vec<u32>,
 }
 
 impl Default for IdTable {
@@ -57,6 +58,7 @@ impl Default for IdTable {
             texts: HashMap::new(),
             names: Names::Numbers(Vec::new()),
             seen: Vec::new(),
+            first_line: Vec::new(),
         }
     }
 }
@@ -100,12 +102,14 @@ impl IdTable {
         };
         if id >= self.direct.len() as u64 && id < (1 << 20) + 4 * names.len() as u64 {
             let old = self.direct.len() as u64;
-            let size = (id + 1).next_power_of_two().max(1 << 12);
+            let size = (id + 1).next_power_of_two().max(1 << 14);
             self.direct.resize(size as usize, NONE);
-            for (dense, &name) in names.iter().enumerate() {
-                if (old..size).contains(&name) {
-                    self.direct[name as usize] = dense as u32;
-                    self.numbers.remove(&name);
+            if !self.numbers.is_empty() {
+                for (dense, &name) in names.iter().enumerate() {
+                    if (old..size).contains(&name) {
+                        self.direct[name as usize] = dense as u32;
+                        self.numbers.remove(&name);
+                    }
                 }
             }
         }
@@ -145,6 +149,8 @@ impl IdTable {
 
     /// Forget the newest names, down to `len`.
     pub fn roll_back(&mut self, len: usize) {
+        self.seen.truncate(len);
+        self.first_line.truncate(len);
         match &mut self.names {
             Names::Numbers(names) => {
                 for id in names.drain(len.min(names.len())..) {

@@ -327,6 +327,30 @@ impl<'a> Cursor<'a> {
         Err(self.unexpected("a JSON value"))
     }
 
+    /// A member's name and its colon, where the name is printable ASCII without escapes; else None, and the
+    /// cursor may stand anywhere.
+    #[inline]
+    pub fn plain_key(&mut self) -> Option<&'a [u8]> {
+        let text = self.text;
+        if self.peek() != b'"' {
+            return None;
+        }
+        let from = self.at + 1;
+        let rest = text.get(from..)?;
+        let len = rest
+            .iter()
+            .position(|&c| !matches!(c, b' '..=b'~') || matches!(c, b'"' | b'\\'))?;
+        if rest[len] != b'"' {
+            return None;
+        }
+        self.at = from + len + 1;
+        if !self.take(b':') {
+            return None;
+        }
+        self.skip_space();
+        Some(&rest[..len])
+    }
+
     /// A member's name and its colon.
     #[inline]
     pub fn key(&mut self) -> Result<Cow<'a, str>, Refusal> {

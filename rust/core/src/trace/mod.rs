@@ -1,6 +1,9 @@
 //! Trace files to flat columns: streaming, strict, every problem with its line and column.
 
+pub mod audit;
 pub mod columns;
+pub mod csv;
+pub mod datetime;
 pub mod decimal;
 pub mod intern;
 pub mod json;
@@ -8,10 +11,12 @@ pub mod jsonl;
 pub mod lines;
 pub mod problem;
 pub mod source;
+pub mod weka;
 
 /// What to do with a row that arrives before the one above it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
+    #[default]
     Error,
     /// Leave the rows as they are for the caller to sort (stably), and count them.
     Sort,
@@ -19,7 +24,7 @@ pub enum Order {
 }
 
 /// How a trace is to be read, whatever its format.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
     /// Tokens an id.
     pub block_size: u64,

@@ -74,6 +74,8 @@ pub struct Source {
     hash: Arc<Mutex<Sha256>>,
     /// Decompressed bytes looked at by `head` and not yet read.
     peeked: Vec<u8>,
+    /// The error that ended `head`, told to the next read behind what was peeked.
+    failed: Option<io::Error>,
 }
 
 impl Source {
@@ -112,6 +114,7 @@ impl Source {
             stored,
             hash,
             peeked: Vec::new(),
+            failed: None,
         })
     }
 
@@ -124,7 +127,10 @@ impl Source {
         while self.peeked.len() < n {
             let from = self.peeked.len();
             self.peeked.resize(n, 0);
-            let got = self.read_stored(from, n).unwrap_or(0);
+            let got = self.read_stored(from, n).unwrap_or_else(|error| {
+                self.failed = Some(error);
+                0
+            });
             self.peeked.truncate(from + got);
             if got == 0 {
                 break;
@@ -175,7 +181,10 @@ impl Read for Source {
             self.peeked.drain(..n);
             return Ok(n);
         }
-        self.read_through(out)
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None => self.read_through(out),
+        }
     }
 }
 

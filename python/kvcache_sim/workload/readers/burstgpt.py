@@ -1,0 +1,18 @@
+"""BurstGPT (HPMLL): seconds and lengths; a response of 0 tokens is a request that failed."""
+
+from __future__ import annotations
+
+from kvcache_sim.units import NS_PER_S
+from kvcache_sim.workload.readers.csv_rows import csv_format
+
+FORMAT = csv_format(
+    "burstgpt",
+    "CSV: Timestamp (s), Request tokens, Response tokens, Session ID where given",
+    {
+        "time": "Timestamp",
+        "time_unit_ns": NS_PER_S,
+        "input": "Request tokens",
+        "output": "Response tokens",
+        "session": "Session ID",
+    },
+)

@@ -1,0 +1,33 @@
+"""WEKA agentic sessions (kv-cache-tester): closed loop, think times, sub-agents, ids local to a session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcache_sim.workload.readers.format import TraceFormat, first_row
+from kvcache_sim.workload.readers.jsonl import raw_settings
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import RawColumns, TraceSource
+    from kvcache_sim.workload.readers.settings import ReadSettings
+
+#: The block size of the published files, said in each of their lines.
+BLOCK_SIZE = 64
+
+
+def _detect(head: bytes) -> bool:
+    row = first_row(head)
+    return row is not None and {"session", "rows"} <= row.keys()
+
+
+def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
+    return source.read_weka(raw_settings(settings, 0))
+
+
+FORMAT = TraceFormat(
+    "weka",
+    "JSON lines: one session a line with rows of t, in, out, think (s), hash ranges",
+    _detect,
+    _read,
+    BLOCK_SIZE,
+)

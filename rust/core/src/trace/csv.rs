@@ -1,0 +1,349 @@
+//! Rows of comma-separated values with a header: lengths and arrivals, no block ids.
+
+use std::io::Read;
+
+use super::columns::{Counter, Reading, Sessions, NO_SESSION, OPEN_LOOP};
+use super::datetime;
+use super::decimal;
+use super::jsonl::{line_problem, MOST_TOKENS};
+use super::lines::{Line, Lines};
+use super::problem::{Problem, Refusal};
+use super::{Order, ReadError, Settings};
+
+/// How a format writes its arrivals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeForm {
+    /// A decimal number of this many nanoseconds.
+    Number { unit_ns: u64 },
+    /// Date and time of day; the first of the trace becomes 0.
+    Date,
+}
+
+/// Column names of one format; an empty name is a column the format does not have.
+#[derive(Clone, Debug)]
+pub struct CsvSchema {
+    pub time: String,
+    pub form: TimeForm,
+    pub input: String,
+    pub output: String,
+    pub session: String,
+}
+
+struct Places {
+    time: usize,
+    input: usize,
+    output: usize,
+    session: Option<usize>,
+    columns: usize,
+}
+
+/// Read every row; the first line names the columns.
+pub fn read<R: Read>(
+    source: R,
+    schema: &CsvSchema,
+    settings: &Settings,
+    mut pulse: impl FnMut(u64) -> bool,
+) -> Result<(Reading, R), ReadError> {
+    let mut lines = Lines::new(source);
+    let mut rows = Rows::new(schema, *settings);
+    let mut number = 0u64;
+    loop {
+        if number % (1 << 18) == 1 && !pulse(lines.bytes) {
+            return Err(ReadError::Stopped);
+        }
+        let stop = match lines.next_line() {
+            Ok(None) => break,
+            Ok(Some(line)) => {
+                number = line.number;
+                match rows.line(&line) {
+                    Ok(()) => continue,
+                    Err(problem) if !settings.skip || rows.places.is_none() => {
+                        return Err(ReadError::Trace(problem))
+                    }
+                    Err(problem) => {
+                        rows.out.skipped.add(*problem);
+                        continue;
+                    }
+                }
+            }
+            Err(error) => line_problem(error, number + 1)?,
+        };
+        if !settings.skip {
+            return Err(ReadError::Trace(stop));
+        }
+        rows.out.skipped.add(*stop);
+        break;
+    }
+    let mut reading = rows.finish();
+    reading.lines = number;
+    reading.bytes = lines.bytes;
+    Ok((reading, lines.into_source()))
+}
+
+struct Rows<'s> {
+    schema: &'s CsvSchema,
+    settings: Settings,
+    places: Option<Places>,
+    out: Reading,
+    sessions: Sessions,
+    silent: Counter,
+    blank: Counter,
+    disorder: Counter,
+    last_time: i64,
+    last_line: u64,
+}
+
+impl<'s> Rows<'s> {
+    fn new(schema: &'s CsvSchema, settings: Settings) -> Self {
+        let mut out = Reading::default();
+        out.columns.id_offsets.push(0);
+        Rows {
+            schema,
+            settings,
+            places: None,
+            out,
+            sessions: Sessions::default(),
+            silent: Counter::default(),
+            blank: Counter::default(),
+            disorder: Counter::default(),
+            last_time: i64::MIN,
+            last_line: 0,
+        }
+    }
+
+    fn line(&mut self, line: &Line) -> Result<(), Refusal> {
+        let n = line.number;
+        let text = std::str::from_utf8(line.text).map_err(|e| {
+            let col = String::from_utf8_lossy(&line.text[..e.valid_up_to()])
+                .chars()
+                .count() as u64
+                + 1;
+            Problem::new(n, col, "encoding", "not UTF-8")
+                .got(format!("byte 0x{:02x}", line.text[e.valid_up_to()]))
+        })?;
+        let text = text.trim_start_matches('\u{feff}').trim_end_matches('\r');
+        if text.trim().is_empty() {
+            self.blank.hit(n, String::new);
+            return Ok(());
+        }
+        let Some(places) = &self.places else {
+            self.places = Some(self.header(text, n)?);
+            return Ok(());
+        };
+        let fields = fields(text, n)?;
+        if fields.len() != places.columns {
+            let what = if line.cut && fields.len() < places.columns {
+                "unterminated row (file may be truncated)"
+            } else {
+                "wrong number of columns"
+            };
+            return Err(Problem::new(n, 0, "csv", what)
+                .got(format!("{} columns", fields.len()))
+                .expected(format!("{} as in the header", places.columns)));
+        }
+        let time = self.time(&fields[places.time], n)?;
+        let input = tokens(&fields[places.input], &self.schema.input, 1, n)?;
+        let output = tokens(&fields[places.output], &self.schema.output, 0, n)?;
+        let session = places
+            .session
+            .map(|at| fields[at].text.trim())
+            .filter(|s| !s.is_empty());
+        if time < self.last_time {
+            if self.settings.order == Order::Error {
+                return Err(Problem::new(
+                    n,
+                    fields[places.time].col,
+                    "time-order",
+                    "time goes back",
+                )
+                .got(fields[places.time].text)
+                .expected(format!("a time no earlier than at line {}", self.last_line))
+                .hint("--time-order sort puts the rows in order, --time-order keep leaves them"));
+            }
+            self.out.unordered = true;
+            self.disorder.hit(n, String::new);
+        } else {
+            self.last_time = time;
+            self.last_line = n;
+        }
+        if output == 0 {
+            self.silent.hit(n, String::new);
+        }
+        let (session, turn) = session.map_or((NO_SESSION, 0), |name| {
+            let session = self.sessions.number(name);
+            let turn = self.sessions.turns[session as usize];
+            self.sessions.turns[session as usize] += 1;
+            (session, turn)
+        });
+        let columns = &mut self.out.columns;
+        columns.arrival_ns.push(time);
+        columns.input_tokens.push(input);
+        columns.output_tokens.push(output);
+        columns.id_offsets.push(0);
+        columns.session.push(session);
+        columns.turn.push(turn);
+        columns.think_ns.push(OPEN_LOOP);
+        columns.is_conversational_turn.push(turn > 0);
+        Ok(())
+    }
+
+    fn header(&self, text: &str, line: u64) -> Result<Places, Refusal> {
+        let names: Vec<&str> = fields(text, line)?.iter().map(|f| f.text.trim()).collect();
+        let find = |name: &str| names.iter().position(|n| !name.is_empty() && *n == name);
+        let need = |name: &str| {
+            find(name).ok_or_else(|| {
+                Problem::new(line, 1, "csv", format!("column {name} is missing"))
+                    .got(text.chars().take(80).collect::<String>())
+                    .expected(format!(
+                        "a header with {}, {} and {}",
+                        self.schema.time, self.schema.input, self.schema.output
+                    ))
+            })
+        };
+        Ok(Places {
+            time: need(&self.schema.time)?,
+            input: need(&self.schema.input)?,
+            output: need(&self.schema.output)?,
+            session: find(&self.schema.session),
+            columns: names.len(),
+        })
+    }
+
+    fn time(&self, field: &Field, line: u64) -> Result<i64, Refusal> {
+        let text = field.text.trim();
+        let wrong = |expected: &str| {
+            Problem::new(
+                line,
+                field.col,
+                "time",
+                format!("{} is no time", self.schema.time),
+            )
+            .got(text.chars().take(40).collect::<String>())
+            .expected(expected)
+        };
+        match self.schema.form {
+            TimeForm::Date => datetime::nanoseconds(text)
+                .ok_or_else(|| wrong("a date such as 2023-11-16 18:15:46.6805900")),
+            TimeForm::Number { unit_ns } => decimal::scaled(text.as_bytes(), unit_ns)
+                .filter(|&t| t >= 0)
+                .ok_or_else(|| wrong("a finite number ≥ 0")),
+        }
+    }
+
+    fn finish(self) -> Reading {
+        let mut out = self.out;
+        let arrivals = &mut out.columns.arrival_ns;
+        if self.schema.form == TimeForm::Date {
+            let first = arrivals.iter().copied().min().unwrap_or(0);
+            arrivals.iter_mut().for_each(|t| *t -= first);
+        }
+        let found = &mut out.findings;
+        let silent = |c: &Counter| {
+            format!(
+                "{} rows have no output token: they end with their prefill",
+                c.count
+            )
+        };
+        self.silent.into("no-output", silent, found);
+        let verb = if self.settings.order == Order::Sort {
+            "sorted"
+        } else {
+            "kept as they are"
+        };
+        let disorder =
+            |c: &Counter| format!("{} rows arrive before a row above them; {verb}", c.count);
+        self.disorder.into("time-order", disorder, found);
+        self.blank
+            .into("blank-line", |c| format!("{} blank lines", c.count), found);
+        out.columns.session_names = self.sessions.names;
+        out
+    }
+}
+
+struct Field<'a> {
+    text: &'a str,
+    col: u64,
+}
+
+/// The fields of a line; quotes may surround a field, and doubled quotes inside stay as they are.
+fn fields(line: &str, number: u64) -> Result<Vec<Field<'_>>, Refusal> {
+    let mut out = Vec::with_capacity(8);
+    let mut from = 0;
+    loop {
+        let rest = &line[from..];
+        let col = line[..from].chars().count() as u64 + 1;
+        let (text, next) = if let Some(inner) = rest.strip_prefix('"') {
+            let mut end = 0;
+            loop {
+                let Some(at) = inner[end..].find('"') else {
+                    return Err(Problem::new(number, col, "csv", "unterminated quote"));
+                };
+                end += at;
+                if !inner[end + 1..].starts_with('"') {
+                    break;
+                }
+                end += 2;
+            }
+            (&inner[..end], from + end + 2)
+        } else {
+            let len = rest.find(',').unwrap_or(rest.len());
+            (&rest[..len], from + len)
+        };
+        out.push(Field { text, col });
+        if next >= line.len() {
+            return Ok(out);
+        }
+        if !line[next..].starts_with(',') {
+            return Err(Problem::new(
+                number,
+                col,
+                "csv",
+                "text behind a closing quote",
+            ));
+        }
+        from = next + 1;
+    }
+}
+
+/// A count of tokens; `374.0`, as data frames write it, is 374.
+fn tokens(field: &Field, name: &str, least: i64, line: u64) -> Result<i64, Refusal> {
+    let text = field.text.trim();
+    let whole = match text.split_once('.') {
+        Some((whole, zeros)) if zeros.bytes().all(|b| b == b'0') => whole,
+        _ => text,
+    };
+    let plain = !whole.is_empty() && whole.bytes().all(|b| b.is_ascii_digit());
+    let value = plain.then(|| whole.parse::<i64>().ok()).flatten();
+    value
+        .filter(|v| (least..=MOST_TOKENS as i64).contains(v))
+        .ok_or_else(|| {
+            let said = if least == 1 { "≥ 1" } else { "≥ 0" };
+            Problem::new(
+                line,
+                field.col,
+                "length",
+                format!("{name} must be an integer {said}"),
+            )
+            .got(text.chars().take(40).collect::<String>())
+            .expected(format!("an integer from {least} to {MOST_TOKENS}"))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fields;
+
+    #[test]
+    fn quoted_fields_hold_commas() {
+        let texts = |line: &str| -> Vec<String> {
+            fields(line, 1)
+                .unwrap()
+                .iter()
+                .map(|f| f.text.to_owned())
+                .collect()
+        };
+        assert_eq!(texts("a,\"b,c\",d"), ["a", "b,c", "d"]);
+        assert_eq!(texts("a,,"), ["a", "", ""]);
+        assert!(fields("\"a", 1).is_err());
+    }
+}

@@ -1,0 +1,94 @@
+//! Rows of JSON, one a line, under any of the field's member names: Mooncake, Qwen-Bailian, LMCache.
+
+mod row;
+pub(super) mod values;
+
+use std::io::Read;
+
+use super::columns::Reading;
+use super::lines::{LineError, Lines, LONGEST_LINE};
+use super::problem::{Problem, Refusal};
+use super::source::is_damage;
+use super::{ReadError, Settings};
+use row::Rows;
+pub use values::MOST_TOKENS;
+
+/// Member names and units of one format; an empty name is a member the format does not have.
+#[derive(Clone, Debug, Default)]
+pub struct Schema {
+    pub time: String,
+    pub time_unit_ns: u64,
+    pub input: String,
+    pub output: String,
+    pub ids: String,
+    pub session: String,
+    pub turn: String,
+    pub delay: String,
+    pub label: String,
+    /// Row (from 0) a closed-loop row waits for; history tokens of a prompt; whether prompts are whole.
+    pub after: String,
+    pub history: String,
+    pub structure: String,
+    /// A row's own name and its predecessor's (−1 or null for none): sessions as chains of rows.
+    pub chat: String,
+    pub parent: String,
+    /// Units of the length members in a token (bytes a token, or 1).
+    pub per_token: u64,
+}
+
+/// Read every row of `source`; `pulse` is called now and then with the bytes read and may stop the reading.
+pub fn read<R: Read>(
+    source: R,
+    schema: &Schema,
+    settings: &Settings,
+    mut pulse: impl FnMut(u64) -> bool,
+) -> Result<(Reading, R), ReadError> {
+    let mut lines = Lines::new(source);
+    let mut rows = Rows::new(schema, *settings);
+    let mut number = 0;
+    let mut next_pulse = PULSE_BYTES;
+    loop {
+        if lines.bytes >= next_pulse {
+            next_pulse = lines.bytes + PULSE_BYTES;
+            if !pulse(lines.bytes) {
+                return Err(ReadError::Stopped);
+            }
+        }
+        let stop = match lines.next_line() {
+            Ok(None) => break,
+            Ok(Some(line)) => {
+                number = line.number;
+                rows.line(&line).map_err(ReadError::Trace)?;
+                continue;
+            }
+            Err(error) => line_problem(error, number + 1)?,
+        };
+        rows.refuse(stop).map_err(ReadError::Trace)?;
+        break;
+    }
+    let mut reading = rows.finish();
+    reading.lines = number;
+    reading.bytes = lines.bytes;
+    Ok((reading, lines.into_source()))
+}
+
+const PULSE_BYTES: u64 = 1 << 24;
+
+/// What a source that cannot give its next line means for the trace.
+pub fn line_problem(error: LineError, next: u64) -> Result<Refusal, ReadError> {
+    Ok(match error {
+        LineError::TooLong(line) => Problem::new(line, 0, "json", "line too long")
+            .expected(format!("at most {LONGEST_LINE} bytes"))
+            .hint("one row a line"),
+        LineError::NotText(line) => Problem::new(line, 0, "encoding", "NUL bytes and no line end")
+            .expected("JSON text, one row a line"),
+        LineError::Read(e) if is_damage(&e) => Problem::new(
+            next,
+            0,
+            "truncated",
+            "compressed data end early or are damaged",
+        )
+        .got(e.to_string()),
+        LineError::Read(e) => return Err(ReadError::Io(e)),
+    })
+}

@@ -1,0 +1,328 @@
+//! The values of known members: ids, lengths, times, names.
+
+use std::borrow::Cow;
+
+use super::super::decimal;
+use super::super::intern::IdTable;
+use super::super::json::Cursor;
+use super::super::problem::Refusal;
+
+/// Lengths beyond this are taken for damage.
+pub const MOST_TOKENS: u64 = i32::MAX as u64;
+
+/// An id that is not a plain run of digits.
+#[cold]
+fn odd_id(c: &mut Cursor, ids: &mut IdTable) -> Result<Option<u32>, Refusal> {
+    let from = c.at;
+    let wrong = |c: &Cursor, what: &str| {
+        Err(c
+            .problem(from, "id", what)
+            .got(c.excerpt(from))
+            .expected("an integer from 0 to 2⁶⁴−1, or a string"))
+    };
+    match c.peek() {
+        b'"' => {
+            let text = c.string()?;
+            if text.is_empty() {
+                return wrong(c, "empty block id");
+            }
+            Ok(ids.text(&text))
+        }
+        b'-' | b'0'..=b'9' => {
+            let text = c.number()?;
+            match std::str::from_utf8(text)
+                .ok()
+                .and_then(|t| t.parse::<u64>().ok())
+            {
+                Some(value) => Ok(ids.number(value)),
+                None if text[0] == b'-' => wrong(c, "negative block id"),
+                None if text.iter().all(u8::is_ascii_digit) => wrong(c, "block id beyond 64 bits"),
+                None => wrong(c, "block id that is no integer"),
+            }
+        }
+        _ if c.at >= c.text.len() => Err(c.unexpected("a block id")),
+        _ => wrong(c, "not a block id"),
+    }
+}
+
+#[cold]
+fn mixed_ids(c: &Cursor, from: usize, mixed: bool) -> Refusal {
+    if !mixed {
+        return c.problem(from, "id", "more than 2³²−1 distinct block ids");
+    }
+    c.problem(from, "id", "block ids of two kinds in one trace")
+        .got(c.excerpt(from))
+        .expected("integers only, or strings only")
+}
+
+/// The array of ids, interned as they are read; false for null.
+pub fn block_ids(
+    c: &mut Cursor,
+    ids: &mut IdTable,
+    references: &mut Vec<u32>,
+) -> Result<bool, Refusal> {
+    if c.peek() != b'[' {
+        return no_ids(c);
+    }
+    c.at += 1;
+    if c.take(b']') {
+        return Ok(true);
+    }
+    let text = c.text;
+    let byte = |at: usize| text.get(at).copied().unwrap_or(0);
+    let mut at = c.at;
+    loop {
+        while matches!(byte(at), b' ' | b'\t' | b'\r') {
+            at += 1;
+        }
+        let from = at;
+        let (mut value, digits) = digits_of_eight(text, at);
+        at += digits;
+        let mut next = byte(at);
+        while next.is_ascii_digit() {
+            value = value.wrapping_mul(10).wrapping_add(u64::from(next - b'0'));
+            at += 1;
+            next = byte(at);
+        }
+        let plain = (1..20).contains(&(at - from)) && (at == from + 1 || text[from] != b'0');
+        let dense = if plain && matches!(next, b',' | b']' | b' ') {
+            ids.number(value)
+        } else {
+            c.at = from;
+            let dense = odd_id(c, ids)?;
+            at = c.at;
+            dense
+        };
+        match dense {
+            Some(dense) => references.push(dense),
+            None => {
+                return Err(mixed_ids(
+                    c,
+                    from,
+                    !ids.is_empty() && ids.len() < u32::MAX as usize,
+                ))
+            }
+        }
+        if byte(at) == b',' {
+            at += 1;
+            continue;
+        }
+        c.at = at;
+        if c.take(b']') {
+            return Ok(true);
+        }
+        if !c.take(b',') {
+            return Err(c.unexpected("a comma or ] in the array of block ids"));
+        }
+        at = c.at;
+    }
+}
+
+/// The number the digits at `at` write and how many they are, looking at eight bytes at once; (0, 0) near
+/// the end of the text, and eight digits may not be all.
+#[inline(always)]
+fn digits_of_eight(text: &[u8], at: usize) -> (u64, usize) {
+    let Some(&bytes) = text.get(at..).and_then(|rest| rest.first_chunk::<8>()) else {
+        return (0, 0);
+    };
+    let word = u64::from_le_bytes(bytes) ^ 0x3030_3030_3030_3030;
+    let others = (word.wrapping_add(0x7676_7676_7676_7676) | word) & 0x8080_8080_8080_8080;
+    let digits = others.trailing_zeros() as usize / 8;
+    if digits == 0 {
+        return (0, 0);
+    }
+    let word = word << (64 - 8 * digits);
+    let pairs = word.wrapping_mul(10).wrapping_add(word >> 8);
+    let low = (pairs & 0x0000_00ff_0000_00ff).wrapping_mul(0x000f_4240_0000_0064);
+    let high = ((pairs >> 16) & 0x0000_00ff_0000_00ff).wrapping_mul(0x0000_2710_0000_0001);
+    (low.wrapping_add(high) >> 32, digits)
+}
+
+#[cold]
+fn no_ids(c: &mut Cursor) -> Result<bool, Refusal> {
+    if c.excerpt(c.at) == "null" {
+        c.skip_value()?;
+        return Ok(false);
+    }
+    if c.at >= c.text.len() {
+        return Err(c.unexpected("an array of block ids"));
+    }
+    let wrong = c.problem(c.at, "id", "block ids are not an array");
+    Err(wrong
+        .got(c.excerpt(c.at))
+        .expected("an array such as [0, 1, 2]"))
+}
+
+/// A length in tokens.
+#[inline]
+pub fn length(c: &mut Cursor, key: &str, per_token: u64) -> Result<u64, Refusal> {
+    let value = integer(c, key, 1, MOST_TOKENS)?;
+    Ok(if per_token > 1 {
+        (value / per_token).max(1)
+    } else {
+        value
+    })
+}
+
+#[inline]
+pub fn integer(c: &mut Cursor, key: &str, least: u64, most: u64) -> Result<u64, Refusal> {
+    let from = c.at;
+    if let Some(value) = whole_number(c).filter(|v| (least..=most).contains(v)) {
+        return Ok(value);
+    }
+    c.at = from;
+    odd_integer(c, key, least, most)
+}
+
+/// A run of at most 18 digits that ends a value; the cursor stands anywhere after a None.
+#[inline]
+fn whole_number(c: &mut Cursor) -> Option<u64> {
+    let from = c.at;
+    let mut value = 0u64;
+    while c.peek().is_ascii_digit() && c.at < from + 18 {
+        value = value * 10 + u64::from(c.peek() - b'0');
+        c.at += 1;
+    }
+    let plain = c.at > from && (c.at == from + 1 || c.text[from] != b'0');
+    (plain && matches!(c.peek(), b',' | b'}' | b' ')).then_some(value)
+}
+
+#[cold]
+fn odd_integer(c: &mut Cursor, key: &str, least: u64, most: u64) -> Result<u64, Refusal> {
+    let from = c.at;
+    if c.at >= c.text.len() {
+        return Err(c.unexpected("an integer"));
+    }
+    let expected = format!("an integer from {least} to {most}");
+    let number = matches!(c.peek(), b'-' | b'0'..=b'9');
+    if number {
+        let text = c.number()?;
+        let value = std::str::from_utf8(text)
+            .ok()
+            .and_then(|t| t.parse::<u64>().ok());
+        if let Some(value) = value.filter(|v| (least..=most).contains(v)) {
+            return Ok(value);
+        }
+    }
+    let got = c.excerpt(from);
+    let what = if number {
+        let least_said = if least == 1 { "≥ 1" } else { "≥ 0" };
+        format!("{key} must be an integer {least_said}")
+    } else {
+        format!("{key} is no number")
+    };
+    let hint = if got.starts_with('"') {
+        "write it without quotes"
+    } else {
+        ""
+    };
+    Err(c
+        .problem(from, "length", what)
+        .got(got)
+        .expected(expected)
+        .hint(hint))
+}
+
+/// A time of `unit` nanoseconds, decimal text scaled exactly.
+#[inline]
+pub fn time(c: &mut Cursor, key: &str, unit: u64) -> Result<i64, Refusal> {
+    let from = c.at;
+    let wrong = |c: &Cursor, what: &str| {
+        let got = c.excerpt(from);
+        let hint = if got.starts_with('"') {
+            "write it without quotes"
+        } else {
+            ""
+        };
+        c.problem(from, "time", format!("{key} {what}"))
+            .got(got)
+            .expected("a finite number ≥ 0")
+            .hint(hint)
+    };
+    if c.at < c.text.len() && !matches!(c.peek(), b'-' | b'0'..=b'9') {
+        return Err(wrong(c, "is no number"));
+    }
+    if let Some(whole) = whole_number(c).and_then(|v| i64::try_from(v.checked_mul(unit)?).ok()) {
+        return Ok(whole);
+    }
+    c.at = from;
+    let text = c.number()?;
+    let value = decimal::scaled(text, unit).ok_or_else(|| wrong(c, "is out of range"))?;
+    if value < 0 {
+        return Err(wrong(c, "is negative"));
+    }
+    Ok(value)
+}
+
+pub fn optional<T>(
+    c: &mut Cursor,
+    value: impl FnOnce(&mut Cursor) -> Result<T, Refusal>,
+) -> Result<Option<T>, Refusal> {
+    if c.peek() == b'n' {
+        c.skip_value()?;
+        return Ok(None);
+    }
+    value(c).map(Some)
+}
+
+/// A name: a string, an integer by its digits, or null for none.
+pub fn name<'a>(c: &mut Cursor<'a>, key: &str) -> Result<Option<Cow<'a, str>>, Refusal> {
+    let from = c.at;
+    match c.peek() {
+        b'"' => return Ok(Some(c.string()?)),
+        b'n' => {
+            c.skip_value()?;
+            return Ok(None);
+        }
+        b'-' | b'0'..=b'9' => {
+            let text = c.number()?;
+            if let Ok(text) = std::str::from_utf8(text) {
+                if text.bytes().all(|b| b == b'-' || b.is_ascii_digit()) {
+                    return Ok(Some(Cow::Borrowed(text)));
+                }
+            }
+        }
+        _ if c.at >= c.text.len() => return Err(c.unexpected("a name")),
+        _ => {}
+    }
+    Err(c
+        .problem(from, "session", format!("{key} is no name"))
+        .got(c.excerpt(from))
+        .expected("a string or an integer"))
+}
+
+pub fn truth(c: &mut Cursor, key: &str) -> Result<bool, Refusal> {
+    let from = c.at;
+    match c.skip_value()? {
+        b"true" => Ok(true),
+        b"false" => Ok(false),
+        _ => Err(c
+            .problem(from, "json", format!("{key} is no truth value"))
+            .got(c.excerpt(from))
+            .expected("true or false")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::digits_of_eight;
+
+    #[test]
+    fn eight_bytes_give_their_leading_digits() {
+        for (text, value, digits) in [
+            ("12345678,", 12_345_678, 8),
+            ("1, 234567", 1, 1),
+            ("182790]  ", 182_790, 6),
+            ("0,0,0,0,0", 0, 1),
+            ("9999999\u{ff}", 9_999_999, 7),
+            ("x2345678", 0, 0),
+            ("123", 0, 0),
+        ] {
+            assert_eq!(
+                digits_of_eight(text.as_bytes(), 0),
+                (value, digits),
+                "{text}"
+            );
+        }
+    }
+}

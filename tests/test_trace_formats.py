@@ -1,0 +1,212 @@
+"""Each published format: what its rows become."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from kvcache_sim.errors import TraceError, UsageError
+from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
+from shared_files import shared
+
+
+def written(path, text):
+    path.write_text(text)
+    return path
+
+
+def lines(path, rows):
+    return written(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_mooncake_sessions_wait_by_delay_and_after(tmp_path):
+    rows = [
+        {"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [1, 2], "session_id": "a"},
+        {"delay": 1.5, "input_length": 700, "output_length": 1, "hash_ids": [1, 3], "session_id": "a"},
+        {
+            "delay": 2,
+            "after": 0,
+            "input_length": 9,
+            "output_length": 1,
+            "hash_ids": [4],
+            "session_id": 7,
+            "turn": 0,
+        },
+        {"timestamp": 5, "input_length": 9, "output_length": 1, "hash_ids": [5], "history_length": 4},
+    ]
+    trace = read_trace(lines(tmp_path / "t.jsonl", rows))
+    assert trace.session.tolist() == [0, 0, 1, -1]
+    assert trace.session_names == ["a", "7"]
+    assert trace.turn.tolist() == [0, 1, 0, 0]
+    assert trace.think_ns.tolist() == [-1, 1_500_000, 2_000_000, -1]
+    assert trace.after.tolist() == [-1, -1, 0, -1]
+    assert trace.history_tokens.tolist() == [-1, -1, -1, 4]
+
+
+def test_skipped_rows_do_not_move_what_others_wait_for(tmp_path):
+    good = {"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [1, 2]}
+    waits = {"delay": 1, "after": 2, "input_length": 600, "output_length": 1, "hash_ids": [1, 2]}
+    path = lines(tmp_path / "t.jsonl", [good, {"bad": 1}, good, waits, {**waits, "after": 1}])
+    trace = read_trace(path, settings=ReadSettings(on_bad_row="skip"))
+    assert trace.after.tolist() == [-1, -1, 1, -1]
+    with pytest.raises(TraceError, match="waits for one not above it; got 7"):
+        read_trace(lines(tmp_path / "u.jsonl", [good, {**waits, "after": 7}]))
+
+
+def test_bailian_chains_become_sessions(tmp_path):
+    def row(chat, parent, t, n):
+        ids = list(range(n // 16))
+        return {"chat_id": chat, "parent_chat_id": parent, "timestamp": t, "input_length": n,
+                "output_length": 3, "type": "text", "turn": 5, "hash_ids": ids}  # fmt: skip
+
+    rows = [
+        row(10, -1, 0.25, 32),
+        row(11, -1, 1, 32),
+        row(12, 10, 1.5, 64),
+        row(13, 99, 2, 16),
+        row(14, 12, 3, 80),
+    ]
+    report = read_report(lines(tmp_path / "t.jsonl", rows))
+    trace = report.trace
+    assert report.format == "bailian"
+    assert trace.block_size == 16
+    assert trace.arrival_ns.tolist() == [250_000_000, 10**9, 1_500_000_000, 2 * 10**9, 3 * 10**9]
+    assert trace.session.tolist() == [0, 1, 0, 2, 0]
+    assert trace.turn.tolist() == [0, 0, 1, 0, 2]
+    assert trace.session_names == ["10", "11", "13"]
+    assert {f.kind: f.count for f in report.findings} == {"missing-parent": 1, "unknown-key": 5}
+    for wrong, said in ((row(11, 10, 4, 16), "chat named twice"), (row(20, 20, 4, 16), "its own parent")):
+        with pytest.raises(TraceError, match=f":6:13: .*{said}"):
+            read_trace(lines(tmp_path / "u.jsonl", [*rows, wrong]))
+
+
+CSV = {
+    "azure": (
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n"
+        "2023-11-16 18:15:50.9951690,1396,109\n",
+        4_314_579_000,
+    ),
+    "burstgpt": (
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\r\n"
+        '5,"ChatGPT",374,44,418,Conversation log\r\n45.5,GPT-4,1396,109,1505,API log\r\n',
+        45_500_000_000,
+    ),
+    "vidur": ("arrived_at,num_prefill_tokens,num_decode_tokens\n0.1,374,44\n0.25,1396.0,109\n", 250_000_000),
+}
+
+
+@pytest.mark.parametrize("name", CSV)
+def test_csv_rows_get_blocks_of_their_own(tmp_path, name):
+    text, second = CSV[name]
+    report = read_report(written(tmp_path / "t.csv", text))
+    trace = report.trace
+    assert report.format == name
+    assert trace.input_tokens.tolist() == [374, 1396]
+    assert trace.output_tokens.tolist() == [44, 109]
+    assert int(trace.arrival_ns[1]) == second
+    assert trace.id_offsets.tolist() == [0, 0, 2]
+    assert trace.block_ids.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("1.0,0,5", ":3:5: num_prefill_tokens must be an integer ≥ 1; got 0"),
+        ("1.0,5", ":3: unterminated row"),
+        ("x,5,5", ":3:1: arrived_at is no time; got x"),
+        ("1,5.5,5", ":3:3: num_prefill_tokens must be an integer ≥ 1; got 5.5"),
+        ("nan,5,5", ":3:1: arrived_at is no time; got nan"),
+        ("0.1,5,5", ":3:1: time goes back; got 0.1"),
+        ('"1,5,5', ":3:1: unterminated quote"),
+        ("1,2,3,4\n", ":3: wrong number of columns; got 4 columns; expected 3"),
+    ],
+)
+def test_bad_csv_rows_are_refused_or_skipped(tmp_path, line, said):
+    path = written(tmp_path / "t.csv", "arrived_at,num_prefill_tokens,num_decode_tokens\n0.5,5,5\n" + line)
+    with pytest.raises(TraceError) as refused:
+        read_trace(path)
+    assert said in str(refused.value)
+    assert len(read_trace(path, settings=ReadSettings(on_bad_row="skip"))) == 1
+
+
+def test_a_follow_up_without_ids_repeats_its_history(tmp_path):
+    def row(session, n):
+        return {"timestamp": 0, "input_length": n, "output_length": 20, "session_id": session}
+
+    path = lines(tmp_path / "t.jsonl", [row("a", 40), row("b", 40), row("a", 100), row("a", 50)])
+    trace = read_trace(path, settings=ReadSettings(block_size=16))
+    rows = [
+        trace.block_ids[a:b].tolist() for a, b in zip(trace.id_offsets, trace.id_offsets[1:], strict=False)
+    ]
+    assert rows == [[0, 1], [2, 3], [0, 1, 4, 5, 6, 7], [8, 9, 10]]  # 50 tokens do not go on from 120
+
+
+def test_lmcache_counts_bytes(tmp_path):
+    path = shared("traces/miniswe_b256bytes.jsonl")
+    trace = read_trace(path)
+    assert (len(trace), trace.block_size, len(trace.session_names)) == (402, 256, 20)
+    assert int(trace.input_tokens.sum()) == 9_674_724
+    four = read_trace(path, settings=ReadSettings(bytes_per_token=4))
+    assert four.block_size == 64
+    assert np.array_equal(four.block_ids, trace.block_ids)
+    assert np.array_equal(four.input_tokens, trace.input_tokens // 4)
+    assert [w for w in four.warnings if "fewer" in w] == []
+    with pytest.raises(UsageError, match="must divide"):
+        read_trace(path, settings=ReadSettings(bytes_per_token=3))
+
+
+def test_weka_rows_by_hand(tmp_path):
+    session = {
+        "session": "s", "models": [], "block_size": 64,
+        "rows": [
+            {"t": 0.0, "path": "", "type": "n", "in": 200, "out": 5, "api": 2.0, "think": 0.0, "hash": "1-3"},
+            {"t": 7.0, "path": "", "type": "subagent", "meta": {"t": 7.0, "agent_id": "agent_1"}},
+            {"t": 0.5, "path": "/agent_1", "type": "n", "in": 64, "out": 5, "api": 1.0, "think": 0.0, "hash": "9"},
+            {"t": 4.0, "path": "/agent_1", "type": "n", "in": 128, "out": 5, "api": 1.0, "think": None, "hash": "9,11"},
+            {"t": 9.0, "path": "", "type": "s", "in": 260, "out": 0, "api": 1.0, "think": 6.25, "hash": "1-2,12-13"},
+        ],
+    }  # fmt: skip
+    path = lines(tmp_path / "t.jsonl", [session, {**session, "session": "u"}])
+    trace = read_trace(path)
+    assert trace.block_size == 64
+    assert trace.session_names == ["s", "s/agent_1", "u", "u/agent_1"]
+    assert trace.session.tolist() == [0, 1, 1, 0, 2, 3, 3, 2]
+    assert trace.turn.tolist() == [0, 0, 1, 1] * 2
+    # The sub-agent starts 0.5 s behind its launch, which came 5 s after its parent's answer.
+    assert trace.think_ns.tolist() == [-1, 5_500_000_000, 2_500_000_000, 6_250_000_000] * 2
+    assert trace.after.tolist() == [-1, 0, -1, -1, -1, 4, -1, -1]
+    assert trace.arrival_ns.tolist()[:4] == [0, 7_500_000_000, 11_000_000_000, 9_000_000_000]
+    assert trace.block_ids.tolist()[:10] == [0, 1, 2, 3, 3, 4, 0, 1, 5, 6]
+    assert trace.distinct_ids == 14  # ids are local to their session
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"hash": "3-1"}, "not a range of block ids; got 3-1"),
+        ({"hash": "1-4"}, "too many block ids"),
+        ({"hash": "1,1"}, "stands twice"),
+        ({"path": "/ghost"}, "never sent out"),
+        ({"in": None}, "in is no number"),
+        ({"t": -1}, "t is negative"),
+    ],
+)
+def test_bad_weka_rows_are_refused(tmp_path, change, said):
+    row = {"t": 0.0, "path": "", "type": "n", "in": 150, "out": 5, "api": 2.0, "think": 0.0, "hash": "1-2"}
+    good = {"session": "s", "block_size": 64, "rows": [row]}
+    bad = {"session": "u", "block_size": 64, "rows": [row, {**row, **change}]}
+    path = lines(tmp_path / "t.jsonl", [bad, good])
+    with pytest.raises(TraceError, match=said):
+        read_trace(path)
+    trace = read_trace(path, settings=ReadSettings(on_bad_row="skip"))
+    assert trace.session_names == ["s"]
+    assert trace.block_ids.tolist() == [0, 1]
+
+
+def test_weka_sessions_hit_as_published():
+    trace = read_trace(shared("traces/weka_agentic_dev.jsonl.gz"))
+    assert len(trace.block_ids) == 52_950_005
+    assert len(trace.block_ids) - trace.distinct_ids == 50_962_289
+    assert len(trace) == 28_014
+    assert int((trace.after >= 0).sum()) == 54
