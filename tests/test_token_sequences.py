@@ -155,8 +155,8 @@ def test_rows_that_break_the_length_rule_are_refused_by_any_number_of_workers(ro
     trace, config = trace_of(rows, BLOCK_SIZE), PromptConfig(1000, BLOCK_SIZE)
     with pytest.raises(TraceError, match=message):
         next(token_batches(trace, config, BASE_SEED))
-    with pytest.raises(TraceError, match=message):
-        TokenWorkers(trace, config, BASE_SEED, 2)
+    with TokenWorkers(trace, config, BASE_SEED, 2, "fork") as crew, pytest.raises(TraceError, match=message):
+        next(crew.batches())
 
 
 def test_settings_that_do_not_fit_the_trace_are_refused():

@@ -10,5 +10,5 @@ VERBS: dict[str, tuple[str, str]] = {
     "timeline": ("kvcache_sim.cli.timeline", "write a run as a trace that Perfetto opens"),
     "plot": ("kvcache_sim.cli.plot", "draw one picture of finished runs"),
     "help": ("kvcache_sim.cli.help", "explain a verb or a topic: exit-codes, units"),
-    "trace": ("kvcache_sim.cli.trace", "work with traces: generate"),
+    "trace": ("kvcache_sim.cli.trace", "work with traces: generate, tokens"),
 }

@@ -9,13 +9,9 @@ from kvcache_sim.cli.verb import verb_app
 #: subcommand → module; each defines ``command``.
 SUBCOMMANDS: dict[str, str] = {
     "generate": "kvcache_sim.cli.trace.generate",
+    "tokens": "kvcache_sim.cli.trace.tokens",
 }
 
 app = verb_app("Work with traces: files of requests, one a line.")
 for _name, _module in SUBCOMMANDS.items():
     app.command(_name)(importlib.import_module(_module).command)
-if len(SUBCOMMANDS) == 1:
-
-    @app.callback()
-    def _several() -> None:
-        """Keep the subcommand's name needed while it is the only one."""

@@ -9,11 +9,12 @@
 - `sequences`: every row of a trace, batch by batch, into one reused buffer.
 - `parallel`: the same on worker processes; `pool`: a process pool for code of one's own.
 - `collisions`: which blocks share content, and the mode in which none do.
+- `output`: .npy, Parquet and JSON lines.
 """
 
 from kvcache_sim.workload.tokens.config import PromptConfig
 from kvcache_sim.workload.tokens.corpus import Corpus
-from kvcache_sim.workload.tokens.parallel import TokenWorkers, WorkerCount
+from kvcache_sim.workload.tokens.parallel import TokenWorkers, WorkerCount, token_source
 from kvcache_sim.workload.tokens.prompt import PromptGenerator
 from kvcache_sim.workload.tokens.sequences import TokenBatch, block_starts, token_batches
 from kvcache_sim.workload.tokens.tokenizer import Tokenizer
@@ -28,4 +29,5 @@ __all__ = [
     "WorkerCount",
     "block_starts",
     "token_batches",
+    "token_source",
 ]

@@ -36,7 +36,9 @@ class PromptConfig:
 
     def __post_init__(self) -> None:
         if not isinstance(self.corpus, Corpus):
-            object.__setattr__(self, "corpus", _corpus(self.corpus))
+            given = self.corpus
+            made = Corpus(given) if type(given) is int else Corpus.listed(given)
+            object.__setattr__(self, "corpus", made)
         _check_integer("block_size", self.block_size, 1)
         if self.separator is not None:
             _check_integer("separator", self.separator, 0)
@@ -55,17 +57,6 @@ class PromptConfig:
     def scope(self) -> str:
         """The middle part of the text hashed for an id."""
         return DOCUMENT_SCOPE if self.trace_id is None else self.trace_id
-
-
-def _corpus(given: int | Sequence[int]) -> Corpus:
-    if isinstance(given, int) and not isinstance(given, bool):
-        return Corpus(given)
-    try:
-        return Corpus(np.array(given, dtype=np.uint32).reshape(-1))
-    except (TypeError, ValueError, OverflowError):
-        raise UsageError(
-            "not a corpus", where="corpus", got=repr(given)[:60], expected="token ids or a size"
-        ) from None
 
 
 def _check_integer(name: str, value: object, least: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from kvcache_sim.errors import InputOutputError, UsageError
 
@@ -69,14 +69,22 @@ class Corpus:
             ) from None
         except (ValueError, EOFError) as error:
             raise UsageError("not a corpus", where=str(path), got=str(error), expected="token ids") from None
-        if values.ndim != 1 or values.dtype.kind not in "iu":
+        return cls.listed(values, str(path))
+
+    @classmethod
+    def listed(cls, values: ArrayLike, where: str = "corpus") -> Corpus:
+        """Return the corpus of token ids given one by one; UsageError for what is no token id."""
+        ids = np.asarray(values)
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise UsageError(
-                "not a corpus", where=str(path), got=f"{values.ndim}-dimensional {values.dtype}",
+                "not a corpus",
+                where=where,
+                got=f"{ids.ndim}-dimensional {ids.dtype}",
                 expected="a one-dimensional array of integers",
-            )  # fmt: skip
-        if values.size and not (int(values.min()) >= 0 and int(values.max()) <= MAX_TOKEN):
-            raise UsageError("a token id out of range", where=str(path), expected=f"0 to {MAX_TOKEN}")
-        return cls(np.ascontiguousarray(values, dtype=np.uint32))
+            )
+        if ids.size and not (int(ids.min()) >= 0 and int(ids.max()) <= MAX_TOKEN):
+            raise UsageError("a token id out of range", where=where, expected=f"0 to {MAX_TOKEN}")
+        return cls(np.ascontiguousarray(ids, dtype=np.uint32))
 
 
 def _integers(path: Path) -> NDArray[np.int64]:

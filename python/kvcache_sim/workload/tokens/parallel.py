@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +19,12 @@ from kvcache_sim.workload.tokens.sequences import (
     RowBatch,
     RowWriter,
     TokenBatch,
+    block_starts,
     check_trace,
     id_names,
     longest_batch,
     row_batches,
+    token_batches,
 )
 from kvcache_sim.workload.trace import Trace
 
@@ -39,6 +43,55 @@ class WorkerCount:
     ids: int
 
 
+class TokenSource(Protocol):
+    """Where a trace's tokens come from: this process, or several."""
+
+    @property
+    def counts(self) -> list[WorkerCount]:
+        """What each process that did anything has done so far, by process id."""
+
+    def batches(self) -> Iterator[TokenBatch]:
+        """Yield the rows' tokens in order, each batch valid until the next; raises as `check_trace`."""
+
+    def starts(self) -> NDArray[np.uint32]:
+        """Return the start of every distinct id, by dense id: in order of first appearance."""
+
+
+class OneProcess:
+    """A `TokenSource` in this process."""
+
+    def __init__(self, trace: Trace, config: PromptConfig, base_seed: int) -> None:
+        self._trace, self._config, self._base_seed = trace, config, base_seed
+        self._rows = self._ids = 0
+
+    @property
+    def counts(self) -> list[WorkerCount]:
+        """What this process has done so far."""
+        return [WorkerCount(os.getpid(), self._rows, self._ids)]
+
+    def batches(self) -> Iterator[TokenBatch]:
+        """Yield what `token_batches` yields."""
+        self._ids = self._trace.distinct_ids
+        for batch in token_batches(self._trace, self._config, self._base_seed):
+            self._rows += len(batch.offsets) - 1
+            yield batch
+
+    def starts(self) -> NDArray[np.uint32]:
+        """Return what `block_starts` returns."""
+        self._ids = self._trace.distinct_ids
+        return block_starts(self._trace, self._config, self._base_seed)
+
+
+@contextmanager
+def token_source(trace: Trace, config: PromptConfig, base_seed: int, workers: int) -> Iterator[TokenSource]:
+    """Yield the source for so many processes: 1 is this one, more are spawned."""
+    if workers == 1:
+        yield OneProcess(trace, config, base_seed)
+    else:
+        with TokenWorkers(trace, config, base_seed, workers) as crew:
+            yield crew
+
+
 class TokenWorkers:
     """Worker processes that share nothing: each is given the settings and the base seed once.
 
@@ -49,8 +102,7 @@ class TokenWorkers:
     def __init__(
         self, trace: Trace, config: PromptConfig, base_seed: int, workers: int, start_method: str = "spawn"
     ) -> None:
-        check_trace(trace, config)
-        self._trace = trace
+        self._trace, self._config = trace, config
         self._messages = _MESSAGES_A_WORKER * workers
         self._counts: dict[int, WorkerCount] = {}
         self._pool = Pool(
@@ -69,7 +121,8 @@ class TokenWorkers:
         return sorted(self._counts.values(), key=lambda count: count.pid)
 
     def batches(self) -> Iterator[TokenBatch]:
-        """Yield the rows' tokens in order, as `token_batches` does."""
+        """Yield the rows' tokens in order, as `token_batches` does; raises as `check_trace`."""
+        check_trace(self._trace, self._config)
         total = int(self._trace.input_tokens.sum())
         batch_tokens = min(BATCH_TOKENS, -(-total // self._messages))
         for count, batch in self._pool.imap(_write, row_batches(self._trace, batch_tokens)):

@@ -1,0 +1,182 @@
+"""``kvsim trace tokens``: the token ids that a trace's hash ids stand for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from kvcache_sim.cli.trace.counting import counting
+from kvcache_sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvcache_sim.workload.tokens.output import TokenSink
+    from kvcache_sim.workload.tokens.parallel import TokenSource
+
+
+class Scope(StrEnum):
+    """Which text stands between the base seed and a hash id."""
+
+    document = "document"
+    aiperf = "aiperf"
+
+
+class Content(StrEnum):
+    """What a block's tokens are."""
+
+    parity = "parity"
+    collision_free = "collision-free"
+
+
+def command(
+    trace: Annotated[str, typer.Argument(metavar="TRACE", help="trace file, - for standard input")],
+    seed: Annotated[str, typer.Option(help="root seed; none draws one and prints it")] = "42",
+    workers: Annotated[int, typer.Option(min=1, max=1024, help="worker processes")] = 1,
+    scope: Annotated[
+        Scope, typer.Option(help="seed formula: seed 002's, or AIPerf's (per trace)")
+    ] = Scope.document,
+    corpus_size: Annotated[
+        int | None, typer.Option(help="corpus of the token ids 0 to N-1 [default: 1000000]")
+    ] = None,
+    corpus: Annotated[Path | None, typer.Option(help="file of token ids: .npy, or integers as text")] = None,
+    separator: Annotated[int | None, typer.Option(min=0, help="token id put first in every block")] = None,
+    content: Annotated[Content, typer.Option(help="windows alone, or led by the id itself")] = Content.parity,
+    block_size: Annotated[
+        int | None, typer.Option(min=1, help="tokens an id [default: the format's]")
+    ] = None,
+    trace_format: Annotated[str | None, typer.Option(help="format of the trace [default: detected]")] = None,
+    offsets: Annotated[
+        bool, typer.Option("--offsets", help="print <id>:<start> of each id, no tokens")
+    ] = False,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", "--out", help=".npy, .parquet or .jsonl file; - prints JSON lines"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="overwrite the file")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print the summary as JSON on stdout")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="no progress on stderr")] = False,
+) -> None:
+    """Write the token ids that a trace's hash ids stand for, the same for any number of workers.
+
+    A summary with the SHA-256 of the tokens (uint32, little-endian) is printed on stderr. Under content
+    parity it says how many blocks have the very content of another id's.
+
+    \b
+    Examples:
+      kvsim trace tokens trace.jsonl --seed 42 --workers 4 -o tokens.npy
+      kvsim trace tokens trace.jsonl --seed 42 --scope aiperf --offsets | sha256sum
+      kvsim trace tokens trace.jsonl --seed 42 --corpus corpus.npy -o - | head -1
+    """
+    from kvcache_sim.rng import derive_seed
+    from kvcache_sim.workload.readers import ReadSettings, read_trace
+    from kvcache_sim.workload.tokens import Corpus, PromptConfig, block_starts, token_source
+    from kvcache_sim.workload.tokens.collisions import shared_blocks
+    from kvcache_sim.workload.tokens.layout import sizes_by_id
+    from kvcache_sim.workload.tokens.output import JsonlSink, offset_lines, token_file
+
+    if corpus is not None and corpus_size is not None:
+        raise UsageError("two corpora", where="--corpus, --corpus-size", hint="give one")
+    if offsets and separator is not None:
+        raise UsageError(
+            "a separator does not move the offsets", where="--separator", hint="drop it, or --offsets"
+        )
+    if offsets and content is not Content.parity:
+        raise UsageError(
+            "the content does not move the offsets", where="--content", hint="drop it, or --offsets"
+        )
+    if force and output in (None, "-"):
+        raise UsageError("nothing to overwrite", where="--force", hint="give --output FILE")
+    if as_json and (offsets or output == "-"):
+        raise UsageError(
+            "standard output has the data already", where="--json", hint="drop it, or give --output FILE"
+        )
+    settings = ReadSettings(block_size=block_size, format=trace_format, missing_ids="leave")
+    requests = read_trace(trace, settings=settings)
+    root_seed = _root_seed(seed)
+    config = PromptConfig(
+        corpus=Corpus.read(corpus)
+        if corpus is not None
+        else 1_000_000
+        if corpus_size is None
+        else corpus_size,
+        block_size=requests.block_size,
+        trace_id=requests.sha256[:16] if scope is Scope.aiperf else None,
+        separator=separator,
+        content=content.value,
+    )
+    base_seed = derive_seed(root_seed, "dataset.prompt.corpus")
+    with ExitStack() as opened:
+        source = opened.enter_context(token_source(requests, config, base_seed, workers))
+        if offsets:
+            file = opened.enter_context(_binary(output, force))
+            file.writelines(offset_lines(requests, source.starts()))
+            return
+        sink: TokenSink | None = None
+        if output == "-":
+            sink = JsonlSink(sys.stdout.buffer, requests)
+        elif output is not None:
+            sink = opened.enter_context(token_file(Path(output), requests, force))
+        advance = opened.enter_context(counting(int(requests.input_tokens.sum()), "tokens", quiet))
+        digest = _drain(source, sink, advance)
+    summary = {
+        "seed": root_seed,
+        "scope": config.scope,
+        "rows": len(requests),
+        "tokens": int(requests.input_tokens.sum()),
+        "distinct_ids": requests.distinct_ids,
+        "blocks_sharing_content": shared_blocks(
+            block_starts(requests, config, base_seed), sizes_by_id(requests), config
+        ),
+        "tokens_sha256": digest,
+        "workers": [{"pid": count.pid, "rows": count.rows, "ids": count.ids} for count in source.counts],
+    }
+    if as_json:
+        typer.echo(json.dumps(summary))
+    else:
+        for name, value in summary.items():
+            typer.echo(f"{name}: {value}", err=True)
+
+
+def _root_seed(text: str) -> int:
+    """Return the seed a person typed; ``none`` draws one and says which, so that the run can be repeated."""
+    if text.isdecimal() and text.isascii():
+        return int(text)
+    if text != "none":
+        raise UsageError(
+            "not a seed", where="--seed", got=repr(text), expected="an integer from 0 on, or none"
+        )
+    from kvcache_sim.rng import RandomGenerator
+
+    drawn = RandomGenerator().getrandbits(64)
+    typer.echo(f"this run is --seed {drawn}", err=True)
+    return drawn
+
+
+def _drain(source: TokenSource, sink: TokenSink | None, advance: Callable[[int], None]) -> str:
+    """Write every batch, and return the SHA-256 of all tokens as little-endian uint32."""
+    digest = hashlib.sha256()
+    for batch in source.batches():
+        digest.update(batch.tokens.astype("<u4", copy=False).data)
+        if sink is not None:
+            sink.write(batch)
+        advance(len(batch.tokens))
+    return digest.hexdigest()
+
+
+@contextmanager
+def _binary(output: str | None, force: bool) -> Iterator[IO[bytes]]:
+    from kvcache_sim.workload.tokens.output import new_file
+
+    if output in (None, "-"):
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    else:
+        with new_file(Path(output), force) as file:
+            yield file
