@@ -29,7 +29,8 @@ def test_a_session_holds_what_its_last_turn_left():
 
 def test_the_least_recently_updated_session_leaves_first():
     gone = []
-    view = SessionView(SessionViewSettings(max_sessions=2), gone.append)
+    view = SessionView(SessionViewSettings(max_sessions=2))
+    view.on_forget = gone.append
     for name, at in (("a", 1), ("b", 2), ("a", 3), ("c", 4)):
         view.complete_turn(turn(name, at))
     assert list(view.active_sessions_kv_state) == ["a", "c"]
@@ -76,7 +77,8 @@ def filled(*chains):
         for parent, block in zip([None, *chain], chain, strict=False):
             store.add(block, parent)
         store.acquire(chain[-1])
-        store.release(chain[-1], at + 1, at * 1_000_000_000)
+        store.touch(chain[-1], at + 1, at * 1_000_000_000)
+        store.release(chain[-1])
     return store
 
 
@@ -104,7 +106,8 @@ def test_an_unused_prefix_is_evictable_not_gone_and_leaves_oldest_first_longest_
         left.append(entry.prefix_hash)
         store.evict(entry)
     assert left == [3, 5]  # 4 is in use, and 1 and 2 stand under it
-    store.release(4, 9, 9)
+    store.touch(4, 9, 9)
+    store.release(4)
     while (entry := store.oldest_unused()) is not None:
         left.append(entry.prefix_hash)
         store.evict(entry)
@@ -124,7 +127,8 @@ def test_eviction_is_that_of_a_plain_list(steps):
         for parent, block in zip([None, *ids], ids, strict=False):
             store.add(block, parent)
         store.acquire(ids[-1])
-        store.release(ids[-1], access, access)
+        store.touch(ids[-1], access, access)
+        store.release(ids[-1])
         plain.update(dict.fromkeys(chain, access))
         if evict:
             leaves = [p for p in plain if not any(q[: len(p)] == p and q != p for q in plain)]

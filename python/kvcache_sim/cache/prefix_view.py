@@ -42,6 +42,8 @@ class Admission:
     def __init__(self, settings: PrefixViewSettings, block_size_tokens: int) -> None:
         self._min_blocks = -(-(settings.min_tokens or 1) // block_size_tokens)
         self._min_seen = settings.min_seen
+        #: The size limit of the store.
+        self.max_tokens = settings.max_tokens
         self._seen: Counter[PrefixHash] = Counter()
 
     @property
@@ -54,12 +56,16 @@ class Admission:
         if self._min_seen > 1:
             self._seen.update(prefixes)
 
+    def admitted(self, prefix: PrefixHash) -> bool:
+        """Return whether a prefix was seen often enough to enter the store."""
+        return self._min_seen == 1 or self._seen[prefix] >= self._min_seen
+
     def admitted_blocks(self, prefixes: Sequence[PrefixHash]) -> int:
         """Return the longest admitted prefix, in blocks; 0 where none is."""
         blocks = len(prefixes)
         if self._min_seen > 1:
             # A prefix is seen at least as often as any longer one, so the admitted ones lead.
-            blocks = next((k for k, p in enumerate(prefixes) if self._seen[p] < self._min_seen), blocks)
+            blocks = next((k for k, p in enumerate(prefixes) if not self.admitted(p)), blocks)
         return blocks if blocks >= self._min_blocks else 0
 
 
@@ -111,6 +117,14 @@ class GlobalPrefixStore:
         """Tokens of all prefixes, shared ones counted once."""
         return len(self.global_prefix_store) * self.block_size_tokens
 
+    def holds(self, prefix_hash: PrefixHash) -> bool:
+        """Return whether a prefix is in the store."""
+        return prefix_hash in self.global_prefix_store
+
+    def get(self, prefix_hash: PrefixHash) -> GlobalPrefixCacheInfo | None:
+        """Return a prefix's entry."""
+        return self.global_prefix_store.get(prefix_hash)
+
     def longest(self, prefixes: Sequence[PrefixHash], shortest_blocks: int) -> int:
         """Return the longest prefix held, in blocks, trying the longest candidate first; 0 without one."""
         for blocks in range(len(prefixes), max(shortest_blocks, 1) - 1, -1):
@@ -134,15 +148,18 @@ class GlobalPrefixStore:
         """Count a user of the prefix, and so of every shorter one."""
         self.global_prefix_store[prefix_hash].reference_count += 1
 
-    def release(self, prefix_hash: PrefixHash, access: int, now_ns: int) -> None:
-        """Count a user less and note the access on the prefix and on every shorter one."""
-        last = self.global_prefix_store[prefix_hash]
-        last.reference_count -= 1
-        entry: GlobalPrefixCacheInfo | None = last
+    def touch(self, prefix_hash: PrefixHash, access: int, now_ns: int) -> None:
+        """Note an access on the prefix and on every shorter one."""
+        entry: GlobalPrefixCacheInfo | None = self.global_prefix_store[prefix_hash]
         while entry is not None:
             entry.access, entry.last_access_ns = access, now_ns
             entry = entry.parent
-        self._offer(last)
+
+    def release(self, prefix_hash: PrefixHash) -> None:
+        """Count a user less; without users the prefix becomes evictable, not gone."""
+        entry = self.global_prefix_store[prefix_hash]
+        entry.reference_count -= 1
+        self._offer(entry)
 
     def oldest_unused(self) -> GlobalPrefixCacheInfo | None:
         """Return the entry to evict next; None where all are in use."""

@@ -53,17 +53,13 @@ class SessionCacheInfo:
 class SessionView:
     """The active sessions of one machine, by session id, the least recently updated first.
 
-    ``on_forget`` is told the id of each session that leaves by a bound (simplified accounting frees its
-    tokens). Cost: constant time a turn.
+    ``on_forget`` is told the id of each session that is dropped (simplified accounting frees its tokens).
+    Cost: constant time a turn.
     """
 
-    def __init__(
-        self,
-        settings: SessionViewSettings = SessionViewSettings(),
-        on_forget: Callable[[str], None] = lambda session_id: None,
-    ) -> None:
+    def __init__(self, settings: SessionViewSettings = SessionViewSettings()) -> None:
         self._settings = settings
-        self._on_forget = on_forget
+        self.on_forget: Callable[[str], None] = lambda session_id: None
         self.active_sessions_kv_state: dict[str, SessionCacheInfo] = {}
 
     def complete_turn(self, info: SessionCacheInfo) -> None:
@@ -84,7 +80,7 @@ class SessionView:
     def forget(self, session_id: str) -> None:
         """Drop a session."""
         if self.active_sessions_kv_state.pop(session_id, None) is not None:
-            self._on_forget(session_id)
+            self.on_forget(session_id)
 
     def expire(self, now_ns: int) -> None:
         """Drop the sessions whose last turn ended ``ttl_ns`` ago or longer."""

@@ -1,0 +1,179 @@
+"""Simplified accounting: unique tokens in memory, followed by hand (blocks of 16 tokens)."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kvcache_sim.cache.prefix_view import Admission, PrefixViewSettings
+from kvcache_sim.cache.session_view import SessionCacheInfo, SessionView
+from kvcache_sim.cache.token_store import Prompts, TokenStore
+
+
+class Texts:
+    """Prompts as strings of letters, a letter a block."""
+
+    def __init__(self, texts):
+        self.names = {}
+        self.texts = texts
+
+    def key(self, request, block):
+        text = self.texts[request]
+        prefix = text[: block + 1] if block < len(text) else (request, block)
+        return self.names.setdefault(prefix, len(self.names))
+
+
+class NoRecords:
+    value = 0
+
+    def record(self, *record):
+        pass
+
+
+class Machine:
+    """A store that serves one request after another."""
+
+    def __init__(self, rows, capacity=None, view=None):
+        # rows: (session or None, prompt tokens, output tokens, text of prompt and answer, a letter a block)
+        self.rows = rows
+        self.now = 0
+        self.sessions = SessionView()
+        self.admission = Admission(view or PrefixViewSettings(), 16)
+        prompts = Prompts([r[0] for r in rows], [r[1] for r in rows], [-1] * len(rows))
+        self.keys = Texts([r[3] for r in rows])
+        self.store = TokenStore(
+            self.keys, prompts, 16, capacity, self.sessions, self.admission, lambda: self.now, NoRecords()
+        )
+
+    def admit(self, request):
+        _, prompt, output, _ = self.rows[request]
+        found, ready = self.store.peek(request, prompt - 1)
+        assert found == ready
+        lease = self.store.acquire(request, found)
+        if self.store.reserve(lease, prompt + output - 1 - found, self.now) is None:
+            self.store.abandon(lease)
+            return found, None
+        self.admission.observe([self.keys.key(request, k) for k in range(prompt // 16)])
+        return found, lease
+
+    def finish(self, request, lease):
+        session, prompt, output, _ = self.rows[request]
+        self.now += 1
+        self.store.commit(lease, prompt + output - 1)
+        self.store.release(lease)
+        if session is not None:
+            self.sessions.complete_turn(SessionCacheInfo(session, prompt, output, str(request), (), self.now))
+            if not self.store.keep_session(request, session, prompt + output):
+                self.sessions.forget(session)
+        self.store.check()
+
+    def serve(self, request):
+        found, lease = self.admit(request)
+        assert lease is not None
+        self.finish(request, lease)
+        return found
+
+
+def test_a_conversation_is_held_once_and_hit_by_its_total():
+    machine = Machine([("s", 40, 10, "abc"), ("s", 70, 10, "abcde"), ("s", 60, 1, "abcd")])
+    assert machine.serve(0) == 0
+    assert machine.store.used == 50
+    assert machine.serve(1) == 50  # all of prompt and answer
+    assert machine.store.used == 80
+    # A prompt not above the total is unrelated to it, but its whole blocks are shared prefixes.
+    assert machine.serve(2) == 48
+    assert machine.store.used == 64  # a to d: the 61 tokens of the session are among them
+
+
+def test_a_shared_prefix_counts_once():
+    machine = Machine([(None, 40, 1, "ab"), (None, 50, 1, "abx"), (None, 33, 1, "ab")])
+    assert [machine.serve(k) for k in range(3)] == [0, 32, 32]
+    assert machine.store.used == 48  # a, b and x: what was after the whole blocks is gone
+
+
+def test_a_prefix_in_use_twice_counts_once_and_leaves_with_neither():
+    machine = Machine([(None, 40, 1, "ab"), (None, 40, 1, "ab"), (None, 40, 1, "cd")], capacity=80)
+    machine.serve(0)
+    (found, first), (again, second) = machine.admit(0), machine.admit(1)
+    assert found == again == 32
+    assert machine.store.used == 32 + 8 + 8
+    assert machine.admit(2) == (0, None)  # 40 more do not fit, and nothing is unused
+    machine.store.check()
+    machine.finish(0, first)
+    assert machine.admit(2)[1] is not None
+    machine.finish(1, second)
+
+
+def test_the_oldest_unused_entry_goes_session_or_prefix():
+    rows = [
+        (None, 33, 1, "ab"),
+        ("s", 33, 7, "cd"),
+        (None, 33, 1, "ab"),
+        (None, 60, 1, "efg"),
+        ("s", 60, 1, "cde"),
+    ]
+    machine = Machine(rows, capacity=100)
+    for request in range(3):
+        machine.serve(request)
+    assert machine.store.used == 32 + 40
+    machine.serve(3)  # 60 more: the session (40) is older than a and b
+    assert "s" not in machine.sessions.active_sessions_kv_state
+    assert machine.store.peek(2, 32) == (32, 32)
+    assert machine.store.losses(0)[0] == 40
+    # c and d went with it: the follow-up finds nothing
+    assert machine.store.peek(4, 59) == (0, 0)
+
+
+def test_a_preempted_turn_gives_its_session_back_what_it_took():
+    machine = Machine([("s", 40, 10, "abc"), ("s", 80, 10, "abcde")])
+    machine.serve(0)
+    found, lease = machine.admit(1)
+    assert found == 50
+    machine.store.commit(lease, 66)
+    machine.store.release(lease)
+    machine.store.check()
+    assert machine.store.used == 64  # a to d; the session's fifty tokens are among them
+    assert machine.serve(1) == 64
+    assert machine.store.used == 90
+
+
+def test_prefixes_enter_by_how_often_they_were_seen_and_within_their_limit():
+    rows = [(None, 40, 1, "ab"), (None, 40, 1, "ab"), (None, 40, 1, "ab")]
+    seen = Machine(rows, view=PrefixViewSettings(min_seen=2))
+    assert [seen.serve(k) for k in range(3)] == [0, 0, 32]
+    bounded = Machine(rows, view=PrefixViewSettings(max_tokens=16))
+    assert [bounded.serve(k) for k in range(3)] == [0, 16, 16]
+    long = Machine([*rows, (None, 40, 1, "ac")], view=PrefixViewSettings(min_tokens=20))
+    assert [long.serve(k) for k in range(4)] == [0, 32, 32, 0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.text("ab", min_size=1, max_size=5), st.integers(1, 40)), max_size=25
+    ),
+    st.none() | st.integers(100, 400),
+    st.booleans(),
+)
+def test_counts_always_add_up(turns, capacity, overlapped):
+    said: dict[int, str] = {}
+    rows = []
+    for session, text, output in turns:
+        grown = said.get(session, "") + text if session else text
+        said[session] = grown[:5]
+        rows.append((f"s{session}" if session else None, 16 * len(grown) + 3, output, grown + "z" * 3))
+    machine = Machine(rows, capacity)
+    running = []
+    for request in range(len(rows)):
+        found, lease = machine.admit(request)
+        assert 0 <= found < rows[request][1]
+        machine.store.check()
+        if lease is not None:
+            running.append((request, lease))
+        while len(running) > (2 if overlapped else 0):
+            machine.finish(*running.pop(0))
+    for request, lease in running:
+        machine.finish(request, lease)
+    free, active, cached, in_flight, evictable = machine.store.room(0)
+    assert (active, in_flight) == (0, 0)
+    assert cached == evictable
+    assert capacity is None or free + cached == capacity

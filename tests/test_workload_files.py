@@ -1,0 +1,87 @@
+"""Generated files come back as they were made; the WEKA sessions give their published figure."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+from kvcache_sim.workload.ceiling import ceiling_hit_tokens
+from kvcache_sim.workload.generate import KINDS, build, settings_of, write_jsonl
+from kvcache_sim.workload.readers import ReadSettings, read_trace
+from kvcache_sim.workload.sessions import predecessors
+from shared_files import shared
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("more", [{}, {"loop": "closed"}, {"loop": "closed", "concurrency": 3}])
+def test_a_written_workload_reads_back_as_itself(kind, more, tmp_path):
+    mapping = {"requests": 1500, "block_size": 64, **more}
+    path = tmp_path / "w.jsonl"
+    with open(path, "w") as file:
+        write_jsonl(settings_of(kind, mapping), 9, file)
+    read = read_trace(path, settings=ReadSettings(block_size=64))
+    made = build(kind, mapping, 9)
+    opens = made.think_ns < 0
+    assert np.array_equal(read.arrival_ns[opens], made.arrival_ns[opens])
+    for column in ("input_tokens", "output_tokens", "id_offsets", "block_ids", "think_ns", "session", "turn",
+                   "is_conversational_turn"):  # fmt: skip
+        assert np.array_equal(getattr(read, column), getattr(made, column)), column
+    assert read.session_names == made.session_names
+    assert np.array_equal(predecessors(read), predecessors(made))
+    if len(read.history_tokens):
+        assert np.array_equal(read.history_tokens, made.history_tokens)
+    else:
+        assert not (made.turn > 0).any()
+
+
+def test_rows_with_the_new_input_only_get_their_history_back(tmp_path):
+    mapping = {"requests": 800, "block_size": 64, "output_tokens": 33}
+    path = tmp_path / "w.jsonl"
+    with open(path, "w") as file:
+        write_jsonl(settings_of("conversational", {**mapping, "prompt_structure": "new_input_only"}), 9, file)
+    read = read_trace(path, settings=ReadSettings(block_size=64))
+    made = build("conversational", mapping, 9)
+    assert np.array_equal(read.input_tokens, made.input_tokens)
+    assert ceiling_hit_tokens(read).tolist() == ceiling_hit_tokens(made).tolist()
+
+
+def weka_recount(path):
+    """Return (blocks, hit blocks) of the file's sessions, from the text of the file alone."""
+    blocks = hits = 0
+    with gzip.open(path) as file:
+        lines = file.readlines()
+    for line in lines:
+        seen = np.zeros(1 << 17, np.bool_)
+        for row in json.loads(line)["rows"]:
+            ranges = [part.split("-") for part in row.get("hash", "").split(",") if part]
+            if not ranges:
+                continue
+            ids = np.concatenate([np.arange(int(r[0]), int(r[-1]) + 1) for r in ranges])
+            blocks += len(ids)
+            known = seen[ids]
+            hits += len(ids) if known.all() else int(known.argmin())
+            seen[ids] = True
+    return blocks, hits
+
+
+def test_weka_sessions_hit_the_blocks_their_text_says():
+    path = shared("traces/weka_agentic_dev.jsonl.gz")
+    blocks, hits = weka_recount(path)
+    assert (blocks, hits) == (52_950_005, 50_962_289)
+    trace = read_trace(path)
+    assert int((trace.input_tokens // 64).sum()) == blocks
+    assert int(ceiling_hit_tokens(trace, cache_output=False).sum()) == 64 * hits
+    assert hits / blocks == pytest.approx(0.9626, abs=0.001)
+
+
+def test_weka_sub_agents_wait_for_the_turn_that_sent_them_out():
+    trace = read_trace(shared("traces/weka_agentic_dev.jsonl.gz"))
+    waits_for = predecessors(trace)
+    forks = [i for i in np.flatnonzero(trace.turn == 0) if "/" in trace.session_names[trace.session[i]]]
+    assert len(forks) == 54
+    for i in forks:
+        parent = trace.session_names[trace.session[i]].rsplit("/", 1)[0]
+        assert trace.session_names[trace.session[waits_for[i]]] == parent
+        assert trace.think_ns[i] >= 0
