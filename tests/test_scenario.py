@@ -126,6 +126,8 @@ def test_a_missing_scenario_names_the_nearest_file(tmp_path):
     with pytest.raises(KvsimError) as refused:
         load_scenario(tmp_path)
     assert refused.value.exit_code == 7
+    with pytest.raises(UsageError, match="/dev/zero: scenario too large"):
+        load_scenario(Path("/dev/zero"))
 
 
 def test_override_goes_over_the_file_and_is_named_in_refusals():

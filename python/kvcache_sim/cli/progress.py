@@ -74,7 +74,8 @@ def _state_line(glance: Progress) -> str:
     by_tier = " ".join(f"{tier} {100 * rate:.1f}" for tier, rate in glance.tier_hit_rates.items() if rate)
     parts.append(f"hit {100 * glance.token_hit_rate:.1f} %" + (f" ({by_tier})" if by_tier else ""))
     parts.append(f"q {glance.queue}")
-    parts += [f"{name} {100 * busy:.0f} %" for name, busy in list(glance.channels.items())[:4]]
+    busiest = sorted(glance.channels.items(), key=lambda channel: (-channel[1], channel[0]))[:2]
+    parts += [f"{name} {100 * busy:.0f} %" for name, busy in busiest]
     return " | ".join(parts)
 
 

@@ -20,7 +20,7 @@ from kvcache_sim.scenario.resolved import resolve
 from kvcache_sim.scenario.schema import ScenarioModel, TraceChanges
 from kvcache_sim.scenario.simulated import refuse_not_simulated
 from kvcache_sim.scenario.validation import at_place, check
-from kvcache_sim.scenario.yaml_tree import Tree, read_tree
+from kvcache_sim.scenario.yaml_tree import MAX_BYTES, Tree, read_tree
 from kvcache_sim.serving.settings import ClusterSettings
 
 
@@ -98,11 +98,12 @@ def _with_model(model: ScenarioModel, named: str, tree: Tree) -> ScenarioModel:
 
 
 def _read(path: Path) -> bytes:
-    """Return a scenario's bytes; ``-`` is standard input."""
+    """Return a scenario's bytes, no more than tell that it is too long; ``-`` is standard input."""
     try:
         if str(path) == "-":
-            return sys.stdin.buffer.read()
-        return path.read_bytes()
+            return sys.stdin.buffer.read(MAX_BYTES + 1)
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise UsageError(f"scenario not found: {path}", hint=nearest_names(path)) from None
     except OSError as error:

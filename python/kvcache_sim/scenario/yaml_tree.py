@@ -13,7 +13,8 @@ Path = tuple[str | int, ...]
 
 _MAX_VALUES = 10_000
 _MAX_DEPTH = 20
-_MAX_BYTES = 1 << 20
+#: Longest scenario.
+MAX_BYTES = 1 << 20
 _KINDS = ("str", "int", "float", "bool", "null", "seq", "map", "timestamp", "merge", "value")
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
@@ -53,7 +54,7 @@ def read_tree(data: bytes, source: str) -> Tree:
     import ruamel.yaml
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-    if len(data) > _MAX_BYTES:
+    if len(data) > MAX_BYTES:
         raise UsageError(
             "scenario too large", where=source, got=f"{len(data)} bytes", expected="at most 1 MiB"
         )
