@@ -295,3 +295,38 @@ def test_the_starter_is_a_scenario_and_says_what_holds_by_default():
     started = load(STARTER)
     plain = load("name: my-first-run\nworkload: {kind: conversational}\ntiers: {cpu: {capacity: 512GiB}}")
     assert started.settings == plain.settings
+
+
+def test_auto_room_is_what_the_weights_leave_and_the_resolved_scenario_says_how_much():
+    scenario = load()
+    (tier,) = scenario.settings.machines[0].tiers
+    expected = (int(85_899_345_920 * 0.9) - 2 * 8_030_261_248) // (512 * 131_072)
+    assert tier == TierSettings("gpu", expected)
+    assert scenario.resolved["tiers"]["gpu"]["capacity"] == f"{expected} blocks"
+    assert scenario.notes == (f"tiers.gpu.capacity: auto is {expected} blocks here, from the GPU's memory",)
+    assert load("tiers: {gpu: {capacity: 3 blocks}}").notes == ()
+    other = load("cluster: {machines: 2}\nmachines: [{replica: {step_time: a100-llama-3-8b-tp1}}]")
+    first, second = (machine.tiers[0].capacity_blocks for machine in other.settings.machines)
+    assert first is not None
+    assert second == expected
+    assert load(to_yaml(other.resolved)).settings.machines[0].tiers[0].capacity_blocks == first
+    with pytest.raises(UsageError, match=r"tiers.cpu.capacity has no effect; auto is for the gpu"):
+        load("tiers: {cpu: {capacity: auto}}")
+    with pytest.raises(UsageError, match="does not fit on 1 × rtx4090"):
+        load("replica: {step_time: 'roofline:llama-3-70b@rtx4090'}")
+
+
+def test_a_channel_preset_gives_the_figures_that_are_not_given():
+    scenario = load(
+        "tiers: {cpu: {capacity: 1GiB}}\n"
+        "channels: {cpu-to-gpu: {preset: pcie4-x16, latency: 3us}, x: {preset: nvme, edges: [gpu->cpu]}}"
+    )
+    channels = scenario.settings.channels
+    assert channels["cpu-to-gpu-0"].bandwidth_bytes_per_s == 27_000_000_000
+    assert channels["cpu-to-gpu-0"].latency_ns == 3_000
+    assert channels["x-0"].bandwidth_bytes_per_s == 5_400_000_000
+    assert load(to_yaml(scenario.resolved)).settings.channels == channels
+    with pytest.raises(
+        UsageError, match=r"s.yaml:1:16: channels.c.preset: unknown channel preset; got 'pcie6'"
+    ):
+        load("channels: {c: {preset: pcie6, edges: [cpu->gpu]}}")

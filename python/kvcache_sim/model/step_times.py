@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import entry_names, read_entry, unknown_name
@@ -43,12 +45,17 @@ def load_step_time(name: str) -> StepTime:
 
 
 def _roofline(text: str) -> StepTime:
+    from kvcache_sim.model.roofline import roofline_step_time
+
+    model, gpu, tensor_parallel = _roofline_parts(text)
+    return roofline_step_time(load_model(model), load_gpu(gpu), tensor_parallel)
+
+
+def _roofline_parts(text: str) -> tuple[str, str, int]:
     match = re.fullmatch(r"([^@:]+)@([^@:]+)(?::tp(\d{1,3}))?", text)
     if match is None:
         raise UsageError("not a roofline", got=repr(text), expected="MODEL@GPU or MODEL@GPU:tp2")
-    from kvcache_sim.model.roofline import roofline_step_time
-
-    return roofline_step_time(load_model(match[1]), load_gpu(match[2]), int(match[3] or 1))
+    return match[1], match[2], int(match[3] or 1)
 
 
 def _from_iterations(path: Path) -> StepTime:
@@ -59,27 +66,36 @@ def _from_iterations(path: Path) -> StepTime:
 
 
 def _from_file(path: Path) -> StepTime:
+    return parametric_step_time(_read_file(path)["coefficients"], str(path))
+
+
+def _read_file(path: Path) -> dict[str, Any]:
     try:
         entry = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError:
         raise UsageError("step-time file not found", where=str(path)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"not a step-time file: {error}", where=str(path)) from None
-    coefficients = entry.get("coefficients")
-    if not isinstance(coefficients, dict):
+    if not isinstance(entry.get("coefficients"), dict):
         raise UsageError("step-time file without a [coefficients] table", where=str(path))
-    return parametric_step_time(coefficients, str(path))
+    return entry
 
 
-def step_time_model_name(name: str) -> str | None:
-    """Return the language model a step-time set or model file was measured on, None where it does not say.
+@dataclass(frozen=True, slots=True)
+class MeasuredOn:
+    """What a step-time model is of: model and GPU by name (None where it does not say), TP degree."""
 
-    Raises UsageError like ``load_step_time``.
-    """
-    load_step_time(name)  # says what is wrong with the name or the file
-    if name.endswith(".toml"):
-        entry = tomllib.loads(Path(name).read_text(encoding="utf-8"))
-    else:
-        entry = read_entry("step_times", "step time", name)
-    model = entry.get("model")
-    return model if isinstance(model, str) else None
+    model: str | None
+    gpu: str | None
+    tensor_parallel: int
+
+
+def measured_on(name: str) -> MeasuredOn:
+    """Return what a step-time model is of; raises UsageError like ``load_step_time``."""
+    if name.startswith("roofline:"):
+        model, gpu, tensor_parallel = _roofline_parts(name.removeprefix("roofline:"))
+        return MeasuredOn(model, gpu, tensor_parallel)
+    if name.endswith((".csv", ".csv.gz")):
+        return MeasuredOn(None, None, 1)
+    entry = _read_file(Path(name)) if name.endswith(".toml") else read_entry("step_times", "step time", name)
+    return MeasuredOn(entry.get("model"), entry.get("gpu"), int(entry.get("tensor_parallel", 1)))

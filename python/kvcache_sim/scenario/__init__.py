@@ -7,6 +7,8 @@
 - ``quantities``  fields with units
 - ``validation``  the first thing wrong, as one line with its place
 - ``machines``    ``machines[k]`` laid over the common settings
+- ``filling``     what is left open: paths, generator defaults, model
+- ``gpu_room``    ``capacity: auto``
 - ``channels``    which channel carries which edge
 - ``effects``     settings that could not have an effect are refused
 - ``simulated``   the choices that the simulation obeys; others are refused

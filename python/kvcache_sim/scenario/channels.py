@@ -5,23 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kvcache_sim.cache.settings import ChannelSettings
 from kvcache_sim.errors import UsageError
+from kvcache_sim.model.channels import load_channel
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection
+from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Tree
 
-#: Large pieces move at 50 to 54 GB/s and small ones cost about 0.5 us each (vLLM pull request 48434).
-_PCIE_5_X16 = {"bandwidth": "50GB/s", "latency": "10us", "piece_overhead": "500ns"}
-
-#: Channels of a machine unless the scenario says otherwise, one an edge and direction. The disk is one NVMe
-#: data-centre drive on PCIe 4 x4.
+#: Channels of a machine unless the scenario says otherwise, one an edge and direction.
 DEFAULT_CHANNELS: dict[str, dict[str, Any]] = {
-    "gpu-to-cpu": {**_PCIE_5_X16, "edges": ["gpu->cpu"]},
-    "cpu-to-gpu": {**_PCIE_5_X16, "edges": ["cpu->gpu"]},
-    "cpu-to-disk": {"bandwidth": "4GB/s", "latency": "50us", "edges": ["cpu->disk"]},
-    "disk-to-cpu": {"bandwidth": "7GB/s", "latency": "100us", "edges": ["disk->cpu"]},
+    "gpu-to-cpu": {"preset": "pcie5-x16", "edges": ["gpu->cpu"]},
+    "cpu-to-gpu": {"preset": "pcie5-x16", "edges": ["cpu->gpu"]},
+    "cpu-to-disk": {"preset": "nvme", "edges": ["cpu->disk"]},
+    "disk-to-cpu": {"preset": "nvme", "edges": ["disk->cpu"]},
 }
 
 #: Tiers an edge needs besides the gpu.
@@ -44,13 +43,33 @@ class Wiring:
     sections: dict[str, ChannelSection]
 
 
-def with_defaults(raw: object) -> object:
-    """Return the ``channels`` of a scenario with the default ones' figures under those it changes."""
+def with_presets(raw: object, tree: Tree) -> object:
+    """Return the ``channels`` of a scenario with the figures of presets and defaults under its own.
+
+    Raises UsageError for an unknown preset.
+    """
     if not isinstance(raw, Mapping):
         return raw
+    result = {}
+    for name, own in raw.items():
+        if not isinstance(own, dict):
+            result[name] = own
+            continue
+        section = {**DEFAULT_CHANNELS.get(name, {}), **own}
+        preset = section.pop("preset", None)
+        if preset is not None:
+            figures = at_place(tree, ("channels", name, "preset"), partial(_figures, str(preset)))
+            section = {**figures, **section}
+        result[name] = section
+    return result
+
+
+def _figures(preset: str) -> dict[str, str]:
+    spec = load_channel(preset)
     return {
-        name: {**DEFAULT_CHANNELS[name], **own} if name in DEFAULT_CHANNELS and isinstance(own, dict) else own
-        for name, own in raw.items()
+        "bandwidth": f"{spec.bandwidth_bytes_per_s}B/s",
+        "latency": f"{spec.latency_ns}ns",
+        "piece_overhead": f"{spec.piece_overhead_ns}ns",
     }
 
 
@@ -65,7 +84,8 @@ def wire(sections: Mapping[str, ChannelSection], machines: tuple[MachineSection,
     every = dict(sections)
     for name, default in DEFAULT_CHANNELS.items():
         if name not in every:
-            every[name] = ChannelSection.model_validate(default)
+            figures = {**_figures(default["preset"]), "edges": default["edges"]}
+            every[name] = ChannelSection.model_validate(figures)
             for edge in default["edges"]:
                 claims.setdefault((None, edge), name)
     channels: dict[str, ChannelSettings] = {}

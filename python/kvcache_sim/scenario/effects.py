@@ -23,6 +23,10 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
     for index, machine in enumerate(machines):
         if machine.tiers.disk and not machine.tiers.cpu:
             yield _tier_path(model, index, "disk"), "blocks reach the disk through the cpu: add tiers.cpu"
+        for tier in ("cpu", "disk"):
+            section = getattr(machine.tiers, tier)
+            if section and section.capacity.auto:
+                yield (*_tier_path(model, index, tier), "capacity"), "auto is for the gpu: its model is known"
         lower = "cpu" if machine.tiers.cpu else "disk"
         if (machine.tiers.cpu or machine.tiers.disk) and not model.cache.enabled:
             yield _tier_path(model, index, lower), "cache.enabled is false"

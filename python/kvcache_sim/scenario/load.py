@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from kvcache_sim.errors import InputOutputError, UsageError
-from kvcache_sim.model.models import load_model
-from kvcache_sim.model.step_times import step_time_model_name
-from kvcache_sim.scenario.channels import wire, with_defaults
+from kvcache_sim.scenario.channels import wire, with_presets
 from kvcache_sim.scenario.effects import refuse_without_effect
+from kvcache_sim.scenario.filling import absolute, fill
 from kvcache_sim.scenario.lowering import lower
 from kvcache_sim.scenario.machines import build_machines
 from kvcache_sim.scenario.overrides import apply_override, set_value
 from kvcache_sim.scenario.resolved import resolve
-from kvcache_sim.scenario.schema import ScenarioModel, TraceChanges
+from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.simulated import refuse_not_simulated
-from kvcache_sim.scenario.validation import at_place, check
+from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import MAX_BYTES, Tree, read_tree
 from kvcache_sim.serving.settings import ClusterSettings
 
@@ -36,6 +35,8 @@ class Scenario:
     resolved: dict[str, Any]
     #: Where each setting was written, for refusals that need the trace.
     tree: Tree
+    #: What was computed rather than given, a line each.
+    notes: tuple[str, ...] = ()
 
 
 def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path | None = None) -> Scenario:
@@ -56,45 +57,19 @@ def scenario_from_text(
     for assignment in overrides:
         apply_override(tree, assignment)
     if trace is not None:
-        set_value(tree, ("trace", "path"), _from(Path.cwd(), str(trace)), str(trace))
-    tree.values["channels"] = with_defaults(tree.values.get("channels", {}))
-    model = _absolute(check(ScenarioModel, tree.values, tree), directory)
-    model = model.model_copy(update={"workload": _workload(model.workload, tree)})
-    named = model.model or at_place(
-        tree, ("replica", "step_time"), lambda: step_time_model_name(model.replica.step_time)
-    )
-    if named is None:
-        raise UsageError("the step-time file names no model", tree.place(("replica",)), hint="set model")
-    model = _with_model(model, named, tree)
+        set_value(tree, ("trace", "path"), absolute(Path.cwd(), str(trace)), str(trace))
+    tree.values["channels"] = with_presets(tree.values.get("channels", {}), tree)
+    written = check(ScenarioModel, tree.values, tree)
+    model = fill(written, directory, tree)
     machines = build_machines(model, tree)
     refuse_without_effect(model, machines, tree)
     refuse_not_simulated(model, tree)
     wiring = wire(model.channels, machines, tree)
     settings = lower(model, machines, wiring, tree)
-    return Scenario(model, settings, resolve(model, machines, wiring.sections), tree)
-
-
-def _workload(section: dict[str, Any], tree: Tree) -> dict[str, Any]:
-    """Return a checked ``workload`` section, a generator's with all its keys."""
-    if "kind" not in section:
-        check(TraceChanges, section, tree, ("workload",))
-        return section
-    from kvcache_sim.scenario.workload_defaults import written_out
-
-    try:
-        return written_out(section)
-    except UsageError as error:
-        place = tree.place(tuple(error.where.split(".")))
-        what = f"{error.where}: {error.what}"
-        raise UsageError(what, place, error.got, error.expected, error.hint) from None
-
-
-def _with_model(model: ScenarioModel, named: str, tree: Tree) -> ScenarioModel:
-    """Return the model with the language model's name and KV size filled in."""
-    spec = at_place(tree, ("model",), lambda: load_model(named))
-    size = model.cache.kv_bytes_per_token or spec.kv_bytes_per_token
-    cache = model.cache.model_copy(update={"kv_bytes_per_token": size})
-    return model.model_copy(update={"model": named, "cache": cache})
+    notes: tuple[str, ...] = ()
+    if written.tiers.gpu.capacity.auto:
+        notes = (f"tiers.gpu.capacity: auto is {model.tiers.gpu.capacity} here, from the GPU's memory",)
+    return Scenario(model, settings, resolve(model, machines, wiring.sections), tree, notes)
 
 
 def _read(path: Path) -> bytes:
@@ -120,20 +95,3 @@ def nearest_names(path: Path) -> str:
         return f"no directory {path.parent}" if not path.parent.is_dir() else ""
     close = difflib.get_close_matches(path.name, names, n=3)
     return f"did you mean {', '.join(close)}?" if close else ""
-
-
-def _from(directory: Path, name: str) -> str:
-    """Return the absolute path of ``name`` seen from ``directory``; ``-`` (standard input) stays."""
-    return name if name == "-" else str((directory / name).absolute())
-
-
-def _absolute(model: ScenarioModel, directory: Path) -> ScenarioModel:
-    """Return the model with its paths made absolute."""
-    update: dict[str, Any] = {}
-    if model.trace is not None:
-        path = _from(directory, model.trace.path)
-        update["trace"] = model.trace.model_copy(update={"path": path})
-    if model.replica.step_time.endswith(".toml"):
-        step_time = _from(directory, model.replica.step_time)
-        update["replica"] = model.replica.model_copy(update={"step_time": step_time})
-    return model.model_copy(update=update)

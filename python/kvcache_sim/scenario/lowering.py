@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kvcache_sim.cache.settings import TIERS, CacheSettings, MovementSettings, TierSettings, WritePolicy
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.models import load_model
@@ -26,11 +28,17 @@ def lower(
     """
     cache = _cache(model, tree)
     block_bytes = cache.block_size_tokens * cache.kv_bytes_per_token
+    step_times: dict[str, StepTime] = {}
+    for index, machine in enumerate(machines):
+        name = machine.replica.step_time
+        if name not in step_times:
+            path = own_path(tree, index, ("replica", "step_time"))
+            step_times[name] = at_place(tree, path, partial(load_step_time, name))
     return ClusterSettings(
         machines=tuple(
             MachineSettings(
                 tiers=_tiers(machine, index, block_bytes, tree),
-                step_time=_step_time(machine, index, tree),
+                step_time=step_times[machine.replica.step_time],
                 replica=_replica(machine),
                 edge_channels=wiring.edge_channels[index],
             )
@@ -42,11 +50,6 @@ def lower(
         router=model.router.policy,
         seed=model.seed,
     )
-
-
-def _step_time(machine: MachineSection, index: int, tree: Tree) -> StepTime:
-    path = own_path(tree, index, ("replica", "step_time"))
-    return at_place(tree, path, lambda: load_step_time(machine.replica.step_time))
 
 
 def _tiers(machine: MachineSection, index: int, block_bytes: int, tree: Tree) -> tuple[TierSettings, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.gpu_room import GPU_CAPACITY, with_gpu_room
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import Path, Tree
@@ -29,7 +30,9 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
     for index in range(count):
         own = model.machines[index] if index < len(model.machines) else {}
         if own:
-            machines.append(check(MachineSection, _overlay(written, own), tree, ("machines", index)))
+            machine = check(MachineSection, _overlay(written, own), tree, ("machines", index))
+            path = own_path(tree, index, GPU_CAPACITY)
+            machines.append(with_gpu_room(machine, model, tree, path))
         else:
             machines.append(common)
     return tuple(machines)

@@ -16,13 +16,17 @@ _CAPACITY = "blocks (16384 blocks), a size (80GiB) or unbounded"
 
 
 class Capacity(NamedTuple):
-    """Room of a tier as written: a number of blocks, a number of bytes, or neither (unbounded)."""
+    """Room of a tier as written: blocks, bytes, ``auto``, or none of them (unbounded)."""
 
     blocks: int | None = None
     size_bytes: int | None = None
+    #: What the GPU's memory leaves beside the weights (gpu only).
+    auto: bool = False
 
     def __str__(self) -> str:
         """Return it as a scenario writes it."""
+        if self.auto:
+            return "auto"
         if self.blocks is not None:
             return f"{self.blocks} blocks"
         return "unbounded" if self.size_bytes is None else _render_size(self.size_bytes)
@@ -33,8 +37,8 @@ def parse_capacity(value: object) -> Capacity:
     if isinstance(value, Capacity):
         return value
     text = _text(value, _CAPACITY)
-    if text == "unbounded":
-        return Capacity()
+    if text in ("unbounded", "auto"):
+        return Capacity(auto=text == "auto")
     blocks = _BLOCKS.fullmatch(text)
     if blocks is not None:
         capacity = Capacity(blocks=int(blocks[1]))

@@ -57,13 +57,13 @@ class CacheSection(Section):
 class TierSection(Section):
     """One tier of a machine."""
 
-    capacity: CapacityField = Field(description="blocks, a size, or unbounded")
+    capacity: CapacityField = Field(description="blocks, a size, or unbounded; for the gpu also auto")
 
 
 class TiersSection(Section):
     """The tiers of a machine, fast to slow; one that is left out (or null) does not exist."""
 
-    gpu: TierSection = Field(TierSection(capacity=Capacity(size_bytes=48 << 30)))
+    gpu: TierSection = TierSection(capacity=Capacity(auto=True))
     cpu: TierSection | None = None
     disk: TierSection | None = None
 

@@ -20,21 +20,22 @@ replica:
   max_num_seqs: 256
   instant: false              # true: no service time, cache decisions only
 
-# Where KV is kept. Capacities: 16384 blocks | 80GiB | unbounded
+# Where KV is kept. Capacities: 16384 blocks | 80GiB | unbounded; for the gpu also auto: what its memory
+# leaves beside the weights. A number that an engine has printed is better.
 cache:
   block_size: 512             # tokens; divides the trace's block
   policy: lru
   cache_output: true
 tiers:
-  gpu: {capacity: 48GiB}
+  gpu: {capacity: auto}
   cpu: {capacity: 512GiB}
   # disk: {capacity: 4TB}
 
-# How KV moves. An edge that no channel names gets a PCIe 5 or NVMe default of its own.
-write: {policy: back}         # back | through | through-sync | selective
-fetch: {policy: always}
+# How KV moves. An edge that no channel names gets a PCIe 5 or NVMe one of its own.
+write: {policy: back}         # back (at eviction) | through (at once)
+fetch: {policy: always}       # always | never (recompute)
 channels:
-  cpu-to-gpu: {bandwidth: 50GB/s, latency: 10us}
+  cpu-to-gpu: {preset: pcie5-x16, latency: 10us}
 
 # Several machines, also of different sizes:
 #   machines: [{tiers: {cpu: {capacity: 64GiB}}}]

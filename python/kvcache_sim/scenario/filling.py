@@ -1,0 +1,71 @@
+"""Fills in what a scenario leaves to others: absolute paths, a generator's defaults, the model, GPU room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.models import load_model
+from kvcache_sim.model.step_times import measured_on
+from kvcache_sim.scenario.gpu_room import GPU_CAPACITY, with_gpu_room
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel, TraceChanges
+from kvcache_sim.scenario.validation import at_place, check
+from kvcache_sim.scenario.yaml_tree import Tree
+
+
+def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
+    """Return the scenario with nothing left open; paths start from ``directory``.
+
+    Raises UsageError for what a generator refuses, an unknown model or step-time set, and where the model or
+    the GPU's room cannot be told.
+    """
+    model = _absolute(model, directory)
+    model = model.model_copy(update={"workload": _workload(model.workload, tree)})
+    step_time = model.replica.step_time
+    named = model.model or at_place(tree, ("replica", "step_time"), lambda: measured_on(step_time).model)
+    if named is None:
+        raise UsageError("the step-time file names no model", tree.place(("replica",)), hint="set model")
+    model = _with_model(model, named, tree)
+    common = MachineSection(tiers=model.tiers, replica=model.replica)
+    return model.model_copy(update={"tiers": with_gpu_room(common, model, tree, GPU_CAPACITY).tiers})
+
+
+def _workload(section: dict[str, Any], tree: Tree) -> dict[str, Any]:
+    """Return a checked ``workload`` section, a generator's with all its keys."""
+    if "kind" not in section:
+        check(TraceChanges, section, tree, ("workload",))
+        return section
+    from kvcache_sim.scenario.workload_defaults import written_out
+
+    try:
+        return written_out(section)
+    except UsageError as error:
+        place = tree.place(tuple(error.where.split(".")))
+        what = f"{error.where}: {error.what}"
+        raise UsageError(what, place, error.got, error.expected, error.hint) from None
+
+
+def _with_model(model: ScenarioModel, named: str, tree: Tree) -> ScenarioModel:
+    """Return the model with the language model's name and KV size filled in."""
+    spec = at_place(tree, ("model",), lambda: load_model(named))
+    size = model.cache.kv_bytes_per_token or spec.kv_bytes_per_token
+    cache = model.cache.model_copy(update={"kv_bytes_per_token": size})
+    return model.model_copy(update={"model": named, "cache": cache})
+
+
+def absolute(directory: Path, name: str) -> str:
+    """Return the absolute path of ``name`` seen from ``directory``; ``-`` (standard input) stays."""
+    return name if name == "-" else str((directory / name).absolute())
+
+
+def _absolute(model: ScenarioModel, directory: Path) -> ScenarioModel:
+    """Return the model with its paths made absolute."""
+    update: dict[str, Any] = {}
+    if model.trace is not None:
+        path = absolute(directory, model.trace.path)
+        update["trace"] = model.trace.model_copy(update={"path": path})
+    if model.replica.step_time.endswith((".toml", ".csv", ".csv.gz")):
+        step_time = absolute(directory, model.replica.step_time)
+        update["replica"] = model.replica.model_copy(update={"step_time": step_time})
+    return model.model_copy(update=update)
