@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -205,7 +206,7 @@ cluster: {machines: 2}
 """
 
 
-def write_run(directory, columns, *, name="made-up", scenario=SCENARIO, full_events=True, warnings=()):
+def write_run(directory, columns, *, scenario=SCENARIO, full_events=True, warnings=()):
     """Write a run directory made of request columns and return its path."""
     directory = Path(directory)
     tables = {
@@ -213,13 +214,13 @@ def write_run(directory, columns, *, name="made-up", scenario=SCENARIO, full_eve
         "series": (series_columns(int(columns["finish_ns"].max())), SERIES_COLUMNS),
         "events": (event_columns(columns, full_events), EVENT_COLUMNS),
     }
+    digest = hashlib.sha256(b"".join(columns[name].tobytes() for name in sorted(columns))).hexdigest()
     manifest = {
-        "name": name,
         "kvsim_version": "0.1.0",
         "argv": ["kvsim", "simulate", "-c", "made-up.yaml"],
         "seed": 0,
         "trace": {"path": "made-up.jsonl", "sha256": "0" * 64, "requests": len(columns["request"])},
-        "digest": {"events": "e" * 64, "results": "r" * 64},
+        "digest": {"events": "e" * 64, "results": digest},
         "warnings": list(warnings),
     }
     with open_run_directory(directory, False) as run:

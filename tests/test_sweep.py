@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.repeats import repeat_seed
 from kvcache_sim.sweep.cell import Cell, Limits, Study
 from kvcache_sim.sweep.coordinator import run_sweep
 from kvcache_sim.sweep.interval import Choice, interval
 from kvcache_sim.sweep.merge import merge_shards
 from kvcache_sim.sweep.pareto import pareto_front, parse_objectives
-from kvcache_sim.sweep.plan import Plan, Resolved, lay_out, repeat_seed
+from kvcache_sim.sweep.plan import Plan, Resolved, lay_out
 from kvcache_sim.sweep.space import Space
 from kvcache_sim.sweep.stop import StopRequest
 from kvcache_sim.sweep.study import read_sweep_file

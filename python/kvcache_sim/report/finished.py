@@ -26,7 +26,7 @@ class FinishedRun:
         self.manifest: dict[str, Any] = stored.manifest
         self.summary: dict[str, Any] = stored.summary
         self.scenario_text = stored.scenario
-        self.label = label or str(stored.manifest.get("name") or stored.path.name)
+        self.label = label or stored.path.resolve().name
         self.trace = trace
         self._stored = stored
 
@@ -77,17 +77,13 @@ def number_column(column: ColumnData) -> NDArray[Any]:
 
 
 def open_runs(directories: Sequence[Path]) -> list[FinishedRun]:
-    """Return finished runs, with labels that differ: their directories' names where their own do not.
+    """Return finished runs, named by their directories, numbered where these names do not differ.
 
     Raises what ``load_run`` raises.
     """
     runs = [FinishedRun(load_run(directory)) for directory in directories]
-    labels: list[str] = []
-    for labels in ([run.label for run in runs], [run.directory.resolve().name for run in runs]):
-        if len(set(labels)) == len(runs):
-            break
-    else:
-        labels = [f"{run.label} ({n})" for n, run in enumerate(runs, 1)]
-    for run, label in zip(runs, labels, strict=True):
-        run.label = label
+    labels = [run.label for run in runs]
+    if len(set(labels)) < len(runs):
+        for number, run in enumerate(runs, 1):
+            run.label = f"{run.label} ({number})"
     return runs

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvcache_sim.errors import InputOutputError, OutputExistsError, TraceError, UsageError
-from kvcache_sim.rng import derive_seed
+from kvcache_sim.scenario.repeats import repeat_seed
 from kvcache_sim.sweep.cell import Cell, Setting, Study, canonical_json, content_address
 from kvcache_sim.sweep.space import MAX_CELLS, Space
 from kvcache_sim.sweep.store import write_atomically
@@ -49,11 +49,6 @@ class Plan:
     def unique_cells(self) -> list[Cell]:
         """Return the cells to run: rows that come to the same configuration run once."""
         return list({cell.cell_id: cell for cell in reversed(self.own_cells())}.values())[::-1]
-
-
-def repeat_seed(seed: int, repeat: int) -> int:
-    """Return the seed of a repeat (1, 2, …), the same for every row: common random numbers."""
-    return derive_seed(seed, f"sweep.repeat:{repeat}") >> 1  # a scenario's seed is below 2⁶³
 
 
 def lay_out(name: str, study: Study, space: Space, repeats: tuple[int, int], resolve: Resolve) -> Plan:

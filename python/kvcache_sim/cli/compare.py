@@ -1,0 +1,59 @@
+"""``kvsim compare``: runs against the first of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from kvcache_sim.cli.verb import verb_app
+from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
+
+app = verb_app()
+
+
+@app.command()
+def compare(
+    sides: Annotated[list[Path], typer.Argument(metavar="A B...", help="run directories")],
+    fail_if: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CONDITION", help="exit 4 if it holds; signed: measured from A"),
+    ] = None,
+    output_format: Annotated[Literal["table", "json"], typer.Option("--format")] = "table",
+) -> int:
+    """Say what differs between A and each other one: settings, numbers with intervals, sentences.
+
+    \b
+    Examples:
+      kvsim compare runs/1-without-cpu runs/2-with-cpu
+      kvsim compare runs/1-main runs/2-change --fail-if 'ttft.p99 > +5%' --fail-if 'hit_rate < -1%'
+    """
+    from kvcache_sim.metrics.thresholds import parse_threshold
+    from kvcache_sim.report.compare import text
+    from kvcache_sim.report.compare.comparison import compare as compare_runs
+    from kvcache_sim.report.finished import open_runs
+
+    if len(sides) < 2:
+        raise UsageError("nothing to compare with", got=str(sides[0]), expected="two or more runs")
+    thresholds = [parse_threshold(condition) for condition in fail_if or []]
+    baseline, *others = open_runs(sides)
+    comparisons = [compare_runs([baseline], [other]) for other in others]
+    breached = [
+        f"{other.label}: {threshold.text}"
+        for other in others
+        for threshold in thresholds
+        if threshold.holds(other.summary, baseline.summary)
+    ]
+    if output_format == "json":
+        print(json.dumps(text.as_json(comparisons), indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        for comparison in comparisons:
+            if comparison.settings:
+                print(text.plain_table(text.settings_table(comparison)), end="\n\n")
+            print(text.plain_table(text.numbers_table(comparison)), end="\n\n")
+            print("\n".join([*text.sentences(comparison), text.how_paired(comparison)]), end="\n\n")
+    for line in breached:
+        typer.echo(f"threshold breached: {line}", err=True)
+    return EXIT_THRESHOLD if breached else EXIT_OK

@@ -1,0 +1,8 @@
+"""Two or more runs beside each other: what differs in their settings, and by how much in their numbers.
+
+- ``settings``    the settings that differ
+- ``samples``     each request's numbers, paired where both runs served the same trace
+- ``bootstrap``   intervals by resampling stretches of requests, or whole replications
+- ``comparison``  the whole answer as values
+- ``text``        the answer as tables and sentences
+"""

@@ -1,0 +1,135 @@
+"""The comparison itself: every run against the first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvcache_sim.report.compare.bootstrap import drawn_values, interval, mean_interval
+from kvcache_sim.report.compare.samples import (
+    STATISTICS,
+    Column,
+    Samples,
+    Statistic,
+    common_requests,
+    samples_of,
+)
+from kvcache_sim.report.compare.settings import differing_settings
+from kvcache_sim.report.finished import FinishedRun
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One number in a run and in the baseline.
+
+    ``change`` is run ÷ baseline for times, run − baseline for shares, with its 95 % interval; None where the
+    baseline is zero.
+    """
+
+    statistic: Statistic
+    baseline: float
+    value: float
+    change: float | None
+    low: float
+    high: float
+
+    @property
+    def neutral(self) -> float:
+        """Return the change that means no difference."""
+        return 0.0 if self.statistic.is_share else 1.0
+
+    @property
+    def is_clear(self) -> bool:
+        """Return whether no difference lies outside the interval."""
+        return self.change is not None and not self.low <= self.neutral <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A run, or the replications of one scenario, against a baseline."""
+
+    baseline: str
+    label: str
+    differences: tuple[Difference, ...]
+    #: dotted setting → (in the baseline, in the run).
+    settings: dict[str, tuple[object, ...]]
+    #: Requests compared, and how they were paired: ``request``, ``replication`` or ``none``.
+    requests: int
+    paired_by: str
+    replications: int
+    #: Both runs decided and measured exactly the same.
+    identical: bool
+
+
+def compare(baseline: Sequence[FinishedRun], other: Sequence[FinishedRun]) -> Comparison:
+    """Compare the replications of two sides: replication r of both used the same seed.
+
+    One replication a side: intervals from resampled requests, paired by request where the trace is the same.
+    Several: from resampled replications.
+    """
+    first, second = baseline[0], other[0]
+    digests = [run.manifest.get("digest", {}).get("results") for run in (first, second)]
+    settings = differing_settings([first.scenario, second.scenario])
+    if len(baseline) > 1:
+        differences, requests = _by_replication(baseline, other), len(first.finished["request"])
+        paired_by = "replication"
+    else:
+        differences, requests, paired_by = _by_request(first, second)
+    return Comparison(
+        first.label,
+        second.label,
+        differences,
+        settings,
+        requests,
+        paired_by,
+        len(baseline),
+        digests[0] is not None and digests[0] == digests[1],
+    )
+
+
+def _by_request(first: FinishedRun, second: FinishedRun) -> tuple[tuple[Difference, ...], int, str]:
+    common = common_requests(first, second)
+    a, b = samples_of(first, common), samples_of(second, common)
+    if not len(a) or not len(b):
+        return (), 0, "none"
+    drawn_a, drawn_b = drawn_values(a, STATISTICS), drawn_values(b, STATISTICS)
+    if common is None:  # another trace: the draws have nothing in common
+        drawn_b = drawn_b[::-1]
+    differences = []
+    for column, statistic in enumerate(STATISTICS):
+        base, value = statistic.value(a), statistic.value(b)
+        low, high = interval(_changes(statistic, drawn_a[:, column], drawn_b[:, column]))
+        differences.append(Difference(statistic, base, value, _change(statistic, base, value), low, high))
+    return tuple(differences), len(b), "none" if common is None else "request"
+
+
+def _by_replication(baseline: Sequence[FinishedRun], other: Sequence[FinishedRun]) -> tuple[Difference, ...]:
+    pairs = [(samples_of(a), samples_of(b)) for a, b in zip(baseline, other, strict=True)]
+    return tuple(_over_pairs(statistic, pairs) for statistic in STATISTICS)
+
+
+def _over_pairs(statistic: Statistic, pairs: Sequence[tuple[Samples, Samples]]) -> Difference:
+    values = np.array([[statistic.value(a), statistic.value(b)] for a, b in pairs])
+    changes = _changes(statistic, values[:, 0], values[:, 1])
+    base, value = (float(mean) for mean in values.mean(axis=0))
+    low, high = mean_interval(changes.tolist())
+    change = None if (values[:, 0] == 0).any() and not statistic.is_share else float(changes.mean())
+    return Difference(statistic, base, value, change, low, high)
+
+
+def _changes(
+    statistic: Statistic,
+    base: Column,
+    value: Column,
+) -> Column:
+    if statistic.is_share:
+        return value - base
+    return np.divide(value, base, out=np.ones_like(value), where=base != 0)
+
+
+def _change(statistic: Statistic, base: float, value: float) -> float | None:
+    if statistic.is_share:
+        return value - base
+    return value / base if base else None

@@ -1,0 +1,96 @@
+"""Each finished request's numbers in order of arrival, and whether two runs can be paired by request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.report.finished import FinishedRun
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Per-request numbers of one run, one entry a request that finished in every run compared."""
+
+    #: Times in ms: ``ttft``, ``tpot``, ``e2e``, ``queue``; ``cached`` and ``input`` in tokens.
+    columns: dict[str, Column]
+
+    def __len__(self) -> int:
+        """Return the number of requests."""
+        return len(self.columns["ttft"])
+
+    def chosen(self, rows: NDArray[np.int64]) -> Samples:
+        """Return the samples of some rows, repeats allowed."""
+        return Samples({name: column[rows] for name, column in self.columns.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """One number compared: how it reads, whether it is a share, and its value over samples."""
+
+    metric: str
+    words: str
+    is_share: bool
+    value: Callable[[Samples], float]
+
+
+def _percentile(column: str, share: float) -> Callable[[Samples], float]:
+    return lambda samples: float(np.percentile(samples.columns[column], share))
+
+
+def _mean(column: str) -> Callable[[Samples], float]:
+    return lambda samples: float(samples.columns[column].mean())
+
+
+def _hit_rate(samples: Samples) -> float:
+    return float(samples.columns["cached"].sum() / samples.columns["input"].sum())
+
+
+#: What is compared, in the order it is told.
+STATISTICS: tuple[Statistic, ...] = (
+    Statistic("latency.ttft.p99", "TTFT p99", False, _percentile("ttft", 99)),
+    Statistic("latency.ttft.p50", "TTFT p50", False, _percentile("ttft", 50)),
+    Statistic("latency.ttft.avg", "mean TTFT", False, _mean("ttft")),
+    Statistic("latency.tpot.avg", "mean TPOT", False, _mean("tpot")),
+    Statistic("latency.e2e.avg", "mean E2E", False, _mean("e2e")),
+    Statistic("latency.queue.avg", "mean queue time", False, _mean("queue")),
+    Statistic("cache.token_hit_rate", "token hit rate", True, _hit_rate),
+)
+
+
+def samples_of(run: FinishedRun, requests: NDArray[Any] | None = None) -> Samples:
+    """Return a run's samples in order of arrival, of all finished requests or of those named."""
+    rows = run.finished
+    if requests is not None:
+        chosen = np.isin(rows["request"], requests)
+        rows = {name: column[chosen] for name, column in rows.items()}
+    order = np.lexsort((rows["request"], rows["arrival_ns"]))
+    gaps = np.maximum(rows["output_tokens"] - 1, 1)
+    columns = {
+        "ttft": (rows["first_token_ns"] - rows["arrival_ns"]) / 1e6,
+        "tpot": (rows["finish_ns"] - rows["first_token_ns"]) / gaps / 1e6,
+        "e2e": (rows["finish_ns"] - rows["arrival_ns"]) / 1e6,
+        "queue": rows["queue_ns"] / 1e6,
+        "cached": rows["cached_prefix_length_used"].astype(float),
+        "input": rows["input_tokens"].astype(float),
+    }
+    return Samples({name: column[order] for name, column in columns.items()})
+
+
+def common_requests(first: FinishedRun, second: FinishedRun) -> NDArray[Any] | None:
+    """Return the requests that finished in both runs, or None where the runs did not serve the same trace.
+
+    The same trace: equally many requests with equal prompts and answers.
+    """
+    a, b = first.requests, second.requests
+    for name in ("request", "input_tokens", "output_tokens"):
+        if not np.array_equal(a[name], b[name]):
+            return None
+    both: NDArray[Any] = a["request"][(a["status"] == 0) & (b["status"] == 0)]
+    return both

@@ -1,0 +1,134 @@
+"""A comparison in sentences and tables: "B's TTFT p99 is 1.31 ± 0.02 times lower than A's"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvcache_sim.report.compare.comparison import Comparison, Difference
+from kvcache_sim.report.picture import Table, Value
+
+
+def sentence(comparison: Comparison, difference: Difference) -> str:
+    """Return one number's difference as a sentence, with its 95 % interval as ±."""
+    words = difference.statistic.words
+    label, baseline = comparison.label, comparison.baseline
+    if difference.change is None:
+        return f"{label}'s {words} is {difference.value:.4g} ms where {baseline}'s is 0."
+    amount, is_up = _amount(difference)
+    if not difference.is_clear:
+        return f"{words[0].upper()}{words[1:]}: no difference beyond chance ({amount} {_way(is_up)})."
+    return f"{label}'s {words} is {amount} {_way(is_up)} than {baseline}'s."
+
+
+def _amount(difference: Difference) -> tuple[str, bool]:
+    """Return the size of a change with its ±, and whether it goes up. A factor is always at least 1."""
+    change = difference.change or 0.0
+    half = (difference.high - difference.low) / 2
+    if difference.statistic.is_share:
+        return f"{100 * abs(change):.1f} ± {100 * half:.1f} points", change > 0
+    if change >= 1:
+        return f"{change:.2f} ± {half:.2f} times", True
+    half = (1 / difference.low - 1 / difference.high) / 2 if difference.low > 0 else float("inf")
+    return f"{1 / change:.2f} ± {half:.2f} times" if change > 0 else "infinitely many times", False
+
+
+def _way(is_up: bool) -> str:
+    return "higher" if is_up else "lower"
+
+
+def sentences(comparison: Comparison) -> list[str]:
+    """Return what a person is told, most asked first."""
+    label, baseline = comparison.label, comparison.baseline
+    if comparison.identical:
+        return [
+            f"{label} and {baseline} are the same, request by request: nothing that differs in their "
+            "settings had an effect."
+        ]
+    if not comparison.differences:
+        return [f"{label} and {baseline} have no request that finished in both."]
+    return [sentence(comparison, difference) for difference in comparison.differences]
+
+
+def how_paired(comparison: Comparison) -> str:
+    """Return how the interval was made."""
+    if comparison.paired_by == "replication":
+        return (
+            f"± is the 95 % interval over {comparison.replications} replications with common random numbers "
+            "(bootstrap)."
+        )
+    pairing = "paired by request" if comparison.paired_by == "request" else "not paired: the traces differ"
+    return (
+        f"± is the 95 % interval over {comparison.requests:,} requests, {pairing} (bootstrap of stretches in "
+        "order of arrival; one run a side says nothing about other seeds)."
+    )
+
+
+def settings_table(comparison: Comparison) -> Table:
+    """Return the settings that differ."""
+    rows = tuple((name, *(_shown(v) for v in values)) for name, values in comparison.settings.items())
+    return Table(("setting", comparison.baseline, comparison.label), rows)
+
+
+def numbers_table(comparison: Comparison) -> Table:
+    """Return the numbers compared."""
+    rows: list[tuple[Value, ...]] = []
+    for d in comparison.differences:
+        unit = "share" if d.statistic.is_share else "ms"
+        change = None if d.change is None else round(d.change, 4)
+        kind = "difference" if d.statistic.is_share else "ratio"
+        rows.append(
+            (
+                d.statistic.metric,
+                unit,
+                round(d.baseline, 4),
+                round(d.value, 4),
+                kind,
+                change,
+                round(d.low, 4),
+                round(d.high, 4),
+            )
+        )
+    headings = ("number", "unit", comparison.baseline, comparison.label, "change as", "change", "low", "high")
+    return Table(headings, tuple(rows))
+
+
+def _shown(value: object) -> str:
+    return "–" if value is None else str(value)
+
+
+def plain_table(table: Table) -> str:
+    """Return a table as text with aligned columns."""
+    cells = [[str(heading) for heading in table.headings]]
+    cells += [["–" if value is None else str(value) for value in row] for row in table.rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(table.headings))]
+    return "\n".join(
+        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells
+    )
+
+
+def as_json(comparisons: Sequence[Comparison]) -> list[dict[str, object]]:
+    """Return comparisons as plain values for JSON."""
+    return [
+        {
+            "baseline": c.baseline,
+            "run": c.label,
+            "settings": {name: [_shown(v) for v in values] for name, values in c.settings.items()},
+            "paired_by": c.paired_by,
+            "requests": c.requests,
+            "replications": c.replications,
+            "identical": c.identical,
+            "numbers": {
+                d.statistic.metric: {
+                    "baseline": d.baseline,
+                    "value": d.value,
+                    "change": d.change,
+                    "change_as": "difference" if d.statistic.is_share else "ratio",
+                    "low": d.low,
+                    "high": d.high,
+                }
+                for d in c.differences
+            },
+            "sentences": sentences(c),
+        }
+        for c in comparisons
+    ]

@@ -1,0 +1,168 @@
+"""Comparison: what differs is found, what does not is called chance, and thresholds decide the exit code."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from fake_run import SCENARIO, made_up_run, request_columns, write_run
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.report.compare.bootstrap import DRAWS, resampled_rows
+from kvcache_sim.report.compare.comparison import compare
+from kvcache_sim.report.compare.samples import STATISTICS, samples_of
+from kvcache_sim.report.compare.settings import differing_settings
+from kvcache_sim.report.compare.text import sentences
+from kvcache_sim.report.finished import open_runs
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("compare")
+    columns = request_columns(2000)
+    later = {name: values.copy() for name, values in columns.items()}
+    later["queue_ns"] += 40_000_000
+    later["first_token_ns"] += 40_000_000
+    later["finish_ns"] += 40_000_000
+    random = np.random.default_rng(0)
+    noisy = {name: values.copy() for name, values in columns.items()}
+    noise = random.normal(0, 2e7, 2000).astype(int)
+    noisy["queue_ns"] += noise
+    noisy["first_token_ns"] += noise
+    noisy["finish_ns"] += noise
+    made = {
+        "A": write_run(root / "A", columns),
+        "same": write_run(root / "same", columns, scenario=SCENARIO.replace("512GiB", "1TiB")),
+        "later": write_run(root / "later", later),
+        "noisy": write_run(root / "noisy", noisy),
+        "other-trace": made_up_run(root / "other-trace", 1500, seed=5),
+    }
+    return {name: open_runs([directory])[0] for name, directory in made.items()}
+
+
+def compared(runs, name):
+    return compare([runs["A"]], [runs[name]])
+
+
+def by_metric(comparison):
+    return {d.statistic.metric: d for d in comparison.differences}
+
+
+def test_a_constant_delay_is_found_in_what_it_touches(runs):
+    found = by_metric(compared(runs, "later"))
+    ttft = found["latency.ttft.avg"]
+    assert ttft.value - ttft.baseline == pytest.approx(40.0)
+    assert ttft.is_clear
+    assert ttft.low <= ttft.change <= ttft.high
+    assert not found["latency.tpot.avg"].is_clear
+    assert not found["cache.token_hit_rate"].is_clear
+
+
+def test_noise_without_effect_is_called_chance(runs):
+    found = by_metric(compared(runs, "noisy"))
+    assert not found["latency.ttft.avg"].is_clear
+    assert "no difference beyond chance" in " ".join(sentences(compared(runs, "noisy")))
+
+
+def test_pairing_narrows_the_interval(runs):
+    paired = by_metric(compared(runs, "later"))["latency.ttft.avg"]
+    a, b = samples_of(runs["A"]), samples_of(runs["later"])
+    rows = resampled_rows(len(a))
+    mean = STATISTICS[2]
+    unpaired = [
+        mean.value(b.chosen(y)) / mean.value(a.chosen(x)) for x, y in zip(rows, rows[::-1], strict=True)
+    ]
+    assert paired.high - paired.low < 0.5 * (np.percentile(unpaired, 97.5) - np.percentile(unpaired, 2.5))
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says():
+    """Over many samples of a known mean, the 95 % interval holds it about 95 % of the time."""
+    random = np.random.default_rng(1)
+    covered = 0
+    for _ in range(200):
+        values = random.exponential(1.0, 400)
+        rows = resampled_rows(400)
+        low, high = np.percentile(values[rows].mean(axis=1), [2.5, 97.5])
+        covered += low <= 1.0 <= high
+    assert 0.86 <= covered / 200 <= 0.995
+
+
+def test_equal_decisions_are_called_the_same(runs):
+    comparison = compared(runs, "same")
+    assert comparison.identical
+    assert comparison.settings == {"tiers.cpu.capacity": ("512GiB", "1TiB")}
+    (only,) = sentences(comparison)
+    assert "nothing that differs in their settings had an effect" in only
+
+
+def test_another_trace_is_not_paired(runs):
+    comparison = compared(runs, "other-trace")
+    assert comparison.paired_by == "none"
+    assert comparison.differences
+
+
+def test_replications_give_the_interval(runs):
+    random = np.random.default_rng(2)
+
+    class Replication:
+        manifest, label, scenario, summary = {}, "x", {}, {}
+
+        def __init__(self, factor):
+            self.finished = request_columns(200, seed=int(random.integers(1000)))
+            self.finished["first_token_ns"] = self.finished["arrival_ns"] + (
+                (self.finished["first_token_ns"] - self.finished["arrival_ns"]) * factor
+            ).astype(int)
+
+    base = [Replication(1.0) for _ in range(6)]
+    other = []
+    for run in base:
+        doubled = Replication(1.0)
+        doubled.finished = dict(run.finished)
+        doubled.finished["first_token_ns"] = 2 * run.finished["first_token_ns"] - run.finished["arrival_ns"]
+        other.append(doubled)
+    comparison = compare(base, other)
+    assert comparison.paired_by == "replication"
+    ttft = by_metric(comparison)["latency.ttft.avg"]
+    assert ttft.change == pytest.approx(2.0, abs=1e-6)
+    assert ttft.high - ttft.low < 1e-6
+    assert sentences(comparison)[2] == "x's mean TTFT is 2.00 ± 0.00 times higher than x's."
+
+
+def test_settings_differ_wherever_one_lacks_them():
+    assert differing_settings([{"name": "a", "x": {"y": 1}}, {"name": "b", "x": {"y": 1, "z": [2]}}]) == {
+        "x.z": (None, [2])
+    }
+
+
+def test_draws_are_the_same_each_time():
+    assert resampled_rows(100).shape == (DRAWS, 100)
+    assert (resampled_rows(100) == resampled_rows(100)).all()
+
+
+@pytest.mark.parametrize(
+    ("condition", "code"),
+    [("ttft.p99 > +5%", 4), ("ttft.p99 > +90%", 0), ("ttft.p99 > 10h", 0), ("hit_rate < 99%", 4)],
+)
+def test_thresholds_decide_the_exit_code(runs, capsys, condition, code):
+    paths = [str(runs[name].directory) for name in ("A", "later")]
+    assert kvsim(["compare", *paths, "--fail-if", condition]) == code
+    out, err = capsys.readouterr()
+    assert "later's mean TTFT is" in out
+    assert ("threshold breached" in err) == (code == 4)
+
+
+def test_json_is_pure(runs, capsys):
+    paths = [str(runs[name].directory) for name in ("A", "same", "later")]
+    assert kvsim(["compare", *paths, "--format", "json"]) == 0
+    same, later = json.loads(capsys.readouterr().out)
+    assert same["identical"] is True
+    assert later["numbers"]["latency.ttft.avg"]["change"] > 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [(["{A}"], "nothing to compare with"), (["{A}", "{A}/none"], "not a finished run"), (["{A}", "{A}", "--fail-if", "ttft.p99 > 5"], "unit")],
+)  # fmt: skip
+def test_refusals(runs, capsys, arguments, says):
+    assert kvsim(["compare", *[a.replace("{A}", str(runs["A"].directory)) for a in arguments]]) == 2
+    assert says in capsys.readouterr().err
