@@ -8,6 +8,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "init": ("kvcache_sim.cli.init", "print a commented scenario to start from"),
     "report": ("kvcache_sim.cli.report", "make one HTML page of finished runs"),
     "timeline": ("kvcache_sim.cli.timeline", "write a run as a trace that Perfetto opens"),
+    "compare": ("kvcache_sim.cli.compare", "say how runs differ, with intervals"),
+    "explain": ("kvcache_sim.cli.explain", "say why a run came out as it did"),
     "plot": ("kvcache_sim.cli.plot", "draw one picture of finished runs"),
     "help": ("kvcache_sim.cli.help", "explain a verb or a topic: exit-codes, units"),
     "trace": ("kvcache_sim.cli.trace", "work with traces: generate, tokens"),

@@ -1,0 +1,103 @@
+"""From which length on loading KV beats computing it again, tier by tier."""
+
+from __future__ import annotations
+
+from kvcache_sim.model.step_time import StepBatch
+from kvcache_sim.report.explain.case import Case, percent
+from kvcache_sim.serving.settings import ClusterSettings
+
+_LONGEST_BLOCKS = 1 << 12
+_PATHS = {"cpu": ("cpu->gpu",), "disk": ("disk->cpu", "cpu->gpu")}
+
+
+def load_ns(settings: ClusterSettings, tier: str, tokens: int) -> int | None:
+    """Return the time to load a prefix from a tier of machine 0 over idle channels, or None without a path.
+
+    Per hop: latency + max(bytes ÷ bandwidth, pieces × overhead), with a piece a block and layer; hops of a
+    pipelined path overlap, so the slowest counts whole and the others by their latency (semantics 3, 4).
+    """
+    machine = settings.machines[0]
+    bytes_ = tokens * settings.cache.kv_bytes_per_token
+    pieces = tokens // settings.cache.block_size_tokens * settings.cache.num_layers
+    occupations, latencies = [], 0
+    for edge in _PATHS[tier]:
+        name = machine.edge_channels.get(edge)
+        if name is None:
+            return None
+        channel = settings.channels[name]
+        transfer = bytes_ * 1_000_000_000 // channel.bandwidth_bytes_per_s
+        occupations.append(max(transfer, pieces * channel.piece_overhead_ns))
+        latencies += channel.latency_ns
+    return max(occupations) + latencies
+
+
+def compute_ns(settings: ClusterSettings, tokens: int) -> int:
+    """Return the time to prefill a prompt's first tokens alone, in chunks of the step's token budget."""
+    machine = settings.machines[0]
+    budget = machine.replica.max_num_batched_tokens
+    total = 0
+    for start in range(0, tokens, budget):
+        chunk = min(budget, tokens - start)
+        total += machine.step_time.step(StepBatch(((chunk, start),), 0, 0, 0))
+    return total
+
+
+def break_even_tokens(settings: ClusterSettings, tier: str) -> int | None:
+    """Return the shortest prefix (whole blocks) that loads faster than it computes; None: none, or no path.
+
+    Lengths are tried in doubling steps, then halved in; both times grow with the length.
+    """
+    block = settings.cache.block_size_tokens
+
+    def loads_faster(blocks: int) -> bool:
+        loading = load_ns(settings, tier, blocks * block)
+        return loading is not None and loading < compute_ns(settings, blocks * block)
+
+    high = 1
+    while not loads_faster(high):
+        high *= 2
+        if high > _LONGEST_BLOCKS:
+            return None
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if loads_faster(middle) else (middle, high)
+    return high * block
+
+
+def _sentence(case: Case, tier: str) -> str | None:
+    if tier not in case.tiers:
+        return None
+    settings = case.scenario.settings
+    block = settings.cache.block_size_tokens
+    if settings.machines[0].replica.instant or load_ns(settings, tier, block) is None:
+        return None
+    shortest = break_even_tokens(settings, tier)
+    if shortest is None:
+        return (
+            f"Computing beats loading from {tier} at every length: {block:,} tokens take "
+            f"{(load_ns(settings, tier, block) or 0) / 1e6:,.2f} ms to load and "
+            f"{compute_ns(settings, block) / 1e6:,.2f} ms to compute (fetch.policy=never would not read it)."
+        )
+    if shortest == block:
+        return (
+            f"Loading from {tier} beats computing from the first block ({block:,} tokens) on, on an idle "
+            "channel."
+        )
+    served = case.run.finished[f"cached_{tier}_tokens"]
+    hits = served[served > 0]
+    short = float((hits < shortest).mean()) if len(hits) else 0.0
+    return (
+        f"Loading from {tier} beats computing from {shortest:,} tokens on, on an idle channel; "
+        f"{percent(short)} of its hits were shorter."
+    )
+
+
+def cpu(case: Case) -> str | None:
+    """The break-even length of the cpu tier."""
+    return _sentence(case, "cpu")
+
+
+def disk(case: Case) -> str | None:
+    """The break-even length of the disk tier."""
+    return _sentence(case, "disk")

@@ -1,0 +1,66 @@
+"""What a sentence is told from: a run with the analyses that several sentences share."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from kvcache_sim.report.finished import FinishedRun
+from kvcache_sim.report.reuse import Reuse, reuse_of
+from kvcache_sim.scenario.load import Scenario, scenario_from_text
+
+TIERS = ("gpu", "cpu", "disk")
+
+
+class Case:
+    """A finished run under explanation; each analysis is made once, when first asked for."""
+
+    def __init__(self, run: FinishedRun) -> None:
+        self.run = run
+
+    @cached_property
+    def reuse(self) -> Reuse | None:
+        """Return what could have been reused; None where the trace is not at hand."""
+        return reuse_of(self.run)
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """Return the checked scenario of the run."""
+        source = str(self.run.directory / "scenario.yaml")
+        return scenario_from_text(self.run.scenario_text, source, self.run.directory)
+
+    @cached_property
+    def tiers(self) -> tuple[str, ...]:
+        """Return the tiers that the machines have, fast to slow."""
+        machines = self.scenario.settings.machines
+        return tuple(tier for tier in TIERS if any(tier == t.name for m in machines for t in m.tiers))
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Return the prompt tokens of finished requests."""
+        return int(self.run.finished["input_tokens"].sum())
+
+    def evictions(self, tier: str) -> int:
+        """Return the blocks evicted from a tier."""
+        return int(self.run.summary["cache"]["evictions"][tier])
+
+    def hit_tokens(self, tier: str) -> int:
+        """Return the tokens served from a tier."""
+        return int(self.run.finished[f"cached_{tier}_tokens"].sum())
+
+    def mean_ms(self, column: str) -> float:
+        """Return the mean of a column of times, in ms."""
+        values: Any = self.run.finished[column]
+        return float(values.mean()) / 1e6 if len(values) else 0.0
+
+    @cached_property
+    def ttft_ms(self) -> float:
+        """Return the mean TTFT in ms."""
+        rows = self.run.finished
+        ttft = rows["first_token_ns"] - rows["arrival_ns"]
+        return float(ttft.mean()) / 1e6 if len(ttft) else 0.0
+
+
+def percent(share: float) -> str:
+    """Return a share for people; small ones keep a digit that tells them from none."""
+    return f"{100 * share:.1f} %" if share >= 0.0005 or share == 0 else f"{100 * share:.2g} %"

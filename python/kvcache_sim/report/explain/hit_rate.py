@@ -1,0 +1,158 @@
+"""Why the hit rate is what it is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvcache_sim.report.explain.case import Case, percent
+from kvcache_sim.units import format_time_ns
+
+#: Below this share of all prompt tokens a cause is not worth a sentence.
+_WORTH_SAYING = 0.005
+_NEAR_CEILING = 0.95
+
+
+def _missed(case: Case, cause: str) -> float:
+    """Return the share of prompt tokens missed for one cause, 0 where it cannot be told."""
+    if case.reuse is None or not case.prompt_tokens:
+        return 0.0
+    return int(case.reuse.missed[cause].sum()) / case.prompt_tokens
+
+
+def _rates(case: Case) -> tuple[float, float] | None:
+    """Return the token hit rate and its ceiling, an unbounded cache shared by all machines."""
+    if case.reuse is None or not case.prompt_tokens:
+        return None
+    hit = int(case.reuse.cached.sum()) / case.prompt_tokens
+    lost = sum(_missed(case, cause) for cause in ("evicted", "not ready", "on another machine"))
+    return hit, hit + lost
+
+
+def ceiling(case: Case) -> str | None:
+    """The hit rate beside the most that any cache could reach."""
+    rates = _rates(case)
+    if rates is None or rates[1] == 0:
+        return None
+    hit, most = rates
+    return (
+        f"The token hit rate is {percent(hit)} of {percent(most)} possible: {percent(hit / most)} of the "
+        "ceiling."
+    )
+
+
+def no_trace(case: Case) -> str | None:
+    """Causes cannot be told without the trace."""
+    if case.reuse is not None:
+        return None
+    return "Causes of misses are not told: the run's trace is not where it was, or has changed."
+
+
+def at_ceiling(case: Case) -> str | None:
+    """A larger cache would not help."""
+    rates = _rates(case)
+    if rates is None or rates[1] == 0 or rates[0] < _NEAR_CEILING * rates[1]:
+        return None
+    return "The cache serves nearly all that repeats: a larger one, or another policy, has nothing to add."
+
+
+def nothing_repeats(case: Case) -> str | None:
+    """The traffic has no reuse."""
+    rates = _rates(case)
+    if rates is None or rates[1] > 0:
+        return None
+    return "No block is asked for twice: no cache of any size could serve this traffic."
+
+
+def never_seen(case: Case) -> str | None:
+    """Compulsory misses."""
+    share = _missed(case, "never seen")
+    if share < _WORTH_SAYING:
+        return None
+    return f"{percent(share)} of the prompt tokens were asked for the first time: no cache could serve them."
+
+
+def evicted(case: Case) -> str | None:
+    """Capacity misses: how long they were idle, what was written meanwhile, and who wrote most of it."""
+    share = _missed(case, "evicted")
+    if share < _WORTH_SAYING or case.reuse is None:
+        return None
+    lost = case.reuse.missed["evicted"]
+    rows = np.flatnonzero((lost > 0) & (case.reuse.idle_ns >= 0))
+    idle = float(np.median(case.reuse.idle_ns[rows])) if len(rows) else 0.0
+    return (
+        f"{percent(share)} of the prompt tokens had been computed on the same machine and were evicted "
+        "before "
+        f"they were asked for again, after a median idle time of {format_time_ns(idle)}."
+    )
+
+
+def evictors(case: Case) -> str | None:
+    """Who evicted whom: what other requests wrote between the last use and the return."""
+    if case.reuse is None or _missed(case, "evicted") < _WORTH_SAYING:
+        return None
+    rows = case.run.finished
+    lost = np.flatnonzero((case.reuse.missed["evicted"] > 0) & (case.reuse.last_user >= 0))
+    if not len(lost):
+        return None
+    block = case.run.block_size_tokens
+    written = np.zeros(len(lost), np.int64)
+    longest = np.zeros(len(lost), np.int64)
+    for machine in np.unique(rows["machine"]).tolist():
+        own = np.flatnonzero(rows["machine"] == machine)
+        own = own[np.argsort(rows["arrival_ns"][own], kind="stable")]
+        new_tokens = rows["num_tokens_actually_prefilled"][own] + rows["output_tokens"][own]
+        total = np.concatenate([[0], np.cumsum(new_tokens)])
+        place = np.full(len(rows["machine"]), -1, np.int64)
+        place[own] = np.arange(len(own))
+        for n in np.flatnonzero(rows["machine"][lost] == machine).tolist():
+            start, end = place[case.reuse.last_user[lost[n]]] + 1, place[lost[n]]
+            if 0 < start < end:
+                written[n] = total[end] - total[start]
+                longest[n] = new_tokens[start:end].max()
+    if not written.any():
+        return None
+    some = written > 0
+    room = sum(t.capacity_blocks or 0 for t in case.scenario.settings.machines[0].tiers)
+    share = float(np.median(longest[some] / written[some]))
+    return (
+        f"Between the last use and the return of an evicted context, other requests wrote a median of "
+        f"{int(np.median(written[some])) // block:,} blocks on its machine, whose tiers hold {room:,}; "
+        "the largest "
+        f"single one of them wrote {percent(share)} of that."
+    )
+
+
+def on_another_machine(case: Case) -> str | None:
+    """The router spread a prefix."""
+    share = _missed(case, "on another machine")
+    if share < _WORTH_SAYING:
+        return None
+    policy = case.scenario.settings.router
+    return (
+        f"{percent(share)} of the prompt tokens were computed again although another machine had computed "
+        "them: "
+        f"the router ({policy}) sent their request elsewhere."
+    )
+
+
+def not_ready(case: Case) -> str | None:
+    """Requests came before their prefix was computed."""
+    share = _missed(case, "not ready")
+    if share < _WORTH_SAYING:
+        return None
+    return (
+        f"{percent(share)} of the prompt tokens were being computed by an earlier request when they were "
+        "asked "
+        "for: requests with a common prefix arrive together."
+    )
+
+
+def shorter_than_a_block(case: Case) -> str | None:
+    """Block granularity."""
+    share = _missed(case, "shorter than a block")
+    if share < 0.02:
+        return None
+    return (
+        f"{percent(share)} of the prompt tokens lie in ends of prompts that fill no block of "
+        f"{case.run.block_size_tokens} tokens: smaller blocks could share some of them."
+    )

@@ -1,0 +1,59 @@
+"""Every sentence that ``kvsim explain`` can say, by topic, in the order it says them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvcache_sim.report.explain import break_even, hit_rate, latency, tiers
+from kvcache_sim.report.explain.case import Case
+
+Sentence = Callable[[Case], str | None]
+
+#: topic → name → the function that says it, or None where its cause is absent.
+SENTENCES: dict[str, dict[str, Sentence]] = {
+    "Why the hit rate is what it is": {
+        "ceiling": hit_rate.ceiling,
+        "no-trace": hit_rate.no_trace,
+        "at-ceiling": hit_rate.at_ceiling,
+        "nothing-repeats": hit_rate.nothing_repeats,
+        "never-seen": hit_rate.never_seen,
+        "evicted": hit_rate.evicted,
+        "evictors": hit_rate.evictors,
+        "on-another-machine": hit_rate.on_another_machine,
+        "not-ready": hit_rate.not_ready,
+        "shorter-than-a-block": hit_rate.shorter_than_a_block,
+    },
+    "What TTFT is made of": {
+        "parts": latency.parts,
+        "queueing": latency.queueing,
+        "prefilling": latency.prefilling,
+        "fetching": latency.fetching,
+        "waiting-for-room": latency.waiting_for_room,
+        "batch-stalls": latency.batch_stalls,
+        "preemptions": latency.preemptions,
+        "rejections": latency.rejections,
+    },
+    "What mattered and what did not": {
+        "cpu-used": tiers.cpu_used,
+        "cpu-unused": tiers.cpu_unused,
+        "disk-used": tiers.disk_used,
+        "disk-unused": tiers.disk_unused,
+        "remote-used": tiers.remote_used,
+        "policy-without-choice": tiers.policy_without_choice,
+        "router-without-choice": tiers.router_without_choice,
+        "write-policy-without-choice": tiers.write_policy_without_choice,
+    },
+    "Loading or computing again": {
+        "break-even-cpu": break_even.cpu,
+        "break-even-disk": break_even.disk,
+    },
+}
+
+
+def explain(case: Case) -> dict[str, dict[str, str]]:
+    """Return what is to be said: topic → name → sentence; topics without one are left out."""
+    said = {
+        topic: {name: text for name, say in group.items() if (text := say(case)) is not None}
+        for topic, group in SENTENCES.items()
+    }
+    return {topic: group for topic, group in said.items() if group}

@@ -1,0 +1,79 @@
+"""Why a tier or a policy did or did not matter."""
+
+from __future__ import annotations
+
+from kvcache_sim.report.explain.case import Case, percent
+
+
+def _unused(case: Case, tier: str, above: str) -> str | None:
+    if tier not in case.tiers or above not in case.tiers or case.hit_tokens(tier):
+        return None
+    if not case.evictions(above):
+        return f"{tier} did not matter: {above} never evicted a block, all of the traffic fits in it."
+    return (
+        f"{tier} did not matter: {case.evictions(above):,} blocks were evicted from {above}, and none "
+        "that came "
+        f"down was asked for again while {tier} held it."
+    )
+
+
+def cpu_unused(case: Case) -> str | None:
+    """The cpu tier served nothing."""
+    return _unused(case, "cpu", "gpu")
+
+
+def disk_unused(case: Case) -> str | None:
+    """The disk tier served nothing."""
+    return _unused(case, "disk", "cpu" if "cpu" in case.tiers else "gpu")
+
+
+def _used(case: Case, tier: str) -> str | None:
+    tokens = case.hit_tokens(tier)
+    if not tokens:
+        return None
+    readers = int((case.run.finished[f"cached_{tier}_tokens"] > 0).sum())
+    waited = case.mean_ms(f"fetch_{tier}_ns") * len(case.run.finished["request"]) / readers
+    return (
+        f"{tier} served {percent(tokens / case.prompt_tokens)} of the prompt tokens, to {readers:,} "
+        "requests, "
+        f"which waited {waited:,.2f} ms for it on average."
+    )
+
+
+def cpu_used(case: Case) -> str | None:
+    """What the cpu tier served."""
+    return _used(case, "cpu")
+
+
+def disk_used(case: Case) -> str | None:
+    """What the disk tier served."""
+    return _used(case, "disk")
+
+
+def remote_used(case: Case) -> str | None:
+    """What other machines served."""
+    return _used(case, "remote")
+
+
+def policy_without_choice(case: Case) -> str | None:
+    """The eviction policy had nothing to decide."""
+    if any(case.evictions(tier) for tier in case.tiers):
+        return None
+    policy = case.scenario.settings.cache.policy
+    return f"The eviction policy ({policy}) had nothing to decide: no block was ever evicted."
+
+
+def router_without_choice(case: Case) -> str | None:
+    """The router had one machine."""
+    if len(case.scenario.settings.machines) > 1:
+        return None
+    return "The router had nothing to decide: there is one machine."
+
+
+def write_policy_without_choice(case: Case) -> str | None:
+    """There is nowhere to write to."""
+    if len(case.tiers) > 1:
+        return None
+    return (
+        f"Write, fetch and prefetch policies had nothing to decide: there is no tier below {case.tiers[-1]}."
+    )

@@ -1,0 +1,281 @@
+"""For each sentence that ``explain`` can say: a planted cause produces it, and its absence removes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_run import made_up_run, request_columns, write_run
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.errors import UsageError
+from kvcache_sim.report.explain.break_even import break_even_tokens, compute_ns, load_ns
+from kvcache_sim.report.explain.case import Case
+from kvcache_sim.report.explain.sentences import SENTENCES, explain
+from kvcache_sim.report.explain.story import story
+from kvcache_sim.report.finished import open_runs
+from test_report import make_trace
+
+MS = 1_000_000
+COUNT = 40
+TWO_TIERS = """tiers:
+  gpu: {capacity: 1000 blocks}
+  cpu: {capacity: 1000 blocks}
+"""
+PARTS = ("queue", "lookup", "fetch", "prefill", "first_decode")
+
+
+class Planted:
+    """A run of ``COUNT`` requests one after another, all distinct, with nothing remarkable, to plant in."""
+
+    directory = Path("/planted")
+
+    def __init__(self):
+        self.rows = [(n * 1000 * MS, 2049, [4 * n, 4 * n + 1, 4 * n + 2, 4 * n + 3]) for n in range(COUNT)]
+        self.columns = {name: np.zeros_like(v) for name, v in request_columns(COUNT).items()}
+        self.columns["request"] = np.arange(COUNT)
+        self.columns["input_tokens"][:] = 2049
+        self.columns["output_tokens"][:] = 10
+        for part, share in (("queue", 45), ("prefill", 45), ("first_decode", 10)):
+            self.columns[f"{part}_ns"][:] = share * MS
+        self.evictions = {"gpu": 0, "cpu": 0, "disk": 0}
+        self.scenario_text = TWO_TIERS
+        self.trace_is_there = True
+
+    def cached(self, index, tokens, tier="gpu"):
+        self.columns["cached_prefix_length_used"][index] = tokens
+        self.columns[f"cached_{tier}_tokens"][index] = tokens
+
+    def case(self):
+        rows = self.columns
+        rows["fetch_ns"][:] = sum(rows[f"fetch_{p}_ns"] for p in ("room", "cpu", "disk", "remote"))
+        rows["arrival_ns"][:] = [arrival for arrival, _, _ in self.rows]
+        rows["first_token_ns"][:] = rows["arrival_ns"] + sum(rows[f"{part}_ns"] for part in PARTS)
+        rows["finish_ns"][:] = rows["first_token_ns"] + 9 * MS
+        rows["num_tokens_actually_prefilled"][:] = rows["input_tokens"] - rows["cached_prefix_length_used"]
+        self.requests = rows
+        self.finished = {name: values[rows["status"] == 0] for name, values in rows.items()}
+        self.trace = make_trace(self.rows) if self.trace_is_there else None
+        self.block_size_tokens = 512
+        self.summary = {"cache": {"evictions": self.evictions}}
+        return Case(self)
+
+    def repeat(self, index, of, **changes):
+        """Ask again for what request ``of`` asked for."""
+        self.rows[index] = (self.rows[index][0], 2049, self.rows[of][2])
+        for name, value in changes.items():
+            self.columns[name][index] = value
+
+
+def evicted(p):
+    p.repeat(30, 10)
+    p.evictions["gpu"] = 500
+
+
+def everything_again(p):
+    for n in range(20, 40):
+        p.repeat(n, n - 20)
+        p.cached(n, 2048)
+
+
+def tail(column, share):
+    """Return a plant that makes a part ``share`` of TTFT in the slowest requests."""
+
+    def plant(p):
+        slow = slice(36, 40)
+        p.columns["queue_ns"][slow] = p.columns["prefill_ns"][slow] = int(1000 * MS * (1 - share) / 2)
+        p.columns["first_decode_ns"][slow] = 0
+        p.columns[column][slow] = p.columns[column][slow] * (column in ("queue_ns", "prefill_ns")) + int(
+            1000 * MS * share
+        )
+
+    return plant
+
+
+def second_machine(p):
+    p.scenario_text = TWO_TIERS + "cluster: {machines: 2}\n"
+
+
+def on_another(p):
+    second_machine(p)
+    p.repeat(30, 10, machine=1)
+
+
+def together(p):
+    p.rows[11] = (p.rows[10][0] + MS, 2049, p.rows[10][2])
+
+
+def long_ends(p):
+    p.columns["input_tokens"][:] = 2049 + 400
+    p.rows = [(arrival, 2449, ids) for arrival, _, ids in p.rows]
+
+
+def served_by(tier):
+    def plant(p):
+        p.repeat(30, 10)
+        p.cached(30, 2048, tier)
+        p.columns[f"fetch_{tier}_ns"][30] = 5 * MS if tier != "gpu" else 0
+        if tier == "disk":
+            p.scenario_text = TWO_TIERS + "  disk: {capacity: 1000 blocks}\n"
+
+    return plant
+
+
+def with_disk(p):
+    p.scenario_text = TWO_TIERS + "  disk: {capacity: 1000 blocks}\n"
+
+
+def slow_disk(p):
+    p.scenario_text = (
+        TWO_TIERS + "  disk: {capacity: 1000 blocks}\n"
+        "channels:\n  slow: {bandwidth: 1MB/s, edges: [disk->cpu]}\n"
+    )
+
+
+def no_trace(p):
+    p.trace_is_there = False
+
+
+def quiet(p):
+    pass
+
+
+def instant(p):
+    with_disk(p)
+    p.scenario_text += "replica: {instant: true}\n"
+
+
+def one_tier(p):
+    p.scenario_text = "tiers:\n  gpu: {capacity: 1000 blocks}\n"
+
+
+def preempted(p):
+    p.columns["preemptions"][5], p.columns["recomputed_tokens"][5] = 2, 3000
+
+
+def rejected(p):
+    p.columns["status"][5] = 1
+
+
+def stalled(p):
+    p.columns["batch_stall_ns"][:] = 5 * MS
+
+
+def nothing_finished(p):
+    p.columns["status"][:] = 1
+
+
+def all_seen_again(p):
+    everything_again(p)
+    for n in range(20):
+        p.cached(n, 2048)
+
+
+#: sentence → (a plant with its cause, a plant without it, what it must say).
+CAUSES = {
+    "ceiling": (everything_again, quiet, "100.0 % of the ceiling"),
+    "no-trace": (no_trace, quiet, "not told"),
+    "at-ceiling": (everything_again, evicted, "nothing to add"),
+    "nothing-repeats": (quiet, everything_again, "No block is asked for twice"),
+    "never-seen": (quiet, all_seen_again, "asked for the first time"),
+    "evicted": (
+        evicted,
+        everything_again,
+        "2.5 % of the prompt tokens had been computed on the same machine",
+    ),
+    "evictors": (evicted, everything_again, "median of 76 blocks on its machine, whose tiers hold 2,000"),
+    "on-another-machine": (on_another, evicted, "the router (round-robin) sent"),
+    "not-ready": (together, evicted, "arrive together"),
+    "shorter-than-a-block": (long_ends, quiet, "fill no block of 512 tokens"),
+    "parts": (
+        quiet,
+        nothing_finished,
+        "queue 45.0 ms (45.0 %), prefill 45.0 ms (45.0 %), first decode 10.0 ms",
+    ),
+    "queueing": (tail("queue_ns", 0.3), tail("prefill_ns", 0.3), "mostly queueing (65.0 %)"),
+    "prefilling": (tail("prefill_ns", 0.3), tail("queue_ns", 0.3), "mostly prefill (65.0 %)"),
+    "fetching": (
+        tail("fetch_disk_ns", 0.3),
+        tail("fetch_disk_ns", 0.2),
+        "30.0 % of TTFT is waiting for KV from disk",
+    ),
+    "waiting-for-room": (tail("fetch_room_ns", 0.1), quiet, "10.0 % of TTFT is waiting until evicted blocks"),
+    "batch-stalls": (stalled, quiet, "11.1 % of the prefill time"),
+    "preemptions": (preempted, quiet, "2 preemptions: running requests lost their blocks and computed 3,000"),
+    "rejections": (rejected, quiet, "1 requests were rejected"),
+    "cpu-used": (served_by("cpu"), quiet, "to 1 requests, which waited 5.00 ms"),
+    "cpu-unused": (quiet, served_by("cpu"), "gpu never evicted a block"),
+    "disk-used": (served_by("disk"), with_disk, "disk served 2.5 %"),
+    "disk-unused": (with_disk, served_by("disk"), "cpu never evicted a block"),
+    "remote-used": (served_by("remote"), quiet, "remote served 2.5 %"),
+    "policy-without-choice": (quiet, evicted, "eviction policy (lru) had nothing to decide"),
+    "router-without-choice": (quiet, second_machine, "there is one machine"),
+    "write-policy-without-choice": (one_tier, quiet, "no tier below gpu"),
+    "break-even-cpu": (quiet, one_tier, "Loading from cpu beats computing from the first block (512 tokens)"),
+    "break-even-disk": (slow_disk, instant, "Computing beats loading from disk at every length"),
+}
+
+
+def said(plant):
+    planted = Planted()
+    plant(planted)
+    return {name: text for group in explain(planted.case()).values() for name, text in group.items()}
+
+
+def test_every_sentence_has_its_test():
+    assert set(CAUSES) == {name for group in SENTENCES.values() for name in group}
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_a_planted_cause_says_it_and_its_absence_does_not(name):
+    cause, absence, words = CAUSES[name]
+    assert words in said(cause).get(name, "")
+    assert name not in said(absence)
+
+
+def test_a_tier_that_was_written_to_and_never_read_says_so():
+    assert "500 blocks were evicted from gpu, and none that came down" in said(evicted)["cpu-unused"]
+
+
+def test_the_break_even_is_where_the_times_cross():
+    planted = Planted()
+    planted.scenario_text = TWO_TIERS + (
+        "channels:\n  up: {bandwidth: 25GB/s, latency: 50ms, edges: [cpu->gpu]}\n"
+    )
+    settings = planted.case().scenario.settings
+    length = break_even_tokens(settings, "cpu")
+    assert length > 512
+    assert load_ns(settings, "cpu", length) < compute_ns(settings, length)
+    assert load_ns(settings, "cpu", length - 512) >= compute_ns(settings, length - 512)
+    assert load_ns(settings, "cpu", 512) == 50 * MS + 512 * settings.cache.kv_bytes_per_token // 25
+
+
+def test_a_request_is_told_event_by_event(tmp_path):
+    (run,) = open_runs([made_up_run(tmp_path / "run", 50)])
+    rows = run.requests
+    slowest = int(np.argmax(rows["first_token_ns"] - rows["arrival_ns"]))
+    moments, reasons = story(run, slowest)
+    times = [moment.since_arrival_ns for moment in moments]
+    assert times == sorted(times)
+    assert moments[0].text.startswith("arrives")
+    assert [m.since_arrival_ns for m in moments if m.text == "first token"] == [
+        int(rows["first_token_ns"][slowest] - rows["arrival_ns"][slowest])
+    ]
+    assert "slower than 100.0 %" in reasons[0]
+    assert reasons[1].startswith("Most of the difference is ")
+    with pytest.raises(UsageError, match="0 to 49"):
+        story(run, 50)
+
+
+def test_the_command(tmp_path, capsys):
+    directory = str(write_run(tmp_path / "run", request_columns(30), scenario=TWO_TIERS))
+    assert kvsim(["explain", directory]) == 0
+    out, err = capsys.readouterr()
+    assert "What TTFT is made of\n  The mean TTFT of" in out
+    assert err.startswith("warning: ")
+    assert kvsim(["explain", directory, "--format", "json"]) == 0
+    assert "parts" in json.loads(capsys.readouterr().out)["What TTFT is made of"]
+    assert kvsim(["explain", directory, "--request", "3"]) == 0
+    assert "first token" in capsys.readouterr().out
+    assert kvsim(["explain", directory, "--request", "30"]) == 2
