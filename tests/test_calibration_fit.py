@@ -6,7 +6,7 @@ from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.model.calibration.accuracy import phase_errors
 from kvcache_sim.model.calibration.design import form_for
 from kvcache_sim.model.calibration.fit import fit_step_time, fit_tensor_parallel, predict_ms
-from kvcache_sim.model.calibration.model_file import Provenance, model_text, write_model_file
+from kvcache_sim.model.calibration.model_file import Provenance, model_text
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
 from kvcache_sim.model.calibration.shipped import SHIPPED, TRANSFERRED, fit_shipped, shipped_texts
 from kvcache_sim.model.calibration.split import TRAIN_FILES, check_train_file, held_out
@@ -184,7 +184,7 @@ def test_a_tp_degree_left_out_is_predicted(left_out):
 def test_a_model_file_reads_back_equal(tmp_path):
     model = fit_step_time(random_rows(400))
     path = tmp_path / "m.toml"
-    write_model_file(path, model_text(model, Provenance("m", "g", 1, 'a "test"'), []), force=False)
+    path.write_text(model_text(model, Provenance("m", "g", 1, 'a "test"'), []))
     assert load_step_time(str(path)) == model
 
 

@@ -11,6 +11,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "compare": ("kvcache_sim.cli.compare", "say how runs differ, with intervals"),
     "explain": ("kvcache_sim.cli.explain", "say why a run came out as it did"),
     "plot": ("kvcache_sim.cli.plot", "draw one picture of finished runs"),
+    "calibrate": ("kvcache_sim.cli.calibrate", "fit step times to measurements; compare a run with reality"),
     "help": ("kvcache_sim.cli.help", "explain a verb or a topic: exit-codes, units"),
     "trace": ("kvcache_sim.cli.trace", "work with traces: generate, tokens"),
 }

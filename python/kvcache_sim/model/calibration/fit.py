@@ -11,6 +11,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration.design import Either, Form, form_for, form_through
 from kvcache_sim.model.calibration.rows import IterationRows
 from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.model.step_time import StepTime
 
 #: What reading a token's KV costs in a mixed step, in decode steps' cost: 1.7–2.2 where both are measured.
 MIXED_KV_FACTOR = 1.95
@@ -149,7 +150,7 @@ def _phase_weights(rows: IterationRows) -> NDArray[np.float64]:
     return weights
 
 
-def predict_ms(model: ParametricStepTime, rows: IterationRows) -> NDArray[np.float64]:
+def predict_ms(model: StepTime, rows: IterationRows) -> NDArray[np.float64]:
     """Return the model's time of each row in ms, read from the integer table the simulator reads.
 
     Of several chunks in a step only sums are known; equal ones are assumed, as in the fit.
@@ -157,12 +158,15 @@ def predict_ms(model: ParametricStepTime, rows: IterationRows) -> NDArray[np.flo
     tokens = (rows.prefill_tokens + rows.decode_sequences).astype(np.int64)
     n = rows.decode_sequences.astype(np.int64)
     table = model.table(int(tokens.max()), int(n.max()))
+    if table is None:
+        raise UsageError("the model has no table to compare with")
+    longest = table.longest_fs[n] if len(table.longest_fs) else 0
     mixed = rows.prefill_tokens > 0
     chunks = np.maximum(rows.prefill_requests, 1)
     pairs = rows.prefill_tokens * (2 * rows.past_tokens + rows.prefill_tokens) / chunks
     spread = np.maximum(n * rows.decode_max_kv_tokens - rows.decode_kv_tokens, 0)
     kv = np.where(mixed, table.kv_mixed_fs, table.kv_decode_fs) * rows.decode_kv_tokens
-    fs = np.maximum(kv, table.longest_fs[n] * rows.decode_max_kv_tokens) + table.sequence_fs * n
+    fs = np.maximum(kv, longest * rows.decode_max_kv_tokens) + table.sequence_fs * n
     fs += np.where(mixed, table.spread_mixed_fs, table.spread_decode_fs) * spread
     fs += np.where(mixed, table.pair_half_fs * pairs + table.past_fs * rows.past_tokens, 0.0)
     base = np.where(mixed, table.base_ns[tokens], table.decode_base_ns[n])

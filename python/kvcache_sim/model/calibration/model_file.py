@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import dataclass, fields
-from pathlib import Path
 
-from kvcache_sim.errors import OutputExistsError
 from kvcache_sim.model.calibration.accuracy import PhaseError
 from kvcache_sim.model.parametric import ParametricStepTime
 
@@ -48,17 +44,3 @@ def model_text(model: ParametricStepTime, provenance: Provenance, errors: list[P
             f"p95_percent = {error.p95:.2f}",
         ]
     return "\n".join(lines) + "\n"
-
-
-def write_model_file(path: Path, text: str, force: bool) -> None:
-    """Write a model file whole or not at all; OutputExistsError when it exists and ``force`` is not set."""
-    if path.exists() and not force:
-        raise OutputExistsError("the file exists", where=str(path), hint="--force overwrites it")
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

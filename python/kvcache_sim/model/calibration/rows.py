@@ -83,6 +83,16 @@ def read_iterations(path: Path, only: dict[str, str] | None = None) -> Iteration
     return _to_rows({name: np.array(values) for name, values in columns.items()})
 
 
+def column_values(path: Path, columns: tuple[str, ...], only: dict[str, str]) -> dict[str, set[str]]:
+    """Return the values that each column takes in the rows chosen by ``only``; absent columns take none."""
+    rows = [
+        row
+        for row in csv.DictReader(io.StringIO(read_text(path)))
+        if all(row.get(key) == value for key, value in only.items())
+    ]
+    return {column: {row[column] for row in rows if row.get(column)} for column in columns}
+
+
 def read_text(path: Path) -> str:
     """Return a file's text, unpacked when it is gzip; UsageError or TraceError when it cannot be."""
     try:

@@ -1,0 +1,143 @@
+"""``kvsim calibrate``: fit step times to measurements, judge a set, compare a run with real requests."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvcache_sim.cli.verb import verb_app
+from kvcache_sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvcache_sim.model.calibration.accuracy import PhaseError
+
+app = verb_app("Fit, judge and compare step times.")
+
+_Only = Annotated[list[str] | None, typer.Option("--only", metavar="COLUMN=VALUE", help="keep these rows")]
+_Degree = Annotated[int | None, typer.Option("--tp", help="keep the rows of this TP degree")]
+
+
+@app.command()
+def fit(
+    rows: Annotated[Path, typer.Argument(help="CSV of iterations (iter_ms, …) or of kernels (kind, …)")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="model file to write")] = Path("model.toml"),
+    only: _Only = None,
+    model: Annotated[str, typer.Option(help="model measured, as kvsim names it")] = "",
+    gpu: Annotated[str, typer.Option(help="GPU measured, as kvsim names it")] = "",
+    tensor_parallel: _Degree = None,
+    transfer: Annotated[bool, typer.Option("--transfer", help="predict --tp from other degrees")] = False,
+    picture: Annotated[Path | None, typer.Option(help="predicted by measured: .html .svg .png")] = None,
+    force: Annotated[bool, typer.Option("--force", help="overwrite files")] = False,
+) -> None:
+    """Fit a parametric set and write it as a file that ``replica.step_time`` can name.
+
+    A fifth of the rows is held out by a fixed seed; the printed error is of these alone. With --transfer the
+    rows of degree --tp are all held out.
+
+    \b
+    Examples:
+      kvsim calibrate fit iterations.csv -o mine.toml --picture fit.html
+      kvsim calibrate fit iterations.csv --tp 4 --transfer -o tp4.toml
+      kvsim calibrate fit kernels.csv --only gpu=RTX4090 --model llama-3.1-8b --gpu rtx4090
+      kvsim simulate -c s.yaml --set replica.step_time=mine.toml
+    """
+    from kvcache_sim.model.calibration.accuracy import phase_errors
+    from kvcache_sim.model.calibration.command import Measured, fit_rows, transfer_rows
+    from kvcache_sim.model.calibration.fit import predict_ms
+    from kvcache_sim.model.calibration.model_file import Provenance, model_text
+    from kvcache_sim.report.output import write_new
+
+    if transfer and tensor_parallel is None:
+        raise UsageError("--transfer needs the degree to predict", where="--tp")
+    measured = Measured(rows, _filter(only), model, gpu)
+    fitted = (
+        fit_rows(measured, tensor_parallel)
+        if tensor_parallel is None or not transfer
+        else transfer_rows(measured, tensor_parallel)
+    )
+    predicted = predict_ms(fitted.model, fitted.unseen) if len(fitted.unseen) else None
+    errors = phase_errors(fitted.unseen, predicted) if predicted is not None else []
+    if picture is not None and predicted is not None:
+        from kvcache_sim.report.fit_picture import fit_picture_bytes
+
+        write_new(picture, fit_picture_bytes(fitted.unseen, predicted, picture.suffix), force)
+        typer.echo(f"wrote {picture}", err=True)
+    provenance = Provenance(model, gpu, fitted.tensor_parallel, f"{fitted.how}; {rows.name}")
+    write_new(output, model_text(fitted.model, provenance, errors).encode(), force)
+    typer.echo(f"wrote {output}; next: kvsim simulate … --set replica.step_time={output}", err=True)
+    _print_errors(errors)
+
+
+@app.command()
+def check(
+    rows: Annotated[Path, typer.Argument(help="CSV of iterations that the set was not fitted to")],
+    step_time: Annotated[str, typer.Argument(help="shipped set, model file, or roofline:MODEL@GPU")],
+    only: _Only = None,
+    tensor_parallel: _Degree = None,
+) -> None:
+    """Print the error of an existing set on measured iterations.
+
+    \b
+    Examples:
+      kvsim calibrate check new.csv h100-llama-3-8b-tp1
+      kvsim calibrate check new.csv mine.toml --tp 2
+    """
+    from kvcache_sim.model.calibration.accuracy import phase_errors
+    from kvcache_sim.model.calibration.command import Measured, rows_of_degree
+    from kvcache_sim.model.calibration.fit import predict_ms
+    from kvcache_sim.model.step_times import load_step_time
+
+    unseen = rows_of_degree(Measured(rows, _filter(only)), tensor_parallel)
+    _print_errors(phase_errors(unseen, predict_ms(load_step_time(step_time), unseen)))
+
+
+@app.command()
+def compare(
+    run: Annotated[Path, typer.Argument(help="run directory")],
+    log: Annotated[Path, typer.Argument(help="AIPerf .jsonl, vLLM benchmark .json or LLMServingSim .csv")],
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Compare a run with the real requests it imitates, paired by position.
+
+    \b
+    Examples:
+      kvsim calibrate compare runs/1-mine-3fa9c1 profile_export.jsonl
+    """
+    from kvcache_sim.metrics.load_run import load_run
+    from kvcache_sim.report.fidelity import compare as compare_with_log
+    from kvcache_sim.report.request_log import read_request_log
+
+    real = read_request_log(log)
+    found = compare_with_log(load_run(run).requests(), real)
+    if real.failed:
+        typer.echo(f"{log}: {real.failed} failed requests left out", err=True)
+    if found.real_requests != found.simulated_requests:
+        counts = f"{found.simulated_requests} simulated, {found.real_requests} real"
+        typer.echo(f"requests differ in number ({counts}): no per-request error", err=True)
+    if as_json:
+        typer.echo(json.dumps(asdict(found)))
+        return
+    typer.echo(f"{'':12}{'real s':>12}{'simulated s':>14}{'error %':>10}")
+    for row in found.latencies:
+        name = f"{row.metric} {row.statistic}"
+        typer.echo(f"{name:12}{row.real_s:12.4f}{row.simulated_s:14.4f}{row.error_percent:+10.2f}")
+    for metric, mape in found.per_request_mape.items():
+        typer.echo(f"{metric}: mean |error| a request {mape:.2f} %")
+
+
+def _filter(only: list[str] | None) -> dict[str, str]:
+    """Return ``COLUMN=VALUE`` texts as a mapping."""
+    for text in only or ():
+        if "=" not in text:
+            raise UsageError("not COLUMN=VALUE", where="--only", got=repr(text))
+    return {text.partition("=")[0]: text.partition("=")[2] for text in only or ()}
+
+
+def _print_errors(errors: list[PhaseError]) -> None:
+    typer.echo(f"{'phase':10}{'rows':>7}{'MAPE %':>9}{'p95 %':>9}{'bias %':>9}")
+    for e in errors:
+        typer.echo(f"{e.phase:10}{e.rows:7}{e.mape:9.2f}{e.p95:9.2f}{e.bias:+9.2f}")

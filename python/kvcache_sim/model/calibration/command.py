@@ -1,0 +1,97 @@
+"""What ``kvsim calibrate`` fits: one file's rows, split into those fitted and those judged on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.calibration.fit import fit_step_time, fit_tensor_parallel
+from kvcache_sim.model.calibration.kernels import read_kernels
+from kvcache_sim.model.calibration.rows import IterationRows, column_values, read_iterations
+from kvcache_sim.model.calibration.split import held_out
+from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.memory import kv_room_bytes
+from kvcache_sim.model.models import load_model
+from kvcache_sim.model.parametric import ParametricStepTime
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A file of measurements: which of its rows, and our names of the model and GPU they are of.
+
+    ``model`` and ``gpu`` are needed for kernels only, whose times are a layer's.
+    """
+
+    path: Path
+    only: dict[str, str]
+    model: str = ""
+    gpu: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FittedRows:
+    """A model, the rows it never saw, the TP degree, and how it was made."""
+
+    model: ParametricStepTime
+    unseen: IterationRows
+    tensor_parallel: int
+    how: str
+
+
+def measured_rows(measured: Measured) -> IterationRows:
+    """Return the iterations of a file, composed when it holds kernels (a column ``kind``).
+
+    Raises UsageError when the chosen rows are of several models or GPUs, or when kernels come without the
+    names of model and GPU.
+    """
+    values = column_values(measured.path, ("kind", "model", "gpu", "tp"), measured.only)
+    for column in ("model", "gpu"):
+        if len(values[column]) > 1:
+            found = ", ".join(sorted(values[column]))
+            hint = f"choose one with --only {column}=…"
+            raise UsageError(f"rows of several values of {column}", str(measured.path), got=found, hint=hint)
+    if not values["kind"]:
+        return read_iterations(measured.path, measured.only)
+    if not (measured.model and measured.gpu):
+        raise UsageError("kernel times need --model and --gpu", hint="they give layers and memory")
+    if len(values["tp"]) > 1:
+        raise UsageError(
+            "kernels of several TP degrees", str(measured.path), hint="choose one with --only tp=…"
+        )
+    model, degree = load_model(measured.model), int((values["tp"] or {"1"}).pop())
+    room = kv_room_bytes(model, load_gpu(measured.gpu), degree)
+    capacity_tokens = room // model.kv_bytes_per_token_per_gpu(degree)
+    return read_kernels(measured.path, model, measured.only).iterations(capacity_tokens)
+
+
+def rows_of_degree(measured: Measured, tensor_parallel: int | None) -> IterationRows:
+    """Return a file's rows of one TP degree; UsageError when there are several and none is chosen."""
+    rows = measured_rows(measured)
+    degrees = np.unique(rows.tensor_parallel)
+    found = ", ".join(f"{degree:g}" for degree in degrees)
+    if tensor_parallel is None and len(degrees) > 1:
+        hint = "choose one with --tp"
+        raise UsageError("rows of several TP degrees", str(measured.path), got=found, hint=hint)
+    wanted = degrees[0] if tensor_parallel is None else tensor_parallel
+    if wanted not in degrees:
+        raise UsageError(f"no rows of TP degree {wanted}", where=str(measured.path), got=found)
+    return rows.take(rows.tensor_parallel == wanted)
+
+
+def fit_rows(measured: Measured, tensor_parallel: int | None) -> FittedRows:
+    """Return the fit to four fifths of the rows of one TP degree."""
+    rows = rows_of_degree(measured, tensor_parallel)
+    out = held_out(len(rows))
+    model = fit_step_time(rows.take(~out))
+    return FittedRows(model, rows.take(out), int(rows.tensor_parallel[0]), "fitted")
+
+
+def transfer_rows(measured: Measured, tensor_parallel: int) -> FittedRows:
+    """Return the model at a TP degree from the rows of all others; its own rows are the unseen ones."""
+    rows = measured_rows(measured)
+    own = rows.tensor_parallel == tensor_parallel
+    model = fit_tensor_parallel(rows.take(~own)).model(tensor_parallel)
+    return FittedRows(model, rows.take(own), tensor_parallel, "transferred from other TP degrees")

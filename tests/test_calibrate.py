@@ -1,0 +1,166 @@
+"""``kvsim calibrate``: a file of measurements becomes a model a scenario can name; a run meets a real log."""
+
+import json
+
+import numpy as np
+import pytest
+from kvcache_sim.cli.main import run
+from kvcache_sim.errors import TraceError
+from kvcache_sim.model.calibration.fit import predict_ms
+from kvcache_sim.model.step_times import load_step_time, step_time_model_name
+from kvcache_sim.report.fidelity import compare
+from kvcache_sim.report.fit_picture import fit_picture
+from kvcache_sim.report.request_log import read_request_log
+from test_calibration_fit import TRUE, random_rows
+
+
+@pytest.fixture
+def iterations(tmp_path):
+    path = tmp_path / "rows.csv"
+    lines = [
+        "tp,prefill_tokens,prefill_requests,prefill_past_kv_tokens,decode_requests,decode_kv_tokens,iter_ms"
+    ]
+    rows = random_rows(600)
+    predicted = predict_ms(TRUE, rows)
+    for degree in (1, 2, 4):
+        for i in range(len(rows)):
+            values = (rows.prefill_tokens, rows.prefill_requests, rows.past_tokens, rows.decode_sequences)
+            cells = [f"{column[i]:g}" for column in (*values, rows.decode_kv_tokens)]
+            lines.append(",".join([str(degree), *cells, f"{predicted[i] / degree:.4f}"]))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_fit_is_written_and_its_error_printed(iterations, tmp_path, capsys):
+    out = tmp_path / "m.toml"
+    assert (
+        run(["calibrate", "fit", str(iterations), "--tp", "1", "-o", str(out), "--model", "llama-3-8b"]) == 0
+    )
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].split() == ["phase", "rows", "MAPE", "%", "p95", "%", "bias", "%"]
+    assert {line.split()[0] for line in printed[1:]} == {"decode", "mixed", "prefill"}
+    assert all(float(line.split()[2]) < 2 for line in printed[1:])
+    assert load_step_time(str(out)).table(8192, 256) is not None
+    assert step_time_model_name(str(out)) == "llama-3-8b"
+
+
+def test_nothing_is_overwritten_unasked(iterations, tmp_path, capsys):
+    out = tmp_path / "m.toml"
+    out.write_text("mine")
+    assert run(["calibrate", "fit", str(iterations), "--tp", "1", "-o", str(out)]) == 6
+    assert out.read_text() == "mine"
+    assert "--force" in capsys.readouterr().err
+
+
+def test_a_degree_is_predicted_from_the_others(iterations, tmp_path, capsys):
+    out = tmp_path / "m.toml"
+    assert run(["calibrate", "fit", str(iterations), "--tp", "2", "--transfer", "-o", str(out)]) == 0
+    decode = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("decode"))
+    assert float(decode.split()[2]) < 10
+
+
+def test_check_judges_an_existing_set(iterations, tmp_path, capsys):
+    out = tmp_path / "m.toml"
+    run(["calibrate", "fit", str(iterations), "--tp", "1", "-o", str(out)])
+    capsys.readouterr()
+    assert run(["calibrate", "check", str(iterations), str(out), "--tp", "2"]) == 0
+    decode = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("decode"))
+    assert float(decode.split()[4]) == pytest.approx(100, abs=5)  # twice as slow as TP 2
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "choose one with --tp"),
+        (["--tp", "3"], "no rows of TP degree 3"),
+        (["--transfer"], "needs the degree"),
+        (["--only", "tp"], "COLUMN=VALUE"),
+        (["--only", "tp=9"], "no iterations"),
+        (["--only", "colour=red"], "no column colour"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(iterations, tmp_path, capsys, options, says):
+    out = tmp_path / "m.toml"
+    assert run(["calibrate", "fit", str(iterations), "-o", str(out), *options]) in (2, 3)
+    assert says in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_the_picture_has_a_point_a_row_and_the_errors_as_text():
+    rows = random_rows(300)
+    picture = fit_picture(rows, predict_ms(TRUE, rows))
+    assert len(picture.data) == 300
+    assert [row[0] for row in picture.table.rows] == ["decode", "mixed", "prefill"]
+
+
+REQUESTS = {
+    "status": np.array([0, 0, 1], np.uint8),
+    "arrival_ns": np.array([0, 10**9, 0]),
+    "first_token_ns": np.array([10**9, 3 * 10**9, -1]),
+    "finish_ns": np.array([2 * 10**9, 7 * 10**9, -1]),
+    "output_tokens": np.array([11, 1, 5]),
+}
+
+
+def aiperf(ttft, latency, tokens):
+    metrics = {
+        "time_to_first_token": {"value": ttft, "unit": "ms"},
+        "request_latency": {"value": latency, "unit": "ms"},
+        "output_sequence_length": {"value": tokens, "unit": "tokens"},
+    }
+    return json.dumps({"metadata": {}, "metrics": metrics, "error": None})
+
+
+LOGS = {
+    "aiperf.jsonl": "\n".join(
+        [aiperf(1000, 2000, 11), aiperf(1000, 6000, 1), '{"metrics": {}, "error": {"code": 500}}']
+    ),
+    "vllm.json": json.dumps(
+        {"ttfts": [1.0, 1.0, 0.0], "itls": [[0.1] * 10, [], []], "errors": ["", "", "boom"]}
+    ),
+    "sim.csv": "request id,output,arrival,latency,TTFT\n0,11,0,2000000000,1000000000\n1,1,0,6000000000,1000000000\n",
+}
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_every_log_format_gives_the_same_latencies(tmp_path, name):
+    path = tmp_path / name
+    path.write_text(LOGS[name])
+    log = read_request_log(path)
+    assert log.ttft_s.tolist() == [1.0, 1.0]
+    assert log.tpot_s[0] == pytest.approx(0.1)
+    assert np.isnan(log.tpot_s[1])
+    assert log.failed == (0 if name == "sim.csv" else 1)
+
+
+def test_a_run_is_compared_request_by_request(tmp_path):
+    """TTFT: 1 and 2 s against 1 and 1 s, so the mean is 50 % high and the mean error a request 50 %."""
+    path = tmp_path / "a.jsonl"
+    path.write_text(LOGS["aiperf.jsonl"])
+    found = compare(REQUESTS, read_request_log(path))
+    errors = {(row.metric, row.statistic): row.error_percent for row in found.latencies}
+    assert len(errors) == 12
+    assert errors["ttft", "mean"] == pytest.approx(50)
+    assert found.per_request_mape["ttft"] == pytest.approx(50)
+    assert errors["tpot", "p99"] == pytest.approx(0)
+
+
+def test_per_request_errors_need_the_same_requests(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(aiperf(1000, 2000, 11))
+    assert compare(REQUESTS, read_request_log(path)).per_request_mape == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a,b\n1,2\n", "no column output"),
+        ('{"metrics": {"request_latency": 3}}', "a.log:1: not an AIPerf"),
+        ("", "column"),
+    ],
+)
+def test_a_log_that_is_none_is_refused_with_its_place(tmp_path, text, says):
+    path = tmp_path / "a.log"
+    path.write_text(text)
+    with pytest.raises(TraceError, match=says):
+        read_request_log(path)
