@@ -7,7 +7,7 @@ import pytest
 from kvcache_sim.cli.main import run
 from kvcache_sim.errors import TraceError
 from kvcache_sim.model.calibration.fit import predict_ms
-from kvcache_sim.model.step_times import load_step_time, step_time_model_name
+from kvcache_sim.model.step_times import load_step_time, measured_on
 from kvcache_sim.report.fidelity import compare
 from kvcache_sim.report.fit_picture import fit_picture
 from kvcache_sim.report.request_log import read_request_log
@@ -41,7 +41,8 @@ def test_a_fit_is_written_and_its_error_printed(iterations, tmp_path, capsys):
     assert {line.split()[0] for line in printed[1:]} == {"decode", "mixed", "prefill"}
     assert all(float(line.split()[2]) < 2 for line in printed[1:])
     assert load_step_time(str(out)).table(8192, 256) is not None
-    assert step_time_model_name(str(out)) == "llama-3-8b"
+    assert measured_on(str(out)).model == "llama-3-8b"
+    assert measured_on(str(out)).gpu is None
 
 
 def test_nothing_is_overwritten_unasked(iterations, tmp_path, capsys):

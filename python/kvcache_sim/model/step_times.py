@@ -99,16 +99,3 @@ def measured_on(name: str) -> MeasuredOn:
         return MeasuredOn(None, None, 1)
     entry = _read_file(Path(name)) if name.endswith(".toml") else read_entry("step_times", "step time", name)
     return MeasuredOn(entry.get("model"), entry.get("gpu"), int(entry.get("tensor_parallel", 1)))
-    Raises UsageError like ``load_step_time``.
-    """
-    load_step_time(name)  # says what is wrong with the name or the file
-    if name.startswith("roofline:"):
-        return name.removeprefix("roofline:").split("@")[0].lower()
-    if name.endswith((".csv", ".csv.gz")):
-        return None
-    if name.endswith(".toml"):
-        entry = tomllib.loads(Path(name).read_text(encoding="utf-8"))
-    else:
-        entry = read_entry("step_times", "step time", name)
-    model = entry.get("model")
-    return model if isinstance(model, str) else None

@@ -11,7 +11,7 @@ from kvcache_sim.model.parametric import ParametricStepTime
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a set comes from: the model, GPU and TP degree, the file and what was done with it."""
+    """Where a set comes from: the file and what was done with it; model and GPU may be empty (unknown)."""
 
     model: str
     gpu: str
@@ -22,8 +22,8 @@ class Provenance:
 def model_text(model: ParametricStepTime, provenance: Provenance, errors: list[PhaseError]) -> str:
     """Return the file's text; ``load_step_time`` reads it back to an equal model."""
     lines = [
-        f"model = {json.dumps(provenance.model)}",
-        f"gpu = {json.dumps(provenance.gpu)}",
+        *([f"model = {json.dumps(provenance.model)}"] if provenance.model else []),
+        *([f"gpu = {json.dumps(provenance.gpu)}"] if provenance.gpu else []),
         f"tensor_parallel = {provenance.tensor_parallel}",
         f"source = {json.dumps(provenance.source, ensure_ascii=False)}",
         "",
