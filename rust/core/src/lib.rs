@@ -3,7 +3,19 @@
 //! Each module is one room; this page is their table of contents.
 #![forbid(unsafe_code)]
 
+/// The running batch of a replica, advanced in stretches.
+pub mod batch;
+/// The rolling hash over semantic records.
+pub mod digest;
+/// A counted histogram of latencies.
+pub mod histogram;
+/// Block keys of every request, never materialised.
+pub mod keys;
 pub mod policies;
 pub mod replay;
+/// The time of a scheduler step from one table of integers.
+pub mod step_time;
+/// The block store of one machine: trie, residency, leases, eviction, moves.
+pub mod store;
 pub mod tokens;
 pub mod trace;

@@ -6,6 +6,10 @@ mod trace;
 
 use pyo3::prelude::*;
 
+mod batch;
+mod digest;
+mod store;
+
 /// The native module `kvcache_sim._core`; its contract is `python/kvcache_sim/_core.pyi`.
 #[pymodule]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -14,5 +18,8 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     replay::register(m)?;
     tokens::register(m)?;
     trace::register(m)?;
+    digest::register(m)?;
+    store::register(m)?;
+    batch::register(m)?;
     Ok(())
 }

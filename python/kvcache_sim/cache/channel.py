@@ -1,0 +1,77 @@
+"""A channel: what carries KV between two tiers, first come, first served (semantics 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvcache_sim.cache.settings import ChannelSettings
+from kvcache_sim.units import NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Transmission:
+    """When one job's KV arrives: whole, its first layer, and the time each layer takes on the channel."""
+
+    start_ns: int
+    first_layer_ns: int
+    completion_ns: int
+    per_layer_ns: int
+
+
+class Channel:
+    """A FIFO link: jobs are sent one after another, layer by layer; latency does not occupy it.
+
+    occupation = max(bytes / bandwidth, pieces · overhead), a layer takes ceil(occupation / layers).
+    """
+
+    def __init__(self, settings: ChannelSettings) -> None:
+        self.settings = settings
+        self.free_at_ns = 0
+        self.busy_ns = 0
+        self.queued_ns = 0
+        self.sent_bytes = 0
+        self.jobs = 0
+        self._last_call_ns = 0
+
+    def per_layer_ns(self, size_bytes: int, pieces: int, layers: int) -> int:
+        """Return the time one of ``layers`` equal parts of a job occupies the channel."""
+        s = self.settings
+        occupation = max(-(-size_bytes * NS_PER_S // s.bandwidth_bytes_per_s), pieces * s.piece_overhead_ns)
+        return -(-occupation // layers)
+
+    def transmit(self, size_bytes: int, pieces: int, layers: int, now_ns: int) -> Transmission:
+        """Queue a job whose data are all at hand; nothing to send takes no time and no turn."""
+        if size_bytes == 0:
+            return Transmission(now_ns, now_ns, now_ns, 0)
+        per_layer = self.per_layer_ns(size_bytes, pieces, layers)
+        start = max(now_ns, self.free_at_ns)
+        end = start + layers * per_layer
+        latency = self.settings.latency_ns
+        self._account(now_ns, start, layers * per_layer, size_bytes)
+        self.free_at_ns = end + latency if self.settings.latency_occupies else end
+        return Transmission(start, start + latency + per_layer, end + latency, per_layer)
+
+    def forward(self, size_bytes: int, pieces: int, layers: int, feed: Transmission) -> Transmission:
+        """Queue a job fed layer by layer by an earlier hop; called when the hop's first layer arrives.
+
+        Layer k leaves when it has arrived and the channel is done with layer k − 1: the last one arrives at
+        latency + max(f₁ + L·p₂, f₁ + (L−1)·p₁ + p₂, s₂ + L·p₂) (semantics 4).
+        """
+        if size_bytes == 0:
+            return Transmission(feed.first_layer_ns, feed.first_layer_ns, feed.completion_ns, 0)
+        per_layer = self.per_layer_ns(size_bytes, pieces, layers)
+        latency = self.settings.latency_ns
+        arrived = feed.first_layer_ns
+        start = max(arrived, self.free_at_ns)
+        end = max(start + layers * per_layer, feed.completion_ns + per_layer)
+        self._account(arrived, start, layers * per_layer, size_bytes)
+        self.free_at_ns = end + latency if self.settings.latency_occupies else end
+        return Transmission(start, start + latency + per_layer, end + latency, per_layer)
+
+    def _account(self, asked_ns: int, start_ns: int, occupied_ns: int, size_bytes: int) -> None:
+        assert asked_ns >= self._last_call_ns, "jobs are queued in time order"
+        self._last_call_ns = asked_ns
+        self.queued_ns += start_ns - asked_ns
+        self.busy_ns += occupied_ns
+        self.sent_bytes += size_bytes
+        self.jobs += 1

@@ -1,0 +1,132 @@
+"""The contract of a machine's block store: what the native core and the Python twin both are."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+#: No move: a block that is ready.
+NO_MOVE = 0xFFFF_FFFF
+#: No request: no next turn.
+NO_REQUEST = 0xFFFF_FFFF
+
+#: A transmission to send: (move, from tier, to tier, blocks, moves that must end first).
+Order = tuple[int, int, int, int, list[int]]
+
+# Kinds of record in the digest of a machine.
+ARRIVE, ADMIT, FIRST_TOKEN, PREEMPT, EVICT, TRANSFER, FINISH = range(1, 8)
+
+
+class BlockStore(Protocol):
+    """Residency, holders and eviction on one machine's tiers; blocks are named by (request, block).
+
+    Rooms are counts of blocks. ``reserve`` and ``begin`` of a batch answer None when refused, else the moves
+    that must end before the room is free.
+    """
+
+    def peek(self, request: int, limit: int) -> tuple[int, int]:
+        """Return how many of the first ``limit`` blocks are found, and how many are ready on the GPU."""
+        ...
+
+    def match_prefix(self, request: int, limit: int) -> list[tuple[int, int, int, int]]:
+        """Return the found run in parts: (fastest tier, first block, past the last, move writing it)."""
+        ...
+
+    def acquire(self, request: int, depth: int) -> int:
+        """Hold the first ``depth`` blocks on the GPU; return the lease."""
+        ...
+
+    def abandon(self, lease: int) -> None:
+        """Take an acquisition back without a trace."""
+        ...
+
+    def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None:
+        """Reserve private GPU blocks, evicting the shortfall."""
+        ...
+
+    def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
+        """Reserve private GPU blocks for several (lease, blocks), all or nothing."""
+        ...
+
+    def protect(self, request: int, end: int, tier: int) -> int:
+        """Hold the first ``end`` blocks on a tier for a moment; return the hold."""
+        ...
+
+    def unprotect(self, tier: int, hold: int) -> None:
+        """End a ``protect``."""
+        ...
+
+    def load(self, lease: int, to: int, after: list[int]) -> int:
+        """Read the lease's next blocks up to ``to`` from the CPU into reserved blocks; return the move."""
+        ...
+
+    def join(self, lease: int, to: int) -> None:
+        """Hold blocks that another request is loading."""
+        ...
+
+    def stage(
+        self, request: int, part: tuple[int, int], to_tier: int, ready: int | None, now_ns: int
+    ) -> int | None:
+        """Copy blocks one tier up, making room there first; return the move, None without room."""
+        ...
+
+    def write_through(self, lease: int, start: int, end: int, now_ns: int) -> int | None:
+        """Copy blocks from the GPU to the CPU; return the move, None when there is nothing to send."""
+        ...
+
+    def commit(self, lease: int, to: int) -> None:
+        """Share the lease's computed blocks up to ``to``."""
+        ...
+
+    def depth(self, lease: int) -> int:
+        """Return how many blocks the lease holds through the cache."""
+        ...
+
+    def release(self, lease: int) -> None:
+        """End a lease and touch its path."""
+        ...
+
+    def take_orders(self) -> list[Order]:
+        """Return the transmissions decided since the last call."""
+        ...
+
+    def finish_move(self, move: int) -> None:
+        """Make a move's blocks ready and its room free."""
+        ...
+
+    def drop_copy(self, request: int, start: int, end: int, tier: int) -> None:
+        """Drop lower copies after a load over an exclusive edge."""
+        ...
+
+    def room(self, tier: int) -> tuple[int, int, int, int, int]:
+        """Return (free, active, cached, in flight, evictable) blocks."""
+        ...
+
+    def losses(self, tier: int) -> tuple[int, int, int]:
+        """Return (evicted, overflowed, orphaned) blocks."""
+        ...
+
+    def note(self, kind: int, now_ns: int, subject: int, value: int) -> None:
+        """Add a record to the machine's digest."""
+        ...
+
+    @property
+    def digest(self) -> int:
+        """The rolling hash so far."""
+        ...
+
+    @property
+    def merged_blocks(self) -> int:
+        """Blocks computed twice and merged."""
+        ...
+
+    def log_evictions(self) -> None:
+        """Start keeping evictions."""
+        ...
+
+    def take_evictions(self) -> list[tuple[int, int, int]]:
+        """Return (time, tier, blocks) of the evictions since the last call."""
+        ...
+
+    def check(self) -> None:
+        """Raise RuntimeError naming the first violated invariant."""
+        ...

@@ -1,0 +1,260 @@
+"""The running batch, one iteration at a time: the rules, to be read. The native twin runs them in stretches.
+
+A step gives every running sequence its tokens, oldest first, within the token budget; a decoding sequence
+gets one. Blocks that decoding needs are reserved at the step's start, all or nothing; full blocks are
+committed at its end, when its tokens come out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Protocol
+
+from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.model.step_time import StepBatch, StepTime
+
+#: (first tokens, finished, committed blocks (sequence, first, past the last)), each in batch order.
+Ended = tuple[list[int], list[int], list[tuple[int, int, int]]]
+
+
+class Batch(Protocol):
+    """What a replica needs of its running batch."""
+
+    def begin(self, store: BlockStore, now_ns: int) -> list[int] | None:
+        """Share out the budget and reserve blocks; None when refused, else the moves to wait for."""
+        ...
+
+    def add(
+        self, id: int, lease: int, tokens: tuple[int, int, int, int, int], last_token_ns: int | None
+    ) -> int:
+        """Add a sequence; ``tokens``: computed, prefill target, total, prompt, blocks. Return its chunk."""
+        ...
+
+    def pop_last(self) -> tuple[int, int, int | None] | None:
+        """Take the last sequence out: (id, tokens with KV, time of its last token)."""
+        ...
+
+    def step_ns(self) -> int:
+        """Return the duration of the composed step."""
+        ...
+
+    def start(self, store: BlockStore, now_ns: int, stall_ns: int) -> int:
+        """Start the composed step; return when the batch next changes by itself."""
+        ...
+
+    def advance(self, store: BlockStore, now_ns: int) -> int:
+        """Run the iterations that begin before ``now_ns``; return the end of the current one."""
+        ...
+
+    def interrupt(self, store: BlockStore, now_ns: int) -> int:
+        """Cut the stretch at the end of the current iteration; return that end."""
+        ...
+
+    def end(self, store: BlockStore) -> Ended:
+        """End the stretch's last iteration."""
+        ...
+
+    @property
+    def budget_left(self) -> int:
+        """Tokens of the composed step that are not given away."""
+        ...
+
+    def __len__(self) -> int:
+        """Return the number of running sequences."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """Iterations so far."""
+        ...
+
+    @property
+    def generated_tokens(self) -> int:
+        """Tokens generated so far."""
+        ...
+
+    def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
+        """Return the histogram of times between tokens: edges, counts, count, sum, min, max."""
+        ...
+
+    def log_steps(self) -> None:
+        """Start keeping every iteration."""
+        ...
+
+    def take_steps(self) -> list[tuple[int, int, int, int]]:
+        """Return (begin, duration, prefill tokens, decode sequences) since the last call."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """What a batch may do; ``track_commits`` reports commits, which write-through needs."""
+
+    block_size_tokens: int
+    max_num_batched_tokens: int
+    step_overhead_ns: int
+    cache_enabled: bool
+    cache_output: bool
+    track_commits: bool
+
+
+@dataclass(slots=True)
+class _Running:
+    id: int
+    lease: int
+    computed: int
+    prefill_target: int
+    total: int
+    prompt: int
+    blocks: int
+    last_token_ns: int | None
+    chunk: int = 0
+
+    @property
+    def prefilling(self) -> bool:
+        return self.computed < self.prefill_target
+
+
+class SteppedBatch:
+    """The running batch, one iteration at a time, with any step-time model."""
+
+    def __init__(self, settings: BatchSettings, step_time: StepTime) -> None:
+        self.settings = settings
+        self.step_time = step_time
+        self.running: list[_Running] = []
+        self.budget_left = 0
+        self.steps = 0
+        self.generated_tokens = 0
+        self._begin_ns = 0
+        self._end_ns = 0
+        self._gaps: dict[int, int] = defaultdict(int)
+        self._log: list[tuple[int, int, int, int]] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of running sequences."""
+        return len(self.running)
+
+    def begin(self, store: BlockStore, now_ns: int) -> list[int] | None:
+        """Share out the budget and reserve blocks; None when refused, else the moves to wait for."""
+        left = self.settings.max_num_batched_tokens
+        for s in self.running:
+            s.chunk = min(s.prefill_target - s.computed if s.prefilling else 1, left)
+            left -= s.chunk
+        self.budget_left = left
+        block = self.settings.block_size_tokens
+        lacking = [s for s in self.running if s.chunk and s.computed + s.chunk > s.blocks * block]
+        if not lacking:
+            return []
+        moves = store.reserve_many([(s.lease, 1) for s in lacking], now_ns)
+        if moves is not None:
+            for s in lacking:
+                s.blocks += 1
+        return moves
+
+    def add(
+        self, id: int, lease: int, tokens: tuple[int, int, int, int, int], last_token_ns: int | None
+    ) -> int:
+        """Add a sequence to the composed step; return its chunk."""
+        s = _Running(id, lease, *tokens, last_token_ns)
+        s.chunk = min(s.prefill_target - s.computed if s.prefilling else 1, self.budget_left)
+        self.budget_left -= s.chunk
+        self.running.append(s)
+        return s.chunk
+
+    def pop_last(self) -> tuple[int, int, int | None] | None:
+        """Take the last sequence out."""
+        if not self.running:
+            return None
+        s = self.running.pop()
+        return s.id, s.computed, s.last_token_ns
+
+    def step_ns(self) -> int:
+        """Return the duration of the composed step."""
+        return self.step_time.step(self._shape()) + self.settings.step_overhead_ns
+
+    def _shape(self) -> StepBatch:
+        at_work = [s for s in self.running if s.chunk]
+        decoding = [s.computed for s in at_work if not s.prefilling]
+        chunks = tuple((s.chunk, s.computed) for s in at_work if s.prefilling)
+        return StepBatch(chunks, len(decoding), sum(decoding), max(decoding, default=0))
+
+    def start(self, store: BlockStore, now_ns: int, stall_ns: int) -> int:
+        """Start the composed step; return its end."""
+        self._begin_ns = now_ns
+        self._end_ns = now_ns + self.step_ns() + stall_ns
+        return self._end_ns
+
+    def advance(self, store: BlockStore, now_ns: int) -> int:
+        """Return the end of the current iteration: nothing runs ahead here."""
+        return self._end_ns
+
+    def interrupt(self, store: BlockStore, now_ns: int) -> int:
+        """Return the end of the current iteration."""
+        return self._end_ns
+
+    def end(self, store: BlockStore) -> Ended:
+        """End the iteration: KV is there, full blocks are shared, tokens come out."""
+        now = self._end_ns
+        self.steps += 1
+        if self._log is not None:
+            shape = self._shape()
+            new = sum(chunk for chunk, _ in shape.prefill_chunks)
+            self._log.append((self._begin_ns, now - self._begin_ns, new, shape.decode_sequences))
+        ended: Ended = ([], [], [])
+        for s in self.running:
+            if not s.chunk:
+                continue
+            s.computed += s.chunk
+            self._commit(s, store, ended[2])
+            if s.prefilling:
+                continue
+            self.generated_tokens += 1
+            if s.last_token_ns is None:
+                ended[0].append(s.id)
+            else:
+                self._gaps[now - s.last_token_ns] += 1
+            s.last_token_ns = now
+            if s.computed == s.total:
+                ended[1].append(s.id)
+        if ended[1]:
+            self.running = [s for s in self.running if s.computed < s.total or s.prefilling]
+        return ended
+
+    def _commit(self, s: _Running, store: BlockStore, committed: list[tuple[int, int, int]]) -> None:
+        settings = self.settings
+        if not settings.cache_enabled:
+            return
+        tokens = s.computed if settings.cache_output else min(s.computed, s.prompt)
+        full, depth = tokens // settings.block_size_tokens, store.depth(s.lease)
+        if full > depth:
+            store.commit(s.lease, full)
+            if settings.track_commits:
+                committed.append((s.id, depth, full))
+
+    def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
+        """Return the histogram of times between tokens, bucketed as the native core does."""
+        buckets: dict[int, int] = defaultdict(int)
+        for gap, times in self._gaps.items():
+            shift = max(gap.bit_length() - 11, 0)
+            buckets[gap >> shift << shift] += times
+        edges = sorted(buckets)
+        total = sum(gap * times for gap, times in self._gaps.items())
+        count = sum(self._gaps.values())
+        return (
+            edges,
+            [buckets[e] for e in edges],
+            count,
+            total,
+            min(self._gaps, default=0),
+            max(self._gaps, default=0),
+        )
+
+    def log_steps(self) -> None:
+        """Start keeping every iteration."""
+        self._log = []
+
+    def take_steps(self) -> list[tuple[int, int, int, int]]:
+        """Return the iterations since the last call."""
+        taken, self._log = self._log or [], [] if self._log is not None else None
+        return taken

@@ -1,0 +1,120 @@
+"""A request between admission and its first step: it waits for room and for KV."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvcache_sim.cache.moves import Mover, Transfer
+from kvcache_sim.cache.settings import TIERS
+from kvcache_sim.serving.admission import Admission
+from kvcache_sim.serving.sequence import SequenceState
+
+
+class Loading:
+    """Counts down what an admitted request waits for, and tells whose fault each nanosecond was.
+
+    With layer pipelining KV counts as there from its first layer on; what is still missing then stalls the
+    step, which is charged at its start.
+    """
+
+    __slots__ = (
+        "_ends",
+        "_on_ready",
+        "_pipelining",
+        "_room",
+        "_sources",
+        "_told",
+        "_waits",
+        "admission",
+        "sequence",
+        "transfers",
+    )
+
+    def __init__(
+        self, sequence: SequenceState, admission: Admission, mover: Mover, on_ready: Callable[[Loading], None]
+    ) -> None:
+        self.sequence = sequence
+        self.admission = admission
+        self.transfers: list[Transfer] = []
+        self._on_ready = on_ready
+        self._room = {m for m in admission.room if m in mover.transfers}
+        self._sources = dict(admission.loads)
+        self._waits: set[int] = set()
+        #: When room, and KV of each tier, were last waited for.
+        self._ends = {"room": 0, **dict.fromkeys(TIERS, 0)}
+        now = mover.engine.now_ns
+        for move, _ in admission.loads:
+            transfer = mover.transfers.get(move)
+            if transfer is None:
+                continue
+            self.transfers.append(transfer)
+            if not (mover.pipelining and transfer.sent is not None and transfer.sent.first_layer_ns <= now):
+                self._waits.add(move)
+        for move in self._room | self._waits:
+            mover.transfers[move].watchers.append(self._arrived)
+        self._pipelining = mover.pipelining
+        self._told = False
+
+    def waiting(self) -> bool:
+        """Return whether anything is still missing."""
+        return bool(self._room or self._waits)
+
+    def _arrived(self, transfer: Transfer, complete: bool) -> None:
+        if self._told:
+            return
+        now = transfer_time(transfer, complete)
+        if complete and transfer.move in self._room:
+            self._room.discard(transfer.move)
+            self._ends["room"] = now
+        if transfer.move in self._waits and (complete or self._pipelining):
+            self._waits.discard(transfer.move)
+            self._ends[TIERS[self._sources[transfer.move]]] = now
+        if not self.waiting():
+            self._told = True
+            self._charge(now)
+            self._on_ready(self)
+
+    def _charge(self, now_ns: int) -> None:
+        """Split the wait since admission among room and tiers, in that order; the parts sum to it."""
+        s = self.sequence
+        if s.first_token_ns >= 0:  # back after a preemption: its TTFT is over
+            return
+        at = s.since_ns
+        for cause in ("room", "gpu", "cpu", "disk"):
+            end = max(at, self._ends[cause])
+            if cause == "room":
+                s.fetch_room_ns += end - at
+            elif cause == "disk":
+                s.fetch_disk_ns += end - at
+            else:
+                s.fetch_cpu_ns += end - at
+            at = end
+        assert at == now_ns, "the wait ends with its last cause"
+        s.since_ns = now_ns
+
+    def late_until(self, start_ns: int, compute_ns: int, layers: int) -> int:
+        """Return when a step from ``start_ns`` that needs this KV layer by layer can end (semantics 4)."""
+        end = start_ns + compute_ns
+        per_layer = -(-compute_ns // layers)
+        for transfer in self.transfers:
+            sent = transfer.sent
+            if sent is not None and sent.completion_ns > start_ns:
+                end = max(end, sent.first_layer_ns + compute_ns, sent.completion_ns + per_layer)
+        return end
+
+    def charge_stall(self, stall_ns: int) -> None:
+        """Charge a step's excess to the slowest tier this request reads from."""
+        s = self.sequence
+        if s.first_token_ns >= 0:
+            return
+        if any(source == TIERS.index("disk") for source in self._sources.values()):
+            s.fetch_disk_ns += stall_ns
+        else:
+            s.fetch_cpu_ns += stall_ns
+        s.since_ns += stall_ns
+
+
+def transfer_time(transfer: Transfer, complete: bool) -> int:
+    """Return the moment of a transfer's first layer or completion."""
+    assert transfer.sent is not None
+    return transfer.sent.completion_ns if complete else transfer.sent.first_layer_ns

@@ -1,0 +1,85 @@
+"""A machine put together: its store, its channels, its batch, its replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import cast
+
+from kvcache_sim.cache.channel import Channel
+from kvcache_sim.cache.moves import Mover
+from kvcache_sim.cache.settings import TIERS
+from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.engine import Engine
+from kvcache_sim.model.step_time import StepTime, StepTimeTable
+from kvcache_sim.serving.admission import Admitter
+from kvcache_sim.serving.batch import Batch, BatchSettings, SteppedBatch
+from kvcache_sim.serving.outcomes import Outcomes
+from kvcache_sim.serving.recorder import Recorder
+from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.settings import ClusterSettings
+
+#: Makes the store of a machine from (capacities by tier, whether each writes its victims down).
+MakeStore = Callable[[list[int | None], list[bool]], BlockStore]
+
+
+def native_batch(settings: BatchSettings, table: StepTimeTable) -> Batch:
+    """Return the native batch, which runs unchanged iterations in stretches."""
+    from kvcache_sim import _core
+
+    coefficients = [table.pair_half_fs, table.kv_decode_fs, table.kv_mixed_fs, table.sequence_fs]
+    coefficients += [table.past_fs, table.spread_decode_fs, table.spread_mixed_fs]
+    native = _core.Batch(
+        _core.StepTable(table.base_ns, table.decode_base_ns, coefficients),
+        settings.block_size_tokens,
+        settings.max_num_batched_tokens,
+        settings.step_overhead_ns,
+        settings.cache_enabled,
+        settings.cache_output,
+        settings.track_commits,
+    )
+    return cast(Batch, native)
+
+
+def build_machine(
+    machine: int,
+    cluster: ClusterSettings,
+    make_store: MakeStore,
+    channels: dict[str, Channel],
+    stretches: bool,
+    surroundings: tuple[Engine, Recorder, Outcomes],
+) -> Replica:
+    """Return the replica of one machine, wired to its store and channels."""
+    engine, recorder, outcomes = surroundings
+    settings = cluster.machines[machine]
+    present = [tier.name for tier in settings.tiers]
+    write_back = [name != present[-1] for name in present]
+    store = make_store([tier.capacity_blocks for tier in settings.tiers], write_back)
+    edges = [f"{a}->{b}" for a, b in pairwise(TIERS)]
+    edges += [f"{b}->{a}" for a, b in pairwise(TIERS)]
+    local = {e: channels[settings.edge_channels[e]] for e in edges if e in settings.edge_channels}
+    mover = Mover(machine, store, engine, local, (cluster.cache, cluster.movement))
+    replica_settings = settings.replica
+    through = len(present) > 1 and cluster.movement.write.get("gpu", "back").startswith("through")
+    batch_settings = BatchSettings(
+        block_size_tokens=cluster.cache.block_size_tokens,
+        max_num_batched_tokens=replica_settings.max_num_batched_tokens,
+        step_overhead_ns=replica_settings.step_overhead_ns,
+        cache_enabled=cluster.cache.enabled,
+        cache_output=cluster.cache.cache_output,
+        track_commits=through,
+    )
+    batch = make_batch(batch_settings, settings.step_time, replica_settings.max_num_seqs, stretches)
+    admitter = Admitter(store, mover, cluster.cache, cluster.movement)
+    parts = (store, mover, admitter, batch)
+    replica = Replica(machine, (replica_settings, cluster.cache), parts, engine, recorder, outcomes)
+    replica.tiers = len(present)
+    return replica
+
+
+def make_batch(settings: BatchSettings, step_time: StepTime, max_num_seqs: int, stretches: bool) -> Batch:
+    """Return the native batch where the step-time model is a table and stretches are wanted."""
+    table = step_time.table(settings.max_num_batched_tokens, max_num_seqs)
+    if table is None:
+        return SteppedBatch(settings, step_time)
+    return native_batch(settings, table) if stretches else SteppedBatch(settings, table)

@@ -1,0 +1,42 @@
+"""What the serving floor tells whoever records a run."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kvcache_sim.cache.moves import Transfer
+from kvcache_sim.serving.sequence import SequenceState
+
+
+class Recorder(Protocol):
+    """Sees each request's milestones; seed 000's logging calls keep their names."""
+
+    def log_prefix_cache_event(
+        self, sequence: SequenceState, machine: int, now_ns: int, outcome: int, tokens: tuple[int, int]
+    ) -> None:
+        """Log an outcome with (cached length, tokens left to prefill)."""
+        ...
+
+    def log_prefill_start(self, sequence: SequenceState, machine: int, now_ns: int, tokens: int) -> None:
+        """Log that the prefill of ``tokens`` missed tokens starts."""
+        ...
+
+    def log_milestone(self, kind: str, sequence: SequenceState, machine: int, now_ns: int) -> None:
+        """Log ``arrive``, ``admit``, ``preempt``, ``first_token`` or ``finish`` (``--record all``)."""
+        ...
+
+    def log_transfer(self, transfer: Transfer, machine: int) -> None:
+        """Log a transfer as it is sent (``--record all``)."""
+        ...
+
+    def log_step(self, machine: int, step: tuple[int, int, int, int]) -> None:
+        """Log an iteration: (begin, duration, prefill tokens, decode sequences)."""
+        ...
+
+    def log_eviction(self, machine: int, tier: str, now_ns: int, blocks: int) -> None:
+        """Log an eviction from a tier."""
+        ...
+
+    def close(self, sequence: SequenceState, machine: int) -> None:
+        """Keep the row of a finished or rejected request; the sequence is dropped afterwards."""
+        ...

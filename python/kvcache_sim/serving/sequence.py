@@ -1,0 +1,85 @@
+"""The state of one request while it is served; the names of seed 000 are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kvcache_sim.units import NS_PER_S
+
+#: Parts of TTFT, in the order of a request's way; they sum exactly to first token − arrival.
+PARTS = ("queue", "lookup", "fetch", "prefill", "first_decode")
+
+
+class Status(Enum):
+    """Where a request is on its way."""
+
+    WAITING = "WAITING"
+    LOADING = "LOADING"
+    PREFILLING = "PREFILLING"
+    DECODING = "DECODING"
+    FINISHED = "FINISHED"
+    REJECTED = "REJECTED"
+
+
+@dataclass(slots=True)
+class SequenceState:
+    """A request on its way through one machine. Times are ns; it lives from arrival to finish."""
+
+    request: int
+    arrival_ns: int
+    prompt_num_tokens: int
+    output_tokens: int
+    session: int = -1
+    turn: int = 0
+    is_conversational_turn: bool = False
+    status: Status = Status.WAITING
+    lease: int = -1
+    generated_tokens: int = 0
+    preemptions: int = 0
+    recomputed_tokens: int = 0
+    last_token_ns: int | None = None
+    first_token_ns: int = -1
+    finish_ns: int = -1
+    #: When the current part of TTFT began.
+    since_ns: int = 0
+    queue_ns: int = 0
+    lookup_ns: int = 0
+    fetch_room_ns: int = 0
+    fetch_cpu_ns: int = 0
+    fetch_disk_ns: int = 0
+    fetch_remote_ns: int = 0
+    prefill_ns: int = 0
+    batch_stall_ns: int = 0
+    first_decode_ns: int = 0
+    #: Decided at the first admission; index into ``metrics.columns.OUTCOMES``.
+    outcome: int = -1
+    cached_prefix_length_used: int = 0
+    num_tokens_requiring_prefill: int = 0
+    cached_gpu_tokens: int = 0
+    cached_cpu_tokens: int = 0
+    cached_disk_tokens: int = 0
+    cached_remote_tokens: int = 0
+    prompt_tokens_fully_processed: int = 0
+    kv_block_ids_for_prompt: list[int] = field(default_factory=list)
+    prefill_end_time_ns: int = -1
+
+    @property
+    def prefill_target_tokens(self) -> int:
+        """Tokens to compute before it decodes: the prompt and what it had generated before a preemption."""
+        return self.prompt_num_tokens + self.generated_tokens
+
+    @property
+    def total_kv_tokens(self) -> int:
+        """Tokens with KV when it is done: the last generated token never gets any."""
+        return self.prompt_num_tokens + self.output_tokens - 1
+
+    @property
+    def prefill_end_time_sim(self) -> float:
+        """Seed 000's name: the end of the prefill in seconds, -1.0 before it."""
+        return self.prefill_end_time_ns / NS_PER_S if self.prefill_end_time_ns >= 0 else -1.0
+
+    @property
+    def fetch_ns(self) -> int:
+        """All waiting for KV or room so far."""
+        return self.fetch_room_ns + self.fetch_cpu_ns + self.fetch_disk_ns + self.fetch_remote_ns

@@ -1,0 +1,236 @@
+"""One simulation: build the cluster, run it, return what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvcache_sim.cache.channel import Channel
+from kvcache_sim.cache.digest import Digest, RollingDigest
+from kvcache_sim.cache.settings import TIERS
+from kvcache_sim.cache.store import NO_REQUEST, BlockStore
+from kvcache_sim.engine import Engine
+from kvcache_sim.errors import InvariantError, UsageError
+from kvcache_sim.metrics.digests import digest_of_events, digest_of_results
+from kvcache_sim.metrics.recorder import RunRecorder
+from kvcache_sim.metrics.run import CountedTimes, Observer, Progress, Run
+from kvcache_sim.metrics.sampler import SAMPLES, Sampler
+from kvcache_sim.serving.cluster import Cluster, next_turns
+from kvcache_sim.serving.machine import MakeStore, build_machine
+from kvcache_sim.serving.outcomes import Outcomes
+from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.router import ROUTERS
+from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.workload.trace import Trace
+
+_EVENTS_PER_GLANCE = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How to run, not what: none of these changes a result.
+
+    ``backend`` is ``native`` or ``python`` (the twin, slow, one iteration at a time); ``check`` is ``cheap``
+    (at the end) or ``full`` (at every boundary); ``record_window_ns`` keeps steps, transfers and evictions of
+    [start, end).
+    """
+
+    backend: str = "native"
+    step_every_iteration: bool = False
+    check: str = "cheap"
+    record_window_ns: tuple[int, int] | None = None
+
+
+class Simulation:
+    """A cluster about to run one trace."""
+
+    def __init__(self, settings: ClusterSettings, trace: Trace, options: RunOptions) -> None:
+        if settings.router not in ROUTERS:
+            raise UsageError("unknown router", "router.policy", settings.router, " | ".join(ROUTERS))
+        self.settings, self.trace, self.options = settings, trace, options
+        self.engine = Engine(len(settings.machines))
+        self.recorder = RunRecorder(len(trace), options.record_window_ns)
+        self.channels = {name: Channel(channel) for name, channel in settings.channels.items()}
+        make_store, self.digests = _backend(settings, trace, options.backend)
+        stretches = options.backend == "native" and not options.step_every_iteration
+        outcomes = Outcomes()
+        self.replicas: list[Replica] = [
+            build_machine(
+                m, settings, make_store, self.channels, stretches, (self.engine, self.recorder, outcomes)
+            )
+            for m in range(len(settings.machines))
+        ]
+        router = ROUTERS[settings.router]()
+        self.cluster = Cluster(trace, self.replicas, router, self.engine, self.recorder, self.digests)
+        span = int(trace.arrival_ns.max()) if len(trace) else 0
+        self.sampler = Sampler(self.engine, self.replicas, self.channels, span // SAMPLES, self._done)
+        self._span_ns = span
+        if options.check == "full":
+            for replica in self.replicas:
+                replica.check = self._check_store(replica)
+        if options.record_window_ns is not None:
+            for replica in self.replicas:
+                replica.record_all()
+
+    def _check_store(self, replica: Replica):  # type: ignore[no-untyped-def]
+        def check() -> None:
+            try:
+                replica.store.check()
+            except RuntimeError as broken:
+                where = f"machine {replica.machine} at {self.engine.now_ns} ns"
+                raise InvariantError(str(broken), where) from broken
+
+        return check
+
+    def _done(self) -> bool:
+        return self.cluster.closed == len(self.trace)
+
+    def run(self, observer: Observer | None = None) -> Run:
+        """Run to the end; InvariantError when a promise was broken."""
+        self.cluster.start()
+        self.sampler.start()
+        while not self.engine.run(max_events=_EVENTS_PER_GLANCE):
+            if observer is not None:
+                observer.update(self._progress())
+        if observer is not None:
+            observer.update(self._progress())
+        self._check_end()
+        return self._finished()
+
+    def _progress(self) -> Progress:
+        used: dict[str, float] = {}
+        for level, tier in enumerate(TIERS):
+            rooms = [r.store.room(level) for r in self.replicas if r.tiers > level]
+            capacity = sum(sum(room[:4]) for room in rooms)
+            if rooms and capacity < 1 << 60:
+                used[tier] = 1 - sum(room[0] for room in rooms) / capacity
+        tokens = max(self.recorder.input_tokens, 1)
+        shares = {t: n / tokens for t, n in zip((*TIERS, "remote"), self.recorder.cached_tokens, strict=True)}
+        now = max(self.engine.now_ns, 1)
+        return Progress(
+            now_ns=self.engine.now_ns,
+            done_requests=self.cluster.closed,
+            total_requests=len(self.trace),
+            events=self.engine.processed,
+            tiers=used,
+            token_hit_rate=sum(shares.values()),
+            queue=sum(len(r.waiting) for r in self.replicas),
+            end_ns=self._span_ns,
+            tier_hit_rates=shares,
+            channels={name: min(c.busy_ns / now, 1.0) for name, c in self.channels.items()},
+        )
+
+    def _check_end(self) -> None:
+        """The cheap invariants, always: I1, I3 and I12 at the end, I6 and I8 over the rows."""
+        n, closed = len(self.trace), self.cluster.closed
+        if closed != n:
+            raise InvariantError("I1: requests were left behind", got=f"{closed} of {n}")
+        rows = self.recorder.request_columns()
+        done = np.asarray(rows["status"]) == 0
+        column = {name: np.asarray(data)[done] for name, data in rows.items() if isinstance(data, np.ndarray)}
+        ttft = column["first_token_ns"] - column["arrival_ns"]
+        parts = sum(column[f"{p}_ns"] for p in ("queue", "lookup", "fetch", "prefill", "first_decode"))
+        if not np.array_equal(parts, ttft):
+            raise InvariantError("I8: parts of TTFT do not sum to it")
+        if (
+            column["cached_prefix_length_used"] + column["num_tokens_actually_prefilled"]
+            != column["input_tokens"]
+        ).any():
+            raise InvariantError("I8: cached + prefilled ≠ prompt tokens")
+        tiers = sum(column[f"cached_{t}_tokens"] for t in (*TIERS, "remote"))
+        if not np.array_equal(tiers, column["cached_prefix_length_used"]):
+            raise InvariantError("I8: the tiers' hits do not sum to the hit")
+        for replica in self.replicas:
+            replica.store.check()
+            _, active, cached, in_flight, evictable = replica.store.room(0)
+            if active or in_flight or cached != evictable:
+                raise InvariantError("I3: blocks are held after the end", f"machine {replica.machine}")
+
+    def _finished(self) -> Run:
+        for replica in self.replicas:
+            replica.flush_records()
+        requests = self.recorder.request_columns()
+        lanes = [(d.value, r.store.digest) for d, r in zip(self.digests, self.replicas, strict=True)]
+        return Run(
+            requests=requests,
+            series=self.sampler.columns(),
+            events=self.recorder.event_columns(),
+            counters=self._counters(),
+            itl_ns=self._itl(),
+            digest_events=digest_of_events(lanes),
+            digest_results=digest_of_results(requests),
+            events_processed=self.engine.processed,
+            end_ns=self.engine.now_ns,
+            warnings=(),
+        )
+
+    def _counters(self) -> dict[str, int]:
+        counters = dict.fromkeys((f"evictions.{t}" for t in TIERS), 0) | {"dropped_blocks": 0}
+        for replica in self.replicas:
+            for level in range(replica.tiers):
+                evicted, overflowed, orphaned = replica.store.losses(level)
+                counters[f"evictions.{TIERS[level]}"] += evicted
+                counters["dropped_blocks"] += overflowed + orphaned
+        counters["merged_blocks"] = sum(r.store.merged_blocks for r in self.replicas)
+        counters["steps"] = sum(r.batch.steps for r in self.replicas)
+        for name, channel in self.channels.items():
+            counters[f"channel.{name}.bytes"] = channel.sent_bytes
+            counters[f"channel.{name}.busy_ns"] = channel.busy_ns
+            counters[f"channel.{name}.queued_ns"] = channel.queued_ns
+        return counters
+
+    def _itl(self) -> CountedTimes:
+        merged: dict[int, int] = {}
+        for replica in self.replicas:
+            edges, counts, *_ = replica.batch.itl()
+            for edge, count in zip(edges, counts, strict=True):
+                merged[edge] = merged.get(edge, 0) + count
+        values = sorted(merged)
+        return CountedTimes(np.array(values, np.int64), np.array([merged[v] for v in values], np.int64))
+
+
+def _backend(settings: ClusterSettings, trace: Trace, backend: str) -> tuple[MakeStore, list[Digest]]:
+    """Return how stores are made, and the arrival digests, of a backend."""
+    block = settings.cache.block_size_tokens
+    if trace.block_size % block:
+        raise UsageError(
+            "not a divisor of the trace's block size",
+            "cache.block_size",
+            str(block),
+            f"a divisor of {trace.block_size}",
+        )
+    per = trace.block_size // block
+    covered = np.diff(trace.id_offsets) * per
+    full = np.minimum(trace.input_tokens // block, covered).astype(np.uint32)
+    following = next_turns(trace)
+    continuation = np.where(following < 0, NO_REQUEST, following).astype(np.uint32)
+    machines = len(settings.machines)
+    if backend == "python":
+        from kvcache_sim.cache.reference import ReferenceKeys, ReferenceStore
+
+        keys = ReferenceKeys(trace.id_offsets, trace.block_ids, per, full, continuation)
+        return lambda sizes, back: ReferenceStore(keys, sizes, back), [
+            RollingDigest() for _ in range(machines)
+        ]
+    from kvcache_sim import _core
+
+    native = _core.Keys(trace.id_offsets, trace.block_ids, per, full, continuation)
+
+    def make(sizes: list[int | None], back: list[bool]) -> BlockStore:
+        return _core.Store(native, sizes, back)
+
+    return make, [_core.Digest() for _ in range(machines)]
+
+
+def simulate(
+    settings: ClusterSettings,
+    trace: Trace,
+    observer: Observer | None = None,
+    options: RunOptions = RunOptions(),
+) -> Run:
+    """Simulate a trace on a cluster and return what was measured.
+
+    Errors: UsageError for settings that do not fit the trace; InvariantError when a promise was broken.
+    """
+    return Simulation(settings, trace, options).run(observer)

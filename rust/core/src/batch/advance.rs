@@ -1,0 +1,144 @@
+//! Running iterations: room is taken when one begins, blocks are committed and tokens counted when it ends.
+
+use super::{Batch, BatchConfig, Ended, Sequence, StepRecord};
+use crate::store::{LeaseId, Room, Store};
+
+impl Batch {
+    /// Runs every iteration of the stretch that begins before `now_ns`; returns the end of the current one.
+    pub fn advance(&mut self, store: &mut Store, now_ns: u64) -> u64 {
+        while self.iterations_left > 1 && self.end_ns < now_ns {
+            self.next_iteration(store);
+        }
+        self.end_ns
+    }
+
+    /// Cuts the stretch short at the end of the iteration that is running at `now_ns`; returns that end.
+    pub fn interrupt(&mut self, store: &mut Store, now_ns: u64) -> u64 {
+        self.advance(store, now_ns);
+        self.iterations_left = self.iterations_left.min(1);
+        self.end_ns
+    }
+
+    /// Runs the rest of the stretch and ends its last iteration.
+    pub fn end(&mut self, store: &mut Store) -> Ended {
+        while self.iterations_left > 1 {
+            self.next_iteration(store);
+        }
+        let mut ended = Ended::default();
+        self.finish_iteration(store, Some(&mut ended));
+        self.iterations_left = 0;
+        if !ended.finished.is_empty() {
+            self.sequences
+                .retain(|s| s.computed < s.total || s.prefilling());
+        }
+        ended
+    }
+
+    fn next_iteration(&mut self, store: &mut Store) {
+        self.finish_iteration(store, None);
+        self.iterations_left -= 1;
+        self.begin_ns = self.end_ns;
+        let room = self.reserve_blocks(store, self.begin_ns);
+        debug_assert_eq!(
+            room,
+            Room::Ready,
+            "a stretch is planned within the room there is"
+        );
+        self.end_ns = self.begin_ns + self.step_ns();
+    }
+
+    /// Blocks that decoding sequences lack for the composed step, reserved all or nothing.
+    pub(super) fn reserve_blocks(&mut self, store: &mut Store, now_ns: u64) -> Room {
+        let block = self.config.block_size_tokens;
+        let lacking = |s: &Sequence| s.needs_block(block);
+        if !self.sequences.iter().any(lacking) {
+            return Room::Ready;
+        }
+        let wanted: Vec<(LeaseId, u64)> = self
+            .sequences
+            .iter()
+            .filter(|s| lacking(s))
+            .map(|s| (s.lease, 1))
+            .collect();
+        let room = store.reserve(&wanted, now_ns);
+        if room != Room::Refused {
+            self.sequences
+                .iter_mut()
+                .filter(|s| lacking(s))
+                .for_each(|s| s.blocks += 1);
+        }
+        room
+    }
+
+    fn finish_iteration(&mut self, store: &mut Store, mut ended: Option<&mut Ended>) {
+        let end_ns = self.end_ns;
+        self.steps += 1;
+        let shape = self.log.is_some().then(|| self.shape());
+        if let (Some(log), Some(shape)) = (&mut self.log, shape) {
+            log.push(StepRecord {
+                begin_ns: self.begin_ns,
+                duration_ns: end_ns - self.begin_ns,
+                prefill_tokens: shape.new_tokens,
+                decode_sequences: shape.decode_sequences,
+            });
+        }
+        let (mut gap_ns, mut gap_times) = (0, 0);
+        for sequence in self.sequences.iter_mut().filter(|s| s.chunk > 0) {
+            sequence.computed += sequence.chunk;
+            let committed = commit_full_blocks(&self.config, sequence, store);
+            if let (true, Some((from, to)), Some(ended)) = (
+                self.config.commit_ends_stretch,
+                committed,
+                ended.as_deref_mut(),
+            ) {
+                ended.committed.push((sequence.id, from, to));
+            }
+            if sequence.prefilling() {
+                continue;
+            }
+            self.generated_tokens += 1;
+            match sequence.last_token_ns.replace(end_ns) {
+                Some(last) if end_ns - last == gap_ns => gap_times += 1,
+                Some(last) => {
+                    self.itl.add(gap_ns, gap_times);
+                    (gap_ns, gap_times) = (end_ns - last, 1);
+                }
+                None => {
+                    let ended = ended.as_deref_mut().expect("a first token ends a stretch");
+                    ended.first_token.push(sequence.id);
+                }
+            }
+            if sequence.computed == sequence.total {
+                ended
+                    .as_deref_mut()
+                    .expect("a finish ends a stretch")
+                    .finished
+                    .push(sequence.id);
+            }
+        }
+        self.itl.add(gap_ns, gap_times);
+    }
+}
+
+/// Shares the blocks that are full now; returns their range.
+fn commit_full_blocks(
+    config: &BatchConfig,
+    sequence: &Sequence,
+    store: &mut Store,
+) -> Option<(u32, u32)> {
+    if !config.cache_enabled {
+        return None;
+    }
+    let tokens = if config.cache_output {
+        sequence.computed
+    } else {
+        sequence.computed.min(sequence.prompt_tokens)
+    };
+    let full = (tokens / config.block_size_tokens) as u32;
+    let depth = store.lease(sequence.lease).depth;
+    if full <= depth {
+        return None;
+    }
+    store.commit(sequence.lease, full);
+    Some((depth, full))
+}

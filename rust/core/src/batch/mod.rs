@@ -1,0 +1,160 @@
+//! The running batch of a replica, advanced in stretches: iterations of an unchanged batch run here without
+//! a word to Python. The rules are those of `serving/batch.py`, which runs one iteration at a time.
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | `sequence` | one running sequence |
+//! | `plan` | how long the batch stays as it is |
+//! | `advance` | running iterations: room at their start, commits and tokens at their end |
+
+mod advance;
+mod plan;
+mod sequence;
+
+pub use sequence::Sequence;
+
+use crate::histogram::Histogram;
+use crate::step_time::{StepShape, StepTimeTable};
+use crate::store::{Room, Store};
+
+/// What a replica's batch may do.
+#[derive(Clone, Debug)]
+pub struct BatchConfig {
+    pub block_size_tokens: u64,
+    pub max_num_batched_tokens: u64,
+    /// Whether computed blocks are kept for others at all.
+    pub cache_enabled: bool,
+    /// Whether blocks of the answer are kept too.
+    pub cache_output: bool,
+    /// A commit sends on a channel: every commit ends the stretch.
+    pub commit_ends_stretch: bool,
+    pub step_overhead_ns: u64,
+}
+
+/// One iteration as it was run, for `--record all`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepRecord {
+    pub begin_ns: u64,
+    pub duration_ns: u64,
+    pub prefill_tokens: u64,
+    pub decode_sequences: u64,
+}
+
+/// What an iteration's end brought.
+#[derive(Clone, Debug, Default)]
+pub struct Ended {
+    /// Sequences whose first token came, in batch order.
+    pub first_token: Vec<u32>,
+    /// Sequences that are done, in batch order.
+    pub finished: Vec<u32>,
+    /// Blocks committed, where a commit ends the stretch: (sequence, first, past the last).
+    pub committed: Vec<(u32, u32, u32)>,
+}
+
+/// The running batch.
+#[derive(Debug)]
+pub struct Batch {
+    config: BatchConfig,
+    table: StepTimeTable,
+    sequences: Vec<Sequence>,
+    budget_left: u64,
+    /// Iterations left in the stretch, the current one included; 0 when idle.
+    iterations_left: u64,
+    begin_ns: u64,
+    end_ns: u64,
+    /// Time between tokens of one sequence.
+    pub itl: Histogram,
+    pub steps: u64,
+    pub generated_tokens: u64,
+    log: Option<Vec<StepRecord>>,
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new(config: BatchConfig, table: StepTimeTable) -> Self {
+        Self {
+            config,
+            table,
+            sequences: Vec::new(),
+            budget_left: 0,
+            iterations_left: 0,
+            begin_ns: 0,
+            end_ns: 0,
+            itl: Histogram::default(),
+            steps: 0,
+            generated_tokens: 0,
+            log: None,
+        }
+    }
+
+    /// Starts keeping every iteration for [`Batch::take_steps`].
+    pub fn log_steps(&mut self) {
+        self.log = Some(Vec::new());
+    }
+
+    /// Hands over the iterations logged since the last call.
+    pub fn take_steps(&mut self) -> Vec<StepRecord> {
+        self.log.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Running sequences.
+    pub fn len(&self) -> usize {
+        self.sequences.len()
+    }
+
+    /// Whether nothing runs.
+    pub fn is_empty(&self) -> bool {
+        self.sequences.is_empty()
+    }
+
+    /// Tokens of the budget that the next step still has.
+    pub fn budget_left(&self) -> u64 {
+        self.budget_left
+    }
+
+    /// Gives every running sequence its tokens of the next step, oldest first, and reserves the blocks that
+    /// decoding needs, all or nothing. On a refusal nothing is reserved: take the last one out and ask again.
+    pub fn begin(&mut self, store: &mut Store, now_ns: u64) -> Room {
+        let mut left = self.config.max_num_batched_tokens;
+        for sequence in &mut self.sequences {
+            sequence.chunk = sequence.wanted_tokens().min(left);
+            left -= sequence.chunk;
+        }
+        self.budget_left = left;
+        self.reserve_blocks(store, now_ns)
+    }
+
+    /// Adds an admitted sequence to the step being composed; returns the tokens it got of the budget.
+    pub fn add(&mut self, mut sequence: Sequence) -> u64 {
+        sequence.chunk = sequence.wanted_tokens().min(self.budget_left);
+        self.budget_left -= sequence.chunk;
+        self.sequences.push(sequence);
+        self.sequences[self.sequences.len() - 1].chunk
+    }
+
+    /// Takes the last sequence out (preemption); its tokens so far, or `None` when nothing runs.
+    pub fn pop_last(&mut self) -> Option<Sequence> {
+        self.sequences.pop()
+    }
+
+    /// The duration of the step as composed, without stalls.
+    pub fn step_ns(&self) -> u64 {
+        self.table.step_ns(&self.shape()) + self.config.step_overhead_ns
+    }
+
+    fn shape(&self) -> StepShape {
+        let mut shape = StepShape::default();
+        for sequence in self.sequences.iter().filter(|s| s.chunk > 0) {
+            if sequence.prefilling() {
+                shape.new_tokens += sequence.chunk;
+                shape.pairs += sequence.chunk * (2 * sequence.computed + sequence.chunk);
+                shape.past_tokens += sequence.computed;
+            } else {
+                shape.decode_sequences += 1;
+                shape.decode_kv_tokens += sequence.computed;
+                shape.decode_max_kv_tokens = shape.decode_max_kv_tokens.max(sequence.computed);
+            }
+        }
+        shape
+    }
+}

@@ -1,0 +1,108 @@
+//! The plan of a stretch: for how many iterations the batch changes only in ways that need no decision.
+//!
+//! Ending early is always right (the scheduler looks again and goes on); ending late never is. So bounds
+//! below may be tighter than need be.
+
+use super::{Batch, Sequence};
+use crate::store::{Store, GPU};
+
+impl Batch {
+    /// Starts the composed step at `now_ns`, its first iteration `stall_ns` longer, and returns when the batch
+    /// next changes by itself.
+    pub fn start(&mut self, store: &Store, now_ns: u64, stall_ns: u64) -> u64 {
+        self.begin_ns = now_ns;
+        self.end_ns = now_ns + self.step_ns() + stall_ns;
+        self.iterations_left = if stall_ns > 0 {
+            1
+        } else {
+            self.unchanged_iterations(store)
+        };
+        self.planned_end()
+    }
+
+    fn planned_end(&self) -> u64 {
+        let mut shape = self.shape();
+        let chunks: Vec<(u64, u64)> = self
+            .sequences
+            .iter()
+            .filter(|s| s.chunk > 0 && s.prefilling())
+            .map(|s| (s.chunk, s.computed))
+            .collect();
+        let mut end = self.end_ns;
+        for i in 1..self.iterations_left {
+            shape.decode_kv_tokens += shape.decode_sequences;
+            shape.decode_max_kv_tokens += u64::from(shape.decode_sequences > 0);
+            if !chunks.is_empty() {
+                shape.pairs = chunks
+                    .iter()
+                    .map(|(c, past)| c * (2 * (past + i * c) + c))
+                    .sum();
+                shape.past_tokens = chunks.iter().map(|(c, past)| past + i * c).sum();
+            }
+            end += self.table.step_ns(&shape) + self.config.step_overhead_ns;
+        }
+        end
+    }
+
+    fn unchanged_iterations(&self, store: &Store) -> u64 {
+        let block = self.config.block_size_tokens;
+        let mut iterations = u64::MAX;
+        for sequence in &self.sequences {
+            iterations = iterations.min(own_limit(sequence));
+            if self.config.commit_ends_stretch {
+                iterations = iterations
+                    .min((block - sequence.computed % block).div_ceil(sequence.chunk.max(1)));
+            }
+        }
+        if iterations <= 1 {
+            return 1;
+        }
+        let tier = store.tier(GPU);
+        let room = if store.tiers() == 1 {
+            tier.free + tier.evictable
+        } else {
+            tier.free
+        };
+        let decoding = || self.sequences.iter().filter(|s| !s.prefilling());
+        let upper: u64 = decoding()
+            .map(|s| blocks_needed(s, iterations, block))
+            .sum();
+        if upper <= room {
+            return iterations;
+        }
+        // The most iterations whose blocks fit; the number needed only grows.
+        let (mut fits, mut fails) = (1, iterations);
+        while fails - fits > 1 {
+            let middle = fits + (fails - fits) / 2;
+            let needed: u64 = decoding().map(|s| blocks_needed(s, middle, block)).sum();
+            if needed <= room {
+                fits = middle;
+            } else {
+                fails = middle;
+            }
+        }
+        fits
+    }
+}
+
+/// Iterations until the sequence itself ends or changes its share of the budget.
+fn own_limit(sequence: &Sequence) -> u64 {
+    if sequence.chunk == 0 {
+        return 1;
+    }
+    if sequence.prefilling() {
+        let left = sequence.prefill_target - sequence.computed;
+        return left / sequence.chunk;
+    }
+    if sequence.last_token_ns.is_none() {
+        return 1;
+    }
+    sequence.total - sequence.computed
+}
+
+/// Blocks a decoding sequence asks for within some iterations, beyond those it has.
+fn blocks_needed(sequence: &Sequence, iterations: u64, block_size_tokens: u64) -> u64 {
+    (sequence.computed + iterations)
+        .div_ceil(block_size_tokens)
+        .saturating_sub(sequence.blocks)
+}

@@ -1,0 +1,183 @@
+//! Block keys: what names a block's content and everything before it, for every block of every request.
+//!
+//! An id of the trace covers `blocks_per_id` blocks (512-token ids hold thirty-two 16-token blocks), so finer
+//! blocks are arithmetic and never materialised. Past the prompt a block has the key that the session's next
+//! turn shows at its place, else a key of its own (semantics 1).
+
+/// No request: the end of a session, or no session.
+pub const NO_REQUEST: u32 = u32::MAX;
+
+const PRIVATE: u64 = 1 << 63;
+
+/// The keys of all requests of a trace, shared by every machine.
+#[derive(Debug, Default)]
+pub struct BlockKeys {
+    id_offsets: Vec<u64>,
+    ids: Vec<u32>,
+    blocks_per_id: u32,
+    /// Full prompt blocks of a request that its ids cover.
+    full_blocks: Vec<u32>,
+    /// The session's next turn.
+    continuation: Vec<u32>,
+}
+
+/// Why arrays cannot be keys.
+#[derive(Debug, PartialEq, Eq)]
+pub enum KeysError {
+    /// Array lengths do not belong together.
+    Shape,
+    /// Offsets fall or end outside the ids.
+    Offsets(usize),
+    /// A request claims more full blocks than its ids cover.
+    TooManyBlocks(usize),
+    /// A continuation that is not a later request.
+    Continuation(usize),
+}
+
+impl BlockKeys {
+    /// Checks and keeps the arrays: request `r` has the ids `ids[id_offsets[r]..id_offsets[r + 1]]`.
+    pub fn new(
+        id_offsets: Vec<u64>,
+        ids: Vec<u32>,
+        blocks_per_id: u32,
+        full_blocks: Vec<u32>,
+        continuation: Vec<u32>,
+    ) -> Result<Self, KeysError> {
+        let n = full_blocks.len();
+        if id_offsets.len() != n + 1 || continuation.len() != n || blocks_per_id == 0 {
+            return Err(KeysError::Shape);
+        }
+        for r in 0..n {
+            let (a, b) = (id_offsets[r], id_offsets[r + 1]);
+            if a > b || b > ids.len() as u64 {
+                return Err(KeysError::Offsets(r));
+            }
+            if u64::from(full_blocks[r]) > (b - a) * u64::from(blocks_per_id) {
+                return Err(KeysError::TooManyBlocks(r));
+            }
+            if continuation[r] != NO_REQUEST && continuation[r] as usize >= n {
+                return Err(KeysError::Continuation(r));
+            }
+        }
+        Ok(Self {
+            id_offsets,
+            ids,
+            blocks_per_id,
+            full_blocks,
+            continuation,
+        })
+    }
+
+    /// How many requests there are.
+    pub fn requests(&self) -> u32 {
+        self.full_blocks.len() as u32
+    }
+
+    /// Full prompt blocks of a request.
+    pub fn full_blocks(&self, request: u32) -> u32 {
+        self.full_blocks[request as usize]
+    }
+
+    /// The request whose ids name block `block` of `request`, and where that stops being so.
+    fn source(&self, request: u32, block: u32) -> (u32, u32) {
+        let own = self.full_blocks[request as usize];
+        if block < own {
+            return (request, own);
+        }
+        let next = self.continuation[request as usize];
+        if next != NO_REQUEST && block < self.full_blocks[next as usize] {
+            return (next, self.full_blocks[next as usize]);
+        }
+        (NO_REQUEST, u32::MAX)
+    }
+
+    /// The key of one block; private blocks have bit 63 set.
+    pub fn key(&self, request: u32, block: u32) -> u64 {
+        let (source, _) = self.source(request, block);
+        if source == NO_REQUEST {
+            return PRIVATE | (u64::from(request) << 32) | u64::from(block);
+        }
+        let id = self.ids
+            [self.id_offsets[source as usize] as usize + (block / self.blocks_per_id) as usize];
+        u64::from(id) * u64::from(self.blocks_per_id) + u64::from(block % self.blocks_per_id)
+    }
+
+    /// How many blocks from `from` on, up to `to`, have the same keys in two requests.
+    pub fn common(&self, a: u32, b: u32, from: u32, to: u32) -> u32 {
+        if a == b {
+            return to - from;
+        }
+        let mut block = from;
+        while block < to {
+            let ((sa, ea), (sb, eb)) = (self.source(a, block), self.source(b, block));
+            if sa == NO_REQUEST || sb == NO_REQUEST {
+                break;
+            }
+            let end = ea.min(eb).min(to);
+            if sa != sb {
+                let (first, last) = (block / self.blocks_per_id, (end - 1) / self.blocks_per_id);
+                let xs = &self.id_slice(sa)[first as usize..=last as usize];
+                let ys = &self.id_slice(sb)[first as usize..=last as usize];
+                if let Some(i) = xs.iter().zip(ys).position(|(x, y)| x != y) {
+                    return block.max((first + i as u32) * self.blocks_per_id) - from;
+                }
+            }
+            block = end;
+        }
+        block - from
+    }
+
+    fn id_slice(&self, request: u32) -> &[u32] {
+        &self.ids[self.id_offsets[request as usize] as usize
+            ..self.id_offsets[request as usize + 1] as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_turns() -> BlockKeys {
+        // turn 0: ids 0 1 (2 blocks each, 3 full); turn 1: ids 0 1 2, its block 3..5 names turn 0's answer
+        BlockKeys::new(
+            vec![0, 2, 5],
+            vec![0, 1, 0, 1, 2],
+            2,
+            vec![3, 6],
+            vec![1, NO_REQUEST],
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn answers_take_the_keys_of_the_next_turn() {
+        let keys = two_turns();
+        assert_eq!(
+            (0..6).map(|k| keys.key(0, k)).collect::<Vec<_>>(),
+            [0, 1, 2, 3, 4, 5]
+        );
+        assert_eq!(keys.key(0, 6), PRIVATE | 6);
+        assert_eq!(keys.common(0, 1, 0, 8), 6);
+    }
+
+    #[test]
+    fn common_stops_inside_an_id_only_at_the_asked_end() {
+        let keys = BlockKeys::new(
+            vec![0, 2, 4],
+            vec![7, 8, 7, 9],
+            4,
+            vec![8, 8],
+            vec![NO_REQUEST; 2],
+        )
+        .unwrap();
+        assert_eq!(keys.common(0, 1, 0, 8), 4);
+        assert_eq!(keys.common(0, 1, 2, 3), 1);
+        assert_eq!(keys.common(0, 1, 5, 8), 0);
+    }
+
+    #[test]
+    fn shapes_are_checked() {
+        let bad = BlockKeys::new(vec![0, 1], vec![0], 1, vec![2], vec![NO_REQUEST]);
+        assert_eq!(bad.unwrap_err(), KeysError::TooManyBlocks(0));
+    }
+}

@@ -1,0 +1,229 @@
+//! The invariants of a store (design: I2, I3, I4, I7), recomputed from scratch.
+
+use super::node::{NodeId, State, NONE, ROOT};
+use super::{Store, GPU};
+
+/// A broken promise, in words.
+pub type Violation = String;
+
+impl Store {
+    /// Checks everything; the first violation is the error. Cost: linear in runs, leases and moves.
+    pub fn check(&self) -> Result<(), Violation> {
+        let live = self.live_nodes();
+        self.check_room(&live)?;
+        self.check_holds(&live)?;
+        for &id in &live {
+            self.check_node(id)?;
+        }
+        Ok(())
+    }
+
+    fn live_nodes(&self) -> Vec<NodeId> {
+        let mut stack = vec![ROOT];
+        let mut live = Vec::new();
+        while let Some(id) = stack.pop() {
+            let mut child = self.nodes[id as usize].first_child;
+            while child != NONE {
+                live.push(child);
+                stack.push(child);
+                child = self.nodes[child as usize].next;
+            }
+        }
+        live
+    }
+
+    fn check_room(&self, live: &[NodeId]) -> Result<(), Violation> {
+        for (t, tier) in self.tiers.iter().enumerate() {
+            let used = tier.free + tier.active + tier.cached + tier.in_flight;
+            if used != tier.capacity {
+                return Err(format!(
+                    "I2: tier {t} accounts for {used} of {} blocks",
+                    tier.capacity
+                ));
+            }
+            let ready = |id: &&NodeId| self.nodes[**id as usize].copies[t].state == State::Ready;
+            let sum = |ids: &mut dyn Iterator<Item = &NodeId>| -> u64 {
+                ids.map(|&id| u64::from(self.nodes[id as usize].blocks()))
+                    .sum()
+            };
+            let cached = sum(&mut live.iter().filter(ready));
+            if cached != tier.cached {
+                return Err(format!(
+                    "I2: tier {t} caches {cached} blocks, counted {}",
+                    tier.cached
+                ));
+            }
+            let evictable: u64 = live
+                .iter()
+                .map(|&id| u64::from(self.nodes[id as usize].copies[t].evictable))
+                .sum();
+            if evictable != tier.evictable {
+                return Err(format!(
+                    "I2: tier {t} can evict {evictable} blocks, counted {}",
+                    tier.evictable
+                ));
+            }
+        }
+        let free: Vec<bool> = self.free_marks();
+        let leases = || {
+            self.leases
+                .iter()
+                .zip(&free)
+                .filter(|(_, free)| !**free)
+                .map(|(lease, _)| lease)
+        };
+        let active: u64 = leases()
+            .filter(|l| l.live)
+            .map(|l| l.reserved - l.pending)
+            .sum();
+        if active != self.tiers[GPU].active {
+            return Err(format!(
+                "I2: leases reserve {active} blocks, counted {}",
+                self.tiers[GPU].active
+            ));
+        }
+        let pending: u64 = leases().map(|l| l.pending).sum();
+        let waits = || {
+            self.moves
+                .iter()
+                .filter(|m| m.live)
+                .flat_map(|m| &m.waiting)
+        };
+        let awaited: u64 = waits().map(|w| w.blocks).sum();
+        if pending != awaited {
+            return Err(format!(
+                "I2: {pending} gpu blocks pending, {awaited} awaited"
+            ));
+        }
+        for (t, tier) in self.tiers.iter().enumerate() {
+            let landing = self
+                .moves
+                .iter()
+                .filter(|m| m.live && m.to == t && m.lease.is_none())
+                .map(|m| m.blocks);
+            let leaving = waits().filter(|_| t == GPU).map(|w| w.blocks);
+            let in_flight: u64 = landing.chain(leaving).sum();
+            if in_flight != tier.in_flight {
+                return Err(format!(
+                    "I2: tier {t} has {in_flight} blocks in flight, counted {}",
+                    tier.in_flight
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn free_marks(&self) -> Vec<bool> {
+        let mut free = vec![false; self.leases.len()];
+        for &id in &self.free_leases {
+            free[id as usize] = true;
+        }
+        free
+    }
+
+    fn check_holds(&self, live: &[NodeId]) -> Result<(), Violation> {
+        let mut holds = vec![[0u32; super::MAX_TIERS]; self.nodes.len()];
+        let mut walk = |tier: usize, mut at: NodeId| {
+            while at != ROOT && at != NONE {
+                holds[at as usize][tier] += 1;
+                at = self.nodes[at as usize].parent;
+            }
+        };
+        let free = self.free_marks();
+        for (lease, free) in self.leases.iter().zip(free) {
+            if lease.live && !free {
+                walk(GPU, lease.tail);
+            }
+        }
+        for mv in self.moves.iter().filter(|m| m.live) {
+            for &(tail, _) in &mv.parts {
+                walk(mv.to, tail);
+            }
+            if let Some((tier, tail)) = mv.source {
+                walk(tier, tail);
+            }
+        }
+        for &id in live {
+            let node = &self.nodes[id as usize];
+            for (t, &expected) in holds[id as usize].iter().enumerate() {
+                if node.copies[t].holds != expected {
+                    return Err(format!(
+                        "I3: run {id} has {} holds on tier {t}, {expected} holders",
+                        node.copies[t].holds
+                    ));
+                }
+            }
+            if node.pins != holds[id as usize].iter().sum::<u32>() {
+                return Err(format!("I3: run {id} has {} pins", node.pins));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_node(&self, id: NodeId) -> Result<(), Violation> {
+        let node = &self.nodes[id as usize];
+        if node.start >= node.end {
+            return Err(format!("run {id} is empty"));
+        }
+        let parent = &self.nodes[node.parent as usize];
+        if parent.end != node.start && node.parent != ROOT || node.parent == ROOT && node.start != 0
+        {
+            return Err(format!("run {id} does not follow its parent"));
+        }
+        if self
+            .children
+            .get(&(node.parent, self.keys.key(node.owner, node.start)))
+            != Some(&id)
+        {
+            return Err(format!("run {id} is not found by its key"));
+        }
+        if node.fastest().is_none() && node.pins == 0 {
+            return Err(format!("I4: run {id} has no copy and no holder"));
+        }
+        if node.parent != ROOT
+            && node.copies[GPU].state != State::Absent
+            && parent.copies[GPU].state == State::Absent
+        {
+            return Err(format!("I4: run {id} is on the gpu, its parent is not"));
+        }
+        for (t, copy) in node.copies.iter().enumerate() {
+            let in_flight = copy.state == State::InFlight;
+            if in_flight
+                && !self
+                    .moves
+                    .get(copy.by as usize)
+                    .is_some_and(|m| m.live && m.to == t)
+            {
+                return Err(format!(
+                    "I7: run {id} is in flight to tier {t} without a move"
+                ));
+            }
+            let mut children = 0;
+            let mut child = node.first_child;
+            while child != NONE {
+                children += u32::from(self.nodes[child as usize].copies[t].state != State::Absent);
+                child = self.nodes[child as usize].next;
+            }
+            if children != copy.children {
+                return Err(format!(
+                    "run {id} counts {} children on tier {t}, has {children}",
+                    copy.children
+                ));
+            }
+            if t >= self.tiers.len() {
+                continue;
+            }
+            let bound = t + 1 == self.tiers.len() && node.pins > 0 && node.only_on(t);
+            let idle = copy.state == State::Ready && copy.holds == 0 && !bound;
+            let listed = copy
+                .listed
+                .is_some_and(|(a, e)| self.tiers[t].candidates.contains(&(a, u32::MAX - e, id)));
+            if listed != (idle && children == 0) {
+                return Err(format!(
+                    "I3: run {id} is wrongly listed for eviction on tier {t}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,210 @@
+//! A lease: what one admitted request holds on the GPU, from admission to finish or preemption.
+
+use super::moves::NO_MOVE;
+use super::node::{NodeId, State, NONE, ROOT};
+use super::{Store, GPU};
+
+/// Index of a lease in the arena.
+pub type LeaseId = u32;
+
+/// A held path, and private blocks reserved for what will be computed or loaded.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    pub request: u32,
+    /// Last held run of the request's path.
+    pub(super) tail: NodeId,
+    /// Blocks held through the trie.
+    pub depth: u32,
+    /// Private blocks: reserved, not shared.
+    pub reserved: u64,
+    /// Of these, blocks whose room is not free yet.
+    pub pending: u64,
+    /// The access counter at its admission: recency of what it commits until its release.
+    pub(super) access: u64,
+    pub(super) live: bool,
+}
+
+impl Store {
+    /// Holds the first `depth` blocks of a request's path, all of which must have a GPU copy.
+    pub fn acquire(&mut self, request: u32, depth: u32) -> LeaseId {
+        let tail = self.node_at(request, depth);
+        self.hold(GPU, tail);
+        self.access += 1;
+        let lease = Lease {
+            access: self.access,
+            request,
+            tail,
+            depth,
+            reserved: 0,
+            pending: 0,
+            live: true,
+        };
+        if let Some(id) = self.free_leases.pop() {
+            self.leases[id as usize] = lease;
+            return id;
+        }
+        self.leases.push(lease);
+        (self.leases.len() - 1) as LeaseId
+    }
+
+    /// A lease as it stands.
+    pub fn lease(&self, id: LeaseId) -> &Lease {
+        &self.leases[id as usize]
+    }
+
+    /// Turns the lease's computed blocks up to `to` into cached, shareable ones (active → cached).
+    ///
+    /// Where another request already has the block on the GPU, ours is freed and theirs is held instead.
+    pub fn commit(&mut self, id: LeaseId, to: u32) {
+        let Lease {
+            request,
+            mut tail,
+            mut depth,
+            access,
+            ..
+        } = self.leases[id as usize];
+        debug_assert!(u64::from(to.saturating_sub(depth)) <= self.leases[id as usize].reserved);
+        while depth < to {
+            let taken = match self
+                .children
+                .get(&(tail, self.keys.key(request, depth)))
+                .copied()
+            {
+                Some(child) => {
+                    tail = self.commit_into(child, (request, access), depth, to);
+                    self.nodes[tail as usize].blocks()
+                }
+                None => {
+                    tail = self.commit_new(tail, (request, access), depth, to);
+                    to - depth
+                }
+            };
+            depth += taken;
+            self.leases[id as usize].reserved -= u64::from(taken);
+        }
+        (
+            self.leases[id as usize].tail,
+            self.leases[id as usize].depth,
+        ) = (tail, depth);
+    }
+
+    /// Joins the part of a known run that matches; returns it.
+    fn commit_into(
+        &mut self,
+        child: NodeId,
+        (request, access): (u32, u64),
+        depth: u32,
+        to: u32,
+    ) -> NodeId {
+        let node = &self.nodes[child as usize];
+        let same = self
+            .keys
+            .common(node.owner, request, depth, node.end.min(to));
+        let run = if depth + same < node.end {
+            self.split(child, depth + same)
+        } else {
+            child
+        };
+        let blocks = u64::from(same);
+        let gpu = &mut self.tiers[GPU];
+        gpu.active -= blocks;
+        if self.nodes[run as usize].copies[GPU].state == State::Absent {
+            gpu.cached += blocks;
+            self.nodes[run as usize].copies[GPU].access = access;
+            self.set_state(run, GPU, State::Ready, NO_MOVE);
+        } else {
+            gpu.free += blocks;
+            self.merged_blocks += blocks;
+        }
+        self.hold_one(run);
+        run
+    }
+
+    /// Adds blocks that no one has: to the lease's own last run where nobody could tell, else as a new run.
+    fn commit_new(
+        &mut self,
+        tail: NodeId,
+        (request, access): (u32, u64),
+        depth: u32,
+        to: u32,
+    ) -> NodeId {
+        let blocks = u64::from(to - depth);
+        self.tiers[GPU].active -= blocks;
+        self.tiers[GPU].cached += blocks;
+        let own = &self.nodes[tail as usize];
+        if tail != ROOT
+            && own.owner == request
+            && own.pins == 1
+            && own.copies[GPU].holds == 1
+            && own.copies[GPU].access == access
+            && own.copies[GPU].state == State::Ready
+            && own.only_on(GPU)
+            && own.first_child == NONE
+        {
+            self.nodes[tail as usize].end = to;
+            self.refresh(tail);
+            return tail;
+        }
+        let run = self.link(tail, request, depth, to);
+        self.nodes[run as usize].copies[GPU].access = access;
+        self.set_state(run, GPU, State::Ready, NO_MOVE);
+        self.hold_one(run);
+        run
+    }
+
+    /// Extends a hold by one run: those before it are held already.
+    pub(super) fn hold_one(&mut self, run: NodeId) {
+        self.nodes[run as usize].copies[GPU].holds += 1;
+        self.nodes[run as usize].pins += 1;
+        self.refresh(run);
+    }
+
+    /// Ends a lease: private blocks become free, the path is touched once (deepest first) on every tier.
+    pub fn release(&mut self, id: LeaseId) {
+        let Lease {
+            tail,
+            reserved,
+            pending,
+            ..
+        } = self.leases[id as usize];
+        self.access += 1;
+        let mut at = tail;
+        while at != ROOT {
+            let node = &mut self.nodes[at as usize];
+            node.copies[GPU].holds -= 1;
+            node.pins -= 1;
+            for copy in &mut node.copies {
+                if copy.state == State::Ready {
+                    copy.access = self.access;
+                }
+            }
+            let parent = node.parent;
+            self.refresh(at);
+            at = parent;
+        }
+        let now_free = reserved - pending;
+        self.tiers[GPU].active -= now_free;
+        self.tiers[GPU].free += now_free;
+        self.leases[id as usize].live = false;
+        self.leases[id as usize].reserved = pending;
+        if pending == 0 {
+            self.free_leases.push(id);
+        }
+    }
+
+    /// Takes an admission back: as if it had never been, recency included. Nothing may be reserved.
+    pub fn abandon(&mut self, id: LeaseId) {
+        debug_assert_eq!(self.leases[id as usize].reserved, 0);
+        let tail = self.leases[id as usize].tail;
+        self.unhold(GPU, tail);
+        self.leases[id as usize].live = false;
+        self.free_leases.push(id);
+    }
+
+    /// Gives private blocks back before the end (a partial block no longer needed).
+    pub fn unreserve(&mut self, id: LeaseId, blocks: u64) {
+        self.leases[id as usize].reserved -= blocks;
+        self.tiers[GPU].active -= blocks;
+        self.tiers[GPU].free += blocks;
+    }
+}

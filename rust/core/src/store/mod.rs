@@ -1,0 +1,169 @@
+//! The block store of one machine: a radix trie of block runs with residency on one to three tiers.
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | `node` | a run of blocks and its copies on the tiers |
+//! | `tier` | room of a tier and its eviction candidates |
+//! | `trie` | walking, splitting, linking and unlinking runs |
+//! | `lease` | what a running request holds: acquire, commit, release |
+//! | `reserve` | making room: evict, demote, discard |
+//! | `moves` | copies on their way: loads, demotions, write-through |
+//! | `check` | the invariants in one place |
+
+mod check;
+mod lease;
+mod moves;
+mod node;
+mod reserve;
+mod tier;
+mod trie;
+
+pub use check::Violation;
+pub use lease::{Lease, LeaseId};
+pub use moves::{MoveId, Order, NO_MOVE};
+pub use node::{NodeId, State};
+pub use reserve::Room;
+pub use tier::{Tier, TierConfig};
+pub use trie::Part;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use crate::digest::{Digest, Record};
+use crate::keys::BlockKeys;
+use moves::Move;
+use node::Node;
+
+/// Tiers from fast to slow: gpu, cpu, disk.
+pub const MAX_TIERS: usize = 3;
+/// The tier that computes.
+pub const GPU: usize = 0;
+
+/// Children by (parent, key of the child's first block). Only looked up, never iterated.
+type Children = HashMap<(NodeId, u64), NodeId, BuildHasherDefault<PairHasher>>;
+
+/// The block store of one machine.
+#[derive(Debug)]
+pub struct Store {
+    keys: Arc<BlockKeys>,
+    nodes: Vec<Node>,
+    free_nodes: Vec<NodeId>,
+    children: Children,
+    tiers: Vec<Tier>,
+    leases: Vec<Lease>,
+    free_leases: Vec<LeaseId>,
+    moves: Vec<Move>,
+    free_moves: Vec<MoveId>,
+    orders: Vec<Order>,
+    /// Recency: raised by one at each admission and release, never the clock, so no two leases tie.
+    access: u64,
+    digest: Digest,
+    /// Blocks computed twice and merged at commit.
+    pub merged_blocks: u64,
+    /// (time, tier, blocks) of each eviction, when recording.
+    evictions_log: Option<Vec<(u64, usize, u64)>>,
+}
+
+impl Store {
+    /// An empty store with the given tiers, fastest first.
+    pub fn new(keys: Arc<BlockKeys>, tiers: &[TierConfig]) -> Self {
+        assert!(
+            !tiers.is_empty() && tiers.len() <= MAX_TIERS,
+            "one to three tiers"
+        );
+        Self {
+            keys,
+            nodes: vec![Node::root()],
+            free_nodes: Vec::new(),
+            children: Children::default(),
+            tiers: tiers.iter().map(Tier::new).collect(),
+            leases: Vec::new(),
+            free_leases: Vec::new(),
+            moves: Vec::new(),
+            free_moves: Vec::new(),
+            orders: Vec::new(),
+            access: 0,
+            digest: Digest::default(),
+            merged_blocks: 0,
+            evictions_log: None,
+        }
+    }
+
+    /// A tier's counters.
+    pub fn tier(&self, tier: usize) -> &Tier {
+        &self.tiers[tier]
+    }
+
+    /// How many tiers there are.
+    pub fn tiers(&self) -> usize {
+        self.tiers.len()
+    }
+
+    /// The rolling hash of this machine's records so far.
+    pub fn digest(&self) -> u64 {
+        self.digest.value()
+    }
+
+    /// Adds a record that the store does not see by itself.
+    pub fn note(&mut self, kind: u8, now_ns: u64, subject: u64, value: u64) {
+        self.digest.record(kind, now_ns, subject, value);
+    }
+
+    /// Starts keeping (time, tier, blocks) of each eviction for [`Store::take_evictions`].
+    pub fn log_evictions(&mut self) {
+        self.evictions_log = Some(Vec::new());
+    }
+
+    /// Hands over the evictions logged since the last call.
+    pub fn take_evictions(&mut self) -> Vec<(u64, usize, u64)> {
+        self.evictions_log
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    /// Live runs in the trie, the root not counted.
+    pub fn runs(&self) -> usize {
+        self.nodes.len() - self.free_nodes.len() - 1
+    }
+
+    fn note_evicted(&mut self, tier: usize, node: NodeId, from: u32, to: u32, now_ns: u64) {
+        let owner = self.nodes[node as usize].owner;
+        for block in (from..to).rev() {
+            let key = self.keys.key(owner, block);
+            self.digest
+                .word(Record::Evict as u64 | (tier as u64) << 8 | now_ns << 16);
+            self.digest.word(key);
+        }
+        let blocks = u64::from(to - from);
+        self.tiers[tier].evictions += blocks;
+        if let Some(log) = &mut self.evictions_log {
+            log.push((now_ns, tier, blocks));
+        }
+    }
+}
+
+/// Multiplies and rotates: enough for keys that are already well spread, and the same on every machine.
+#[derive(Default)]
+pub struct PairHasher(u64);
+
+impl Hasher for PairHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(u64::from(word));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(26) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}

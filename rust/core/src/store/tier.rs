@@ -1,0 +1,64 @@
+//! A tier: its room, and its eviction candidates in order.
+
+use std::collections::BTreeSet;
+
+use super::node::NodeId;
+
+/// Room of a tier that has no bound.
+const UNBOUNDED: u64 = 1 << 60;
+
+/// How a tier is set up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TierConfig {
+    /// Blocks it holds; `None` has no bound.
+    pub capacity_blocks: Option<u64>,
+    /// Whether a victim without a copy below is written there before it goes (else it is discarded).
+    pub write_back: bool,
+}
+
+/// Room and candidates. `free + active + cached + in_flight = capacity`.
+#[derive(Debug)]
+pub struct Tier {
+    pub capacity: u64,
+    pub free: u64,
+    /// Reserved by requests, not shared.
+    pub active: u64,
+    /// Ready copies.
+    pub cached: u64,
+    /// Room of copies being written, and room of victims until they are written down.
+    pub in_flight: u64,
+    /// Cached blocks that nobody holds.
+    pub evictable: u64,
+    pub evictions: u64,
+    /// Evicted to nowhere because the tier below could not take them.
+    pub overflowed: u64,
+    /// Discarded because a block before them was.
+    pub orphaned: u64,
+    pub(super) write_back: bool,
+    /// (access, deepest first, node): the front goes first.
+    pub(super) candidates: BTreeSet<(u64, u32, NodeId)>,
+}
+
+impl Tier {
+    pub(super) fn new(config: &TierConfig) -> Self {
+        let capacity = config.capacity_blocks.unwrap_or(UNBOUNDED);
+        Self {
+            capacity,
+            free: capacity,
+            active: 0,
+            cached: 0,
+            in_flight: 0,
+            evictable: 0,
+            evictions: 0,
+            overflowed: 0,
+            orphaned: 0,
+            write_back: config.write_back,
+            candidates: BTreeSet::new(),
+        }
+    }
+
+    /// Blocks that a reservation can get at most.
+    pub fn available(&self) -> u64 {
+        self.free + self.evictable
+    }
+}

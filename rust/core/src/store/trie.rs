@@ -1,0 +1,245 @@
+//! The trie: walking along a request's keys, splitting a run, linking and unlinking, holding a path.
+
+use super::moves::{MoveId, NO_MOVE};
+use super::node::{Node, NodeId, State, NONE, ROOT};
+use super::{Store, GPU};
+
+/// A stretch of a request's path that is found on one tier in one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub tier: usize,
+    pub start: u32,
+    pub end: u32,
+    /// The move that is still writing it, or [`NO_MOVE`] when it is ready.
+    pub by: MoveId,
+}
+
+impl Store {
+    /// Where the leading blocks of a request lie, at most `limit`: each on its fastest tier. Changes nothing.
+    pub fn match_prefix(&self, request: u32, limit: u32) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::new();
+        self.walk(request, limit, |node, start, end| {
+            if let Some(tier) = node.fastest() {
+                let by = if node.copies[tier].state == State::Ready {
+                    NO_MOVE
+                } else {
+                    node.copies[tier].by
+                };
+                match parts.last_mut() {
+                    Some(last) if last.tier == tier && last.by == by => last.end = end,
+                    _ => parts.push(Part {
+                        tier,
+                        start,
+                        end,
+                        by,
+                    }),
+                }
+            }
+        });
+        parts
+    }
+
+    /// How many leading blocks are found anywhere, and how many of them are ready on the GPU. Changes nothing.
+    pub fn peek(&self, request: u32, limit: u32) -> (u32, u32) {
+        let (mut found, mut ready) = (0, 0);
+        self.walk(request, limit, |node, start, end| {
+            if ready == start && node.copies[GPU].state == State::Ready {
+                ready = end;
+            }
+            found = end;
+        });
+        (found, ready)
+    }
+
+    fn walk(&self, request: u32, limit: u32, mut visit: impl FnMut(&Node, u32, u32)) {
+        let (mut at, mut block) = (ROOT, 0);
+        while block < limit {
+            let Some(&child) = self.children.get(&(at, self.keys.key(request, block))) else {
+                break;
+            };
+            let node = &self.nodes[child as usize];
+            if node.fastest().is_none() {
+                break; // kept only for what a reader pins below it
+            }
+            let same = self
+                .keys
+                .common(node.owner, request, block, node.end.min(limit));
+            visit(node, block, block + same);
+            block += same;
+            if block < node.end {
+                break;
+            }
+            at = child;
+        }
+    }
+
+    /// The node whose last block is block `depth − 1` of the request's path, which must be in the trie.
+    pub(super) fn node_at(&mut self, request: u32, depth: u32) -> NodeId {
+        let (mut at, mut block) = (ROOT, 0);
+        while block < depth {
+            at = self.children[&(at, self.keys.key(request, block))];
+            if self.nodes[at as usize].end > depth {
+                at = self.split(at, depth);
+            }
+            block = self.nodes[at as usize].end;
+        }
+        at
+    }
+
+    /// Cuts a run before block `at`; returns the new upper part. The lower part keeps its id.
+    pub(super) fn split(&mut self, id: NodeId, at: u32) -> NodeId {
+        let lower = &self.nodes[id as usize];
+        debug_assert!(lower.start < at && at < lower.end);
+        let (parent, owner) = (lower.parent, lower.owner);
+        let first_key = self.keys.key(owner, lower.start);
+        let mut upper = lower.clone();
+        upper.end = at;
+        upper.first_child = NONE;
+        for copy in &mut upper.copies {
+            copy.children = u32::from(copy.state != State::Absent);
+            copy.evictable = 0;
+            copy.listed = None;
+        }
+        let upper_id = self.push_node(upper);
+        for sibling in [
+            self.nodes[id as usize].previous,
+            self.nodes[id as usize].next,
+        ] {
+            if sibling != NONE {
+                let node = &mut self.nodes[sibling as usize];
+                if node.next == id {
+                    node.next = upper_id;
+                } else {
+                    node.previous = upper_id;
+                }
+            }
+        }
+        if self.nodes[parent as usize].first_child == id {
+            self.nodes[parent as usize].first_child = upper_id;
+        }
+        self.children.insert((parent, first_key), upper_id);
+        let lower = &mut self.nodes[id as usize];
+        lower.start = at;
+        lower.parent = upper_id;
+        (lower.next, lower.previous) = (NONE, NONE);
+        self.nodes[upper_id as usize].first_child = id;
+        self.children
+            .insert((upper_id, self.keys.key(owner, at)), id);
+        self.refresh(id);
+        self.refresh(upper_id);
+        upper_id
+    }
+
+    /// Adds a run below `parent`.
+    pub(super) fn link(&mut self, parent: NodeId, owner: u32, start: u32, end: u32) -> NodeId {
+        let mut node = Node::new(parent, owner, start, end);
+        node.next = self.nodes[parent as usize].first_child;
+        let next = node.next;
+        let id = self.push_node(node);
+        if next != NONE {
+            self.nodes[next as usize].previous = id;
+        }
+        self.nodes[parent as usize].first_child = id;
+        self.children
+            .insert((parent, self.keys.key(owner, start)), id);
+        id
+    }
+
+    /// Takes a run without children and copies out of the trie.
+    pub(super) fn unlink(&mut self, id: NodeId) {
+        let node = &self.nodes[id as usize];
+        debug_assert!(node.first_child == NONE && node.pins == 0 && node.fastest().is_none());
+        let (parent, previous, next) = (node.parent, node.previous, node.next);
+        self.children
+            .remove(&(parent, self.keys.key(node.owner, node.start)));
+        if previous == NONE {
+            self.nodes[parent as usize].first_child = next;
+        } else {
+            self.nodes[previous as usize].next = next;
+        }
+        if next != NONE {
+            self.nodes[next as usize].previous = previous;
+        }
+        self.free_nodes.push(id);
+    }
+
+    fn push_node(&mut self, node: Node) -> NodeId {
+        if let Some(id) = self.free_nodes.pop() {
+            self.nodes[id as usize] = node;
+            return id;
+        }
+        self.nodes.push(node);
+        (self.nodes.len() - 1) as NodeId
+    }
+
+    /// Changes whether a run has a copy on a tier; room is the caller's business.
+    pub(super) fn set_state(&mut self, id: NodeId, tier: usize, state: State, by: MoveId) {
+        let node = &mut self.nodes[id as usize];
+        let before = std::mem::replace(&mut node.copies[tier].state, state);
+        node.copies[tier].by = by;
+        let parent = node.parent;
+        if (before == State::Absent) != (state == State::Absent) {
+            let children = &mut self.nodes[parent as usize].copies[tier].children;
+            *children = if state == State::Absent {
+                *children - 1
+            } else {
+                *children + 1
+            };
+            self.refresh(parent);
+        }
+        self.refresh(id);
+    }
+
+    /// Brings a run's candidacy and its share of the evictable blocks up to date, on every tier.
+    pub(super) fn refresh(&mut self, id: NodeId) {
+        if id == ROOT {
+            return;
+        }
+        let node = &mut self.nodes[id as usize];
+        let last = self.tiers.len() - 1;
+        for (t, tier) in self.tiers.iter_mut().enumerate() {
+            let bound = t == last && node.pins > 0 && node.only_on(t);
+            let copy = &mut node.copies[t];
+            let idle = copy.state == State::Ready && copy.holds == 0 && !bound;
+            let evictable = if idle { node.end - node.start } else { 0 };
+            tier.evictable = tier.evictable + u64::from(evictable) - u64::from(copy.evictable);
+            copy.evictable = evictable;
+            let listed = (idle && copy.children == 0).then_some((copy.access, node.end));
+            if listed != copy.listed {
+                if let Some((access, end)) = copy.listed {
+                    tier.candidates.remove(&(access, u32::MAX - end, id));
+                }
+                if let Some((access, end)) = listed {
+                    tier.candidates.insert((access, u32::MAX - end, id));
+                }
+                copy.listed = listed;
+            }
+        }
+    }
+
+    /// Holds a run and all before it on a tier: none of them is evicted there.
+    pub(super) fn hold(&mut self, tier: usize, id: NodeId) {
+        let mut at = id;
+        while at != ROOT {
+            let node = &mut self.nodes[at as usize];
+            node.copies[tier].holds += 1;
+            node.pins += 1;
+            let parent = node.parent;
+            self.refresh(at);
+            at = parent;
+        }
+    }
+
+    /// Gives up what [`Store::hold`] took.
+    pub(super) fn unhold(&mut self, tier: usize, id: NodeId) {
+        let mut at = id;
+        while at != ROOT {
+            let node = &mut self.nodes[at as usize];
+            node.copies[tier].holds -= 1;
+            node.pins -= 1;
+            let parent = node.parent;
+            self.refresh(at);
+            at = parent;
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! `StepTable` and `Batch`: the running batch, advanced in stretches.
+
+use kvsim_core::batch::{Batch, BatchConfig, Sequence};
+use kvsim_core::step_time::StepTimeTable;
+use numpy::PyReadonlyArray1;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::store::{room_to_py, PyStore};
+
+/// The integers of a step-time model.
+#[pyclass(name = "StepTable", frozen)]
+pub struct PyStepTable(StepTimeTable);
+
+#[pymethods]
+impl PyStepTable {
+    /// `coefficients_fs`: pair half, kv decode, kv mixed, sequence, past, spread decode, spread mixed.
+    #[new]
+    fn new(
+        base_ns: PyReadonlyArray1<'_, i64>,
+        decode_base_ns: PyReadonlyArray1<'_, i64>,
+        coefficients_fs: [u64; 7],
+    ) -> PyResult<Self> {
+        let unsigned = |xs: PyReadonlyArray1<'_, i64>| -> PyResult<Vec<u64>> {
+            let checked = xs
+                .as_slice()?
+                .iter()
+                .map(|&x| u64::try_from(x))
+                .collect::<Result<_, _>>();
+            checked.map_err(|_| PyValueError::new_err("step times must not be negative"))
+        };
+        let [pair_half_fs, kv_decode_fs, kv_mixed_fs, sequence_fs, past_fs, spread_decode_fs, spread_mixed_fs] =
+            coefficients_fs;
+        Ok(Self(StepTimeTable {
+            base_ns: unsigned(base_ns)?,
+            decode_base_ns: unsigned(decode_base_ns)?,
+            pair_half_fs,
+            kv_decode_fs,
+            kv_mixed_fs,
+            sequence_fs,
+            past_fs,
+            spread_decode_fs,
+            spread_mixed_fs,
+        }))
+    }
+}
+
+/// The running batch of a replica.
+#[pyclass(name = "Batch")]
+pub struct PyBatch(Batch);
+
+#[pymethods]
+impl PyBatch {
+    #[new]
+    #[pyo3(signature = (table, block_size_tokens, max_num_batched_tokens, step_overhead_ns, cache_enabled, cache_output, commit_ends_stretch))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        table: &PyStepTable,
+        block_size_tokens: u64,
+        max_num_batched_tokens: u64,
+        step_overhead_ns: u64,
+        cache_enabled: bool,
+        cache_output: bool,
+        commit_ends_stretch: bool,
+    ) -> Self {
+        let config = BatchConfig {
+            block_size_tokens,
+            max_num_batched_tokens,
+            cache_enabled,
+            cache_output,
+            commit_ends_stretch,
+            step_overhead_ns,
+        };
+        Self(Batch::new(config, table.0.clone()))
+    }
+
+    fn begin(&mut self, store: &mut PyStore, now_ns: u64) -> Option<Vec<u32>> {
+        room_to_py(self.0.begin(&mut store.0, now_ns))
+    }
+
+    /// `tokens`: (computed, prefill target, total, prompt, blocks); returns the tokens it got of the budget.
+    fn add(
+        &mut self,
+        id: u32,
+        lease: u32,
+        tokens: (u64, u64, u64, u64, u64),
+        last_token_ns: Option<u64>,
+    ) -> u64 {
+        let (computed, prefill_target, total, prompt_tokens, blocks) = tokens;
+        let sequence = Sequence {
+            id,
+            lease,
+            computed,
+            prefill_target,
+            total,
+            prompt_tokens,
+            blocks,
+            last_token_ns,
+            chunk: 0,
+        };
+        self.0.add(sequence)
+    }
+
+    /// Takes the last sequence out: (id, tokens with KV, time of its last token).
+    fn pop_last(&mut self) -> Option<(u32, u64, Option<u64>)> {
+        self.0
+            .pop_last()
+            .map(|s| (s.id, s.computed, s.last_token_ns))
+    }
+
+    fn step_ns(&self) -> u64 {
+        self.0.step_ns()
+    }
+
+    fn start(&mut self, store: &PyStore, now_ns: u64, stall_ns: u64) -> u64 {
+        self.0.start(&store.0, now_ns, stall_ns)
+    }
+
+    fn advance(&mut self, store: &mut PyStore, now_ns: u64) -> u64 {
+        self.0.advance(&mut store.0, now_ns)
+    }
+
+    fn interrupt(&mut self, store: &mut PyStore, now_ns: u64) -> u64 {
+        self.0.interrupt(&mut store.0, now_ns)
+    }
+
+    /// (first tokens, finished, committed blocks): ids in batch order.
+    #[allow(clippy::type_complexity)]
+    fn end(&mut self, store: &mut PyStore) -> (Vec<u32>, Vec<u32>, Vec<(u32, u32, u32)>) {
+        let ended = self.0.end(&mut store.0);
+        (ended.first_token, ended.finished, ended.committed)
+    }
+
+    #[getter]
+    fn budget_left(&self) -> u64 {
+        self.0.budget_left()
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    #[getter]
+    fn steps(&self) -> u64 {
+        self.0.steps
+    }
+
+    #[getter]
+    fn generated_tokens(&self) -> u64 {
+        self.0.generated_tokens
+    }
+
+    /// Time between tokens: (lower edges ns, counts, count, sum ns, min ns, max ns).
+    #[allow(clippy::type_complexity)]
+    fn itl(&self) -> (Vec<u64>, Vec<u64>, u64, u128, u64, u64) {
+        let h = &self.0.itl;
+        let (edges, counts) = h.buckets().into_iter().unzip();
+        (edges, counts, h.count, h.sum, h.min, h.max)
+    }
+
+    fn log_steps(&mut self) {
+        self.0.log_steps();
+    }
+
+    fn take_steps(&mut self) -> Vec<(u64, u64, u64, u64)> {
+        let steps = self.0.take_steps().into_iter();
+        steps
+            .map(|s| {
+                (
+                    s.begin_ns,
+                    s.duration_ns,
+                    s.prefill_tokens,
+                    s.decode_sequences,
+                )
+            })
+            .collect()
+    }
+}
+
+/// Adds the classes of this room.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyStepTable>()?;
+    m.add_class::<PyBatch>()
+}

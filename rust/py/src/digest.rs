@@ -1,0 +1,31 @@
+//! `Digest`: a rolling hash over records.
+
+use kvsim_core::digest::Digest;
+use pyo3::prelude::*;
+
+/// A 64-bit rolling hash.
+#[pyclass(name = "Digest")]
+#[derive(Default)]
+pub struct PyDigest(Digest);
+
+#[pymethods]
+impl PyDigest {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn record(&mut self, kind: u8, time_ns: u64, subject: u64, value: u64) {
+        self.0.record(kind, time_ns, subject, value);
+    }
+
+    #[getter]
+    fn value(&self) -> u64 {
+        self.0.value()
+    }
+}
+
+/// Adds the class of this room.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyDigest>()
+}

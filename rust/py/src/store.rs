@@ -1,0 +1,223 @@
+//! `Keys` and `Store`: the block store of one machine.
+
+use std::sync::Arc;
+
+use kvsim_core::keys::BlockKeys;
+use kvsim_core::store::{Room, Store, TierConfig};
+use numpy::PyReadonlyArray1;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+/// Block keys of all requests, shared by the stores of all machines.
+#[pyclass(name = "Keys", frozen)]
+pub struct PyKeys(pub Arc<BlockKeys>);
+
+#[pymethods]
+impl PyKeys {
+    #[new]
+    fn new(
+        id_offsets: PyReadonlyArray1<'_, i64>,
+        block_ids: PyReadonlyArray1<'_, u32>,
+        blocks_per_id: u32,
+        full_blocks: PyReadonlyArray1<'_, u32>,
+        continuation: PyReadonlyArray1<'_, u32>,
+    ) -> PyResult<Self> {
+        let offsets = id_offsets.as_slice()?.iter().map(|&o| o as u64).collect();
+        let ids = block_ids.as_slice()?.to_vec();
+        let full = full_blocks.as_slice()?.to_vec();
+        let keys = BlockKeys::new(
+            offsets,
+            ids,
+            blocks_per_id,
+            full,
+            continuation.as_slice()?.to_vec(),
+        );
+        keys.map(|k| Self(Arc::new(k)))
+            .map_err(|e| PyValueError::new_err(format!("block keys: {e:?}")))
+    }
+
+    fn key(&self, request: u32, block: u32) -> u64 {
+        self.0.key(request, block)
+    }
+}
+
+/// The block store of one machine.
+#[pyclass(name = "Store")]
+pub struct PyStore(pub Store);
+
+/// A room as Python sees it: None refused, else the moves to wait for.
+pub fn room_to_py(room: Room) -> Option<Vec<u32>> {
+    match room {
+        Room::Refused => None,
+        Room::Ready => Some(Vec::new()),
+        Room::Pending(moves) => Some(moves),
+    }
+}
+
+/// A transmission as Python sees it: (move, from tier, to tier, blocks, moves that must end first).
+type PyOrder = (u32, usize, usize, u64, Vec<u32>);
+
+#[pymethods]
+impl PyStore {
+    #[new]
+    fn new(
+        keys: &PyKeys,
+        capacities_blocks: Vec<Option<u64>>,
+        write_back: Vec<bool>,
+    ) -> PyResult<Self> {
+        if capacities_blocks.is_empty()
+            || capacities_blocks.len() > 3
+            || capacities_blocks.len() != write_back.len()
+        {
+            return Err(PyValueError::new_err(
+                "one to three tiers, each with its write policy",
+            ));
+        }
+        let tiers: Vec<TierConfig> = capacities_blocks
+            .into_iter()
+            .zip(write_back)
+            .map(|(capacity_blocks, write_back)| TierConfig {
+                capacity_blocks,
+                write_back,
+            })
+            .collect();
+        Ok(Self(Store::new(keys.0.clone(), &tiers)))
+    }
+
+    fn peek(&self, request: u32, limit: u32) -> (u32, u32) {
+        self.0.peek(request, limit)
+    }
+
+    fn match_prefix(&self, request: u32, limit: u32) -> Vec<(usize, u32, u32, u32)> {
+        let parts = self.0.match_prefix(request, limit);
+        parts
+            .into_iter()
+            .map(|p| (p.tier, p.start, p.end, p.by))
+            .collect()
+    }
+
+    fn acquire(&mut self, request: u32, depth: u32) -> u32 {
+        self.0.acquire(request, depth)
+    }
+
+    fn reserve(&mut self, lease: u32, blocks: u64, now_ns: u64) -> Option<Vec<u32>> {
+        room_to_py(self.0.reserve(&[(lease, blocks)], now_ns))
+    }
+
+    fn reserve_many(&mut self, wanted: Vec<(u32, u64)>, now_ns: u64) -> Option<Vec<u32>> {
+        room_to_py(self.0.reserve(&wanted, now_ns))
+    }
+
+    fn load(&mut self, lease: u32, to: u32, after: Vec<u32>) -> u32 {
+        self.0.load(lease, to, &after)
+    }
+
+    fn join(&mut self, lease: u32, to: u32) {
+        self.0.join(lease, to);
+    }
+
+    #[pyo3(signature = (request, part, to_tier, ready, now_ns))]
+    fn stage(
+        &mut self,
+        request: u32,
+        part: (u32, u32),
+        to_tier: usize,
+        ready: Option<u32>,
+        now_ns: u64,
+    ) -> Option<u32> {
+        self.0.stage(request, part, to_tier, ready, now_ns)
+    }
+
+    fn protect(&mut self, request: u32, end: u32, tier: usize) -> u32 {
+        self.0.protect(request, end, tier)
+    }
+
+    fn unprotect(&mut self, tier: usize, hold: u32) {
+        self.0.unprotect(tier, hold);
+    }
+
+    fn abandon(&mut self, lease: u32) {
+        self.0.abandon(lease);
+    }
+
+    fn write_through(&mut self, lease: u32, start: u32, end: u32, now_ns: u64) -> Option<u32> {
+        self.0.write_through(lease, start, end, now_ns)
+    }
+
+    fn commit(&mut self, lease: u32, to: u32) {
+        self.0.commit(lease, to);
+    }
+
+    fn depth(&self, lease: u32) -> u32 {
+        self.0.lease(lease).depth
+    }
+
+    fn release(&mut self, lease: u32) {
+        self.0.release(lease);
+    }
+
+    fn take_orders(&mut self) -> Vec<PyOrder> {
+        self.0
+            .take_orders()
+            .into_iter()
+            .map(|o| (o.id, o.from, o.to, o.blocks, o.after))
+            .collect()
+    }
+
+    fn finish_move(&mut self, id: u32) {
+        self.0.finish_move(id);
+    }
+
+    fn drop_copy(&mut self, request: u32, start: u32, end: u32, tier: usize) {
+        self.0.drop_copy(request, start, end, tier);
+    }
+
+    /// (free, active, cached, in flight, evictable) blocks of a tier.
+    fn room(&self, tier: usize) -> (u64, u64, u64, u64, u64) {
+        let t = self.0.tier(tier);
+        (t.free, t.active, t.cached, t.in_flight, t.evictable)
+    }
+
+    /// (evictions, overflowed, orphaned) blocks of a tier.
+    fn losses(&self, tier: usize) -> (u64, u64, u64) {
+        let t = self.0.tier(tier);
+        (t.evictions, t.overflowed, t.orphaned)
+    }
+
+    #[getter]
+    fn merged_blocks(&self) -> u64 {
+        self.0.merged_blocks
+    }
+
+    #[getter]
+    fn runs(&self) -> usize {
+        self.0.runs()
+    }
+
+    #[getter]
+    fn digest(&self) -> u64 {
+        self.0.digest()
+    }
+
+    fn note(&mut self, kind: u8, now_ns: u64, subject: u64, value: u64) {
+        self.0.note(kind, now_ns, subject, value);
+    }
+
+    fn log_evictions(&mut self) {
+        self.0.log_evictions();
+    }
+
+    fn take_evictions(&mut self) -> Vec<(u64, usize, u64)> {
+        self.0.take_evictions()
+    }
+
+    fn check(&self) -> PyResult<()> {
+        self.0.check().map_err(PyRuntimeError::new_err)
+    }
+}
+
+/// Adds the classes of this room.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyKeys>()?;
+    m.add_class::<PyStore>()
+}

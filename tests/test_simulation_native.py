@@ -1,0 +1,124 @@
+"""The native stretches, the single steps and the Python twin tell the same story (I11)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kvcache_sim.cache.settings import CacheSettings, ChannelSettings, MovementSettings, TierSettings
+from kvcache_sim.model.step_time import StepTimeTable
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
+from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.workload.trace import Trace
+
+BLOCK = 16
+
+
+def table(max_tokens: int = 4096, max_seqs: int = 64) -> StepTimeTable:
+    base = 1_000_000 + np.arange(max_tokens + 1, dtype=np.int64) * 20_000
+    base[0] = 0
+    decode = 5_000_000 + np.arange(max_seqs + 1, dtype=np.int64) * 1_000
+    decode[0] = 0
+    return StepTimeTable(base, decode, 400_000, 40_000_000, 70_000_000, 6_000_000, 1_000, 2_000, 3_000)
+
+
+def random_trace(seed: int, requests: int = 120, sessions: int = 12) -> Trace:
+    """Sessions that grow turn by turn over shared system prompts, with ties in arrival."""
+    draw = np.random.default_rng(seed)
+    histories: list[list[int]] = [[] for _ in range(sessions)]
+    fresh = 100
+    ids, offsets, inputs, outputs, session, turn = [], [0], [], [], [], []
+    turns = [0] * sessions
+    for _ in range(requests):
+        s = int(draw.integers(sessions))
+        if not histories[s]:
+            histories[s] = [int(draw.integers(3))]
+        grow = int(draw.integers(1, 5))
+        histories[s] = histories[s] + list(range(fresh, fresh + grow))
+        fresh += grow
+        partial = int(draw.integers(64))
+        row = histories[s] + ([fresh] if partial else [])
+        fresh += 1
+        ids += row
+        offsets.append(len(ids))
+        inputs.append(len(histories[s]) * 64 + partial)
+        outputs.append(int(draw.integers(1, 90)))
+        session.append(s)
+        turn.append(turns[s])
+        turns[s] += 1
+        if draw.random() < 0.15:
+            histories[s], turns[s] = [], turns[s]
+    _, dense = np.unique(np.array(ids), return_inverse=True)
+    first: dict[int, int] = {}
+    dense = np.array([first.setdefault(int(i), len(first)) for i in dense], np.uint32)
+    arrivals = np.sort(draw.integers(0, 30, requests)) * 100_000_000
+    return Trace(
+        arrivals.astype(np.int64),
+        np.array(inputs, np.int64),
+        np.array(outputs, np.int64),
+        np.array(offsets, np.int64),
+        dense,
+        64,
+        np.array(session, np.int32),
+        np.array(turn, np.int32),
+        np.full(requests, -1, np.int64),
+        np.zeros(requests, bool),
+    )
+
+
+def cluster(
+    tiers: tuple[int, ...], machines: int = 1, through: bool = False, pipelined: bool = True
+) -> ClusterSettings:
+    names = ("gpu", "cpu", "disk")[: len(tiers)]
+    rates = {"gpu->cpu": 4, "cpu->gpu": 5, "cpu->disk": 1, "disk->cpu": 2}
+    channels, built = {}, []
+    for m in range(machines):
+        edges = {e: f"{e} {m}" for e in rates if set(e.split("->")) <= set(names)}
+        for edge, name in edges.items():
+            channels[name] = ChannelSettings(name, rates[edge] * 10**9, 20_000, 1_000)
+        capacities = tuple(TierSettings(n, c) for n, c in zip(names, tiers, strict=True))
+        built.append(MachineSettings(capacities, table(), ReplicaSettings(512, 8), edges))
+    return ClusterSettings(
+        tuple(built),
+        channels,
+        CacheSettings(block_size_tokens=BLOCK),
+        MovementSettings(
+            write={"gpu": "through" if through else "back", "cpu": "back"}, layer_pipelining=pipelined
+        ),
+    )
+
+
+SHAPES = [
+    ((160,), False),
+    ((90, 200), False),
+    ((90, 60, 400), False),
+    ((90, 200), True),
+    ((100, 40, 60), True),
+]
+
+
+@pytest.mark.parametrize(("tiers", "through"), SHAPES)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_stretches_single_steps_and_the_twin_agree(tiers, through, seed):
+    trace = random_trace(seed)
+    settings = cluster(tiers, 2 if seed == 3 else 1, through)
+    runs = [
+        simulate(settings, trace, options=RunOptions(check="full")),
+        simulate(settings, trace, options=RunOptions(step_every_iteration=True, check="full")),
+        simulate(settings, trace, options=RunOptions(backend="python")),
+    ]
+    assert len({run.digest_events for run in runs}) == 1
+    assert len({run.digest_results for run in runs}) == 1
+    assert runs[0].events_processed < runs[1].events_processed
+    for other in runs[1:]:
+        np.testing.assert_array_equal(runs[0].itl_ns.values_ns, other.itl_ns.values_ns)
+        np.testing.assert_array_equal(runs[0].itl_ns.counts, other.itl_ns.counts)
+
+
+def test_the_traces_of_this_file_reach_the_hard_cases():
+    run = simulate(cluster((100, 40, 60)), random_trace(1))
+    rows = run.requests
+    assert rows["preemptions"].sum() > 0
+    assert rows["cached_cpu_tokens"].sum() > 0
+    assert rows["cached_disk_tokens"].sum() > 0
+    assert run.counters["evictions.disk"] > 0
+    assert run.counters["merged_blocks"] > 0
