@@ -68,4 +68,5 @@ REPLAYERS: dict[str, Replayer] = {
     "sglang": _deferred("kvcache_sim.cache.exact.replays", "replay_sglang"),
     "vllm-offload": _deferred("kvcache_sim.cache.exact.replays", "replay_offload"),
     "prefix": _deferred("kvcache_sim.cache.zoo.replays", "replay_prefix"),
+    "plugin": _deferred("kvcache_sim.cache.plugins.replay", "replay_plugin"),
 }

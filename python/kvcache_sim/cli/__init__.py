@@ -12,6 +12,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "explain": ("kvcache_sim.cli.explain", "say why a run came out as it did"),
     "plot": ("kvcache_sim.cli.plot", "draw one picture of finished runs"),
     "calibrate": ("kvcache_sim.cli.calibrate", "fit step times to measurements; compare a run with reality"),
+    "curve": ("kvcache_sim.cli.curve", "print the hit rate at every cache size, from one pass"),
+    "policies": ("kvcache_sim.cli.policies", "list, show, write and check eviction policies"),
     "help": ("kvcache_sim.cli.help", "explain a verb or a topic: exit-codes, units"),
     "trace": ("kvcache_sim.cli.trace", "work with traces: generate, tokens"),
 }

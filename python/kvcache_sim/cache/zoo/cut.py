@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,6 +46,18 @@ class Cut:
     def references(self) -> int:
         """Return how many blocks all requests take, private ones included."""
         return int(self.blocks.sum(dtype=np.int64) + self.private_blocks.sum(dtype=np.int64))
+
+    def numbered_paths(self) -> Iterator[list[int]]:
+        """Yield the blocks of each request, root first, as numbers: shareable ones, then private ones."""
+        ids, offsets, per = self.trace.block_ids, self.trace.id_offsets.tolist(), self.blocks_per_id
+        fresh = self.trace.distinct_ids * per
+        for i, (named, private) in enumerate(
+            zip(self.blocks.tolist(), self.private_blocks.tolist(), strict=True)
+        ):
+            row = ids[offsets[i] : offsets[i + 1]].tolist()
+            path = [d * per + k for d in row for k in range(per)][:named] if per > 1 else row[:named]
+            yield path + list(range(fresh, fresh + private))
+            fresh += private
 
     def hit_tokens(self, hits: NDArray[np.uint32]) -> NDArray[np.int64]:
         """Return tokens served for hits in blocks: a partial last block counts its own tokens only."""

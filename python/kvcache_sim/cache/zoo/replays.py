@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kvcache_sim import _core
 from kvcache_sim.cache.replay import ReplayRequest, ReplayResult
 from kvcache_sim.cache.zoo.ceilings import ceilings, share
 from kvcache_sim.cache.zoo.cut import Cut, cut
+from kvcache_sim.cache.zoo.digest import hit_tokens_sha256
 from kvcache_sim.cache.zoo.reference import replay_in_python
 from kvcache_sim.cache.zoo.variants import Variant, parse_variant
 from kvcache_sim.errors import TraceError, UsageError
@@ -31,11 +30,10 @@ def replay_prefix(request: ReplayRequest, variant: str) -> ReplayResult:
     """
     prompts = cut(request)
     policy = parse_variant(variant, request.block_size_tokens)
-    _check(request, policy)
     try:
         if request.discipline == "flat":
             return _head(request, prompts, variant) | _flat(request, prompts, policy)
-        answer = _prefix_answer(request, prompts, policy)
+        answer = prefix_answer(request, prompts, policy)
         tops = ceilings(prompts, request.capacity_blocks)
     except ValueError as error:
         raise TraceError(str(error), where=request.trace.source) from None
@@ -65,7 +63,9 @@ def _check(request: ReplayRequest, policy: Variant) -> None:
         raise UsageError("a flat cache has no such ceiling", where="--flat", hint="use --policy belady")
 
 
-def _prefix_answer(request: ReplayRequest, prompts: Cut, policy: Variant) -> _core.ReplayAnswer:
+def prefix_answer(request: ReplayRequest, prompts: Cut, policy: Variant) -> _core.ReplayAnswer:
+    """Return the decisions of one policy on prompts already cut; raises ``UsageError``."""
+    _check(request, policy)
     if request.backend == "python":
         discipline = "queue" if request.order == "root" else "leaf-first"
         return replay_in_python(prompts, policy, request.capacity_blocks, discipline)
@@ -85,6 +85,7 @@ def _prefix_answer(request: ReplayRequest, prompts: Cut, policy: Variant) -> _co
 
 def _flat(request: ReplayRequest, prompts: Cut, policy: Variant) -> ReplayResult:
     """Return the figures of a plain cache of objects under libCacheSim's names, and of the flat queue."""
+    _check(request, policy)
     capacity, order, native = request.capacity_blocks, request.order, prompts.native
     if request.backend == "python":
         objects = replay_in_python(prompts, policy, capacity, order)
@@ -130,15 +131,9 @@ def _head(request: ReplayRequest, prompts: Cut, variant: str) -> ReplayResult:
 
 def _figures(prompts: Cut, answer: _core.ReplayAnswer) -> dict[str, Any]:
     hits, evictions, expired, resident = answer
-    tokens = prompts.hit_tokens(np.minimum(hits, prompts.limits))
     return share(prompts, hits) | {
         "evictions": evictions,
         "expired": expired,
         "resident_blocks": resident,
-        "per_request_hit_tokens_sha256": hit_tokens_sha256(tokens),
+        "per_request_hit_tokens_sha256": hit_tokens_sha256(prompts, hits),
     }
-
-
-def hit_tokens_sha256(tokens: NDArray[np.int64]) -> str:
-    """Return the SHA-256 of the hit tokens of each request as decimals joined by newlines."""
-    return hashlib.sha256("\n".join(map(str, tokens.tolist())).encode()).hexdigest()

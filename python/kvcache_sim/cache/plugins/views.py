@@ -1,0 +1,85 @@
+"""What a policy sees: blocks and the tier they are on, both read-only."""
+
+from __future__ import annotations
+
+
+class BlockRecord:
+    """The facts of one resident block; the host changes them."""
+
+    __slots__ = ("created", "depth", "hits", "id", "last_use", "last_use_ns", "parent", "view")
+
+    def __init__(self, id: int, depth: int, parent: int, now: int, now_ns: int) -> None:
+        self.id = id
+        self.depth = depth
+        self.parent = parent
+        self.hits = 1
+        self.created = self.last_use = now
+        self.last_use_ns = now_ns
+        self.view = BlockView(self)
+
+
+class BlockView:
+    """A resident block; attributes cannot be set.
+
+    ``id`` names it as long as the trace lasts. ``now`` of the hooks and ``last_use``, ``created`` count
+    releases, so that ties of the clock do not blur recency; ``last_use_ns`` is simulated time.
+    """
+
+    __slots__ = ("_record",)
+    _record: BlockRecord
+
+    def __init__(self, record: BlockRecord) -> None:
+        object.__setattr__(self, "_record", record)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a block view is read-only: {name}")
+
+    @property
+    def id(self) -> int:
+        """Return the number of the block."""
+        return self._record.id
+
+    @property
+    def depth(self) -> int:
+        """Return how many blocks stand above it in its prompt."""
+        return self._record.depth
+
+    @property
+    def hits(self) -> int:
+        """Return its uses while cached; the insertion is the first."""
+        return self._record.hits
+
+    @property
+    def last_use(self) -> int:
+        """Return the release that used it last."""
+        return self._record.last_use
+
+    @property
+    def created(self) -> int:
+        """Return the release that inserted it."""
+        return self._record.created
+
+    @property
+    def last_use_ns(self) -> int:
+        """Return the simulated time of its last use."""
+        return self._record.last_use_ns
+
+    def __repr__(self) -> str:
+        return f"block {self.id} (depth {self.depth}, hits {self.hits}, last use {self.last_use})"
+
+
+class TierView:
+    """The tier a policy works for; attributes cannot be set."""
+
+    __slots__ = ("block_size_tokens", "capacity_blocks", "name")
+    name: str
+    capacity_blocks: int
+    block_size_tokens: int
+
+    def __init__(self, name: str, capacity_blocks: int, block_size_tokens: int) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "capacity_blocks", capacity_blocks)
+        object.__setattr__(self, "block_size_tokens", block_size_tokens)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a tier view is read-only: {name}")

@@ -1,0 +1,38 @@
+"""What the text after ``--policy`` names: a row of the registry, a row with a setting, or a plug-in."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from kvcache_sim.cache.policies.registry import POLICIES
+from kvcache_sim.errors import UsageError
+
+
+def resolve_policy(text: str) -> tuple[str, str]:
+    """Return the family (of ``cache.replay.REPLAYERS``) and the variant of a policy; raises ``UsageError``.
+
+    ``lru`` and ``sglang:lru`` are rows; ``ttl:300s`` is a row with a setting; ``file.py:Name``,
+    ``pkg.mod:Name``, ``vllm:file.py:Name``, ``sglang:file.py:Name``, ``libcachesim:file.py`` and the names of
+    entry points are plug-ins.
+    """
+    rows = {row.name: row for row in POLICIES}
+    if text in rows:
+        return rows[text].family, rows[text].variant
+    name, colon, rest = text.partition(":")
+    if colon and name in rows and rows[name].family == "prefix":
+        return "prefix", text
+    if ".py" in text or (colon and "." in name and rest.isidentifier()):
+        return "plugin", text
+    if not colon:
+        from kvcache_sim.cache.plugins.load import entry_point_names
+
+        if text in entry_point_names():
+            return "plugin", text
+    close = get_close_matches(text, rows, n=1)
+    raise UsageError(
+        "unknown policy",
+        where="--policy",
+        got=repr(text),
+        expected=f"did you mean {close[0]}?" if close else "one of: " + ", ".join(rows),
+        hint="kvsim policies list",
+    )

@@ -1,0 +1,129 @@
+"""``kvsim curve``: the hit rate at every capacity."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvcache_sim.cli.verb import verb_app
+
+app = verb_app()
+
+
+class OutputFormat(StrEnum):
+    """What is printed."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+class OrderChoice(StrEnum):
+    """Which end of a request is released first."""
+
+    tail = "tail"
+    root = "root"
+
+
+class OutputsChoice(StrEnum):
+    """What a request fills beyond its prompt."""
+
+    prompt = "prompt"
+    computed = "computed"
+    all = "all"
+
+
+class LastPartialChoice(StrEnum):
+    """Whether a partial last id is a block."""
+
+    drop = "drop"
+    keep = "keep"
+
+
+@app.command()
+def curve(
+    trace: Annotated[str, typer.Argument(help="trace file, - for standard input", metavar="TRACE")],
+    trace_block_size: Annotated[
+        int | None, typer.Option(help="tokens an id of the trace, where its format does not say", min=1)
+    ] = None,
+    block_size: Annotated[int, typer.Option(help="tokens a block; divides the trace's (0: the trace's)")] = 0,
+    capacity: Annotated[
+        list[str] | None,
+        typer.Option("--capacity", help="a size to show: blocks, or 16GiB with --model; repeatable"),
+    ] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", help="another policy at these sizes; repeatable")
+    ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--given", help="size of a tier above the one asked about, fast to slow; repeatable"),
+    ] = None,
+    by_session: Annotated[bool, typer.Option("--by-session", help="split the hits by session")] = False,
+    model: Annotated[str, typer.Option(help="a model whose KV bytes put sizes on the axis")] = "",
+    order: Annotated[
+        OrderChoice, typer.Option(help="which end of a request is released first")
+    ] = OrderChoice.tail,
+    outputs: Annotated[
+        OutputsChoice, typer.Option(help="what fills blocks beyond the prompt")
+    ] = OutputsChoice.prompt,
+    last_partial: Annotated[
+        LastPartialChoice, typer.Option(help="drop or keep a partial last id as a block")
+    ] = LastPartialChoice.drop,
+    every_capacity: Annotated[
+        bool, typer.Option("--every-capacity", help="write every corner of the curve (JSON, CSV, picture)")
+    ] = False,
+    sample: Annotated[float, typer.Option(help="estimate from this share of the ids, such as 0.01")] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="seed of the sample (default 0)", min=0)] = None,
+    format: Annotated[OutputFormat, typer.Option(help="what to print")] = OutputFormat.table,
+    out: Annotated[
+        list[Path] | None,
+        typer.Option("--out", help="also write .json, .csv, .svg, .png or .html; repeatable"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="replace existing files")] = False,
+) -> None:
+    """Print the hit rate at every cache size, from one pass over a trace.
+
+    \b
+    Examples:
+      kvsim curve trace.jsonl
+      kvsim curve trace.jsonl --block-size 16 --model llama-3-70b --capacity 16GiB --capacity 64GiB
+      kvsim curve trace.jsonl --policy lfu --policy arc --out curve.svg
+      kvsim curve trace.jsonl --given 16384 --format json
+    """
+    from kvcache_sim.cache.replay import ReplayRequest
+    from kvcache_sim.errors import UsageError
+    from kvcache_sim.report.curve.build import CurveAsk, curve_document
+    from kvcache_sim.report.curve.sizes import kv_bytes_per_token, parse_capacity
+    from kvcache_sim.report.curve.write import check_outputs, rendered, write_outputs
+    from kvcache_sim.workload.readers.read import read_trace
+    from kvcache_sim.workload.readers.settings import ReadSettings
+
+    if seed is not None and not sample:
+        raise UsageError("a seed has no effect without --sample", where="--seed", got=str(seed))
+    check_outputs(out or [], force)
+    kv_bytes = kv_bytes_per_token(model)
+    requests = read_trace(trace, settings=ReadSettings(block_size=trace_block_size))
+    size = block_size or requests.block_size
+    document = curve_document(
+        CurveAsk(
+            request=ReplayRequest(
+                requests, size, 1, outputs=outputs.value, order=order.value, last_partial=last_partial.value
+            ),
+            capacities=tuple(parse_capacity(text, size * kv_bytes, "--capacity") for text in capacity or []),
+            policies=tuple(policy or []),
+            above=tuple(parse_capacity(text, size * kv_bytes, "--given") for text in given or []),
+            by_session=by_session,
+            every_capacity=every_capacity,
+            kv_bytes_per_token=kv_bytes,
+            sample_rate=sample,
+            seed=seed or 0,
+        )
+    )
+    for warning in requests.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    write_outputs(out or [], document, force)
+    typer.echo(json.dumps(document, indent=2) if format.value == "json" else rendered(document, format.value))

@@ -1,0 +1,119 @@
+"""``kvsim policies``: list, show, new, check."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvcache_sim.cli.verb import verb_app
+
+app = verb_app("List eviction policies, show one, write a new one, or check one.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+
+@app.command("list")
+def list_policies(as_json: AsJson = False) -> None:
+    """List every policy with its paper, and the plug-ins that installed packages offer.
+
+    \b
+    Examples:
+      kvsim policies list
+      kvsim policies list --json
+    """
+    from kvcache_sim.cache.plugins.load import entry_point_names
+    from kvcache_sim.cache.policies.registry import POLICIES
+
+    if as_json:
+        rows = [{"name": r.name, "description": r.description, "paper": r.paper} for r in POLICIES]
+        typer.echo(json.dumps({"policies": rows, "entry_points": entry_point_names()}, indent=2))
+        return
+    width = max(len(row.name) for row in POLICIES)
+    for row in POLICIES:
+        typer.echo(f"{row.name:<{width}}  {row.description} ({row.paper})")
+    for name in entry_point_names():
+        typer.echo(f"{name:<{width}}  plug-in of an installed package")
+    typer.echo("\nYour own: --policy file.py:Name or pkg.mod:Name; start one with kvsim policies new NAME")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="as kvsim policies list has it", metavar="NAME")],
+) -> None:
+    """Show what a policy does: its paper and its definition in plain Python.
+
+    \b
+    Examples:
+      kvsim policies show sieve
+    """
+    from kvcache_sim.cache.policies.definition import definition_of
+
+    typer.echo(definition_of(name))
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="such as two-queue", metavar="NAME")],
+    out: Annotated[Path, typer.Option("--out", help="folder to write to")] = Path(),
+    force: Annotated[bool, typer.Option("--force", help="replace existing files")] = False,
+) -> None:
+    """Write a policy to start from, and its test.
+
+    \b
+    Examples:
+      kvsim policies new two-queue
+      kvsim policies check two_queue.py:TwoQueue
+    """
+    from kvcache_sim.cache.plugins.template import skeleton
+    from kvcache_sim.errors import OutputExistsError, UsageError
+    from kvcache_sim.report.output_file import write_output
+
+    files = skeleton(name)
+    if not out.is_dir():
+        raise UsageError("no such folder", where="--out", got=str(out))
+    for file in (files.policy_file, files.test_file):
+        if (out / file).exists() and not force:
+            raise OutputExistsError("output exists", where=str(out / file), hint="--force replaces it")
+    write_output(out / files.policy_file, files.policy.encode(), force)
+    write_output(out / files.test_file, files.test.encode(), force)
+    typer.echo(f"wrote {out / files.policy_file} and {out / files.test_file}")
+    typer.echo(f"next: kvsim policies check {out / files.policy_file}:{files.class_name}")
+
+
+@app.command()
+def check(
+    policy: Annotated[str, typer.Argument(help="file.py:Name, pkg.mod:Name, entry point", metavar="POLICY")],
+    seed: Annotated[int, typer.Option(help="seed of the random traces", min=0)] = 0,
+    rounds: Annotated[int, typer.Option(help="random traces", min=1, max=100_000)] = 40,
+    as_json: AsJson = False,
+) -> None:
+    """Fuzz a policy against the engine's rules and compare it with LRU and Belady.
+
+    \b
+    Examples:
+      kvsim policies check two_queue.py:TwoQueue
+      kvsim policies check 'two_queue.py:TwoQueue(probation=0.5)' --rounds 500
+    """
+    from dataclasses import asdict
+
+    from kvcache_sim.cache.plugins.fuzz import check_policy
+
+    report = check_policy(policy, seed, rounds)
+    if as_json:
+        body = {
+            "policy": report.plugin.name,
+            "source_sha256": report.plugin.source_sha256,
+            "rounds": report.rounds,
+            "n_requests": report.requests,
+            "refusals": report.refusals,
+            "comparisons": [asdict(row) for row in report.comparisons],
+        }
+        typer.echo(json.dumps(body, indent=2))
+        return
+    typer.echo(f"{report.plugin.name}: rules kept in {report.rounds} traces, {report.requests:,} requests")
+    typer.echo("  blocks  policy     lru  belady   (share of blocks found on the built-in trace)")
+    for row in report.comparisons:
+        typer.echo(f"{row.capacity_blocks:>8,}  {row.policy:6.2%}  {row.lru:6.2%}  {row.belady:6.2%}")

@@ -1,0 +1,205 @@
+"""Gathers everything that ``kvsim curve`` shows into one document."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from kvcache_sim.cache.curve.hits import HitCurve, hit_curve
+from kvcache_sim.cache.curve.landmarks import landmarks
+from kvcache_sim.cache.curve.others import policy_points
+from kvcache_sim.cache.curve.sample import sampled_curve
+from kvcache_sim.cache.curve.sessions import session_hits
+from kvcache_sim.cache.curve.tiers import lower_tier
+from kvcache_sim.cache.replay import ReplayRequest
+from kvcache_sim.cache.zoo.cut import Cut, cut
+from kvcache_sim.errors import UsageError
+
+#: Rows of a table whose capacities nobody chose.
+_DEFAULT_POINTS = 14
+
+
+@dataclass(frozen=True, slots=True)
+class CurveAsk:
+    """What to compute; the capacity of ``request`` is not read.
+
+    ``capacities`` in blocks (empty: powers of two up to the footprint), ``policies`` beside lru, ``above``
+    the tiers above the one asked about (fast to slow, in blocks), ``sample_rate`` 0 for the exact curve.
+    """
+
+    request: ReplayRequest
+    capacities: tuple[int, ...] = ()
+    policies: tuple[str, ...] = ()
+    above: tuple[int, ...] = ()
+    by_session: bool = False
+    every_capacity: bool = False
+    kv_bytes_per_token: int = 0
+    sample_rate: float = 0.0
+    seed: int = 0
+
+
+Document = dict[str, Any]
+
+
+def curve_document(ask: CurveAsk) -> Document:
+    """Return the curve of a trace with its landmarks and whatever else was asked for.
+
+    The exact curve costs one pass, however many capacities; every other policy, Belady included, costs a
+    replay a capacity. Raises ``UsageError`` and ``TraceError``.
+    """
+    prompts = cut(ask.request)
+    if ask.sample_rate:
+        return _head(ask, prompts) | _sampled(ask, prompts)
+    curve = hit_curve(prompts, ask.request.order)
+    capacities = list(ask.capacities) or _powers_of_two(curve.hit_blocks.last)
+    columns = {"lru": _lru_points(curve, capacities)}
+    for policy in dict.fromkeys((*ask.policies, "belady")):
+        if policy not in columns:
+            columns[policy] = policy_points(prompts, ask.request, policy, capacities)
+    document = _head(ask, prompts) | {
+        "distinct_blocks": curve.distinct_blocks,
+        "unbounded": _share(curve, curve.hit_blocks.top, curve.hit_tokens.top),
+        "landmarks": _landmarks(ask, curve),
+        "points": [
+            _size(ask, capacity) | {name: column[k] for name, column in columns.items()}
+            for k, capacity in enumerate(capacities)
+        ],
+    }
+    if ask.above:
+        document["lower_tier"] = _lower_tier(ask, curve, capacities)
+    if ask.by_session:
+        document["sessions"] = _sessions(curve, capacities)
+    if ask.every_capacity:
+        corners = curve.hit_blocks.corners
+        document["every_capacity"] = {
+            "capacity_blocks": corners.tolist(),
+            "hit_blocks": curve.hit_blocks.at(corners).tolist(),
+        }
+    return document
+
+
+def _head(ask: CurveAsk, prompts: Cut) -> Document:
+    trace, request = ask.request.trace, ask.request
+    return {
+        "trace": trace.source,
+        "trace_sha256": trace.sha256,
+        "n_requests": len(trace),
+        "block_size": request.block_size_tokens,
+        "order": request.order,
+        "outputs": request.outputs,
+        "last_partial": request.last_partial,
+        "kv_bytes_per_token": ask.kv_bytes_per_token or None,
+        "queried_blocks": prompts.references,
+        "queried_tokens": int(trace.input_tokens.sum()),
+    }
+
+
+def _size(ask: CurveAsk, blocks: int) -> Document:
+    size: Document = {"capacity_blocks": blocks}
+    if ask.kv_bytes_per_token:
+        size["capacity_bytes"] = blocks * ask.request.block_size_tokens * ask.kv_bytes_per_token
+    return size
+
+
+def _share(curve: HitCurve, blocks: int, tokens: int) -> Document:
+    return {
+        "hit_blocks": blocks,
+        "block_hit_rate": blocks / max(1, curve.cut.references),
+        "hit_tokens": tokens,
+        "hit_rate": tokens / max(1, int(curve.cut.trace.input_tokens.sum())),
+    }
+
+
+def _lru_points(curve: HitCurve, capacities: list[int]) -> list[Document]:
+    sizes = np.array(capacities, np.int64)
+    pairs = zip(curve.hit_blocks.at(sizes).tolist(), curve.hit_tokens.at(sizes).tolist(), strict=True)
+    return [_share(curve, blocks, tokens) for blocks, tokens in pairs]
+
+
+def _landmarks(ask: CurveAsk, curve: HitCurve) -> Document:
+    found = asdict(landmarks(curve.hit_blocks))
+    names = [name.removesuffix("_blocks") for name in found]
+    points = _lru_points(curve, list(found.values()))
+    return {
+        name: _size(ask, blocks) | point
+        for name, blocks, point in zip(names, found.values(), points, strict=True)
+    }
+
+
+def _lower_tier(ask: CurveAsk, curve: HitCurve, capacities: list[int]) -> Document:
+    tier = lower_tier(curve.hit_blocks, list(ask.above), np.array(capacities, np.int64))
+    references = max(1, curve.cut.references)
+    return {
+        "above_blocks": list(ask.above),
+        "above_block_hit_rate": tier.above_hit_blocks / references,
+        "points": [
+            _size(ask, capacity)
+            | {"exclusive_hit_blocks": alone, "inclusive_hit_blocks": within}
+            | {"exclusive_rate": alone / references, "inclusive_rate": within / references}
+            for capacity, alone, within in zip(
+                capacities, tier.exclusive.tolist(), tier.inclusive.tolist(), strict=True
+            )
+        ],
+    }
+
+
+def _sessions(curve: HitCurve, capacities: list[int]) -> Document:
+    split = session_hits(curve, np.array(capacities, np.int64))
+    names = [*curve.cut.trace.session_names, "(none)"]
+    rows = [
+        {
+            "session": names[s] if len(names) == len(split.requests) else str(s),
+            "n_requests": int(split.requests[s]),
+            "queried_blocks": int(split.references[s]),
+            "hit_blocks": split.hit_blocks[s, :-1].tolist(),
+            "unbounded_hit_blocks": int(split.hit_blocks[s, -1]),
+        }
+        for s in range(len(split.requests))
+        if split.requests[s]
+    ]
+    return {
+        "capacity_blocks": capacities,
+        "own_hit_blocks": split.own_blocks[:-1].tolist(),
+        "own_unbounded_hit_blocks": int(split.own_blocks[-1]),
+        "rows": rows,
+    }
+
+
+def _sampled(ask: CurveAsk, prompts: Cut) -> Document:
+    for given, flag in (
+        (ask.policies, "--policy"),
+        (ask.above, "--given"),
+        (ask.by_session, "--by-session"),
+        (ask.every_capacity, "--every-capacity"),
+        (ask.request.order == "root", "--order root"),
+    ):
+        if given:
+            raise UsageError("not known from a sample", where=flag, hint="leave out --sample")
+    distinct = prompts.trace.distinct_ids * prompts.blocks_per_id
+    capacities = list(ask.capacities) or _powers_of_two(distinct)
+    found = sampled_curve(prompts, np.array(capacities, np.int64), ask.sample_rate, ask.seed)
+    references = max(1, prompts.references)
+    return {
+        "sample": {"rate": found.rate, "ids": found.sampled_ids, "seed": ask.seed, "confidence": 0.95},
+        "points": [
+            _size(ask, capacity)
+            | {
+                "lru": {
+                    "hit_blocks": hits,
+                    "block_hit_rate": hits / references,
+                    "error_rate": error / references,
+                }
+            }
+            for capacity, hits, error in zip(
+                capacities, found.hit_blocks.tolist(), found.error_blocks.tolist(), strict=True
+            )
+        ],
+    }
+
+
+def _powers_of_two(last: int) -> list[int]:
+    """Return powers of two up to the first that reaches ``last``, the largest few."""
+    top = max(0, last - 1).bit_length()
+    return [1 << k for k in range(max(0, top - _DEFAULT_POINTS + 1), top + 1)]

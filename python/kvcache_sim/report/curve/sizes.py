@@ -1,0 +1,35 @@
+"""Capacities as people write them: blocks, or bytes where a model says what a token weighs."""
+
+from __future__ import annotations
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.units import parse_size_bytes
+
+
+def kv_bytes_per_token(model: str) -> int:
+    """Return the bytes of KV cache a token of a model by name, 0 for no name; raises ``UsageError``."""
+    if not model:
+        return 0
+    from kvcache_sim.model.models import load_model
+
+    return load_model(model).kv_bytes_per_token
+
+
+def parse_capacity(text: str, block_bytes: int, where: str) -> int:
+    """Return a capacity in blocks: ``16384``, ``16384 blocks`` or ``16GiB`` (whole blocks that fit)."""
+    digits = text.strip().removesuffix("blocks").strip().replace("_", "").replace(",", "")
+    if digits.isdecimal() and digits.isascii() and len(digits) < 19:
+        blocks = int(digits)
+    elif not block_bytes:
+        raise UsageError(
+            "a size needs to know what a block weighs",
+            where=where,
+            got=repr(text),
+            expected="a number of blocks",
+            hint="name the model with --model",
+        )
+    else:
+        blocks = parse_size_bytes(text) // block_bytes
+    if blocks < 1:
+        raise UsageError("capacity holds no block", where=where, got=repr(text), expected="≥ 1 block")
+    return blocks

@@ -1,0 +1,131 @@
+"""The curve as a table for people, and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from kvcache_sim.report.curve.build import Document
+from kvcache_sim.units import format_bytes
+
+_SESSIONS_SHOWN = 10
+_ORDERS = {"tail": "released tail first", "root": "touched root first"}
+
+
+def curve_table(document: Document) -> str:
+    """Return the curve as text: a row a capacity, a column a policy, then the landmarks."""
+    points = document["points"]
+    policies = [name for name in points[0] if not name.startswith("capacity_")] if points else ["lru"]
+    sized = document["kv_bytes_per_token"] is not None
+    head = ["blocks", *(["size"] if sized else []), *policies]
+    rows = [
+        [
+            f"{point['capacity_blocks']:,}",
+            *([format_bytes(point["capacity_bytes"])] if sized else []),
+            *(_cell(point[policy]) for policy in policies),
+        ]
+        for point in points
+    ]
+    lines = [
+        f"{document['n_requests']:,} requests, {document['queried_blocks']:,} blocks of "
+        f"{document['block_size']} tokens; share of blocks found, {_ORDERS[document['order']]}",
+        *_aligned([head, *rows]),
+    ]
+    if "sample" in document:
+        sample = document["sample"]
+        lines.append(f"estimated from {sample['ids']:,} ids ({sample['rate']:g} of all); ± is a 95 % bound")
+        return "\n".join(lines)
+    lines += ["", *_landmark_lines(document)]
+    if "lower_tier" in document:
+        lines += ["", *_lower_tier_lines(document["lower_tier"])]
+    if "sessions" in document:
+        lines += ["", *_session_lines(document["sessions"])]
+    return "\n".join(lines)
+
+
+def curve_csv(document: Document) -> str:
+    """Return the curve as CSV: a row a capacity and policy; every corner of lru where they were asked for."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["policy", "capacity_blocks", "capacity_bytes", "hit_blocks", "block_hit_rate"])
+    size = document["block_size"] * (document["kv_bytes_per_token"] or 0)
+    if "every_capacity" in document:
+        corners = document["every_capacity"]
+        references = max(1, document["queried_blocks"])
+        for blocks, hits in zip(corners["capacity_blocks"], corners["hit_blocks"], strict=True):
+            writer.writerow(["lru", blocks, blocks * size or "", hits, hits / references])
+    for point in document["points"]:
+        for name, found in point.items():
+            if name.startswith("capacity_") or (name == "lru" and "every_capacity" in document):
+                continue
+            row = [name, point["capacity_blocks"], point.get("capacity_bytes", "")]
+            writer.writerow(
+                [*row, found.get("hit_blocks", ""), found.get("block_hit_rate", found.get("hit_rate"))]
+            )
+    return out.getvalue()
+
+
+def _cell(found: dict[str, Any]) -> str:
+    rate = found.get("block_hit_rate", found.get("hit_rate", 0.0))
+    error = f" ± {found['error_rate']:.2%}" if "error_rate" in found else ""
+    return f"{rate:.2%}{error}"
+
+
+def _landmark_lines(document: Document) -> list[str]:
+    top = document["unbounded"]
+    distinct = f"{document['distinct_blocks']:,} distinct blocks"
+    rates = f"{top['block_hit_rate']:.2%} of blocks, {top['hit_rate']:.2%} of tokens"
+    lines = [f"ceiling       {rates}, with room for all {distinct}"]
+    said = {
+        "knee": "where more room starts to pay less",
+        "working_set": "99 % of the ceiling's hits",
+        "footprint": "all of them; below a tier this large a lower tier adds no hit",
+    }
+    for name, meaning in said.items():
+        point = document["landmarks"][name]
+        size = f" = {format_bytes(point['capacity_bytes'])}" if "capacity_bytes" in point else ""
+        place = f"{point['capacity_blocks']:,} blocks{size}: {point['block_hit_rate']:.2%}"
+        lines.append(f"{name.replace('_', ' '):<13} {place}, {meaning}")
+    return lines
+
+
+def _lower_tier_lines(tier: Document) -> list[str]:
+    above = " + ".join(f"{blocks:,}" for blocks in tier["above_blocks"])
+    rows = [
+        [
+            f"{point['capacity_blocks']:,}",
+            *([format_bytes(point["capacity_bytes"])] if "capacity_bytes" in point else []),
+            f"+{point['exclusive_rate']:.2%}",
+            f"+{point['inclusive_rate']:.2%}",
+        ]
+        for point in tier["points"]
+    ]
+    sized = ["size"] if tier["points"] and "capacity_bytes" in tier["points"][0] else []
+    return [
+        f"a tier below {above} blocks, which find {tier['above_block_hit_rate']:.2%}, adds",
+        *_aligned([["blocks", *sized, "exclusive", "inclusive"], *rows]),
+    ]
+
+
+def _session_lines(split: Document) -> list[str]:
+    hits = sum(row["unbounded_hit_blocks"] for row in split["rows"])
+    own = split["own_unbounded_hit_blocks"]
+    rows = sorted(split["rows"], key=lambda row: -row["queried_blocks"])
+    table = [["session", "requests", "blocks", *(f"{c:,}" for c in split["capacity_blocks"]), "unbounded"]]
+    for row in rows[:_SESSIONS_SHOWN]:
+        queried = max(1, row["queried_blocks"])
+        shares = [f"{h / queried:.1%}" for h in (*row["hit_blocks"], row["unbounded_hit_blocks"])]
+        name = "".join(c if c.isprintable() else "?" for c in row["session"])[:40]
+        table.append([name, f"{row['n_requests']:,}", f"{row['queried_blocks']:,}", *shares])
+    more = len(rows) - _SESSIONS_SHOWN
+    return [
+        f"{own:,} of {hits:,} hits find what the same session touched last",
+        *_aligned(table),
+        *([f"and {more:,} more sessions (--format json names all)"] if more > 0 else []),
+    ]
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]

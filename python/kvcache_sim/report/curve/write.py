@@ -1,0 +1,43 @@
+"""Writes the curve to files, by their suffix."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from kvcache_sim.errors import OutputExistsError, UsageError
+from kvcache_sim.report.curve.build import Document
+from kvcache_sim.report.curve.picture import PICTURES, curve_picture
+from kvcache_sim.report.curve.text import curve_csv, curve_table
+from kvcache_sim.report.output_file import write_output
+
+_TEXTS = (".json", ".csv")
+
+
+def check_outputs(paths: list[Path], force: bool) -> None:
+    """Refuse, before anything is computed, files that could not be written (``UsageError``)."""
+    for path in paths:
+        if path.suffix.lower() not in (*_TEXTS, *PICTURES):
+            expected = ", ".join((*_TEXTS, *PICTURES))
+            raise UsageError("unknown kind of file", where="--out", got=str(path), expected=expected)
+        if path.exists() and not force:
+            raise OutputExistsError("output exists", where=str(path), hint="--force replaces it")
+        if not path.parent.is_dir():
+            raise UsageError("no such folder", where="--out", got=str(path.parent))
+
+
+def write_outputs(paths: list[Path], document: Document, force: bool) -> None:
+    """Write the curve to each file in the form its suffix asks for."""
+    for path in paths:
+        suffix = path.suffix.lower()
+        if suffix in PICTURES:
+            write_output(path, curve_picture(document, suffix), force)
+        elif suffix == ".csv":
+            write_output(path, curve_csv(document).encode(), force)
+        else:
+            write_output(path, (json.dumps(document, indent=2) + "\n").encode(), force)
+
+
+def rendered(document: Document, form: str) -> str:
+    """Return the curve as a table or as CSV."""
+    return curve_csv(document).rstrip("\n") if form == "csv" else curve_table(document)

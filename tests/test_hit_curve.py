@@ -1,0 +1,225 @@
+"""The one-pass curve against replays at each capacity, and what is read off it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kvcache_sim.cache.curve.hits import hit_curve
+from kvcache_sim.cache.curve.landmarks import landmarks
+from kvcache_sim.cache.curve.sample import sampled_curve
+from kvcache_sim.cache.curve.sessions import session_hits
+from kvcache_sim.cache.curve.tiers import lower_tier
+from kvcache_sim.cache.replay import REPLAYERS, ReplayRequest
+from kvcache_sim.cache.zoo.cut import cut
+from kvcache_sim.cli.main import run
+from kvcache_sim.errors import UsageError
+from kvcache_sim.report.curve.build import CurveAsk, curve_document
+from kvcache_sim.workload.readers.read import read_trace
+from shared_files import shared
+from small_traces import trace_of, tree_traces
+
+requests = st.builds(
+    ReplayRequest,
+    trace=tree_traces(),
+    block_size_tokens=st.sampled_from([1, 2, 4]),
+    capacity_blocks=st.just(1),
+    last_partial=st.sampled_from(["drop", "keep"]),
+    order=st.sampled_from(["tail", "root"]),
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(requests)
+def test_the_curve_equals_a_replay_at_every_capacity(request):
+    curve = hit_curve(cut(request), request.order)
+    for capacity in range(1, curve.hit_blocks.last + 3):
+        result = REPLAYERS["prefix"](replace(request, capacity_blocks=capacity), "lru")
+        at = np.array([capacity])
+        assert curve.hit_blocks.at(at)[0] == result["hit_blocks"]
+        assert curve.hit_tokens.at(at)[0] == result["hit_tokens"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(requests)
+def test_the_ends_of_the_curve(request):
+    prompts = cut(request)
+    curve = hit_curve(prompts, request.order)
+    assert curve.hit_blocks.at(np.array([0]))[0] == 0
+    assert curve.hit_blocks.top == np.minimum(prompts.native.belady(2**63)[0], prompts.limits).sum()
+    marks = landmarks(curve.hit_blocks)
+    assert marks.knee_blocks <= marks.footprint_blocks
+    assert marks.working_set_blocks <= marks.footprint_blocks
+    if marks.footprint_blocks:
+        assert curve.hit_blocks.at(np.array([marks.footprint_blocks - 1]))[0] < curve.hit_blocks.top
+
+
+@settings(max_examples=60, deadline=None)
+@given(requests)
+def test_between_corners_the_curve_is_a_straight_line(request):
+    steps = hit_curve(cut(request), request.order).hit_blocks
+    every = np.arange(steps.last + 1)
+    exact = steps.at(every)
+    assert np.array_equal(exact, np.interp(every, steps.corners, steps.at(steps.corners)).astype(np.int64))
+    assert (np.diff(exact) >= 0).all()
+
+
+def test_distances_by_hand():
+    """a b, then c, then a b: b needs a and c in between, and itself."""
+    request = ReplayRequest(trace_of([["a", "b"], ["c"], ["a", "b"]]), 4, 1, last_partial="keep")
+    tail = hit_curve(cut(request), "tail").hit_blocks.at(np.arange(5))
+    root = hit_curve(cut(request), "root").hit_blocks.at(np.arange(5))
+    assert tail.tolist() == [0, 0, 1, 2, 2]  # c, a, b from new to old
+    assert root.tolist() == [0, 0, 0, 2, 2]  # c, b, a: without a nothing of the prompt is found
+
+
+def test_a_lower_tier_is_the_next_slice_of_the_recency_list():
+    request = ReplayRequest(trace_of([["a"], ["b"], ["c"], ["a"], ["b"]]), 4, 1, last_partial="keep")
+    curve = hit_curve(cut(request), "tail").hit_blocks
+    tier = lower_tier(curve, [2], np.array([1, 2, 3]))
+    assert tier.above_hit_blocks == 0
+    assert tier.exclusive.tolist() == [2, 2, 2]
+    assert tier.inclusive.tolist() == [0, 0, 2]
+
+
+@settings(max_examples=50, deadline=None)
+@given(requests, st.randoms(use_true_random=False))
+def test_sessions_sum_to_the_whole(request, random):
+    n = len(request.trace)
+    session = np.array([random.randrange(-1, 3) for _ in range(n)], np.int32)
+    session[0] = 0
+    request = replace(request, trace=replace(request.trace, session=session))
+    curve = hit_curve(cut(request), request.order)
+    sizes = np.array([1, 3, 9])
+    split = session_hits(curve, sizes)
+    assert split.hit_blocks.sum(axis=0).tolist() == [
+        *curve.hit_blocks.at(sizes).tolist(),
+        curve.hit_blocks.top,
+    ]
+    assert split.requests.sum() == n
+    assert (split.own_blocks <= split.hit_blocks.sum(axis=0)).all()
+
+
+def test_a_trace_without_sessions_has_no_split():
+    with pytest.raises(UsageError, match="no sessions"):
+        session_hits(hit_curve(cut(ReplayRequest(trace_of([["a"]]), 4, 1)), "tail"), np.array([1]))
+
+
+def test_the_knee_of_a_loop_is_its_end():
+    """Ten blocks over and over: nothing below ten, everything from ten on."""
+    rows = [[k] for _ in range(20) for k in range(10)]
+    marks = landmarks(
+        hit_curve(cut(ReplayRequest(trace_of(rows), 4, 1, last_partial="keep")), "tail").hit_blocks
+    )
+    assert (marks.working_set_blocks, marks.footprint_blocks) == (10, 10)
+
+
+def test_no_reuse_has_no_landmarks():
+    document = curve_document(CurveAsk(ReplayRequest(trace_of([["a"], ["b"]]), 4, 1)))
+    assert document["landmarks"]["footprint"]["capacity_blocks"] == 0
+    assert document["unbounded"]["hit_blocks"] == 0
+
+
+def test_the_curve_of_the_conversation_trace():
+    trace = read_trace(shared("traces/conversation_trace.jsonl"))
+    whole = hit_curve(cut(ReplayRequest(trace, 512, 1, last_partial="keep")), "tail").hit_blocks
+    split = hit_curve(cut(ReplayRequest(trace, 16, 1, last_partial="keep")), "tail").hit_blocks
+    sizes = np.array([1_000, 10_000, 100_000])
+    assert whole.at(sizes).tolist() == [12_847, 61_046, 104_924]
+    assert split.at(32 * sizes).tolist() == [32 * h for h in (12_847, 61_046, 104_924)]
+    for order in ("tail", "root"):
+        prompts = cut(ReplayRequest(trace, 16, 1))
+        curve = hit_curve(prompts, order).hit_blocks
+        for capacity in (1, 777, 54_321, 524_288, 3_000_000):
+            hits = np.minimum(prompts.native.recency(capacity, order)[0], prompts.limits).sum()
+            assert curve.at(np.array([capacity]))[0] == hits
+
+
+def test_a_sample_comes_within_its_bound():
+    trace = read_trace(shared("traces/conversation_trace.jsonl"))
+    prompts = cut(ReplayRequest(trace, 512, 1, last_partial="keep"))
+    sizes = np.array([10_000, 30_000, 60_000])
+    exact = hit_curve(prompts, "tail").hit_blocks.at(sizes)
+    for seed in range(3):
+        found = sampled_curve(prompts, sizes, 0.05, seed)
+        assert 0.03 < found.sampled_ids / trace.distinct_ids < 0.07
+        assert (np.abs(found.hit_blocks - exact) <= found.error_blocks).all()
+        assert (found.error_blocks < 0.1 * prompts.references).all()
+
+
+# --- the command -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trace_file(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    rows = [[0, 1], [0, 2], [0, 1], [3], [0, 2], [0, 1]]
+    path.write_text(
+        "".join(
+            json.dumps({"timestamp": k, "input_length": 16 * len(r), "output_length": 1, "hash_ids": r})
+            + "\n"
+            for k, r in enumerate(rows)
+        )
+    )
+    return path
+
+
+BLOCK = ["--trace-block-size", "16", "--last-partial", "keep"]
+
+
+def test_the_command_prints_pure_json(trace_file, capsys):
+    assert (
+        run(["curve", str(trace_file), *BLOCK, "--capacity", "2", "--policy", "lfu", "--format", "json"]) == 0
+    )
+    document = json.loads(capsys.readouterr().out)
+    point = document["points"][0]
+    assert point["capacity_blocks"] == 2
+    assert (
+        point["lru"]["hit_blocks"]
+        <= point["belady"]["hit_blocks"]
+        <= document["unbounded"]["hit_blocks"]
+        == 7
+    )
+    assert "lfu" in point
+
+
+def test_the_command_writes_csv_and_pictures(trace_file, tmp_path, capsys):
+    pytest.importorskip("altair")
+    names = ["c.csv", "c.json", "c.svg", "c.png", "c.html"]
+    outs = [x for name in names for x in ("--out", str(tmp_path / name))]
+    assert run(["curve", str(trace_file), *BLOCK, "--every-capacity", "--model", "llama-3-70b", *outs]) == 0
+    assert "MiB" in capsys.readouterr().out
+    assert (tmp_path / "c.svg").read_text().startswith("<svg")
+    assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
+    assert "<html" in (tmp_path / "c.html").read_text()
+    assert (tmp_path / "c.csv").read_text().startswith("policy,capacity_blocks")
+    assert run(["curve", str(trace_file), *BLOCK, *outs]) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["--capacity", "16GiB"], 2, "--model"),
+        (["--capacity", "0"], 2, "no block"),
+        (["--policy", "lfru"], 2, "did you mean"),
+        (["--model", "no-such"], 2, "no-such"),
+        (["--block-size", "5"], 2, "divisor"),
+        (["--by-session"], 2, "no sessions"),
+        (["--sample", "2"], 2, "0 < rate < 1"),
+        (["--sample", "0.5", "--policy", "lfu"], 2, "not known from a sample"),
+        (["--seed", "3"], 2, "--sample"),
+        (["--out", "x.gif"], 2, "unknown kind of file"),
+        (["--out", "/nowhere/x.csv"], 2, "folder"),
+        (["--order", "root", "--policy", "lfu"], 2, "no effect"),
+    ],
+)
+def test_the_command_refuses(trace_file, capsys, options, code, words):
+    assert run(["curve", str(trace_file), *BLOCK, *options]) == code
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
