@@ -10,6 +10,9 @@ __release__: bool
 
 # trace: sources and the columns read from them
 
+def reuse_distances(ids: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """Return how many distinct ids stand between each reference and its id's last one; -1 at the first."""
+
 class TraceProblem(ValueError):
     """A refused trace; ``args`` are line, col (0: none), kind, what, got, expected, hint."""
 

@@ -15,5 +15,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "curve": ("kvcache_sim.cli.curve", "print the hit rate at every cache size, from one pass"),
     "policies": ("kvcache_sim.cli.policies", "list, show, write and check eviction policies"),
     "help": ("kvcache_sim.cli.help", "explain a verb or a topic: exit-codes, units"),
-    "trace": ("kvcache_sim.cli.trace", "work with traces: generate, tokens"),
+    "trace": (
+        "kvcache_sim.cli.trace",
+        "work with traces: check, stats, convert, generate, tokens, transforms",
+    ),
 }

@@ -8,8 +8,8 @@ use kvsim_core::trace::intern::Names;
 use kvsim_core::trace::jsonl::{self, Schema};
 use kvsim_core::trace::problem::Problem;
 use kvsim_core::trace::source::{is_damage, Source};
-use kvsim_core::trace::{weka, Order, ReadError, Settings};
-use numpy::PyArray1;
+use kvsim_core::trace::{reuse, weka, Order, ReadError, Settings};
+use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -279,8 +279,20 @@ fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
     Ok(out)
 }
 
+/// Reuse distances of a flat array of dense ids.
+#[pyfunction]
+fn reuse_distances<'py>(
+    py: Python<'py>,
+    ids: PyReadonlyArray1<'py, u32>,
+) -> PyResult<Bound<'py, PyArray1<i64>>> {
+    let ids = ids.as_slice()?;
+    let out = py.detach(|| reuse::distances(ids));
+    Ok(PyArray1::from_vec(py, out))
+}
+
 /// Add this room to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("TraceProblem", m.py().get_type::<TraceProblem>())?;
+    m.add_function(wrap_pyfunction!(reuse_distances, m)?)?;
     m.add_class::<TraceSource>()
 }

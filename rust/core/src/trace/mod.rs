@@ -10,6 +10,7 @@ pub mod json;
 pub mod jsonl;
 pub mod lines;
 pub mod problem;
+pub mod reuse;
 pub mod source;
 pub mod weka;
 

@@ -1,0 +1,46 @@
+"""``kvsim trace check``: everything that is wrong or odd with a trace."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from kvcache_sim.cli.trace import options
+from kvcache_sim.errors import EXIT_OK, EXIT_TRACE, TraceError
+
+
+def command(
+    trace: options.TraceFile,
+    format_: Annotated[str, typer.Option("--format", help="text or json")] = "text",
+    block_size: options.BlockSize = None,
+    trace_format: options.TraceFormat = None,
+) -> int:
+    """Print every problem with file, line and column, and counts by kind; exit 3 if there is any.
+
+    \b
+    Examples:
+      kvsim trace check conversation_trace.jsonl
+      kvsim trace check mine.jsonl.gz --format json
+    """
+    from kvcache_sim.workload.readers import read_report
+    from kvcache_sim.workload.toolbox.check import judge
+
+    try:
+        report = read_report(trace, settings=options.settings(block_size, trace_format, on_bad_row="skip"))
+    except TraceError as error:
+        if format_ == "json":
+            print(json.dumps({"problems": [str(error)], "counts": {}, "remarks": []}, indent=2))
+        else:
+            print(error)
+        return EXIT_TRACE
+    verdict = judge(report)
+    if format_ == "json":
+        print(json.dumps(verdict.as_dict(), indent=2))
+    else:
+        for line in verdict.lines():
+            print(line)
+    print(f"{trace}: {verdict.summary()}", file=sys.stderr)
+    return EXIT_TRACE if verdict.counts else EXIT_OK

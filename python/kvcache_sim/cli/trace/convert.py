@@ -1,0 +1,34 @@
+"""``kvsim trace convert``: any known format to Mooncake JSONL."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kvcache_sim.cli.trace import options
+
+
+def command(
+    trace: options.TraceFile,
+    fill_ids: Annotated[
+        bool, typer.Option("--fill-ids", help="give rows without ids ids of their own")
+    ] = False,
+    out: options.Output = "-",
+    force: options.Force = False,
+    block_size: options.BlockSize = None,
+    trace_format: options.TraceFormat = None,
+    on_bad_row: options.OnBadRow = "error",
+    time_order: options.TimeOrder = "error",
+) -> None:
+    """Write a trace of any known format as Mooncake JSONL.
+
+    \b
+    Examples:
+      kvsim trace convert weka_agentic_dev.jsonl.gz -o weka.jsonl.gz
+      kvsim trace convert azure2023_conv.csv --fill-ids -o azure.jsonl
+    """
+    from kvcache_sim.workload.missing_ids import fill_missing_ids
+
+    trace_read = options.load(trace, options.settings(block_size, trace_format, on_bad_row, time_order))
+    options.save(fill_missing_ids(trace_read) if fill_ids else trace_read, out, force)

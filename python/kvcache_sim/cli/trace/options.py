@@ -1,0 +1,69 @@
+"""The options that every subcommand on trace files shares, and the two ends: reading and writing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from kvcache_sim.workload.readers import ReadSettings
+    from kvcache_sim.workload.trace import Trace
+
+TraceFile = Annotated[str, typer.Argument(metavar="TRACE", help="trace file; - is standard input")]
+Output = Annotated[
+    str, typer.Option("--out", "-o", help="file to write (.gz compresses); - is standard output")
+]
+Force = Annotated[bool, typer.Option("--force", help="replace an existing file")]
+BlockSize = Annotated[
+    int | None, typer.Option("--block-size", help="tokens an id; default: the format's own")
+]
+TraceFormat = Annotated[
+    str | None, typer.Option("--trace-format", help="name of the format; default: detected")
+]
+OnBadRow = Annotated[str, typer.Option("--on-bad-row", help="error, or skip and count")]
+TimeOrder = Annotated[
+    str, typer.Option("--time-order", help="a row earlier than the one above: error, sort, keep")
+]
+
+
+def settings(
+    block_size: int | None, trace_format: str | None, on_bad_row: str = "error", time_order: str = "error"
+) -> ReadSettings:
+    """Return the read settings of a tool: rows as they are, nothing filled in, nothing dropped."""
+    from kvcache_sim.workload.readers import ReadSettings
+
+    return ReadSettings(
+        block_size=block_size,
+        format=trace_format,
+        on_bad_row=on_bad_row,  # type: ignore[arg-type]  # ReadSettings refuses other words by name
+        time_order=time_order,  # type: ignore[arg-type]
+        missing_ids="leave",
+        keep_unknown=True,
+    )
+
+
+def load(path: str, reading: ReadSettings) -> Trace:
+    """Return a trace, its warnings printed on stderr."""
+    from kvcache_sim.workload.readers import read_trace
+
+    trace = read_trace(path, settings=reading)
+    for warning in trace.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return trace
+
+
+def save(trace: Trace, out: str, force: bool) -> None:
+    """Write a trace as Mooncake JSONL, whole or not at all; prints the next command on stderr."""
+    from kvcache_sim.workload.toolbox.write import mooncake_lines
+
+    if out == "-":
+        sys.stdout.writelines(mooncake_lines(trace))
+        return
+    from kvcache_sim.workload.toolbox.file import write_lines
+
+    write_lines(Path(out), mooncake_lines(trace), force)
+    blocks = "" if trace.block_size == 512 else f" --set trace.block_size={trace.block_size}"
+    print(f"{len(trace):,} requests in {out}; next: kvsim simulate {out}{blocks}", file=sys.stderr)

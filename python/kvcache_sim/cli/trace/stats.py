@@ -1,0 +1,50 @@
+"""``kvsim trace stats``: what a trace is like."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvcache_sim.cli.trace import options
+
+
+def command(
+    trace: options.TraceFile,
+    format_: Annotated[str, typer.Option("--format", help="table or json")] = "table",
+    picture: Annotated[Path | None, typer.Option(help="also draw the working set over time: .svg")] = None,
+    force: options.Force = False,
+    block_size: options.BlockSize = None,
+    trace_format: options.TraceFormat = None,
+    on_bad_row: options.OnBadRow = "error",
+    time_order: options.TimeOrder = "error",
+) -> None:
+    """Print lengths, arrivals, sharing, reuse, and what an unbounded cache would find.
+
+    \b
+    Examples:
+      kvsim trace stats conversation_trace.jsonl
+      kvsim trace stats conversation_trace.jsonl --format json
+      kvsim trace stats conversation_trace.jsonl --picture working_set.svg
+    """
+    from kvcache_sim.errors import UsageError
+    from kvcache_sim.workload.toolbox.stats import trace_stats
+
+    if format_ not in ("table", "json"):
+        raise UsageError("unknown format", where="--format", got=repr(format_), expected="table | json")
+    stats = trace_stats(
+        options.load(trace, options.settings(block_size, trace_format, on_bad_row, time_order))
+    )
+    if format_ == "json":
+        print(json.dumps(stats, indent=2))
+    else:
+        from kvcache_sim.workload.toolbox.stats_table import table
+
+        print(table(stats))
+    if picture is not None:
+        from kvcache_sim.workload.toolbox.file import write_lines
+        from kvcache_sim.workload.toolbox.picture import working_set_svg
+
+        write_lines(picture, [working_set_svg(stats)], force)

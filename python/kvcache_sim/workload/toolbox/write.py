@@ -1,0 +1,53 @@
+"""A trace as Mooncake JSONL, the form every transform writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from kvcache_sim.units import NS_PER_MS
+from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_TOLD, OPEN_LOOP, Trace
+
+
+def mooncake_lines(trace: Trace) -> Iterator[str]:
+    """Yield one row a request; reading them again gives the same columns.
+
+    Closed-loop rows have ``delay`` (ms) instead of a timestamp. Ids are written by their original names,
+    unknown members as they were read. Memory: one row.
+    """
+    names = trace.id_names if len(trace.id_names) else None
+    for row in range(len(trace)):
+        ids = trace.block_ids[trace.id_offsets[row] : trace.id_offsets[row + 1]]
+        think = int(trace.think_ns[row])
+        parts = [
+            f'"timestamp": {ms(int(trace.arrival_ns[row]))}'
+            if think == OPEN_LOOP
+            else f'"delay": {ms(think)}',
+            f'"input_length": {trace.input_tokens[row]}',
+            f'"output_length": {trace.output_tokens[row]}',
+        ]
+        if len(ids):
+            if isinstance(names, list):
+                parts.append(f'"hash_ids": {json.dumps([names[k] for k in ids.tolist()])}')
+            else:
+                parts.append(f'"hash_ids": {(ids if names is None else names[ids]).tolist()}')
+        turn = int(trace.turn[row])
+        if trace.session[row] != NO_SESSION:
+            parts.append(
+                f'"session_id": {json.dumps(trace.session_names[trace.session[row]])}, "turn": {turn}'
+            )
+        if len(trace.after) and trace.after[row] != NO_REQUEST:
+            parts.append(f'"after": {trace.after[row]}')
+        if len(trace.history_tokens) and trace.history_tokens[row] != NOT_TOLD:
+            parts.append(f'"history_length": {trace.history_tokens[row]}')
+        if bool(trace.is_conversational_turn[row]) != (turn > 0):
+            parts.append(f'"is_conversational_turn": {json.dumps(bool(trace.is_conversational_turn[row]))}')
+        if trace.extra and trace.extra[row]:
+            parts.append(trace.extra[row])
+        yield "{" + ", ".join(parts) + "}\n"
+
+
+def ms(ns: int) -> str:
+    """Return nanoseconds as exact decimal milliseconds."""
+    whole, rest = divmod(ns, NS_PER_MS)
+    return f"{whole}.{rest:06d}".rstrip("0") if rest else str(whole)
