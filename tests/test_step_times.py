@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.cuda_graphs import padded_tokens
 from kvcache_sim.model.parametric import ParametricStepTime, parametric_step_time
-from kvcache_sim.model.step_time import StepBatch
+from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.model.step_times import DEFAULT_STEP_TIME, load_step_time, step_time_names
 
 chunks = st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 100_000)), max_size=4).map(tuple)
@@ -144,3 +144,17 @@ def test_a_bad_model_file_is_refused_with_the_reason(tmp_path, text, says):
 def test_a_missing_model_file_is_refused():
     with pytest.raises(UsageError, match="not found"):
         load_step_time("nowhere.toml")
+
+
+def test_the_native_table_agrees_on_figures_by_hand():
+    """The longest sequence alone is a floor under attention, in decode and in mixed steps."""
+    table = StepTimeTable(
+        np.array([0, 10, 10, 10]),
+        np.array([0, 10, 10]),
+        kv_decode_fs=1_000_000,
+        kv_mixed_fs=2_000_000,
+        longest_fs=np.array([0, 500_000, 3_000_000]),
+    )
+    assert table.step(StepBatch((), 2, 20, 10)) == 10 + 30
+    assert table.step(StepBatch((), 2, 20, 5)) == 10 + 20
+    assert table.step(StepBatch(((1, 0),), 2, 20, 10)) == 10 + 40

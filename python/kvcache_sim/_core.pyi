@@ -245,10 +245,14 @@ class Store:
 
 class StepTable:
     """The integers of a step-time model; coefficients in the order pair half, kv decode, kv mixed,
-    sequence, past, spread decode, spread mixed."""
+    sequence, past, spread decode, spread mixed; ``longest_fs`` by decode sequences, or empty."""
 
     def __new__(
-        cls, base_ns: NDArray[np.int64], decode_base_ns: NDArray[np.int64], coefficients_fs: list[int]
+        cls,
+        base_ns: NDArray[np.int64],
+        decode_base_ns: NDArray[np.int64],
+        coefficients_fs: list[int],
+        longest_fs: NDArray[np.int64],
     ) -> StepTable: ...
 
 class Batch:

@@ -30,7 +30,7 @@ def native_batch(settings: BatchSettings, table: StepTimeTable) -> Batch:
     coefficients = [table.pair_half_fs, table.kv_decode_fs, table.kv_mixed_fs, table.sequence_fs]
     coefficients += [table.past_fs, table.spread_decode_fs, table.spread_mixed_fs]
     native = _core.Batch(
-        _core.StepTable(table.base_ns, table.decode_base_ns, coefficients),
+        _core.StepTable(table.base_ns, table.decode_base_ns, coefficients, table.longest_fs),
         settings.block_size_tokens,
         settings.max_num_batched_tokens,
         settings.step_overhead_ns,

@@ -15,11 +15,13 @@ pub struct PyStepTable(StepTimeTable);
 #[pymethods]
 impl PyStepTable {
     /// `coefficients_fs`: pair half, kv decode, kv mixed, sequence, past, spread decode, spread mixed.
+    /// `longest_fs`: a token of the longest sequence alone, by decode sequences; may be empty.
     #[new]
     fn new(
         base_ns: PyReadonlyArray1<'_, i64>,
         decode_base_ns: PyReadonlyArray1<'_, i64>,
         coefficients_fs: [u64; 7],
+        longest_fs: PyReadonlyArray1<'_, i64>,
     ) -> PyResult<Self> {
         let unsigned = |xs: PyReadonlyArray1<'_, i64>| -> PyResult<Vec<u64>> {
             let checked = xs
@@ -41,6 +43,7 @@ impl PyStepTable {
             past_fs,
             spread_decode_fs,
             spread_mixed_fs,
+            longest_fs: unsigned(longest_fs)?,
         }))
     }
 }
