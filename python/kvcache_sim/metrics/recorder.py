@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.cache.moves import Transfer
-from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES, REQUEST_COLUMNS
-from kvcache_sim.metrics.run import CodedText, ColumnData
+from kvcache_sim.metrics.columns import OUTCOMES, REQUEST_COLUMNS
+from kvcache_sim.metrics.event_log import EventLog
+from kvcache_sim.metrics.run import ColumnData
 from kvcache_sim.serving.sequence import SequenceState, Status
 
 _FLUSH_ROWS = 4096
-
-
-class TextCoder:
-    """Gives each distinct text a code, in order of first appearance."""
-
-    def __init__(self) -> None:
-        self.words: dict[str, int] = {}
-
-    def code(self, word: str) -> int:
-        """Return the text's code."""
-        return self.words.setdefault(word, len(self.words))
 
 
 class RunRecorder:
@@ -47,11 +36,7 @@ class RunRecorder:
         self.cached_tokens = [0, 0, 0, 0]
         self.preemptions = 0
         self._rows: list[tuple[int, ...]] = []
-        self._kinds, self._details = TextCoder(), TextCoder()
-        self._events: dict[str, array[int]] = {
-            name: array("i" if column.dtype == "str" else "q") for name, column in EVENT_COLUMNS.items()
-        }
-        #: Times of first token and finish inside the loop are ns since the start of the simulation.
+        self._events = EventLog()
 
     # -- what the serving floor tells
 
@@ -59,28 +44,17 @@ class RunRecorder:
         self, sequence: SequenceState, machine: int, now_ns: int, outcome: int, tokens: tuple[int, int]
     ) -> None:
         """Log an outcome with (cached length, tokens left to prefill)."""
-        self._event(
-            now_ns,
-            0,
-            machine,
-            "prefix_cache_event",
-            sequence.request,
-            OUTCOMES[outcome],
-            tokens[0],
-            0,
-            tokens[1],
-        )
+        span, where = (now_ns, 0), (machine, sequence.request)
+        self._events.add("prefix_cache_event", OUTCOMES[outcome], span, where, (tokens[0], 0, tokens[1]))
 
     def log_prefill_start(self, sequence: SequenceState, machine: int, now_ns: int, tokens: int) -> None:
         """Log that the prefill of ``tokens`` missed tokens starts."""
-        self._event(now_ns, 0, machine, "prefill_start", sequence.request, "", tokens, 0, 0)
+        self._events.add("prefill_start", "", (now_ns, 0), (machine, sequence.request), (tokens, 0, 0))
 
     def log_milestone(self, kind: str, sequence: SequenceState, machine: int, now_ns: int) -> None:
         """Log a milestone, where asked for."""
-        if kind == "admit" and sequence.preemptions == 0:
-            self.input_tokens += sequence.prompt_num_tokens
         if self._wanted(now_ns):
-            self._event(now_ns, 0, machine, kind, sequence.request, "", 0, 0, 0)
+            self._events.add(kind, "", (now_ns, 0), (machine, sequence.request), (0, 0, 0))
 
     def log_transfer(self, transfer: Transfer, machine: int) -> None:
         """Log a transfer as it is sent."""
@@ -88,19 +62,18 @@ class RunRecorder:
         assert sent is not None
         if self._wanted(sent.start_ns):
             duration = sent.completion_ns - sent.start_ns
-            self._event(
-                sent.start_ns, duration, machine, "transfer", -1, transfer.edge, 0, transfer.blocks, 0
-            )
+            span = (sent.start_ns, duration)
+            self._events.add("transfer", transfer.edge, span, (machine, -1), (0, transfer.blocks, 0))
 
     def log_step(self, machine: int, step: tuple[int, int, int, int]) -> None:
         """Log an iteration: (begin, duration, prefill tokens, decode sequences)."""
         if self._wanted(step[0]):
-            self._event(step[0], step[1], machine, "step", -1, "", step[2], step[3], 0)
+            self._events.add("step", "", step[:2], (machine, -1), (*step[2:], 0))
 
     def log_eviction(self, machine: int, tier: str, now_ns: int, blocks: int) -> None:
         """Log an eviction from a tier."""
         if self._wanted(now_ns):
-            self._event(now_ns, 0, machine, "evict", -1, tier, 0, blocks, 0)
+            self._events.add("evict", tier, (now_ns, 0), (machine, -1), (0, blocks, 0))
 
     def close(self, sequence: SequenceState, machine: int) -> None:
         """Keep the row of a finished or rejected request."""
@@ -109,6 +82,7 @@ class RunRecorder:
         if finished:
             self.finished += 1
             self.preemptions += s.preemptions
+            self.input_tokens += s.prompt_num_tokens
             for source, tokens in enumerate(
                 (s.cached_gpu_tokens, s.cached_cpu_tokens, s.cached_disk_tokens, s.cached_remote_tokens)
             ):
@@ -160,34 +134,11 @@ class RunRecorder:
         return dict(self.columns)
 
     def event_columns(self) -> dict[str, ColumnData]:
-        """Return the columns of ``events`` in time order (ties as they were logged)."""
-        times = np.frombuffer(self._events["time_ns"], np.int64)
-        order = np.argsort(times, kind="stable")
-        columns: dict[str, ColumnData] = {}
-        for name, column in EVENT_COLUMNS.items():
-            if column.dtype == "str":
-                codes = np.frombuffer(self._events[name], np.int32)[order]
-                coder = self._kinds if name == "kind" else self._details
-                columns[name] = CodedText(codes, tuple(coder.words))
-            else:
-                columns[name] = np.frombuffer(self._events[name], np.int64)[order].astype(column.dtype)
-        return columns
+        """Return the columns of ``events``."""
+        return self._events.columns()
 
     def _wanted(self, now_ns: int) -> bool:
         return self.window_ns is not None and self.window_ns[0] <= now_ns < self.window_ns[1]
-
-    def _event(self, *values: Any) -> None:
-        time_ns, duration_ns, machine, kind, request, detail, tokens, blocks, left = values
-        e = self._events
-        e["time_ns"].append(time_ns)
-        e["duration_ns"].append(duration_ns)
-        e["machine"].append(machine)
-        e["kind"].append(self._kinds.code(kind))
-        e["request"].append(request)
-        e["detail"].append(self._details.code(detail))
-        e["tokens"].append(tokens)
-        e["blocks"].append(blocks)
-        e["left_tokens"].append(left)
 
     def _flush(self) -> None:
         if not self._rows:

@@ -10,7 +10,7 @@ import numpy as np
 from kvcache_sim.cache.channel import Channel
 from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.engine import NO_MACHINE, SAMPLE, Engine
-from kvcache_sim.metrics.recorder import TextCoder
+from kvcache_sim.metrics.event_log import TextCoder
 from kvcache_sim.metrics.run import CodedText, ColumnData
 from kvcache_sim.serving.replica import Replica
 

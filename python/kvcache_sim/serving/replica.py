@@ -48,6 +48,7 @@ class Replica:
         self.queued_tokens = 0
         #: Told when a request leaves this machine.
         self.on_close: Callable[[SequenceState], None] = lambda sequence: None
+        self.records_all = False
         #: Called at the end of every boundary (``--check full``).
         self.check: Callable[[], None] | None = None
         #: How many tiers the machine has.
@@ -71,9 +72,14 @@ class Replica:
 
     def record_all(self) -> None:
         """Keep iterations, transfers and evictions for the recorder."""
+        self.records_all = True
         self.batch.log_steps()
         self.store.log_evictions()
         self.mover.record = lambda transfer: self.recorder.log_transfer(transfer, self.machine)
+
+    def _milestone(self, kind: str, s: SequenceState, now: int) -> None:
+        if self.records_all:
+            self.recorder.log_milestone(kind, s, self.machine, now)
 
     def flush_records(self) -> None:
         """Hand what the native side kept to the recorder."""
@@ -168,7 +174,7 @@ class Replica:
         s.first_token_ns = now
         self.queued_tokens -= s.prompt_num_tokens
         self.store.note(FIRST_TOKEN, now, s.request, 0)
-        self.recorder.log_milestone("first_token", s, self.machine, now)
+        self._milestone("first_token", s, now)
 
     def _finish(self, s: SequenceState, now: int) -> None:
         s.generated_tokens = s.output_tokens
@@ -177,7 +183,7 @@ class Replica:
         self.store.release(s.lease)
         self._refused = False
         self.store.note(FINISH, now, s.request, s.output_tokens)
-        self.recorder.log_milestone("finish", s, self.machine, now)
+        self._milestone("finish", s, now)
         self.outcomes.turn_completed(s, now)
         self.recorder.close(s, self.machine)
         self.on_close(s)
@@ -260,7 +266,7 @@ class Replica:
         self._refused = False
         self.waiting.appendleft(s)
         self.store.note(PREEMPT, now, request, computed)
-        self.recorder.log_milestone("preempt", s, self.machine, now)
+        self._milestone("preempt", s, now)
 
     # -- admission
 
@@ -282,7 +288,7 @@ class Replica:
             s.queue_ns += now - s.since_ns
             s.since_ns = now
         self.store.note(ADMIT, now, s.request, admission.reused_blocks)
-        self.recorder.log_milestone("admit", s, self.machine, now)
+        self._milestone("admit", s, now)
         target = s.prefill_target_tokens
         cached = min(admission.reused_blocks * self.cache.block_size_tokens, target)
         if s.preemptions == 0:
@@ -290,12 +296,15 @@ class Replica:
         else:
             s.recomputed_tokens -= cached
         self.mover.issue()
+        if not admission.room and not admission.loads:
+            self._join(s, admission, now)
+            return
         loading = Loading(s, admission, self.mover, self._on_loaded)
         if loading.waiting():
             s.status = Status.LOADING
             self.loading[s.request] = loading
         else:
-            self._join(loading, now)
+            self._join_late(loading, now)
 
     def _first_admission(self, s: SequenceState, admission: Admission, cached: int, now: int) -> None:
         s.cached_prefix_length_used = cached
@@ -322,10 +331,14 @@ class Replica:
             if s.first_token_ns < 0:
                 s.queue_ns += now - s.since_ns
                 s.since_ns = now
-            self._join(loading, now)
+            self._join_late(loading, now)
 
-    def _join(self, loading: Loading, now: int) -> None:
-        s, admission = loading.sequence, loading.admission
+    def _join_late(self, loading: Loading, now: int) -> None:
+        self._join(loading.sequence, loading.admission, now)
+        if loading.transfers:
+            self._late.append(loading)
+
+    def _join(self, s: SequenceState, admission: Admission, now: int) -> None:
         target = s.prefill_target_tokens
         cached = min(admission.reused_blocks * self.cache.block_size_tokens, target)
         if cached == target:  # a full hit under skip-prefill: its first step is a decode step
@@ -341,5 +354,3 @@ class Replica:
         tokens = (cached, target, s.total_kv_tokens, s.prompt_num_tokens, admission.total_blocks)
         self.batch.add(s.request, s.lease, tokens, s.last_token_ns)
         self.running[s.request] = s
-        if loading.transfers:
-            self._late.append(loading)
