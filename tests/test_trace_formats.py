@@ -210,3 +210,41 @@ def test_weka_sessions_hit_as_published():
     assert len(trace.block_ids) - trace.distinct_ids == 50_962_289
     assert len(trace) == 28_014
     assert int((trace.after >= 0).sum()) == 54
+
+
+def conversation(name, *texts):
+    roles = ("human", "gpt")
+    return {"id": name, "conversations": [{"from": roles[k % 2], "value": t} for k, t in enumerate(texts)]}
+
+
+@pytest.mark.parametrize("dump", [json.dumps, lambda rows: "".join(json.dumps(r) + "\n" for r in rows)])
+def test_sharegpt_texts_are_hashed_into_chained_blocks(tmp_path, dump):
+    made = [
+        conversation("a", "x" * 40, "y" * 10, "z" * 30, "é" * 4),
+        conversation("b", "x" * 36, "w"),
+        conversation("c", "q"),
+    ]
+    report = read_report(written(tmp_path / "t.json", dump(made)))
+    trace = report.trace
+    assert report.format == "sharegpt"
+    assert trace.input_tokens.tolist() == [40, 80, 36]  # a turn's prompt holds all before it
+    assert trace.output_tokens.tolist() == [10, 8, 1]
+    assert trace.session.tolist() == [0, 0, 1]
+    assert trace.think_ns.tolist() == [-1, 0, -1]
+    assert trace.id_offsets.tolist() == [0, 2, 7, 9]
+    assert trace.block_ids.tolist() == [0, 1, 0, 1, 2, 3, 4, 0, 1]
+    assert any("1 conversations without an answer" in w for w in trace.warnings)
+    half = read_trace(tmp_path / "t.json", settings=ReadSettings(bytes_per_token=4, block_size=8))
+    assert half.input_tokens.tolist() == [10, 20, 9]
+    assert np.diff(half.id_offsets).tolist() == [1, 2, 1]
+
+
+def test_bad_sharegpt_is_refused_or_skipped(tmp_path):
+    good = json.dumps(conversation("a", "x", "y"))
+    path = written(tmp_path / "t.json", f'[{good},\n{{"conversations": [{{"from": 1, "value": "v"}}]}}]')
+    with pytest.raises(TraceError, match=r":2: not a conversation"):
+        read_trace(path)
+    assert len(read_trace(path, settings=ReadSettings(on_bad_row="skip"))) == 1
+    written(path, f"[{good},\n{good[:-9]}")
+    with pytest.raises(TraceError, match=r":2:\d+: unterminated JSON"):
+        read_trace(path)

@@ -30,6 +30,8 @@ class ReadSettings:
     keep_unknown: bool = False
     #: For formats whose lengths are bytes (LMCache, plain text): bytes that count as one token.
     bytes_per_token: int = 1
+    #: For texts: path of a local tokenizer.json (package ``tokenizers``); None takes bytes.
+    tokenizer: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse values outside their range (``UsageError``)."""

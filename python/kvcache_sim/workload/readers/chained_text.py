@@ -1,0 +1,95 @@
+"""Text to chained block ids: a prompt's tokens (of a local tokenizer, or bytes) hashed block by block."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.workload.trace import OPEN_LOOP
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import RawColumns
+    from kvcache_sim.workload.readers.settings import ReadSettings
+
+
+def encoder(settings: ReadSettings) -> Callable[[str], bytes]:
+    """Return a function from a text to its tokens, each ``token_bytes`` long."""
+    if settings.tokenizer is None:
+        return lambda text: text.encode("utf-8", "surrogatepass")
+    try:
+        from tokenizers import Tokenizer  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        raise UsageError(
+            "the package tokenizers is not installed", where="--tokenizer", hint="pip install tokenizers"
+        ) from None
+    try:
+        tokenizer = Tokenizer.from_file(settings.tokenizer)
+    except Exception as error:
+        raise UsageError("not a tokenizer", where=settings.tokenizer, got=str(error)[:80]) from None
+    return lambda text: array("I", tokenizer.encode(text, add_special_tokens=False).ids).tobytes()
+
+
+def token_bytes(settings: ReadSettings) -> int:
+    """Return how many bytes of an encoded text make one token."""
+    return settings.bytes_per_token if settings.tokenizer is None else array("I").itemsize
+
+
+class TextRows:
+    """Requests whose prompts are texts, gathered into the columns of a trace."""
+
+    def __init__(self, settings: ReadSettings, block_size: int) -> None:
+        self.encode = encoder(settings)
+        self.per_token = token_bytes(settings)
+        self.block_size = settings.block_size or block_size
+        self.arrival, self.inputs, self.outputs = array("q"), array("q"), array("q")
+        self.session, self.turn, self.think = array("i"), array("i"), array("q")
+        self.offsets, self.ids = array("q", [0]), array("I")
+        self.dense: dict[bytes, int] = {}
+        self.session_names: list[str] = []
+
+    def add(self, history: bytes, answer: bytes, session: int, turn: int) -> None:
+        """Add a request with the encoded prompt ``history``; later turns come at once after the answer."""
+        size = self.block_size * self.per_token
+        parent = b""
+        for start in range(0, len(history) - size + 1, size):
+            parent = hashlib.blake2b(parent + history[start : start + size], digest_size=8).digest()
+            self.ids.append(self.dense.setdefault(parent, len(self.dense)))
+        self.offsets.append(len(self.ids))
+        self.inputs.append(max(1, -(-len(history) // self.per_token)))
+        self.outputs.append(-(-len(answer) // self.per_token))
+        self.arrival.append(0)
+        self.session.append(session)
+        self.turn.append(turn)
+        self.think.append(0 if turn else OPEN_LOOP)
+
+    def columns(self, findings: list[tuple[str, int, int, str]]) -> RawColumns:
+        """Return the columns; full blocks only, named by their hashes."""
+        return {
+            "arrival_ns": np.array(self.arrival, np.int64),
+            "input_tokens": np.array(self.inputs, np.int64),
+            "output_tokens": np.array(self.outputs, np.int64),
+            "id_offsets": np.array(self.offsets, np.int64),
+            "block_ids": np.array(self.ids, np.uint32),
+            "block_size": self.block_size,
+            "session": np.array(self.session, np.int32),
+            "turn": np.array(self.turn, np.int32),
+            "think_ns": np.array(self.think, np.int64),
+            "is_conversational_turn": np.array(self.turn, np.int32) > 0,
+            "after": np.empty(0, np.int32),
+            "history_tokens": np.empty(0, np.int64),
+            "new_input_only": False,
+            "id_names": np.frombuffer(b"".join(self.dense), ">u8").astype(np.uint64),
+            "session_names": self.session_names,
+            "extra": [],
+            "problems": [],
+            "problem_counts": [],
+            "findings": findings,
+            "lines": 0,
+            "bytes": 0,
+            "unordered": False,
+        }
