@@ -33,6 +33,9 @@ lint: $(VENV)/.deps  ## formatting, lints and types of both languages
 	$(BIN)/ruff format --check python tests benches
 	$(BIN)/mypy
 
+bench: build     ## print the table of benchmarks (release build)
+	$(BIN)/python -m pytest benches/bench_*.py --benchmark-only --benchmark-disable-gc -p no:xdist
+
 fmt: $(VENV)/.deps   ## format both languages
 	cargo fmt --all
 	$(BIN)/ruff check --fix --quiet python tests benches

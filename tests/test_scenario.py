@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
 from kvcache_sim.scenario.schema import ScenarioModel
@@ -330,3 +332,16 @@ def test_a_channel_preset_gives_the_figures_that_are_not_given():
         UsageError, match=r"s.yaml:1:16: channels.c.preset: unknown channel preset; got 'pcie6'"
     ):
         load("channels: {c: {preset: pcie6, edges: [cpu->gpu]}}")
+
+
+def test_every_key_is_explained_and_the_defaults_shown_are_the_defaults():
+    lines = key_lines()
+    assert all(re.fullmatch(r"\S+ +(\S+|no such tier) +\S.*", line) for line in lines)
+    shown = dict(line.split(maxsplit=2)[:2] for line in lines)
+    assert shown["tiers.gpu.capacity"] == "auto"
+    given = {"trace.path": "t.jsonl", "channels.x.bandwidth": "1GB/s", "channels.x.edges": "[gpu->cpu]"}
+    for name, default in shown.items():
+        path = name.replace("NAME", "x")
+        if default not in ("*", "no", "null", "{}", "[]") and not path.startswith("channels."):
+            load("trace: {path: t.jsonl}", f"{path}={default}")
+    assert given.keys() <= {name.replace("NAME", "x") for name, default in shown.items() if default == "*"}

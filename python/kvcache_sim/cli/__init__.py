@@ -5,6 +5,7 @@ from __future__ import annotations
 #: verb → (module, one line of help). A verb's module defines ``app``, made by ``cli.verb.verb_app``, with
 #: one command or with subcommands. A command returns None, or the exit code.
 VERBS: dict[str, tuple[str, str]] = {
+    "simulate": ("kvcache_sim.cli.simulate", "replay a trace or a generated workload over the tiers"),
     "init": ("kvcache_sim.cli.init", "print a commented scenario to start from"),
     "report": ("kvcache_sim.cli.report", "make one HTML page of finished runs"),
     "timeline": ("kvcache_sim.cli.timeline", "write a run as a trace that Perfetto opens"),
@@ -14,7 +15,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "calibrate": ("kvcache_sim.cli.calibrate", "fit step times to measurements; compare a run with reality"),
     "curve": ("kvcache_sim.cli.curve", "print the hit rate at every cache size, from one pass"),
     "policies": ("kvcache_sim.cli.policies", "list, show, write and check eviction policies"),
-    "help": ("kvcache_sim.cli.help", "explain a verb or a topic: exit-codes, units"),
+    "help": ("kvcache_sim.cli.help", "explain a verb or a topic: exit-codes, scenario, units"),
     "trace": (
         "kvcache_sim.cli.trace",
         "work with traces: check, stats, convert, generate, tokens, transforms",

@@ -26,19 +26,29 @@ def _units() -> str:
 A tier's capacity may also be a number of blocks (16384 blocks) or unbounded."""
 
 
+def _scenario() -> str:
+    from kvcache_sim.scenario.key_list import key_lines
+
+    head = "Keys of a scenario, and of --set: name, default (* must be given), meaning."
+    return "\n".join([head, *key_lines()])
+
+
 #: topic → the page. Verbs are topics too.
-TOPICS: dict[str, Callable[[], str]] = {"exit-codes": _exit_codes, "units": _units}
+TOPICS: dict[str, Callable[[], str]] = {"exit-codes": _exit_codes, "scenario": _scenario, "units": _units}
 
 
 @app.command()
 def help_topic(
-    topic: Annotated[str, typer.Argument(help="a verb, exit-codes or units", metavar="[TOPIC]")] = "",
+    topic: Annotated[
+        str, typer.Argument(help="a verb, exit-codes, scenario or units", metavar="[TOPIC]")
+    ] = "",
 ) -> int:
     """Explain a verb or a topic.
 
     \b
     Examples:
       kvsim help simulate
+      kvsim help scenario
       kvsim help exit-codes
     """
     from kvcache_sim.cli.main import dispatch

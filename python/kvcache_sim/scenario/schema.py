@@ -46,7 +46,7 @@ class CacheSection(Section):
     enabled: bool = Field(True, description="false: nothing is reused")
     block_size: int = Field(512, ge=1, le=_MAX_COUNT, description="tokens of a block; divides the trace's")
     semantics: Semantics = Field("tree", description="rules of reuse: our tree, or an engine's own")
-    policy: str = Field("lru", description="eviction policy: a name of 'kvsim policies', or file.py:Name")
+    policy: str = Field("lru", description="eviction policy")
     cache_output: bool = Field(True, description="generated tokens are kept too")
     touch: Touch = Field("release", description="when a request's blocks become recent")
     full_hit: FullHit = Field("prefill-remainder", description="what is computed when all may hit")
@@ -82,7 +82,7 @@ class ReplicaSection(Section):
 class ClusterSection(Section):
     """How many machines there are."""
 
-    machines: int = Field(1, ge=1, le=4096)
+    machines: int = Field(1, ge=1, le=4096, description="how many")
 
 
 class MachineSection(Section):
@@ -95,26 +95,26 @@ class MachineSection(Section):
 class RouterSection(Section):
     """Which machine a request goes to."""
 
-    policy: str = Field("round-robin", description="round-robin, least-loaded, …")
+    policy: str = Field("round-robin", description="which machine a request goes to")
 
 
 class ChannelSection(Section):
     """A channel. Edges that name the same one contend; ``scope: machine`` makes one on each machine."""
 
-    bandwidth: RateBytesPerS
-    latency: DurationNs = 0
+    bandwidth: RateBytesPerS = Field(description="25GB/s counts bytes, 400Gb/s bits")
+    latency: DurationNs = Field(0, description="from the last byte sent to its arrival")
     piece_overhead: DurationNs = Field(0, description="least time of one piece (a block's layer)")
-    sharing: Literal["fifo", "fair"] = "fifo"
-    priority: Literal["in-order", "loads-first"] = "in-order"
-    latency_occupies: bool = False
-    scope: Literal["machine", "cluster"] = "machine"
+    sharing: Literal["fifo", "fair"] = Field("fifo", description="how jobs at the same time share it")
+    priority: Literal["in-order", "loads-first"] = Field("in-order", description="who goes first")
+    latency_occupies: bool = Field(False, description="true: the next job waits for the latency too")
+    scope: Literal["machine", "cluster"] = Field("machine", description="one a machine, or one for all")
     edges: list[str] = Field(description="such as cpu->gpu, or 0:cpu->gpu for machine 0 alone")
 
 
 class FetchSection(Section):
     """How KV comes up to the GPU."""
 
-    policy: FetchPolicy = "always"
+    policy: FetchPolicy = Field("always", description="load what a lower tier has, or compute it again")
     timeout: DurationNs | None = Field(None, description="with policy timeout")
     layer_pipelining: bool = Field(True, description="compute a layer as soon as its KV has arrived")
     exclusive: list[Literal["cpu->gpu", "disk->cpu"]] = Field(
@@ -125,14 +125,16 @@ class FetchSection(Section):
 class WriteSection(Section):
     """How KV goes down: one policy for all edges, or one an upper tier."""
 
-    policy: WritePolicy | dict[Literal["gpu", "cpu"], WritePolicy] = "back"
+    policy: WritePolicy | dict[Literal["gpu", "cpu"], WritePolicy] = Field(
+        "back", description="at eviction or at once; or {gpu: …, cpu: …}, by upper tier"
+    )
     selective_uses: int = Field(2, ge=1, le=_MAX_COUNT, description="with policy selective: uses before it")
 
 
 class PrefetchSection(Section):
     """Moving KV up before it is asked for."""
 
-    policy: PrefetchPolicy = "none"
+    policy: PrefetchPolicy = Field("none", description="what moves up ahead of its request")
 
 
 class ScenarioModel(Section):
@@ -145,14 +147,14 @@ class ScenarioModel(Section):
     model: str | None = Field(None, description="language model; null: the one of the step-time set")
     trace: TraceSection | None = None
     #: A generator's ``kind`` with its own keys, or TraceChanges.
-    workload: dict[str, Any] = Field(default_factory=dict)
+    workload: dict[str, Any] = Field(default_factory=dict, description="kind and that generator's keys")
     cache: CacheSection = CacheSection()
     tiers: TiersSection = TiersSection()
     replica: ReplicaSection = ReplicaSection()
     cluster: ClusterSection = ClusterSection()
     machines: list[dict[str, Any]] = Field(default_factory=list, description="changes of single machines")
     router: RouterSection = RouterSection()
-    channels: dict[str, ChannelSection] = Field(default_factory=dict)
+    channels: dict[str, ChannelSection] = Field(default_factory=dict, description="links, by name")
     fetch: FetchSection = FetchSection()
     write: WriteSection = WriteSection()
     prefetch: PrefetchSection = PrefetchSection()

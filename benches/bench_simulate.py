@@ -1,0 +1,77 @@
+"""What a whole `kvsim simulate` costs in CPU seconds, start-up and output included (H100, Llama-3-8B)."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from shared_files import shared
+
+KVSIM = [sys.executable, "-m", "kvcache_sim"]
+
+#: name → (trace, or "" for a generated workload; settings)
+CASES: dict[str, tuple[str, list[str]]] = {
+    "one machine, block 512": ("conversation", ["tiers.gpu.capacity=16384 blocks"]),
+    "one machine, block 16": ("conversation", ["cache.block_size=16", "tiers.gpu.capacity=524288 blocks"]),
+    "three tiers, four machines": (
+        "conversation",
+        [
+            "cluster.machines=4",
+            "tiers.gpu.capacity=1000 blocks",
+            "tiers.cpu.capacity=4000 blocks",
+            "tiers.disk.capacity=16000 blocks",
+        ],
+    ),
+    "a million generated requests": (
+        "",
+        [
+            "workload.kind=conversational",
+            "workload.requests=1000000",
+            "workload.arrivals={process: poisson, rate_per_s: 1.5}",
+            "workload.first_input_tokens=512",
+            "workload.output_tokens=64",
+            "tiers.gpu.capacity=16384 blocks",
+        ],
+    ),
+}
+
+
+def children_cpu_s() -> float:
+    """Return the CPU seconds of all finished child processes."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@pytest.mark.benchmark(timer=children_cpu_s, group="kvsim simulate, CPU s")
+@pytest.mark.parametrize("case", CASES)
+def test_simulate(benchmark, tmp_path, case):
+    trace, settings = CASES[case]
+    command = [*KVSIM, "simulate", "-q", "--format", "json", "-o", str(tmp_path / "out"), "--force"]
+    command += [str(shared(f"traces/{trace}_trace.jsonl"))] if trace else []
+    command += [part for setting in settings for part in ("--set", setting)]
+
+    def run() -> dict:
+        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    summary = benchmark.pedantic(run, rounds=3 if trace else 1)
+    benchmark.extra_info["peak_mib"] = summary["wall"]["peak_rss_bytes"] >> 20
+    benchmark.extra_info["token_hit_rate"] = summary["cache"]["token_hit_rate"]
+
+
+@pytest.mark.benchmark(timer=children_cpu_s, group="start-up, CPU s")
+@pytest.mark.parametrize("arguments", [["--help"], ["simulate", "--help"]], ids=" ".join)
+def test_start_up(benchmark, arguments):
+    benchmark.pedantic(
+        lambda: subprocess.run([*KVSIM, *arguments], check=True, capture_output=True), rounds=5
+    )
+
+
+def test_load_a_scenario(benchmark):
+    from kvcache_sim.scenario.load import load_scenario
+
+    quickstart = Path(__file__).resolve().parents[1] / "scenarios" / "quickstart.yaml"
+    benchmark(load_scenario, quickstart)

@@ -1,0 +1,119 @@
+"""``kvsim simulate``: replay a trace or a generated workload, write a run directory, print its summary."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from kvcache_sim.cli.progress import shown_progress
+from kvcache_sim.cli.verb import verb_app
+from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
+from kvcache_sim.metrics.run_directory import numbered, open_run_directory
+from kvcache_sim.metrics.summary_text import summary_text
+from kvcache_sim.metrics.thresholds import Threshold, parse_threshold
+from kvcache_sim.scenario.execute import execute, resolved_with_trace, store
+from kvcache_sim.scenario.load import load_scenario
+from kvcache_sim.scenario.record_window import parse_record
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.scenario.resolved import config_hash
+from kvcache_sim.simulation import RunOptions
+
+app = verb_app()
+
+
+@app.command()
+def simulate(
+    context: typer.Context,
+    trace: Annotated[str, typer.Argument(metavar="[TRACE]", help="trace file, - for stdin")] = "",
+    config: Annotated[str, typer.Option("-c", "--config", metavar="FILE", help="scenario, - for stdin")] = "",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting; may be repeated")
+    ] = None,
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="DIR", help="run directory (runs/<n>-<name>-<hash>)")
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="replace the run directory -o names")] = False,
+    seed: Annotated[int | None, typer.Option(help="short for --set seed=N")] = None,
+    policy: Annotated[str, typer.Option(help="short for --set cache.policy=NAME")] = "",
+    trace_format: Annotated[str, typer.Option(help="short for --set trace.format=NAME")] = "",
+    on_bad_row: Annotated[
+        Literal["error", "skip"] | None, typer.Option(help="short for --set trace.on_bad_row=…")
+    ] = None,
+    record: Annotated[
+        str, typer.Option(metavar="all[:FROM..TO]", help="keep steps, transfers, evictions too")
+    ] = "",
+    check: Annotated[
+        Literal["cheap", "full"], typer.Option(help="invariants: at the end, or at every step")
+    ] = "cheap",
+    backend: Annotated[
+        Literal["native", "python"], typer.Option(help="the core, or its slow twin")
+    ] = "native",
+    step_every_iteration: Annotated[
+        bool, typer.Option("--step-every-iteration", help="no stretches; same results, slower")
+    ] = False,
+    fail_if: Annotated[
+        list[str] | None, typer.Option(metavar="CONDITION", help="exit 4 if it holds; may be repeated")
+    ] = None,
+    output_format: Annotated[
+        Literal["table", "json"], typer.Option("--format", help="of the summary on stdout")
+    ] = "table",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress, no warnings")] = False,
+) -> int:
+    """Replay a trace or a generated workload and write a run directory.
+
+    \b
+    Examples:
+      kvsim simulate -c scenarios/quickstart.yaml
+      kvsim simulate trace.jsonl --set tiers.gpu.capacity='16384 blocks' -o out
+      kvsim simulate trace.jsonl --set tiers.cpu.capacity=512GiB --set write.policy=through
+      kvsim simulate trace.jsonl --set replica.instant=true --format json --fail-if 'hit_rate < 30%'
+    """
+    if trace == config == "-":
+        raise UsageError("standard input is asked for twice", where="-", hint="give one of the two as a file")
+    shorts = {
+        "seed": seed,
+        "cache.policy": policy,
+        "trace.format": trace_format,
+        "trace.on_bad_row": on_bad_row,
+    }
+    overrides = [f"{key}={value}" for key, value in shorts.items() if value not in (None, "")]
+    scenario = load_scenario(
+        Path(config) if config else None, [*(settings or []), *overrides], Path(trace) if trace else None
+    )
+    thresholds = [_own_threshold(text) for text in fail_if or []]
+    options = RunOptions(backend, step_every_iteration, check, parse_record(record))
+    requests = read_requests(scenario)
+    resolved_hash = config_hash(resolved_with_trace(scenario, requests), requests.sha256)
+    target = Path(output) if output else numbered(Path("runs"), scenario.model.name, resolved_hash)
+    with open_run_directory(target, force) as directory:
+        with shown_progress(quiet) as observer:
+            execution = execute(scenario, requests, options, observer)
+        summary = store(execution, directory, context.obj)
+    if not quiet:
+        for warning in execution.warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+    following = f"next: kvsim report {shlex.quote(str(target))}"
+    if output_format == "json":
+        print(json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False))
+        print(following, file=sys.stderr)
+    else:
+        print(summary_text(summary, f"run        {target}"))
+        print(following)
+    breached = [threshold.text for threshold in thresholds if threshold.holds(summary)]
+    for text in breached:
+        print(f"threshold breached: {text}", file=sys.stderr)
+    return EXIT_THRESHOLD if breached else EXIT_OK
+
+
+def _own_threshold(text: str) -> Threshold:
+    threshold = parse_threshold(text)
+    if threshold.needs_baseline:
+        raise UsageError(
+            "measured from a baseline run", where="--fail-if", got=repr(text), hint="kvsim compare has one"
+        )
+    return threshold

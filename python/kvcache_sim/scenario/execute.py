@@ -1,0 +1,110 @@
+"""From a checked scenario to a finished run in its directory: read, simulate, summarise, store."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kvcache_sim import __version__, _core
+from kvcache_sim.metrics.columns import EVENT_COLUMNS, REQUEST_COLUMNS, SERIES_COLUMNS
+from kvcache_sim.metrics.run import Observer, Run
+from kvcache_sim.metrics.run_directory import RunDirectory
+from kvcache_sim.metrics.summary import summarize
+from kvcache_sim.metrics.tables import write_table
+from kvcache_sim.scenario.load import Scenario
+from kvcache_sim.scenario.resolved import config_hash, to_yaml
+from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.workload.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """A finished run with what led to it."""
+
+    scenario: Scenario
+    trace: Trace
+    options: RunOptions
+    run: Run
+    #: ``summary.json`` without ``wall``.
+    summary: dict[str, Any]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return the remarks on the scenario, its trace and the run, one line each."""
+        return (*self.scenario.notes, *self.trace.warnings, *self.run.warnings)
+
+
+def execute(
+    scenario: Scenario, trace: Trace, options: RunOptions, observer: Observer | None = None
+) -> Execution:
+    """Simulate a scenario's requests; raises as ``simulate`` does."""
+    run = simulate(scenario.settings, trace, observer, options)
+    return Execution(scenario, trace, options, run, summarize(run, scenario.model.cache.block_size))
+
+
+def resolved_with_trace(scenario: Scenario, trace: Trace) -> dict[str, Any]:
+    """Return the resolved scenario with the trace's own block size filled in."""
+    resolved = dict(scenario.resolved)
+    if "trace" in resolved:
+        resolved["trace"] = {**resolved["trace"], "block_size": trace.block_size}
+    return resolved
+
+
+def store(execution: Execution, directory: RunDirectory, argv: Sequence[str]) -> dict[str, Any]:
+    """Write a run into a claimed directory, commit it, and return its summary with ``wall``.
+
+    Cost: importing pyarrow (60 MiB, 0.1 s) and writing a row a request and two events a request.
+    """
+    run = execution.run
+    tables = (
+        ("requests", run.requests, REQUEST_COLUMNS),
+        ("series", run.series, SERIES_COLUMNS),
+        ("events", run.events, EVENT_COLUMNS),
+    )
+    for name, columns, schema in tables:
+        write_table(directory.part / f"{name}.parquet", columns, schema)
+    resolved = resolved_with_trace(execution.scenario, execution.trace)
+    directory.write("scenario.yaml", to_yaml(resolved))
+    directory.write_json("run.json", _manifest(execution, resolved, argv))
+    summary = {**execution.summary, "wall": wall()}
+    directory.write_json("summary.json", summary)
+    directory.commit()
+    return summary
+
+
+def wall() -> dict[str, float | int]:
+    """Return what this process has used so far: CPU seconds, and the most memory it held, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"cpu_s": round(time.process_time(), 3), "peak_rss_bytes": peak * (1 if _MAC else 1024)}
+
+
+_MAC = sys.platform == "darwin"  # counts bytes where Linux counts KiB
+
+
+def _manifest(execution: Execution, resolved: dict[str, Any], argv: Sequence[str]) -> dict[str, Any]:
+    trace, run = execution.trace, execution.run
+    return {
+        "kvsim": __version__,
+        "core": {"version": _core.__version__, "release": _core.__release__},
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "argv": list(argv),
+        "directory": str(Path.cwd()),
+        "seed": execution.scenario.settings.seed,
+        "random": "PCG64, a stream a name, seeded by SHA-256",
+        "options": asdict(execution.options),
+        "config_hash": config_hash(resolved, trace.sha256),
+        "trace": {"source": trace.source, "sha256": trace.sha256, "requests": len(trace)},
+        "digest": {"events": run.digest_events, "results": run.digest_results},
+        "events": run.events_processed,
+        "warnings": list(execution.warnings),
+    }

@@ -1,0 +1,67 @@
+"""Every key of a scenario with its default and meaning, as ``kvsim help scenario`` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from pydantic import BaseModel, PlainSerializer
+from pydantic.fields import FieldInfo
+
+from kvcache_sim.scenario.schema import ChannelSection, ScenarioModel, TierSection, TraceChanges
+from kvcache_sim.scenario.simulated import SIMULATED
+
+_PRESET = ("channels.NAME.preset", "null", "a measured link, such as pcie5-x16: gives what is not given here")
+
+
+def key_lines() -> list[str]:
+    """Return a line a key: its dotted name, its default (* where it must be given), and what it means."""
+    rows = [
+        *_rows(ScenarioModel, ""),
+        *_rows(TraceChanges, "workload."),
+        _PRESET,
+        *_rows(ChannelSection, "channels.NAME."),
+    ]
+    width = max(len(name) for name, _, _ in rows)
+    return [f"{name:<{width}}  {default:<19}  {meaning}" for name, default, meaning in rows]
+
+
+def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
+    for name, field in section.model_fields.items():
+        inner = _section(field)
+        if inner is TierSection:
+            capacity = inner.model_fields["capacity"].description or ""
+            yield (
+                f"{prefix}{name}.capacity",
+                str(getattr(field.default, "capacity", "no such tier")),
+                capacity,
+            )
+        elif inner is not None:
+            yield from _rows(inner, f"{prefix}{name}.")
+        else:
+            yield prefix + name, _default(field), _choices(field, prefix, name) + (field.description or "")
+
+
+def _section(field: FieldInfo) -> type[BaseModel] | None:
+    """Return the section a key holds, None for a plain value."""
+    for annotation in (field.annotation, *get_args(field.annotation)):
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            return annotation if annotation is not ChannelSection else None
+    return None
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "*"
+    value: Any = field.get_default(call_default_factory=True)
+    for written in field.metadata:
+        if isinstance(written, PlainSerializer):
+            value = written.func(value)  # type: ignore[call-arg]
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _choices(field: FieldInfo, prefix: str, name: str) -> str:
+    """Return the words a key takes, those that the simulation obeys."""
+    words = tuple(choice for choice in get_args(field.annotation) if isinstance(choice, str))
+    words = SIMULATED.get((prefix.split(".")[0], name), words)
+    return f"{' | '.join(words)}: " if words else ""
