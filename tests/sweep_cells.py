@@ -66,3 +66,11 @@ def endless(study: Study, cell: Cell) -> dict[str, object]:
     (Path(study.base) / f"ran-{cell.cell_id}").touch()
     while True:
         time.sleep(1)
+
+
+def slow(study: Study, cell: Cell) -> dict[str, object]:
+    """Leave a mark for each run and take long enough to be killed in it."""
+    with open(Path(study.base) / f"ran-{cell.cell_id}", "a") as file:
+        file.write("x")
+    time.sleep(0.3)
+    return quick(study, cell)

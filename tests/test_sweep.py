@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.objectives import pareto_front, parse_objectives
 from kvcache_sim.scenario.repeats import repeat_seed
 from kvcache_sim.sweep.cell import Cell, Limits, Study
 from kvcache_sim.sweep.coordinator import run_sweep
 from kvcache_sim.sweep.interval import Choice, interval
 from kvcache_sim.sweep.merge import merge_shards
-from kvcache_sim.sweep.pareto import pareto_front, parse_objectives
 from kvcache_sim.sweep.plan import Plan, Resolved, lay_out
 from kvcache_sim.sweep.space import Space
 from kvcache_sim.sweep.stop import StopRequest
@@ -203,7 +203,7 @@ GOOD = "scenario: base.yaml\ngrid:\n  x: [1, 2]\n"
         ("scenario: a\nrepeats: true", "usable number"),
         ("scenario: [", "not YAML"),
         ("- a\n- b", "not a mapping"),
-        ("scenario: a\nscenario: b", "not YAML"),
+        ("scenario: a\nscenario: b", "duplicate key"),
     ],
 )
 def test_a_wrong_study_is_refused(tmp_path, text, says):
@@ -222,7 +222,7 @@ def test_a_grid_of_a_billion_cells_is_refused_with_its_product(tmp_path):
 
 
 def test_a_missing_study_is_named(tmp_path):
-    with pytest.raises(UsageError, match="no such file"):
+    with pytest.raises(UsageError, match="sweep file not found"):
         read_sweep_file(tmp_path / "none.yaml")
 
 

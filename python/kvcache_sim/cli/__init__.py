@@ -11,6 +11,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "timeline": ("kvcache_sim.cli.timeline", "write a run as a trace that Perfetto opens"),
     "compare": ("kvcache_sim.cli.compare", "say how runs differ, with intervals"),
     "explain": ("kvcache_sim.cli.explain", "say why a run came out as it did"),
+    "sweep": ("kvcache_sim.cli.sweep", "run many configurations, here or on a cluster"),
     "plot": ("kvcache_sim.cli.plot", "draw one picture of finished runs"),
     "calibrate": ("kvcache_sim.cli.calibrate", "fit step times to measurements; compare a run with reality"),
     "curve": ("kvcache_sim.cli.curve", "print the hit rate at every cache size, from one pass"),

@@ -64,15 +64,20 @@ class CellStore:
 
     def load(self, cell_ids: Iterable[str]) -> tuple[dict[str, CellRecord], list[str]]:
         """Return the sound records among ``cell_ids``, and the files that were set aside as damaged."""
+        records, damaged = self.peek(cell_ids)
+        return records, [str(self.set_aside(path)) for path in damaged]
+
+    def peek(self, cell_ids: Iterable[str]) -> tuple[dict[str, CellRecord], list[Path]]:
+        """Return the sound records among ``cell_ids`` and the damaged files; changes nothing."""
         records: dict[str, CellRecord] = {}
-        damaged: list[str] = []
+        damaged: list[Path] = []
         for cell_id in cell_ids:
             path = self.cells / f"{cell_id}.json"
             if not path.exists():
                 continue
             record = _read(path, cell_id)
             if record is None:
-                damaged.append(str(self.set_aside(path)))
+                damaged.append(path)
             else:
                 records[cell_id] = record
         return records, damaged

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kvcache_sim.errors import InputOutputError, UsageError
+from kvcache_sim.scenario.load import nearest_names
+from kvcache_sim.scenario.yaml_tree import read_tree
 from kvcache_sim.sweep.cell import Limits, Setting
 from kvcache_sim.sweep.interval import Choice, Interval, interval
 from kvcache_sim.sweep.space import Space
@@ -66,24 +68,13 @@ def read_sweep_file(path: Path) -> SweepFile:
 
 
 def _load(path: Path) -> Mapping[str, Any]:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except FileNotFoundError:
-        raise UsageError("no such file", where=str(path)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputOutputError(f"cannot read: {error}", where=str(path)) from None
-    try:
-        content = YAML(typ="safe", pure=True).load(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
-        raise UsageError(f"not YAML: {error.problem}", where=place) from None
-    except (YAMLError, RecursionError, ValueError) as error:
-        raise UsageError(f"not YAML: {error}", where=str(path)) from None
-    return _mapping(content, str(path))
+        raise UsageError(f"sweep file not found: {path}", hint=nearest_names(path)) from None
+    except OSError as error:
+        raise InputOutputError(f"cannot read: {error.strerror}", where=str(path)) from None
+    return read_tree(data, str(path)).values
 
 
 def _mapping(value: object, where: str) -> Mapping[str, Any]:

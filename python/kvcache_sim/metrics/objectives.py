@@ -1,8 +1,8 @@
-"""The best cells of a study when there is more than one goal."""
+"""Goals such as ``ttft.p99:min,cost:min``, and what no other choice beats in all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kvcache_sim.errors import UsageError
@@ -34,16 +34,22 @@ def parse_objectives(text: str, where: str = "--pareto") -> tuple[Objective, ...
     return tuple(objectives)
 
 
-def pareto_front(losses: Sequence[Sequence[float]]) -> list[int]:
+def losses(row: Mapping[str, object], objectives: Sequence[Objective]) -> tuple[float, ...] | None:
+    """Return a row's losses in all goals, or None where it lacks one of the numbers."""
+    values = [row.get(objective.metric) for objective in objectives]
+    if not all(isinstance(value, (int, float)) for value in values):
+        return None
+    return tuple(o.loss(float(str(value))) for o, value in zip(objectives, values, strict=True))
+
+
+def pareto_front(rows: Sequence[Sequence[float] | None]) -> list[int]:
     """Return the indices of the rows that no other row beats: at least as good in all goals, better in one.
 
-    Equal rows stay together. Cost: O(n²) comparisons in the number of rows.
+    Equal rows stay together; a row that is None is never on the front. Cost: O(n²) comparisons.
     """
-    return [
-        index
-        for index, row in enumerate(losses)
-        if not any(
-            all(a <= b for a, b in zip(other, row, strict=True)) and tuple(other) != tuple(row)
-            for other in losses
-        )
-    ]
+    known = [tuple(row) for row in rows if row is not None]
+
+    def is_beaten(mine: tuple[float, ...]) -> bool:
+        return any(o != mine and all(a <= b for a, b in zip(o, mine, strict=True)) for o in known)
+
+    return [index for index, row in enumerate(rows) if row is not None and not is_beaten(tuple(row))]

@@ -1,0 +1,144 @@
+"""``kvsim sweep``: many configurations of one scenario; ``kvsim sweep merge`` puts shards back together."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvcache_sim.cli.verb import verb_app
+from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED, UsageError
+
+if TYPE_CHECKING:
+    from kvcache_sim.sweep.cell import Limits
+    from kvcache_sim.sweep.coordinator import Backend
+    from kvcache_sim.sweep.plan import Plan
+
+app = verb_app()
+
+_MAX_JOBS = 1024
+
+
+@app.callback(invoke_without_command=True)
+def sweep(
+    context: typer.Context,
+    config: Annotated[Path | None, typer.Option("-c", "--config", metavar="FILE", help="sweep file")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="sweep directory")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("-j", "--jobs", min=1, max=_MAX_JOBS, help="workers; default: one a core")
+    ] = None,
+    backend: Annotated[str, typer.Option(metavar="local|ray[:ADDRESS]", help="where cells run")] = "local",
+    shard: Annotated[str, typer.Option(metavar="I/N", help="run the I-th of N parts of the cells")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="count and estimate, run nothing")] = False,
+    pareto: Annotated[str, typer.Option(metavar="GOALS", help="such as 'ttft.p99:min,cost:min'")] = "",
+    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="write a report when done")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress")] = False,
+) -> int:
+    """Run every configuration a sweep file names; run it again to go on where it stopped.
+
+    \b
+    Examples:
+      kvsim sweep -c sweep.yaml --dry-run
+      kvsim sweep -c sweep.yaml -o sweeps/cpu-size --pareto 'ttft.p99:min,cost:min'
+      kvsim sweep -c sweep.yaml --shard 1/4 -o part-1   # one of four batch jobs
+      kvsim sweep merge part-1 part-2 part-3 part-4 -o whole
+    """
+    if context.invoked_subcommand is not None:
+        return EXIT_OK
+    if config is None:
+        raise UsageError("no sweep file", where="-c", hint="kvsim sweep -c sweep.yaml")
+    from kvcache_sim.metrics.objectives import parse_objectives
+    from kvcache_sim.sweep.simulation import plan_sweep
+    from kvcache_sim.sweep.study import read_sweep_file
+
+    objectives = parse_objectives(pareto) if pareto else ()
+    file = read_sweep_file(config)
+    plan = plan_sweep(file, _shard(shard))
+    directory = output or Path("sweeps") / f"{plan.name}-{plan.digest()[:6]}"
+    workers = jobs or len(os.sched_getaffinity(0))
+    if dry_run:
+        _estimate(plan, directory, workers)
+        return EXIT_OK
+    from kvcache_sim.cli.sweep_progress import shown_sweep
+    from kvcache_sim.report.sweep_report import tell, write_sweep_report
+    from kvcache_sim.sweep.coordinator import run_sweep
+    from kvcache_sim.sweep.stop import stop_on_signals
+    from kvcache_sim.sweep.tables import result_rows
+
+    runner = _backend(backend, workers, file.limits)
+    with stop_on_signals() as stop, shown_sweep(quiet, objectives[0] if objectives else None) as observer:
+        outcome = run_sweep(plan, directory, runner, stop, observer)
+    rows = result_rows(plan.own_cells(), outcome.records)
+    print(tell(rows, objectives))
+    if report is not None:
+        write_sweep_report(report, plan.name, rows, objectives)
+    counts = f"{len(outcome.records)} cells ended ({outcome.cached} before), {outcome.failed} failed"
+    print(f"{counts}, {outcome.missing} not run; tables in {directory}", file=sys.stderr)
+    if outcome.exit_code not in (EXIT_OK, EXIT_SWEEP_FAILED):
+        print("stopped; run the same command again to go on", file=sys.stderr)
+    return outcome.exit_code
+
+
+@app.command()
+def merge(
+    shards: Annotated[list[Path], typer.Argument(metavar="SHARD...", help="sweep directories of one study")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="directory of the whole")],
+) -> int:
+    """Put the shards of one study together: the same tables as a sweep that ran whole.
+
+    \b
+    Example:
+      kvsim sweep merge part-1 part-2 -o whole
+    """
+    from kvcache_sim.sweep.merge import merge_shards
+
+    plan, records, damaged = merge_shards(shards, output)
+    for path in damaged:
+        print(f"warning: damaged, left out: {path}", file=sys.stderr)
+    missing = len(plan.unique_cells()) - len(records)
+    failed = sum(record.status != "ok" for record in records.values())
+    print(f"{len(records)} cells, {failed} failed, {missing} missing; tables in {output}", file=sys.stderr)
+    return EXIT_SWEEP_FAILED if missing or failed else EXIT_OK
+
+
+def _shard(text: str) -> tuple[int, int]:
+    if not text:
+        return (1, 1)
+    number, slash, count = text.partition("/")
+    if slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count) <= 100_000:
+        return (int(number), int(count))
+    raise UsageError("not a shard", where="--shard", got=repr(text), expected="I/N with I from 1 to N")
+
+
+def _backend(name: str, jobs: int, limits: Limits) -> Backend:
+    from kvcache_sim.sweep.supervisor import LocalBackend
+
+    kind, _, address = name.partition(":")
+    if name == "local":
+        return LocalBackend(jobs, limits)
+    if kind == "ray":
+        from kvcache_sim.sweep.ray_backend import RayBackend
+
+        return RayBackend(address, jobs, limits)
+    raise UsageError("unknown backend", where="--backend", got=repr(name), expected="local or ray[:ADDRESS]")
+
+
+def _estimate(plan: Plan, directory: Path, jobs: int) -> None:
+    from kvcache_sim.sweep.estimate import estimate
+    from kvcache_sim.sweep.store import CellStore
+    from kvcache_sim.units import format_time_ns
+
+    records, _ = CellStore(directory).peek(cell.cell_id for cell in plan.unique_cells())
+    told = estimate(plan, records)
+    basis = "from finished cells" if told.is_measured else "from a default rate: no cell has ended yet"
+    print(f"rows        {told.rows}")
+    left = told.distinct - told.finished
+    print(f"cells       {told.distinct} distinct, {told.finished} finished, {left} to run")
+    print(f"cpu time    about {format_time_ns(told.cpu_s * 1e9)} ({basis})")
+    print(f"wall time   about {format_time_ns(told.wall_s(jobs) * 1e9)} on {jobs} workers")
+    print(f"directory   {directory}")

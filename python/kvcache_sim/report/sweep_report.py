@@ -1,0 +1,155 @@
+"""The results of a sweep as a page and as lines: parallel coordinates and the Pareto front."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kvcache_sim.metrics.objectives import Objective, losses, pareto_front
+from kvcache_sim.report.output import write_new
+from kvcache_sim.report.picture import Picture, Table, Value, colour_scale
+
+Row = Mapping[str, object]
+
+_SHOWN = ("cache.token_hit_rate", "latency.ttft.p99", "latency.tpot.avg", "throughput.output_tokens_per_s")
+
+
+def tell(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
+    """Return the rows on the Pareto front as lines, or the number of rows where there are no goals."""
+    if not goals:
+        return f"{len(rows)} rows"
+    front = [rows[index] for index in pareto_front([losses(row, goals) for row in rows])]
+    front.sort(key=lambda row: losses(row, goals) or ())
+    lines = [
+        f"Pareto front ({' and '.join(goal.metric for goal in goals)}): {len(front)} of {len(rows)} rows"
+    ]
+    for row in front:
+        settings = ", ".join(f"{n.removeprefix('set.')}={row[n]}" for n in _settings(rows))
+        numbers = ", ".join(f"{goal.metric} {float(str(row[goal.metric])):.4g}" for goal in goals)
+        lines.append(f"  cell {row['cell']}: {numbers}  ({settings})")
+    return "\n".join(lines)
+
+
+def _settings(rows: Sequence[Row]) -> list[str]:
+    return [name for name in rows[0] if name.startswith("set.")] if rows else []
+
+
+def write_sweep_report(path: Path, name: str, rows: Sequence[Row], goals: Sequence[Objective]) -> None:
+    """Write the page of a sweep; an earlier page of the same name is replaced."""
+    from kvcache_sim.report.page import Part, Section, build_page
+    from kvcache_sim.report.render import require_plotting
+
+    require_plotting()
+    done = [row for row in rows if row["status"] == "ok"]
+    failed = [row for row in rows if row["status"] != "ok"]
+    parts: list[Part] = [_parallel(done, goals)] if done else []
+    if done and len(goals) >= 2:
+        parts.append(_front_picture(done, goals))
+    parts.append(Section("Rows", "Every finished cell with its settings and numbers.", _table(done)))
+    if failed:
+        rows_of = tuple((_value(r["cell"]), _value(r["status"]), _value(r["error"])) for r in failed)
+        parts.append(
+            Section("Failed", "Cells without a result.", Table(("cell", "status", "error"), rows_of))
+        )
+    page = build_page(f"kvsim sweep: {name}", (), parts)
+    write_new(path, page.encode(), overwrite=True)
+
+
+def _numbers(rows: Sequence[Row], goals: Sequence[Objective]) -> list[str]:
+    wanted = dict.fromkeys([*(goal.metric for goal in goals), *_SHOWN])
+    return [name for name in wanted if any(isinstance(row.get(name), (int, float)) for row in rows)]
+
+
+def _parallel(rows: Sequence[Row], goals: Sequence[Objective]) -> Picture:
+    """Return parallel coordinates: an axis a setting and a number, each from its least to its most."""
+    import altair as alt
+
+    axes = [*_settings(rows), *_numbers(rows, goals)]
+    front = set(pareto_front([losses(row, goals) for row in rows]) if goals else range(len(rows)))
+    data: list[dict[str, Value]] = []
+    for axis in axes:
+        positions = _positions([row.get(axis) for row in rows])
+        for index, (row, position) in enumerate(zip(rows, positions, strict=True)):
+            if position is not None:
+                data.append(
+                    {
+                        "cell": str(row["cell"]),
+                        "axis": axis.removeprefix("set."),
+                        "position": position,
+                        "value": str(row.get(axis)),
+                        "group": "on the front" if index in front else "other",
+                    }
+                )
+    names = [axis.removeprefix("set.") for axis in axes]
+    chart: Any = (
+        alt.Chart(width=720, height=300)
+        .mark_line(opacity=0.6)
+        .encode(
+            x=alt.X("axis:N", sort=names, title=None, axis=alt.Axis(labelAngle=-20)),
+            y=alt.Y("position:Q", title="least to most", axis=None),
+            detail="cell:N",
+            color=alt.Color("group:N", scale=colour_scale(["on the front", "other"]), title=None),
+            tooltip=["cell:N", "axis:N", "value:N"],
+        )
+    )
+    definition = (
+        "One line a cell; each axis runs from its least to its greatest value, text in its own order."
+    )
+    return Picture("parallel", "All cells", definition, data, chart, _table(rows))
+
+
+def _positions(values: Sequence[object]) -> list[float | None]:
+    if all(isinstance(value, (int, float)) for value in values if value is not None):
+        numbers = [None if value is None else float(str(value)) for value in values]
+    else:
+        order = {
+            text: float(n) for n, text in enumerate(dict.fromkeys(str(v) for v in values if v is not None))
+        }
+        numbers = [None if value is None else order[str(value)] for value in values]
+    present = [number for number in numbers if number is not None]
+    low, span = min(present, default=0.0), (max(present, default=0.0) - min(present, default=0.0)) or 1.0
+    return [None if number is None else round((number - low) / span, 5) for number in numbers]
+
+
+def _front_picture(rows: Sequence[Row], goals: Sequence[Objective]) -> Picture:
+    """Return two goals against each other, dominated cells in grey."""
+    import altair as alt
+
+    x, y = goals[0].metric, goals[1].metric
+    front = pareto_front([losses(row, goals) for row in rows])
+    data: list[dict[str, Value]] = [
+        {
+            "cell": str(row["cell"]),
+            "x": float(str(row[x])),
+            "y": float(str(row[y])),
+            "front": "front" if index in front else "none",
+        }
+        for index, row in enumerate(rows)
+        if isinstance(row.get(x), (int, float)) and isinstance(row.get(y), (int, float))
+    ]
+    chart: Any = (
+        alt.Chart(width=560, height=320)
+        .mark_point(filled=True, size=60)
+        .encode(
+            x=alt.X("x:Q", title=x, scale=alt.Scale(zero=False)),
+            y=alt.Y("y:Q", title=y, scale=alt.Scale(zero=False)),
+            color=alt.Color("front:N", scale=colour_scale(["front", "none"]), legend=None),
+            tooltip=["cell:N", "x:Q", "y:Q"],
+        )
+    )
+    chosen = [rows[index] for index in front]
+    definition = "Cells that no other one beats in all goals; dominated ones in grey."
+    return Picture("pareto", "Pareto front", definition, data, chart, _table(chosen))
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    names = ["cell", *_settings(rows), *_numbers(rows, [Objective("cost.per_million_tokens", True)])]
+    cells = tuple(tuple(_value(row.get(name)) for name in names) for row in rows)
+    return Table(tuple(name.removeprefix("set.") for name in names), cells)
+
+
+def _value(value: object) -> Value:
+    if isinstance(value, float):
+        return round(value, 6)
+    return value if isinstance(value, (int, str)) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,179 @@
+"""``kvsim sweep`` with real simulations: plan, run, resume, refuse, merge, report; and on a Ray cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from browser import page
+from kvcache_sim.cli.main import run as kvsim
+from sweep_driver import Silent, plan_of
+
+TRACE = "".join(
+    json.dumps(
+        {"timestamp": 50 * n, "input_length": 1024 + 300 * (n % 4), "output_length": 5,
+         "hash_ids": [n % 3, 10 + n % 7, *([100 + n] if (1024 + 300 * (n % 4)) // 512 > 2 else [])]}
+    ) + "\n"
+    for n in range(60)
+)  # fmt: skip
+
+SWEEP = """name: sizes
+scenario: {trace: {path: trace.jsonl}, tiers: {gpu: {capacity: 12 blocks}, cpu: {capacity: 64 blocks}}}
+grid:
+  tiers.gpu.capacity: [12 blocks, 40 blocks]
+  write.policy: [back, through]
+limits: {time: 60s}
+"""
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trace.jsonl").write_text(TRACE)
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    return tmp_path
+
+
+def sweep(*arguments):
+    return kvsim(["sweep", "-c", "sweep.yaml", "-q", *arguments])
+
+
+def test_a_sweep_runs_once_and_is_there_afterwards(study, capsys):
+    assert sweep("-o", "out", "--dry-run") == 0
+    assert "4 distinct, 0 finished, 4 to run" in capsys.readouterr().out
+    assert not (study / "out").exists()
+    assert sweep("-o", "out", "-j", "2", "--pareto", "ttft.p99:min,hit_rate:max") == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("Pareto front (latency.ttft.p99 and cache.token_hit_rate): ")
+    assert "4 cells ended (0 before)" in err
+    first = (study / "out" / "results.csv").read_bytes()
+    assert sweep("-o", "out") == 0
+    assert "4 cells ended (4 before)" in capsys.readouterr().err
+    assert (study / "out" / "results.csv").read_bytes() == first
+    header, *rows = first.decode().splitlines()
+    assert {"set.tiers.gpu.capacity", "cache.token_hit_rate", "digest.events"} <= set(header.split(","))
+    assert not [name for name in header.split(",") if name.startswith("wall.")]
+    assert len(rows) == 4
+
+
+def test_two_spellings_of_one_configuration_run_once(study, capsys):
+    text = SWEEP.replace("[12 blocks, 40 blocks]", "['1GiB', '1024MiB']")
+    (study / "sweep.yaml").write_text(text)
+    assert sweep("-o", "out", "--dry-run") == 0
+    assert "2 distinct" in capsys.readouterr().out
+
+
+def test_a_changed_trace_is_refused(study, capsys):
+    assert sweep("-o", "out") == 0
+    (study / "trace.jsonl").write_text(TRACE + TRACE.splitlines()[-1] + "\n")
+    assert sweep("-o", "out") == 3
+    assert "changed since this sweep was planned" in capsys.readouterr().err
+
+
+def test_shards_merge_into_the_whole(study, capsys):
+    assert sweep("-o", "whole") == 0
+    for number in (1, 2):
+        assert sweep("-o", f"part-{number}", "--shard", f"{number}/2") == 0
+    assert kvsim(["sweep", "merge", "part-1", "-o", "half"]) == 5
+    assert "2 missing" in capsys.readouterr().err
+    assert kvsim(["sweep", "merge", "part-1", "part-2", "-o", "merged"]) == 0
+    for name in ("results.csv", "results.parquet"):
+        assert (study / "merged" / name).read_bytes() == (study / "whole" / name).read_bytes()
+
+
+def test_the_report_of_a_sweep(study):
+    goals = ["--pareto", "ttft.p99:min,hit_rate:max"]
+    assert sweep("-o", "out", *goals, "--report", "sweep.html") == 0
+    with page() as (browser, trouble):
+        browser.goto(f"file://{study}/sweep.html")
+        assert browser.evaluate("window.chartsDrawn") == 2
+        assert trouble == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--shard", "3/2"], "I/N"),
+        (["--shard", "x"], "I/N"),
+        (["--backend", "slurm"], "local or ray"),
+        (["--pareto", "ttft.p99"], "METRIC:min"),
+        (["--pareto", "nonsense:min"], "unknown metric"),
+        (["--jobs", "-1"], "greater than or equal to 1"),
+        (["--jobs", "0"], "greater than or equal to 1"),
+        (["--jobs", "10000"], "less than or equal to 1024"),
+    ],
+)
+def test_wrong_options_are_refused(study, capsys, arguments, says):
+    assert sweep(*arguments) == 2
+    err = capsys.readouterr().err
+    assert says in err
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "code", "says"),
+    [
+        ("write.policy", "write.polcy", 2, "polcy"),
+        ("40 blocks", "40", 2, "40"),
+        ("trace.jsonl", "none.jsonl", 2, "none.jsonl"),
+        ("grid:", "gird:", 2, "did you mean 'grid'"),
+        ("scenario: {", "scenario: none.yaml #", 2, "none.yaml"),
+    ],
+)
+def test_a_wrong_study_is_named_before_anything_runs(study, capsys, before, after, code, says):
+    (study / "sweep.yaml").write_text(SWEEP.replace(before, after))
+    assert sweep("-o", "out") == code
+    assert says in capsys.readouterr().err
+    assert not (study / "out").exists()
+
+
+def test_without_ray_the_command_names_the_extra(study, monkeypatch, capsys):
+    import importlib.util
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "ray" else found(name, *a)
+    )
+    assert sweep("--backend", "ray") == 2
+    assert "kvcache-sim[ray]" in capsys.readouterr().err
+
+
+def test_a_lost_ray_node_costs_nothing_but_time(tmp_path, monkeypatch):
+    pytest.importorskip("ray", reason="pip install 'kvcache-sim[ray]'")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+    from kvcache_sim.sweep.cell import Limits
+    from kvcache_sim.sweep.coordinator import run_sweep
+    from kvcache_sim.sweep.ray_backend import RayBackend
+    from kvcache_sim.sweep.stop import StopRequest
+    from kvcache_sim.sweep.supervisor import LocalBackend
+    from ray.cluster_utils import Cluster
+
+    plan = plan_of(12, "slow", str(tmp_path))
+    stop = StopRequest()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    doomed = cluster.add_node(num_cpus=1)
+
+    class KillNode(Silent):
+        ended = 0
+
+        def cell_ended(self, cell, record):
+            self.ended += 1
+            if self.ended == 2:
+                cluster.remove_node(doomed, allow_graceful=False)
+
+    try:
+        outcome = run_sweep(
+            plan, tmp_path / "ray", RayBackend(cluster.address, 1, Limits()), stop, KillNode()
+        )
+        assert outcome.exit_code == 0, outcome
+        assert len(list((tmp_path).glob("ran-*"))) == 12
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert run_sweep(plan, tmp_path / "local", LocalBackend(2, Limits()), stop, Silent()).exit_code == 0
+    stop.close()
+    for name in ("results.csv", "results.parquet"):
+        assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "local" / name).read_bytes()
