@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -14,6 +15,8 @@ def command(
     fill_ids: Annotated[
         bool, typer.Option("--fill-ids", help="give rows without ids ids of their own")
     ] = False,
+    bytes_per_token: Annotated[int, typer.Option(help="for lengths in bytes and texts: bytes a token")] = 1,
+    tokenizer: Annotated[str | None, typer.Option(help="for texts: path of a tokenizer.json")] = None,
     out: options.Output = "-",
     force: options.Force = False,
     block_size: options.BlockSize = None,
@@ -30,5 +33,7 @@ def command(
     """
     from kvcache_sim.workload.missing_ids import fill_missing_ids
 
-    trace_read = options.load(trace, options.settings(block_size, trace_format, on_bad_row, time_order))
+    reading = options.settings(block_size, trace_format, on_bad_row, time_order)
+    reading = replace(reading, bytes_per_token=bytes_per_token, tokenizer=tokenizer)
+    trace_read = options.load(trace, reading)
     options.save(fill_missing_ids(trace_read) if fill_ids else trace_read, out, force)
