@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kvcache_sim.cache.prefix_view import PrefixViewSettings
+from kvcache_sim.cache.session_view import SessionViewSettings
+
 #: Tiers from fast to slow; a tier's index is its level.
 TIERS = ("gpu", "cpu", "disk")
 
+Accounting = Literal["detailed", "simplified"]
 Semantics = Literal["tree", "vllm", "sglang"]
 Touch = Literal["release", "admission"]
 FullHit = Literal["prefill-remainder", "skip-prefill"]
@@ -53,6 +57,10 @@ class CacheSettings:
     #: Layers of the model: a transfer is consumed layer by layer.
     num_layers: int = 32
     lookup_ns: int = 0
+    #: Blocks and reference counts of the trie, or a count of unique tokens (seed 000, 3.5).
+    accounting: Accounting = "detailed"
+    session_view: SessionViewSettings = SessionViewSettings()
+    prefix_view: PrefixViewSettings = PrefixViewSettings()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,12 @@ Finding = tuple[Path, str]
 
 def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> None:
     """Raise UsageError for the first setting that differs from its default and cannot have an effect."""
-    for path, why in (*_tiers(model, machines), *_movement(model, machines), *_requests(model)):
+    for path, why in (
+        *_tiers(model, machines),
+        *_views(model),
+        *_movement(model, machines),
+        *_requests(model),
+    ):
         name = ".".join(map(str, path))
         raise UsageError(f"{name} has no effect", where=tree.place(path), hint=why)
 
@@ -32,10 +37,27 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
             yield _tier_path(model, index, lower), "cache.enabled is false"
         if machine.tiers.cpu and model.cache.semantics != "tree":
             yield _tier_path(model, index, "cpu"), f"semantics {model.cache.semantics} has a gpu tier only"
+        if machine.tiers.cpu and model.cache.accounting == "simplified":
+            yield _tier_path(model, index, "cpu"), "cache.accounting simplified counts one tier's tokens"
     if not model.cache.enabled:
-        for key in ("semantics", "policy", "cache_output", "touch", "full_hit"):
+        for key in ("accounting", "semantics", "policy", "cache_output", "touch", "full_hit"):
             if getattr(model.cache, key) != type(model.cache).model_fields[key].default:
                 yield ("cache", key), "cache.enabled is false"
+
+
+def _views(model: ScenarioModel) -> Iterator[Finding]:
+    if model.cache.accounting == "simplified" and model.cache.semantics != "tree":
+        yield ("cache", "accounting"), f"semantics {model.cache.semantics} has rules of its own"
+    if model.prefix_view.max_tokens is not None and model.cache.accounting == "detailed":
+        yield ("prefix_view", "max_tokens"), "with accounting detailed the tiers' capacities are the limit"
+    for section in ("session_view", "prefix_view"):
+        given = getattr(model, section)
+        for key, field in type(given).model_fields.items():
+            if getattr(given, key) != field.default:
+                if not model.cache.enabled:
+                    yield (section, key), "cache.enabled is false"
+                if model.cache.semantics != "tree":
+                    yield (section, key), f"semantics {model.cache.semantics} has rules of its own"
 
 
 def _tier_path(model: ScenarioModel, index: int, tier: str) -> Path:

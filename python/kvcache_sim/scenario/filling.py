@@ -21,7 +21,7 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     the GPU's room cannot be told.
     """
     model = _absolute(model, directory)
-    model = model.model_copy(update={"workload": _workload(model.workload, tree)})
+    model = model.model_copy(update={"workload": _workload(model, tree)})
     step_time = model.replica.step_time
     named = model.model or at_place(tree, ("replica", "step_time"), lambda: measured_on(step_time).model)
     if named is None:
@@ -31,15 +31,19 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     return model.model_copy(update={"tiers": with_gpu_room(common, model, tree, GPU_CAPACITY).tiers})
 
 
-def _workload(section: dict[str, Any], tree: Tree) -> dict[str, Any]:
-    """Return a checked ``workload`` section, a generator's with all its keys."""
+def _workload(model: ScenarioModel, tree: Tree) -> dict[str, Any]:
+    """Return the checked ``workload`` section, a generator's with all its keys.
+
+    Generated ids are of the cache's block unless said otherwise, so that every whole block can be shared.
+    """
+    section = model.workload
     if "kind" not in section:
         check(TraceChanges, section, tree, ("workload",))
         return section
     from kvcache_sim.scenario.workload_defaults import written_out
 
     try:
-        return written_out(section)
+        return written_out({"block_size": model.cache.block_size, **section})
     except UsageError as error:
         place = tree.place(tuple(error.where.split(".")))
         what = f"{error.where}: {error.what}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from kvcache_sim.cache.prefix_view import PrefixViewSettings
+from kvcache_sim.cache.session_view import SessionViewSettings
 from kvcache_sim.cache.settings import TIERS, CacheSettings, MovementSettings, TierSettings, WritePolicy
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.models import load_model
@@ -98,6 +100,11 @@ def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:
         kv_bytes_per_token=section.kv_bytes_per_token or spec.kv_bytes_per_token,
         num_layers=spec.layers,
         lookup_ns=section.lookup_time,
+        accounting=section.accounting,
+        session_view=SessionViewSettings(model.session_view.max_sessions, model.session_view.ttl),
+        prefix_view=PrefixViewSettings(
+            model.prefix_view.min_tokens, model.prefix_view.min_seen, model.prefix_view.max_tokens
+        ),
     )
 
 

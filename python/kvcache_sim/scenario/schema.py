@@ -6,7 +6,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kvcache_sim.cache.settings import FetchPolicy, FullHit, PrefetchPolicy, Semantics, Touch, WritePolicy
+from kvcache_sim.cache.settings import (
+    Accounting,
+    FetchPolicy,
+    FullHit,
+    PrefetchPolicy,
+    Semantics,
+    Touch,
+    WritePolicy,
+)
 from kvcache_sim.scenario.quantities import Capacity, CapacityField, DurationNs, RateBytesPerS, SizeBytes
 from kvcache_sim.serving.settings import QueueOrder
 from kvcache_sim.workload.readers.settings import OnBadRow, TimeOrder
@@ -50,8 +58,26 @@ class CacheSection(Section):
     cache_output: bool = Field(True, description="generated tokens are kept too")
     touch: Touch = Field("release", description="when a request's blocks become recent")
     full_hit: FullHit = Field("prefill-remainder", description="what is computed when all may hit")
+    accounting: Accounting = Field("detailed", description="blocks of the trie, or a count of unique tokens")
     lookup_time: DurationNs = Field(0, description="time of one look-up")
     kv_bytes_per_token: SizeBytes | None = Field(None, ge=1, description="KV of a token; null: the model's")
+
+
+class SessionViewSection(Section):
+    """Which sessions are known: a follow-up of an unknown one is like any other request."""
+
+    max_sessions: int | None = Field(None, ge=1, le=_MAX_COUNT, description="most sessions; null: all")
+    ttl: DurationNs | None = Field(None, ge=1, description="time after a turn; null: for ever")
+
+
+class PrefixViewSection(Section):
+    """Which prefixes may be shared between requests that do not go on from each other."""
+
+    min_tokens: int | None = Field(None, ge=1, le=_MAX_COUNT, description="shortest; null: one block")
+    min_seen: int = Field(1, ge=1, le=_MAX_COUNT, description="how often it was in a prompt before")
+    max_tokens: int | None = Field(
+        None, ge=1, description="all shared prefixes together, with accounting simplified; null: the tier's"
+    )
 
 
 class TierSection(Section):
@@ -149,6 +175,8 @@ class ScenarioModel(Section):
     #: A generator's ``kind`` with its own keys, or TraceChanges.
     workload: dict[str, Any] = Field(default_factory=dict, description="kind and that generator's keys")
     cache: CacheSection = CacheSection()
+    session_view: SessionViewSection = SessionViewSection()
+    prefix_view: PrefixViewSection = PrefixViewSection()
     tiers: TiersSection = TiersSection()
     replica: ReplicaSection = ReplicaSection()
     cluster: ClusterSection = ClusterSection()
