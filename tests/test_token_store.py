@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kvcache_sim.cache.prefix_view import Admission, PrefixViewSettings
+from kvcache_sim.cache.prefix_view import PrefixAdmission, PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionCacheInfo, SessionView
 from kvcache_sim.cache.token_store import Prompts, TokenStore
 
@@ -37,7 +37,7 @@ class Machine:
         self.rows = rows
         self.now = 0
         self.sessions = SessionView()
-        self.admission = Admission(view or PrefixViewSettings(), 16)
+        self.admission = PrefixAdmission(view or PrefixViewSettings(), 16)
         prompts = Prompts([r[0] for r in rows], [r[1] for r in rows], [-1] * len(rows))
         self.keys = Texts([r[3] for r in rows])
         self.store = TokenStore(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.prefix_view import Admission, GlobalPrefixStore, PrefixViewSettings
+from kvcache_sim.cache.prefix_view import GlobalPrefixStore, PrefixAdmission, PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionCacheInfo, SessionView, SessionViewSettings
 from kvcache_sim.errors import UsageError
 
@@ -60,10 +60,10 @@ def test_bounds_are_refused_by_name(make, said):
 
 
 def test_admission_by_length_and_by_how_often_a_prefix_was_seen():
-    assert Admission(PrefixViewSettings(), 16).admitted_blocks([7]) == 1
-    long = Admission(PrefixViewSettings(min_tokens=33), 16)
+    assert PrefixAdmission(PrefixViewSettings(), 16).admitted_blocks([7]) == 1
+    long = PrefixAdmission(PrefixViewSettings(min_tokens=33), 16)
     assert [long.admitted_blocks(list(range(n))) for n in range(5)] == [0, 0, 0, 3, 4]
-    twice = Admission(PrefixViewSettings(min_seen=2), 16)
+    twice = PrefixAdmission(PrefixViewSettings(min_seen=2), 16)
     twice.observe([1, 2, 3])
     assert twice.admitted_blocks([1, 2, 3]) == 0
     twice.observe([1, 2, 9])

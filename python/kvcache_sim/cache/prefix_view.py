@@ -33,7 +33,7 @@ class PrefixViewSettings:
                 raise UsageError("out of range", where=f"prefix_view.{name}", got=str(value), expected="≥ 1")
 
 
-class Admission:
+class PrefixAdmission:
     """Decides how far a prefix may be shared: long enough, and seen often enough.
 
     Every prompt counts once for each of its prefixes, at its first admission and after its own look-up.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kvcache_sim.cache.prefix_view import Admission, GlobalPrefixStore, PrefixHash
+from kvcache_sim.cache.prefix_view import GlobalPrefixStore, PrefixAdmission, PrefixHash
 from kvcache_sim.cache.session_view import SessionView
 
 _UNBOUNDED = 1 << 60
@@ -86,7 +86,7 @@ class TokenStore:
     block_size_tokens: int
     capacity: int | None
     sessions: SessionView
-    admission: Admission
+    admission: PrefixAdmission
     now_ns: Callable[[], int]
     records: Records
     prefixes: GlobalPrefixStore = field(init=False)
