@@ -7,21 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvcache_sim.cache.channel import Channel
-from kvcache_sim.cache.digest import Digest, RollingDigest
 from kvcache_sim.cache.settings import TIERS
-from kvcache_sim.cache.store import NO_REQUEST, BlockStore
 from kvcache_sim.engine import Engine
 from kvcache_sim.errors import InvariantError, UsageError
 from kvcache_sim.metrics.digests import digest_of_events, digest_of_results
 from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.metrics.run import CountedTimes, Observer, Progress, Run
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
-from kvcache_sim.serving.cluster import Cluster, next_turns
-from kvcache_sim.serving.machine import MakeStore, build_machine
-from kvcache_sim.serving.outcomes import Outcomes
+from kvcache_sim.serving.cluster import Cluster
+from kvcache_sim.serving.machine import build_machine
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.router import ROUTERS
 from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.serving.stores import Stores
 from kvcache_sim.workload.trace import Trace
 
 _EVENTS_PER_GLANCE = 20_000
@@ -52,15 +50,18 @@ class Simulation:
         self.engine = Engine(len(settings.machines))
         self.recorder = RunRecorder(len(trace), options.record_window_ns)
         self.channels = {name: Channel(channel) for name, channel in settings.channels.items()}
-        make_store, self.digests = _backend(settings, trace, options.backend)
-        stretches = options.backend == "native" and not options.step_every_iteration
-        outcomes = Outcomes()
-        self.replicas: list[Replica] = [
-            build_machine(
-                m, settings, make_store, self.channels, stretches, (self.engine, self.recorder, outcomes)
+        stores = Stores(settings, trace, self.engine, options.backend)
+        machines = range(len(settings.machines))
+        self.digests = [stores.digest() for _ in machines]
+        stretches = options.backend == "native" and not options.step_every_iteration and not stores.simplified
+        self.replicas: list[Replica] = []
+        for machine in machines:
+            outcomes = stores.outcomes()
+            surroundings = (self.engine, self.recorder, outcomes)
+            maker = stores.maker(outcomes)
+            self.replicas.append(
+                build_machine(machine, stores.settings, maker, self.channels, stretches, surroundings)
             )
-            for m in range(len(settings.machines))
-        ]
         router = ROUTERS[settings.router]()
         self.cluster = Cluster(trace, self.replicas, router, self.engine, self.recorder, self.digests)
         span = int(trace.arrival_ns.max()) if len(trace) else 0
@@ -188,39 +189,6 @@ class Simulation:
                 merged[edge] = merged.get(edge, 0) + count
         values = sorted(merged)
         return CountedTimes(np.array(values, np.int64), np.array([merged[v] for v in values], np.int64))
-
-
-def _backend(settings: ClusterSettings, trace: Trace, backend: str) -> tuple[MakeStore, list[Digest]]:
-    """Return how stores are made, and the arrival digests, of a backend."""
-    block = settings.cache.block_size_tokens
-    if trace.block_size % block:
-        raise UsageError(
-            "not a divisor of the trace's block size",
-            "cache.block_size",
-            str(block),
-            f"a divisor of {trace.block_size}",
-        )
-    per = trace.block_size // block
-    covered = np.diff(trace.id_offsets) * per
-    full = np.minimum(trace.input_tokens // block, covered).astype(np.uint32)
-    following = next_turns(trace)
-    continuation = np.where(following < 0, NO_REQUEST, following).astype(np.uint32)
-    machines = len(settings.machines)
-    if backend == "python":
-        from kvcache_sim.cache.reference import ReferenceKeys, ReferenceStore
-
-        keys = ReferenceKeys(trace.id_offsets, trace.block_ids, per, full, continuation)
-        return lambda sizes, back: ReferenceStore(keys, sizes, back), [
-            RollingDigest() for _ in range(machines)
-        ]
-    from kvcache_sim import _core
-
-    native = _core.Keys(trace.id_offsets, trace.block_ids, per, full, continuation)
-
-    def make(sizes: list[int | None], back: list[bool]) -> BlockStore:
-        return _core.Store(native, sizes, back)
-
-    return make, [_core.Digest() for _ in range(machines)]
 
 
 def simulate(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kvcache_sim.errors import UsageError
 from kvcache_sim.units import NS_PER_S
 
@@ -36,7 +39,7 @@ class SessionCacheInfo:
     response_part_length: int
     associated_sequence_id: str
     #: Ids of the whole blocks of prompt and response, as far as they are named.
-    kv_block_ids: Sequence[int]
+    kv_block_ids: Sequence[int] | NDArray[np.uint32]
     last_update_ns: int
 
     @property

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from kvcache_sim.cache.digest import Digest
+from kvcache_sim.cache.one_tier import OneTier
 from kvcache_sim.cache.prefix_view import GlobalPrefixStore, PrefixAdmission, PrefixHash
 from kvcache_sim.cache.session_view import SessionView
 
@@ -21,19 +23,6 @@ class Keys(Protocol):
 
     def key(self, request: int, block: int) -> PrefixHash:
         """Return the key of a block of a request's prompt and answer."""
-        ...
-
-
-class Records(Protocol):
-    """The rolling hash over a machine's semantic records."""
-
-    def record(self, kind: int, time_ns: int, subject: int, value: int) -> None:
-        """Add one record."""
-        ...
-
-    @property
-    def value(self) -> int:
-        """The hash so far."""
         ...
 
 
@@ -74,7 +63,7 @@ class _Lease:
 
 
 @dataclass(slots=True)
-class TokenStore:
+class TokenStore(OneTier):
     """Unique tokens on one tier: shared prefixes, what sessions keep, and what running requests added.
 
     ``capacity`` in tokens, None without bound. Over capacity the oldest unused entry goes, session or
@@ -88,7 +77,7 @@ class TokenStore:
     sessions: SessionView
     admission: PrefixAdmission
     now_ns: Callable[[], int]
-    records: Records
+    records: Digest
     prefixes: GlobalPrefixStore = field(init=False)
     #: Tokens computed twice and merged.
     merged_blocks: int = 0
@@ -248,16 +237,17 @@ class TokenStore:
         self.drop_session(session_id)
         prefixes = self._prefixes(request, -(-tokens // self.block_size_tokens))
         blocks = self.prefixes.longest(prefixes, 1)
-        last = prefixes[blocks - 1] if blocks else None
-        if last is not None:
-            self.prefixes.acquire(last)
+        held = _Held(prefixes[blocks - 1] if blocks else None, 0, self._access, users=1)
+        if held.last is not None:
+            self.prefixes.acquire(held.last)
+        self._held[session_id] = held
         remainder = max(tokens - blocks * self.block_size_tokens, 0)
         if not self._make_room(remainder):
-            if last is not None:
-                self.prefixes.release(last)
+            self.drop_session(session_id)
             return False
+        held.users = 0
+        held.remainder = remainder
         self._remainders += remainder
-        self._held[session_id] = _Held(last, remainder, self._access)
         return True
 
     def drop_session(self, session_id: str) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.cache.moves import Transfer
-from kvcache_sim.metrics.columns import OUTCOMES, REQUEST_COLUMNS
+from kvcache_sim.cache.outcome import PrefixCacheEvent
+from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.metrics.event_log import EventLog
 from kvcache_sim.metrics.run import ColumnData
 from kvcache_sim.serving.sequence import SequenceState, Status
@@ -41,11 +42,12 @@ class RunRecorder:
     # -- what the serving floor tells
 
     def log_prefix_cache_event(
-        self, sequence: SequenceState, machine: int, now_ns: int, outcome: int, tokens: tuple[int, int]
+        self, sequence: SequenceState, machine: int, now_ns: int, event: PrefixCacheEvent
     ) -> None:
-        """Log an outcome with (cached length, tokens left to prefill)."""
+        """Log what a look-up found: its type, the cached length and the tokens left to prefill."""
         span, where = (now_ns, 0), (machine, sequence.request)
-        self._events.add("prefix_cache_event", OUTCOMES[outcome], span, where, (tokens[0], 0, tokens[1]))
+        kind, cached, left = event
+        self._events.add("prefix_cache_event", kind.name, span, where, (cached, 0, left))
 
     def log_prefill_start(self, sequence: SequenceState, machine: int, now_ns: int, tokens: int) -> None:
         """Log that the prefill of ``tokens`` missed tokens starts."""

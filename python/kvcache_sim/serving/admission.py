@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from kvcache_sim.cache.moves import Mover, Transfer
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import NO_MOVE, BlockStore
+from kvcache_sim.serving.outcomes import Outcomes
+from kvcache_sim.serving.sequence import SequenceState
 
 GPU, CPU, DISK = 0, 1, 2
 
@@ -30,8 +32,14 @@ class Admitter:
     """Admits requests to one machine's cache."""
 
     def __init__(
-        self, store: BlockStore, mover: Mover, cache: CacheSettings, movement: MovementSettings
+        self,
+        store: BlockStore,
+        mover: Mover,
+        settings: tuple[CacheSettings, MovementSettings],
+        outcomes: Outcomes,
     ) -> None:
+        cache, movement = settings
+        self.outcomes = outcomes
         self.store = store
         self.mover = mover
         self.block = cache.block_size_tokens
@@ -45,13 +53,16 @@ class Admitter:
             return 0
         return tokens // self.block if self.skip_prefill else (tokens - 1) // self.block
 
-    def admit(self, request: int, tokens: int, now_ns: int) -> Admission | None:
-        """Admit a request that needs KV of ``tokens`` tokens; None, without a trace, when room is refused."""
-        store = self.store
+    def admit(self, s: SequenceState, now_ns: int) -> Admission | None:
+        """Admit a request whose tokens need KV; None, without a trace, when room is refused."""
+        store, request, tokens = self.store, s.request, s.prefill_target_tokens
         total = -(-tokens // self.block)
         found, ready = store.peek(request, self.matchable_blocks(tokens)) if self.enabled else (0, 0)
+        reusable = self.outcomes.reusable_blocks(s, found, now_ns)
+        if reusable < found:
+            found, ready = reusable, min(ready, reusable)
         if found > ready:
-            return self._admit_with_loads(request, tokens, total, now_ns)
+            return self._admit_with_loads(request, found, total, now_ns)
         lease = store.acquire(request, ready)
         room = store.reserve(lease, total - ready, now_ns)
         if room is None:
@@ -59,9 +70,9 @@ class Admitter:
             return None
         return Admission(lease, ready, total, [ready, 0, 0], room)
 
-    def _admit_with_loads(self, request: int, tokens: int, total: int, now_ns: int) -> Admission | None:
+    def _admit_with_loads(self, request: int, found: int, total: int, now_ns: int) -> Admission | None:
         store = self.store
-        parts = store.match_prefix(request, self.matchable_blocks(tokens))
+        parts = store.match_prefix(request, found)
         ready = parts[0][2] if parts[0][0] == GPU and parts[0][3] == NO_MOVE else 0
         reusable = parts if self.fetches else [p for p in parts if p[0] == GPU]
         held = [(tier, store.protect(request, end, tier)) for tier, _, end, _ in reusable if tier != GPU]

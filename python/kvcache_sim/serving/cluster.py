@@ -15,12 +15,13 @@ from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.router import Router
 from kvcache_sim.serving.sequence import SequenceState, Status
-from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
+from kvcache_sim.workload.sessions import predecessors
+from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP, Trace
 
 
 class Cluster:
     """Feeds a trace to the replicas. Open-loop requests come at their arrival, in file order within an
-    instant; a closed-loop turn comes its think time after the session's previous turn has finished.
+    instant; a closed-loop request comes its think time after the request it waits for has finished.
     """
 
     def __init__(
@@ -41,15 +42,20 @@ class Cluster:
         self.digests = digests
         self.arrived = 0
         self.closed = 0
-        following = next_turns(trace)
-        self._arrival_ns, self._input_tokens = view(trace.arrival_ns), view(trace.input_tokens)
-        self._output_tokens, self._session = view(trace.output_tokens), view(trace.session)
-        self._turn = view(trace.turn)
+        waits_for = predecessors(trace)
+        #: Arrival of the requests that wait for none; a closed-loop one comes its think time after the start.
+        arrival_ns = np.where(trace.think_ns != OPEN_LOOP, trace.think_ns, trace.arrival_ns)
+        opens = np.flatnonzero(waits_for == NO_REQUEST)
+        self._order = opens[np.argsort(arrival_ns[opens], kind="stable")]
+        #: Requests by what they wait for: those of request r are ``_waiting[_first[r]:_first[r + 1]]``.
+        waiting = np.flatnonzero(waits_for != NO_REQUEST)
+        waiting = waiting[np.argsort(waits_for[waiting], kind="stable")]
+        self._waiting = view(waiting)
+        self._first = view(np.searchsorted(waits_for[waiting], np.arange(len(trace) + 1)))
+        self._arrival_ns, self._think_ns = view(arrival_ns), view(trace.think_ns)
+        self._input_tokens, self._output_tokens = view(trace.input_tokens), view(trace.output_tokens)
+        self._session, self._turn = view(trace.session), view(trace.turn)
         self._conversational = view(trace.is_conversational_turn)
-        self._next_turn = view(following)
-        waits = (trace.think_ns != OPEN_LOOP) & follows(trace, following)
-        opens = np.flatnonzero(~waits)
-        self._order = opens[np.argsort(trace.arrival_ns[opens], kind="stable")]
         self._position = 0
         for replica in replicas:
             replica.on_close = self._closed
@@ -95,31 +101,13 @@ class Cluster:
 
     def _closed(self, sequence: SequenceState) -> None:
         self.closed += 1
-        following = self._next_turn[sequence.request]
-        if following >= 0 and self.trace.think_ns[following] != OPEN_LOOP:
-            at = self.engine.now_ns + int(self.trace.think_ns[following])
+        request = sequence.request
+        for place in range(self._first[request], self._first[request + 1]):
+            following = self._waiting[place]
+            at = self.engine.now_ns + self._think_ns[following]
             self.engine.schedule(at, ARRIVAL, NO_MACHINE, self._arrive, following)
 
 
 def view(column: NDArray[Any]) -> memoryview[int]:
     """Return a column whose entries are plain integers, read several times faster than array scalars."""
     return memoryview(column)  # type: ignore[arg-type]  # an array is a buffer; numpy's stubs do not say so
-
-
-def next_turns(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return, for each request, the index of its session's next turn in file order, or −1."""
-    following = np.full(len(trace), -1, np.int64)
-    with_session = np.flatnonzero(trace.session != NO_SESSION)
-    order = with_session[np.lexsort((with_session, trace.turn[with_session], trace.session[with_session]))]
-    same = trace.session[order[1:]] == trace.session[order[:-1]]
-    following[order[:-1][same]] = order[1:][same]
-    return following
-
-
-def follows(
-    trace: Trace, following: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return which requests are some other request's next turn."""
-    marks = np.zeros(len(trace), np.bool_)
-    marks[following[following >= 0]] = True
-    return marks

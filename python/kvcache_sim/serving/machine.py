@@ -70,7 +70,7 @@ def build_machine(
         track_commits=through,
     )
     batch = make_batch(batch_settings, settings.step_time, replica_settings.max_num_seqs, stretches)
-    admitter = Admitter(store, mover, cluster.cache, cluster.movement)
+    admitter = Admitter(store, mover, (cluster.cache, cluster.movement), outcomes)
     parts = (store, mover, admitter, batch)
     replica = Replica(machine, (replica_settings, cluster.cache), parts, engine, recorder, outcomes)
     replica.tiers = len(present)

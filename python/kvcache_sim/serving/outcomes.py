@@ -1,20 +1,85 @@
-"""The outcome of a look-up under seed 000's names, decided at the first admission."""
+"""What look-ups found on one machine, under seed 000's names, and what finished turns left for the next."""
 
 from __future__ import annotations
 
+from kvcache_sim.cache.outcome import PrefixCacheEvent, decide_outcome, found
+from kvcache_sim.cache.prefix_view import PrefixAdmission, PrefixHash
+from kvcache_sim.cache.session_view import SessionCacheInfo, SessionView
+from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.cache.token_store import Keys, TokenStore
 from kvcache_sim.serving.sequence import SequenceState
-
-CONVERSATIONAL_HIT, CROSS_REQUEST_HIT, MISS_FULL, FULL_HIT_NO_PREFILL_NEEDED, UNEXPECTED_PROMPT = range(5)
+from kvcache_sim.workload.trace import Trace
 
 
 class Outcomes:
-    """Decides outcomes from the cache alone, never from labels."""
+    """The session view and the gate of shared prefixes of one machine; labels of the trace are never read."""
 
-    def decide(self, s: SequenceState, full: bool) -> tuple[int, ...]:
-        """Return the events of a first admission, and keep the outcome on the sequence."""
-        events = (CROSS_REQUEST_HIT,) if s.cached_prefix_length_used else (MISS_FULL,)
-        s.outcome = events[-1]
-        return (*events, FULL_HIT_NO_PREFILL_NEEDED) if full else events
+    def __init__(self, trace: Trace, cache: CacheSettings, keys: Keys | None) -> None:
+        self.trace = trace
+        self.cache = cache
+        self.keys = keys
+        self.sessions = SessionView(cache.session_view)
+        self.prefixes = PrefixAdmission(cache.prefix_view, cache.block_size_tokens)
+        #: Under simplified accounting: where the sessions' tokens are kept.
+        self.tokens: TokenStore | None = None
+
+    def reusable_blocks(self, s: SequenceState, found: int, now_ns: int) -> int:
+        """Return how much of a found run may be reused: all by a follow-up, else what is admitted of it."""
+        if self.tokens is not None or self.keys is None or self._follows_up(s, now_ns):
+            return found
+        return self.prefixes.admitted_blocks(self._prefixes(s.request, found))
+
+    def decide(self, s: SequenceState, run_tokens: int, now_ns: int) -> tuple[PrefixCacheEvent, ...]:
+        """Return the events of a first admission that reuses ``run_tokens``; note the outcome on it."""
+        info = self._session(s, now_ns)
+        total = None if info is None else info.total_tokens_in_cache
+        events = decide_outcome(
+            s.prompt_num_tokens, total, run_tokens, self._every_block_hit(s, run_tokens, total)
+        )
+        s.outcome = found(events)
+        if self.keys is not None:
+            self.prefixes.observe(
+                self._prefixes(s.request, s.prompt_num_tokens // self.cache.block_size_tokens)
+            )
+        return events
 
     def turn_completed(self, s: SequenceState, now_ns: int) -> None:
-        """Note that a request has finished."""
+        """Enter a finished turn into the session view."""
+        session_id = self.trace.session_id(s.session)
+        if session_id is None or not self.cache.enabled:
+            return
+        start, end = self.trace.id_offsets[s.request : s.request + 2]
+        info = SessionCacheInfo(
+            session_id=session_id,
+            prompt_part_length=s.prompt_num_tokens,
+            response_part_length=s.output_tokens if self.cache.cache_output else 0,
+            associated_sequence_id=str(s.request),
+            kv_block_ids=self.trace.block_ids[start:end],
+            last_update_ns=now_ns,
+        )
+        self.sessions.complete_turn(info)
+        if self.tokens is not None and not self.tokens.keep_session(
+            s.request, session_id, info.total_tokens_in_cache
+        ):
+            self.sessions.forget(session_id)
+
+    def _session(self, s: SequenceState, now_ns: int) -> SessionCacheInfo | None:
+        session_id = self.trace.session_id(s.session)
+        return None if session_id is None else self.sessions.known(session_id, now_ns)
+
+    def _follows_up(self, s: SequenceState, now_ns: int) -> bool:
+        info = self._session(s, now_ns)
+        return info is not None and s.prompt_num_tokens > info.total_tokens_in_cache
+
+    def _prefixes(self, request: int, blocks: int) -> list[PrefixHash]:
+        assert self.keys is not None
+        return [self.keys.key(request, block) for block in range(blocks)]
+
+    def _every_block_hit(self, s: SequenceState, run_tokens: int, session_tokens: int | None) -> bool:
+        """Return whether no block that may hit was missed; a session's last generated token has no KV."""
+        block = self.cache.block_size_tokens
+        prompt = s.prompt_num_tokens
+        may_hit = (prompt if self.cache.full_hit == "skip-prefill" else prompt - 1) // block
+        if self.tokens is not None and self.cache.cache_output and run_tokens == session_tokens:
+            run_tokens -= 1
+        return may_hit > 0 and run_tokens // block >= may_hit

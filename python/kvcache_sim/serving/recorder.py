@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kvcache_sim.cache.moves import Transfer
+from kvcache_sim.cache.outcome import PrefixCacheEvent
 from kvcache_sim.serving.sequence import SequenceState
 
 
@@ -12,9 +13,9 @@ class Recorder(Protocol):
     """Sees each request's milestones; seed 000's logging calls keep their names."""
 
     def log_prefix_cache_event(
-        self, sequence: SequenceState, machine: int, now_ns: int, outcome: int, tokens: tuple[int, int]
+        self, sequence: SequenceState, machine: int, now_ns: int, event: PrefixCacheEvent
     ) -> None:
-        """Log an outcome with (cached length, tokens left to prefill)."""
+        """Log what a look-up found: its type, the cached length and the tokens left to prefill."""
         ...
 
     def log_prefill_start(self, sequence: SequenceState, machine: int, now_ns: int, tokens: int) -> None:

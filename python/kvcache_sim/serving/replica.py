@@ -274,7 +274,7 @@ class Replica:
         places = self.settings.max_num_seqs - len(self.running) - len(self.loading)
         while self.waiting and not self._refused and places > 0 and self.batch.budget_left > 0:
             s = self.waiting[0]
-            admission = self.admitter.admit(s.request, s.prefill_target_tokens, now)
+            admission = self.admitter.admit(s, now)
             if admission is None:
                 self._refused = True
                 return
@@ -313,11 +313,8 @@ class Replica:
         s.cached_gpu_tokens, s.cached_cpu_tokens, s.cached_disk_tokens = (
             n * block for n in admission.from_tier
         )
-        full = cached > 0 and admission.reused_blocks == self.admitter.matchable_blocks(s.prompt_num_tokens)
-        for outcome in self.outcomes.decide(s, full):
-            self.recorder.log_prefix_cache_event(
-                s, self.machine, now, outcome, (cached, s.num_tokens_requiring_prefill)
-            )
+        for event in self.outcomes.decide(s, cached, now):
+            self.recorder.log_prefix_cache_event(s, self.machine, now, event)
 
     def _on_loaded(self, loading: Loading) -> None:
         del self.loading[loading.sequence.request]

@@ -33,12 +33,24 @@ def predecessors(trace: Trace) -> NDArray[np.int32]:
     return np.where(trace.think_ns >= 0, waits_for, NO_REQUEST).astype(np.int32)
 
 
+def continuations(trace: Trace) -> NDArray[np.int32]:
+    """Return for each request the next turn of its session, where that goes on from its whole prompt.
+
+    Block k of such a request's prompt and answer has the id that the next turn shows at position k, as far
+    as that prompt covers it; NO_REQUEST elsewhere. Source: semantics 1.
+    """
+    previous = previous_turns(trace)
+    later = np.flatnonzero(continues_prompt(trace, previous))
+    following = np.full(len(trace), NO_REQUEST, np.int32)
+    following[previous[later]] = later
+    return following
+
+
 def continues_prompt(trace: Trace, previous: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Return for each request whether its prompt goes on from the whole prompt of its previous turn.
 
     Ids are chained, so this is so when the last full block of the earlier prompt stands at the same place
-    in this one. A prompt of less than a block is taken as gone on from where this one is longer. Where it
-    holds, block k of the earlier prompt + answer has the id that this prompt shows at position k.
+    in this one. A prompt of less than a block is taken as gone on from where this one is longer.
     """
     goes_on = np.zeros(len(trace), np.bool_)
     later = np.flatnonzero(previous != NO_REQUEST)

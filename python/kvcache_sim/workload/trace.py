@@ -61,6 +61,12 @@ class Trace:
         """Return the number of requests."""
         return len(self.arrival_ns)
 
+    def session_id(self, session: int) -> str | None:
+        """Return the name of a session (its index where sessions have no names), None for NO_SESSION."""
+        if session == NO_SESSION:
+            return None
+        return self.session_names[session] if self.session_names else str(session)
+
     @property
     def distinct_ids(self) -> int:
         """Return how many distinct block ids the trace names."""

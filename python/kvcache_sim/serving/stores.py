@@ -1,0 +1,127 @@
+"""How the stores of the machines are made: by the native core, by its twin, or as a count of tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from kvcache_sim.cache.digest import Digest, RollingDigest
+from kvcache_sim.cache.prefix_view import PrefixViewSettings
+from kvcache_sim.cache.reference import ReferenceKeys, ReferenceStore
+from kvcache_sim.cache.store import NO_REQUEST, BlockStore
+from kvcache_sim.cache.token_store import Prompts, TokenStore
+from kvcache_sim.engine import Engine
+from kvcache_sim.errors import UsageError
+from kvcache_sim.serving.machine import MakeStore
+from kvcache_sim.serving.outcomes import Outcomes
+from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.workload.sessions import continuations
+from kvcache_sim.workload.trace import NOT_TOLD, Trace
+
+
+class Stores:
+    """Makes each machine's store and outcomes over one trace.
+
+    ``settings`` are the cluster's as its engine sees them: under simplified accounting a block is a token.
+    Raises UsageError where the cache's block does not divide the trace's.
+    """
+
+    def __init__(self, settings: ClusterSettings, trace: Trace, engine: Engine, backend: str) -> None:
+        self._cache = settings.cache
+        self._trace = trace
+        self._engine = engine
+        self._native = backend == "native"
+        self.simplified = settings.cache.accounting == "simplified"
+        self.settings = _in_tokens(settings) if self.simplified else settings
+        self._arrays = _key_arrays(trace, settings.cache.block_size_tokens)
+        gated = settings.cache.prefix_view != PrefixViewSettings()
+        self._keys = ReferenceKeys(*self._arrays) if self.simplified or gated or not self._native else None
+        self._prompts = _prompts(trace) if self.simplified else None
+        self._make_native = None if self.simplified or not self._native else self._native_maker()
+
+    def digest(self) -> Digest:
+        """Return a new digest for the arrivals of one machine."""
+        if not self._native:
+            return RollingDigest()
+        from kvcache_sim import _core
+
+        return _core.Digest()
+
+    def outcomes(self) -> Outcomes:
+        """Return the views of one machine, empty."""
+        gated = self._cache.prefix_view != PrefixViewSettings()
+        return Outcomes(self._trace, self._cache, self._keys if gated else None)
+
+    def maker(self, outcomes: Outcomes) -> MakeStore:
+        """Return how the store of the machine with these views is made."""
+        if self._make_native is not None:
+            return self._make_native
+        keys = self._keys
+        assert keys is not None
+        if not self.simplified:
+            return lambda capacities, write_back: ReferenceStore(keys, capacities, write_back)
+        prompts = self._prompts
+        assert prompts is not None
+
+        def make(capacities: list[int | None], write_back: list[bool]) -> BlockStore:
+            del write_back
+            store = TokenStore(
+                keys=keys,
+                prompts=prompts,
+                block_size_tokens=self._cache.block_size_tokens,
+                capacity=capacities[0],
+                sessions=outcomes.sessions,
+                admission=outcomes.prefixes,
+                now_ns=lambda: self._engine.now_ns,
+                records=RollingDigest(),
+            )
+            outcomes.tokens = store
+            return store
+
+        return make
+
+    def _native_maker(self) -> MakeStore:
+        from kvcache_sim import _core
+
+        keys = _core.Keys(*self._arrays)
+        return lambda capacities, write_back: _core.Store(keys, capacities, write_back)
+
+
+def _key_arrays(trace: Trace, block: int) -> tuple[np.ndarray, np.ndarray, int, np.ndarray, np.ndarray]:
+    """Return what names blocks: id offsets, ids, blocks an id, full blocks, and the turn that goes on."""
+    if trace.block_size % block:
+        raise UsageError(
+            "not a divisor of the trace's block size",
+            "cache.block_size",
+            str(block),
+            f"a divisor of {trace.block_size}",
+        )
+    per = trace.block_size // block
+    covered = np.diff(trace.id_offsets) * per
+    full = np.minimum(trace.input_tokens // block, covered).astype(np.uint32)
+    following = continuations(trace)
+    continuation = np.where(following < 0, NO_REQUEST, following).astype(np.uint32)
+    return trace.id_offsets, trace.block_ids, per, full, continuation
+
+
+def _in_tokens(cluster: ClusterSettings) -> ClusterSettings:
+    """Return the cluster with blocks of one token, and as many of them as its blocks hold."""
+    size = cluster.cache.block_size_tokens
+    machines = []
+    for machine in cluster.machines:
+        tiers = tuple(
+            replace(
+                tier, capacity_blocks=None if tier.capacity_blocks is None else tier.capacity_blocks * size
+            )
+            for tier in machine.tiers
+        )
+        machines.append(replace(machine, tiers=tiers))
+    return replace(cluster, machines=tuple(machines), cache=replace(cluster.cache, block_size_tokens=1))
+
+
+def _prompts(trace: Trace) -> Prompts:
+    """Return the columns of a trace that a token store reads."""
+    history = trace.history_tokens.tolist() if len(trace.history_tokens) else [NOT_TOLD] * len(trace)
+    session_ids = [trace.session_id(session) for session in trace.session.tolist()]
+    return Prompts(session_ids, trace.input_tokens.tolist(), history)
