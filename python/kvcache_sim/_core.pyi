@@ -1,6 +1,6 @@
 """The native core: the contract of every class and function of ``kvcache_sim._core``."""
 
-from typing import Protocol, TypedDict
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -190,7 +190,12 @@ def write_token_rows(
 # store: the block store of one machine; see cache/store.py for what each call means
 
 class Keys:
-    """Block keys of all requests, shared by the stores of all machines; ValueError for bad shapes."""
+    """Block keys of all requests, shared by the caches of all machines.
+
+    Block b of request r is named by ids where ``b < full_blocks[r]``, by ``continuation[r]`` (2^32 - 1: none)
+    where that request's ids name it, and has a key of its own otherwise. ``ValueError`` for shapes that do
+    not belong together.
+    """
 
     def __new__(
         cls,
@@ -201,7 +206,7 @@ class Keys:
         continuation: NDArray[np.uint32],
     ) -> Keys: ...
     def key(self, request: int, block: int) -> int:
-        """Return a block's key; private ones have bit 63 set."""
+        """Return a key; only one request can have one with bit 63 set."""
 
 class Store:
     """The native ``BlockStore``: a radix trie of block runs. Capacities in blocks, None without bound."""
@@ -298,3 +303,97 @@ class Digest:
     def record(self, kind: int, time_ns: int, subject: int, value: int) -> None: ...
     @property
     def value(self) -> int: ...
+
+# exact: real engines' cache managers
+
+class ExactRequests:
+    """Requests to replay; all methods release the GIL and start from an empty cache.
+
+    With ``explain`` answers have ``miss_tokens`` (a row a request, a column a cause) and ``evicted_misses``
+    (rows of request, the request whose demand evicted, blocks), else None. ``ValueError`` for lengths that
+    do not fit, or a policy that does not exist.
+    """
+
+    def __new__(
+        cls,
+        keys: Keys,
+        input_tokens: NDArray[np.uint64],
+        total_tokens: NDArray[np.uint64],
+        block_size: int,
+        window: int,
+        explain: bool,
+    ) -> ExactRequests: ...
+    def vllm(self, capacity_blocks: int) -> dict[str, Any]:
+        """Return hits, forced, taken, inserted, evicted, cached_blocks, unique_keys, free_queue."""
+    def sglang(self, policy: str, capacity_tokens: int) -> dict[str, Any]:
+        """Return hits, forced, evict_calls, pages, nodes, evicted_*, free_tokens, leaf_*, heap_bytes."""
+    def offload(self, policy: str, capacity_blocks: int, store_threshold: int) -> dict[str, Any]:
+        """Return hits, stored, evicted, refused and arc: (t1, t2, b1, b2, target) or None."""
+
+def key_lines(keys: NDArray[np.uint64], blocks_per_id: int, names: list[str]) -> str:
+    """Return the lines of vLLM's free queue, as its digest reads them; no names: ids are their own."""
+
+class VllmPool:
+    """vLLM's block pool of one GPU, a step of a request at a time; counts are blocks.
+
+    look up: ``peek``; admit: ``allocate``; decode: ``extend``; make full blocks findable: ``cache``; end or
+    preempt: ``release``. ``ValueError`` for a step out of turn.
+    """
+
+    def __new__(cls, keys: Keys, capacity_blocks: int) -> VllmPool: ...
+    @property
+    def free_blocks(self) -> int:
+        """Blocks in the free queue, cached ones included."""
+    @property
+    def evicted_blocks(self) -> int:
+        """Blocks taken while they had a key."""
+    def held_blocks(self, request: int) -> int:
+        """Return the blocks that a request holds."""
+    def peek(self, request: int, limit: int) -> int:
+        """Return the leading blocks, at most ``limit``, that are here; nothing changes."""
+    def allocate(self, request: int, hits: int, blocks: int) -> bool:
+        """Hold ``hits`` found blocks and new ones up to ``blocks``; False, and no change, without room."""
+    def extend(self, request: int, blocks: int) -> bool:
+        """Take new blocks until the request holds ``blocks``; False, and no change, without room."""
+    def cache(self, request: int, blocks: int) -> None:
+        """Give the first ``blocks`` blocks, all full, their keys."""
+    def release(self, request: int) -> None:
+        """Let go of all the request's blocks, last to first."""
+    def free_queue(self) -> NDArray[np.uint64]:
+        """Return the keys of the free blocks, next to be taken first; 2^64 - 1 for none."""
+
+class SglangPool:
+    """SGLang's radix tree and token room of one GPU, a step of a request at a time; counts are tokens.
+
+    look up: ``peek``; admit: ``admit``, ``fits`` (else ``withdraw``), ``allocate``; decode: ``extend``; make
+    findable: ``cache``; end or preempt: ``release``. ``ValueError`` for a step out of turn.
+    """
+
+    def __new__(
+        cls, keys: Keys, policy: str, page: int, capacity_tokens: int, input_tokens: NDArray[np.uint64]
+    ) -> SglangPool: ...
+    @property
+    def free_tokens(self) -> int:
+        """Tokens neither in the tree nor taken by a running request."""
+    @property
+    def evictable_tokens(self) -> int:
+        """Tokens of the tree that no running request locks."""
+    @property
+    def evicted_tokens(self) -> int:
+        """Tokens evicted so far."""
+    def peek(self, request: int, limit: int) -> int:
+        """Return the leading tokens, of the first ``limit``, that are here; nothing changes."""
+    def admit(self, request: int, limit: int) -> int:
+        """Look up, touch and lock what is found of the first ``limit`` tokens; return the hit tokens."""
+    def withdraw(self, request: int) -> None:
+        """Unlock what ``admit`` locked."""
+    def fits(self, request: int, total: int) -> bool:
+        """Return whether ``total`` tokens would fit if all that may go went."""
+    def allocate(self, request: int, tokens: int) -> bool:
+        """Take room for the first ``tokens`` tokens, evicting leaves; False without room."""
+    def extend(self, request: int, tokens: int) -> bool:
+        """Take room token by token up to ``tokens``; False, stopping there, without room."""
+    def cache(self, request: int, tokens: int) -> None:
+        """Put the first ``tokens`` tokens into the tree and lock them."""
+    def release(self, request: int) -> None:
+        """Put all filled tokens into the tree, give the rest back and unlock."""

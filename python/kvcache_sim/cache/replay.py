@@ -42,6 +42,8 @@ class ReplayRequest:
     store_threshold: int = 0
     #: Give output blocks the ids that the session's next turn shows for them (semantics 1).
     reuse_outputs: bool = False
+    #: Count every missed block under its cause, and give a row a request.
+    explain: bool = False
     #: Whether the policy sees a prefix tree or a flat stream of blocks.
     discipline: Discipline = "prefix"
 

@@ -102,6 +102,26 @@ impl BlockKeys {
         u64::from(id) * u64::from(self.blocks_per_id) + u64::from(block % self.blocks_per_id)
     }
 
+    /// The key of one block, and how many blocks from it on have that key plus one, plus two, and so on.
+    pub fn run(&self, request: u32, block: u32) -> (u64, u32) {
+        let (source, end) = self.source(request, block);
+        let mut run = end - block;
+        if source != NO_REQUEST {
+            run = run.min(self.blocks_per_id - block % self.blocks_per_id);
+        }
+        (self.key(request, block), run)
+    }
+
+    /// Blocks that an id covers.
+    pub fn blocks_per_id(&self) -> u32 {
+        self.blocks_per_id
+    }
+
+    /// One more than the largest id.
+    pub fn distinct_ids(&self) -> u32 {
+        self.ids.iter().max().map_or(0, |id| id + 1)
+    }
+
     /// How many blocks from `from` on, up to `to`, have the same keys in two requests.
     pub fn common(&self, a: u32, b: u32, from: u32, to: u32) -> u32 {
         if a == b {
@@ -157,6 +177,9 @@ mod tests {
             [0, 1, 2, 3, 4, 5]
         );
         assert_eq!(keys.key(0, 6), PRIVATE | 6);
+        assert_eq!([1, 2, 3, 5].map(|k| keys.run(0, k).1), [1, 1, 1, 1]);
+        assert_eq!(keys.run(0, 6), (PRIVATE | 6, u32::MAX - 6));
+        assert_eq!((keys.distinct_ids(), keys.blocks_per_id()), (3, 2));
         assert_eq!(keys.common(0, 1, 0, 8), 6);
     }
 

@@ -7,6 +7,8 @@
 pub mod batch;
 /// The rolling hash over semantic records.
 pub mod digest;
+/// Real engines' cache managers.
+pub mod exact;
 /// A counted histogram of latencies.
 pub mod histogram;
 /// Block keys of every request, never materialised.

@@ -1,20 +1,23 @@
 //! The border: one file here per room of `kvsim-core`; nothing is decided on this side.
 
+mod batch;
+mod digest;
+mod exact;
+mod keys;
 mod replay;
+mod store;
 mod tokens;
 mod trace;
 
 use pyo3::prelude::*;
-
-mod batch;
-mod digest;
-mod store;
 
 /// The native module `kvcache_sim._core`; its contract is `python/kvcache_sim/_core.pyi`.
 #[pymodule]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add("__release__", !cfg!(debug_assertions))?;
+    exact::register(m)?;
+    keys::register(m)?;
     replay::register(m)?;
     tokens::register(m)?;
     trace::register(m)?;

@@ -1,45 +1,10 @@
-//! `Keys` and `Store`: the block store of one machine.
+//! `Store`: the block store of one machine.
 
-use std::sync::Arc;
-
-use kvsim_core::keys::BlockKeys;
 use kvsim_core::store::{Room, Store, TierConfig};
-use numpy::PyReadonlyArray1;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-/// Block keys of all requests, shared by the stores of all machines.
-#[pyclass(name = "Keys", frozen)]
-pub struct PyKeys(pub Arc<BlockKeys>);
-
-#[pymethods]
-impl PyKeys {
-    #[new]
-    fn new(
-        id_offsets: PyReadonlyArray1<'_, i64>,
-        block_ids: PyReadonlyArray1<'_, u32>,
-        blocks_per_id: u32,
-        full_blocks: PyReadonlyArray1<'_, u32>,
-        continuation: PyReadonlyArray1<'_, u32>,
-    ) -> PyResult<Self> {
-        let offsets = id_offsets.as_slice()?.iter().map(|&o| o as u64).collect();
-        let ids = block_ids.as_slice()?.to_vec();
-        let full = full_blocks.as_slice()?.to_vec();
-        let keys = BlockKeys::new(
-            offsets,
-            ids,
-            blocks_per_id,
-            full,
-            continuation.as_slice()?.to_vec(),
-        );
-        keys.map(|k| Self(Arc::new(k)))
-            .map_err(|e| PyValueError::new_err(format!("block keys: {e:?}")))
-    }
-
-    fn key(&self, request: u32, block: u32) -> u64 {
-        self.0.key(request, block)
-    }
-}
+use crate::keys::PyKeys;
 
 /// The block store of one machine.
 #[pyclass(name = "Store")]
@@ -218,6 +183,5 @@ impl PyStore {
 
 /// Adds the classes of this room.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyKeys>()?;
     m.add_class::<PyStore>()
 }

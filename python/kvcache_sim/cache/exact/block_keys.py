@@ -1,0 +1,127 @@
+"""Block keys: what names a block of a request, so that what is equal after equal prefixes is found again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvcache_sim.workload.trace import NO_SESSION, Trace
+
+#: The key of a block named by the trace: its id (dense) and its place inside the id.
+NamedKey = tuple[int, int]
+#: The key of a block that only one request can hold: the letter, the request and the block.
+OwnKey = tuple[str, int, int]
+Key = NamedKey | OwnKey
+
+#: Output tokens have no text; in labels they count up from here, this many to a request.
+OUTPUT_LABEL = 1 << 40
+OUTPUT_LABELS_PER_REQUEST = 4096
+
+
+def next_turns(trace: Trace) -> list[int | None]:
+    """Return the request that is the next turn of each request's session, or None.
+
+    A turn whose prompt does not begin with the earlier prompt's full ids goes on from nothing: ids are
+    chained, so no block of it can be the other's answer.
+    """
+    following: list[int | None] = [None] * len(trace)
+    last: dict[int, int] = {}
+    order = np.lexsort((np.arange(len(trace)), trace.turn))
+    for request in order.tolist():
+        session = int(trace.session[request])
+        if session == NO_SESSION:
+            continue
+        if session in last and _goes_on(trace, last[session], request):
+            following[last[session]] = request
+        last[session] = request
+    return following
+
+
+def _goes_on(trace: Trace, earlier: int, later: int) -> bool:
+    full = int(trace.input_tokens[earlier]) // trace.block_size
+    before, after = _ids(trace, earlier)[:full], _ids(trace, later)
+    return after[: len(before)] == before
+
+
+def _ids(trace: Trace, request: int) -> list[int]:
+    start, end = trace.id_offsets[request], trace.id_offsets[request + 1]
+    return [int(i) for i in trace.block_ids[start:end]]
+
+
+@dataclass(slots=True)
+class BlockKeys:
+    """The keys of all blocks of a trace at one block size, which divides the trace's.
+
+    Full block k of a prompt is named by the id that covers it and its place inside that id. Any other block
+    (output, the straddling one, or prompt that the trace gives no id for) has the name that the session's
+    next turn shows at its place, where ``continuation`` tells of one, else a key of its own.
+    """
+
+    trace: Trace
+    block_size_tokens: int
+    continuation: list[int | None]
+
+    @property
+    def per_id(self) -> int:
+        """Blocks an id covers."""
+        return self.trace.block_size // self.block_size_tokens
+
+    def ids(self, request: int) -> list[int]:
+        """Return the dense ids of a request."""
+        return _ids(self.trace, request)
+
+    def named_blocks(self, request: int) -> int:
+        """Return how many leading blocks are whole prompt and covered by the request's ids."""
+        whole = int(self.trace.input_tokens[request]) // self.block_size_tokens
+        return min(whole, len(self.ids(request)) * self.per_id)
+
+    def key(self, request: int, block: int) -> Key:
+        """Return the key of block ``block`` of ``request``."""
+        source: int | None = request
+        if block >= self.named_blocks(request):
+            source = self.continuation[request]
+        if source is None or block >= self.named_blocks(source):
+            return ("o", request, block)
+        return (self.ids(source)[block // self.per_id], block % self.per_id)
+
+    def keys(self, request: int, blocks: int) -> list[Key]:
+        """Return the keys of the first ``blocks`` blocks of ``request``."""
+        return [self.key(request, block) for block in range(blocks)]
+
+    def decode(self, code: int) -> Key:
+        """Return the key that the core writes as an integer (``rust/core/src/keys.rs``)."""
+        if code >> 63:
+            return ("o", (code >> 32) & 0x7FFF_FFFF, code & 0xFFFF_FFFF)
+        return (code // self.per_id, code % self.per_id)
+
+    def name(self, dense_id: int) -> object:
+        """Return the trace's own text of a dense id."""
+        return self.trace.id_names[dense_id] if len(self.trace.id_names) else dense_id
+
+    def label(self, key: Key | None) -> str:
+        """Return a key as digests of vLLM's free queue do: ``id:place``, ``o<request>:<block>``, ``-``."""
+        if key is None:
+            return "-"
+        if len(key) == 3:
+            return f"o{key[1]}:{key[2]}"
+        return f"{self.name(key[0])}:{key[1]}"
+
+    def first_token_label(self, key: Key) -> int:
+        """Return the number that digests of SGLang's leaves give the first token of a page.
+
+        A token of an id is id x tokens-an-id + its place, a token past the ids counts up from 2^40.
+        """
+        page, id_tokens = self.block_size_tokens, self.trace.block_size
+        if len(key) == 2:
+            return self._number(key[0]) * id_tokens + key[1] * page
+        _, request, block = key
+        n, token, ids = int(self.trace.input_tokens[request]), block * page, self.ids(request)
+        if token < n and token // id_tokens < len(ids):
+            return self._number(ids[token // id_tokens]) * id_tokens + token % id_tokens
+        return OUTPUT_LABEL + request * OUTPUT_LABELS_PER_REQUEST + token - n
+
+    def _number(self, dense_id: int) -> int:
+        """Return the trace's own number of an id, or the dense one where the trace writes text."""
+        name = self.name(dense_id)
+        return dense_id if isinstance(name, str) else int(str(name))

@@ -1,0 +1,104 @@
+"""From a replay's settings to the requests that the core and the twins take; useless settings refused."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim import _core
+from kvcache_sim.cache.exact.block_keys import BlockKeys, next_turns
+from kvcache_sim.cache.exact.requests import Requests
+from kvcache_sim.cache.replay import ReplayRequest
+from kvcache_sim.errors import UsageError
+
+#: No next turn, for the core.
+_NO_REQUEST = 2**32 - 1
+
+
+def refuse_without_effect(
+    request: ReplayRequest,
+    policy: str,
+    window: bool = False,
+    outputs: bool = False,
+    store_threshold: bool = False,
+) -> None:
+    """Raise UsageError for a setting that this manager fixes itself, or that does not fit the trace."""
+    trace_block = request.trace.block_size
+    if request.block_size_tokens < 1 or trace_block % request.block_size_tokens:
+        raise UsageError(
+            "block size does not divide the trace's",
+            where="--block-size",
+            got=str(request.block_size_tokens),
+            expected=f"a divisor of {trace_block}",
+        )
+    if not 1 <= request.capacity_blocks < 2**31:
+        raise UsageError(
+            "capacity out of range",
+            where="--capacity",
+            got=f"{request.capacity_blocks} blocks",
+            expected="1 to 2³¹ − 1 blocks",
+        )
+    useless = {
+        "--order": request.order != "tail",
+        "--last-partial": request.last_partial != "drop",
+        "--flat": request.discipline == "flat",
+        "--window": request.window != 0 and not window,
+        "--outputs": request.outputs != "prompt" and not outputs,
+        "--reuse-outputs": request.reuse_outputs and (not outputs or request.outputs == "prompt"),
+        "--store-threshold": request.store_threshold != 0 and not store_threshold,
+    }
+    for option, given in useless.items():
+        if given:
+            raise UsageError(f"has no effect with --policy {policy}", where=option)
+
+
+def total_tokens(request: ReplayRequest) -> NDArray[np.int64]:
+    """Return the tokens that each request has filled at its end, at least its prompt."""
+    n, output = request.trace.input_tokens, request.trace.output_tokens
+    if request.outputs == "prompt":
+        return n
+    return n + (output if request.outputs == "all" else np.maximum(output - 1, 0))
+
+
+def block_keys(request: ReplayRequest) -> BlockKeys:
+    """Return the twins' keys of the trace's blocks."""
+    trace = request.trace
+    no_turns: list[int | None] = [None] * len(trace)
+    continuation = next_turns(trace) if request.reuse_outputs else no_turns
+    return BlockKeys(trace, request.block_size_tokens, continuation)
+
+
+def python_requests(request: ReplayRequest) -> Requests:
+    """Return what the twins replay."""
+    return Requests(
+        keys=block_keys(request),
+        input_tokens=request.trace.input_tokens.tolist(),
+        total_tokens=total_tokens(request).tolist(),
+        window=request.window,
+    )
+
+
+def exact_requests(request: ReplayRequest) -> _core.ExactRequests:
+    """Return what the core replays; arrays cross here, once."""
+    trace, size = request.trace, request.block_size_tokens
+    per_id = trace.block_size // size
+    named = np.diff(trace.id_offsets) * per_id
+    following = np.full(len(trace), _NO_REQUEST, np.uint32)
+    if request.reuse_outputs:
+        turns = next_turns(trace)
+        following[:] = [_NO_REQUEST if turn is None else turn for turn in turns]
+    keys = _core.Keys(
+        trace.id_offsets.astype(np.int64),
+        trace.block_ids.astype(np.uint32),
+        per_id,
+        np.minimum(trace.input_tokens // size, named).astype(np.uint32),
+        following,
+    )
+    return _core.ExactRequests(
+        keys,
+        trace.input_tokens.astype(np.uint64),
+        total_tokens(request).astype(np.uint64),
+        size,
+        request.window,
+        request.explain,
+    )

@@ -1,0 +1,191 @@
+//! From a block's key to the block that has it: chunks of places, one chunk for each id with a block in it.
+//!
+//! A key is an id and a place inside it (`keys`), so the blocks of an id lie side by side: a run of keys costs
+//! one look-up, and the room follows what is resident, not what the trace names.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// No block, no chunk, no slot.
+pub const NONE: u32 = u32::MAX;
+/// The bit of keys that only one request can have.
+const PRIVATE: u64 = 1 << 63;
+
+/// Multiplies and folds; keys are dense integers, never an adversary's.
+#[derive(Default)]
+pub struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(u64::from(value));
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+/// A map that is looked up and never walked, so its order cannot reach a result.
+pub type KeyMap<K, V> = HashMap<K, V, BuildHasherDefault<KeyHasher>>;
+
+/// Maps keys to slots, and slots to the first block inserted under their key.
+#[derive(Debug)]
+pub struct KeyIndex {
+    blocks_per_id: u32,
+    /// A chunk has 2^shift slots, at least one for each place.
+    shift: u32,
+    chunk_of_id: Vec<u32>,
+    chunk_of_private: KeyMap<u64, u32>,
+    /// First key of each chunk, and how many of its slots are taken.
+    first_key: Vec<u64>,
+    taken: Vec<u32>,
+    spare: Vec<u32>,
+    slots: Vec<u32>,
+}
+
+impl KeyIndex {
+    /// An empty index for ids below `ids` of `blocks_per_id` blocks each.
+    pub fn new(ids: u32, blocks_per_id: u32) -> Self {
+        Self {
+            blocks_per_id,
+            shift: blocks_per_id.next_power_of_two().trailing_zeros(),
+            chunk_of_id: vec![NONE; ids as usize],
+            chunk_of_private: KeyMap::default(),
+            first_key: Vec::new(),
+            taken: Vec::new(),
+            spare: Vec::new(),
+            slots: Vec::new(),
+        }
+    }
+
+    /// Splits a key into the first key of its chunk and its place there.
+    fn split(&self, key: u64) -> (u64, u32) {
+        let per = u64::from(self.blocks_per_id);
+        let place = if key & PRIVATE == 0 {
+            key % per
+        } else {
+            (key & 0xFFFF_FFFF) % per
+        };
+        (key - place, place as u32)
+    }
+
+    fn chunk(&self, first_key: u64) -> Option<u32> {
+        let chunk = if first_key & PRIVATE == 0 {
+            self.chunk_of_id[(first_key / u64::from(self.blocks_per_id)) as usize]
+        } else {
+            *self.chunk_of_private.get(&first_key)?
+        };
+        (chunk != NONE).then_some(chunk)
+    }
+
+    /// The slot of a key, if its chunk exists; the next `run` keys have the slots after it.
+    pub fn find(&self, key: u64) -> Option<(u32, u32)> {
+        let (first, place) = self.split(key);
+        let chunk = self.chunk(first)?;
+        Some(((chunk << self.shift) + place, self.blocks_per_id - place))
+    }
+
+    /// As `find`, making the chunk where there is none.
+    pub fn open(&mut self, key: u64) -> (u32, u32) {
+        let (first, place) = self.split(key);
+        let chunk = self.chunk(first).unwrap_or_else(|| self.add(first));
+        ((chunk << self.shift) + place, self.blocks_per_id - place)
+    }
+
+    fn add(&mut self, first_key: u64) -> u32 {
+        let chunk = self.spare.pop().unwrap_or_else(|| {
+            self.first_key.push(0);
+            self.taken.push(0);
+            self.slots
+                .resize(self.slots.len() + (1 << self.shift), NONE);
+            (self.first_key.len() - 1) as u32
+        });
+        self.first_key[chunk as usize] = first_key;
+        if first_key & PRIVATE == 0 {
+            self.chunk_of_id[(first_key / u64::from(self.blocks_per_id)) as usize] = chunk;
+        } else {
+            self.chunk_of_private.insert(first_key, chunk);
+        }
+        chunk
+    }
+
+    /// The key of a slot.
+    pub fn key(&self, slot: u32) -> u64 {
+        self.first_key[(slot >> self.shift) as usize] + u64::from(slot & ((1 << self.shift) - 1))
+    }
+
+    /// The first block under the slot's key, or `NONE`.
+    pub fn first(&self, slot: u32) -> u32 {
+        self.slots[slot as usize]
+    }
+
+    /// Names the first block of an empty slot.
+    pub fn fill(&mut self, slot: u32, block: u32) {
+        self.slots[slot as usize] = block;
+        self.taken[(slot >> self.shift) as usize] += 1;
+    }
+
+    /// Names another first block of a slot that has one.
+    pub fn replace(&mut self, slot: u32, block: u32) {
+        self.slots[slot as usize] = block;
+    }
+
+    /// Empties a slot, and gives its chunk back with its last one.
+    pub fn clear(&mut self, slot: u32) {
+        self.slots[slot as usize] = NONE;
+        let chunk = (slot >> self.shift) as usize;
+        self.taken[chunk] -= 1;
+        if self.taken[chunk] == 0 {
+            let first = self.first_key[chunk];
+            if first & PRIVATE == 0 {
+                self.chunk_of_id[(first / u64::from(self.blocks_per_id)) as usize] = NONE;
+            } else {
+                self.chunk_of_private.remove(&first);
+            }
+            self.spare.push(chunk as u32);
+        }
+    }
+
+    /// How many keys have a block.
+    pub fn keys(&self) -> u64 {
+        self.taken.iter().map(|&n| u64::from(n)).sum()
+    }
+
+    /// Bytes held on the heap, the map of private chunks estimated.
+    pub fn heap_bytes(&self) -> usize {
+        4 * (self.chunk_of_id.capacity()
+            + self.taken.capacity()
+            + self.spare.capacity()
+            + self.slots.capacity())
+            + 8 * self.first_key.capacity()
+            + 13 * self.chunk_of_private.capacity()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_come_and_go_with_their_blocks() {
+        let mut index = KeyIndex::new(3, 3);
+        assert_eq!(index.find(4), None);
+        let (slot, run) = index.open(4);
+        assert_eq!((run, index.key(slot)), (2, 4));
+        index.fill(slot, 9);
+        assert_eq!(index.first(index.find(4).unwrap().0), 9);
+        assert_eq!(index.first(index.find(5).unwrap().0), NONE);
+        index.clear(slot);
+        assert_eq!((index.find(4), index.keys()), (None, 0));
+        let private = PRIVATE | (7 << 32) | 5;
+        let (again, run) = index.open(private);
+        assert_eq!((run, index.key(again)), (1, private));
+    }
+}

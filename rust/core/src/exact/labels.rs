@@ -1,0 +1,41 @@
+//! The text of keys, as the digests of vLLM's free queue write it.
+
+use std::fmt::Write;
+
+use super::block_pool::NO_KEY;
+
+/// A line for each key: `id:place` with the trace's own name of the id, `o<request>:<block>` for a key that
+/// only one request can have, `-` for none. `names` is empty where an id is its own name.
+pub fn lines(keys: &[u64], blocks_per_id: u32, names: &[String]) -> String {
+    let per = u64::from(blocks_per_id);
+    let mut text = String::with_capacity(12 * keys.len());
+    for &key in keys {
+        let (id, place) = (key / per, key % per);
+        let written = if key == NO_KEY {
+            writeln!(text, "-")
+        } else if key >> 63 == 1 {
+            writeln!(text, "o{}:{}", (key >> 32) & 0x7FFF_FFFF, key & 0xFFFF_FFFF)
+        } else if let Some(name) = names.get(id as usize) {
+            writeln!(text, "{name}:{place}")
+        } else {
+            writeln!(text, "{id}:{place}")
+        };
+        written.expect("a String takes any text");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_key_has_its_line() {
+        let names = ["9".to_string(), "x".to_string()];
+        assert_eq!(
+            lines(&[1, 5, 1 << 63 | 3 << 32 | 4, NO_KEY], 4, &names),
+            "9:1\nx:1\no3:4\n-\n"
+        );
+        assert_eq!(lines(&[7], 4, &[]), "1:3\n");
+    }
+}

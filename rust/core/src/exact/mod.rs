@@ -1,0 +1,32 @@
+//! Real engines' cache managers, decision by decision, and the replays that feed them a trace.
+//!
+//! `block_pool` is vLLM's `KVCacheManager`, `radix_tree` with `radix_pool` SGLang's `RadixCache` and its
+//! token room, `offload_lru` and `offload_arc` the policies of vLLM's CPU tier. Pools take one step of one
+//! request at a time, so a timed simulation drives them as the replays here do.
+
+/// vLLM's block pool: look up, allocate, extend, cache, release.
+pub mod block_pool;
+/// From a block's key to the block that has it.
+mod key_index;
+/// The text of keys, as digests write it.
+pub mod labels;
+/// A queue of keys that moves any of them in constant time.
+mod linked_keys;
+/// Why a block was missed.
+pub mod miss_causes;
+/// The policy ARC of vLLM's CPU tier.
+pub mod offload_arc;
+/// The policy LRU of vLLM's CPU tier.
+pub mod offload_lru;
+/// The store decisions of vLLM's CPU tier, requests one after another.
+pub mod offload_replay;
+/// SGLang's room in tokens, and the steps of a request.
+pub mod radix_pool;
+/// Requests through SGLang's pool.
+pub mod radix_replay;
+/// SGLang's radix tree.
+pub mod radix_tree;
+/// Requests in file order, overlapping in a window.
+pub mod requests;
+/// Requests through vLLM's pool.
+pub mod vllm_replay;

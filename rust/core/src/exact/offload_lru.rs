@@ -1,0 +1,48 @@
+//! LRU of vLLM's CPU tier (0.33.0, `kv_offload/cpu/policies/lru.py`).
+
+use super::linked_keys::LinkedKeys;
+use super::offload_replay::{OfferedKeys, OffloadPolicy};
+
+/// Keys in one queue, least recent first.
+#[derive(Debug, Default)]
+pub struct OffloadLru {
+    queue: LinkedKeys,
+}
+
+impl OffloadPolicy for OffloadLru {
+    fn resident(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn contains(&self, key: u64) -> bool {
+        self.queue.contains(key)
+    }
+
+    fn offer(&mut self, _: &[u64]) {}
+
+    fn evict(&mut self, blocks: usize, offered: &OfferedKeys) -> Option<Vec<u64>> {
+        let victims: Vec<u64> = self
+            .queue
+            .iter()
+            .filter(|&key| !offered.contains(key))
+            .take(blocks)
+            .collect();
+        if victims.len() < blocks {
+            return None;
+        }
+        for &key in &victims {
+            self.queue.remove(key);
+        }
+        Some(victims)
+    }
+
+    fn insert(&mut self, key: u64) {
+        self.queue.push(key);
+    }
+
+    fn finish(&mut self, key: u64, _: bool) {
+        if self.queue.contains(key) {
+            self.queue.push(key);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What every replay takes: requests in file order, and how they overlap.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::miss_causes::{EvictionLog, MissCauses};
+use crate::keys::BlockKeys;
+
+/// The hit of a request that was rejected.
+pub const REJECTED: i64 = -1;
+
+/// The requests of a replay, one entry each, cut into blocks of `block_size` tokens.
+#[derive(Debug, Clone, Copy)]
+pub struct Requests<'a> {
+    /// Keys of their blocks.
+    pub keys: &'a Arc<BlockKeys>,
+    /// Tokens of the prompt, at least 1.
+    pub input_tokens: &'a [u64],
+    /// Tokens filled at the end, at least those of the prompt.
+    pub total_tokens: &'a [u64],
+    /// Tokens a block.
+    pub block_size: u32,
+    /// How many overlap; 0 lets each end before the next begins.
+    pub window: u32,
+    /// Whether to count the misses by cause.
+    pub explain: bool,
+}
+
+impl Requests<'_> {
+    /// Leading blocks of a request that may hit: the last token is always computed.
+    pub fn limit(&self, request: u32) -> u32 {
+        ((self.input_tokens[request as usize] - 1) / u64::from(self.block_size)) as u32
+    }
+
+    /// Counters of misses, where they are asked for.
+    pub fn causes(&self) -> Option<MissCauses> {
+        self.explain
+            .then(|| MissCauses::new(self.keys.clone(), self.block_size))
+    }
+
+    /// A log of evictions, where misses are to be explained.
+    pub fn log(&self) -> Option<EvictionLog> {
+        self.explain.then(|| EvictionLog::new(self.keys))
+    }
+}
+
+/// Running requests, the oldest first.
+#[derive(Debug)]
+pub struct Overlap {
+    window: u32,
+    running: VecDeque<u32>,
+}
+
+impl Overlap {
+    /// Nothing runs.
+    pub fn new(window: u32) -> Self {
+        Self {
+            window,
+            running: VecDeque::new(),
+        }
+    }
+
+    /// The request that must end before another starts: the oldest, when the window is full.
+    pub fn before_start(&mut self) -> Option<u32> {
+        let full = self.window > 0 && self.running.len() as u32 == self.window;
+        if full {
+            self.oldest()
+        } else {
+            None
+        }
+    }
+
+    /// Starts a request; it ends at once where requests do not overlap.
+    pub fn start(&mut self, request: u32) -> Option<u32> {
+        self.running.push_back(request);
+        if self.window == 0 {
+            self.oldest()
+        } else {
+            None
+        }
+    }
+
+    /// Takes the oldest running request out.
+    pub fn oldest(&mut self) -> Option<u32> {
+        self.running.pop_front()
+    }
+}

@@ -1,0 +1,356 @@
+//! Real engines' cache managers: whole replays, and pools that a timed simulation drives step by step.
+
+use kvsim_core::exact::block_pool::BlockPool;
+use kvsim_core::exact::miss_causes::{MissCauses, CAUSES};
+use kvsim_core::exact::offload_arc::OffloadArc;
+use kvsim_core::exact::offload_lru::OffloadLru;
+use kvsim_core::exact::offload_replay::{self, OffloadPolicy};
+use kvsim_core::exact::radix_pool::RadixPool;
+use kvsim_core::exact::radix_tree::LeafPolicy;
+use kvsim_core::exact::requests::Requests;
+use kvsim_core::exact::{labels, radix_replay, vllm_replay};
+use numpy::{IntoPyArray, PyArrayMethods, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::keys::PyKeys;
+
+/// Requests, one entry each, and how they overlap.
+#[pyclass(frozen, module = "kvcache_sim._core")]
+pub struct ExactRequests {
+    keys: Py<PyKeys>,
+    input_tokens: Vec<u64>,
+    total_tokens: Vec<u64>,
+    block_size: u32,
+    window: u32,
+    explain: bool,
+}
+
+#[pymethods]
+impl ExactRequests {
+    #[new]
+    fn new(
+        keys: Py<PyKeys>,
+        input_tokens: PyReadonlyArray1<'_, u64>,
+        total_tokens: PyReadonlyArray1<'_, u64>,
+        block_size: u32,
+        window: u32,
+        explain: bool,
+    ) -> PyResult<Self> {
+        let input_tokens = input_tokens.as_slice()?.to_vec();
+        let total_tokens = total_tokens.as_slice()?.to_vec();
+        let requests = keys.get().0.requests() as usize;
+        let shapes = input_tokens.len() == requests && total_tokens.len() == requests;
+        let ordered = input_tokens
+            .iter()
+            .zip(&total_tokens)
+            .all(|(&n, &total)| 0 < n && n <= total);
+        if !shapes || !ordered || block_size == 0 {
+            return Err(PyValueError::new_err(
+                "lengths must be ≥ 1, one a request, totals no shorter",
+            ));
+        }
+        Ok(Self {
+            keys,
+            input_tokens,
+            total_tokens,
+            block_size,
+            window,
+            explain,
+        })
+    }
+
+    /// Replays through vLLM's block pool.
+    fn vllm<'py>(&self, py: Python<'py>, capacity_blocks: u32) -> PyResult<Bound<'py, PyDict>> {
+        let done = py.detach(|| vllm_replay::replay(&self.requests(), capacity_blocks));
+        let answer = PyDict::new(py);
+        answer.set_item("hits", done.hits.into_pyarray(py))?;
+        answer.set_item("forced", done.forced_frees)?;
+        answer.set_item("taken", done.counts.taken)?;
+        answer.set_item("inserted", done.counts.inserted)?;
+        answer.set_item("evicted", done.counts.evicted)?;
+        answer.set_item("cached_blocks", done.cached_blocks)?;
+        answer.set_item("unique_keys", done.unique_keys)?;
+        answer.set_item("free_queue", done.free_queue.into_pyarray(py))?;
+        answer.set_item("heap_bytes", done.heap_bytes)?;
+        set_causes(&answer, done.causes)?;
+        Ok(answer)
+    }
+
+    /// Replays through SGLang's radix tree.
+    fn sglang<'py>(
+        &self,
+        py: Python<'py>,
+        policy: &str,
+        capacity_tokens: u64,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let policy = leaf_policy(policy)?;
+        let done = py.detach(|| radix_replay::replay(&self.requests(), policy, capacity_tokens));
+        let answer = PyDict::new(py);
+        let (first, pages): (Vec<u64>, Vec<u32>) = done.leaves.into_iter().unzip();
+        answer.set_item("hits", done.hits.into_pyarray(py))?;
+        answer.set_item("forced", done.forced_finishes)?;
+        answer.set_item("evict_calls", done.evict_calls)?;
+        answer.set_item("pages", done.counts.pages)?;
+        answer.set_item("nodes", done.counts.nodes)?;
+        answer.set_item("evicted_pages", done.counts.evicted_pages)?;
+        answer.set_item("evicted_nodes", done.counts.evicted_nodes)?;
+        answer.set_item("free_tokens", done.free_tokens)?;
+        answer.set_item("leaf_keys", first.into_pyarray(py))?;
+        answer.set_item("leaf_pages", pages.into_pyarray(py))?;
+        answer.set_item("heap_bytes", done.heap_bytes)?;
+        set_causes(&answer, done.causes)?;
+        Ok(answer)
+    }
+
+    /// Replays against vLLM's CPU tier.
+    fn offload<'py>(
+        &self,
+        py: Python<'py>,
+        policy: &str,
+        capacity_blocks: u32,
+        store_threshold: u32,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let capacity = capacity_blocks as usize;
+        let mut tier: Box<dyn OffloadPolicy + Send> = match policy {
+            "lru" => Box::new(OffloadLru::default()),
+            "arc" => Box::new(OffloadArc::new(capacity)),
+            _ => return Err(PyValueError::new_err(format!("no such policy: {policy}"))),
+        };
+        let done = py.detach(|| {
+            offload_replay::replay(&self.requests(), tier.as_mut(), capacity, store_threshold)
+        });
+        let answer = PyDict::new(py);
+        answer.set_item("hits", done.hits.into_pyarray(py))?;
+        answer.set_item("stored", done.stored)?;
+        answer.set_item("evicted", done.evicted)?;
+        answer.set_item("refused", done.refused)?;
+        answer.set_item("arc", done.arc.map(|a| (a.t1, a.t2, a.b1, a.b2, a.target)))?;
+        set_causes(&answer, done.causes)?;
+        Ok(answer)
+    }
+}
+
+impl ExactRequests {
+    fn requests(&self) -> Requests<'_> {
+        Requests {
+            keys: &self.keys.get().0,
+            input_tokens: &self.input_tokens,
+            total_tokens: &self.total_tokens,
+            block_size: self.block_size,
+            window: self.window,
+            explain: self.explain,
+        }
+    }
+}
+
+fn leaf_policy(name: &str) -> PyResult<LeafPolicy> {
+    LeafPolicy::from_name(name)
+        .ok_or_else(|| PyValueError::new_err(format!("no such policy: {name}")))
+}
+
+/// Tokens by cause, a row a request; evicted misses as rows of request, evicting request, blocks.
+fn set_causes(answer: &Bound<'_, PyDict>, causes: Option<MissCauses>) -> PyResult<()> {
+    let py = answer.py();
+    let Some(causes) = causes else {
+        answer.set_item("miss_tokens", py.None())?;
+        return answer.set_item("evicted_misses", py.None());
+    };
+    let tokens: Vec<u64> = causes.tokens.concat();
+    let evicted: Vec<u32> = causes
+        .evicted
+        .iter()
+        .flat_map(|m| [m.request, m.by, m.blocks])
+        .collect();
+    answer.set_item(
+        "miss_tokens",
+        tokens
+            .into_pyarray(py)
+            .reshape([causes.tokens.len(), CAUSES])?,
+    )?;
+    answer.set_item(
+        "evicted_misses",
+        evicted
+            .into_pyarray(py)
+            .reshape([causes.evicted.len(), 3])?,
+    )
+}
+
+/// The lines of vLLM's free queue for some keys, as the digest reads them.
+#[pyfunction]
+fn key_lines(
+    py: Python<'_>,
+    keys: PyReadonlyArray1<'_, u64>,
+    blocks_per_id: u32,
+    names: Vec<String>,
+) -> PyResult<String> {
+    let keys = keys.as_slice()?;
+    Ok(py.detach(|| labels::lines(keys, blocks_per_id, &names)))
+}
+
+/// vLLM's block pool of one GPU.
+#[pyclass(module = "kvcache_sim._core")]
+struct VllmPool(BlockPool);
+
+#[pymethods]
+impl VllmPool {
+    #[new]
+    fn new(keys: &PyKeys, capacity_blocks: u32) -> Self {
+        Self(BlockPool::new(keys.0.clone(), capacity_blocks))
+    }
+
+    #[getter]
+    fn free_blocks(&self) -> u32 {
+        self.0.free_blocks()
+    }
+
+    #[getter]
+    fn evicted_blocks(&self) -> u64 {
+        self.0.counts().evicted
+    }
+
+    fn held_blocks(&self, request: u32) -> u32 {
+        self.0.held_blocks(request)
+    }
+
+    fn peek(&self, request: u32, limit: u32) -> u32 {
+        self.0.peek(request, limit)
+    }
+
+    fn allocate(&mut self, request: u32, hits: u32, blocks: u32) -> PyResult<bool> {
+        if self.0.held_blocks(request) > 0 || self.0.peek(request, hits) < hits || blocks < hits {
+            return Err(PyValueError::new_err(
+                "holds blocks already, or hits are not resident",
+            ));
+        }
+        Ok(self.0.allocate(request, hits, blocks))
+    }
+
+    fn extend(&mut self, request: u32, blocks: u32) -> bool {
+        self.0.extend(request, blocks)
+    }
+
+    fn cache(&mut self, request: u32, blocks: u32) -> PyResult<()> {
+        if blocks > self.0.held_blocks(request) {
+            return Err(PyValueError::new_err("more blocks than the request holds"));
+        }
+        self.0.cache(request, blocks);
+        Ok(())
+    }
+
+    fn release(&mut self, request: u32) {
+        self.0.release(request);
+    }
+
+    fn free_queue<'py>(&self, py: Python<'py>) -> Bound<'py, numpy::PyArray1<u64>> {
+        self.0.free_queue().into_pyarray(py)
+    }
+}
+
+/// SGLang's radix tree and token room of one GPU.
+#[pyclass(module = "kvcache_sim._core")]
+struct SglangPool(RadixPool);
+
+#[pymethods]
+impl SglangPool {
+    #[new]
+    fn new(
+        keys: &PyKeys,
+        policy: &str,
+        page: u32,
+        capacity_tokens: u64,
+        input_tokens: PyReadonlyArray1<'_, u64>,
+    ) -> PyResult<Self> {
+        let prompts = input_tokens.as_slice()?.to_vec();
+        if page == 0
+            || capacity_tokens % u64::from(page) > 0
+            || prompts.len() != keys.0.requests() as usize
+        {
+            return Err(PyValueError::new_err(
+                "capacity must be whole pages, and every request needs a length",
+            ));
+        }
+        Ok(Self(RadixPool::new(
+            keys.0.clone(),
+            leaf_policy(policy)?,
+            page,
+            capacity_tokens,
+            prompts,
+        )))
+    }
+
+    #[getter]
+    fn free_tokens(&self) -> u64 {
+        self.0.free_tokens()
+    }
+
+    #[getter]
+    fn evictable_tokens(&self) -> u64 {
+        self.0.evictable_tokens()
+    }
+
+    #[getter]
+    fn evicted_tokens(&self) -> u64 {
+        self.0.evicted_tokens()
+    }
+
+    fn peek(&self, request: u32, limit: u64) -> u64 {
+        self.0.peek(request, limit)
+    }
+
+    fn admit(&mut self, request: u32, limit: u64) -> PyResult<u64> {
+        if self.0.holds(request) {
+            return Err(PyValueError::new_err("the request is admitted already"));
+        }
+        Ok(self.0.admit(request, limit))
+    }
+
+    fn withdraw(&mut self, request: u32) {
+        self.0.withdraw(request);
+    }
+
+    fn fits(&self, request: u32, total: u64) -> PyResult<bool> {
+        self.admitted(request)?;
+        Ok(self.0.fits(request, total))
+    }
+
+    fn allocate(&mut self, request: u32, tokens: u64) -> PyResult<bool> {
+        self.admitted(request)?;
+        Ok(self.0.allocate(request, tokens))
+    }
+
+    fn extend(&mut self, request: u32, tokens: u64) -> PyResult<bool> {
+        self.admitted(request)?;
+        Ok(self.0.extend(request, tokens))
+    }
+
+    fn cache(&mut self, request: u32, tokens: u64) -> PyResult<()> {
+        self.admitted(request)?;
+        self.0.cache(request, tokens);
+        Ok(())
+    }
+
+    fn release(&mut self, request: u32) -> PyResult<()> {
+        self.admitted(request)?;
+        self.0.release(request);
+        Ok(())
+    }
+}
+
+impl SglangPool {
+    fn admitted(&self, request: u32) -> PyResult<()> {
+        if self.0.holds(request) {
+            return Ok(());
+        }
+        Err(PyValueError::new_err("the request is not admitted"))
+    }
+}
+
+/// Adds the room to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<ExactRequests>()?;
+    m.add_class::<VllmPool>()?;
+    m.add_class::<SglangPool>()?;
+    m.add_function(wrap_pyfunction!(key_lines, m)?)
+}

@@ -1,0 +1,291 @@
+"""The exact engines: every oracle row to the integer, and the core against its twins on random workloads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kvcache_sim import _core
+from kvcache_sim.cache.exact.block_keys import BlockKeys, next_turns
+from kvcache_sim.cache.exact.lower import block_keys
+from kvcache_sim.cache.exact.vllm_pool import VllmPool
+from kvcache_sim.cache.replay import REPLAYERS, ReplayRequest
+from kvcache_sim.errors import UsageError
+from kvcache_sim.workload.readers import read_trace
+from shared_files import shared
+from small_traces import trace_of, tree_traces
+
+OUTPUTS = {"P": "prompt", "PO1": "computed", "PO": "all"}
+SGLANG = ("lru", "lfu", "fifo", "mru", "filo", "slru")
+#: What a row says about where it was made, which no replay can know.
+PROVENANCE = {"version", "commit", "trace"}
+
+
+@cache
+def conversation():
+    return read_trace(shared("traces/conversation_trace.jsonl"))
+
+
+def rows_of(family: str) -> list[dict]:
+    names = {"vllm": "vllm_kvcachemanager", "sglang": "sglang_radixcache", "vllm-offload": "vllm_cpu_offload"}
+    return json.loads(shared(f"oracles/{names[family]}.json").read_text())
+
+
+def request_of(row: dict) -> ReplayRequest:
+    block = row.get("block_size") or row["page_size"]
+    capacity = row.get("capacity_blocks") or row.get("capacity_chunks") or row["capacity_tokens"] // block
+    return ReplayRequest(
+        conversation(),
+        block,
+        capacity,
+        window=row.get("window", 0),
+        outputs=OUTPUTS[row.get("output_mode", "P")],
+        store_threshold=row.get("store_threshold", 0),
+    )
+
+
+@pytest.mark.parametrize(("family", "count"), [("vllm", 60), ("sglang", 29), ("vllm-offload", 12)])
+def test_every_oracle_row(family, count):
+    rows = rows_of(family)
+    assert len(rows) == count
+    wrong = []
+    for row in rows:
+        got = REPLAYERS[family](request_of(row), row.get("policy", ""))
+        wrong += [
+            (name, got.get(name), value)
+            for name, value in row.items()
+            if name not in PROVENANCE and got.get(name) != value
+        ]
+    assert not wrong
+
+
+# the core against the twins
+
+
+@st.composite
+def workloads(draw):
+    """Random prefix trees in sessions, cut into blocks, with room that is at times too small for a prompt."""
+    trace = draw(tree_traces())
+    n = len(trace)
+    sessions = draw(st.lists(st.integers(-1, 2), min_size=n, max_size=n))
+    turns: dict[int, int] = {}
+    for i, session in enumerate(sessions):
+        trace.session[i] = session
+        trace.turn[i] = turns[session] = turns.get(session, -1) + 1
+    return ReplayRequest(
+        trace,
+        block_size_tokens=draw(st.sampled_from([1, 2, 4])),
+        capacity_blocks=draw(st.integers(1, 60)),
+        window=draw(st.sampled_from([0, 0, 1, 3])),
+        explain=True,
+    )
+
+
+def both(request: ReplayRequest, family: str, variant: str) -> dict:
+    core = REPLAYERS[family](request, variant)
+    twin = REPLAYERS[family](replace(request, backend="python"), variant)
+    assert core == twin
+    misses = core["misses"]
+    rejected = core.get("rejected_prompt_tokens", 0)
+    assert misses["missed_tokens"] == core["queried_tokens"] - rejected - core["hit_tokens"]
+    assert misses["missed_tokens"] == sum(v for k, v in misses.items() if k.endswith("_tokens")) / 2
+    return core
+
+
+@given(workloads(), st.sampled_from(list(OUTPUTS.values())), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_vllm_core_is_its_twin(request, outputs, reuse):
+    reuse = reuse and outputs != "prompt"
+    core = both(replace(request, outputs=outputs, reuse_outputs=reuse), "vllm", "")
+    assert core["cached_blocks_at_end"] == core["hashed_blocks_inserted"] - core["evictions"]
+
+
+@given(workloads(), st.sampled_from(SGLANG), st.sampled_from(list(OUTPUTS.values())), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_sglang_core_is_its_twin(request, policy, outputs, reuse):
+    reuse = reuse and outputs != "prompt"
+    core = both(replace(request, outputs=outputs, reuse_outputs=reuse), "sglang", policy)
+    assert core["final_tree_tokens"] + core["final_free_tokens"] == core["capacity_tokens"]
+
+
+@given(workloads(), st.sampled_from(["lru", "arc"]), st.integers(0, 3))
+@settings(max_examples=150, deadline=None)
+def test_offload_core_is_its_twin(request, policy, threshold):
+    both(replace(request, window=0, store_threshold=threshold), "vllm-offload", policy)
+
+
+def test_the_counter_of_offers_forgets_the_oldest(monkeypatch):
+    """A key counts towards the threshold only while it is among the 64,000 offered most recently."""
+    fresh = [[f"n{i}-{k}" for k in range(1000)] for i in range(64)]
+    for between, stored in ((fresh[:63], 2), (fresh, 0)):
+        trace = trace_of([["a", "b"], *between, ["a", "b"]])
+        request = ReplayRequest(trace, 4, 10, store_threshold=2)
+        assert REPLAYERS["vllm-offload"](request, "lru")["stored_chunks"] == stored
+
+
+# the pool, step by step
+
+
+@given(tree_traces(), st.integers(1, 40), st.data())
+@settings(max_examples=150, deadline=None)
+def test_pool_steps_are_the_twins(trace, capacity, data):
+    """Look-ups, allocations, decoding, caching and releases in any order, as a timed simulation makes them."""
+    keys = BlockKeys(trace, 2, [None] * len(trace))
+    named = np.array([keys.named_blocks(r) for r in range(len(trace))], np.uint32)
+    none = np.full(len(trace), 2**32 - 1, np.uint32)
+    core = _core.VllmPool(_core.Keys(trace.id_offsets, trace.block_ids, 2, named, none), capacity)
+    twin = VllmPool(capacity)
+    for _ in range(data.draw(st.integers(1, 40))):
+        request = data.draw(st.integers(0, len(trace) - 1))
+        prompt = int(trace.input_tokens[request]) // 2
+        hits = core.peek(request, prompt)
+        assert hits == twin.peek(keys.keys(request, prompt))
+        if request not in twin.held:
+            hits = data.draw(st.integers(0, hits))
+            blocks = data.draw(st.integers(max(hits, 1), prompt + 3))
+            assert core.allocate(request, hits, blocks) == twin.allocate(
+                request, keys.keys(request, hits), blocks
+            )
+            continue
+        held = len(twin.held[request])
+        assert core.held_blocks(request) == held
+        step = data.draw(st.sampled_from(["extend", "cache", "release"]))
+        if step == "extend":
+            assert core.extend(request, held + 2) == twin.extend(request, held + 2)
+        elif step == "cache":
+            full = data.draw(st.integers(0, held))
+            core.cache(request, full)
+            twin.cache(request, keys.keys(request, full))
+        else:
+            core.release(request)
+            twin.release(request)
+        assert core.free_blocks == len(twin.free)
+        assert core.evicted_blocks == len(twin.evicted)
+        assert [keys.decode(code) for code in core.free_queue().tolist() if code != 2**64 - 1] == [
+            key for key in twin.free_queue() if key is not None
+        ]
+
+
+def test_a_preempted_request_finds_its_own_output_again():
+    trace = trace_of([["a", "b"]], output_tokens=[9])
+    keys = _core.Keys(
+        trace.id_offsets, trace.block_ids, 1, np.array([2], np.uint32), np.array([2**32 - 1], np.uint32)
+    )
+    pool = _core.VllmPool(keys, 8)
+    assert pool.allocate(0, 0, 2)
+    assert pool.extend(0, 4)
+    pool.cache(0, 4)
+    pool.release(0)
+    assert pool.peek(0, 9) == 4
+    with pytest.raises(ValueError, match="not resident"):
+        pool.allocate(0, 5, 6)
+
+
+def test_sglang_steps():
+    """Two requests share a page, part, and are evicted leaf by leaf."""
+    trace = trace_of([["a", "b"], ["a", "c"]], output_tokens=[1, 1])
+    none = np.full(2, 2**32 - 1, np.uint32)
+    keys = _core.Keys(trace.id_offsets, trace.block_ids, 1, np.array([2, 2], np.uint32), none)
+    pool = _core.SglangPool(keys, "lru", 4, 16, trace.input_tokens.astype(np.uint64))
+    for request in (0, 1):
+        assert pool.admit(request, 7) == 4 * request
+        assert pool.fits(request, 8)
+        assert pool.allocate(request, 8)
+        pool.cache(request, 8)
+        pool.release(request)
+    assert (pool.free_tokens, pool.evictable_tokens) == (4, 12)
+    assert (pool.peek(0, 8), pool.peek(1, 8)) == (8, 8)
+    assert pool.admit(1, 7) == 4
+    assert not pool.fits(1, 17)
+    pool.withdraw(1)
+    with pytest.raises(ValueError, match="not admitted"):
+        pool.allocate(1, 8)
+
+
+# what the replays refuse, and their integers on a workload that anyone can make
+
+
+def generated():
+    """Sixty prompts over twelve ids by a multiplicative walk; tokens by another, outputs by a third."""
+    rows, tokens, outputs = [], [], []
+    x = 7
+    for i in range(60):
+        x = x * 48271 % 2147483647
+        length = 1 + x % 6
+        start = 0 if x % 3 else 1 + x // 7 % 3
+        rows.append([f"{start}.{k}" if k < 3 else f"{start}.{k}.{i % 4}" for k in range(length)])
+        tokens.append(length * 8)
+        outputs.append(1 + x % 11)
+    return trace_of(rows, block_size=8, input_tokens=tokens, output_tokens=outputs)
+
+
+#: Hit tokens, evicted blocks, forced ends and the head of the final digest, from the rules of the engines.
+PINNED = {
+    "vllm": (840, 216, 11, "bef4f92d1df9"),
+    "sglang:lru": (816, 202, 12, "5213d9f02688"),
+    "sglang:lfu": (820, 202, 12, "9a868719b318"),
+    "sglang:fifo": (820, 201, 12, "5213d9f02688"),
+    "sglang:mru": (808, 207, 12, "85716f69b653"),
+    "sglang:filo": (792, 210, 12, "85716f69b653"),
+    "sglang:slru": (820, 202, 12, "9a868719b318"),
+    "vllm-offload:lru": (972, 102, 0, "909f998a1218"),
+    "vllm-offload:arc": (940, 110, 0, "1146183f4d71"),
+}
+
+
+@pytest.mark.parametrize(
+    "policy", ["vllm", *(f"sglang:{p}" for p in SGLANG), "vllm-offload:lru", "vllm-offload:arc"]
+)
+@pytest.mark.parametrize("backend", ["rust", "python"])
+def test_pinned_integers(policy, backend):
+    family, _, variant = policy.partition(":")
+    overlap = {} if family == "vllm-offload" else {"window": 3, "outputs": "computed"}
+    request = ReplayRequest(generated(), 4, 26, backend=backend, **overlap)
+    got = REPLAYERS[family](request, variant)
+    assert pinned(got) == PINNED[policy]
+
+
+def pinned(got: dict) -> tuple[int, int, int, str]:
+    evicted = got.get("evictions", got.get("evicted_chunks", got.get("evicted_tokens", 0) // 4))
+    forced = got.get("forced_frees", got.get("forced_finishes", 0))
+    final = got.get("final_free_queue_sha256", got.get("final_leaf_eviction_order_sha256", ""))
+    return got["hit_tokens"], evicted, forced, (final or got["per_request_hit_tokens_sha256"])[:12]
+
+
+@pytest.mark.parametrize(
+    ("change", "option"),
+    [
+        ({"order": "root"}, "--order"),
+        ({"last_partial": "keep"}, "--last-partial"),
+        ({"discipline": "flat"}, "--flat"),
+        ({"store_threshold": 2}, "--store-threshold"),
+        ({"reuse_outputs": True}, "--reuse-outputs"),
+        ({"block_size_tokens": 3}, "--block-size"),
+        ({"capacity_blocks": 0}, "--capacity"),
+    ],
+)
+def test_settings_without_effect_are_refused(change, option):
+    request = ReplayRequest(**({"trace": generated(), "block_size_tokens": 4, "capacity_blocks": 9} | change))
+    with pytest.raises(UsageError) as refusal:
+        REPLAYERS["vllm"](request, "")
+    assert refusal.value.where == option
+
+
+def test_offload_takes_no_window():
+    with pytest.raises(UsageError, match="no effect"):
+        REPLAYERS["vllm-offload"](ReplayRequest(generated(), 4, 9, window=2), "lru")
+
+
+def test_the_next_turn_is_that_of_the_session():
+    trace = trace_of([["a"], ["b"], ["a", "c"], ["d"]])
+    trace.session[:] = [0, 1, 0, -1]
+    trace.turn[:] = [0, 0, 1, 0]
+    assert next_turns(trace) == [2, None, None, None]
+    keys = block_keys(ReplayRequest(trace, 4, 9, reuse_outputs=True))
+    assert keys.key(0, 1) == keys.key(2, 1) == (2, 0)
+    assert keys.key(0, 2) == ("o", 0, 2)
