@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -126,4 +125,4 @@ def curve(
     for warning in requests.warnings:
         typer.echo(f"warning: {warning}", err=True)
     write_outputs(out or [], document, force)
-    typer.echo(json.dumps(document, indent=2) if format.value == "json" else rendered(document, format.value))
+    typer.echo(rendered(document, format.value))

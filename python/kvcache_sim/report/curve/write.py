@@ -35,9 +35,11 @@ def write_outputs(paths: list[Path], document: Document, force: bool) -> None:
         elif suffix == ".csv":
             write_output(path, curve_csv(document).encode(), force)
         else:
-            write_output(path, (json.dumps(document, indent=2) + "\n").encode(), force)
+            write_output(path, (rendered(document, "json") + "\n").encode(), force)
 
 
 def rendered(document: Document, form: str) -> str:
-    """Return the curve as a table or as CSV."""
+    """Return the curve as a table, as CSV, or as JSON (one line where it has thousands of corners)."""
+    if form == "json":
+        return json.dumps(document, indent=None if "every_capacity" in document else 2)
     return curve_csv(document).rstrip("\n") if form == "csv" else curve_table(document)

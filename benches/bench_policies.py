@@ -1,0 +1,74 @@
+"""What a replay costs: blocks a second of look-up, commit and release, and bytes a run and a block.
+
+Goals at block 16 on the conversation trace: lru at 524,288 blocks ≥ 100 M blocks/s; 13 capacities × 3
+policies at block 512 ≤ 0.5 CPU s; ≤ 100 MiB.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from kvcache_sim.cache.replay import ReplayRequest
+from kvcache_sim.cache.zoo.cut import cut
+from kvcache_sim.cache.zoo.variants import parse_variant
+from kvcache_sim.workload.readers.read import read_trace
+from shared_files import shared
+
+CAPACITY = 524_288
+CAPACITIES = [64 << k for k in range(13)]
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return read_trace(shared("traces/conversation_trace.jsonl"))
+
+
+def prompts(trace, size):
+    return cut(ReplayRequest(trace, size, 1, last_partial="keep"))
+
+
+def test_lru_at_block_16(benchmark, trace):
+    """From Python, the arrays handed over and the runs found anew in every round."""
+    found = benchmark.pedantic(lambda: prompts(trace, 16).native.recency(CAPACITY, "tail"), rounds=10)
+    blocks = prompts(trace, 16).references
+    runs, path, size = prompts(trace, 16).native.run_shape()
+    benchmark.extra_info |= {
+        "M blocks/s": round(blocks / benchmark.stats["mean"] / 1e6),
+        "hit blocks": int(found[0].sum()),
+        "runs": runs,
+        "path entries": path,
+        "bytes a run": round(size / runs, 1),
+        "bytes a distinct block": round(size / 5_849_280, 3),
+    }
+
+
+@pytest.mark.parametrize("policy", ["fifo", "lfu", "gdsf", "pgdsf", "length-aware", "ttl"])
+def test_leaf_policies_at_block_16(benchmark, trace, policy):
+    native, settings = prompts(trace, 16).native, parse_variant(policy, 16).native
+    benchmark.pedantic(lambda: native.leaves(policy, CAPACITY, settings), rounds=3)
+    benchmark.extra_info["M blocks/s"] = round(9_232_000 / benchmark.stats["mean"] / 1e6)
+
+
+@pytest.mark.parametrize("policy", ["sieve", "clock", "arc", "s3fifo", "slru"])
+def test_queue_policies_at_block_16(benchmark, trace, policy):
+    native, settings = prompts(trace, 16).native, parse_variant(policy, 16).native
+    benchmark.pedantic(lambda: native.objects(policy, CAPACITY, "leaf-first", settings), rounds=1)
+    benchmark.extra_info["M blocks/s"] = round(9_232_000 / benchmark.stats["mean"] / 1e6)
+
+
+def test_thirteen_capacities_of_three_policies(benchmark, trace):
+    """The work of 39 replays: lru, fifo and lfu, prefix-aware, at block 512."""
+
+    def replays():
+        native, settings = prompts(trace, 512).native, parse_variant("lru", 512).native
+        for capacity in CAPACITIES:
+            native.recency(capacity, "tail")
+            native.leaves("fifo", capacity, settings)
+            native.leaves("lfu", capacity, settings)
+
+    benchmark.pedantic(replays, rounds=3)
