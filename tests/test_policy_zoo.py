@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kvcache_sim.cache.policies.block import Block
 from kvcache_sim.cache.policies.registry import POLICIES
 from kvcache_sim.cache.replay import REPLAYERS, ReplayRequest
 from kvcache_sim.cache.zoo.cut import cut
-from kvcache_sim.cache.zoo.reference import TWINS
+from kvcache_sim.cache.zoo.reference import TWINS, Tier, leaf_first, path_of
+from kvcache_sim.cache.zoo.variants import parse_variant
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.workload.readers.read import read_trace
 from shared_files import shared
@@ -93,6 +95,30 @@ def test_no_policy_exceeds_its_ceilings(request, variant):
     tops = result["ceilings"]
     assert result["hit_blocks"] <= tops["belady"]["hit_blocks"] <= tops["unbounded"]["hit_blocks"]
     assert result["resident_blocks"] <= request.capacity_blocks
+
+
+@settings(max_examples=60, deadline=None)
+@given(replays, st.sampled_from(VARIANTS))
+def test_what_is_resident_is_prefix_closed(request, variant):
+    """In the twin, whose decisions are the native ones: no block without its parent, none too many."""
+    prompts = cut(request)
+    policy = TWINS[parse_variant(variant, request.block_size_tokens).name]
+    tier = Tier(
+        policy(parse_variant(variant, request.block_size_tokens), request.capacity_blocks),
+        request.capacity_blocks,
+    )
+    for i in range(len(request.trace)):
+        path = path_of(prompts, i)
+        found = next((k for k, key in enumerate(path) if key not in tier.blocks), len(path))
+        tier.held = set(path)
+        leaf_first(
+            tier,
+            [Block(key, k, 1, 0, 0, i, found, len(path) - found) for k, key in enumerate(path)],
+            found,
+            i + 1,
+        )
+        assert len(tier.blocks) <= request.capacity_blocks
+        assert all(parent is None or parent in tier.blocks for parent in tier.parent.values())
 
 
 @settings(max_examples=60, deadline=None)
@@ -288,8 +314,6 @@ def test_flat_policies_equal_every_row_on_the_trace(size):
         if policy == "belady":
             hits = native.belady_flat(request.capacity_blocks, request.order)[0].sum()
         else:
-            from kvcache_sim.cache.zoo.variants import parse_variant
-
             settings = parse_variant(policy, size).native
             hits = native.objects(policy, request.capacity_blocks, request.order, settings)[0].sum()
         assert hits == row["hits"], row
@@ -353,7 +377,6 @@ def test_the_table_of_the_agentic_trace():
         for capacity, rate in zip((1_000, 3_000, 10_000), rates, strict=True):
             result = run(replace(request, capacity_blocks=capacity, order=order), policy)
             assert round(result["block_hit_rate"], 4) == rate, (policy, order, capacity)
-    from kvcache_sim.cache.zoo.variants import parse_variant
 
     settings = parse_variant("fifo", 512).native
     for capacity, rate in ((1_000, 0.2739), (3_000, 0.7309), (10_000, 0.9303)):
