@@ -87,6 +87,9 @@ REFUSED = {
     "cache: {semantics: vllm}\ntiers: {cpu: {capacity: 1GiB}}": "tiers.cpu has no effect; semantics vllm has a gpu tier only",
     "channels: {c: {bandwidth: 1GB/s, edges: [gpu->cpu]}}": "channel 'c' has no effect; got 'gpu->cpu'; no machine has this edge",
     "channels: {cpu-to-gpu: {bandwidth: 1GB/s}}": "channel 'cpu-to-gpu' has no effect",
+    "tiers: {cpu: {capacity: 1GiB}}\nchannels: {c: {bandwidth: 1GB/s, priority: loads-first, edges: [cpu->gpu]}}": "channels.c.priority has no effect; the channel carries no loads beside stores",
+    "tiers: {cpu: {capacity: 1GiB}}\nchannels: {c: {bandwidth: 1GB/s, latency_occupies: true, edges: [cpu->gpu]}}": "channels.c.latency_occupies has no effect; the channel has no latency",
+    "tiers: {cpu: {capacity: 1GiB}}\nchannels: {c: {bandwidth: 1GB/s, latency: 1us, sharing: fair, latency_occupies: true, edges: [cpu->gpu]}}": "channels.c.latency_occupies has no effect; a fair channel is not taken in turns",
     "trace: {path: t.jsonl}\nworkload: {kind: conversational}": "trace has no effect; workload.kind generates",
     # channels
     "channels: {c: {bandwidth: 1GB/s, edges: [gpu->disk]}}": "s.yaml:1:42: no such edge; got 'gpu->disk'",
@@ -279,8 +282,8 @@ def test_a_choice_that_nothing_simulates_is_refused_and_every_other_is_lowered()
             elif choice not in ("vllm", "sglang"):  # these have no effect here, which is said first
                 with pytest.raises(UsageError, match=f"{section}.{key}: not simulated; got '{choice}'"):
                     load(text)
-    with pytest.raises(UsageError, match=r"s.yaml:3:34: channels.c.sharing: not simulated; got 'fair'"):
-        load(tiers + "channels: {c: {bandwidth: 1GB/s, sharing: fair, edges: [cpu->gpu]}}")
+    fair = load(tiers + "channels: {c: {bandwidth: 1GB/s, sharing: fair, edges: [cpu->gpu]}}")
+    assert fair.settings.channels["c-0"].sharing == "fair"
     with pytest.raises(UsageError, match=r"cache.policy: not simulated; got 'lruu'; expected one of lru"):
         load("cache: {policy: lruu}")
 

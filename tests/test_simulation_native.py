@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from kvcache_sim.cache.settings import CacheSettings, ChannelSettings, MovementSettings, TierSettings
+from kvcache_sim.metrics.run import Run
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
@@ -69,7 +73,11 @@ def random_trace(seed: int, requests: int = 120, sessions: int = 12) -> Trace:
 
 
 def cluster(
-    tiers: tuple[int, ...], machines: int = 1, through: bool = False, pipelined: bool = True
+    tiers: tuple[int, ...],
+    machines: int = 1,
+    through: bool = False,
+    pipelined: bool = True,
+    **channel: Any,
 ) -> ClusterSettings:
     names = ("gpu", "cpu", "disk")[: len(tiers)]
     rates = {"gpu->cpu": 4, "cpu->gpu": 5, "cpu->disk": 1, "disk->cpu": 2}
@@ -77,7 +85,7 @@ def cluster(
     for m in range(machines):
         edges = {e: f"{e} {m}" for e in rates if set(e.split("->")) <= set(names)}
         for edge, name in edges.items():
-            channels[name] = ChannelSettings(name, rates[edge] * 10**9, 20_000, 1_000)
+            channels[name] = ChannelSettings(name, rates[edge] * 10**9, 20_000, 1_000, **channel)
         capacities = tuple(TierSettings(n, c) for n, c in zip(names, tiers, strict=True))
         built.append(MachineSettings(capacities, table(), ReplicaSettings(512, 8), edges))
     return ClusterSettings(
@@ -102,8 +110,11 @@ SHAPES = [
 @pytest.mark.parametrize(("tiers", "through"), SHAPES)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_stretches_single_steps_and_the_twin_agree(tiers, through, seed):
-    trace = random_trace(seed)
-    settings = cluster(tiers, 2 if seed == 3 else 1, through)
+    agree(cluster(tiers, 2 if seed == 3 else 1, through), random_trace(seed))
+
+
+def agree(settings: ClusterSettings, trace: Trace) -> Run:
+    """Check that the two ways to run and the two backends give the same run; return it."""
     runs = [
         simulate(settings, trace, options=RunOptions(check="full")),
         simulate(settings, trace, options=RunOptions(step_every_iteration=True, check="full")),
@@ -115,6 +126,42 @@ def test_stretches_single_steps_and_the_twin_agree(tiers, through, seed):
     for other in runs[1:]:
         np.testing.assert_array_equal(runs[0].itl_ns.values_ns, other.itl_ns.values_ns)
         np.testing.assert_array_equal(runs[0].itl_ns.counts, other.itl_ns.counts)
+    return runs[0]
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [
+        {"sharing": "fair"},
+        {"priority": "loads-first"},
+        {"sharing": "fair", "priority": "loads-first"},
+        {"latency_occupies": True},
+    ],
+)
+@pytest.mark.parametrize("pipelined", [True, False])
+def test_every_kind_of_channel_tells_one_story(channel, pipelined):
+    agree(cluster((90, 60, 400), 2, through=True, pipelined=pipelined, **channel), random_trace(4))
+
+
+def test_serving_layer_by_layer_changes_no_result_of_fifo_channels():
+    settings = cluster((90, 60, 400))
+    fair = ChannelSettings("unused", 10**9, sharing="fair")
+    layered = replace(settings, channels={**settings.channels, "unused": fair})
+    plain, by_event = (simulate(one, random_trace(2)) for one in (settings, layered))
+    assert plain.digest_results == by_event.digest_results
+
+
+def test_loads_first_shortens_the_wait_for_kv():
+    def wait(**channel: Any) -> int:
+        settings = cluster((90, 400), through=True, **channel)
+        one = replace(
+            settings.machines[0], edge_channels=dict.fromkeys(("gpu->cpu", "cpu->gpu"), "cpu->gpu 0")
+        )
+        return int(
+            simulate(replace(settings, machines=(one,)), random_trace(5)).requests["fetch_cpu_ns"].sum()
+        )
+
+    assert wait(priority="loads-first") < wait()
 
 
 def test_the_traces_of_this_file_reach_the_hard_cases():

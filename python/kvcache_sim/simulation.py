@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvcache_sim.cache.channel import Channel
+from kvcache_sim.cache.channels import make_channels
 from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.engine import Engine
 from kvcache_sim.errors import InvariantError, UsageError
@@ -49,7 +49,7 @@ class Simulation:
         self.settings, self.trace, self.options = settings, trace, options
         self.engine = Engine(len(settings.machines))
         self.recorder = RunRecorder(len(trace), options.record_window_ns)
-        self.channels = {name: Channel(channel) for name, channel in settings.channels.items()}
+        self.channels = make_channels(settings.channels, self.engine)
         stores = Stores(settings, trace, self.engine, options.backend)
         machines = range(len(settings.machines))
         self.digests = [stores.digest() for _ in machines]

@@ -2,26 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from kvcache_sim.cache.settings import ChannelSettings
 from kvcache_sim.units import NS_PER_S
 
+#: A time that is not known yet: later than any other.
+NOT_YET = 1 << 62
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Transmission:
-    """When one job's KV arrives: whole, its first layer, and the time each layer takes on the channel."""
+    """When one job's KV arrives: whole, its first layer, and the time each layer takes on the channel.
+
+    On a channel served layer by layer a time is ``NOT_YET`` until it has come; ``arrivals_ns`` then holds
+    the layers sent so far.
+    """
 
     start_ns: int
     first_layer_ns: int
     completion_ns: int
     per_layer_ns: int
+    arrivals_ns: list[int] = field(default_factory=list)
+
+    @property
+    def settled(self) -> bool:
+        """Whether its times are final."""
+        return self.completion_ns != NOT_YET
+
+
+class Link(Protocol):
+    """What is known of any channel: its settings and what it has carried so far."""
+
+    settings: ChannelSettings
+    busy_ns: int
+    queued_ns: int
+    sent_bytes: int
+    jobs: int
+
+    def wait_ns(self, now_ns: int) -> int:
+        """Return how long a job queued now would wait before its first byte, as far as is known."""
+        ...
+
+
+def layer_ns(settings: ChannelSettings, size_bytes: int, pieces: int, layers: int) -> int:
+    """Return the time one of ``layers`` equal parts of a job occupies a channel, in ns.
+
+    occupation = max(bytes / bandwidth, pieces · overhead); a layer takes ceil(occupation / layers).
+    """
+    moved = -(-size_bytes * NS_PER_S // settings.bandwidth_bytes_per_s)
+    return -(-max(moved, pieces * settings.piece_overhead_ns) // layers)
 
 
 class Channel:
     """A FIFO link: jobs are sent one after another, layer by layer; latency does not occupy it.
 
-    occupation = max(bytes / bandwidth, pieces · overhead), a layer takes ceil(occupation / layers).
+    The times of a job are final when it is queued.
     """
 
     def __init__(self, settings: ChannelSettings) -> None:
@@ -33,11 +70,13 @@ class Channel:
         self.jobs = 0
         self._last_call_ns = 0
 
+    def wait_ns(self, now_ns: int) -> int:
+        """Return how long a job queued now waits for the earlier ones."""
+        return max(self.free_at_ns - now_ns, 0)
+
     def per_layer_ns(self, size_bytes: int, pieces: int, layers: int) -> int:
         """Return the time one of ``layers`` equal parts of a job occupies the channel."""
-        s = self.settings
-        occupation = max(-(-size_bytes * NS_PER_S // s.bandwidth_bytes_per_s), pieces * s.piece_overhead_ns)
-        return -(-occupation // layers)
+        return layer_ns(self.settings, size_bytes, pieces, layers)
 
     def transmit(self, size_bytes: int, pieces: int, layers: int, now_ns: int) -> Transmission:
         """Queue a job whose data are all at hand; nothing to send takes no time and no turn."""

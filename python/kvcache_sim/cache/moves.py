@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from kvcache_sim.cache.channel import Channel, Transmission
-from kvcache_sim.cache.settings import TIERS, CacheSettings, MovementSettings
+from kvcache_sim.cache.layered_channel import LayeredChannel
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import TRANSFER as TRANSFER_RECORD
 from kvcache_sim.cache.store import BlockStore, Order
+from kvcache_sim.cache.transfer import HOP, REMOTE, Transfer
 from kvcache_sim.engine import TRANSFER, Engine
 
-CPU, DISK = TIERS.index("cpu"), TIERS.index("disk")
-
-
-class Transfer:
-    """One order on its way: waits for what it depends on, is sent, brings its first layer, arrives."""
-
-    __slots__ = ("blocks", "dependents", "from_tier", "move", "sent", "to_tier", "waits", "watchers")
-
-    def __init__(self, move: int, from_tier: int, to_tier: int, blocks: int) -> None:
-        self.move = move
-        self.from_tier = from_tier
-        self.to_tier = to_tier
-        self.blocks = blocks
-        self.waits: set[int] = set()
-        self.dependents: list[Transfer] = []
-        #: None until it is on its channel.
-        self.sent: Transmission | None = None
-        #: Called with the transfer when its first layer arrives (layer pipelining) and when it is complete.
-        self.watchers: list[Callable[[Transfer, bool], None]] = []
-
-    @property
-    def edge(self) -> str:
-        """Its edge, such as ``cpu->gpu``."""
-        return f"{TIERS[self.from_tier]}->{TIERS[self.to_tier]}"
+AnyChannel = Channel | LayeredChannel
 
 
 class Mover:
@@ -48,7 +28,7 @@ class Mover:
         machine: int,
         store: BlockStore,
         engine: Engine,
-        channels: dict[str, Channel],
+        channels: dict[str, AnyChannel],
         settings: tuple[CacheSettings, MovementSettings],
     ) -> None:
         self.machine = machine
@@ -61,6 +41,8 @@ class Mover:
         self.layers = cache.num_layers
         self.pipelining = movement.layer_pipelining
         self.transfers: dict[int, Transfer] = {}
+        #: Gives a read from another machine its channel and what it waits for there.
+        self.wire_remote: Callable[[Transfer], None] | None = None
         self.on_change: Callable[[int], None] = lambda now: None
         self.after_change: Callable[[], None] = lambda: None
         self.record: Callable[[Transfer], None] | None = None
@@ -72,77 +54,124 @@ class Mover:
 
     def _accept(self, order: Order) -> None:
         move, from_tier, to_tier, blocks, after = order
-        transfer = Transfer(move, from_tier, to_tier, blocks)
+        transfer = Transfer(self, move, from_tier, to_tier, blocks)
         self.transfers[move] = transfer
+        if from_tier == REMOTE:
+            assert self.wire_remote is not None, "KV of another machine needs a wire"
+            self.wire_remote(transfer)
+        else:
+            transfer.channel = self.channels[transfer.edge]
         for earlier in after:
             before = self.transfers.get(earlier)
             if before is not None:
-                transfer.waits.add(earlier)
-                before.dependents.append(transfer)
+                transfer.wait_for(before)
+        self.launch(transfer)
+
+    def launch(self, transfer: Transfer) -> None:
+        """Send a transfer once what it waits for is there, or its first layer where that is enough."""
         if not transfer.waits:
             self._send(transfer, None)
-        elif self._feed(transfer) is not None:
-            self._first_layer_came(transfer)
+        elif (feed := self._feed(transfer)) is not None:
+            transfer.waits.clear()
+            self._send(transfer, feed)
 
     def _feed(self, transfer: Transfer) -> Transfer | None:
         """Return the hop that feeds a transfer layer by layer, when it is all that the transfer waits for."""
-        if not self.pipelining or len(transfer.waits) != 1:
+        if not self.pipelining or len(transfer.waits) != 1 or not transfer.waits[0].feeds(transfer):
             return None
-        before = self.transfers[next(iter(transfer.waits))]
-        staged = (before.from_tier, before.to_tier, transfer.from_tier) == (DISK, CPU, CPU)
+        before = transfer.waits[0]
         sent = before.sent
-        return before if staged and sent is not None and sent.first_layer_ns <= self.engine.now_ns else None
+        return before if sent is not None and sent.first_layer_ns <= self.engine.now_ns else None
 
-    def _first_layer_came(self, transfer: Transfer) -> None:
-        feed = self._feed(transfer)
-        assert feed is not None
-        transfer.waits.clear()
-        feed.dependents.remove(transfer)
-        self._send(transfer, feed.sent)
+    def _send(self, transfer: Transfer, feed: Transfer | None) -> None:
+        channel = transfer.channel
+        size = (transfer.blocks * self.block_bytes, transfer.blocks * self.layers, self.layers)
+        if isinstance(channel, LayeredChannel):
+            self._submit(transfer, channel, size, feed)
+        else:
+            assert channel is not None
+            if feed is not None:
+                feed.dependents.remove(transfer)
+            self._transmit(transfer, channel, size, feed)
 
-    def _send(self, transfer: Transfer, feed: Transmission | None) -> None:
+    # -- channels whose times are final at once
+
+    def _transmit(
+        self, transfer: Transfer, channel: Channel, size: tuple[int, int, int], feed: Transfer | None
+    ) -> None:
         now = self.engine.now_ns
-        channel = self.channels[transfer.edge]
-        size, pieces, layers = transfer.blocks * self.block_bytes, transfer.blocks * self.layers, self.layers
-        if feed is None or feed.completion_ns <= now:
-            sent = channel.transmit(size, pieces, layers, now)
+        before = None if feed is None else feed.sent
+        if before is None or before.completion_ns <= now:
+            sent = channel.transmit(*size, now)
         else:
             # Fed now, though the hop's first layer may have come earlier.
-            fed = Transmission(feed.start_ns, now, feed.completion_ns, feed.per_layer_ns)
-            sent = channel.forward(size, pieces, layers, fed)
+            fed = Transmission(before.start_ns, now, before.completion_ns, before.per_layer_ns)
+            sent = channel.forward(*size, fed)
         transfer.sent = sent
+        self._note(transfer, now)
+        schedule = self.engine.schedule
+        if self._by_layer(transfer) and sent.first_layer_ns < sent.completion_ns:
+            schedule(sent.first_layer_ns, TRANSFER, self.machine, self._on_first_layer, transfer)
+        schedule(sent.completion_ns, TRANSFER, self.machine, self._on_complete, transfer)
+
+    # -- channels served layer by layer
+
+    def _submit(
+        self, transfer: Transfer, channel: LayeredChannel, size: tuple[int, int, int], feed: Transfer | None
+    ) -> None:
+        at_hand = self.layers
+        if feed is not None and feed.sent is not None:
+            at_hand = sum(arrival <= self.engine.now_ns for arrival in feed.sent.arrivals_ns)
+        is_load = transfer.from_tier > transfer.to_tier
+        transfer.job = channel.submit(size, at_hand, is_load, partial(self._on_layer, transfer))
+        transfer.sent = transfer.job.times
+
+    def _on_layer(self, transfer: Transfer, layers: int) -> None:
+        if layers == self.layers:
+            self._note(transfer, self.engine.now_ns)
+            self._on_complete(transfer)
+            return
+        for dependent in transfer.dependents:
+            if dependent.job is not None and isinstance(dependent.channel, LayeredChannel):
+                dependent.channel.feed(dependent.job, layers)
+        if layers == 1 and self._by_layer(transfer):
+            self._on_first_layer(transfer)
+
+    # -- arrivals
+
+    def _by_layer(self, transfer: Transfer) -> bool:
+        return self.pipelining and transfer.to_tier < transfer.from_tier
+
+    def _note(self, transfer: Transfer, now: int) -> None:
+        sent = transfer.sent
+        assert sent is not None
         subject = transfer.from_tier << 8 | transfer.to_tier
         self.store.note(TRANSFER_RECORD, now, subject << 40 | transfer.blocks, sent.completion_ns)
         if self.record is not None:
             self.record(transfer)
-        schedule = self.engine.schedule
-        if (
-            self.pipelining
-            and transfer.to_tier < transfer.from_tier
-            and sent.first_layer_ns < sent.completion_ns
-        ):
-            schedule(sent.first_layer_ns, TRANSFER, self.machine, self._on_first_layer, transfer)
-        schedule(sent.completion_ns, TRANSFER, self.machine, self._on_complete, transfer)
 
     def _on_first_layer(self, transfer: Transfer) -> None:
         self.on_change(self.engine.now_ns)
         for dependent in list(transfer.dependents):
-            if self._feed(dependent) is not None:
-                self._first_layer_came(dependent)
+            if dependent.job is None:
+                dependent.mover.launch(dependent)
         for watcher in transfer.watchers:
             watcher(transfer, False)
         self.after_change()
 
     def _on_complete(self, transfer: Transfer) -> None:
         self.on_change(self.engine.now_ns)
-        del self.transfers[transfer.move]
-        self.store.finish_move(transfer.move)
+        if transfer.move != HOP:
+            del self.transfers[transfer.move]
+            self.store.finish_move(transfer.move)
+        for tell in transfer.at_completion:
+            tell()
         for dependent in transfer.dependents:
-            dependent.waits.discard(transfer.move)
-            if not dependent.waits:
-                self._send(dependent, None)
-            elif self._feed(dependent) is not None:
-                self._first_layer_came(dependent)
+            if dependent.job is not None and isinstance(dependent.channel, LayeredChannel):
+                dependent.channel.feed(dependent.job, self.layers)
+            else:
+                dependent.waits.remove(transfer)
+                dependent.mover.launch(dependent)
         for watcher in transfer.watchers:
             watcher(transfer, True)
         self.after_change()

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.cache.moves import Transfer
 from kvcache_sim.cache.outcome import PrefixCacheEvent
+from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.metrics.event_log import EventLog
 from kvcache_sim.metrics.run import ColumnData

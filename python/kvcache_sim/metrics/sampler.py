@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from kvcache_sim.cache.channel import Channel
+from kvcache_sim.cache.channel import Link
 from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.engine import NO_MACHINE, SAMPLE, Engine
 from kvcache_sim.metrics.event_log import TextCoder
@@ -25,7 +25,7 @@ class Sampler:
         self,
         engine: Engine,
         replicas: Sequence[Replica],
-        channels: Mapping[str, Channel],
+        channels: Mapping[str, Link],
         interval_ns: int,
         done: Callable[[], bool],
     ) -> None:

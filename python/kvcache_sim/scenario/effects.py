@@ -18,6 +18,7 @@ def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, 
         *_tiers(model, machines),
         *_views(model),
         *_movement(model, machines),
+        *_channels(model),
         *_requests(model),
     ):
         name = ".".join(map(str, path))
@@ -90,6 +91,17 @@ def _movement(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
             yield ("fetch", "exclusive", position), "no machine has this edge"
     if model.prefetch.policy != "none" and not has_cpu:
         yield ("prefetch", "policy"), no_lower
+
+
+def _channels(model: ScenarioModel) -> Iterator[Finding]:
+    for name, channel in model.channels.items():
+        if channel.latency_occupies and channel.sharing == "fair":
+            yield ("channels", name, "latency_occupies"), "a fair channel is not taken in turns"
+        elif channel.latency_occupies and channel.latency == 0:
+            yield ("channels", name, "latency_occupies"), "the channel has no latency"
+        stores = [edge.split(":")[-1].strip() in ("gpu->cpu", "cpu->disk") for edge in channel.edges]
+        if channel.priority == "loads-first" and (all(stores) or not any(stores)):
+            yield ("channels", name, "priority"), "the channel carries no loads beside stores"
 
 
 def _requests(model: ScenarioModel) -> Iterator[Finding]:

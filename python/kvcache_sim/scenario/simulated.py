@@ -21,8 +21,8 @@ SIMULATED: dict[Path, tuple[str, ...]] = {
     ("fetch", "exclusive"): (),
     ("write", "policy"): ("back", "through"),
     ("prefetch", "policy"): ("none",),
-    ("channels", "sharing"): ("fifo",),
-    ("channels", "priority"): ("in-order",),
+    ("channels", "sharing"): ("fifo", "fair"),
+    ("channels", "priority"): ("in-order", "loads-first"),
 }
 
 

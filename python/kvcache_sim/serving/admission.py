@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvcache_sim.cache.moves import Mover, Transfer
+from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import NO_MOVE, BlockStore
+from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.sequence import SequenceState
 

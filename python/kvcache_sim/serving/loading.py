@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcache_sim.cache.moves import Mover, Transfer
+from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.settings import TIERS
+from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.serving.admission import Admission
 from kvcache_sim.serving.sequence import SequenceState
 
@@ -93,14 +94,25 @@ class Loading:
         s.since_ns = now_ns
 
     def late_until(self, start_ns: int, compute_ns: int, layers: int) -> int:
-        """Return when a step from ``start_ns`` that needs this KV layer by layer can end (semantics 4)."""
+        """Return when a step from ``start_ns`` that needs this KV layer by layer can end (semantics 4).
+
+        From the arrival of layer k on, layers k … L are still to be computed. Where layers come evenly the
+        first and the last one decide (the closed form); else each one counts (the recurrence).
+        """
         end = start_ns + compute_ns
-        per_layer = -(-compute_ns // layers)
         for transfer in self.transfers:
             sent = transfer.sent
-            if sent is not None and sent.completion_ns > start_ns:
-                end = max(end, sent.first_layer_ns + compute_ns, sent.completion_ns + per_layer)
+            if sent is None or sent.completion_ns <= start_ns:
+                continue
+            arrivals = sent.arrivals_ns
+            ends = ((0, sent.first_layer_ns), (layers - 1, sent.completion_ns))
+            for computed, arrival in enumerate(arrivals) if arrivals else ends:
+                end = max(end, arrival - (-compute_ns * (layers - computed) // layers))
         return end
+
+    def unsettled(self) -> list[Transfer]:
+        """Return the transfers whose times are not final yet."""
+        return [t for t in self.transfers if t.sent is not None and not t.sent.settled]
 
     def charge_stall(self, stall_ns: int) -> None:
         """Charge a step's excess to the slowest tier this request reads from."""

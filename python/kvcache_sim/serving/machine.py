@@ -6,8 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import cast
 
-from kvcache_sim.cache.channel import Channel
-from kvcache_sim.cache.moves import Mover
+from kvcache_sim.cache.moves import AnyChannel, Mover
 from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.cache.store import BlockStore
 from kvcache_sim.engine import Engine
@@ -45,7 +44,7 @@ def build_machine(
     machine: int,
     cluster: ClusterSettings,
     make_store: MakeStore,
-    channels: dict[str, Channel],
+    channels: dict[str, AnyChannel],
     stretches: bool,
     surroundings: tuple[Engine, Recorder, Outcomes],
 ) -> Replica:

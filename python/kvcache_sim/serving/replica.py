@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from kvcache_sim.cache.moves import Mover, Transfer
+from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.settings import TIERS, CacheSettings
 from kvcache_sim.cache.store import ADMIT, FINISH, FIRST_TOKEN, PREEMPT, BlockStore
+from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, Engine, Event
 from kvcache_sim.serving.admission import Admission, Admitter
 from kvcache_sim.serving.batch import Batch
@@ -58,6 +59,8 @@ class Replica:
         #: Moves whose room the composed step waits for.
         self._room: set[int] = set()
         self._composed_ns = 0
+        #: Transfers whose final times the composed step waits for, to know its end.
+        self._unsettled: set[Transfer] = set()
         #: Requests that joined the composed step while their KV still arrives.
         self._late: list[Loading] = []
         #: The queue's head was refused; tried again when something has been given back.
@@ -112,7 +115,7 @@ class Replica:
         """Make sure that a boundary comes as soon as the scheduler could do something new."""
         now = self.engine.now_ns
         if not self._stepping:
-            if self._boundary is None and not self._room:
+            if self._boundary is None and not self._room and not self._unsettled:
                 self._boundary = self.engine.schedule(now, BOUNDARY, self.machine, self._at_boundary)
         elif self._could_admit():
             end = self.batch.interrupt(self.store, now)
@@ -205,7 +208,7 @@ class Replica:
             for move in self._room:
                 self.mover.transfers[move].watchers.append(self._room_came)
         else:
-            self._start(now)
+            self._settle(now)
 
     def _room_came(self, transfer: Transfer, complete: bool) -> None:
         if not complete or transfer.move not in self._room:
@@ -219,11 +222,27 @@ class Replica:
             if s.first_token_ns < 0:
                 s.fetch_room_ns += waited
                 s.since_ns += waited
-        self._start(now)
+        self._settle(now)
 
-    def _start(self, now: int) -> None:
-        stall = self._stall(now) if self._late else 0
-        end = self.batch.start(self.store, now, stall)
+    def _settle(self, begin_ns: int) -> None:
+        """Start the step; its end is known once all late KV has final times, none of which is past it."""
+        self._composed_ns = begin_ns
+        self._unsettled = {transfer for late in self._late for transfer in late.unsettled()}
+        for transfer in self._unsettled:
+            transfer.watchers.append(self._settled)
+        if not self._unsettled:
+            self._start(begin_ns)
+
+    def _settled(self, transfer: Transfer, complete: bool) -> None:
+        if complete:
+            self._unsettled.discard(transfer)
+            if not self._unsettled:
+                self._start(self._composed_ns)
+
+    def _start(self, begin_ns: int) -> None:
+        now = self.engine.now_ns
+        stall = self._stall(begin_ns) if self._late else 0
+        end = self.batch.start(self.store, begin_ns, stall)
         self._stepping = True
         if self.loaded or (self.waiting and not self._refused and self._could_admit()):
             end = self.batch.interrupt(self.store, now)

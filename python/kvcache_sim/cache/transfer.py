@@ -1,0 +1,80 @@
+"""One order on its way: waits for what it depends on, is sent, brings its first layer, arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kvcache_sim.cache.channel import Channel, Transmission
+from kvcache_sim.cache.layered_channel import LayeredChannel, LayeredJob
+from kvcache_sim.cache.settings import TIERS
+
+if TYPE_CHECKING:
+    from kvcache_sim.cache.moves import Mover
+
+#: The source of KV that comes from another machine, beside the indices of the own tiers.
+REMOTE = len(TIERS)
+PLACES = (*TIERS, "remote")
+#: No move of the store: a hop that only feeds another one.
+HOP = -1
+
+
+class Transfer:
+    """A copy from one tier to the next over one channel.
+
+    ``feeds`` a dependent layer by layer when it brings exactly what the dependent sends on: a disk read that
+    goes on to the GPU, a remote read likewise, a remote machine's disk before the network.
+    """
+
+    __slots__ = (
+        "at_completion",
+        "blocks",
+        "channel",
+        "computed",
+        "dependents",
+        "from_tier",
+        "job",
+        "move",
+        "mover",
+        "sent",
+        "to_tier",
+        "waits",
+        "watchers",
+    )
+
+    def __init__(self, mover: Mover, move: int, from_tier: int, to_tier: int, blocks: int) -> None:
+        self.mover = mover
+        self.move = move
+        self.from_tier = from_tier
+        self.to_tier = to_tier
+        self.blocks = blocks
+        #: Where it goes, once that is known.
+        self.channel: Channel | LayeredChannel | None = None
+        self.waits: list[Transfer] = []
+        self.dependents: list[Transfer] = []
+        #: None until it is on its channel.
+        self.sent: Transmission | None = None
+        #: Its job there, on a channel served layer by layer.
+        self.job: LayeredJob | None = None
+        #: When a step computed its first and its last layer, where it writes through.
+        self.computed: tuple[int, int] | None = None
+        #: Called with the transfer when its first layer arrives (layer pipelining) and when it is complete.
+        self.watchers: list[Callable[[Transfer, bool], None]] = []
+        #: Called once it is complete and the store knows.
+        self.at_completion: list[Callable[[], None]] = []
+
+    @property
+    def edge(self) -> str:
+        """Its edge, such as ``cpu->gpu`` or ``remote->cpu``."""
+        return f"{PLACES[self.from_tier]}->{PLACES[self.to_tier]}"
+
+    def feeds(self, after: Transfer) -> bool:
+        """Return whether ``after`` sends on what this brings, layer by layer."""
+        upwards = self.from_tier > self.to_tier == after.from_tier > after.to_tier
+        return self.move == HOP or upwards
+
+    def wait_for(self, before: Transfer) -> None:
+        """Do not leave before ``before`` is there."""
+        if before not in self.waits:
+            self.waits.append(before)
+            before.dependents.append(self)

@@ -1,0 +1,235 @@
+"""Channels against closed forms: FIFO, fair sharing, two hops, loading under compute, M/D/1."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cache.channel import Channel, Transmission
+from kvcache_sim.cache.layered_channel import LayeredChannel
+from kvcache_sim.cache.settings import ChannelSettings
+from kvcache_sim.engine import ARRIVAL, Engine
+from kvcache_sim.serving.loading import Loading
+
+GB = 10**9
+
+
+def settings(**changes) -> ChannelSettings:
+    return ChannelSettings("c", **{"bandwidth_bytes_per_s": GB, **changes})
+
+
+def served(jobs, **changes):
+    """Send jobs (time, bytes, layers, is_load) over a layered channel; return their transmissions."""
+    engine = Engine()
+    channel = LayeredChannel(settings(**changes), engine)
+    sent = {}
+
+    def submit(number):
+        _, size, layers, is_load = jobs[number]
+        sent[number] = channel.submit((size, 0, layers), layers, is_load, lambda arrived: None)
+
+    for number, job in enumerate(jobs):
+        engine.schedule(job[0], ARRIVAL, -1, submit, number)
+    engine.run()
+    return [sent[n].times for n in range(len(jobs))], channel
+
+
+def test_the_seeds_transmit_gives_its_three_times():
+    # 100 bytes at 1 byte/ns in 4 layers: 25 ns a layer; 7 ns of latency come on top and do not occupy.
+    channel = Channel(settings(latency_ns=7))
+    first = channel.transmit(100, 0, 4, 1_000)
+    assert (first.first_layer_ns, first.completion_ns, first.per_layer_ns) == (1_032, 1_107, 25)
+    assert channel.free_at_ns == 1_100
+    assert channel.transmit(100, 0, 4, 1_000).start_ns == 1_100
+    assert channel.queued_ns == 100
+
+
+def test_latency_occupies_where_that_is_chosen():
+    channel = Channel(settings(latency_ns=7, latency_occupies=True))
+    channel.transmit(100, 0, 4, 0)
+    assert channel.transmit(100, 0, 4, 0).start_ns == 107
+    times, _ = served([(0, 100, 4, True), (0, 100, 4, True)], latency_ns=7, latency_occupies=True)
+    assert [t.start_ns for t in times] == [0, 107]
+
+
+def test_small_pieces_are_bound_by_their_submission_and_nothing_takes_no_turn():
+    channel = Channel(settings(piece_overhead_ns=50))
+    assert channel.transmit(100, 8, 4, 0).completion_ns == 400
+    assert channel.transmit(0, 0, 4, 5) == Transmission(5, 5, 5, 0)
+
+
+JOBS = st.lists(
+    st.tuples(st.integers(0, 500), st.integers(1, 400), st.integers(1, 6), st.booleans()),
+    min_size=1,
+    max_size=8,
+).map(lambda jobs: sorted(jobs, key=lambda job: job[0]))
+
+
+@given(JOBS, st.integers(0, 50), st.booleans())
+def test_fifo_completes_in_order_and_layer_by_layer_service_is_the_same(jobs, latency, occupies):
+    channel = Channel(settings(latency_ns=latency, latency_occupies=occupies))
+    closed = [channel.transmit(size, 0, layers, at) for at, size, layers, _ in jobs]
+    times, layered = served(jobs, latency_ns=latency, latency_occupies=occupies)
+    for one, other in zip(closed, times, strict=True):
+        assert (one.start_ns, one.first_layer_ns, one.completion_ns) == (
+            other.start_ns,
+            other.first_layer_ns,
+            other.completion_ns,
+        )
+    assert all(a.completion_ns <= b.completion_ns for a, b in pairwise(closed))
+    assert (channel.busy_ns, channel.queued_ns) == (layered.busy_ns, layered.queued_ns)
+    assert channel.busy_ns <= closed[-1].completion_ns
+
+
+def shared_fairly(jobs):
+    """Processor sharing in exact fractions: completion times of (arrival, work)."""
+    left = [Fraction(work) for _, work in jobs]
+    done: dict[int, Fraction] = {}
+    now = Fraction(0)
+    while len(done) < len(jobs):
+        at_work = [j for j, (at, _) in enumerate(jobs) if at <= now and j not in done]
+        coming = [at for at, _ in jobs if at > now]
+        if not at_work:
+            now = Fraction(min(coming))
+            continue
+        step = min(left[j] for j in at_work) * len(at_work)
+        if coming:
+            step = min(step, min(coming) - now)
+        for j in at_work:
+            left[j] -= step / len(at_work)
+            if left[j] == 0:
+                done[j] = now + step
+        now += step
+    return [done[j] for j in range(len(jobs))]
+
+
+@given(JOBS)
+def test_fair_sharing_is_processor_sharing(jobs):
+    works = [(at, -(-size // layers) * layers) for at, size, layers, _ in jobs]
+    times, channel = served(jobs, sharing="fair")
+    for expected, got in zip(shared_fairly(works), times, strict=True):
+        # Layers end at whole nanoseconds: each of the layers of all jobs may be up to one late.
+        assert expected <= got.completion_ns <= expected + sum(layers for _, _, layers, _ in jobs)
+    assert channel.busy_ns <= max(t.completion_ns for t in times)
+
+
+def test_two_equal_jobs_share_a_fair_channel_in_half_the_time_a_third():
+    times, _ = served([(0, 100, 1, True), (0, 100, 1, True)], sharing="fair")
+    assert [t.completion_ns for t in times] == [200, 200]
+    times, _ = served([(0, 300, 3, True), (100, 100, 1, True)], sharing="fair")
+    assert [t.completion_ns for t in times] == [400, 300]
+
+
+def test_loads_pass_stores_at_the_next_layer():
+    jobs = [(0, 400, 4, False), (10, 100, 1, True)]
+    assert [t.completion_ns for t in served(jobs)[0]] == [400, 500]
+    assert [t.completion_ns for t in served(jobs, priority="loads-first")[0]] == [500, 200]
+    assert [t.completion_ns for t in served(jobs, priority="loads-first", sharing="fair")[0]] == [500, 110]
+
+
+# -- two hops
+
+
+def two_hops_by_recurrence(layers, p1, p2, latencies, starts):
+    """Layer k leaves hop 2 when hop 1 has brought it and hop 2 is done with layer k − 1."""
+    (lat1, lat2), (s1, s2) = latencies, starts
+    free = s2
+    arrivals = []
+    for k in range(1, layers + 1):
+        free = max(free, s1 + lat1 + k * p1) + p2
+        arrivals.append(free + lat2)
+    return arrivals
+
+
+HOPS = st.tuples(
+    st.integers(1, 9), st.integers(1, 40), st.integers(1, 40), st.integers(0, 30), st.integers(0, 30),
+    st.integers(0, 200), st.integers(0, 600),
+)  # fmt: skip
+
+
+@given(HOPS)
+def test_two_fifo_hops_end_as_the_recurrence_says(hops):
+    layers, p1, p2, lat1, lat2, s1, busy = hops
+    one, two = Channel(settings(latency_ns=lat1)), Channel(settings(latency_ns=lat2))
+    two.transmit(busy, 0, 1, 0)
+    feed = one.transmit(layers * p1, 0, layers, s1)
+    last = two.forward(layers * p2, 0, layers, feed)
+    expected = two_hops_by_recurrence(layers, p1, p2, (lat1, lat2), (s1, two.settings.latency_ns * 0 + busy))
+    assert (last.first_layer_ns, last.completion_ns) == (expected[0], expected[-1])
+
+
+@given(HOPS)
+def test_two_hops_served_layer_by_layer_end_as_the_recurrence_says(hops):
+    layers, p1, p2, lat1, lat2, s1, busy = hops
+    engine = Engine()
+    one, two = (LayeredChannel(settings(latency_ns=lat), engine) for lat in (lat1, lat2))
+    second = []
+
+    def arrived(count):
+        if not second:
+            size = (layers * p2, 0, layers)
+            second.append(two.submit(size, count, True, lambda layers: None))
+        else:
+            two.feed(second[0], count)
+
+    if busy:
+        two.submit((busy, 0, 1), 1, True, lambda layers: None)
+    submit = lambda _: one.submit((layers * p1, 0, layers), layers, True, arrived)  # noqa: E731
+    engine.schedule(s1, ARRIVAL, -1, submit)
+    engine.run()
+    assert second[0].times.arrivals_ns == two_hops_by_recurrence(layers, p1, p2, (lat1, lat2), (s1, busy))
+
+
+# -- loading under compute
+
+
+class Arriving:
+    def __init__(self, times):
+        self.sent = times
+
+
+def step_end(transmission, start, compute, layers):
+    loading = Loading.__new__(Loading)
+    loading.transfers = [Arriving(transmission)]
+    return loading.late_until(start, compute, layers)
+
+
+@given(st.integers(1, 12), st.integers(0, 50), st.integers(0, 900), st.integers(0, 900), st.integers(0, 90))
+def test_a_step_over_arriving_layers_ends_as_the_closed_form_says(layers, c, start, first, p):
+    arrivals = [first + k * p for k in range(layers)]
+    end = start
+    for arrival in arrivals:
+        end = max(end, arrival) + c
+    even = Transmission(0, first, arrivals[-1], p)
+    assert end == max(start + layers * c, first + layers * c, first + (layers - 1) * p + c)
+    assert step_end(even, start, layers * c, layers) == end
+    assert step_end(Transmission(0, first, arrivals[-1], p, arrivals), start, layers * c, layers) == end
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=12), st.integers(0, 40), st.integers(0, 900))
+def test_uneven_layers_end_as_the_recurrence_says(gaps, c, start):
+    arrivals = np.cumsum(gaps).tolist()
+    end = start
+    for arrival in arrivals:
+        end = max(end, arrival) + c
+    layers = len(arrivals)
+    sent = Transmission(0, arrivals[0], arrivals[-1], 0, arrivals)
+    assert step_end(sent, start, layers * c, layers) == end
+
+
+# -- queueing
+
+
+@pytest.mark.parametrize("load", [0.5, 0.8])
+def test_waiting_on_a_channel_is_that_of_m_d_1(load):
+    """Poisson jobs of constant size wait ρ·D / (2·(1 − ρ)) on average (Pollaczek and Khinchine)."""
+    work, jobs = 1_000, 200_000
+    gaps = np.random.default_rng(7).exponential(work / load, jobs)
+    channel = Channel(settings())
+    for at in np.cumsum(gaps).astype(np.int64).tolist():
+        channel.transmit(work, 0, 1, at)
+    assert channel.queued_ns / jobs == pytest.approx(load * work / (2 * (1 - load)), rel=0.05)
