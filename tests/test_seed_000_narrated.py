@@ -1,0 +1,218 @@
+"""One conversation followed by hand through seed 000: event by event, block by block, nanosecond by nanosecond.
+
+Blocks hold 16 tokens. A step costs 1 ms plus 10 µs a prefilled token, a decode step 2 ms, so every time below
+can be added up on paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from kvcache_sim.cache.prefix_view import PrefixViewSettings
+from kvcache_sim.cache.session_view import SessionViewSettings
+from kvcache_sim.cache.settings import CacheSettings, TierSettings
+from kvcache_sim.metrics.columns import OUTCOMES
+from kvcache_sim.model.step_time import StepTimeTable
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
+from kvcache_sim.simulation import RunOptions, Simulation
+from kvcache_sim.workload.trace import Trace
+
+MS = 1_000_000
+SECOND = 1000 * MS
+
+
+def step_time():
+    base = MS + np.arange(8193, dtype=np.int64) * 10_000
+    decode = np.full(257, 2 * MS, np.int64)
+    base[0] = decode[0] = 0
+    return StepTimeTable(base, decode)
+
+
+def trace(rows):
+    """Rows: (arrival in s, session or −1, turn, prompt tokens, output tokens, ids of the prompt's blocks)."""
+    arrival, session, turn, prompt, output, ids = zip(*rows, strict=True)
+    dense: dict[str, int] = {}
+    return Trace(
+        arrival_ns=np.asarray([int(a * SECOND) for a in arrival]),
+        input_tokens=np.asarray(prompt),
+        output_tokens=np.asarray(output),
+        id_offsets=np.concatenate(([0], np.cumsum([len(i) for i in ids]))),
+        block_ids=np.asarray([dense.setdefault(x, len(dense)) for i in ids for x in i], np.uint32),
+        block_size=16,
+        session=np.asarray(session, np.int32),
+        turn=np.asarray(turn, np.int32),
+        think_ns=np.full(len(rows), -1),
+        is_conversational_turn=np.asarray(turn) > 0,
+        session_names=["chat", "other"],
+    )
+
+
+def simulate(rows, capacity=None, **cache):
+    settings = ClusterSettings(
+        machines=(MachineSettings((TierSettings("gpu", capacity),), step_time()),),
+        channels={},
+        cache=CacheSettings(block_size_tokens=16, **cache),
+    )
+    simulation = Simulation(settings, trace(rows), RunOptions())
+    return simulation, simulation.run()
+
+
+def events(run):
+    """Return the logged look-ups: (request, time in ns, event type, cached length, tokens left)."""
+    log = run.events
+    picked = [
+        k for k, code in enumerate(log["kind"].codes) if log["kind"].words[code] == "prefix_cache_event"
+    ]
+    word = log["detail"].words
+    return [
+        (int(log["request"][k]), int(log["time_ns"][k]), word[log["detail"].codes[k]], int(log["tokens"][k]),
+         int(log["left_tokens"][k]))
+        for k in picked
+    ]  # fmt: skip
+
+
+CHAT = [
+    # turn 0: 40 tokens, two full blocks a b and eight tokens of c
+    (0, 0, 0, 40, 9, ["a", "b", "c0"]),
+    # turn 1: 40 + 9 + 31 = 80 tokens; the third block holds 8 old, 8 answered tokens: c; then d, e
+    (1, 0, 1, 80, 16, ["a", "b", "c", "d", "e"]),
+    # turn 2: 80 + 16 + 4 = 100 tokens; the answer fills f, but its last token never got KV
+    (2, 0, 2, 100, 5, ["a", "b", "c", "d", "e", "f", "g0"]),
+    # turn 3: the user went back: 60 tokens, not above the 105 that are cached
+    (3, 0, 3, 60, 2, ["a", "b", "c", "d0"]),
+    # another session begins with the same 48 tokens
+    (4, 1, 0, 50, 1, ["a", "b", "c", "x0"]),
+]
+
+
+def test_a_conversation_event_by_event_and_block_by_block():
+    simulation, run = simulate(CHAT)
+    assert events(run) == [
+        (0, 0, "MISS_FULL", 0, 40),
+        # 49 tokens stand in the session, 48 of them have KV: three blocks
+        (1, 1 * SECOND, "CONVERSATIONAL_HIT", 48, 32),
+        # 96 tokens stand there; the 96th has no KV: five blocks, not six
+        (2, 2 * SECOND, "CONVERSATIONAL_HIT", 80, 20),
+        # 105 stand there: the prompt is shorter, so the session says nothing; the blocks a b c are shared
+        (3, 3 * SECOND, "CONVERSATIONAL_MISS_UNEXPECTED_PROMPT", 0, 60),
+        (3, 3 * SECOND, "CROSS_REQUEST_HIT", 48, 12),
+        # every block that may hit did
+        (3, 3 * SECOND, "FULL_HIT_NO_PREFILL_NEEDED", 48, 12),
+        (4, 4 * SECOND, "CROSS_REQUEST_HIT", 48, 2),
+        (4, 4 * SECOND, "FULL_HIT_NO_PREFILL_NEEDED", 48, 2),
+    ]
+    requests = run.requests
+    assert requests["cached_prefix_length_used"].tolist() == [0, 48, 80, 48, 48]
+    assert requests["num_tokens_actually_prefilled"].tolist() == [40, 32, 20, 12, 2]
+    # prefill: 1 ms and 10 µs a missed token; then 2 ms a decode step
+    assert (requests["first_token_ns"] - requests["arrival_ns"]).tolist() == [
+        MS + 400_000, MS + 320_000, MS + 200_000, MS + 120_000, MS + 20_000,
+    ]  # fmt: skip
+    assert (requests["finish_ns"] - requests["first_token_ns"]).tolist() == [
+        8 * 2 * MS, 15 * 2 * MS, 4 * 2 * MS, 2 * MS, 0,
+    ]  # fmt: skip
+
+    # What the sessions were left with, under the seed's names.
+    state = simulation.replicas[0].outcomes.sessions.active_sessions_kv_state
+    assert list(state) == ["chat", "other"]
+    chat = state["chat"]
+    assert chat.session_id == "chat"
+    assert (chat.total_tokens_in_cache, chat.prompt_part_length, chat.response_part_length) == (62, 60, 2)
+    assert chat.associated_sequence_id == "3"
+    assert list(chat.kv_block_ids) == [0, 1, 3, 8]  # a b c d0 in order of first appearance
+    assert chat.last_update_time == pytest.approx(3.00312)
+    # Six blocks are resident: a b c d e, and f of turn 2, whose KV came with its prefill.
+    _free, active, cached, in_flight, evictable = simulation.replicas[0].store.room(0)
+    assert (active, cached, in_flight, evictable) == (0, 6, 0, 6)
+
+
+def test_the_same_conversation_when_its_blocks_had_to_go():
+    # Four blocks: turn 0 fits with its answer; another prompt of four blocks then takes them all.
+    rows = [CHAT[0], (0.5, -1, 0, 60, 2, ["w", "x", "y", "z0"]), (1, 0, 1, 60, 2, ["a", "b", "c", "d0"])]
+    _, run = simulate(rows, capacity=4)
+    # The session is known and its prompt is longer, but nothing of it is resident: a hit of 0 does not exist.
+    assert [(request, name) for request, _, name, _, _ in events(run)] == [
+        (0, "MISS_FULL"), (1, "MISS_FULL"), (2, "MISS_FULL"),
+    ]  # fmt: skip
+
+
+def test_a_session_forgotten_is_like_any_other_request():
+    _, run = simulate(CHAT[:2], session_view=SessionViewSettings(ttl_ns=SECOND // 2))
+    assert [name for _, _, name, _, _ in events(run)] == ["MISS_FULL", "CROSS_REQUEST_HIT"]
+    other = [CHAT[0], (0.5, 1, 0, 20, 1, ["q", "r0"]), CHAT[1]]
+    _, run = simulate(other, session_view=SessionViewSettings(max_sessions=1))
+    assert [name for _, _, name, _, _ in events(run)] == ["MISS_FULL", "MISS_FULL", "CROSS_REQUEST_HIT"]
+
+
+SAME = [(t, -1, 0, 50, 2, ["a", "b", "c", f"x{t}"]) for t in range(4)]
+
+
+@pytest.mark.parametrize("accounting", ["detailed", "simplified"])
+@pytest.mark.parametrize(
+    ("view", "cached"),
+    [
+        (PrefixViewSettings(), [0, 48, 48, 48]),
+        (PrefixViewSettings(min_seen=2), [0, 0, 48, 48]),
+        (PrefixViewSettings(min_seen=4), [0, 0, 0, 0]),
+        (PrefixViewSettings(min_tokens=48), [0, 48, 48, 48]),
+        (PrefixViewSettings(min_tokens=49), [0, 0, 0, 0]),
+    ],
+)
+def test_a_prefix_is_shared_as_far_as_it_was_admitted(accounting, view, cached):
+    _, run = simulate(SAME, accounting=accounting, prefix_view=view)
+    assert run.requests["cached_prefix_length_used"].tolist() == cached
+
+
+def test_a_follow_up_needs_no_admission():
+    _, run = simulate(CHAT[:3], prefix_view=PrefixViewSettings(min_seen=9, min_tokens=500))
+    assert run.requests["cached_prefix_length_used"].tolist() == [0, 48, 80]
+
+
+TWICE = [(0, -1, 0, 48, 3, ["a", "b", "c"]), (1, -1, 0, 48, 3, ["a", "b", "c"])]
+
+
+@pytest.mark.parametrize("accounting", ["detailed", "simplified"])
+def test_a_full_hit_prefills_the_last_block_by_default(accounting):
+    _, run = simulate(TWICE, accounting=accounting)
+    assert events(run)[1:] == [
+        (1, SECOND, "CROSS_REQUEST_HIT", 32, 16),
+        (1, SECOND, "FULL_HIT_NO_PREFILL_NEEDED", 32, 16),
+    ]
+    assert run.requests["first_token_ns"][1] == SECOND + MS + 160_000
+
+
+@pytest.mark.parametrize("accounting", ["detailed", "simplified"])
+def test_a_full_hit_goes_straight_to_decoding_under_skip_prefill(accounting):
+    _, run = simulate(TWICE, accounting=accounting, full_hit="skip-prefill")
+    assert events(run)[1:] == [
+        (1, SECOND, "CROSS_REQUEST_HIT", 48, 0),
+        (1, SECOND, "FULL_HIT_NO_PREFILL_NEEDED", 48, 0),
+    ]
+    requests = run.requests
+    # The prefill ends at the moment of the hit: the first token comes with the first decode step, 2 ms later.
+    assert requests["prefill_ns"][1] == 0
+    assert requests["first_decode_ns"][1] == 2 * MS
+    assert requests["first_token_ns"][1] - requests["arrival_ns"][1] == 2 * MS
+    assert requests["num_tokens_actually_prefilled"].tolist() == [48, 0]
+    # No prefill was started for it.
+    log = run.events
+    starts = [k for k, c in enumerate(log["kind"].codes) if log["kind"].words[c] == "prefill_start"]
+    assert [int(log["request"][k]) for k in starts] == [0]
+    assert [int(log["tokens"][k]) for k in starts] == [48]
+
+
+def test_the_missed_tokens_pay_for_their_attention_to_the_cached_past():
+    # The same 32 missed tokens take longer behind 48 cached ones than alone: pairs of (new, past) tokens.
+    costly = replace(step_time(), pair_half_fs=1_000_000_000)  # 1 µs for half a pair
+    settings = ClusterSettings(
+        machines=(MachineSettings((TierSettings("gpu", None),), costly),),
+        channels={},
+        cache=CacheSettings(block_size_tokens=16),
+    )
+    rows = [CHAT[0], CHAT[1], (9, -1, 0, 32, 1, ["p", "q"])]
+    run = Simulation(settings, trace(rows), RunOptions()).run()
+    ttft = run.requests["first_token_ns"] - run.requests["arrival_ns"]
+    assert ttft[1] - ttft[2] == 2 * 32 * 48 * 1000
+    assert OUTCOMES[run.requests["outcome"][1]] == "CONVERSATIONAL_HIT"
