@@ -274,7 +274,8 @@ def test_a_choice_that_nothing_simulates_is_refused_and_every_other_is_lowered()
         if section == "channels":
             continue
         field = ScenarioModel.model_fields[section].annotation.model_fields[key]
-        known = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
+        known = ["true", "false"] if field.annotation is bool else []
+        known += [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
         for choice in known:
             text = tiers + f"{section}: {{{key}: {choice}}}\n"
             if choice in obeyed:

@@ -9,12 +9,12 @@ from kvcache_sim.cache.session_view import SessionViewSettings
 from kvcache_sim.cache.settings import TIERS, CacheSettings, MovementSettings, TierSettings, WritePolicy
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.models import load_model
-from kvcache_sim.model.step_time import StepTime
+from kvcache_sim.model.step_time import StepTime, zero_step_time
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.channels import Wiring
 from kvcache_sim.scenario.machines import own_path
 from kvcache_sim.scenario.quantities import Capacity
-from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
@@ -35,7 +35,7 @@ def lower(
         name = machine.replica.step_time
         if name not in step_times:
             path = own_path(tree, index, ("replica", "step_time"))
-            step_times[name] = at_place(tree, path, partial(load_step_time, name))
+            step_times[name] = at_place(tree, path, partial(_step_time, name, machine.replica))
     return ClusterSettings(
         machines=tuple(
             MachineSettings(
@@ -52,6 +52,13 @@ def lower(
         router=model.router.policy,
         seed=model.seed,
     )
+
+
+def _step_time(name: str, replica: ReplicaSection) -> StepTime:
+    """Return the step-time model of a name, or with ``instant`` the one without time."""
+    if replica.instant:
+        return zero_step_time(replica.max_num_batched_tokens, replica.max_num_seqs)
+    return load_step_time(name)
 
 
 def _tiers(machine: MachineSection, index: int, block_bytes: int, tree: Tree) -> tuple[TierSettings, ...]:

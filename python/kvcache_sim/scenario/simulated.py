@@ -53,7 +53,7 @@ def _choices(model: ScenarioModel) -> Iterator[tuple[Path, Path, str]]:
             for position, one in enumerate(value):
                 yield setting, (*setting, position), one
         else:
-            yield setting, setting, value
+            yield setting, setting, str(value).lower() if isinstance(value, bool) else value
     for index, machine in enumerate(model.machines):
         replica = machine.get("replica")
         if isinstance(replica, dict) and "queue_order" in replica:

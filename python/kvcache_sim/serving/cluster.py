@@ -22,6 +22,7 @@ from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP, Trace
 class Cluster:
     """Feeds a trace to the replicas. Open-loop requests come at their arrival, in file order within an
     instant; a closed-loop request comes its think time after the request it waits for has finished.
+    With ``instant`` replicas each request comes, in file order, when the one before it has left.
     """
 
     def __init__(
@@ -42,11 +43,12 @@ class Cluster:
         self.digests = digests
         self.arrived = 0
         self.closed = 0
-        waits_for = predecessors(trace)
+        self._instant = any(replica.settings.instant for replica in replicas)
+        waits_for = np.full(len(trace), NO_REQUEST) if self._instant else predecessors(trace)
         #: Arrival of the requests that wait for none; a closed-loop one comes its think time after the start.
         arrival_ns = np.where(trace.think_ns != OPEN_LOOP, trace.think_ns, trace.arrival_ns)
         opens = np.flatnonzero(waits_for == NO_REQUEST)
-        self._order = opens[np.argsort(arrival_ns[opens], kind="stable")]
+        self._order = opens if self._instant else opens[np.argsort(arrival_ns[opens], kind="stable")]
         #: Requests by what they wait for: those of request r are ``_waiting[_first[r]:_first[r + 1]]``.
         waiting = np.flatnonzero(waits_for != NO_REQUEST)
         waiting = waiting[np.argsort(waits_for[waiting], kind="stable")]
@@ -68,12 +70,13 @@ class Cluster:
         if self._position < len(self._order):
             request = int(self._order[self._position])
             self._position += 1
-            arrival = self._arrival_ns[request]
+            arrival = max(self._arrival_ns[request], self.engine.now_ns)
             self.engine.schedule(arrival, ARRIVAL, NO_MACHINE, self._arrive_in_order, request)
 
     def _arrive_in_order(self, request: int) -> None:
         self._arrive(request)
-        self._queue_next()
+        if not self._instant:
+            self._queue_next()
 
     def _arrive(self, request: int) -> None:
         now = self.engine.now_ns
@@ -101,6 +104,8 @@ class Cluster:
 
     def _closed(self, sequence: SequenceState) -> None:
         self.closed += 1
+        if self._instant:
+            self._queue_next()
         request = sequence.request
         for place in range(self._first[request], self._first[request + 1]):
             following = self._waiting[place]

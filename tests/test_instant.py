@@ -1,0 +1,167 @@
+"""With service time switched off the run takes the decisions of a real engine's block manager, to the integer.
+
+The rows are vLLM's own KVCacheManager on the conversation trace (``../shared/oracles``), one request after
+another. Prompts that end with a block and are cached whole are left out of the small cases: there vLLM keeps two
+copies of the last block where a tree keeps one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kvcache_sim.scenario.execute import execute
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
+from shared_files import shared
+
+B = 16
+CHEAP = RunOptions()
+
+
+def instant(text: str, trace: Trace | None = None, options: RunOptions = CHEAP):
+    scenario = scenario_from_text(text, "s.yaml", Path.cwd(), ["replica.instant=true"])
+    return execute(scenario, read_requests(scenario) if trace is None else trace, options)
+
+
+@pytest.mark.parametrize(
+    ("block_size", "capacity_blocks", "output_mode"),
+    [
+        (512, 1024, "P"),
+        (512, 1024, "PO1"),
+        (512, 16384, "P"),
+        (512, 16384, "PO1"),
+        (512, 65536, "PO1"),
+        (512, 262144, "PO1"),
+        (16, 8192, "P"),
+        (16, 8192, "PO1"),
+    ],
+)
+def test_the_real_block_manager(block_size, capacity_blocks, output_mode):
+    rows = json.loads(shared("oracles/vllm_kvcachemanager.json").read_text())
+    (row,) = (
+        row
+        for row in rows
+        if (row["trace"], row["window"], row["block_size"], row["capacity_blocks"], row["output_mode"])
+        == ("conversation", 0, block_size, capacity_blocks, output_mode)
+    )
+    outputs = "workload: {output_tokens: 1}\n" if output_mode == "P" else ""
+    done = instant(
+        f"trace: {{path: {shared('traces/conversation_trace.jsonl')}}}\n{outputs}"
+        f"cache: {{block_size: {block_size}}}\ntiers: {{gpu: {{capacity: {capacity_blocks} blocks}}}}\n"
+    )
+    summary = done.summary
+    assert summary["tokens"]["cached"] == row["hit_tokens"]
+    assert summary["cache"]["hit_blocks"] == row["hit_blocks"]
+    assert summary["cache"]["block_refs"] == row["queried_full_blocks"]
+    assert summary["cache"]["evictions"]["gpu"] == row["evictions"]
+    assert summary["requests"]["rejected"] == row["rejected_requests"]
+    cached = done.run.requests["cached_prefix_length_used"]
+    text = "\n".join(map(str, cached.tolist()))
+    assert hashlib.sha256(text.encode()).hexdigest() == row["per_request_hit_tokens_sha256"]
+    assert summary["latency"]["ttft"]["max"] == 0
+
+
+def test_an_unbounded_gpu_reaches_the_ceiling_and_evicts_nothing():
+    path = shared("traces/conversation_trace.jsonl")
+    summary = instant(f"trace: {{path: {path}}}\ntiers: {{gpu: {{capacity: unbounded}}}}\n").summary
+    assert summary["tokens"]["cached"] == 54_063_104
+    assert summary["cache"]["evictions"]["gpu"] == 0
+
+
+def block_by_block(requests: list[tuple[list[int], int, int]], capacity: int) -> tuple[list[int], int]:
+    """Return (hit tokens by request, evictions) of a plain LRU over full blocks, tail released first."""
+    cache: OrderedDict[object, None] = OrderedDict()  # least recent first
+    hits, evictions = [], 0
+    for index, (ids, prompt, output) in enumerate(requests):
+        hit = 0
+        while hit < min(len(ids), (prompt - 1) // B) and ids[hit] in cache:
+            hit += 1
+        hits.append(hit * B)
+        total = prompt + output - 1
+        keys: list[object] = [*ids[: prompt // B]]
+        keys += [(index, k) for k in range(len(keys), total // B)]
+        private = -(-total // B) - len(keys)
+        for key in keys[:hit]:
+            del cache[key]  # held
+        room = capacity - len(cache) - hit
+        needed = len(keys) - hit + private
+        while room < needed:
+            cache.popitem(last=False)
+            evictions += 1
+            room += 1
+        for key in reversed(keys):
+            cache[key] = None
+    return hits, evictions
+
+
+@st.composite
+def chained_prompts(draw):
+    """Prompts along a few branching texts, each ending inside a block, with an output each."""
+    texts = [[0]]
+    fresh = 1
+    requests = []
+    for _ in range(draw(st.integers(1, 40))):
+        base = texts[draw(st.integers(0, len(texts) - 1))]
+        keep = draw(st.integers(1, len(base)))
+        grow = draw(st.integers(0, 4))
+        ids = base[:keep] + list(range(fresh, fresh + grow))
+        fresh += grow
+        texts.append(ids)
+        requests.append((ids, len(ids) * B + draw(st.integers(1, B - 1)), draw(st.integers(1, 40))))
+    return requests
+
+
+def as_trace(requests: list[tuple[list[int], int, int]]) -> Trace:
+    """Return the requests, each with an id of its own for its partial last block."""
+    n = len(requests)
+    rows = [[*ids, 10**6 + k] for k, (ids, _, _) in enumerate(requests)]
+    flat = [name for row in rows for name in row]
+    dense = {name: k for k, name in enumerate(dict.fromkeys(flat))}
+    return Trace(
+        arrival_ns=np.zeros(n, np.int64),
+        input_tokens=np.array([prompt for _, prompt, _ in requests], np.int64),
+        output_tokens=np.array([output for _, _, output in requests], np.int64),
+        id_offsets=np.cumsum([0, *map(len, rows)]).astype(np.int64),
+        block_ids=np.array([dense[name] for name in flat], np.uint32),
+        block_size=B,
+        session=np.full(n, NO_SESSION, np.int32),
+        turn=np.zeros(n, np.int32),
+        think_ns=np.full(n, OPEN_LOOP, np.int64),
+        is_conversational_turn=np.zeros(n, np.bool_),
+    )
+
+
+@settings(deadline=None)
+@given(chained_prompts(), st.integers(0, 60), st.sampled_from(["native", "python"]))
+def test_a_plain_lru_block_by_block(requests, spare, backend):
+    longest = max(-(-(prompt + output - 1) // B) for _, prompt, output in requests)
+    capacity = longest + spare
+    done = instant(
+        f"cache: {{block_size: {B}}}\ntiers: {{gpu: {{capacity: {capacity} blocks}}}}",
+        as_trace(requests),
+        RunOptions(backend=backend, check="full"),
+    )
+    hits, evictions = block_by_block(requests, capacity)
+    assert done.run.requests["cached_prefix_length_used"].tolist() == hits
+    assert done.summary["cache"]["evictions"]["gpu"] == evictions
+
+
+def test_times_and_sessions_do_not_matter():
+    text = """
+workload: {kind: conversational, requests: 300, block_size: 16, first_input_tokens: 100, loop: %s}
+cache: {block_size: 16}
+tiers: {gpu: {capacity: 200 blocks}}
+"""
+    opened, closed = instant(text % "open"), instant(text % "closed")
+    assert opened.summary["requests"]["finished"] == closed.summary["requests"]["finished"] == 300
+    assert opened.summary["latency"]["e2e"]["max"] == 0
+    assert closed.summary["latency"]["e2e"]["max"] == 0
