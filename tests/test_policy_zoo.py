@@ -157,6 +157,21 @@ def test_smaller_blocks_in_the_same_room_hit_as_much_by_lru(trace, capacity):
     assert split >= 4 * whole  # a prompt longer than the tier keeps its head to the block
 
 
+@settings(max_examples=80, deadline=None)
+@given(replays, st.sampled_from([*VARIANTS, "belady", "unbounded"]))
+def test_every_missed_token_has_one_cause(request, variant):
+    result = run(request, variant, explain=True)
+    rows = result["requests"]
+    causes = [
+        name for name in rows if name.endswith("_tokens") and name not in ("input_tokens", "hit_tokens")
+    ]
+    for i, tokens in enumerate(rows["input_tokens"]):
+        parts = [rows[name][i] for name in causes]
+        assert min(parts) >= 0
+        assert sum(parts) == tokens - rows["hit_tokens"][i]
+    assert result["misses"]["missed_tokens"] == result["queried_tokens"] - result["hit_tokens"]
+
+
 # --- narrated --------------------------------------------------------------------------------------------
 
 
@@ -190,6 +205,18 @@ def test_a_high_priority_outlives_recency_until_it_lapses():
     assert run(kept, "priority:4-8=90")["hit_blocks"] == 0
     late = replace(kept, trace=trace_of(rows, arrival_ns=[0, 100, 101, 102]))
     assert run(late, "lru")["hit_blocks"] == 0
+
+
+def test_why_a_prompt_missed():
+    """a b is new; a c and a d part after a, where b went on; the second b has been evicted."""
+    trace = trace_of([["a", "b"], ["a", "c"], ["a", "d"], ["a", "b"]])
+    result = run(ReplayRequest(trace, 4, 2, last_partial="keep", explain=True), "lru")
+    rows = result["requests"]
+    assert rows["never_seen_tokens"] == [8, 0, 0, 0]
+    assert rows["diverged_tokens"] == [0, 4, 4, 0]
+    assert rows["evicted_tokens"] == [0, 0, 0, 4]
+    with pytest.raises(UsageError, match="explain"):
+        run(ReplayRequest(trace, 4, 2, discipline="flat", explain=True), "lru")
 
 
 def test_the_last_token_is_computed_unless_references_are_counted():

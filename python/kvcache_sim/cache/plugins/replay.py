@@ -16,6 +16,7 @@ from kvcache_sim.cache.replay import ReplayRequest, ReplayResult
 from kvcache_sim.cache.zoo.ceilings import ceilings, share
 from kvcache_sim.cache.zoo.cut import Cut, cut
 from kvcache_sim.cache.zoo.digest import hit_tokens_sha256
+from kvcache_sim.cache.zoo.misses import explained
 from kvcache_sim.errors import TraceError, UsageError
 
 
@@ -54,6 +55,7 @@ def replay_plugin(request: ReplayRequest, variant: str) -> ReplayResult:
         "redirects": tier.redirects,
         "holes": tier.holes,
         "per_request_hit_tokens_sha256": hit_tokens_sha256(prompts, hits),
+        **explained(request, prompts, plugin.name, hits),
         "ceilings": tops,
         "share_of_possible": found["hit_blocks"] / possible if possible else None,
     }

@@ -59,7 +59,7 @@ class Cut:
             yield path + list(range(fresh, fresh + private))
             fresh += private
 
-    def hit_tokens(self, hits: NDArray[np.uint32]) -> NDArray[np.int64]:
+    def hit_tokens(self, hits: NDArray[np.uint32] | NDArray[np.int64]) -> NDArray[np.int64]:
         """Return tokens served for hits in blocks: a partial last block counts its own tokens only."""
         return np.minimum(hits.astype(np.int64) * self.block_size_tokens, self.trace.input_tokens)
 

@@ -11,6 +11,7 @@ from kvcache_sim.cache.replay import ReplayRequest, ReplayResult
 from kvcache_sim.cache.zoo.ceilings import ceilings, share
 from kvcache_sim.cache.zoo.cut import Cut, cut
 from kvcache_sim.cache.zoo.digest import hit_tokens_sha256
+from kvcache_sim.cache.zoo.misses import explained
 from kvcache_sim.cache.zoo.reference import replay_in_python
 from kvcache_sim.cache.zoo.variants import Variant, parse_variant
 from kvcache_sim.errors import TraceError, UsageError
@@ -39,6 +40,7 @@ def replay_prefix(request: ReplayRequest, variant: str) -> ReplayResult:
         raise TraceError(str(error), where=request.trace.source) from None
     result = _head(request, prompts, variant) | _figures(prompts, answer)
     possible = tops["belady"]["hit_blocks"]
+    result |= explained(request, prompts, variant, answer[0])
     result["ceilings"] = tops
     result["share_of_possible"] = result["hit_blocks"] / possible if possible else None
     return result
@@ -61,6 +63,8 @@ def _check(request: ReplayRequest, policy: Variant) -> None:
         )
     if request.discipline == "flat" and policy.name == "unbounded":
         raise UsageError("a flat cache has no such ceiling", where="--flat", hint="use --policy belady")
+    if request.discipline == "flat" and request.explain:
+        raise UsageError("a flat cache knows no prompts to explain", where="--explain")
 
 
 def prefix_answer(request: ReplayRequest, prompts: Cut, policy: Variant) -> _core.ReplayAnswer:
