@@ -74,3 +74,9 @@ def slow(study: Study, cell: Cell) -> dict[str, object]:
         file.write("x")
     time.sleep(0.3)
     return quick(study, cell)
+
+
+def priced(study: Study, cell: Cell) -> dict[str, object]:
+    """Cost x, twice that when bad; TTFT p99 is 10 s − x."""
+    x, bad = float(cell.settings["x"]), cell.settings["kind"] == "bad"
+    return {"cost": {"total": x * (2 if bad else 1)}, "latency": {"ttft": {"p99": 1000 * (10 - x)}}}

@@ -81,7 +81,9 @@ def test_every_picture_draws_one_run_and_two(runs, kind):
         assert 0 < len(picture.data) <= per_series
         shown = {row["run"] for row in picture.data}
         assert shown == {run.label for run in chosen}
-        json.dumps(vega_lite(picture), allow_nan=False)
+        specification = json.loads(json.dumps(vega_lite(picture), allow_nan=False))
+        assert specification.pop("data")["values"] == picture.data
+        assert '"data"' not in json.dumps(specification)  # each part of the chart draws from these rows
 
 
 def test_pictures_without_their_data_say_why(tmp_path):
@@ -193,6 +195,9 @@ def test_a_report_in_a_browser(directories, tmp_path):
         browser.goto(f"file://{target}")
         drawn = browser.evaluate("window.chartsDrawn")
         assert drawn == browser.locator(".chart svg").count() >= 7
+        assert not [
+            element for element in browser.locator(".chart svg").all() if element.locator("path").count() < 3
+        ]
         assert trouble == []
         assert browser.title() == f"kvsim report: small, {HOSTILE_NAME}"
         assert browser.locator("ul.warnings li").text_content() == f"small: {HOSTILE}"

@@ -1,8 +1,9 @@
-"""``kvsim compare``: runs against the first of them."""
+"""``kvsim compare``: runs or scenarios against the first of them."""
 
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,11 +17,14 @@ app = verb_app()
 
 @app.command()
 def compare(
-    sides: Annotated[list[Path], typer.Argument(metavar="A B...", help="run directories")],
+    sides: Annotated[list[Path], typer.Argument(metavar="A B...", help="run directories or scenario files")],
     fail_if: Annotated[
         list[str] | None,
         typer.Option(metavar="CONDITION", help="exit 4 if it holds; signed: measured from A"),
     ] = None,
+    repeats: Annotated[
+        int, typer.Option(min=1, max=1000, help="runs of each scenario file, seeds shared")
+    ] = 1,
     output_format: Annotated[Literal["table", "json"], typer.Option("--format")] = "table",
 ) -> int:
     """Say what differs between A and each other one: settings, numbers with intervals, sentences.
@@ -28,24 +32,28 @@ def compare(
     \b
     Examples:
       kvsim compare runs/1-without-cpu runs/2-with-cpu
+      kvsim compare back.yaml through.yaml --repeats 5
       kvsim compare runs/1-main runs/2-change --fail-if 'ttft.p99 > +5%' --fail-if 'hit_rate < -1%'
     """
     from kvcache_sim.metrics.thresholds import parse_threshold
     from kvcache_sim.report.compare import text
     from kvcache_sim.report.compare.comparison import compare as compare_runs
-    from kvcache_sim.report.finished import open_runs
+    from kvcache_sim.report.compare.sides import open_sides
 
     if len(sides) < 2:
-        raise UsageError("nothing to compare with", got=str(sides[0]), expected="two or more runs")
+        raise UsageError(
+            "nothing to compare with", got=str(sides[0]), expected="two or more runs or scenarios"
+        )
     thresholds = [parse_threshold(condition) for condition in fail_if or []]
-    baseline, *others = open_runs(sides)
-    comparisons = [compare_runs([baseline], [other]) for other in others]
-    breached = [
-        f"{other.label}: {threshold.text}"
-        for other in others
-        for threshold in thresholds
-        if threshold.holds(other.summary, baseline.summary)
-    ]
+    with ExitStack() as stack:
+        baseline, *others = open_sides(sides, repeats, stack)
+        comparisons = [compare_runs(baseline, other) for other in others]
+        breached = [
+            f"{other[0].label}: {threshold.text}"
+            for other in others
+            for threshold in thresholds
+            if threshold.holds(other[0].summary, baseline[0].summary)
+        ]
     if output_format == "json":
         print(json.dumps(text.as_json(comparisons), indent=2, ensure_ascii=False, allow_nan=False))
     else:

@@ -36,7 +36,9 @@ STABLE_METRICS: dict[str, str] = {
     "throughput.requests_per_s": "1/s",
     "throughput.output_tokens_per_s": "1/s",
     "cost.total": "cost",
+    "cost.per_hour": "cost",
     "cost.per_million_tokens": "cost",
+    "cost.per_million_output_tokens": "cost",
     "wall.cpu_s": "s",
     "wall.peak_rss_bytes": "bytes",
 }

@@ -9,6 +9,7 @@ from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.page import build_page
 from kvcache_sim.report.picture import NothingToDraw
 from kvcache_sim.report.render import draw, png, require_plotting, svg
+from kvcache_sim.report.trace_of import find_trace
 
 _SUFFIXES = (".svg", ".png", ".html")
 
@@ -23,6 +24,8 @@ def picture_bytes(kind: str, runs: Sequence[FinishedRun], suffix: str) -> bytes:
         raise UsageError(
             "unknown picture format", where="-o", got=repr(suffix), expected=", ".join(_SUFFIXES)
         )
+    for run in runs:
+        find_trace(run)
     picture = draw(kind, runs)
     if isinstance(picture, NothingToDraw):
         raise UsageError(f"nothing to draw for {kind}: {picture.reason}")

@@ -61,10 +61,19 @@ def draw(kind: str, runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
 
 def vega_lite(picture: Picture) -> dict[str, Any]:
     """Return the picture as a Vega-Lite specification with its data inside."""
-    specification: dict[str, Any] = picture.chart.to_dict(validate=False)
+    specification: dict[str, Any] = _without_data(picture.chart.to_dict(validate=False))
     specification["data"] = {"values": picture.data}
     specification["config"] = _CONFIG
     return specification
+
+
+def _without_data(specification: Any) -> Any:
+    """Return a specification whose parts all draw from the data at its top."""
+    if isinstance(specification, list):
+        return [_without_data(part) for part in specification]
+    if not isinstance(specification, dict):
+        return specification
+    return {key: _without_data(part) for key, part in specification.items() if key != "data"}
 
 
 def vega(picture: Picture) -> dict[str, Any]:

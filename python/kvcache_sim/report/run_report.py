@@ -11,6 +11,7 @@ from kvcache_sim.report.page import Part, Section, TextSection, build_page
 from kvcache_sim.report.picture import Table, Value
 from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.render import draw
+from kvcache_sim.report.trace_of import find_trace
 
 _SUMMARY = (
     "Latencies in ms: TTFT = first token − arrival; TPOT = (last − first token) ÷ (output tokens − 1); ITL = "
@@ -24,6 +25,8 @@ _SUMMARY = (
 def report_page(runs: Sequence[FinishedRun]) -> str:
     """Return the HTML report of one run, or of several side by side. Cost: seconds, mostly the charts."""
     warnings = [f"{run.label}: {text}" for run in runs for text in run.manifest.get("warnings", [])]
+    for run in runs:
+        find_trace(run)  # the pictures that need it say so where it is gone
     title = "kvsim report: " + ", ".join(run.label for run in runs)
     parts: list[Part] = [Section("Summary", _SUMMARY, summary_table(runs))]
     parts += [draw(kind, runs) for kind in PICTURES]
@@ -41,7 +44,7 @@ def summary_table(runs: Sequence[FinishedRun]) -> Table:
     rows = []
     for name in names:
         values = [_value(summary.get(name)) for summary in flat]
-        if any(value is not None for value in values):
+        if any(value is not None for value in values) and not isinstance(flat[0].get(name), list):
             rows.append((name, *values, STABLE_METRICS.get(name, "")))
     return Table(("number", *(run.label for run in runs), "unit"), tuple(rows))
 

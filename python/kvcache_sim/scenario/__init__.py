@@ -14,6 +14,8 @@
 - ``simulated``   the choices that the simulation obeys; others are refused
 - ``lowering``    to ``ClusterSettings``
 - ``resolved``    every default written out, and the hash of what decides a run
+- ``cost``        what a run costs at given prices
+- ``repeats``     the seeds of repeated runs
 - ``requests``    the trace or the generated workload
 - ``starter``     what ``kvsim init`` prints
 """

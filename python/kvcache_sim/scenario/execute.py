@@ -19,6 +19,7 @@ from kvcache_sim.metrics.run import Observer, Run
 from kvcache_sim.metrics.run_directory import RunDirectory
 from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.metrics.tables import write_table
+from kvcache_sim.scenario.cost import with_cost
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
 from kvcache_sim.simulation import RunOptions, simulate
@@ -47,7 +48,8 @@ def execute(
 ) -> Execution:
     """Simulate a scenario's requests; raises as ``simulate`` does."""
     run = simulate(scenario.settings, trace, observer, options)
-    return Execution(scenario, trace, options, run, summarize(run, scenario.model.cache.block_size))
+    summary = with_cost(scenario, summarize(run, scenario.model.cache.block_size))
+    return Execution(scenario, trace, options, run, summary)
 
 
 def resolved_with_trace(scenario: Scenario, trace: Trace) -> dict[str, Any]:

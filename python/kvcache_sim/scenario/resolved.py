@@ -10,7 +10,7 @@ from typing import Any
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 
 #: Keys that name or locate a run without changing it.
-_LABELS = ("name",)
+_LABELS = ("name", "cost")
 
 
 def resolve(

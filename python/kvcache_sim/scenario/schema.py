@@ -163,6 +163,15 @@ class PrefetchSection(Section):
     policy: PrefetchPolicy = Field("none", description="what moves up ahead of its request")
 
 
+class CostSection(Section):
+    """Prices in one currency, for ``cost`` in the summary; they change no result."""
+
+    gpu_hour: float = Field(ge=0, description="price of one GPU for an hour")
+    gpus_per_machine: int = Field(1, ge=1, le=1024, description="GPUs that one machine's replica takes")
+    dram_gib_month: float = Field(0.0, ge=0, description="price of a GiB of cpu tier for a month")
+    nvme_gib_month: float = Field(0.0, ge=0, description="price of a GiB of disk tier for a month")
+
+
 class ScenarioModel(Section):
     """The whole scenario."""
 
@@ -186,3 +195,4 @@ class ScenarioModel(Section):
     fetch: FetchSection = FetchSection()
     write: WriteSection = WriteSection()
     prefetch: PrefetchSection = PrefetchSection()
+    cost: CostSection | None = Field(None, description="prices; null: no cost in the summary")

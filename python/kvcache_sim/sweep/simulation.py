@@ -10,11 +10,12 @@ from typing import Any
 
 from kvcache_sim import __version__
 from kvcache_sim.errors import TraceError
+from kvcache_sim.scenario.cost import with_cost
 from kvcache_sim.scenario.load import Scenario, scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
 from kvcache_sim.sweep.cell import Cell, Setting, Study, canonical_json
-from kvcache_sim.sweep.plan import Plan, Resolved, file_sha256, lay_out
+from kvcache_sim.sweep.plan import Plan, Resolve, Resolved, file_sha256, lay_out
 from kvcache_sim.sweep.study import SweepFile
 from kvcache_sim.workload.trace import Trace
 
@@ -32,6 +33,16 @@ def plan_sweep(file: SweepFile, shard: tuple[int, int] = (1, 1)) -> Plan:
     Raises ``UsageError`` naming the setting that no scenario accepts, and what reading the requests raises.
     Cost: about 4 ms a row, and reading each distinct trace once.
     """
+    study, resolve = prepare(file)
+    plan = lay_out(file.name, study, file.space, (file.repeats, file.seed), resolve)
+    return Plan(plan.name, study, plan.cells, shard)
+
+
+def prepare(file: SweepFile) -> tuple[Study, Resolve]:
+    """Return the study of a file, and what resolves a row of settings for it.
+
+    The study's ``files`` fill up as rows are resolved that name them.
+    """
     base, directory = _base(file)
     files: dict[str, str] = {}
     reader = _Requests()
@@ -43,12 +54,11 @@ def plan_sweep(file: SweepFile, shard: tuple[int, int] = (1, 1)) -> Plan:
                 files[path] = file_sha256(Path(path))
         trace = scenario.model.trace
         digest = files[trace.path] if trace is not None else ""
-        configuration = [__version__, config_hash(scenario.resolved, digest)]
+        prices = scenario.resolved.get("cost")  # they change the summary, not the run
+        configuration = [__version__, config_hash(scenario.resolved, digest), prices]
         return Resolved(configuration, _work(scenario, reader.of(scenario)))
 
-    study = Study(CELL_FUNCTION, base, directory)
-    plan = lay_out(file.name, study, file.space, (file.repeats, file.seed), resolve)
-    return Plan(plan.name, Study(CELL_FUNCTION, base, directory, files), plan.cells, shard)
+    return Study(CELL_FUNCTION, base, directory, files), resolve
 
 
 def load_cell(base: str, directory: str, settings: Mapping[str, Setting]) -> Scenario:
@@ -74,7 +84,7 @@ def simulate_cell(study: Study, cell: Cell) -> dict[str, Any]:
     planned = study.files.get(path)
     if planned is not None and trace.sha256 != planned:
         raise TraceError("changed since this sweep was planned", where=trace.source)
-    return summarize(simulate(scenario.settings, trace), scenario.model.cache.block_size)
+    return with_cost(scenario, summarize(simulate(scenario.settings, trace), scenario.model.cache.block_size))
 
 
 def _base(file: SweepFile) -> tuple[str, str]:

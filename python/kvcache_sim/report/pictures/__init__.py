@@ -4,6 +4,7 @@ from __future__ import annotations
 
 #: kind → (module with ``draw(runs) -> Picture | NothingToDraw``, one line of help).
 PICTURES: dict[str, tuple[str, str]] = {
+    "hit-curve": ("hit_curve", "hit rate over cache size, with this run, the knee and the ceilings"),
     "ttft": ("ttft_distribution", "TTFT split by full hit, partial hit and miss"),
     "ttft-by-tier": ("ttft_by_tier", "TTFT split by the slowest tier a request read from"),
     "tpot": ("tpot_distribution", "TPOT split by full hit, partial hit and miss"),

@@ -1,0 +1,24 @@
+"""``kvsim doctor``: is this installation sound?"""
+
+from __future__ import annotations
+
+from kvcache_sim.cli.verb import verb_app
+from kvcache_sim.errors import EXIT_OK, EXIT_USAGE
+
+app = verb_app()
+
+
+@app.command()
+def doctor() -> int:
+    """Check the native module, versions, cores, room for temporary files and packages in the way.
+
+    \b
+    Example:
+      kvsim doctor
+    """
+    from kvcache_sim.report.installation import check_installation
+
+    findings = check_installation()
+    for finding in findings:
+        print(f"{finding.verdict:<8} {finding.what:<16} {finding.detail}")
+    return EXIT_USAGE if any(finding.verdict == "broken" for finding in findings) else EXIT_OK

@@ -1,0 +1,32 @@
+"""``kvsim reproduce``: run a finished run again and compare digests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvcache_sim.cli.verb import verb_app
+from kvcache_sim.errors import EXIT_INTERNAL, EXIT_OK
+
+app = verb_app()
+
+
+@app.command()
+def reproduce(run: Annotated[Path, typer.Argument(metavar="RUN", help="run directory")]) -> int:
+    """Run a finished run again from its manifest; exit 1 when a digest differs.
+
+    \b
+    Example:
+      kvsim reproduce runs/1-quickstart-3fa9c1
+    """
+    from kvcache_sim.report.reproduction import reproduce as again
+
+    outcome = again(run)
+    for name, (before, now) in outcome.digests.items():
+        print(f"{name:<8} {before[:24]} {'=' if before == now else '≠'} {now[:24]}")
+    for note in outcome.notes:
+        typer.echo(f"note: {note}", err=True)
+    print("reproduced" if outcome.is_same else "NOT reproduced")
+    return EXIT_OK if outcome.is_same else EXIT_INTERNAL

@@ -1,0 +1,59 @@
+"""The sides of a comparison: finished runs, or scenario files that are simulated for it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.load_run import load_run
+from kvcache_sim.report.finished import FinishedRun, open_runs
+
+
+def open_sides(paths: Sequence[Path], repeats: int, stack: ExitStack) -> list[list[FinishedRun]]:
+    """Return each side's replications, with labels that differ.
+
+    A directory is one run as it is; a file is a scenario, simulated ``repeats`` times into a folder that
+    ``stack`` removes. Raises ``UsageError`` when directories are to be repeated, and what loading, reading
+    and simulating raise.
+    """
+    if all(path.is_dir() or not path.exists() for path in paths):
+        if repeats > 1:
+            raise UsageError("finished runs cannot be repeated", where="--repeats", expected="scenario files")
+        return [[run] for run in open_runs(paths)]
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kvsim-compare-")))
+    sides = []
+    for number, path in enumerate(paths):
+        if path.is_dir():
+            if repeats > 1:
+                raise UsageError(
+                    "a finished run cannot be repeated", where=str(path), expected="a scenario file"
+                )
+            sides.append([FinishedRun(load_run(path), path.resolve().name)])
+        else:
+            sides.append([_simulated(path, folder / f"{number}-{r}", r) for r in range(repeats)])
+    labels = [side[0].label for side in sides]
+    for number, side in enumerate(sides, 1):
+        if labels.count(side[0].label) > 1:
+            for run in side:
+                run.label = f"{run.label} ({number})"
+    return sides
+
+
+def _simulated(scenario_file: Path, directory: Path, repeat: int) -> FinishedRun:
+    from kvcache_sim.metrics.run_directory import open_run_directory
+    from kvcache_sim.scenario.execute import execute, store
+    from kvcache_sim.scenario.load import load_scenario
+    from kvcache_sim.scenario.repeats import repeat_seed
+    from kvcache_sim.scenario.requests import read_requests
+    from kvcache_sim.simulation import RunOptions
+
+    scenario = load_scenario(scenario_file)
+    if repeat:
+        scenario = load_scenario(scenario_file, [f"seed={repeat_seed(scenario.settings.seed, repeat)}"])
+    trace = read_requests(scenario)
+    with open_run_directory(directory, force=False) as target:
+        store(execute(scenario, trace, RunOptions()), target, ["kvsim", "compare", str(scenario_file)])
+    return FinishedRun(load_run(directory), scenario_file.stem, trace)

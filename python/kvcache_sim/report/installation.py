@@ -1,0 +1,104 @@
+"""The installation, looked at piece by piece."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from importlib import metadata
+from typing import Literal, NamedTuple
+
+from kvcache_sim import __version__
+from kvcache_sim.units import format_bytes
+
+_LEAST_ROOM_BYTES = 1 << 30
+#: A package of another project that installs a package of our import name over ours.
+_INTRUDER = "kvcache-simulator"
+_EXTRAS = {"report": ("altair", "vl_convert"), "ray": ("ray",), "search": ("optuna",)}
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    verdict: Literal["ok", "missing", "warning", "broken"]
+    what: str
+    detail: str
+
+
+def check_installation() -> list[Finding]:
+    """Return what was found, in the order to read it. Cost: imports the native module, nothing heavy."""
+    return [
+        Finding(
+            "ok",
+            "kvsim",
+            f"{__version__} in {os.path.dirname(importlib.import_module('kvcache_sim').__file__ or '')}",
+        ),
+        _native(),
+        _intruder(),
+        Finding("ok" if sys.version_info >= (3, 11) else "broken", "python", platform.python_version()),
+        *(_library(name) for name in ("numpy", "pyarrow", "pydantic", "ruamel.yaml", "typer", "rich")),
+        *(_extra(name, modules) for name, modules in _EXTRAS.items()),
+        _cores(),
+        _room(),
+    ]
+
+
+def _native() -> Finding:
+    try:
+        core = importlib.import_module("kvcache_sim._core")
+    except ImportError as error:
+        return Finding("broken", "native module", f"{error}; build it with 'make build' or install a wheel")
+    version, is_release = getattr(core, "__version__", ""), bool(getattr(core, "__release__", False))
+    if version != __version__:
+        return Finding(
+            "broken", "native module", f"is {version}, the package is {__version__}: build it again"
+        )
+    if not is_release:
+        return Finding(
+            "warning", "native module", f"{version}, a debug build: many times slower ('make build')"
+        )
+    return Finding("ok", "native module", f"{version}, release build")
+
+
+def _intruder() -> Finding:
+    try:
+        found = metadata.version(_INTRUDER)
+    except metadata.PackageNotFoundError:
+        return Finding("ok", "import name", f"no package of another project ({_INTRUDER}) claims it")
+    hint = f"pip uninstall {_INTRUDER} kvcache-sim, then install kvcache-sim again"
+    return Finding("broken", "import name", f"{_INTRUDER} {found} installs 'kvcache_sim' too: {hint}")
+
+
+def _library(name: str) -> Finding:
+    try:
+        return Finding("ok", name, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Finding("broken", name, "not installed")
+
+
+def _extra(name: str, modules: tuple[str, ...]) -> Finding:
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        return Finding("missing", f"extra {name}", f"pip install 'kvcache-sim[{name}]'")
+    return Finding("ok", f"extra {name}", ", ".join(modules))
+
+
+def _cores() -> Finding:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return Finding("ok", "cores", f"{usable} usable of {os.cpu_count()}")
+
+
+def _room() -> Finding:
+    folder = tempfile.gettempdir()
+    try:
+        free = shutil.disk_usage(folder).free
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+    except OSError as error:
+        return Finding("broken", "temporary files", f"{folder}: {error.strerror}")
+    verdict: Literal["ok", "warning"] = "ok" if free >= _LEAST_ROOM_BYTES else "warning"
+    return Finding(verdict, "temporary files", f"{format_bytes(free)} free in {folder}")

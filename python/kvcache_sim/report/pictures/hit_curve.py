@@ -1,0 +1,120 @@
+"""The hit rate at every cache size, with the run's own place on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kvcache_sim.cache.curve.hits import hit_curve
+from kvcache_sim.cache.curve.landmarks import landmarks
+from kvcache_sim.cache.curve.others import policy_points
+from kvcache_sim.cache.replay import ReplayRequest
+from kvcache_sim.cache.zoo.cut import cut
+from kvcache_sim.report.finished import FinishedRun
+from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, colour_scale, side_by_side
+from kvcache_sim.scenario.load import scenario_from_text
+
+_TITLE = "Hit rate over cache size"
+_DEFINITION = (
+    "Share of prompt tokens found in one cache of each size that sees all requests one after another: least "
+    "recently used (every size from one pass), Belady's optimum at some sizes, and the ceiling of an "
+    "unbounded "
+    "cache. Knee: the corner farthest above the straight line to the footprint. This run: its tiers added up "
+    "over its machines, fast to slow, at the token hit rate it reached with them; routing, time and writing "
+    "put it below or, by generated tokens that the curve does not know, above the line."
+)
+_POINTS = 160
+_OPTIMUM_POINTS = 8
+_LINES = ("lru", "optimum", "ceiling", "this run", "knee")
+
+
+def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
+    """Return the curve of each run's trace with its marks."""
+    import altair as alt
+
+    data: list[dict[str, Value]] = []
+    table: list[tuple[Value, ...]] = []
+    for run in runs:
+        if run.trace is None:
+            continue
+        points = _points(run)
+        data += points
+        told = [p for p in points if p["line"] != "lru"] + [p for p in points if p["line"] == "lru"][::10]
+        table += [(run.label, p["line"], p["blocks"], p["gib"], p["share"], p["note"]) for p in told]
+    if not data:
+        return NothingToDraw("hit-curve", _TITLE, "the run's trace is not where it was")
+    base = alt.Chart(alt.NamedData("picture")).encode(
+        x=alt.X("gib:Q", scale=alt.Scale(type="log", base=2, nice=False), title="capacity, GiB (log scale)"),
+        y=alt.Y("share:Q", title="prompt tokens found", axis=alt.Axis(format="%")),
+        color=alt.Color("line:N", scale=colour_scale(_LINES), sort=list(_LINES), title=None),
+        tooltip=["run:N", "line:N", "note:N", "blocks:Q", "gib:Q", alt.Tooltip("share:Q", format=".2%")],
+    )
+    is_line = "datum.line == 'lru' || datum.line == 'optimum' || datum.line == 'ceiling'"
+    lines = base.transform_filter(is_line).mark_line()
+    marks = base.transform_filter(f"!({is_line})").mark_point(filled=True, size=90)
+    labels = [run.label for run in runs if run.trace is not None]
+    chart = side_by_side(alt.layer(lines, marks), labels, height=300)
+    headings = ("run", "line", "blocks", "GiB", "token hit rate", "note")
+    return Picture("hit-curve", _TITLE, _DEFINITION, data, chart, Table(headings, tuple(table)))
+
+
+def _points(run: FinishedRun) -> list[dict[str, Value]]:
+    assert run.trace is not None
+    block = run.block_size_tokens
+    settings = scenario_from_text(run.scenario_text, "scenario.yaml", run.directory).settings
+    gib_a_block = block * settings.cache.kv_bytes_per_token / 2**30
+    request = ReplayRequest(run.trace, block, 0)
+    prompts = cut(request)
+    curve = hit_curve(prompts, request.order)
+    tokens = max(1, int(run.trace.input_tokens.sum()))
+    tiers = _own_sizes(run, settings)
+    most = max(1, curve.hit_blocks.last, *(size for _, size, _ in tiers))
+    sizes = np.unique(np.geomspace(1, 2 * most, _POINTS).astype(np.int64))
+    ceiling = curve.hit_tokens.top / tokens
+
+    def point(line: str, blocks: int, share: float, note: str = "") -> dict[str, Value]:
+        gib = round(blocks * gib_a_block, 4)
+        return {
+            "run": run.label,
+            "line": line,
+            "blocks": blocks,
+            "gib": gib,
+            "share": round(share, 6),
+            "note": note,
+        }
+
+    found = (curve.hit_tokens.at(sizes) / tokens).tolist()
+    points = [point("lru", int(size), share) for size, share in zip(sizes.tolist(), found, strict=True)]
+    points += [point("ceiling", int(size), ceiling) for size in (sizes[0], sizes[-1])]
+    optimum_sizes = [
+        int(s) for s in np.unique(np.geomspace(64, max(65, most), _OPTIMUM_POINTS).astype(np.int64))
+    ]
+    optimum: list[dict[str, Any]] = policy_points(prompts, request, "belady", optimum_sizes)
+    points += [
+        point("optimum", size, row["hit_tokens"] / tokens)
+        for size, row in zip(optimum_sizes, optimum, strict=True)
+        if "hit_tokens" in row
+    ]
+    knee = landmarks(curve.hit_blocks).knee_blocks
+    if knee:
+        points.append(point("knee", knee, float(curve.hit_tokens.at(np.array([knee]))[0]) / tokens, "knee"))
+    return points + [point("this run", size, share, name) for name, size, share in tiers]
+
+
+def _own_sizes(run: FinishedRun, settings: Any) -> list[tuple[str, int, float]]:
+    """Return (tiers so far, their blocks over all machines, token hit rate from them), fast to slow."""
+    rows = run.finished
+    tokens = max(1, int(rows["input_tokens"].sum()))
+    sizes: list[tuple[str, int, float]] = []
+    names, blocks, hits = [], 0, 0
+    for tier in ("gpu", "cpu", "disk"):
+        capacities = [t.capacity_blocks for m in settings.machines for t in m.tiers if t.name == tier]
+        if not capacities or None in capacities:
+            continue
+        names.append(tier)
+        blocks += sum(capacities)
+        hits += int(rows[f"cached_{tier}_tokens"].sum())
+        sizes.append((" + ".join(names), blocks, hits / tokens))
+    return sizes

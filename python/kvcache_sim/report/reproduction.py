@@ -1,0 +1,71 @@
+"""A finished run, run again from what its directory says."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kvcache_sim import __version__
+from kvcache_sim.errors import InputOutputError, TraceError
+from kvcache_sim.metrics.load_run import load_run
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.simulation import RunOptions, simulate
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """How a second run compares with the first."""
+
+    #: digest → (then, now).
+    digests: dict[str, tuple[str, str]]
+    #: What is different about this installation.
+    notes: tuple[str, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Return whether every digest is equal."""
+        return all(before == now for before, now in self.digests.values())
+
+
+def reproduce(directory: Path) -> Reproduction:
+    """Run a finished run again; nothing is written.
+
+    Raises ``TraceError`` when its trace is no longer the same, ``InputOutputError`` for a manifest without
+    what is needed, and what loading and simulating raise.
+    """
+    stored = load_run(directory)
+    manifest = stored.manifest
+    scenario = scenario_from_text(stored.scenario, str(directory / "scenario.yaml"), directory)
+    trace = read_requests(scenario)
+    try:
+        planned, digests = manifest["trace"]["sha256"], manifest["digest"]
+        options = _options(manifest["options"])
+        before = {name: str(digests[name]) for name in ("events", "results")}
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputOutputError(f"manifest lacks {error}", where=str(directory / "run.json")) from None
+    if planned != trace.sha256:
+        raise TraceError(
+            "not the trace that ran", where=trace.source, got=trace.sha256[:16], expected=str(planned)[:16]
+        )
+    run = simulate(scenario.settings, trace, None, options)
+    now = {"events": run.digest_events, "results": run.digest_results}
+    return Reproduction({name: (before[name], now[name]) for name in before}, _notes(manifest))
+
+
+def _options(plain: dict[str, Any]) -> RunOptions:
+    window = plain.get("record_window_ns")
+    return RunOptions(**{**plain, "record_window_ns": None if window is None else (window[0], window[1])})
+
+
+def _notes(manifest: dict[str, Any]) -> tuple[str, ...]:
+    here = {"kvsim": __version__, "python": platform.python_version(), "numpy": np.__version__}
+    return tuple(
+        f"made with {name} {manifest[name]}, this is {own}"
+        for name, own in here.items()
+        if name in manifest and manifest[name] != own
+    )

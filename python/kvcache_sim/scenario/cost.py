@@ -1,0 +1,61 @@
+"""What a run costs: GPU hours, and the memory and storage of its tiers, for as long as it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.load import Scenario
+
+_HOURS_A_MONTH = 730.0
+_GIB = 2**30
+_PRICED = {"cpu": "dram_gib_month", "disk": "nvme_gib_month"}
+
+
+def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float | None] | None:
+    """Return the cost of a run in the currency of the prices, or None where the scenario has no ``cost``.
+
+    ``per_hour`` = machines × gpus_per_machine × gpu_hour + GiB of every cpu tier × dram_gib_month ÷ 730 + GiB
+    of every disk tier × nvme_gib_month ÷ 730; ``total`` = per_hour × the time from the first arrival to the
+    last token; ``per_million_tokens`` counts prompt and generated tokens, ``per_million_output_tokens`` the
+    generated ones. A share of an hour costs that share. None where no token was made. Raises ``UsageError``
+    for a priced tier without bounds.
+    """
+    prices = scenario.model.cost
+    if prices is None:
+        return None
+    settings = scenario.settings
+    block_gib = settings.cache.block_size_tokens * settings.cache.kv_bytes_per_token / _GIB
+    per_hour = len(settings.machines) * prices.gpus_per_machine * prices.gpu_hour
+    for machine in settings.machines:
+        for tier in machine.tiers:
+            price = getattr(prices, _PRICED[tier.name]) if tier.name in _PRICED else 0.0
+            if price and tier.capacity_blocks is None:
+                raise UsageError(
+                    f"an unbounded {tier.name} tier has no price",
+                    where=scenario.tree.place(("tiers", tier.name, "capacity")),
+                    expected="a capacity",
+                )
+            per_hour += (tier.capacity_blocks or 0) * block_gib * price / _HOURS_A_MONTH
+    tokens, rate = summary["tokens"], summary["throughput"]["output_tokens_per_s"]
+    total = per_hour * tokens["output"] / rate / 3600 if rate else None
+    made = tokens["input"] + tokens["output"]
+    return {
+        "per_hour": per_hour,
+        "total": total,
+        "per_million_tokens": total / made * 1e6 if total is not None and made else None,
+        "per_million_output_tokens": total / tokens["output"] * 1e6 if total is not None else None,
+    }
+
+
+def with_cost(scenario: Scenario, summary: dict[str, Any]) -> dict[str, Any]:
+    """Return the summary with ``cost`` after its throughput, where the scenario has prices."""
+    cost = cost_of(scenario, summary)
+    if cost is None:
+        return summary
+    return {
+        name: value
+        for key, own in summary.items()
+        for name, value in ([(key, own), ("cost", cost)] if key == "throughput" else [(key, own)])
+    }

@@ -1,0 +1,198 @@
+"""A search for the best settings under conditions: Optuna proposes, the sweep's cells answer."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.names import metric_value
+from kvcache_sim.metrics.objectives import Objective
+from kvcache_sim.metrics.thresholds import Threshold
+from kvcache_sim.sweep.cell import Cell, CellRecord, Limits, Setting, Study, content_address
+from kvcache_sim.sweep.interval import Choice, Interval
+from kvcache_sim.sweep.lock import claim, locked
+from kvcache_sim.sweep.plan import Resolve
+from kvcache_sim.sweep.stop import StopRequest
+from kvcache_sim.sweep.store import CellStore
+from kvcache_sim.sweep.supervisor import LocalBackend
+
+#: Trials proposed together, whatever the number of workers: so the search does not depend on it.
+_BATCH = 4
+#: How far a failed cell is from meeting a condition: farther than any that ran.
+_FAILED = 1e30
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is sought: the best of a number among the settings that meet all conditions."""
+
+    objective: Objective
+    conditions: tuple[Threshold, ...]
+
+    def violations(self, summary: Mapping[str, object]) -> list[float]:
+        """Return for each condition how far it is from holding, relative to its limit; ≤ 0 holds."""
+        return [_violation(condition, summary) for condition in self.conditions]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One set of settings that was tried."""
+
+    number: int
+    settings: Mapping[str, Setting]
+    value: float | None
+    is_feasible: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How to search: which settings, how many trials, from which seed, with how many workers."""
+
+    space: Mapping[str, Interval | Choice]
+    trials: int
+    seed: int
+    jobs: int
+    limits: Limits
+
+
+def optimize(
+    study: Study, resolve: Resolve, search: Search, goal: Goal, directory: Path, stop: StopRequest
+) -> list[Trial]:
+    """Try settings and return the trials in order; ``directory`` keeps Optuna's journal and every cell.
+
+    The same directory goes on where it stopped; a configuration tried before is not simulated again. Equal
+    seeds give equal trials for any number of workers. Raises ``UsageError`` without the ``search`` extra.
+    """
+    if importlib.util.find_spec("optuna") is None:
+        raise UsageError("optimize needs the 'search' extra", hint="pip install 'kvcache-sim[search]'")
+    claim(directory)
+    with locked(directory):
+        store = CellStore(directory)
+        store.create()
+        proposals = _open_journal(directory, search, goal)
+        while len(proposals.trials) < search.trials and stop.level == 0:
+            count = min(_BATCH, search.trials - len(proposals.trials))
+            asked = [proposals.ask() for _ in range(count)]
+            rows = [{n: _suggest(trial, n, d) for n, d in search.space.items()} for trial in asked]
+            records = _answers(study, resolve, search, rows, store, stop)
+            if records is None:
+                break
+            for trial, row, record in zip(asked, rows, records, strict=True):
+                _tell(proposals, trial, row, record, goal)
+        return _told(proposals, goal)
+
+
+def best(trials: Sequence[Trial], objective: Objective) -> Trial | None:
+    """Return the best trial that meets all conditions, the earliest of equals; None when none does."""
+    feasible = [trial for trial in trials if trial.is_feasible and trial.value is not None]
+    return min(feasible, key=lambda trial: objective.loss(trial.value or 0.0), default=None)
+
+
+def _open_journal(directory: Path, search: Search, goal: Goal) -> Any:
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+    def constraints(trial: Any) -> Sequence[float]:
+        values: list[float] = trial.user_attrs.get("violations", [_FAILED] * len(goal.conditions))
+        return values
+
+    done = sum(1 for _ in (directory / "cells").glob("*.json"))  # a resumed search draws on
+    with warnings.catch_warnings():
+        # its successor, Trial.set_constraint, came with 5.0 only
+        warnings.simplefilter("ignore", FutureWarning)
+        sampler = optuna.samplers.TPESampler(
+            seed=(search.seed + done) % 2**32,
+            n_startup_trials=min(10, max(4, search.trials // 4)),
+            constraints_func=constraints if goal.conditions else None,
+        )
+    direction: Literal["minimize", "maximize"] = (
+        "minimize" if goal.objective.smaller_is_better else "maximize"
+    )
+    conditions = [condition.text for condition in goal.conditions]
+    space = {name: repr(dimension) for name, dimension in search.space.items()}
+    asked = content_address([space, goal.objective.metric, direction, conditions])
+    return optuna.create_study(
+        storage=JournalStorage(JournalFileBackend(str(directory / "journal.log"))),
+        study_name=f"kvsim-{asked}",
+        sampler=sampler,
+        direction=direction,
+        load_if_exists=True,
+    )
+
+
+def _suggest(trial: Any, name: str, dimension: Interval | Choice) -> Setting:
+    if isinstance(dimension, Choice):
+        index: int = trial.suggest_categorical(name, list(range(len(dimension.values))))
+        return dimension.values[index]
+    return dimension.value(trial.suggest_float(name, 0.0, 1.0))
+
+
+Suggested = dict[str, Setting]
+
+
+def _answers(
+    study: Study,
+    resolve: Resolve,
+    search: Search,
+    rows: Sequence[Suggested],
+    store: CellStore,
+    stop: StopRequest,
+) -> list[CellRecord] | None:
+    """Return the records of some rows, simulated or kept from before; None when asked to stop meanwhile."""
+    cells = []
+    for index, row in enumerate(rows):
+        configuration, work = resolve(row)
+        address = content_address([study.cell_function, configuration])
+        cells.append(Cell(index, address, row, 0, work))
+    kept, _ = store.load({cell.cell_id for cell in cells})
+    records = {name: record for name, record in kept.items() if record.status == "ok"}
+    missing = {cell.cell_id: cell for cell in cells if cell.cell_id not in records}
+    backend = LocalBackend(search.jobs, search.limits)
+    for record in backend.run(study, list(missing.values()), stop):
+        store.save(record)
+        records[record.cell_id] = record
+    if any(cell.cell_id not in records for cell in cells):
+        return None
+    return [records[cell.cell_id] for cell in cells]
+
+
+def _tell(proposals: Any, trial: Any, row: Suggested, record: CellRecord, goal: Goal) -> None:
+    from optuna.trial import TrialState
+
+    value = metric_value(record.summary, goal.objective.metric) if record.status == "ok" else None
+    trial.set_user_attr("settings", row)
+    trial.set_user_attr("violations", goal.violations(record.summary))
+    if value is None:
+        proposals.tell(trial, state=TrialState.FAIL)
+    else:
+        proposals.tell(trial, value)
+
+
+def _told(proposals: Any, goal: Goal) -> list[Trial]:
+    trials = []
+    for trial in proposals.trials:
+        if "settings" not in trial.user_attrs:  # asked and never answered: the search was killed meanwhile
+            continue
+        violations = trial.user_attrs["violations"]
+        feasible = trial.value is not None and all(v <= 0 for v in violations)
+        trials.append(Trial(trial.number, trial.user_attrs["settings"], trial.value, feasible))
+    return trials
+
+
+def _violation(condition: Threshold, summary: Mapping[str, object]) -> float:
+    value, limit = metric_value(summary, condition.metric), condition.limit()
+    if value is None or limit is None:
+        return _FAILED
+    distance = (value - limit) / (abs(limit) or 1.0)
+    distance = distance if condition.comparison in ("<", "<=") else -distance
+    if condition.holds(summary):
+        return min(distance, 0.0)
+    return max(distance, 1e-12)
