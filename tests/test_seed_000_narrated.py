@@ -216,3 +216,12 @@ def test_the_missed_tokens_pay_for_their_attention_to_the_cached_past():
     ttft = run.requests["first_token_ns"] - run.requests["arrival_ns"]
     assert ttft[1] - ttft[2] == 2 * 32 * 48 * 1000
     assert OUTCOMES[run.requests["outcome"][1]] == "CONVERSATIONAL_HIT"
+
+
+def test_a_request_without_output_tokens_ends_with_its_prefill():
+    _, run = simulate([(0, 0, 0, 40, 0, ["a", "b", "c0"]), (1, 0, 1, 60, 0, ["a", "b", "c", "d0"])])
+    requests = run.requests
+    assert requests["first_token_ns"].tolist() == requests["finish_ns"].tolist()
+    assert requests["finish_ns"].tolist() == [MS + 400_000, SECOND + MS + 280_000]
+    assert requests["output_tokens"].tolist() == [0, 0]
+    assert requests["cached_prefix_length_used"].tolist() == [0, 32]

@@ -109,13 +109,32 @@ def test_each_instruction_misses_once_when_requests_do_not_overlap(instructions,
     assert ran.cached[instructions:].tolist() == (length // BLOCK * BLOCK).tolist()
 
 
+BURST = rows(90, "workload.arrivals.rate_per_s=100000", "workload.instruction_tokens=1500",
+             "workload.instructions=2")  # fmt: skip
+
+
 @pytest.mark.parametrize("full_hit", ["prefill-remainder", "skip-prefill"])
 def test_instant_service_misses_each_instruction_once_however_requests_overlap(full_hit):
-    ran = Ran(
-        "repetitive", *rows(150, "workload.arrivals.rate_per_s=1000000"),
-        f"cache.full_hit={full_hit}", no_service_time=True,
-    )  # fmt: skip
-    assert (ran.outcome == MISS).sum() == 6
+    ran = Ran("repetitive", *BURST, f"cache.full_hit={full_hit}", "replica.instant=true")
+    assert (ran.outcome == MISS).sum() == 2
+
+
+def test_overlapping_requests_compute_an_instruction_again_by_default():
+    ran = Ran("repetitive", *BURST)
+    # whoever is admitted before the first of its kind has ended its step finds nothing
+    assert (ran.outcome == MISS).sum() > 2
+    assert (ran.cached > 0).sum() > 60
+    assert ran.run.counters["merged_blocks"] > 0
+
+
+@pytest.mark.parametrize("accounting", ["detailed", "simplified"])
+def test_overlapping_requests_that_wait_find_what_the_first_computed(accounting):
+    shape = (*BURST, "replica.duplicate_prefill=wait")
+    ran = Ran("repetitive", *shape, f"cache.accounting={accounting}")
+    assert (ran.outcome == MISS).sum() == 2
+    assert set(ran.cached.tolist()) == {0, 1500 // BLOCK * BLOCK}
+    assert ran.run.counters["merged_blocks"] == 0
+    assert ran["queue_ns"].max() > 0
 
 
 # -- 4.3 diverse prompts

@@ -107,6 +107,9 @@ def _channels(model: ScenarioModel) -> Iterator[Finding]:
 def _requests(model: ScenarioModel) -> Iterator[Finding]:
     if model.trace is not None and "kind" in model.workload:
         yield ("trace",), "workload.kind generates the requests: keep one of the two"
+    if model.replica.duplicate_prefill == "wait" and (model.replica.instant or not model.cache.enabled):
+        why = "replica.instant is true" if model.replica.instant else "cache.enabled is false"
+        yield ("replica", "duplicate_prefill"), why
     if model.router.policy != "round-robin" and model.cluster.machines == 1:
         yield ("router", "policy"), "there is one machine"
     for index, own in enumerate(model.machines):

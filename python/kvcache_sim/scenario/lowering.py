@@ -89,6 +89,7 @@ def _replica(machine: MachineSection) -> ReplicaSettings:
         max_num_seqs=replica.max_num_seqs,
         instant=replica.instant,
         queue_order=replica.queue_order,
+        duplicate_prefill=replica.duplicate_prefill,
         step_overhead_ns=replica.step_overhead,
     )
 

@@ -16,7 +16,7 @@ from kvcache_sim.cache.settings import (
     WritePolicy,
 )
 from kvcache_sim.scenario.quantities import Capacity, CapacityField, DurationNs, RateBytesPerS, SizeBytes
-from kvcache_sim.serving.settings import QueueOrder
+from kvcache_sim.serving.settings import DuplicatePrefill, QueueOrder
 from kvcache_sim.workload.readers.settings import OnBadRow, TimeOrder
 
 #: 2³¹ − 1: token and sequence counts stay well inside 64-bit arithmetic.
@@ -102,6 +102,9 @@ class ReplicaSection(Section):
     max_num_seqs: int = Field(256, ge=1, le=1 << 20, description="most sequences that run together")
     step_time: str = Field("h100-llama-3-8b-tp1", description="step-time set by name, or a model file")
     queue_order: QueueOrder = Field("fcfs", description="who is admitted first")
+    duplicate_prefill: DuplicatePrefill = Field(
+        "recompute", description="when another request computes the next block: compute it too, or wait"
+    )
     step_overhead: DurationNs = Field(0, description="time between two steps")
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kvcache_sim.cache.digest import Digest
 from kvcache_sim.cache.store import ARRIVE
@@ -16,7 +14,7 @@ from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.router import Router
 from kvcache_sim.serving.sequence import SequenceState, Status
 from kvcache_sim.workload.sessions import predecessors
-from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP, Trace
+from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP, Trace, view
 
 
 class Cluster:
@@ -111,8 +109,3 @@ class Cluster:
             following = self._waiting[place]
             at = self.engine.now_ns + self._think_ns[following]
             self.engine.schedule(at, ARRIVAL, NO_MACHINE, self._arrive, following)
-
-
-def view(column: NDArray[Any]) -> memoryview[int]:
-    """Return a column whose entries are plain integers, read several times faster than array scalars."""
-    return memoryview(column)  # type: ignore[arg-type]  # an array is a buffer; numpy's stubs do not say so

@@ -13,6 +13,7 @@ from kvcache_sim.engine import Engine
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 from kvcache_sim.serving.admission import Admitter
 from kvcache_sim.serving.batch import Batch, BatchSettings, SteppedBatch
+from kvcache_sim.serving.duplicates import Duplicates
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
@@ -73,6 +74,8 @@ def build_machine(
     parts = (store, mover, admitter, batch)
     replica = Replica(machine, (replica_settings, cluster.cache), parts, engine, recorder, outcomes)
     replica.tiers = len(present)
+    if replica_settings.duplicate_prefill == "wait":
+        replica.duplicates = Duplicates(outcomes.trace, cluster.cache.block_size_tokens)
     return replica
 
 

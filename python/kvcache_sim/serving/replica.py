@@ -16,6 +16,7 @@ from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, Engine, Event
 from kvcache_sim.serving.admission import Admission, Admitter
 from kvcache_sim.serving.batch import Batch
+from kvcache_sim.serving.duplicates import Duplicates
 from kvcache_sim.serving.loading import Loading
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.recorder import Recorder
@@ -52,6 +53,8 @@ class Replica:
         self.records_all = False
         #: Called at the end of every boundary (``--check full``).
         self.check: Callable[[], None] | None = None
+        #: Set where a request waits for blocks that others are computing (``duplicate_prefill: wait``).
+        self.duplicates: Duplicates | None = None
         #: How many tiers the machine has.
         self.tiers = 1
         self._boundary: Event | None = None
@@ -293,6 +296,8 @@ class Replica:
         places = self.settings.max_num_seqs - len(self.running) - len(self.loading)
         while self.waiting and not self._refused and places > 0 and self.batch.budget_left > 0:
             s = self.waiting[0]
+            if self.duplicates is not None and self._waits_for_another(s, self.duplicates):
+                return
             admission = self.admitter.admit(s, now)
             if admission is None:
                 self._refused = True
@@ -300,6 +305,15 @@ class Replica:
             self.waiting.popleft()
             places -= 1
             self._admitted(s, admission, now)
+
+    def _waits_for_another(self, s: SequenceState, duplicates: Duplicates) -> bool:
+        """Return whether the head of the queue waits for a block that another request is computing."""
+        tokens = s.prefill_target_tokens
+        limit = self.admitter.matchable_blocks(tokens)
+        found = self.store.peek(s.request, limit)[0]
+        others = [*self.running.values(), *(loading.sequence for loading in self.loading.values())]
+        others += [loading.sequence for loading in self.loaded]
+        return found < limit and duplicates.computed_by_any(s, found, others)
 
     def _admitted(self, s: SequenceState, admission: Admission, now: int) -> None:
         s.lease = admission.lease

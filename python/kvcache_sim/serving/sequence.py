@@ -71,8 +71,11 @@ class SequenceState:
 
     @property
     def total_kv_tokens(self) -> int:
-        """Tokens with KV when it is done: the last generated token never gets any."""
-        return self.prompt_num_tokens + self.output_tokens - 1
+        """Tokens with KV when it is done: the last generated token never gets any.
+
+        A request without output tokens ends with its prefill, like one with a single token.
+        """
+        return self.prompt_num_tokens + max(self.output_tokens, 1) - 1
 
     @property
     def prefill_end_time_sim(self) -> float:

@@ -8,6 +8,7 @@ from typing import Literal
 from kvcache_sim.cache.settings import CacheSettings, ChannelSettings, MovementSettings, TierSettings
 from kvcache_sim.model.step_time import StepTime
 
+DuplicatePrefill = Literal["recompute", "wait"]
 QueueOrder = Literal["fcfs", "longest-prefix", "shortest-first", "priority"]
 
 
@@ -20,6 +21,8 @@ class ReplicaSettings:
     #: No service time: each request is looked up, computed and released before the next.
     instant: bool = False
     queue_order: QueueOrder = "fcfs"
+    #: What a request does whose next block another one is computing right now: compute it too, or wait.
+    duplicate_prefill: DuplicatePrefill = "recompute"
     #: Extra time between the end of a step and the next step's start.
     step_overhead_ns: int = 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,3 +72,8 @@ class Trace:
     def distinct_ids(self) -> int:
         """Return how many distinct block ids the trace names."""
         return int(self.block_ids.max()) + 1 if len(self.block_ids) else 0
+
+
+def view(column: NDArray[Any]) -> memoryview[int]:
+    """Return a column whose entries are plain integers, read several times faster than array scalars."""
+    return memoryview(column)  # type: ignore[arg-type]  # an array is a buffer; numpy's stubs do not say so
