@@ -215,6 +215,8 @@ def test_why_a_prompt_missed():
     assert rows["never_seen_tokens"] == [8, 0, 0, 0]
     assert rows["diverged_tokens"] == [0, 4, 4, 0]
     assert rows["evicted_tokens"] == [0, 0, 0, 4]
+    with pytest.raises(UsageError, match="explain"):
+        run(ReplayRequest(trace, 4, 2, discipline="flat", explain=True), "lru")
 
 
 def test_the_last_token_is_computed_unless_references_are_counted():
@@ -228,8 +230,6 @@ def test_the_last_token_is_computed_unless_references_are_counted():
     [
         ("lru", {"block_size_tokens": 3}, "divide"),
         ("lru", {"window": 4}, "one after another"),
-        ("lru", {"store_threshold": 2}, "every key at once"),
-        ("lru", {"reuse_outputs": True}, "private"),
         ("lru", {"capacity_blocks": 0}, "capacity"),
         ("lfu", {"order": "root"}, "no effect"),
         ("lru", {"last_partial": "keep", "outputs": "all"}, "outputs"),

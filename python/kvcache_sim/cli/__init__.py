@@ -17,6 +17,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "doctor": ("kvcache_sim.cli.doctor", "check this installation"),
     "plot": ("kvcache_sim.cli.plot", "draw one picture of finished runs"),
     "calibrate": ("kvcache_sim.cli.calibrate", "fit step times to measurements; compare a run with reality"),
+    "cachesim": ("kvcache_sim.cli.cachesim", "replay a trace against one cache: hits, evictions, why misses"),
     "curve": ("kvcache_sim.cli.curve", "print the hit rate at every cache size, from one pass"),
     "policies": ("kvcache_sim.cli.policies", "list, show, write and check eviction policies"),
     "help": ("kvcache_sim.cli.help", "explain a verb or a topic: exit-codes, scenario, units"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from kvcache_sim.cache.exact.lower import (
     exact_requests,
     python_requests,
     refuse_without_effect,
+    total_tokens,
 )
 from kvcache_sim.cache.exact.offload_replay import replay_offload_twin
 from kvcache_sim.cache.exact.requests import REJECTED
@@ -33,15 +35,17 @@ def replay_vllm(request: ReplayRequest, variant: str) -> ReplayResult:
     """Replay vLLM's KVCacheManager; ``capacity_blocks`` are usable: vLLM has a null block besides."""
     refuse_without_effect(request, "vllm", window=True, outputs=True)
     capacity = request.capacity_blocks
+    # Blocks that no request can ever need stand between those given back without a key and those with one:
+    # a pool of fewer blocks decides the same, and their lines are put in front.
+    useful = min(capacity, int((-(-total_tokens(request) // request.block_size_tokens)).sum()))
     if request.backend == "python":
-        answer = replay_vllm_twin(python_requests(request), capacity)
-        lines: Iterable[str] = answer["queue_lines"]
-        chunks: Iterator[str] = iter(["".join(f"{line}\n" for line in lines)])
+        answer = replay_vllm_twin(python_requests(request), useful)
+        chunks: Iterator[str] = iter(["".join(f"{line}\n" for line in answer["queue_lines"])])
     else:
-        answer = exact_requests(request).vllm(capacity)
+        answer = exact_requests(request).vllm(useful)
         chunks = _queue_chunks(request, answer["free_queue"])
     digest, first = hashlib.sha256(), list[str]()
-    for chunk in chunks:
+    for chunk in chain(_idle_chunks(capacity - useful), chunks):
         first = first or chunk.split("\n", 5)[:5]
         digest.update(chunk.encode())
     size = request.block_size_tokens
@@ -169,6 +173,12 @@ def _misses(
 
 def _sha256(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _idle_chunks(blocks: int) -> Iterator[str]:
+    """Yield the lines of blocks that were never taken."""
+    for start in range(0, blocks, _CHUNK):
+        yield "-\n" * min(_CHUNK, blocks - start)
 
 
 def _queue_chunks(request: ReplayRequest, queue: NDArray[np.uint64]) -> Iterator[str]:

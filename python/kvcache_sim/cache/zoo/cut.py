@@ -86,8 +86,6 @@ def cut(request: ReplayRequest) -> Cut:
             got=str(request.window),
             hint="vllm and sglang:* replay overlapping requests",
         )
-    if request.store_threshold:
-        raise UsageError("this policy stores every key at once", where="--store-threshold")
     if request.reuse_outputs:
         raise UsageError("outputs are private in this replay", where="--reuse-outputs")
     per_id = trace.block_size // size

@@ -14,7 +14,7 @@ _EVERYTHING = 2**62
 
 
 def explained(request: ReplayRequest, cut: Cut, policy: str, hits: NDArray[np.uint32]) -> ReplayResult:
-    """Return the misses by cause and a row a request, where the replay asks for them; prefix-aware only."""
+    """Return the misses by cause and a row a request, where the replay asks for them."""
     if not request.explain:
         return {}
     # touched root first, a prompt longer than the cache enters it and pushes its own head out

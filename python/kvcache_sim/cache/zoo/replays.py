@@ -63,6 +63,8 @@ def _check(request: ReplayRequest, policy: Variant) -> None:
         )
     if request.discipline == "flat" and policy.name == "unbounded":
         raise UsageError("a flat cache has no such ceiling", where="--flat", hint="use --policy belady")
+    if request.discipline == "flat" and request.explain:
+        raise UsageError("a flat cache knows no prompts to explain", where="--explain")
 
 
 def prefix_answer(request: ReplayRequest, prompts: Cut, policy: Variant) -> _core.ReplayAnswer:

@@ -15,11 +15,19 @@ def kv_bytes_per_token(model: str) -> int:
     return load_model(model).kv_bytes_per_token
 
 
-def parse_capacity(text: str, block_bytes: int, where: str) -> int:
-    """Return a capacity in blocks: ``16384``, ``16384 blocks`` or ``16GiB`` (whole blocks that fit)."""
+def parse_capacity(text: str, block_bytes: int, where: str, block_size_tokens: int = 0) -> int:
+    """Return a capacity in blocks: ``16384``, ``16384 blocks`` or ``16GiB`` (whole blocks that fit).
+
+    Where ``block_size_tokens`` is given, ``2097152 tokens`` counts too.
+    """
+    tokens = text.strip().removesuffix("tokens").strip().replace("_", "").replace(",", "")
+    if block_size_tokens and text.strip().endswith("tokens") and tokens.isdecimal() and len(tokens) < 19:
+        text = str(int(tokens) // block_size_tokens)
     digits = text.strip().removesuffix("blocks").strip().replace("_", "").replace(",", "")
     if digits.isdecimal() and digits.isascii() and len(digits) < 19:
         blocks = int(digits)
+    elif text.strip().startswith("-"):
+        blocks = 0
     elif not block_bytes:
         raise UsageError(
             "a size needs to know what a block weighs",

@@ -52,35 +52,32 @@ impl EvictionLog {
         };
         let from = (key % self.blocks_per_id) as u32;
         let to = from + blocks;
-        let mut new = Gone {
-            from,
-            to,
-            by: self.now,
-        };
+        let by = self.now;
+        let touches = |old: &Gone| old.by == by && old.from <= to && from <= old.to;
+        if let Some(growing) = list.iter().position(touches) {
+            for (at, old) in list.iter_mut().enumerate() {
+                if at == growing {
+                    (old.from, old.to) = (old.from.min(from), old.to.max(to));
+                } else if old.from < from {
+                    old.to = old.to.min(from);
+                } else {
+                    old.from = old.from.max(to);
+                }
+            }
+            list.retain(|old| old.from < old.to);
+            return;
+        }
         let mut kept = Vec::with_capacity(list.len() + 2);
-        for old in list.drain(..) {
-            if old.by == new.by && old.from <= new.to && new.from <= old.to {
-                new = Gone {
-                    from: new.from.min(old.from),
-                    to: new.to.max(old.to),
-                    by: new.by,
-                };
-                continue;
+        for &old in list.iter() {
+            let (before, after) = (old.to.min(from), old.from.max(to));
+            if old.from < before {
+                kept.push(Gone { to: before, ..old });
             }
-            if old.from < from {
-                kept.push(Gone {
-                    to: old.to.min(from),
-                    ..old
-                });
-            }
-            if old.to > to {
-                kept.push(Gone {
-                    from: old.from.max(to),
-                    ..old
-                });
+            if after < old.to {
+                kept.push(Gone { from: after, ..old });
             }
         }
-        kept.push(new);
+        kept.push(Gone { from, to, by });
         *list = kept;
     }
 
@@ -303,6 +300,28 @@ mod tests {
                 blocks: 2
             }]
         );
+    }
+
+    #[test]
+    fn ranges_remember_what_single_places_would() {
+        let keys =
+            Arc::new(BlockKeys::new(vec![0, 1], vec![0], 16, vec![16], vec![NO_REQUEST]).unwrap());
+        let mut log = EvictionLog::new(&keys);
+        let mut places = [None; 16];
+        let mut x = 1_u64;
+        for step in 0..4000 {
+            x = x * 48271 % 2_147_483_647;
+            let from = (x % 16) as u32;
+            let to = from + 1 + (x / 16 % u64::from(16 - from)) as u32;
+            log.now = step / 3;
+            log.evicted(u64::from(from), to - from);
+            places[from as usize..to as usize].fill(Some(step / 3));
+            for (place, &by) in places.iter().enumerate() {
+                let (told, run) = log.by(place as u64, 16 - place as u32);
+                assert_eq!(told, by);
+                assert!(places[place..place + run as usize].iter().all(|&b| b == by));
+            }
+        }
     }
 
     #[test]

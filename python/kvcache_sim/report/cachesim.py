@@ -1,0 +1,63 @@
+"""A cache replay for people, and its requests as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from kvcache_sim.cache.miss_summary import MISS_CAUSES
+from kvcache_sim.units import format_bytes, format_time_ns
+
+#: Figures that the lines above the list say already, or that are tables themselves.
+_SAID = {"misses", "requests", "ceilings", "share_of_possible", "hit_rate", "prefix_lookup", "plugin"}
+
+
+def cachesim_text(policy: str, result: dict[str, Any]) -> str:
+    """Return the share of what is possible, the misses by cause, then every figure under its name."""
+    lines = [_sentence(policy, result)]
+    if "misses" in result:
+        lines += ["", *_miss_lines(result["misses"])]
+    figures = {name: value for name, value in result.items() if name not in _SAID}
+    width = max(map(len, figures))
+    lines += ["", *(f"{name:<{width}}  {_cell(value)}" for name, value in figures.items())]
+    return "\n".join(lines)
+
+
+def _sentence(policy: str, result: dict[str, Any]) -> str:
+    rate = result.get("hit_rate", result.get("hit_ratio", 0.0))
+    size = f", {format_bytes(result['capacity_bytes'])}" if "capacity_bytes" in result else ""
+    words = f"{policy}{size}: {rate:.1%} of tokens hit"
+    tops = result.get("ceilings", {})
+    if "unbounded" not in tops:
+        return words
+    share, best, unbounded = result["share_of_possible"], tops["belady"], tops["unbounded"]
+    of = "" if share is None else f": {share:.1%} of what is possible"
+    best_rate, all_rate = f"{best['hit_rate']:.1%}", f"{unbounded['hit_rate']:.1%}"
+    return f"{words} of {best_rate} possible at this size (Belady; unbounded {all_rate}){of}"
+
+
+def _miss_lines(misses: dict[str, Any]) -> list[str]:
+    total = max(1, misses["missed_tokens"])
+    lines = [f"{misses['missed_tokens']:,} tokens missed:"]
+    for cause, meaning in MISS_CAUSES.items():
+        tokens = misses[f"{cause}_tokens"]
+        lines.append(f"  {tokens / total:6.1%}  {cause.replace('_', ' '):<13} {meaning}")
+    if "evicted_before_ns" in misses:
+        requests, times = misses["evicted_before_requests"], misses["evicted_before_ns"]
+        half, most = (f"{requests[p]:,} requests ({format_time_ns(times[p])})" for p in ("p50", "p90"))
+        lines.append(f"  of the evicted, half were evicted up to {half} before, nine of ten {most}")
+    return lines
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def requests_csv(columns: dict[str, Any]) -> bytes:
+    """Return a replay's table of requests as CSV."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue().encode()
