@@ -11,8 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
+from kvcache_sim.cache.reference import ReferenceKeys
 from kvcache_sim.cache.session_view import SessionViewSettings
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
+from kvcache_sim.cache.trie_view import resident_prefixes
 from kvcache_sim.metrics.columns import OUTCOMES
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
@@ -49,13 +51,13 @@ def trace(rows):
     )
 
 
-def simulate(rows, capacity=None, **cache):
+def simulate(rows, capacity=None, backend="native", **cache):
     settings = ClusterSettings(
         machines=(MachineSettings((TierSettings("gpu", capacity),), step_time()),),
         channels={},
         cache=CacheSettings(block_size_tokens=16, **cache),
     )
-    simulation = Simulation(settings, trace(rows), RunOptions())
+    simulation = Simulation(settings, trace(rows), RunOptions(backend=backend))
     return simulation, simulation.run()
 
 
@@ -225,3 +227,26 @@ def test_a_request_without_output_tokens_ends_with_its_prefill():
     assert requests["finish_ns"].tolist() == [MS + 400_000, SECOND + MS + 280_000]
     assert requests["output_tokens"].tolist() == [0, 0]
     assert requests["cached_prefix_length_used"].tolist() == [0, 32]
+
+
+def test_the_global_prefix_store_is_a_view_of_the_trie():
+    for backend in ("native", "python"):
+        simulation, _ = simulate(CHAT, backend=backend)
+        replica = simulation.replicas[0]
+        rows = trace(CHAT)
+        full = np.asarray([40, 80, 100, 60, 50], np.uint32) // 16
+        after = np.asarray([1, 2, 2**32 - 1, 2**32 - 1, 2**32 - 1], np.uint32)
+        keys = ReferenceKeys(rows.id_offsets, rows.block_ids, 1, full, after)
+        prefixes = resident_prefixes(replica.store, keys, 2, 100, 16)
+        assert [p.length for p in prefixes.values()] == [16, 32, 48, 64, 80, 96]
+        assert [p.reference_count for p in prefixes.values()] == [0] * 6  # without users, and still here
+        *_, deepest = prefixes.values()
+        assert deepest.kv_block_ids == tuple(prefixes)
+        # a b c were used by the last request, d e f by turn 2
+        last = [p.last_access for p in prefixes.values()]
+        assert last[0] == last[1] == last[2] > last[3] == last[4] == last[5]
+        # While a request runs its prefix has a user.
+        lease = replica.store.acquire(4, 3)
+        prefixes = resident_prefixes(replica.store, keys, 2, 100, 16)
+        assert [p.reference_count for p in prefixes.values()] == [1, 1, 1, 0, 0, 0]
+        replica.store.release(lease)

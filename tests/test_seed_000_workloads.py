@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from kvcache_sim.metrics.columns import OUTCOMES
 from kvcache_sim.metrics.summary import summarize
-from kvcache_sim.model.step_time import zero_step_time
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import simulate
@@ -27,14 +26,10 @@ TIMES = ("queue_ns", "lookup_ns", "fetch_ns", "prefill_ns", "first_decode_ns", "
 class Ran:
     """A scenario that was run: its trace, its columns and its events by request."""
 
-    def __init__(self, name, *overrides, change=lambda trace: trace, no_service_time=False):
+    def __init__(self, name, *overrides, change=lambda trace: trace):
         scenario = load_scenario(SCENARIOS / f"{name}.yaml", ["tiers.gpu.capacity=unbounded", *overrides])
         self.trace = change(read_requests(scenario))
-        settings = scenario.settings
-        if no_service_time:
-            (machine,) = settings.machines
-            settings = replace(settings, machines=(replace(machine, step_time=zero_step_time(1 << 13, 256)),))
-        self.run = simulate(settings, self.trace)
+        self.run = simulate(scenario.settings, self.trace)
         self.summary = summarize(self.run, scenario.settings.cache.block_size_tokens)
         self.outcome, self.cached = self["outcome"], self["cached_prefix_length_used"]
         self.prompt, self.output = self.trace.input_tokens, self.trace.output_tokens
@@ -157,7 +152,7 @@ def test_unique_prompts_miss_and_take_the_time_they_would_take_without_a_cache()
 def test_each_few_shot_prefix_misses_once(pool, prefix, query):
     ran = Ran(
         "few-shot", *rows(400, f"workload.pool_size={pool}", f"workload.prefix_tokens={prefix}"),
-        f"workload.query_tokens={query}", no_service_time=True,
+        f"workload.query_tokens={query}", "replica.instant=true",
     )  # fmt: skip
     if prefix < BLOCK:  # a shared prefix of less than a block is never shared
         assert (ran.outcome == MISS).all()
@@ -176,7 +171,7 @@ def test_each_few_shot_prefix_misses_once(pool, prefix, query):
 def test_past_the_window_the_kept_head_alone_is_a_prefix(window, head, accounting):
     ran = Ran(
         "overflow", *rows(150, f"workload.window_tokens={window}", f"workload.kept_head_tokens={head}"),
-        f"cache.accounting={accounting}", no_service_time=True,
+        f"cache.accounting={accounting}", "replica.instant=true",
     )  # fmt: skip
     before = previous_turns(ran.trace)
     held = np.where(before >= 0, (ran.prompt + ran.output)[before], 0)
@@ -195,7 +190,7 @@ def test_past_the_window_the_kept_head_alone_is_a_prefix(window, head, accountin
 
 
 def test_a_prompt_not_above_the_cached_total_is_unexpected_and_then_looked_up_across_requests():
-    ran = Ran("overflow", *rows(150), no_service_time=True)
+    ran = Ran("overflow", *rows(150), "replica.instant=true")
     before = previous_turns(ran.trace)
     for request, events in enumerate(ran.events):
         names = [name for name, _, _ in events]
@@ -228,7 +223,7 @@ def test_sub_agents_hit_their_parents_prefix_across_sessions():
     "name", ["conversational", "repetitive", "few-shot", "overflow", "agentic", "diverse"]
 )
 def test_instant_replay_without_bounds_hits_what_the_ceiling_says(name):
-    ran = Ran(name, *rows(300), "workload.loop=open", *closed_only(name), no_service_time=True)
+    ran = Ran(name, *rows(300), "workload.loop=open", *closed_only(name), "replica.instant=true")
     order = np.argsort(ran.trace.arrival_ns, kind="stable")
     assert np.array_equal(order, np.arange(300))
     assert ran.cached.tolist() == ceiling_hit_tokens(ran.trace).tolist()
@@ -255,8 +250,8 @@ def test_both_accountings_log_the_same_events(name, more):
     shape = (*rows(250), "workload.loop=open", *closed_only(name), *more)
     if name == "conversational":
         shape += ("workload.system_prompt_tokens=500", "workload.conversational_probability=0.7")
-    detailed = Ran(name, *shape, no_service_time=True)
-    simplified = Ran(name, *shape, "cache.accounting=simplified", no_service_time=True)
+    detailed = Ran(name, *shape, "replica.instant=true")
+    simplified = Ran(name, *shape, "cache.accounting=simplified", "replica.instant=true")
     before = previous_turns(detailed.trace)
     answers = 0 if "cache.cache_output=false" in more else 1
     for request, (blocks, tokens) in enumerate(zip(detailed.events, simplified.events, strict=True)):

@@ -151,6 +151,14 @@ class ReferenceStore:
             ready += 1
         return len(found), ready
 
+    def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
+        """Return (past the block, holders, access on the fastest tier) of each found block."""
+        parts = []
+        for depth, block in enumerate(self._found(request, limit)):
+            tier = next(t for t in range(3) if block.state[t] != _ABSENT)
+            parts.append((depth + 1, sum(block.holds), block.access[tier]))
+        return parts
+
     def match_prefix(self, request: int, limit: int) -> list[tuple[int, int, int, int]]:
         """Return the found run in parts by fastest tier and move."""
         parts: list[tuple[int, int, int, int]] = []

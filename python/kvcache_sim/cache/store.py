@@ -27,6 +27,10 @@ class BlockStore(Protocol):
         """Return how many of the first ``limit`` blocks are found, and how many are ready on the GPU."""
         ...
 
+    def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
+        """Return the found run in parts: (past the last block, holders, access on the fastest tier)."""
+        ...
+
     def match_prefix(self, request: int, limit: int) -> list[tuple[int, int, int, int]]:
         """Return the found run in parts: (fastest tier, first block, past the last, move writing it)."""
         ...

@@ -121,6 +121,16 @@ class TokenStore(OneTier):
     def _prefixes(self, request: int, blocks: int) -> list[PrefixHash]:
         return [self.keys.key(request, block) for block in range(blocks)]
 
+    def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
+        """Return (past the last token, users, access) of each shared prefix of a prompt."""
+        parts = []
+        for prefix in self._prefixes(request, limit // self.block_size_tokens):
+            entry = self.prefixes.get(prefix)
+            if entry is None:
+                break
+            parts.append((entry.length, entry.reference_count, entry.access))
+        return parts
+
     # -- leases
 
     def acquire(self, request: int, depth: int) -> int:

@@ -53,6 +53,10 @@ impl PyStore {
         self.0.peek(request, limit)
     }
 
+    fn uses(&self, request: u32, limit: u32) -> Vec<(u32, u32, u64)> {
+        self.0.uses(request, limit)
+    }
+
     fn match_prefix(&self, request: u32, limit: u32) -> Vec<(usize, u32, u32, u32)> {
         let parts = self.0.match_prefix(request, limit);
         parts

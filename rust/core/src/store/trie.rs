@@ -51,6 +51,17 @@ impl Store {
         (found, ready)
     }
 
+    /// The found leading blocks in runs: (past the last block, holders, access on the fastest tier).
+    pub fn uses(&self, request: u32, limit: u32) -> Vec<(u32, u32, u64)> {
+        let mut runs = Vec::new();
+        self.walk(request, limit, |node, _, end| {
+            if let Some(tier) = node.fastest() {
+                runs.push((end, node.pins, node.copies[tier].access));
+            }
+        });
+        runs
+    }
+
     fn walk(&self, request: u32, limit: u32, mut visit: impl FnMut(&Node, u32, u32)) {
         let (mut at, mut block) = (ROOT, 0);
         while block < limit {
