@@ -102,6 +102,11 @@ def summary_of(columns):
             "requests_per_s": len(done) / end_s,
             "output_tokens_per_s": float(column["output_tokens"].sum()) / end_s,
         },
+        "session_survival": [
+            {"gap_from_s": low, "gap_to_s": high, "turns": 7, "survived": 0.5, "partly": 0.2}
+            | {"gpu": 0.4, "cpu": 0.2, "disk": 0.1, "remote": 0.0, "lost": 0.3}
+            for low, high in ((0.0, 1.0), (1.0, 2.0), (16384.0, None))
+        ],
         "digest": {"events": "e" * 64, "results": "r" * 64},
         "wall": {"cpu_s": 0.1, "peak_rss_bytes": 1 << 27},
     }

@@ -62,6 +62,31 @@ def test_a_run_is_reproduced_and_a_wrong_digest_is_found(folder, capsys):
     assert kvsim(["reproduce", "run"]) == 7  # the directory's own checksums notice first
 
 
+def test_simulate_is_judged_against_a_baseline(folder, capsys):
+    simulate("-c", "cpu.yaml", "-o", "with")
+    judged = ["simulate", "-c", "gpu.yaml", "-q", "--fail-if", "hit_rate < -1%"]
+    assert kvsim([*judged, "-o", "a"]) == 2
+    assert "--baseline" in capsys.readouterr().err
+    assert kvsim([*judged, "-o", "b", "--baseline", "with"]) == 4
+    assert (
+        kvsim(
+            [
+                "simulate",
+                "-c",
+                "cpu.yaml",
+                "-q",
+                "--fail-if",
+                "hit_rate < -1%",
+                "-o",
+                "c",
+                "--baseline",
+                "with",
+            ]
+        )
+        == 0
+    )
+
+
 def test_explain_and_timeline_of_a_real_run(folder, capsys):
     simulate("-c", "cpu.yaml", "-o", "run", "--record", "all")
     capsys.readouterr()

@@ -128,6 +128,36 @@ def test_a_wrong_study_is_named_before_anything_runs(study, capsys, before, afte
     assert not (study / "out").exists()
 
 
+def test_a_small_study_needs_no_file(study, capsys):
+    vary = [
+        "--grid",
+        "tiers.gpu.capacity=12 blocks, 40 blocks",
+        "--grid",
+        "tiers.cpu=null,{capacity: 64 blocks}",
+    ]
+    assert (
+        kvsim(["sweep", "-q", "--trace", "trace.jsonl", "--set", "cache.policy=lru", *vary, "-o", "out"]) == 0
+    )
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].split()[:3] == ["cell", "tiers.gpu.capacity", "tiers.cpu"]
+    assert len(out) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "nothing to try"),
+        (["--grid", "seed"], "KEY=A,B,C"),
+        (["--grid", "tiers.gpu.capacty=1"], "did you mean"),
+        (["--grid", "seed=1,2", "-c", "sweep.yaml"], "says it all"),
+        (["--grid", "seed=[1],2"], "not a value"),
+    ],
+)
+def test_a_wrong_small_study_is_refused(study, capsys, arguments, says):
+    assert kvsim(["sweep", "--trace", "trace.jsonl", *arguments]) == 2
+    assert says in capsys.readouterr().err
+
+
 def test_without_ray_the_command_names_the_extra(study, monkeypatch, capsys):
     import importlib.util
 

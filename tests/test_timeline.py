@@ -133,7 +133,7 @@ def test_the_same_run_gives_the_same_bytes(directory, tmp_path):
 
 @pytest.mark.parametrize(
     ("window", "says"),
-    [("5s", "FROM:TO"), ("9s:3s", "FROM:TO"), ("100h:200h", "no request"), ("a:b", "time")],
+    [("5s", "FROM..TO"), ("9s..3s", "FROM..TO"), ("100h..200h", "no request"), ("a..b", "time")],
 )
 def test_a_wrong_window_is_refused(directory, tmp_path, capsys, window, says):
     assert kvsim(["timeline", str(directory), "--window", window, "-o", str(tmp_path / "x.gz")]) == 2

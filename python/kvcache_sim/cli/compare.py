@@ -39,6 +39,7 @@ def compare(
     from kvcache_sim.report.compare import text
     from kvcache_sim.report.compare.comparison import compare as compare_runs
     from kvcache_sim.report.compare.sides import open_sides
+    from kvcache_sim.report.plain_table import plain_table
 
     if len(sides) < 2:
         raise UsageError(
@@ -59,8 +60,8 @@ def compare(
     else:
         for comparison in comparisons:
             if comparison.settings:
-                print(text.plain_table(text.settings_table(comparison)), end="\n\n")
-            print(text.plain_table(text.numbers_table(comparison)), end="\n\n")
+                print(plain_table(text.settings_table(comparison)), end="\n\n")
+            print(plain_table(text.numbers_table(comparison)), end="\n\n")
             print("\n".join([*text.sentences(comparison), text.how_paired(comparison)]), end="\n\n")
     for line in breached:
         typer.echo(f"threshold breached: {line}", err=True)

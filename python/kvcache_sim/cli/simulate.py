@@ -13,6 +13,7 @@ import typer
 from kvcache_sim.cli.progress import shown_progress
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
+from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run_directory import numbered, open_run_directory
 from kvcache_sim.metrics.summary_text import summary_text
 from kvcache_sim.metrics.thresholds import Threshold, parse_threshold
@@ -59,6 +60,9 @@ def simulate(
     fail_if: Annotated[
         list[str] | None, typer.Option(metavar="CONDITION", help="exit 4 if it holds; may be repeated")
     ] = None,
+    baseline: Annotated[
+        str, typer.Option(metavar="RUN", help="finished run that signed conditions are measured from")
+    ] = "",
     output_format: Annotated[
         Literal["table", "json"], typer.Option("--format", help="of the summary on stdout")
     ] = "table",
@@ -85,7 +89,8 @@ def simulate(
     scenario = load_scenario(
         Path(config) if config else None, [*(settings or []), *overrides], Path(trace) if trace else None
     )
-    thresholds = [_own_threshold(text) for text in fail_if or []]
+    thresholds = [_own_threshold(text, baseline) for text in fail_if or []]
+    measured_from = load_run(Path(baseline)).summary if baseline else None
     options = RunOptions(backend, step_every_iteration, check, parse_record(record))
     requests = read_requests(scenario)
     resolved_hash = config_hash(resolved_with_trace(scenario, requests), requests.sha256)
@@ -104,16 +109,19 @@ def simulate(
     else:
         print(summary_text(summary, f"run        {target}"))
         print(following)
-    breached = [threshold.text for threshold in thresholds if threshold.holds(summary)]
+    breached = [threshold.text for threshold in thresholds if threshold.holds(summary, measured_from)]
     for text in breached:
         print(f"threshold breached: {text}", file=sys.stderr)
     return EXIT_THRESHOLD if breached else EXIT_OK
 
 
-def _own_threshold(text: str) -> Threshold:
+def _own_threshold(text: str, baseline: str) -> Threshold:
     threshold = parse_threshold(text)
-    if threshold.needs_baseline:
+    if threshold.needs_baseline and not baseline:
         raise UsageError(
-            "measured from a baseline run", where="--fail-if", got=repr(text), hint="kvsim compare has one"
+            "measured from a baseline run",
+            where="--fail-if",
+            got=repr(text),
+            hint="name one with --baseline RUN",
         )
     return threshold

@@ -26,6 +26,19 @@ _MAX_JOBS = 1024
 def sweep(
     context: typer.Context,
     config: Annotated[Path | None, typer.Option("-c", "--config", metavar="FILE", help="sweep file")] = None,
+    scenario: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="without -c: the scenario to vary")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="without -c: the trace to replay")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="without -c: a setting of all cells"),
+    ] = None,
+    grid: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=A,B", help="without -c: values to try; may be repeated")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="sweep directory")
     ] = None,
@@ -43,6 +56,7 @@ def sweep(
 
     \b
     Examples:
+      kvsim sweep --trace trace.jsonl --set cluster.machines=8 --grid router.policy=round-robin,least-loaded
       kvsim sweep -c sweep.yaml --dry-run
       kvsim sweep -c sweep.yaml -o sweeps/cpu-size --pareto 'ttft.p99:min,cost:min'
       kvsim sweep -c sweep.yaml --shard 1/4 -o part-1   # one of four batch jobs
@@ -50,14 +64,22 @@ def sweep(
     """
     if context.invoked_subcommand is not None:
         return EXIT_OK
-    if config is None:
-        raise UsageError("no sweep file", where="-c", hint="kvsim sweep -c sweep.yaml")
     from kvcache_sim.metrics.objectives import parse_objectives
+    from kvcache_sim.sweep.inline import inline_sweep
     from kvcache_sim.sweep.simulation import plan_sweep
     from kvcache_sim.sweep.study import read_sweep_file
 
     objectives = parse_objectives(pareto) if pareto else ()
-    file = read_sweep_file(config)
+    if config is not None:
+        if scenario or trace or settings or grid:
+            raise UsageError(
+                "a sweep file says it all", where="-c", hint="leave --scenario, --trace, --set, --grid"
+            )
+        file = read_sweep_file(config)
+    elif grid:
+        file = inline_sweep(scenario, trace, settings or [], grid)
+    else:
+        raise UsageError("nothing to try", expected="-c FILE, or --grid KEY=A,B")
     plan = plan_sweep(file, _shard(shard))
     directory = output or Path("sweeps") / f"{plan.name}-{plan.digest()[:6]}"
     workers = jobs or len(os.sched_getaffinity(0))

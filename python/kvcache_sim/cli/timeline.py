@@ -17,7 +17,7 @@ app = verb_app()
 def timeline(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="run directory")],
     output: Annotated[Path, typer.Option("-o", "--output", help="file to write")] = Path("timeline.json.gz"),
-    window: Annotated[str, typer.Option("--window", help="FROM:TO, such as 10s:20s", metavar="FROM:TO")] = "",
+    window: Annotated[str, typer.Option("--window", help="such as 10s..20s", metavar="FROM..TO")] = "",
     trace_requests: Annotated[
         int | None, typer.Option("--trace-requests", min=1, help="draw at most so many requests")
     ] = None,
@@ -28,7 +28,7 @@ def timeline(
     \b
     Examples:
       kvsim simulate -c scenarios/quickstart.yaml --record all -o runs/q && kvsim timeline runs/q
-      kvsim timeline runs/q --window 10s:20s -o ten-seconds.json.gz
+      kvsim timeline runs/q --window 10s..20s -o ten-seconds.json.gz
     """
     from kvcache_sim.report.finished import open_runs
     from kvcache_sim.report.output import write_new
@@ -47,10 +47,10 @@ def _window(text: str) -> tuple[int, int] | None:
 
     if not text:
         return None
-    start, colon, end = text.partition(":")
+    start, dots, end = text.partition("..")
     low, high = parse_time_ns(start or "0s"), parse_time_ns(end) if end else 2**62
-    if not colon or low >= high:
+    if not dots or low >= high:
         raise UsageError(
-            "not a window", where="--window", got=repr(text), expected="FROM:TO, such as 10s:20s"
+            "not a window", where="--window", got=repr(text), expected="FROM..TO, such as 10s..20s"
         )
     return low, high

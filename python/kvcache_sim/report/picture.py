@@ -70,6 +70,7 @@ COLOURS: dict[str, str] = {
     "on another machine": "#7a5c3e",
     "not ready": "#d9a200",
     "evicted": "#d1495b",
+    "lost": "#d1495b",
 }
 _SPARE = ("#3b82c4", "#d1495b", "#1f9e89", "#d9a200", "#a05fb4", "#b5651d", "#5b6abf", "#7f9f3f")
 

@@ -9,26 +9,28 @@ from typing import Any
 from kvcache_sim.metrics.objectives import Objective, losses, pareto_front
 from kvcache_sim.report.output import write_new
 from kvcache_sim.report.picture import Picture, Table, Value, colour_scale
+from kvcache_sim.report.plain_table import plain_table
 
 Row = Mapping[str, object]
 
-_SHOWN = ("cache.token_hit_rate", "latency.ttft.p99", "latency.tpot.avg", "throughput.output_tokens_per_s")
+_SHOWN = (
+    "cache.token_hit_rate",
+    "latency.ttft.avg",
+    "latency.ttft.p50",
+    "latency.ttft.p99",
+    "latency.tpot.avg",
+    "throughput.output_tokens_per_s",
+)
 
 
 def tell(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
-    """Return the rows on the Pareto front as lines, or the number of rows where there are no goals."""
+    """Return the rows as a table for a terminal: those on the Pareto front where there are goals."""
     if not goals:
-        return f"{len(rows)} rows"
+        return plain_table(_table([row for row in rows if row["status"] == "ok"], goals))
     front = [rows[index] for index in pareto_front([losses(row, goals) for row in rows])]
     front.sort(key=lambda row: losses(row, goals) or ())
-    lines = [
-        f"Pareto front ({' and '.join(goal.metric for goal in goals)}): {len(front)} of {len(rows)} rows"
-    ]
-    for row in front:
-        settings = ", ".join(f"{n.removeprefix('set.')}={row[n]}" for n in _settings(rows))
-        numbers = ", ".join(f"{goal.metric} {float(str(row[goal.metric])):.4g}" for goal in goals)
-        lines.append(f"  cell {row['cell']}: {numbers}  ({settings})")
-    return "\n".join(lines)
+    title = f"Pareto front ({' and '.join(goal.metric for goal in goals)}): {len(front)} of {len(rows)} rows"
+    return f"{title}\n{plain_table(_table(front, goals))}"
 
 
 def _settings(rows: Sequence[Row]) -> list[str]:
@@ -46,7 +48,7 @@ def write_sweep_report(path: Path, name: str, rows: Sequence[Row], goals: Sequen
     parts: list[Part] = [_parallel(done, goals)] if done else []
     if done and len(goals) >= 2:
         parts.append(_front_picture(done, goals))
-    parts.append(Section("Rows", "Every finished cell with its settings and numbers.", _table(done)))
+    parts.append(Section("Rows", "Every finished cell with its settings and numbers.", _table(done, goals)))
     if failed:
         rows_of = tuple((_value(r["cell"]), _value(r["status"]), _value(r["error"])) for r in failed)
         parts.append(
@@ -96,7 +98,7 @@ def _parallel(rows: Sequence[Row], goals: Sequence[Objective]) -> Picture:
     definition = (
         "One line a cell; each axis runs from its least to its greatest value, text in its own order."
     )
-    return Picture("parallel", "All cells", definition, data, chart, _table(rows))
+    return Picture("parallel", "All cells", definition, data, chart, _table(rows, goals))
 
 
 def _positions(values: Sequence[object]) -> list[float | None]:
@@ -140,11 +142,12 @@ def _front_picture(rows: Sequence[Row], goals: Sequence[Objective]) -> Picture:
     )
     chosen = [rows[index] for index in front]
     definition = "Cells that no other one beats in all goals; dominated ones in grey."
-    return Picture("pareto", "Pareto front", definition, data, chart, _table(chosen))
+    return Picture("pareto", "Pareto front", definition, data, chart, _table(chosen, goals))
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    names = ["cell", *_settings(rows), *_numbers(rows, [Objective("cost.per_million_tokens", True)])]
+def _table(rows: Sequence[Row], goals: Sequence[Objective]) -> Table:
+    priced = Objective("cost.per_million_tokens", True)
+    names = ["cell", *_settings(rows), *_numbers(rows, [*goals, priced])]
     cells = tuple(tuple(_value(row.get(name)) for name in names) for row in rows)
     return Table(tuple(name.removeprefix("set.") for name in names), cells)
 

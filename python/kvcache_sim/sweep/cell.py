@@ -6,10 +6,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-#: A value a scenario accepts under ``--set``.
-Setting = str | int | float | bool
+#: A value a scenario accepts under ``--set``; None takes a setting out, a mapping is a whole section.
+Setting = str | int | float | bool | dict[str, Any] | None
 
 Status = Literal["ok", "failed", "oom", "timeout", "died"]
 

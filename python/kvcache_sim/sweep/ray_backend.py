@@ -9,12 +9,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from kvcache_sim.errors import InputOutputError, UsageError
-from kvcache_sim.sweep.cell import Cell, CellRecord, Limits, Study
+from kvcache_sim.sweep.cell import Cell, CellRecord, Limits, Study, content_address
 from kvcache_sim.sweep.stop import StopRequest
 from kvcache_sim.sweep.supervisor import CellRunner
 
@@ -105,7 +105,7 @@ _KEPT: dict[str, CellRunner] = {}
 def _run_on_node(cell: Cell, shared: tuple[Study, Limits], contents: Mapping[str, Any]) -> CellRecord:
     """Run a cell on this node in a worker that is kept for the next one."""
     study, limits = shared
-    key = study.base
+    key = content_address(asdict(study))
     if key not in _KEPT:
         for runner in _KEPT.values():
             runner.close()

@@ -36,7 +36,7 @@ class SweepFile:
 
 def read_sweep_file(path: Path) -> SweepFile:
     """Return the study in a YAML 1.2 file; raises ``UsageError`` naming the key that is wrong."""
-    content = _load(path)
+    content = load_mapping(path)
     where = str(path)
     _known(content, _KEYS, where)
     scenario = content.get("scenario")
@@ -67,7 +67,8 @@ def read_sweep_file(path: Path) -> SweepFile:
     )
 
 
-def _load(path: Path) -> Mapping[str, Any]:
+def load_mapping(path: Path) -> Mapping[str, Any]:
+    """Return the mapping in a YAML file; raises ``UsageError`` or ``InputOutputError``."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -99,10 +100,16 @@ def _whole(value: object, where: str, least: int, most: int = 2**63 - 1) -> int:
     return value
 
 
-def _setting(value: object, where: str) -> Setting:
-    if isinstance(value, (str, int, float, bool)):
+def as_setting(value: object, where: str) -> Setting:
+    """Return a value that a scenario's setting can have; raises ``UsageError`` for any other."""
+    if value is None or isinstance(value, (str, int, float, bool, dict)):
         return value
-    raise UsageError("not a value", where=where, got=repr(value)[:80], expected="text, a number or a boolean")
+    raise UsageError(
+        "not a value",
+        where=where,
+        got=repr(value)[:80],
+        expected="text, a number, a boolean, null or a section",
+    )
 
 
 def _columns(value: object, where: str) -> dict[str, list[Setting]]:
@@ -112,7 +119,7 @@ def _columns(value: object, where: str) -> dict[str, list[Setting]]:
             raise UsageError(
                 "not a list of values", where=f"{where}.{name}", got=repr(values)[:80], expected="[a, b, …]"
             )
-        columns[str(name)] = [_setting(item, f"{where}.{name}") for item in values]
+        columns[str(name)] = [as_setting(item, f"{where}.{name}") for item in values]
     return columns
 
 
@@ -122,7 +129,7 @@ def _points(value: object, where: str) -> list[dict[str, Setting]]:
     if not isinstance(value, list) or not value:
         raise UsageError("not a list of settings", where=where, got=repr(value)[:80])
     return [
-        {str(name): _setting(item, f"{where}[{n}].{name}") for name, item in _mapping(row, where).items()}
+        {str(name): as_setting(item, f"{where}[{n}].{name}") for name, item in _mapping(row, where).items()}
         for n, row in enumerate(value)
     ]
 
@@ -134,7 +141,7 @@ def _dimension(value: object, where: str) -> Interval | Choice:
         choices = content["choice"]
         if len(content) > 1 or not isinstance(choices, list) or not choices:
             raise UsageError("not a choice", where=where, expected="choice: [a, b, …] alone")
-        return Choice(tuple(_setting(item, where) for item in choices))
+        return Choice(tuple(as_setting(item, where) for item in choices))
     if "low" not in content or "high" not in content:
         raise UsageError("no range", where=where, expected="low and high, or choice")
     return interval(content["low"], content["high"], str(content.get("scale", "linear")), where)

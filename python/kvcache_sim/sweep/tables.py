@@ -149,7 +149,7 @@ def _csv_bytes(rows: Sequence[Row]) -> bytes:
 
 
 def _plain(value: object) -> object:
-    return json.dumps(value) if isinstance(value, (list, bool)) else value
+    return json.dumps(value) if isinstance(value, (list, dict, bool)) else value
 
 
 def _parquet_bytes(rows: Sequence[Row]) -> bytes:

@@ -96,16 +96,6 @@ def _shown(value: object) -> str:
     return "–" if value is None else str(value)
 
 
-def plain_table(table: Table) -> str:
-    """Return a table as text with aligned columns."""
-    cells = [[str(heading) for heading in table.headings]]
-    cells += [["–" if value is None else str(value) for value in row] for row in table.rows]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(table.headings))]
-    return "\n".join(
-        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells
-    )
-
-
 def as_json(comparisons: Sequence[Comparison]) -> list[dict[str, object]]:
     """Return comparisons as plain values for JSON."""
     return [

@@ -13,6 +13,7 @@ PICTURES: dict[str, tuple[str, str]] = {
     "queue": ("queue", "sequences waiting, running and loading over time"),
     "channels": ("channels", "use of each channel over time, and waiting on it"),
     "machines": ("machines", "machine × prefix: where requests that share a prefix were served"),
+    "sessions": ("sessions", "what is left of a session's prefix at its next turn, by gap and tier"),
     "survival": ("survival", "how much of a session's context survives its idle time"),
     "misses": ("misses", "why prompt tokens were not served from a cache"),
 }
