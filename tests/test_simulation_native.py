@@ -48,7 +48,7 @@ def random_trace(seed: int, requests: int = 120, sessions: int = 12) -> Trace:
         ids += row
         offsets.append(len(ids))
         inputs.append(len(histories[s]) * 64 + partial)
-        outputs.append(int(draw.integers(1, 90)))
+        outputs.append(int(draw.integers(0, 90)))
         session.append(s)
         turn.append(turns[s])
         turns[s] += 1

@@ -1,0 +1,305 @@
+"""The native store and the Python twin, side by side, through everything a scheduler may ask of them.
+
+A state machine issues the operations of a machine's life: look up, admit, load, stage, write through, commit,
+preempt, finish, let transfers end in any order. After every step both stores must give the same answers and
+their own checks must hold. A session counts as a test only if the hard cases occurred in some run of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from kvcache_sim import _core
+from kvcache_sim.cache.reference import ReferenceKeys, ReferenceStore
+from kvcache_sim.cache.store import NO_MOVE, NO_REQUEST
+
+GPU, CPU, DISK = 0, 1, 2
+#: What happened over all runs of a session.
+SEEN: Counter[str] = Counter()
+
+
+def paths() -> tuple[list[list[int]], list[int]]:
+    """Return the ids of 24 requests (two blocks an id), a forest with common prefixes, and their next turns."""
+    draw = np.random.default_rng(7)
+    rows: list[list[int]] = []
+    following = []
+    for r in range(24):
+        base = rows[int(draw.integers(r))] if r and draw.random() < 0.75 else []
+        keep = base[: int(draw.integers(len(base) + 1))]
+        rows.append(keep + [1000 * r + i for i in range(int(draw.integers(1, 5)))])
+        following.append(NO_REQUEST)
+    for r in range(0, 20, 3):  # answers of r are what r + 3 shows after its own prompt
+        rows[r + 3] = rows[r] + [5000 + 10 * r, 5001 + 10 * r]
+        following[r] = r + 3
+    return rows, following
+
+
+class StoreMachine(RuleBasedStateMachine):
+    capacities: tuple[int | None, ...] = (12, 9, 20)
+    write_back = True
+
+    @initialize()
+    def build(self) -> None:
+        rows, following = paths()
+        flat: dict[int, int] = {}
+        ids = np.array([flat.setdefault(i, len(flat)) for row in rows for i in row], np.uint32)
+        offsets = np.cumsum([0] + [len(row) for row in rows]).astype(np.int64)
+        full = np.array([2 * len(row) for row in rows], np.uint32)
+        arguments = (offsets, ids, 2, full, np.array(following, np.uint32))
+        sizes = list(self.capacities)
+        back = [self.write_back] * (len(sizes) - 1) + [False]
+        self.native = _core.Store(_core.Keys(*arguments), sizes, back)
+        self.twin = ReferenceStore(ReferenceKeys(*arguments), sizes, back)
+        self.full = full.tolist()
+        self.now = 0
+        #: request → (native lease, twin lease, reserved blocks)
+        self.running: dict[int, list[int]] = {}
+        #: pairs of (native move, twin move, moves that must end first)
+        self.moves: dict[int, tuple[int, list[int]]] = {}
+        self.loading: dict[int, set[int]] = {}
+        self.finished: set[int] = set()
+
+    def both(self, name: str, mine: tuple, theirs: tuple):
+        a = getattr(self.native, name)(*mine)
+        b = getattr(self.twin, name)(*theirs)
+        return a, b
+
+    def orders(self) -> None:
+        mine, theirs = self.native.take_orders(), self.twin.take_orders()
+        assert [o[1:4] for o in mine] == [o[1:4] for o in theirs]
+        for a, b in zip(mine, theirs, strict=True):
+            self.moves[a[0]] = (b[0], a[4])
+            SEEN[f"move {a[1]}->{a[2]}"] += 1
+            SEEN["a write waits for another"] += bool(a[4])
+
+    def room(self, name: str, mine: tuple, theirs: tuple) -> set[int] | None:
+        before = [self.native.losses(t)[0] for t in range(len(self.capacities))]
+        a, b = self.both(name, mine, theirs)
+        assert (a is None) == (b is None), (a, b)
+        evicted = [self.native.losses(t)[0] for t in range(len(self.capacities))]
+        SEEN["refusal"] += a is None
+        SEEN["eviction beside a hold"] += evicted != before and bool(self.running)
+        self.orders()
+        if a is None:
+            return None
+        assert len(a) == len(b)
+        return set(a)
+
+    @rule(
+        request=st.sampled_from([0, 1, 2, 3, 4, 6, 9, 12]), output=st.integers(0, 3), take=st.integers(1, 3)
+    )
+    def admit(self, request: int, output: int, take: int) -> None:
+        if request in self.running:
+            return
+        self.now += 1
+        limit = self.full[request]
+        assert self.native.peek(request, limit) == self.twin.peek(request, limit)
+        mine, theirs = self.native.match_prefix(request, limit), self.twin.match_prefix(request, limit)
+        assert [(p[0], p[1], p[2], p[3] == NO_MOVE) for p in mine] == [
+            (p[0], p[1], p[2], p[3] == NO_MOVE) for p in theirs
+        ]
+        ready = mine[0][2] if mine and mine[0][0] == GPU and mine[0][3] == NO_MOVE else 0
+        lower = (
+            [p for p in mine if p[0] != GPU][:take]
+            if all(p[0] == GPU for p in mine[:1]) or ready == 0
+            else []
+        )
+        joined = [p for p in mine if p[0] == GPU and p[3] != NO_MOVE]
+        holds = [(p[0], self.both("protect", (request, p[2], p[0]), (request, p[2], p[0]))) for p in lower]
+        a, b = self.both("acquire", (request, ready), (request, ready))
+        need = limit + output - ready - sum(p[2] - p[1] for p in joined)
+        room = self.room("reserve", (a, need, self.now), (b, need, self.now))
+        if room is None:
+            self.both("abandon", (a,), (b,))
+        else:
+            self.running[request] = [a, b, need]
+            self.loading[request] = set(room)
+            for p in joined:
+                self.both("join", (a, p[2]), (b, p[2]))
+                self.loading[request].add(p[3])
+            self.take_lower(request, lower, room)
+        for tier, (x, y) in holds:
+            self.both("unprotect", (tier, x), (tier, y))
+        self.orders()
+
+    def take_lower(self, request: int, lower: list, room: set[int]) -> None:
+        a, b, _ = self.running[request]
+        for tier, start, end, by in lower:
+            after = sorted(room)
+            waits = [] if by == NO_MOVE else [by]
+            if tier == DISK:
+                twins = [self.moves[m][0] for m in waits]
+                x, y = self.both(
+                    "stage",
+                    (request, (start, end), CPU, waits[0] if waits else None, self.now),
+                    (request, (start, end), CPU, twins[0] if twins else None, self.now),
+                )
+                assert (x is None) == (y is None)
+                self.orders()
+                if x is None:
+                    return
+                waits = [x]
+            after += waits
+            x, _ = self.both(
+                "load", (a, end, after), (b, end, [self.moves[m][0] for m in after if m in self.moves])
+            )
+            self.orders()
+            self.loading[request].add(x)
+            self.running[request][2] -= end - start
+
+    @precondition(lambda self: self.moves)
+    @rule(pick=st.integers(0, 50))
+    def end_a_move(self, pick: int) -> None:
+        open_moves = [m for m, (_, after) in self.moves.items() if not any(e in self.moves for e in after)]
+        move = open_moves[pick % len(open_moves)]
+        twin, _ = self.moves.pop(move)
+        self.both("finish_move", (move,), (twin,))
+        for waits in self.loading.values():
+            waits.discard(move)
+
+    def idle(self) -> list[int]:
+        return [r for r in self.running if not self.loading[r]]
+
+    @precondition(lambda self: self.idle())
+    @rule(pick=st.integers(0, 50), blocks=st.integers(1, 6), through=st.booleans())
+    def commit(self, pick: int, blocks: int, through: bool) -> None:
+        request = self.idle()[pick % len(self.idle())]
+        a, b, reserved = self.running[request]
+        depth = self.native.depth(a)
+        assert depth == self.twin.depth(b)
+        take = min(blocks, reserved)
+        merged = self.native.merged_blocks
+        self.both("commit", (a, depth + take), (b, depth + take))
+        SEEN["duplicate merged"] += self.native.merged_blocks > merged
+        self.running[request][2] -= take
+        if take and through and len(self.capacities) > 1:
+            x, y = self.both(
+                "write_through", (a, depth, depth + take, self.now), (b, depth, depth + take, self.now)
+            )
+            assert (x is None) == (y is None)
+            self.orders()
+
+    @precondition(lambda self: self.idle())
+    @rule(pick=st.integers(0, 50))
+    def ask_for_a_block(self, pick: int) -> None:
+        request = self.idle()[pick % len(self.idle())]
+        a, b, _ = self.running[request]
+        self.now += 1
+        room = self.room("reserve_many", ([(a, 1)], self.now), ([(b, 1)], self.now))
+        if room is not None:
+            self.running[request][2] += 1
+            self.loading[request] |= room
+
+    @precondition(lambda self: self.idle())
+    @rule(pick=st.integers(0, 50))
+    def finish(self, pick: int) -> None:
+        request = self.idle()[pick % len(self.idle())]
+        a, b, _ = self.running.pop(request)
+        self.both("release", (a,), (b,))
+
+    @invariant()
+    def both_stores_agree(self) -> None:
+        if not hasattr(self, "native"):
+            return
+        self.native.check()
+        self.twin.check()
+        for tier, capacity in enumerate(self.capacities):
+            assert self.native.room(tier) == self.twin.room(tier)
+            assert self.native.losses(tier) == self.twin.losses(tier)
+            if capacity is not None:
+                assert sum(self.native.room(tier)[:4]) == capacity
+        assert self.native.digest == self.twin.digest
+
+    def teardown(self) -> None:
+        """Everything ends: no holder, no reservation and nothing in flight is left."""
+        if not hasattr(self, "native"):
+            return
+        while self.moves:
+            self.end_a_move(0)
+        for request in list(self.running):
+            a, b, _ = self.running.pop(request)
+            self.both("release", (a,), (b,))
+        self.both_stores_agree()
+        for tier in range(len(self.capacities)):
+            _, active, cached, in_flight, evictable = self.native.room(tier)
+            assert (active, in_flight) == (0, 0)
+            assert cached == evictable
+
+
+SESSION = settings(
+    max_examples=120,
+    derandomize=True,
+    stateful_step_count=80,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+MUST_HAPPEN = {
+    "gpu only": {"refusal", "eviction beside a hold", "duplicate merged"},
+    "two tiers": {"refusal", "eviction beside a hold", "move 0->1", "move 1->0"},
+    "three tiers": {
+        "refusal", "eviction beside a hold", "move 0->1", "move 1->0", "move 1->2", "move 2->1",
+        "a write waits for another",
+    },
+    "tiny lower tiers": {"refusal", "move 0->1", "move 1->2"},
+    "unbounded disk": {"move 1->2", "move 2->1"},
+}  # fmt: skip
+SHAPES = {
+    "gpu only": (20,),
+    "two tiers": (12, 16),
+    "three tiers": (12, 9, 20),
+    "tiny lower tiers": (12, 1, 2),
+    "unbounded disk": (12, 6, None),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_native_store_is_the_twin(shape: str) -> None:
+    SEEN.clear()
+    machine = type("Machine", (StoreMachine,), {"capacities": SHAPES[shape]})
+    run_state_machine_as_test(machine, settings=SESSION)
+    missing = {case for case in MUST_HAPPEN[shape] if not SEEN[case]}
+    assert not missing, f"the session never saw: {sorted(missing)}"
+
+
+class EvictsHeldBlocks(ReferenceStore):
+    def _may_go(self, block, tier):
+        return block.state[tier] == 2
+
+
+class EvictsOneTooMany(ReferenceStore):
+    def _select(self, tier, blocks):
+        return super()._select(tier, blocks + 1 if blocks else 0)
+
+
+class ShallowestFirst(ReferenceStore):
+    def _select(self, tier, blocks):
+        return sorted(super()._select(tier, blocks), key=lambda b: (b.access[tier], b.depth))
+
+
+class ForgetsRecency(ReferenceStore):
+    def release(self, lease):
+        self.clock -= 1000
+        super().release(lease)
+        self.clock += 1000
+
+
+@pytest.mark.parametrize("fault", [EvictsHeldBlocks, EvictsOneTooMany, ShallowestFirst, ForgetsRecency])
+def test_a_planted_fault_is_caught(fault: type[ReferenceStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ReferenceStore", fault)
+    machine = type("Machine", (StoreMachine,), {"capacities": SHAPES["three tiers"]})
+    with pytest.raises(Exception):  # noqa: B017  # whichever check sees it first
+        run_state_machine_as_test(
+            machine, settings=settings(SESSION, max_examples=40, phases=[Phase.generate], print_blob=False)
+        )
