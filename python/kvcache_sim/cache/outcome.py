@@ -54,8 +54,5 @@ def decide_outcome(
 
 def found(events: tuple[PrefixCacheEvent, ...]) -> Outcome:
     """Return the one of CONVERSATIONAL_HIT, CROSS_REQUEST_HIT and MISS_FULL among a request's events."""
-    return next(
-        event.event_type
-        for event in events
-        if event.event_type in (Outcome.CONVERSATIONAL_HIT, Outcome.CROSS_REQUEST_HIT, Outcome.MISS_FULL)
-    )
+    first = events[0].event_type
+    return events[1].event_type if first is Outcome.CONVERSATIONAL_MISS_UNEXPECTED_PROMPT else first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import wrap
 from typing import Any
 
 from kvcache_sim.metrics.percentiles import STATISTICS
@@ -30,6 +31,7 @@ def summary_text(summary: Mapping[str, Any], title: str) -> str:
         ),
         "hit tokens " + _counts(cache["hit_tokens"]),
         "evictions  " + _counts(cache["evictions"]),
+        *_labelled("prefix", summary["prefix_cache"]["ttft_hit_vs_miss"]["sentence"]),
         "",
         f"{'ms':<6}" + "".join(f"{name:>9}" for name in STATISTICS),
     ]
@@ -47,6 +49,12 @@ def summary_text(summary: Mapping[str, Any], title: str) -> str:
         f"{summary['wall']['peak_rss_bytes'] / 2**20:.0f} MiB, {summary['engine']['events']:,} events",
     ]
     return "\n".join(lines)
+
+
+def _labelled(label: str, sentence: str) -> list[str]:
+    """Return a sentence as lines of at most 80 columns behind its label."""
+    indent = " " * 11
+    return wrap(sentence, 80, initial_indent=f"{label:<11}", subsequent_indent=indent)
 
 
 def _counts(counts: Mapping[str, int]) -> str:
