@@ -220,12 +220,12 @@ def full_disk(tmp_path_factory):
 def test_a_disk_full_at_each_write(tmp_path, full_disk):
     def attempt(directory, **faults):
         env = {"LD_PRELOAD": str(full_disk), "FAIL_UNDER": str(tmp_path), **faults}
-        return finish(directory, cells=3, jobs=1, function="quick", env=env)
+        return finish(directory, cells=2, jobs=1, function="quick", env=env)
 
     code, _, err = attempt(tmp_path / "sound", FAIL_COUNT=str(tmp_path.parent / f"{tmp_path.name}-count"))
     assert code == 0, err
     writes = int((tmp_path.parent / f"{tmp_path.name}-count").read_text())
-    assert writes > 15
+    assert writes > 12
     expected = tables(tmp_path / "sound")
     for index in range(1, writes + 1):
         directory = tmp_path / f"at-{index}"
@@ -233,7 +233,7 @@ def test_a_disk_full_at_each_write(tmp_path, full_disk):
         assert code == 7, (index, err)
         assert "Traceback" not in err, index
         assert len(err.strip().splitlines()) == 1, err
-        code, _, err = finish(directory, cells=3, jobs=1, function="quick")
+        code, _, err = finish(directory, cells=2, jobs=1, function="quick")
         assert code == 0, (index, err)
         assert tables(directory) == expected, index
 
