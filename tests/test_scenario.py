@@ -90,6 +90,11 @@ REFUSED = {
     "tiers: {cpu: {capacity: 1GiB}}\nchannels: {c: {bandwidth: 1GB/s, priority: loads-first, edges: [cpu->gpu]}}": "channels.c.priority has no effect; the channel carries no loads beside stores",
     "tiers: {cpu: {capacity: 1GiB}}\nchannels: {c: {bandwidth: 1GB/s, latency_occupies: true, edges: [cpu->gpu]}}": "channels.c.latency_occupies has no effect; the channel has no latency",
     "tiers: {cpu: {capacity: 1GiB}}\nchannels: {c: {bandwidth: 1GB/s, latency: 1us, sharing: fair, latency_occupies: true, edges: [cpu->gpu]}}": "channels.c.latency_occupies has no effect; a fair channel is not taken in turns",
+    "fetch: {lookup: cluster}": "fetch.lookup has no effect; there is one machine",
+    "cluster: {machines: 2}\nfetch: {lookup: cluster}": "fetch.lookup has no effect; KV of other machines is read from and lands on a cpu",
+    "tiers: {cpu: {capacity: 1GiB}}\nfetch: {remote_disk: staged}": "fetch.remote_disk has no effect; fetch.lookup is local",
+    "tiers: {cpu: {capacity: 1GiB}}\ncluster: {machines: 2}\nchannels: {n: {bandwidth: 1GB/s, edges: [remote->cpu]}}": "channel 'n' has no effect; got 'remote->cpu'; no machine reads from another",
+    'tiers: {cpu: {capacity: 1GiB}}\ncluster: {machines: 2}\nfetch: {lookup: cluster}\nchannels: {n: {bandwidth: 1GB/s, edges: ["2:cpu->0:cpu"]}}': "channel 'n' has no effect; got '2:cpu->0:cpu'; no such machines",
     "trace: {path: t.jsonl}\nworkload: {kind: conversational}": "trace has no effect; workload.kind generates",
     # channels
     "channels: {c: {bandwidth: 1GB/s, edges: [gpu->disk]}}": "s.yaml:1:42: no such edge; got 'gpu->disk'",
@@ -287,6 +292,28 @@ def test_a_choice_that_nothing_simulates_is_refused_and_every_other_is_lowered()
     assert fair.settings.channels["c-0"].sharing == "fair"
     with pytest.raises(UsageError, match=r"cache.policy: not simulated; got 'lruu'; expected one of lru"):
         load("cache: {policy: lruu}")
+
+
+def test_reads_between_machines_share_the_channels_that_the_scenario_names():
+    """Seed 001's own example: 0 reads from 1 while 1 reads from 0, contending or not."""
+
+    def pairs(machines: int, channels: str = "{}"):
+        text = f"tiers: {{cpu: {{capacity: 1GiB}}}}\nfetch: {{lookup: cluster}}\nchannels: {channels}"
+        scenario = load(f"{text}\ncluster: {{machines: {machines}}}")
+        assert load(to_yaml(scenario.resolved)).settings == scenario.settings
+        return scenario.settings.network.pairs
+
+    assert pairs(2) == {}, "by default each ordered pair has a channel of its own"
+    one = '{net: {edges: ["1:cpu->0:cpu", "0:cpu->1:cpu"], bandwidth: 1GB/s}}'
+    assert pairs(2, one) == {(0, 1): "net", (1, 0): "net"}
+    two = '{a: {edges: ["1:cpu->0:cpu"], bandwidth: 1GB/s}, b: {edges: ["0:cpu->1:cpu"], bandwidth: 1GB/s}}'
+    assert pairs(2, two) == {(0, 1): "b", (1, 0): "a"}
+    all_of_0 = '{nic: {edges: ["0:remote->cpu"], bandwidth: 1GB/s}}'
+    assert pairs(3, all_of_0) == {(1, 0): "nic-0", (2, 0): "nic-0"}
+    readers = "{nic: {edges: [remote->cpu], bandwidth: 1GB/s, scope: machine}}"
+    assert pairs(3, readers)[2, 1] == pairs(3, readers)[0, 1] == "nic-1"
+    owners = "{nic: {edges: [cpu->remote], bandwidth: 1GB/s, scope: machine}}"
+    assert pairs(3, owners)[2, 1] == pairs(3, owners)[2, 0] == "nic-2"
 
 
 def test_the_hash_is_of_what_decides_a_run():

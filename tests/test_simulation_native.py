@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kvcache_sim.cache.settings import CacheSettings, ChannelSettings, MovementSettings, TierSettings
+from kvcache_sim.cache.settings import (
+    CacheSettings,
+    ChannelSettings,
+    MovementSettings,
+    NetworkSettings,
+    TierSettings,
+)
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
@@ -149,6 +155,54 @@ def test_serving_layer_by_layer_changes_no_result_of_fifo_channels():
     layered = replace(settings, channels={**settings.channels, "unused": fair})
     plain, by_event = (simulate(one, random_trace(2)) for one in (settings, layered))
     assert plain.digest_results == by_event.digest_results
+
+
+def reading_each_other(tiers=(90, 60, 400), machines: int = 3, **movement: Any) -> ClusterSettings:
+    settings = cluster(tiers, machines, pipelined=movement.pop("layer_pipelining", True))
+    network = NetworkSettings(default=ChannelSettings("net", 3 * 10**9, 30_000))
+    return replace(
+        settings, movement=replace(settings.movement, lookup="cluster", **movement), network=network
+    )
+
+
+@pytest.mark.parametrize(
+    "movement",
+    [
+        {},
+        {"layer_pipelining": False},
+        {"remote_disk": "staged"},
+        {"write": {"gpu": "through", "cpu": "back"}},
+        {"tiers": (90, 70)},
+        {"tiers": (90, 40, 60), "machines": 2},
+    ],
+)
+def test_machines_that_read_from_each_other_tell_one_story(movement):
+    run = agree(reading_each_other(**movement), random_trace(6))
+    assert run.requests["cached_remote_tokens"].sum() > 0
+    assert run.requests["fetch_remote_ns"].sum() > 0
+
+
+def test_fair_channels_carry_remote_reads_too():
+    settings = reading_each_other()
+    fair = replace(settings.network.default, sharing="fair")
+    settings = replace(settings, network=NetworkSettings({(0, 1): "0->1"}, fair))
+    channels = {**settings.channels, "0->1": replace(fair, name="0->1")}
+    agree(replace(settings, channels=channels), random_trace(6))
+
+
+def test_machines_of_different_kinds_read_from_each_other():
+    settings = reading_each_other()
+    small, plain, large = settings.machines
+    plain = replace(plain, tiers=plain.tiers[:1], edge_channels={})
+    large = replace(
+        large,
+        tiers=(*large.tiers[:1], TierSettings("cpu", 500)),
+        edge_channels={edge: name for edge, name in large.edge_channels.items() if "disk" not in edge},
+    )
+    run = agree(replace(settings, machines=(small, plain, large)), random_trace(7))
+    remote = run.requests["cached_remote_tokens"]
+    assert remote[run.requests["machine"] == 1].sum() == 0, "no cpu tier to land on"
+    assert remote[run.requests["machine"] != 1].sum() > 0
 
 
 def test_loads_first_shortens_the_wait_for_kv():

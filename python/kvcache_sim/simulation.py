@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvcache_sim.cache.channels import make_channels
+from kvcache_sim.cache.channels import Channels
+from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.engine import Engine
 from kvcache_sim.errors import InvariantError, UsageError
@@ -49,7 +50,7 @@ class Simulation:
         self.settings, self.trace, self.options = settings, trace, options
         self.engine = Engine(len(settings.machines))
         self.recorder = RunRecorder(len(trace), options.record_window_ns)
-        self.channels = make_channels(settings.channels, self.engine)
+        self.channels = Channels(settings.channels, settings.network, self.engine)
         stores = Stores(settings, trace, self.engine, options.backend)
         machines = range(len(settings.machines))
         self.digests = [stores.digest() for _ in machines]
@@ -62,6 +63,12 @@ class Simulation:
             self.replicas.append(
                 build_machine(machine, stores.settings, maker, self.channels, stretches, surroundings)
             )
+        if settings.movement.lookup == "cluster":
+            movers = [replica.mover for replica in self.replicas]
+            for replica in self.replicas:
+                if replica.tiers > 1:
+                    reads = RemoteReads(replica.mover, movers, self.channels, settings.movement)
+                    replica.admitter.remote = reads
         router = ROUTERS[settings.router]()
         self.cluster = Cluster(trace, self.replicas, router, self.engine, self.recorder, self.digests)
         span = int(trace.arrival_ns.max()) if len(trace) else 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from kvcache_sim.cache.channel import Channel
 from kvcache_sim.cache.layered_channel import LayeredChannel
 from kvcache_sim.cache.moves import AnyChannel
-from kvcache_sim.cache.settings import ChannelSettings
+from kvcache_sim.cache.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.engine import Engine
 
 
@@ -16,12 +17,31 @@ def plain(settings: ChannelSettings) -> bool:
     return settings.sharing == "fifo" and settings.priority == "in-order"
 
 
-def make_channels(settings: Mapping[str, ChannelSettings], engine: Engine) -> dict[str, AnyChannel]:
-    """Return the channels by name.
+class Channels(dict[str, AnyChannel]):
+    """The channels by name; those between two machines are made when first used.
 
     One that is shared fairly or serves loads first makes all of them event by event: a hop between the two
     kinds could not be fed layer by layer.
     """
-    if all(plain(one) for one in settings.values()):
-        return {name: Channel(one) for name, one in settings.items()}
-    return {name: LayeredChannel(one, engine) for name, one in settings.items()}
+
+    def __init__(
+        self, settings: Mapping[str, ChannelSettings], network: NetworkSettings, engine: Engine
+    ) -> None:
+        super().__init__()
+        self._engine = engine
+        self._network = network
+        self._plain = all(plain(one) for one in (*settings.values(), network.default))
+        for name, one in settings.items():
+            self[name] = self._make(one)
+
+    def _make(self, settings: ChannelSettings) -> AnyChannel:
+        return Channel(settings) if self._plain else LayeredChannel(settings, self._engine)
+
+    def between(self, owner: int, reader: int) -> AnyChannel:
+        """Return the channel over which ``reader`` reads from ``owner``."""
+        name = self._network.pairs.get((owner, reader))
+        if name is None:
+            name = f"{self._network.default.name}-{owner}-{reader}"
+            if name not in self:
+                self[name] = self._make(replace(self._network.default, name=name))
+        return self[name]

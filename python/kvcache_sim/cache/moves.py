@@ -41,8 +41,8 @@ class Mover:
         self.layers = cache.num_layers
         self.pipelining = movement.layer_pipelining
         self.transfers: dict[int, Transfer] = {}
-        #: Gives a read from another machine its channel and what it waits for there.
-        self.wire_remote: Callable[[Transfer], None] | None = None
+        #: Gives a read from another machine its channel and what it waits for there; returns its first hop.
+        self.wire_remote: Callable[[Transfer], Transfer] | None = None
         self.on_change: Callable[[int], None] = lambda now: None
         self.after_change: Callable[[], None] = lambda: None
         self.record: Callable[[Transfer], None] | None = None
@@ -56,16 +56,19 @@ class Mover:
         move, from_tier, to_tier, blocks, after = order
         transfer = Transfer(self, move, from_tier, to_tier, blocks)
         self.transfers[move] = transfer
+        first = transfer
         if from_tier == REMOTE:
             assert self.wire_remote is not None, "KV of another machine needs a wire"
-            self.wire_remote(transfer)
+            first = self.wire_remote(transfer)
         else:
             transfer.channel = self.channels[transfer.edge]
         for earlier in after:
             before = self.transfers.get(earlier)
             if before is not None:
-                transfer.wait_for(before)
-        self.launch(transfer)
+                first.wait_for(before)
+        first.mover.launch(first)
+        if first is not transfer:
+            self.launch(transfer)
 
     def launch(self, transfer: Transfer) -> None:
         """Send a transfer once what it waits for is there, or its first layer where that is enough."""

@@ -24,6 +24,38 @@ class OneTier:
         del lease, start, end, now_ns
         return None
 
+    def write_selected(self, lease: int, tier: int, uses: int, now_ns: int) -> int | None:
+        """Return None: there is nothing to send."""
+        del lease, tier, uses, now_ns
+        return None
+
+    def write_on(self, move: int, now_ns: int) -> int | None:
+        """Return None: there is nothing to send."""
+        del move, now_ns
+        return None
+
+    def match_below(self, request: int, start: int, limit: int) -> list[tuple[int, int, int, int]]:
+        """Return nothing: there is nothing below."""
+        del request, start, limit
+        return []
+
+    def touch(self, request: int, end: int) -> None:
+        """Refuse."""
+        raise _no_tier_below(request, end)
+
+    def discard(self, request: int, end: int) -> None:
+        """Refuse."""
+        raise _no_tier_below(request, end)
+
+    def lend(self, request: int, end: int, tier: int) -> int:
+        """Refuse."""
+        raise _no_tier_below(request, end, tier)
+
+    def receive(self, request: int, part: tuple[int, int], now_ns: int) -> int | None:
+        """Return None: there is no room below."""
+        del request, part, now_ns
+        return None
+
     def stage(
         self, request: int, part: tuple[int, int], to_tier: int, ready: int | None, now_ns: int
     ) -> int | None:

@@ -55,6 +55,7 @@ class _Block:
     by: list[int] = field(default_factory=lambda: [NO_MOVE] * 3)
     access: list[int] = field(default_factory=lambda: [0] * 3)
     holds: list[int] = field(default_factory=lambda: [0] * 3)
+    uses: int = 0
 
     def path(self) -> Iterator[_Block]:
         """Yield the block and all before it, deepest first; the root is not a block."""
@@ -96,7 +97,8 @@ class _Move:
     to: int
     blocks: list[_Block]
     lease: _Lease | None = None
-    source: tuple[int, _Block] | None = None
+    #: Held until they have been read: (tier, last block).
+    sources: list[tuple[int, _Block]] = field(default_factory=list)
     #: Blocks whose path it holds on its target tier.
     held: list[_Block] = field(default_factory=list)
     waiting: list[_Lease] = field(default_factory=list)
@@ -184,6 +186,8 @@ class ReferenceStore:
         """Hold the first blocks of a path on the GPU; return the lease."""
         tail = self._at(request, depth)
         self._hold(GPU, tail)
+        for block in tail.path():
+            block.uses += 1
         self.clock += 1
         self.leases.append(_Lease(request, tail, depth, self.clock))
         return len(self.leases) - 1
@@ -192,6 +196,8 @@ class ReferenceStore:
         """Take an acquisition back."""
         held = self.leases[lease]
         self._hold(GPU, held.tail, -1)
+        for block in held.tail.path():
+            block.uses -= 1
         held.live = False
 
     def protect(self, request: int, end: int, tier: int) -> int:
@@ -242,6 +248,7 @@ class ReferenceStore:
                 gpu.free += 1
                 self.merged_blocks += 1
             block.holds[GPU] += 1
+            block.uses += 1
             held.tail = block
             held.reserved -= 1
         held.depth = max(held.depth, to)
@@ -416,7 +423,7 @@ class ReferenceStore:
 
     def _land(self, blocks: list[_Block], to: int, after: list[int], lease: _Lease | None) -> int:
         tail = blocks[-1]
-        move = self._new_move(_Move(to, blocks, lease, (to + 1, tail), [tail]))
+        move = self._new_move(_Move(to, blocks, lease, [(to + 1, tail)], [tail]))
         self._hold(to + 1, tail)
         self._hold(to, tail)
         for block in blocks:
@@ -428,6 +435,7 @@ class ReferenceStore:
     def _extend(self, lease: _Lease, blocks: list[_Block]) -> None:
         for block in blocks:
             block.holds[GPU] += 1
+            block.uses += 1
             lease.tail = block
         lease.depth += len(blocks)
 
@@ -462,18 +470,110 @@ class ReferenceStore:
     def write_through(self, lease: int, start: int, end: int, now_ns: int) -> int | None:
         """Copy blocks from the GPU to the CPU where it has none."""
         path = self._find(self.leases[lease].request, end)
-        missing = [b for b in path[start:] if b.state[GPU + 1] == _ABSENT]
-        room = self._make_room(GPU + 1, len(missing), now_ns) if missing else None
+        return self._copy_down(GPU, path[start:], [path[-1]], now_ns)
+
+    def write_selected(self, lease: int, tier: int, uses: int, now_ns: int) -> int | None:
+        """Copy what the lease holds and ``uses`` requests have used one tier down."""
+        path = self.leases[lease].tail.path()
+        often = [b for b in path if b.uses >= uses and b.state[tier] == _READY]
+        often = [b for b in often if b.state[tier + 1] == _ABSENT]
+        return self._copy_down(tier, often[::-1], often[:1], now_ns)
+
+    def write_on(self, move: int, now_ns: int) -> int | None:
+        """Copy what a move is about to make ready one tier further down."""
+        on_its_way = self.moves[move]
+        if on_its_way.to + 1 == len(self.tiers):
+            return None
+        return self._copy_down(on_its_way.to, on_its_way.blocks, on_its_way.held, now_ns)
+
+    def _copy_down(self, tier: int, blocks: list[_Block], sources: list[_Block], now_ns: int) -> int | None:
+        below = tier + 1
+        missing = [b for b in blocks if b.state[below] == _ABSENT]
+        if not missing:
+            return None
+        for source in sources:
+            self._hold(tier, source)
+        room = self._make_room(below, len(missing), now_ns)
+        if room is None:
+            for source in sources:
+                self._hold(tier, source, -1)
+                self._sweep_orphans(source)
+            return None
+        self.tiers[below].in_flight += len(missing)
+        held = [(tier, source) for source in sources]
+        move = self._new_move(_Move(below, missing, None, held, missing))
+        for block in missing:
+            block.access[below] = block.access[tier]
+            self._set(block, below, _IN_FLIGHT, move)
+            self._hold(below, block)
+        self.orders.append((move, tier, below, len(missing), [m for m, _ in room]))
+        return move
+
+    def touch(self, request: int, end: int) -> None:
+        """Make a path the most recently used."""
+        self.clock += 1
+        for block in self._find(request, end):
+            for tier in range(3):
+                if block.state[tier] == _READY:
+                    block.access[tier] = self.clock
+
+    def discard(self, request: int, end: int) -> None:
+        """Discard a path from its end up to what is held, in flight or followed by another block."""
+        for block in reversed(self._find(request, end)):
+            if self._pinned(block) or block.children or _IN_FLIGHT in block.state:
+                return
+            for tier in range(len(self.tiers)):
+                if block.state[tier] == _READY:
+                    self._set(block, tier, _ABSENT)
+                    self.tiers[tier].free += 1
+            self._discard_if_gone(block)
+
+    # -- other machines
+
+    def match_below(self, request: int, start: int, limit: int) -> list[tuple[int, int, int, int]]:
+        """Return the run from block ``start`` on that is found below the GPU, in parts."""
+        parts: list[tuple[int, int, int, int]] = []
+        for depth, block in list(enumerate(self._found(request, limit)))[start:]:
+            tier = next((t for t in (1, 2) if block.state[t] != _ABSENT), None)
+            if tier is None:
+                break
+            by = block.by[tier] if block.state[tier] == _IN_FLIGHT else NO_MOVE
+            if parts and parts[-1][0] == tier and parts[-1][3] == by:
+                parts[-1] = (tier, parts[-1][1], depth + 1, by)
+            else:
+                parts.append((tier, depth, depth + 1, by))
+        return parts
+
+    def lend(self, request: int, end: int, tier: int) -> int:
+        """Hold a path on a tier until the returned move is finished."""
+        tail = self._at(request, end)
+        self._hold(tier, tail)
+        return self._new_move(_Move(tier, [], None, [(tier, tail)]))
+
+    def receive(self, request: int, part: tuple[int, int], now_ns: int) -> int | None:
+        """Land blocks of another machine on the CPU, room made there first."""
+        start, end = part
+        parent = self._at(request, start)
+        if self.keys.key(request, start) in parent.children:
+            return None
+        self._hold(GPU + 1, parent)
+        room = self._make_room(GPU + 1, end - start, now_ns)
+        self._hold(GPU + 1, parent, -1)
         if room is None:
             return None
-        self.tiers[GPU + 1].in_flight += len(missing)
-        move = self._new_move(_Move(GPU + 1, missing, None, (GPU, path[-1]), missing))
-        for block in missing:
-            block.access[GPU + 1] = block.access[GPU]
+        self.tiers[GPU + 1].in_flight += end - start
+        blocks: list[_Block] = []
+        for depth in range(start, end):
+            key = self.keys.key(request, depth)
+            block = parent.children[key] = _Block(key, depth, parent)
+            blocks.append(block)
+            parent = block
+        move = self._new_move(_Move(GPU + 1, blocks, held=[parent]))
+        for block in blocks:
+            block.access[GPU + 1] = self.clock
             self._set(block, GPU + 1, _IN_FLIGHT, move)
-            self._hold(GPU + 1, block)
-        self._hold(GPU, path[-1])
-        self.orders.append((move, GPU, GPU + 1, len(missing), [m for m, _ in room]))
+        self._hold(GPU + 1, parent)
+        self.orders.append((move, 3, GPU + 1, len(blocks), [m for m, _ in room]))
         return move
 
     def take_orders(self) -> list[Order]:
@@ -489,9 +589,9 @@ class ReferenceStore:
         for block in done.held:
             self._hold(done.to, block, -1)
             self._sweep_orphans(block)
-        if done.source is not None:
-            self._hold(done.source[0], done.source[1], -1)
-            self._sweep_orphans(done.source[1])
+        for tier, tail in done.sources:
+            self._hold(tier, tail, -1)
+            self._sweep_orphans(tail)
         if done.lease is None:
             self.tiers[done.to].in_flight -= len(done.blocks)
         else:

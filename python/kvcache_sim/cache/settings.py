@@ -17,6 +17,8 @@ Touch = Literal["release", "admission"]
 FullHit = Literal["prefill-remainder", "skip-prefill"]
 WritePolicy = Literal["back", "through", "through-sync", "selective"]
 FetchPolicy = Literal["always", "never", "cheaper", "split", "best-effort", "wait", "timeout"]
+Lookup = Literal["local", "cluster"]
+RemoteDisk = Literal["direct", "staged"]
 PrefetchPolicy = Literal["none", "queued", "session"]
 
 
@@ -39,6 +41,17 @@ class ChannelSettings:
     sharing: Literal["fifo", "fair"] = "fifo"
     priority: Literal["in-order", "loads-first"] = "in-order"
     latency_occupies: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    """Channels between machines: which one carries what a reader takes from an owner.
+
+    ``pairs`` maps (owner, reader) to a channel; any other ordered pair has one of its own, after ``default``.
+    """
+
+    pairs: dict[tuple[int, int], str] = field(default_factory=dict)
+    default: ChannelSettings = ChannelSettings("net", 50_000_000_000, 5_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,5 +87,9 @@ class MovementSettings:
     fetch_timeout_ns: int = 0
     prefetch: PrefetchPolicy = "none"
     layer_pipelining: bool = True
+    #: Where a prefix is looked up: on the own machine, or also in the cpu and disk tiers of all others.
+    lookup: Lookup = "local"
+    #: Another machine's disk is read over two channels at once, or copied into its cpu tier first.
+    remote_disk: RemoteDisk = "direct"
     #: Edges, by upper tier, on which a promoted block leaves the lower tier.
     exclusive: frozenset[str] = frozenset()

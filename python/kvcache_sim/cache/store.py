@@ -77,6 +77,34 @@ class BlockStore(Protocol):
         """Copy blocks from the GPU to the CPU; return the move, None when there is nothing to send."""
         ...
 
+    def write_selected(self, lease: int, tier: int, uses: int, now_ns: int) -> int | None:
+        """Copy what the lease holds and ``uses`` requests have used one tier down; return the move."""
+        ...
+
+    def write_on(self, move: int, now_ns: int) -> int | None:
+        """Copy what a move is about to make ready one tier further down; call it before ``finish_move``."""
+        ...
+
+    def touch(self, request: int, end: int) -> None:
+        """Make the first ``end`` blocks the most recently used."""
+        ...
+
+    def discard(self, request: int, end: int) -> None:
+        """Discard a path from its end up to what is held, in flight or followed by another block."""
+        ...
+
+    def match_below(self, request: int, start: int, limit: int) -> list[tuple[int, int, int, int]]:
+        """Return the run from block ``start`` on that is found below the GPU, in parts."""
+        ...
+
+    def lend(self, request: int, end: int, tier: int) -> int:
+        """Hold the first ``end`` blocks on a tier for another machine, until the move is finished."""
+        ...
+
+    def receive(self, request: int, part: tuple[int, int], now_ns: int) -> int | None:
+        """Land blocks of another machine on the CPU; return the move, None when that is refused."""
+        ...
+
     def commit(self, lease: int, to: int) -> None:
         """Share the lease's computed blocks up to ``to``."""
         ...

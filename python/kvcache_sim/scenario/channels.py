@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from kvcache_sim.cache.settings import ChannelSettings
+from kvcache_sim.cache.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.channels import load_channel
+from kvcache_sim.scenario.network import NetworkClaims, settings_of
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Tree
@@ -21,6 +22,7 @@ DEFAULT_CHANNELS: dict[str, dict[str, Any]] = {
     "cpu-to-gpu": {"preset": "pcie5-x16", "edges": ["cpu->gpu"]},
     "cpu-to-disk": {"preset": "nvme", "edges": ["cpu->disk"]},
     "disk-to-cpu": {"preset": "nvme", "edges": ["disk->cpu"]},
+    "net": {"preset": "rdma-8x400-transfer-engine", "edges": ["remote->cpu"], "scope": "pair"},
 }
 
 #: Tiers an edge needs besides the gpu.
@@ -39,6 +41,7 @@ class Wiring:
 
     channels: dict[str, ChannelSettings]
     edge_channels: tuple[dict[str, str], ...]
+    network: NetworkSettings
     #: The sections that were used, as a resolved scenario writes them.
     sections: dict[str, ChannelSection]
 
@@ -73,19 +76,26 @@ def _figures(preset: str) -> dict[str, str]:
     }
 
 
-def wire(sections: Mapping[str, ChannelSection], machines: tuple[MachineSection, ...], tree: Tree) -> Wiring:
-    """Return the channels of a cluster.
+def wire(
+    sections: Mapping[str, ChannelSection], machines: tuple[MachineSection, ...], reads: bool, tree: Tree
+) -> Wiring:
+    """Return the channels of a cluster; ``reads``: machines read from each other.
 
     An edge of one machine (``0:cpu->gpu``) goes before the same edge of all. Edges no channel names get the
     default one. Raises UsageError for an edge that is unknown, named twice or that no machine has, and for a
     channel left without an edge.
     """
-    claims = _claims(sections, machines, tree)
+    network = NetworkClaims(len(machines))
+    claims = _claims(sections, machines, network if reads else None, tree)
     every = dict(sections)
     for name, default in DEFAULT_CHANNELS.items():
-        if name not in every:
-            figures = {**_figures(default["preset"]), "edges": default["edges"]}
+        if name not in every and (name != "net" or reads):
+            figures = {**default, **_figures(default["preset"])}
+            del figures["preset"]
             every[name] = ChannelSection.model_validate(figures)
+            if name == "net":
+                network.claim_rest(name)
+                continue
             for edge in default["edges"]:
                 claims.setdefault((None, edge), name)
     channels: dict[str, ChannelSettings] = {}
@@ -102,9 +112,11 @@ def wire(sections: Mapping[str, ChannelSection], machines: tuple[MachineSection,
                     where=tree.place(("channels", name)),
                 )
             own[edge] = instance
-            channels[instance] = _settings(instance, every[name])
+            channels[instance] = settings_of(instance, every[name])
         edge_channels.append(own)
+    pairs, rest = network.settle(every, owner, channels, tree) if reads else ({}, None)
     used = {owner[instance] for own in edge_channels for instance in own.values()}
+    used |= {owner[instance] for instance in pairs.values()} | ({rest} if rest else set())
     for name in sections:
         if name not in used:
             raise UsageError(
@@ -112,13 +124,18 @@ def wire(sections: Mapping[str, ChannelSection], machines: tuple[MachineSection,
                 where=tree.place(("channels", name)),
                 hint="other channels carry all its edges",
             )
-    return Wiring(channels, tuple(edge_channels), {name: every[name] for name in every if name in used})
+    wires = NetworkSettings(pairs, settings_of(rest, every[rest])) if rest else NetworkSettings(pairs)
+    sections = {name: every[name] for name in every if name in used}
+    return Wiring(channels, tuple(edge_channels), wires, sections)
 
 
 def _claims(
-    sections: Mapping[str, ChannelSection], machines: tuple[MachineSection, ...], tree: Tree
+    sections: Mapping[str, ChannelSection],
+    machines: tuple[MachineSection, ...],
+    network: NetworkClaims | None,
+    tree: Tree,
 ) -> dict[tuple[int | None, str], str]:
-    """Return (machine or None for all, edge) → channel."""
+    """Return (machine or None for all, edge) → channel; edges between machines go to ``network``."""
     claims: dict[tuple[int | None, str], str] = {}
     for name, section in sections.items():
         if not section.edges:
@@ -127,11 +144,24 @@ def _claims(
             )
         for position, text in enumerate(section.edges):
             where = tree.place(("channels", name, "edges", position))
+            if NetworkClaims.is_network(text):
+                if network is None:
+                    raise UsageError(
+                        f"channel {name!r} has no effect",
+                        where=where,
+                        got=repr(text),
+                        hint="no machine reads from another: fetch.lookup is local",
+                    )
+                network.claim(name, text, where)
+                continue
             match = _EDGE.fullmatch(text)
             edge = f"{match[2]}->{match[3]}" if match else ""
             if match is None or edge not in EDGE_TIERS:
                 raise UsageError(
-                    "no such edge", where=where, got=repr(text), expected=f"one of {', '.join(EDGE_TIERS)}"
+                    "no such edge",
+                    where=where,
+                    got=repr(text),
+                    expected=f"one of {', '.join(EDGE_TIERS)}, remote->cpu",
                 )
             machine = None if match[1] is None else int(match[1])
             candidates = machines if machine is None else machines[machine : machine + 1]
@@ -155,15 +185,3 @@ def _edges(machine: MachineSection) -> list[str]:
     """Return the edges of a machine, in the order of EDGE_TIERS."""
     tiers = machine.tiers
     return [edge for edge, needs in EDGE_TIERS.items() if all(getattr(tiers, tier) for tier in needs)]
-
-
-def _settings(name: str, section: ChannelSection) -> ChannelSettings:
-    return ChannelSettings(
-        name=name,
-        bandwidth_bytes_per_s=section.bandwidth,
-        latency_ns=section.latency,
-        piece_overhead_ns=section.piece_overhead,
-        sharing=section.sharing,
-        priority=section.priority,
-        latency_occupies=section.latency_occupies,
-    )

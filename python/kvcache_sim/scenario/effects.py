@@ -82,6 +82,18 @@ def _movement(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
         yield ("write", "selective_uses"), "no edge has the write policy selective"
     if model.fetch.policy != "always" and not has_cpu:
         yield ("fetch", "policy"), no_lower
+    if model.fetch.lookup == "cluster":
+        if model.cluster.machines == 1:
+            yield ("fetch", "lookup"), "there is one machine"
+        elif not has_cpu:
+            yield ("fetch", "lookup"), "KV of other machines is read from and lands on a cpu: add tiers.cpu"
+        elif model.fetch.policy == "never":
+            yield ("fetch", "lookup"), "fetch.policy is never"
+    if model.fetch.remote_disk != "direct":
+        if model.fetch.lookup != "cluster":
+            yield ("fetch", "remote_disk"), "fetch.lookup is local"
+        elif not has_disk:
+            yield ("fetch", "remote_disk"), "no machine has a disk tier"
     if not model.fetch.layer_pipelining and not has_cpu:
         yield ("fetch", "layer_pipelining"), no_lower
     if model.fetch.timeout is not None and model.fetch.policy != "timeout":

@@ -64,7 +64,7 @@ def scenario_from_text(
     machines = build_machines(model, tree)
     refuse_without_effect(model, machines, tree)
     refuse_not_simulated(model, tree)
-    wiring = wire(model.channels, machines, tree)
+    wiring = wire(model.channels, machines, model.fetch.lookup == "cluster", tree)
     settings = lower(model, machines, wiring, tree)
     notes: tuple[str, ...] = ()
     if written.tiers.gpu.capacity.auto:

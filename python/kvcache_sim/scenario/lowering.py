@@ -47,6 +47,7 @@ def lower(
             for index, machine in enumerate(machines)
         ),
         channels=wiring.channels,
+        network=wiring.network,
         cache=cache,
         movement=_movement(model),
         router=model.router.policy,
@@ -130,5 +131,7 @@ def _movement(model: ScenarioModel) -> MovementSettings:
         fetch_timeout_ns=model.fetch.timeout or 0,
         prefetch=model.prefetch.policy,
         layer_pipelining=model.fetch.layer_pipelining,
+        lookup=model.fetch.lookup,
+        remote_disk=model.fetch.remote_disk,
         exclusive=frozenset(edge.split("->")[1] for edge in model.fetch.exclusive),
     )

@@ -10,7 +10,9 @@ from kvcache_sim.cache.settings import (
     Accounting,
     FetchPolicy,
     FullHit,
+    Lookup,
     PrefetchPolicy,
+    RemoteDisk,
     Semantics,
     Touch,
     WritePolicy,
@@ -136,7 +138,9 @@ class ChannelSection(Section):
     sharing: Literal["fifo", "fair"] = Field("fifo", description="how jobs at the same time share it")
     priority: Literal["in-order", "loads-first"] = Field("in-order", description="who goes first")
     latency_occupies: bool = Field(False, description="true: the next job waits for the latency too")
-    scope: Literal["machine", "cluster"] = Field("machine", description="one a machine, or one for all")
+    scope: Literal["machine", "cluster", "pair"] = Field(
+        "machine", description="one a machine, or one for all"
+    )
     edges: list[str] = Field(description="such as cpu->gpu, or 0:cpu->gpu for machine 0 alone")
 
 
@@ -145,6 +149,8 @@ class FetchSection(Section):
 
     policy: FetchPolicy = Field("always", description="load what a lower tier has, or compute it again")
     timeout: DurationNs | None = Field(None, description="with policy timeout")
+    lookup: Lookup = Field("local", description="also in the cpu and disk tiers of the other machines?")
+    remote_disk: RemoteDisk = Field("direct", description="read it over two channels at once, or staged")
     layer_pipelining: bool = Field(True, description="compute a layer as soon as its KV has arrived")
     exclusive: list[Literal["cpu->gpu", "disk->cpu"]] = Field(
         default_factory=list, description="edges on which a promoted block leaves the lower tier"

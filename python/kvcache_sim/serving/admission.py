@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kvcache_sim.cache.moves import Mover
+from kvcache_sim.cache.remote import RemoteReads, RemoteRun
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import NO_MOVE, BlockStore
 from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.sequence import SequenceState
 
-GPU, CPU, DISK = 0, 1, 2
+GPU, CPU, DISK, REMOTE = range(4)
 
 
 @dataclass(slots=True)
@@ -22,11 +24,22 @@ class Admission:
     reused_blocks: int
     total_blocks: int
     #: Reused blocks by the tier they came from.
-    from_tier: list[int] = field(default_factory=lambda: [0, 0, 0])
+    from_tier: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     #: Moves that free its room.
     room: list[int] = field(default_factory=list)
     #: Moves that bring its KV, with the tier each comes from.
     loads: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Part(NamedTuple):
+    """A part of the run to reuse: its fastest tier, its blocks, the move still writing it."""
+
+    tier: int
+    start: int
+    end: int
+    by: int
+    #: For REMOTE: the owner and the tier there.
+    away: tuple[int, int] | None = None
 
 
 class Admitter:
@@ -47,6 +60,8 @@ class Admitter:
         self.enabled = cache.enabled
         self.skip_prefill = cache.full_hit == "skip-prefill"
         self.fetches = movement.fetch != "never"
+        #: Reads from other machines, where the look-up covers the cluster.
+        self.remote: RemoteReads | None = None
 
     def matchable_blocks(self, tokens: int) -> int:
         """Return how many leading blocks of that many tokens may hit (semantics 1)."""
@@ -58,26 +73,42 @@ class Admitter:
         """Admit a request whose tokens need KV; None, without a trace, when room is refused."""
         store, request, tokens = self.store, s.request, s.prefill_target_tokens
         total = -(-tokens // self.block)
-        found, ready = store.peek(request, self.matchable_blocks(tokens)) if self.enabled else (0, 0)
-        reusable = self.outcomes.reusable_blocks(s, found, now_ns)
-        if reusable < found:
-            found, ready = reusable, min(ready, reusable)
-        if found > ready:
-            return self._admit_with_loads(request, found, total, now_ns)
+        limit = self.matchable_blocks(tokens)
+        found, ready = store.peek(request, limit) if self.enabled else (0, 0)
+        away = (
+            self.remote.longest(request, found, limit)
+            if self.remote and self.fetches and found < limit
+            else None
+        )
+        everywhere = found if away is None else away.end
+        reusable = self.outcomes.reusable_blocks(s, everywhere, now_ns)
+        ready = min(ready, reusable)
+        if reusable > ready:
+            return self._admit_with_loads(
+                request, self._parts(request, min(found, reusable), reusable, away), total, now_ns
+            )
         lease = store.acquire(request, ready)
         room = store.reserve(lease, total - ready, now_ns)
         if room is None:
             store.abandon(lease)
             return None
-        return Admission(lease, ready, total, [ready, 0, 0], room)
+        return Admission(lease, ready, total, [ready, 0, 0, 0], room)
 
-    def _admit_with_loads(self, request: int, found: int, total: int, now_ns: int) -> Admission | None:
+    def _parts(self, request: int, here: int, end: int, away: RemoteRun | None) -> list[Part]:
+        """Return the run to reuse in parts: what is here, then what one other machine has, up to ``end``."""
+        parts = [Part(*part) for part in self.store.match_prefix(request, here)] if here else []
+        if away is not None:
+            for tier, first, last, by in away.parts:
+                if first < end:
+                    parts.append(Part(REMOTE, first, min(last, end), by, (away.owner, tier)))
+        return parts
+
+    def _admit_with_loads(self, request: int, parts: list[Part], total: int, now_ns: int) -> Admission | None:
         store = self.store
-        parts = store.match_prefix(request, found)
         ready = parts[0][2] if parts[0][0] == GPU and parts[0][3] == NO_MOVE else 0
         reusable = parts if self.fetches else [p for p in parts if p[0] == GPU]
-        held = [(tier, store.protect(request, end, tier)) for tier, _, end, _ in reusable if tier != GPU]
-        joined = sum(end - start for tier, start, end, by in reusable if tier == GPU and by != NO_MOVE)
+        held = [(p.tier, store.protect(request, p.end, p.tier)) for p in reusable if p.tier in (CPU, DISK)]
+        joined = sum(p.end - p.start for p in reusable if p.tier == GPU and p.by != NO_MOVE)
         lease = store.acquire(request, ready)
         # Blocks that someone else is loading have their room already.
         room = store.reserve(lease, total - ready - joined, now_ns)
@@ -86,7 +117,7 @@ class Admitter:
             for tier, hold in held:
                 store.unprotect(tier, hold)
             return None
-        admission = Admission(lease, ready, total, [ready, 0, 0], room)
+        admission = Admission(lease, ready, total, [ready, 0, 0, 0], room)
         for part in reusable:
             if part[2] > ready and not self._take(request, admission, part, now_ns):
                 break
@@ -94,9 +125,9 @@ class Admitter:
             store.unprotect(tier, hold)
         return admission
 
-    def _take(self, request: int, admission: Admission, part: tuple[int, int, int, int], now_ns: int) -> bool:
+    def _take(self, request: int, admission: Admission, part: Part, now_ns: int) -> bool:
         """Join or load one part of the found run; False when there is no room to stage it."""
-        tier, start, end, by = part
+        tier, start, end, by, away = part
         store, lease = self.store, admission.lease
         if tier == GPU:
             store.join(lease, end)
@@ -108,6 +139,14 @@ class Admitter:
                 if staged is None:
                     return False
                 after.append(staged)
+            elif tier == REMOTE:
+                assert self.remote is not None
+                assert away is not None
+                owner, its_tier = away
+                landed = self.remote.fetch(request, owner, (its_tier, start, end, by), now_ns)
+                if landed is None:
+                    return False
+                after.append(landed)
             elif by != NO_MOVE:
                 after.append(by)
             admission.loads.append((store.load(lease, end, after), tier))

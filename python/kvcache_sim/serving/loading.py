@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.settings import TIERS
-from kvcache_sim.cache.transfer import Transfer
+from kvcache_sim.cache.transfer import PLACES, REMOTE, Transfer
 from kvcache_sim.serving.admission import Admission
 from kvcache_sim.serving.sequence import SequenceState
 
@@ -42,7 +42,7 @@ class Loading:
         self._sources = dict(admission.loads)
         self._waits: set[int] = set()
         #: When room, and KV of each tier, were last waited for.
-        self._ends = {"room": 0, **dict.fromkeys(TIERS, 0)}
+        self._ends = {"room": 0, **dict.fromkeys(PLACES, 0)}
         now = mover.engine.now_ns
         for move, _ in admission.loads:
             transfer = mover.transfers.get(move)
@@ -69,7 +69,7 @@ class Loading:
             self._ends["room"] = now
         if transfer.move in self._waits and (complete or self._pipelining):
             self._waits.discard(transfer.move)
-            self._ends[TIERS[self._sources[transfer.move]]] = now
+            self._ends[PLACES[self._sources[transfer.move]]] = now
         if not self.waiting():
             self._told = True
             self._charge(now)
@@ -81,12 +81,14 @@ class Loading:
         if s.first_token_ns >= 0:  # back after a preemption: its TTFT is over
             return
         at = s.since_ns
-        for cause in ("room", "gpu", "cpu", "disk"):
+        for cause in ("room", "gpu", "cpu", "disk", "remote"):
             end = max(at, self._ends[cause])
             if cause == "room":
                 s.fetch_room_ns += end - at
             elif cause == "disk":
                 s.fetch_disk_ns += end - at
+            elif cause == "remote":
+                s.fetch_remote_ns += end - at
             else:
                 s.fetch_cpu_ns += end - at
             at = end
@@ -119,7 +121,9 @@ class Loading:
         s = self.sequence
         if s.first_token_ns >= 0:
             return
-        if any(source == TIERS.index("disk") for source in self._sources.values()):
+        if REMOTE in self._sources.values():
+            s.fetch_remote_ns += stall_ns
+        elif TIERS.index("disk") in self._sources.values():
             s.fetch_disk_ns += stall_ns
         else:
             s.fetch_cpu_ns += stall_ns

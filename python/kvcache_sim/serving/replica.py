@@ -343,7 +343,7 @@ class Replica:
         s.cached_prefix_length_used = cached
         s.num_tokens_requiring_prefill = s.prompt_num_tokens - cached
         block = self.cache.block_size_tokens
-        s.cached_gpu_tokens, s.cached_cpu_tokens, s.cached_disk_tokens = (
+        s.cached_gpu_tokens, s.cached_cpu_tokens, s.cached_disk_tokens, s.cached_remote_tokens = (
             n * block for n in admission.from_tier
         )
         for event in self.outcomes.decide(s, cached, now):

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kvcache_sim.cache.settings import CacheSettings, ChannelSettings, MovementSettings, TierSettings
+from kvcache_sim.cache.settings import (
+    CacheSettings,
+    ChannelSettings,
+    MovementSettings,
+    NetworkSettings,
+    TierSettings,
+)
 from kvcache_sim.model.step_time import StepTime
 
 DuplicatePrefill = Literal["recompute", "wait"]
@@ -49,5 +55,6 @@ class ClusterSettings:
     channels: dict[str, ChannelSettings]
     cache: CacheSettings = CacheSettings()
     movement: MovementSettings = MovementSettings()
+    network: NetworkSettings = NetworkSettings()
     router: str = "round-robin"
     seed: int = 0

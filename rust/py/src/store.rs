@@ -113,6 +113,38 @@ impl PyStore {
         self.0.write_through(lease, start, end, now_ns)
     }
 
+    fn write_selected(&mut self, lease: u32, tier: usize, uses: u32, now_ns: u64) -> Option<u32> {
+        self.0.write_selected(lease, tier, uses, now_ns)
+    }
+
+    fn write_on(&mut self, id: u32, now_ns: u64) -> Option<u32> {
+        self.0.write_on(id, now_ns)
+    }
+
+    fn touch(&mut self, request: u32, end: u32) {
+        self.0.touch(request, end);
+    }
+
+    fn discard(&mut self, request: u32, end: u32) {
+        self.0.discard(request, end);
+    }
+
+    fn match_below(&self, request: u32, start: u32, limit: u32) -> Vec<(usize, u32, u32, u32)> {
+        let parts = self.0.match_below(request, start, limit);
+        parts
+            .into_iter()
+            .map(|p| (p.tier, p.start, p.end, p.by))
+            .collect()
+    }
+
+    fn lend(&mut self, request: u32, end: u32, tier: usize) -> u32 {
+        self.0.lend(request, end, tier)
+    }
+
+    fn receive(&mut self, request: u32, part: (u32, u32), now_ns: u64) -> Option<u32> {
+        self.0.receive(request, part, now_ns)
+    }
+
     fn commit(&mut self, lease: u32, to: u32) {
         self.0.commit(lease, to);
     }

@@ -139,7 +139,7 @@ impl Store {
             for &(tail, _) in &mv.parts {
                 walk(mv.to, tail);
             }
-            if let Some((tier, tail)) = mv.source {
+            for &(tier, tail) in &mv.sources {
                 walk(tier, tail);
             }
         }

@@ -29,6 +29,7 @@ impl Store {
     pub fn acquire(&mut self, request: u32, depth: u32) -> LeaseId {
         let tail = self.node_at(request, depth);
         self.hold(GPU, tail);
+        self.count_use(tail, 1);
         self.access += 1;
         let lease = Lease {
             access: self.access,
@@ -135,6 +136,7 @@ impl Store {
         if tail != ROOT
             && own.owner == request
             && own.pins == 1
+            && own.uses == 1
             && own.copies[GPU].holds == 1
             && own.copies[GPU].access == access
             && own.copies[GPU].state == State::Ready
@@ -156,6 +158,7 @@ impl Store {
     pub(super) fn hold_one(&mut self, run: NodeId) {
         self.nodes[run as usize].copies[GPU].holds += 1;
         self.nodes[run as usize].pins += 1;
+        self.nodes[run as usize].uses += 1;
         self.refresh(run);
     }
 
@@ -192,11 +195,21 @@ impl Store {
         }
     }
 
+    fn count_use(&mut self, tail: NodeId, times: i32) {
+        let mut at = tail;
+        while at != ROOT {
+            let node = &mut self.nodes[at as usize];
+            node.uses = node.uses.wrapping_add_signed(times);
+            at = node.parent;
+        }
+    }
+
     /// Takes an admission back: as if it had never been, recency included. Nothing may be reserved.
     pub fn abandon(&mut self, id: LeaseId) {
         debug_assert_eq!(self.leases[id as usize].reserved, 0);
         let tail = self.leases[id as usize].tail;
         self.unhold(GPU, tail);
+        self.count_use(tail, -1);
         self.leases[id as usize].live = false;
         self.free_leases.push(id);
     }

@@ -7,6 +7,8 @@
 //! | `trie` | walking, splitting, linking and unlinking runs |
 //! | `lease` | what a running request holds: acquire, commit, release |
 //! | `reserve` | making room: evict, demote, discard |
+//! | `writes` | copies down: write-through, selective, onwards |
+//! | `remote` | what another machine reads or brings |
 //! | `moves` | copies on their way: loads, demotions, write-through |
 //! | `check` | the invariants in one place |
 
@@ -14,9 +16,11 @@ mod check;
 mod lease;
 mod moves;
 mod node;
+mod remote;
 mod reserve;
 mod tier;
 mod trie;
+mod writes;
 
 pub use check::Violation;
 pub use lease::{Lease, LeaseId};

@@ -36,8 +36,8 @@ pub(super) struct Move {
     pub parts: Vec<(NodeId, u32)>,
     /// The lease into whose reserved blocks it lands (loads to the GPU).
     pub lease: Option<LeaseId>,
-    /// Held until it has been read: (tier, last run).
-    pub source: Option<(usize, NodeId)>,
+    /// Held until they have been read: (tier, last run).
+    pub sources: Vec<(usize, NodeId)>,
     /// Leases that wait for the room it frees on the GPU.
     pub waiting: Vec<Waiting>,
 }
@@ -110,64 +110,6 @@ impl Store {
         Some(self.land(tail, start, to_tier, to_tier + 1, &after, None))
     }
 
-    /// Copies blocks `[start, end)` that the lease holds on `tier` one tier down (write-through). Blocks
-    /// already there are left out; `None` when nothing is to be sent or no room can be made below.
-    pub fn write_through(
-        &mut self,
-        id: LeaseId,
-        start: u32,
-        end: u32,
-        now_ns: u64,
-    ) -> Option<MoveId> {
-        let request = self.leases[id as usize].request;
-        let tail = self.node_at(request, end);
-        if start > 0 {
-            self.node_at(request, start);
-        }
-        let below = GPU + 1;
-        let mut missing = self.runs_from(tail, start);
-        missing.retain(|&run| self.nodes[run as usize].copies[below].state == State::Absent);
-        // Making room may cut these runs (a copy further down goes): name them by their first block too.
-        let span = |store: &Self, run: NodeId| (run, store.nodes[run as usize].start);
-        let parts: Vec<(NodeId, u32)> = missing.iter().map(|&run| span(self, run)).collect();
-        let blocks: u64 = missing
-            .iter()
-            .map(|&run| u64::from(self.nodes[run as usize].blocks()))
-            .sum();
-        if blocks == 0 {
-            return None;
-        }
-        let room = self.make_room(below, blocks, now_ns)?;
-        self.tiers[below].in_flight += blocks;
-        let source = Some((GPU, tail));
-        let mv = self.new_move(Move {
-            live: true,
-            to: below,
-            blocks,
-            source,
-            ..Move::default()
-        });
-        for &(last, first) in &parts {
-            for run in self.runs_from(last, first) {
-                let access = self.nodes[run as usize].copies[GPU].access;
-                self.nodes[run as usize].copies[below].access = access;
-                self.set_state(run, below, State::InFlight, mv);
-            }
-            self.hold(below, last);
-        }
-        self.moves[mv as usize].parts = parts;
-        self.hold(GPU, tail);
-        let after = room.iter().map(|&(m, _)| m).collect();
-        self.orders.push(Order {
-            id: mv,
-            from: GPU,
-            to: below,
-            blocks,
-            after,
-        });
-        Some(mv)
-    }
-
     fn land(
         &mut self,
         tail: NodeId,
@@ -185,7 +127,7 @@ impl Store {
             blocks,
             parts: vec![(tail, start)],
             lease,
-            source: Some((from, tail)),
+            sources: vec![(from, tail)],
             ..Move::default()
         };
         let mv = self.new_move(new);
@@ -239,7 +181,7 @@ impl Store {
             blocks,
             parts,
             lease,
-            source,
+            sources,
             waiting,
         } = std::mem::take(&mut self.moves[id as usize]);
         debug_assert!(live, "a move ends once");
@@ -254,7 +196,7 @@ impl Store {
             self.unhold(to, tail);
             self.sweep_orphans(tail);
         }
-        if let Some((tier, tail)) = source {
+        for (tier, tail) in sources {
             self.unhold(tier, tail);
             self.sweep_orphans(tail);
         }

@@ -49,6 +49,8 @@ pub struct Node {
     pub previous: NodeId,
     /// Holders on any tier: a pinned run never loses its last copy.
     pub pins: u32,
+    /// How many requests have computed, reused or loaded it.
+    pub uses: u32,
     pub copies: [Copy; MAX_TIERS],
 }
 
@@ -71,6 +73,7 @@ impl Node {
             next: NONE,
             previous: NONE,
             pins: 0,
+            uses: 0,
             copies: [copy; MAX_TIERS],
         }
     }

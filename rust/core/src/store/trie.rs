@@ -62,7 +62,7 @@ impl Store {
         runs
     }
 
-    fn walk(&self, request: u32, limit: u32, mut visit: impl FnMut(&Node, u32, u32)) {
+    pub(super) fn walk(&self, request: u32, limit: u32, mut visit: impl FnMut(&Node, u32, u32)) {
         let (mut at, mut block) = (ROOT, 0);
         while block < limit {
             let Some(&child) = self.children.get(&(at, self.keys.key(request, block))) else {

@@ -1,0 +1,129 @@
+"""Reads from other machines: who has the longest continuation, and how its KV comes here (semantics 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from kvcache_sim.cache.channel import layer_ns
+from kvcache_sim.cache.channels import Channels
+from kvcache_sim.cache.moves import AnyChannel, Mover
+from kvcache_sim.cache.settings import TIERS, MovementSettings
+from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.cache.transfer import HOP, Transfer
+
+CPU, DISK = TIERS.index("cpu"), TIERS.index("disk")
+
+#: A part of a run on another machine: (tier there, first block, past the last, move still writing it).
+Part = tuple[int, int, int, int]
+
+
+class RemoteRun(NamedTuple):
+    """The continuation of a local run on one other machine."""
+
+    owner: int
+    parts: list[Part]
+
+    @property
+    def end(self) -> int:
+        """The block after its last one."""
+        return self.parts[-1][2]
+
+
+class _Source(NamedTuple):
+    owner: Mover
+    tier: int
+    #: The hold there, and the move that still writes what is read.
+    lent: int
+    by: int
+
+
+class RemoteReads:
+    """What one machine reads from the cpu and disk tiers of the others. Always copies, into its own cpu tier.
+
+    Landing room is reserved before the source is held; the source is held until it has been read, and its
+    readiness waited for. A disk is read in one move over two channels, the owner's disk and the network,
+    layer by layer; ``remote_disk: staged`` copies it into the owner's cpu tier first, where that has room.
+    """
+
+    def __init__(
+        self, mover: Mover, movers: Sequence[Mover], channels: Channels, settings: MovementSettings
+    ) -> None:
+        self.mover = mover
+        self.movers = movers
+        self.channels = channels
+        self.staged = settings.remote_disk == "staged"
+        self._sources: dict[int, _Source] = {}
+        mover.wire_remote = self._wire
+
+    def longest(self, request: int, start: int, limit: int) -> RemoteRun | None:
+        """Return the longest run of blocks from ``start`` on that one other machine has below its GPU.
+
+        Ties: the earlier estimated arrival, then the lower machine number. Cost: a look-up a machine.
+        """
+        runs = []
+        for owner, mover in enumerate(self.movers):
+            if mover is not self.mover:
+                parts = mover.store.match_below(request, start, limit)
+                if parts:
+                    runs.append(RemoteRun(owner, parts))
+        if not runs:
+            return None
+        reach = max(run.end for run in runs)
+        tied = [run for run in runs if run.end == reach]
+        return tied[0] if len(tied) == 1 else min(tied, key=lambda run: (self.estimate_ns(run), run.owner))
+
+    def estimate_ns(self, run: RemoteRun) -> int:
+        """Return about how long it takes until the run has landed, by the channels' queues now."""
+        owner = self.movers[run.owner]
+        network = self.channels.between(run.owner, self.mover.machine)
+        total = self._time(network, run.end - run.parts[0][1])
+        on_disk = sum(end - start for tier, start, end, _ in run.parts if tier == DISK)
+        return max(total, self._time(owner.channels["disk->cpu"], on_disk)) if on_disk else total
+
+    def _time(self, channel: AnyChannel, blocks: int) -> int:
+        mover = self.mover
+        occupied = mover.layers * layer_ns(
+            channel.settings, blocks * mover.block_bytes, blocks * mover.layers, mover.layers
+        )
+        return channel.wait_ns(mover.engine.now_ns) + channel.settings.latency_ns + occupied
+
+    def fetch(self, request: int, owner: int, part: Part, now_ns: int) -> int | None:
+        """Read one part of a run into the own cpu tier; return the move, None when landing is refused."""
+        tier, start, end, by = part
+        there = self.movers[owner]
+        move = self.mover.store.receive(request, (start, end), now_ns)
+        if move is None:
+            return None
+        there.on_change(now_ns)
+        if tier == DISK and self.staged:
+            ready = None if by == NO_MOVE else by
+            staged = there.store.stage(request, (start, end), CPU, ready, now_ns)
+            there.issue()
+            if staged is not None:
+                tier, by = CPU, staged
+        lent = there.store.lend(request, end, tier)
+        self._sources[move] = _Source(there, tier, lent, by)
+        return move
+
+    def _wire(self, transfer: Transfer) -> Transfer:
+        source = self._sources.pop(transfer.move)
+        owner = source.owner
+        transfer.channel = self.channels.between(owner.machine, self.mover.machine)
+        transfer.at_completion.append(partial(self._give_back, source))
+        first = transfer
+        if source.tier == DISK:
+            first = Transfer(owner, HOP, DISK, CPU, transfer.blocks)
+            first.channel = owner.channels["disk->cpu"]
+            transfer.wait_for(first)
+        before = owner.transfers.get(source.by)
+        if before is not None:
+            first.wait_for(before)
+        return first
+
+    def _give_back(self, source: _Source) -> None:
+        owner = source.owner
+        owner.on_change(owner.engine.now_ns)
+        owner.store.finish_move(source.lent)
+        owner.after_change()

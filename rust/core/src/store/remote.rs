@@ -1,0 +1,101 @@
+//! What another machine reads here, and what this one reads there: copies, landing on the CPU tier.
+
+use super::moves::{Move, MoveId, Order, NO_MOVE};
+use super::node::{State, ROOT};
+use super::trie::Part;
+use super::{Store, MAX_TIERS};
+
+/// The tier on which KV of another machine lands.
+const CPU: usize = 1;
+
+impl Store {
+    /// Where blocks `[start, limit)` of a request lie below the GPU, as far as they follow each other: each on
+    /// its fastest tier there. Changes nothing.
+    pub fn match_below(&self, request: u32, start: u32, limit: u32) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::new();
+        let mut reached = start;
+        self.walk(request, limit, |node, first, end| {
+            let tier = (CPU..MAX_TIERS).find(|&t| node.copies[t].state != State::Absent);
+            let Some(tier) = tier.filter(|_| end > start && first <= reached) else {
+                return;
+            };
+            let copy = &node.copies[tier];
+            let by = if copy.state == State::Ready {
+                NO_MOVE
+            } else {
+                copy.by
+            };
+            let first = first.max(start);
+            reached = end;
+            match parts.last_mut() {
+                Some(last) if last.tier == tier && last.by == by => last.end = end,
+                _ => parts.push(Part {
+                    tier,
+                    start: first,
+                    end,
+                    by,
+                }),
+            }
+        });
+        parts
+    }
+
+    /// Lets another machine read the first `end` blocks of a request's path on a tier: they stay until the
+    /// returned move is finished.
+    pub fn lend(&mut self, request: u32, end: u32, tier: usize) -> MoveId {
+        let tail = self.node_at(request, end);
+        self.hold(tier, tail);
+        self.new_move(Move {
+            live: true,
+            to: tier,
+            sources: vec![(tier, tail)],
+            ..Move::default()
+        })
+    }
+
+    /// Lands blocks `[start, end)` of a request from another machine on the CPU tier, room made there first;
+    /// the blocks before must be here. `None` when the room cannot be made, or where a reader still keeps the
+    /// place of a block that has gone.
+    pub fn receive(
+        &mut self,
+        request: u32,
+        (start, end): (u32, u32),
+        now_ns: u64,
+    ) -> Option<MoveId> {
+        let parent = self.node_at(request, start);
+        let first_key = self.keys.key(request, start);
+        if self.children.contains_key(&(parent, first_key)) {
+            return None;
+        }
+        let blocks = u64::from(end - start);
+        self.hold(CPU, parent);
+        let room = self.make_room(CPU, blocks, now_ns);
+        self.unhold(CPU, parent);
+        let room = room?;
+        let parent = if start > 0 {
+            self.node_at(request, start)
+        } else {
+            ROOT
+        };
+        self.tiers[CPU].in_flight += blocks;
+        let run = self.link(parent, request, start, end);
+        self.nodes[run as usize].copies[CPU].access = self.access;
+        let id = self.new_move(Move {
+            live: true,
+            to: CPU,
+            blocks,
+            parts: vec![(run, start)],
+            ..Move::default()
+        });
+        self.set_state(run, CPU, State::InFlight, id);
+        self.hold(CPU, run);
+        self.orders.push(Order {
+            id,
+            from: MAX_TIERS,
+            to: CPU,
+            blocks,
+            after: room.iter().map(|&(mv, _)| mv).collect(),
+        });
+        Some(id)
+    }
+}

@@ -1,0 +1,160 @@
+//! Copies down that keep the upper copy: at commit, at the n-th use, and onwards to the next tier.
+
+use super::lease::{Lease, LeaseId};
+use super::moves::{Move, MoveId, Order};
+use super::node::{NodeId, State, ROOT};
+use super::{Store, GPU};
+
+impl Store {
+    /// Copies blocks `[start, end)` that the lease holds on the GPU to the CPU (write-through). Blocks already
+    /// there are left out; `None` when nothing is to be sent or no room can be made below.
+    pub fn write_through(
+        &mut self,
+        id: LeaseId,
+        start: u32,
+        end: u32,
+        now_ns: u64,
+    ) -> Option<MoveId> {
+        let request = self.leases[id as usize].request;
+        let tail = self.node_at(request, end);
+        if start > 0 {
+            self.node_at(request, start);
+        }
+        let missing = self.missing_below(GPU, tail, start);
+        self.copy_down(GPU, missing, vec![tail], now_ns)
+    }
+
+    /// Copies what the lease holds and `uses` requests have used from a tier to the next one.
+    pub fn write_selected(
+        &mut self,
+        id: LeaseId,
+        tier: usize,
+        uses: u32,
+        now_ns: u64,
+    ) -> Option<MoveId> {
+        let Lease { tail, .. } = self.leases[id as usize];
+        let mut missing = self.missing_below(tier, tail, 0);
+        missing.retain(|&(run, _)| {
+            let node = &self.nodes[run as usize];
+            node.uses >= uses && node.copies[tier].state == State::Ready
+        });
+        let source = missing.first().map(|part| part.0);
+        self.copy_down(tier, missing, source.into_iter().collect(), now_ns)
+    }
+
+    /// Copies what a move is about to make ready one tier further down. Call it before the move is finished.
+    pub fn write_on(&mut self, id: MoveId, now_ns: u64) -> Option<MoveId> {
+        let Move { to, ref parts, .. } = self.moves[id as usize];
+        let parts = parts.clone();
+        if to + 1 >= self.tiers.len() {
+            return None;
+        }
+        let missing: Vec<(NodeId, u32)> = parts
+            .iter()
+            .flat_map(|&(tail, start)| self.missing_below(to, tail, start))
+            .collect();
+        self.copy_down(to, missing, parts.iter().map(|p| p.0).collect(), now_ns)
+    }
+
+    /// The runs of a path part without a copy one tier down: each with its first block, since making room may
+    /// cut it (a copy further down goes).
+    fn missing_below(&self, tier: usize, tail: NodeId, start: u32) -> Vec<(NodeId, u32)> {
+        let mut missing = self.runs_from(tail, start);
+        missing.retain(|&run| self.nodes[run as usize].copies[tier + 1].state == State::Absent);
+        missing
+            .into_iter()
+            .map(|run| (run, self.nodes[run as usize].start))
+            .collect()
+    }
+
+    fn copy_down(
+        &mut self,
+        tier: usize,
+        parts: Vec<(NodeId, u32)>,
+        sources: Vec<NodeId>,
+        now_ns: u64,
+    ) -> Option<MoveId> {
+        let below = tier + 1;
+        let span =
+            |&(last, first): &(NodeId, u32)| u64::from(self.nodes[last as usize].end - first);
+        let blocks: u64 = parts.iter().map(span).sum();
+        if blocks == 0 {
+            return None;
+        }
+        for &source in &sources {
+            self.hold(tier, source);
+        }
+        let Some(room) = self.make_room(below, blocks, now_ns) else {
+            for &source in &sources {
+                self.unhold(tier, source);
+                self.sweep_orphans(source);
+            }
+            return None;
+        };
+        self.tiers[below].in_flight += blocks;
+        let id = self.new_move(Move {
+            live: true,
+            to: below,
+            blocks,
+            sources: sources.into_iter().map(|source| (tier, source)).collect(),
+            ..Move::default()
+        });
+        for &(last, first) in &parts {
+            for run in self.runs_from(last, first) {
+                let access = self.nodes[run as usize].copies[tier].access;
+                self.nodes[run as usize].copies[below].access = access;
+                self.set_state(run, below, State::InFlight, id);
+            }
+            self.hold(below, last);
+        }
+        self.moves[id as usize].parts = parts;
+        let after = room.iter().map(|&(mv, _)| mv).collect();
+        self.orders.push(Order {
+            id,
+            from: tier,
+            to: below,
+            blocks,
+            after,
+        });
+        Some(id)
+    }
+
+    /// Makes the first `end` blocks of a request's path the most recently used, on every tier.
+    pub fn touch(&mut self, request: u32, end: u32) {
+        self.access += 1;
+        let mut at = self.node_at(request, end);
+        while at != ROOT {
+            let node = &mut self.nodes[at as usize];
+            for copy in &mut node.copies {
+                if copy.state == State::Ready {
+                    copy.access = self.access;
+                }
+            }
+            let parent = node.parent;
+            self.refresh(at);
+            at = parent;
+        }
+    }
+
+    /// Discards the first `end` blocks of a request's path from all tiers, from the last one up to the first
+    /// that is held, in flight or followed by another block.
+    pub fn discard(&mut self, request: u32, end: u32) {
+        let tail = self.node_at(request, end);
+        for run in self.runs_from(tail, 0) {
+            let node = &self.nodes[run as usize];
+            let in_flight = node.copies.iter().any(|c| c.state == State::InFlight);
+            if node.pins > 0 || node.first_child != super::node::NONE || in_flight {
+                return;
+            }
+            let blocks = u64::from(node.blocks());
+            for tier in 0..self.tiers.len() {
+                if self.nodes[run as usize].copies[tier].state == State::Ready {
+                    self.set_state(run, tier, State::Absent, super::moves::NO_MOVE);
+                    self.tiers[tier].cached -= blocks;
+                    self.tiers[tier].free += blocks;
+                }
+            }
+            self.discard_if_gone(run);
+        }
+    }
+}
