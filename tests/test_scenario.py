@@ -373,6 +373,6 @@ def test_every_key_is_explained_and_the_defaults_shown_are_the_defaults():
     given = {"trace.path": "t.jsonl", "channels.x.bandwidth": "1GB/s", "channels.x.edges": "[gpu->cpu]"}
     for name, default in shown.items():
         path = name.replace("NAME", "x")
-        if default not in ("*", "no", "null", "{}", "[]") and not path.startswith("channels."):
+        if default not in ("*", "no", "null", "{}", "[]") and not path.startswith(("channels.", "cost.")):
             load("trace: {path: t.jsonl}", f"{path}={default}")
     assert given.keys() <= {name.replace("NAME", "x") for name, default in shown.items() if default == "*"}
