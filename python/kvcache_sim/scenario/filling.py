@@ -26,7 +26,7 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     named = model.model or at_place(tree, ("replica", "step_time"), lambda: measured_on(step_time).model)
     if named is None:
         raise UsageError("the step-time file names no model", tree.place(("replica",)), hint="set model")
-    model = _with_model(model, named, tree)
+    model = _with_semantics(_with_model(model, named, tree), tree)
     common = MachineSection(tiers=model.tiers, replica=model.replica)
     return model.model_copy(update={"tiers": with_gpu_room(common, model, tree, GPU_CAPACITY).tiers})
 
@@ -48,6 +48,24 @@ def _workload(model: ScenarioModel, tree: Tree) -> dict[str, Any]:
         place = tree.place(tuple(error.where.split(".")))
         what = f"{error.where}: {error.what}"
         raise UsageError(what, place, error.got, error.expected, error.hint) from None
+
+
+def _with_semantics(model: ScenarioModel, tree: Tree) -> ScenarioModel:
+    """Return the model with the rules of reuse filled in: an instant replay of a bounded GPU alone decides as
+    vLLM's block manager does, to the block; everything else runs on the tree.
+    """
+    given = tree.values.get("cache")
+    if isinstance(given, dict) and "semantics" in given:
+        return model
+    plain = model.cache.enabled and model.cache.accounting == "detailed" and model.cache.policy == "lru"
+    views = (
+        model.session_view == type(model.session_view)() and model.prefix_view == type(model.prefix_view)()
+    )
+    alone = not (model.tiers.cpu or model.tiers.disk or model.machines)
+    bounded = str(model.tiers.gpu.capacity) != "unbounded"
+    if not (model.replica.instant and plain and views and alone and bounded):
+        return model
+    return model.model_copy(update={"cache": model.cache.model_copy(update={"semantics": "vllm"})})
 
 
 def _with_model(model: ScenarioModel, named: str, tree: Tree) -> ScenarioModel:

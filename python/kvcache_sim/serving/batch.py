@@ -31,6 +31,10 @@ class Batch(Protocol):
         """Add a sequence; ``tokens``: computed, prefill target, total, prompt, blocks. Return its chunk."""
         ...
 
+    def commit_last(self, store: BlockStore) -> None:
+        """Share what the last added sequence will fill, where keys exist from scheduling on."""
+        ...
+
     def pop_last(self) -> tuple[int, int, int | None] | None:
         """Take the last sequence out: (id, tokens with KV, time of its last token)."""
         ...
@@ -89,7 +93,11 @@ class Batch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """What a batch may do; ``track_commits`` reports commits, which write-through needs."""
+    """What a batch may do; ``track_commits`` reports commits, which write-through needs.
+
+    ``commit_at_begin`` shares blocks when the step that fills them begins: in vLLM keys exist from
+    scheduling on.
+    """
 
     block_size_tokens: int
     max_num_batched_tokens: int
@@ -97,6 +105,7 @@ class BatchSettings:
     cache_enabled: bool
     cache_output: bool
     track_commits: bool
+    commit_at_begin: bool = False
 
 
 @dataclass(slots=True)
@@ -144,12 +153,15 @@ class SteppedBatch:
         self.budget_left = left
         block = self.settings.block_size_tokens
         lacking = [s for s in self.running if s.chunk and s.computed + s.chunk > s.blocks * block]
-        if not lacking:
-            return []
-        moves = store.reserve_many([(s.lease, 1) for s in lacking], now_ns)
-        if moves is not None:
-            for s in lacking:
-                s.blocks += 1
+        moves = store.reserve_many([(s.lease, 1) for s in lacking], now_ns) if lacking else []
+        if moves is None:
+            return None
+        for s in lacking:
+            s.blocks += 1
+        if self.settings.commit_at_begin:
+            for s in self.running:
+                if s.chunk:
+                    self._commit(s, s.computed + s.chunk, store, [])
         return moves
 
     def add(
@@ -161,6 +173,12 @@ class SteppedBatch:
         self.budget_left -= s.chunk
         self.running.append(s)
         return s.chunk
+
+    def commit_last(self, store: BlockStore) -> None:
+        """Share what the last added sequence will fill, where keys exist from scheduling on."""
+        if self.settings.commit_at_begin:
+            s = self.running[-1]
+            self._commit(s, s.computed + s.chunk, store, [])
 
     def pop_last(self) -> tuple[int, int, int | None] | None:
         """Take the last sequence out."""
@@ -206,7 +224,7 @@ class SteppedBatch:
             if not s.chunk:
                 continue
             s.computed += s.chunk
-            self._commit(s, store, ended[2])
+            self._commit(s, s.computed, store, ended[2])
             if s.prefilling:
                 continue
             self.generated_tokens += 1
@@ -221,11 +239,13 @@ class SteppedBatch:
             self.running = [s for s in self.running if s.computed < s.total or s.prefilling]
         return ended
 
-    def _commit(self, s: _Running, store: BlockStore, committed: list[tuple[int, int, int]]) -> None:
+    def _commit(
+        self, s: _Running, computed: int, store: BlockStore, committed: list[tuple[int, int, int]]
+    ) -> None:
         settings = self.settings
         if not settings.cache_enabled:
             return
-        tokens = s.computed if settings.cache_output else min(s.computed, s.prompt)
+        tokens = computed if settings.cache_output else min(computed, s.prompt)
         full, depth = tokens // settings.block_size_tokens, store.depth(s.lease)
         if full > depth:
             store.commit(s.lease, full)

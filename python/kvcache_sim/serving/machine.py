@@ -37,6 +37,7 @@ def native_batch(settings: BatchSettings, table: StepTimeTable) -> Batch:
         settings.cache_enabled,
         settings.cache_output,
         settings.track_commits,
+        settings.commit_at_begin,
     )
     return cast(Batch, native)
 
@@ -68,6 +69,7 @@ def build_machine(
         cache_enabled=cluster.cache.enabled,
         cache_output=cluster.cache.cache_output,
         track_commits=through,
+        commit_at_begin=cluster.cache.semantics == "vllm",
     )
     batch = make_batch(batch_settings, settings.step_time, replica_settings.max_num_seqs, stretches)
     admitter = Admitter(store, mover, (cluster.cache, cluster.movement), outcomes)

@@ -383,4 +383,5 @@ class Replica:
                 self.recorder.log_prefill_start(s, self.machine, now, target - cached)
         tokens = (cached, target, s.total_kv_tokens, s.prompt_num_tokens, admission.total_blocks)
         self.batch.add(s.request, s.lease, tokens, s.last_token_ns)
+        self.batch.commit_last(self.store)
         self.running[s.request] = s

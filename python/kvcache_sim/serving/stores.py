@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
 from kvcache_sim.cache.digest import Digest, RollingDigest
+from kvcache_sim.cache.exact.pool_twin import ReferencePoolStore
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.reference import ReferenceKeys, ReferenceStore
 from kvcache_sim.cache.store import NO_REQUEST, BlockStore
@@ -59,6 +61,10 @@ class Stores:
             return self._make_native
         keys = self._keys
         assert keys is not None
+        if self._cache.semantics == "vllm":
+            return lambda capacities, write_back: cast(
+                BlockStore, ReferencePoolStore(keys, _bounded(capacities))
+            )
         if not self.simplified:
             return lambda capacities, write_back: ReferenceStore(keys, capacities, write_back)
         prompts = self._prompts
@@ -85,7 +91,19 @@ class Stores:
         from kvcache_sim import _core
 
         keys = _core.Keys(*self._arrays)
+        if self._cache.semantics == "vllm":
+            return lambda capacities, write_back: cast(
+                BlockStore, _core.PoolStore(keys, _bounded(capacities))
+            )
         return lambda capacities, write_back: _core.Store(keys, capacities, write_back)
+
+
+def _bounded(capacities: list[int | None]) -> int:
+    """Return the capacity of the only tier that vLLM's pool has."""
+    if len(capacities) > 1 or capacities[0] is None:
+        got = "lower tiers" if len(capacities) > 1 else "no bound"
+        raise UsageError("vllm semantics need a gpu tier alone, with a bound", "cache.semantics", got)
+    return capacities[0]
 
 
 def _key_arrays(trace: Trace, block: int) -> tuple[np.ndarray, np.ndarray, int, np.ndarray, np.ndarray]:

@@ -6,6 +6,7 @@ use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::pool_store::PyPoolStore;
 use crate::store::{room_to_py, PyStore};
 
 /// The integers of a step-time model.
@@ -48,6 +49,29 @@ impl PyStepTable {
     }
 }
 
+/// The store of a batch's machine: a tree of runs, or vLLM's pool.
+#[derive(FromPyObject)]
+enum AnyStore<'py> {
+    Tree(PyRefMut<'py, PyStore>),
+    Pool(PyRefMut<'py, PyPoolStore>),
+}
+
+/// Calls a method of the core with whichever store it is.
+macro_rules! with_store {
+    ($store:ident, $inner:ident => $call:expr) => {
+        match $store {
+            AnyStore::Tree(mut tree) => {
+                let $inner = &mut tree.0;
+                $call
+            }
+            AnyStore::Pool(mut pool) => {
+                let $inner = &mut pool.0;
+                $call
+            }
+        }
+    };
+}
+
 /// The running batch of a replica.
 #[pyclass(name = "Batch")]
 pub struct PyBatch(Batch);
@@ -55,7 +79,7 @@ pub struct PyBatch(Batch);
 #[pymethods]
 impl PyBatch {
     #[new]
-    #[pyo3(signature = (table, block_size_tokens, max_num_batched_tokens, step_overhead_ns, cache_enabled, cache_output, commit_ends_stretch))]
+    #[pyo3(signature = (table, block_size_tokens, max_num_batched_tokens, step_overhead_ns, cache_enabled, cache_output, commit_ends_stretch, commit_at_begin))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         table: &PyStepTable,
@@ -65,6 +89,7 @@ impl PyBatch {
         cache_enabled: bool,
         cache_output: bool,
         commit_ends_stretch: bool,
+        commit_at_begin: bool,
     ) -> Self {
         let config = BatchConfig {
             block_size_tokens,
@@ -72,13 +97,14 @@ impl PyBatch {
             cache_enabled,
             cache_output,
             commit_ends_stretch,
+            commit_at_begin,
             step_overhead_ns,
         };
         Self(Batch::new(config, table.0.clone()))
     }
 
-    fn begin(&mut self, store: &mut PyStore, now_ns: u64) -> Option<Vec<u32>> {
-        room_to_py(self.0.begin(&mut store.0, now_ns))
+    fn begin(&mut self, store: AnyStore<'_>, now_ns: u64) -> Option<Vec<u32>> {
+        room_to_py(with_store!(store, s => self.0.begin(s, now_ns)))
     }
 
     /// `tokens`: (computed, prefill target, total, prompt, blocks); returns the tokens it got of the budget.
@@ -104,6 +130,10 @@ impl PyBatch {
         self.0.add(sequence)
     }
 
+    fn commit_last(&mut self, store: AnyStore<'_>) {
+        with_store!(store, s => self.0.commit_last(s));
+    }
+
     /// Takes the last sequence out: (id, tokens with KV, time of its last token).
     fn pop_last(&mut self) -> Option<(u32, u64, Option<u64>)> {
         self.0
@@ -115,22 +145,22 @@ impl PyBatch {
         self.0.step_ns()
     }
 
-    fn start(&mut self, store: &PyStore, now_ns: u64, stall_ns: u64) -> u64 {
-        self.0.start(&store.0, now_ns, stall_ns)
+    fn start(&mut self, store: AnyStore<'_>, now_ns: u64, stall_ns: u64) -> u64 {
+        with_store!(store, s => self.0.start(s, now_ns, stall_ns))
     }
 
-    fn advance(&mut self, store: &mut PyStore, now_ns: u64) -> u64 {
-        self.0.advance(&mut store.0, now_ns)
+    fn advance(&mut self, store: AnyStore<'_>, now_ns: u64) -> u64 {
+        with_store!(store, s => self.0.advance(s, now_ns))
     }
 
-    fn interrupt(&mut self, store: &mut PyStore, now_ns: u64) -> u64 {
-        self.0.interrupt(&mut store.0, now_ns)
+    fn interrupt(&mut self, store: AnyStore<'_>, now_ns: u64) -> u64 {
+        with_store!(store, s => self.0.interrupt(s, now_ns))
     }
 
     /// (first tokens, finished, committed blocks): ids in batch order.
     #[allow(clippy::type_complexity)]
-    fn end(&mut self, store: &mut PyStore) -> (Vec<u32>, Vec<u32>, Vec<(u32, u32, u32)>) {
-        let ended = self.0.end(&mut store.0);
+    fn end(&mut self, store: AnyStore<'_>) -> (Vec<u32>, Vec<u32>, Vec<(u32, u32, u32)>) {
+        let ended = with_store!(store, s => self.0.end(s));
         (ended.first_token, ended.finished, ended.committed)
     }
 

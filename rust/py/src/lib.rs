@@ -4,6 +4,7 @@ mod batch;
 mod digest;
 mod exact;
 mod keys;
+mod pool_store;
 mod replay;
 mod store;
 mod tokens;
@@ -23,6 +24,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     trace::register(m)?;
     digest::register(m)?;
     store::register(m)?;
+    pool_store::register(m)?;
     batch::register(m)?;
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! Running iterations: room is taken when one begins, blocks are committed and tokens counted when it ends.
 
-use super::{Batch, BatchConfig, Ended, Sequence, StepRecord};
-use crate::store::{LeaseId, Room, Store};
+use super::{Batch, BatchConfig, BatchStore, Ended, Sequence, StepRecord};
+use crate::store::{LeaseId, Room};
 
 impl Batch {
     /// Runs every iteration of the stretch that begins before `now_ns`; returns the end of the current one.
-    pub fn advance(&mut self, store: &mut Store, now_ns: u64) -> u64 {
+    pub fn advance<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> u64 {
         while self.iterations_left > 1 && self.end_ns < now_ns {
             self.next_iteration(store);
         }
@@ -13,14 +13,14 @@ impl Batch {
     }
 
     /// Cuts the stretch short at the end of the iteration that is running at `now_ns`; returns that end.
-    pub fn interrupt(&mut self, store: &mut Store, now_ns: u64) -> u64 {
+    pub fn interrupt<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> u64 {
         self.advance(store, now_ns);
         self.iterations_left = self.iterations_left.min(1);
         self.end_ns
     }
 
     /// Runs the rest of the stretch and ends its last iteration.
-    pub fn end(&mut self, store: &mut Store) -> Ended {
+    pub fn end<S: BatchStore>(&mut self, store: &mut S) -> Ended {
         while self.iterations_left > 1 {
             self.next_iteration(store);
         }
@@ -34,7 +34,7 @@ impl Batch {
         ended
     }
 
-    fn next_iteration(&mut self, store: &mut Store) {
+    fn next_iteration<S: BatchStore>(&mut self, store: &mut S) {
         self.finish_iteration(store, None);
         self.iterations_left -= 1;
         self.begin_ns = self.end_ns;
@@ -44,11 +44,30 @@ impl Batch {
             Room::Ready,
             "a stretch is planned within the room there is"
         );
+        self.commit_scheduled(store);
         self.end_ns = self.begin_ns + self.step_ns();
     }
 
+    /// As [`Batch::begin`] does for all: shares what the last added sequence will fill.
+    pub fn commit_last<S: BatchStore>(&mut self, store: &mut S) {
+        if let (true, Some(sequence)) = (self.config.commit_at_begin, self.sequences.last()) {
+            let filled = sequence.computed + sequence.chunk;
+            commit_full_blocks(&self.config, sequence, filled, store);
+        }
+    }
+
+    /// Shares the blocks that the composed step will fill, where keys exist from scheduling on.
+    pub(super) fn commit_scheduled<S: BatchStore>(&mut self, store: &mut S) {
+        if self.config.commit_at_begin {
+            for sequence in self.sequences.iter().filter(|s| s.chunk > 0) {
+                let filled = sequence.computed + sequence.chunk;
+                commit_full_blocks(&self.config, sequence, filled, store);
+            }
+        }
+    }
+
     /// Blocks that decoding sequences lack for the composed step, reserved all or nothing.
-    pub(super) fn reserve_blocks(&mut self, store: &mut Store, now_ns: u64) -> Room {
+    pub(super) fn reserve_blocks<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Room {
         let block = self.config.block_size_tokens;
         let lacking = |s: &Sequence| s.needs_block(block);
         if !self.sequences.iter().any(lacking) {
@@ -70,7 +89,7 @@ impl Batch {
         room
     }
 
-    fn finish_iteration(&mut self, store: &mut Store, mut ended: Option<&mut Ended>) {
+    fn finish_iteration<S: BatchStore>(&mut self, store: &mut S, mut ended: Option<&mut Ended>) {
         let end_ns = self.end_ns;
         self.steps += 1;
         let shape = self.log.is_some().then(|| self.shape());
@@ -85,7 +104,8 @@ impl Batch {
         let (mut gap_ns, mut gap_times) = (0, 0);
         for sequence in self.sequences.iter_mut().filter(|s| s.chunk > 0) {
             sequence.computed += sequence.chunk;
-            let committed = commit_full_blocks(&self.config, sequence, store);
+            let computed = sequence.computed;
+            let committed = commit_full_blocks(&self.config, sequence, computed, store);
             if let (true, Some((from, to)), Some(ended)) = (
                 self.config.commit_ends_stretch,
                 committed,
@@ -121,21 +141,22 @@ impl Batch {
 }
 
 /// Shares the blocks that are full now; returns their range.
-fn commit_full_blocks(
+fn commit_full_blocks<S: BatchStore>(
     config: &BatchConfig,
     sequence: &Sequence,
-    store: &mut Store,
+    computed: u64,
+    store: &mut S,
 ) -> Option<(u32, u32)> {
     if !config.cache_enabled {
         return None;
     }
     let tokens = if config.cache_output {
-        sequence.computed
+        computed
     } else {
-        sequence.computed.min(sequence.prompt_tokens)
+        computed.min(sequence.prompt_tokens)
     };
     let full = (tokens / config.block_size_tokens) as u32;
-    let depth = store.lease(sequence.lease).depth;
+    let depth = store.depth(sequence.lease);
     if full <= depth {
         return None;
     }

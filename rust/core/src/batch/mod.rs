@@ -15,7 +15,42 @@ pub use sequence::Sequence;
 
 use crate::histogram::Histogram;
 use crate::step_time::{StepShape, StepTimeTable};
-use crate::store::{Room, Store};
+use crate::store::{LeaseId, Room, Store, GPU};
+
+/// What a batch asks of the blocks of its GPU.
+pub trait BatchStore {
+    /// Reserves private blocks for several leases, all or nothing.
+    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Room;
+    /// Blocks of a lease that are shared already.
+    fn depth(&self, lease: LeaseId) -> u32;
+    /// Shares a lease's blocks up to `to`.
+    fn commit(&mut self, lease: LeaseId, to: u32);
+    /// Blocks that reservations get at once, without sending anything.
+    fn spare_blocks(&self) -> u64;
+}
+
+impl BatchStore for Store {
+    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Room {
+        Store::reserve(self, wanted, now_ns)
+    }
+
+    fn depth(&self, lease: LeaseId) -> u32 {
+        self.lease(lease).depth
+    }
+
+    fn commit(&mut self, lease: LeaseId, to: u32) {
+        Store::commit(self, lease, to);
+    }
+
+    fn spare_blocks(&self) -> u64 {
+        let gpu = self.tier(GPU);
+        if self.tiers() == 1 {
+            gpu.free + gpu.evictable
+        } else {
+            gpu.free
+        }
+    }
+}
 
 /// What a replica's batch may do.
 #[derive(Clone, Debug)]
@@ -26,6 +61,8 @@ pub struct BatchConfig {
     pub cache_enabled: bool,
     /// Whether blocks of the answer are kept too.
     pub cache_output: bool,
+    /// Keys exist from scheduling on (vLLM): blocks are shared when the step that fills them begins.
+    pub commit_at_begin: bool,
     /// A commit sends on a channel: every commit ends the stretch.
     pub commit_ends_stretch: bool,
     pub step_overhead_ns: u64,
@@ -114,14 +151,18 @@ impl Batch {
 
     /// Gives every running sequence its tokens of the next step, oldest first, and reserves the blocks that
     /// decoding needs, all or nothing. On a refusal nothing is reserved: take the last one out and ask again.
-    pub fn begin(&mut self, store: &mut Store, now_ns: u64) -> Room {
+    pub fn begin<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Room {
         let mut left = self.config.max_num_batched_tokens;
         for sequence in &mut self.sequences {
             sequence.chunk = sequence.wanted_tokens().min(left);
             left -= sequence.chunk;
         }
         self.budget_left = left;
-        self.reserve_blocks(store, now_ns)
+        let room = self.reserve_blocks(store, now_ns);
+        if room != Room::Refused {
+            self.commit_scheduled(store);
+        }
+        room
     }
 
     /// Adds an admitted sequence to the step being composed; returns the tokens it got of the budget.

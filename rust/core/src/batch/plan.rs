@@ -3,13 +3,12 @@
 //! Ending early is always right (the scheduler looks again and goes on); ending late never is. So bounds
 //! below may be tighter than need be.
 
-use super::{Batch, Sequence};
-use crate::store::{Store, GPU};
+use super::{Batch, BatchStore, Sequence};
 
 impl Batch {
     /// Starts the composed step at `now_ns`, its first iteration `stall_ns` longer, and returns when the batch
     /// next changes by itself.
-    pub fn start(&mut self, store: &Store, now_ns: u64, stall_ns: u64) -> u64 {
+    pub fn start<S: BatchStore>(&mut self, store: &S, now_ns: u64, stall_ns: u64) -> u64 {
         self.begin_ns = now_ns;
         self.end_ns = now_ns + self.step_ns() + stall_ns;
         self.iterations_left = if stall_ns > 0 {
@@ -44,7 +43,7 @@ impl Batch {
         end
     }
 
-    fn unchanged_iterations(&self, store: &Store) -> u64 {
+    fn unchanged_iterations<S: BatchStore>(&self, store: &S) -> u64 {
         let block = self.config.block_size_tokens;
         let mut iterations = u64::MAX;
         for sequence in &self.sequences {
@@ -57,12 +56,7 @@ impl Batch {
         if iterations <= 1 {
             return 1;
         }
-        let tier = store.tier(GPU);
-        let room = if store.tiers() == 1 {
-            tier.free + tier.evictable
-        } else {
-            tier.free
-        };
+        let room = store.spare_blocks();
         let decoding = || self.sequences.iter().filter(|s| !s.prefilling());
         let upper: u64 = decoding()
             .map(|s| blocks_needed(s, iterations, block))

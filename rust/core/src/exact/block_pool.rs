@@ -41,6 +41,8 @@ pub struct BlockPool {
     held: Vec<Vec<u32>>,
     cached: Vec<u32>,
     counts: PoolCounts,
+    /// Blocks with a key that somebody holds.
+    held_keyed: u64,
     /// Evictions by time, where the reasons of misses are asked for.
     pub log: Option<EvictionLog>,
 }
@@ -65,6 +67,7 @@ impl BlockPool {
             held: vec![Vec::new(); requests],
             cached: vec![0; requests],
             counts: PoolCounts::default(),
+            held_keyed: 0,
             log: None,
             keys,
         }
@@ -78,6 +81,16 @@ impl BlockPool {
     /// Blocks that a request holds.
     pub fn held_blocks(&self, request: u32) -> u32 {
         self.held[request as usize].len() as u32
+    }
+
+    /// Blocks with a key that somebody holds.
+    pub fn held_keyed(&self) -> u64 {
+        self.held_keyed
+    }
+
+    /// How many of a request's leading blocks have been offered their keys.
+    pub fn keyed_prefix(&self, request: u32) -> u32 {
+        self.cached[request as usize]
     }
 
     /// What has been done so far.
@@ -139,6 +152,7 @@ impl BlockPool {
         for &block in &found {
             if self.holders[block as usize] == 0 {
                 self.unlink(block);
+                self.held_keyed += 1;
             }
             self.holders[block as usize] += 1;
         }
@@ -209,6 +223,7 @@ impl BlockPool {
                 self.link(front_end, block);
                 front_end = block;
             } else {
+                self.held_keyed -= 1;
                 self.link(self.previous[ENDS], block);
             }
         }
@@ -233,6 +248,7 @@ impl BlockPool {
     fn insert(&mut self, slot: u32, block: u32) {
         self.slot[block as usize] = slot;
         self.counts.inserted += 1;
+        self.held_keyed += 1;
         let mut last = self.index.first(slot);
         if last == NONE {
             self.index.fill(slot, block);

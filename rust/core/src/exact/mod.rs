@@ -20,6 +20,8 @@ pub mod offload_arc;
 pub mod offload_lru;
 /// The store decisions of vLLM's CPU tier, requests one after another.
 pub mod offload_replay;
+/// The block pool as the GPU tier of a timed replica.
+pub mod pool_store;
 /// SGLang's room in tokens, and the steps of a request.
 pub mod radix_pool;
 /// Requests through SGLang's pool.

@@ -1,0 +1,93 @@
+//! `PoolStore`: vLLM's block pool as the store of a machine with a GPU tier alone.
+
+use kvsim_core::batch::BatchStore;
+use kvsim_core::exact::pool_store::PoolStore;
+use pyo3::prelude::*;
+
+use crate::keys::PyKeys;
+use crate::store::room_to_py;
+
+/// The blocks of one GPU under vLLM's rules.
+#[pyclass(name = "PoolStore", module = "kvcache_sim._core")]
+pub struct PyPoolStore(pub PoolStore);
+
+#[pymethods]
+impl PyPoolStore {
+    #[new]
+    fn new(keys: &PyKeys, capacity_blocks: u32) -> Self {
+        Self(PoolStore::new(keys.0.clone(), capacity_blocks))
+    }
+
+    fn peek(&self, request: u32, limit: u32) -> (u32, u32) {
+        let found = self.0.peek(request, limit);
+        (found, found)
+    }
+
+    fn acquire(&mut self, request: u32, depth: u32) -> u32 {
+        self.0.acquire(request, depth)
+    }
+
+    fn abandon(&mut self, _lease: u32) {}
+
+    fn reserve(&mut self, lease: u32, blocks: u64, now_ns: u64) -> Option<Vec<u32>> {
+        room_to_py(self.0.reserve(&[(lease, blocks)], now_ns))
+    }
+
+    fn reserve_many(&mut self, wanted: Vec<(u32, u64)>, now_ns: u64) -> Option<Vec<u32>> {
+        room_to_py(self.0.reserve(&wanted, now_ns))
+    }
+
+    fn commit(&mut self, lease: u32, to: u32) {
+        self.0.commit(lease, to);
+    }
+
+    fn depth(&self, lease: u32) -> u32 {
+        self.0.depth(lease)
+    }
+
+    fn release(&mut self, lease: u32) {
+        self.0.release(lease);
+    }
+
+    fn take_orders(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    fn room(&self, _tier: usize) -> (u64, u64, u64, u64, u64) {
+        let (free, held, idle) = self.0.room();
+        (free, held, idle, 0, idle)
+    }
+
+    fn losses(&self, _tier: usize) -> (u64, u64, u64) {
+        (self.0.evictions(), 0, 0)
+    }
+
+    fn note(&mut self, kind: u8, now_ns: u64, subject: u64, value: u64) {
+        self.0.note(kind, now_ns, subject, value);
+    }
+
+    fn log_evictions(&mut self) {
+        self.0.log_evictions();
+    }
+
+    fn take_evictions(&mut self) -> Vec<(u64, usize, u64)> {
+        self.0.take_evictions()
+    }
+
+    #[getter]
+    fn digest(&self) -> u64 {
+        self.0.digest()
+    }
+
+    #[getter]
+    fn merged_blocks(&self) -> u64 {
+        0
+    }
+
+    fn check(&self) {}
+}
+
+/// Adds the class of this room.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyPoolStore>()
+}
