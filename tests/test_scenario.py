@@ -284,7 +284,11 @@ def test_a_choice_that_nothing_simulates_is_refused_and_every_other_is_lowered()
         for choice in known:
             text = tiers + f"{section}: {{{key}: {choice}}}\n"
             if choice in obeyed:
-                load(text)
+                load(
+                    text
+                    if choice != "vllm"
+                    else "tiers: {gpu: {capacity: 100 blocks}}\ncache: {semantics: vllm}"
+                )
             elif choice not in ("vllm", "sglang"):  # these have no effect here, which is said first
                 with pytest.raises(UsageError, match=f"{section}.{key}: not simulated; got '{choice}'"):
                     load(text)
