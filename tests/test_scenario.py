@@ -90,6 +90,11 @@ REFUSED = {
     "tiers: {cpu: {capacity: 1GiB}}\nchannels: {c: {bandwidth: 1GB/s, priority: loads-first, edges: [cpu->gpu]}}": "channels.c.priority has no effect; the channel carries no loads beside stores",
     "tiers: {cpu: {capacity: 1GiB}}\nchannels: {c: {bandwidth: 1GB/s, latency_occupies: true, edges: [cpu->gpu]}}": "channels.c.latency_occupies has no effect; the channel has no latency",
     "tiers: {cpu: {capacity: 1GiB}}\nchannels: {c: {bandwidth: 1GB/s, latency: 1us, sharing: fair, latency_occupies: true, edges: [cpu->gpu]}}": "channels.c.latency_occupies has no effect; a fair channel is not taken in turns",
+    "tiers: {cpu: {capacity: 1GiB}}\nprefetch: {policy: queued}": "prefetch.policy has no effect; nothing lies below the cpu",
+    "tiers: {cpu: {capacity: 1GiB}}\nprefetch: {lead: 2s}": "prefetch.lead has no effect; prefetch.policy is not session",
+    "tiers: {cpu: {capacity: 1GiB}}\nprefetch: {share: 0.25}": "prefetch.share has no effect; prefetch.policy is none",
+    "tiers: {cpu: {capacity: 1GiB}}\nfetch: {policy: wait}": "fetch.policy has no effect; nothing is fetched before the admission",
+    "tiers: {cpu: {capacity: 1GiB}, disk: {capacity: 1TB}}\nwrite: {policy: {cpu: through-sync}}": "write.policy.cpu has no effect; no batch waits",
     "fetch: {lookup: cluster}": "fetch.lookup has no effect; there is one machine",
     "cluster: {machines: 2}\nfetch: {lookup: cluster}": "fetch.lookup has no effect; KV of other machines is read from and lands on a cpu",
     "tiers: {cpu: {capacity: 1GiB}}\nfetch: {remote_disk: staged}": "fetch.remote_disk has no effect; fetch.lookup is local",
@@ -274,7 +279,7 @@ router: {policy: least-loaded}
 
 
 def test_a_choice_that_nothing_simulates_is_refused_and_every_other_is_lowered():
-    tiers = "tiers: {cpu: {capacity: 1GiB}}\ncluster: {machines: 2}\n"
+    tiers = "tiers: {cpu: {capacity: 1GiB}, disk: {capacity: 1TB}}\ncluster: {machines: 2}\n"
     for (section, key), obeyed in SIMULATED.items():
         if section == "channels":
             continue
@@ -283,6 +288,8 @@ def test_a_choice_that_nothing_simulates_is_refused_and_every_other_is_lowered()
         known += [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
         for choice in known:
             text = tiers + f"{section}: {{{key}: {choice}}}\n"
+            if choice in ("best-effort", "wait", "timeout"):
+                text += "prefetch: {policy: queued}\n"
             if choice in obeyed:
                 load(
                     text

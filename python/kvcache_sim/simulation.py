@@ -17,6 +17,7 @@ from kvcache_sim.metrics.run import CountedTimes, Observer, Progress, Run
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
 from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.machine import build_machine
+from kvcache_sim.serving.prefetcher import Prefetcher
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.router import ROUTERS
 from kvcache_sim.serving.settings import ClusterSettings
@@ -68,7 +69,13 @@ class Simulation:
             for replica in self.replicas:
                 if replica.tiers > 1:
                     reads = RemoteReads(replica.mover, movers, self.channels, settings.movement)
-                    replica.admitter.remote = reads
+                    replica.admitter.remote = replica.admitter.estimates.remote = reads
+        if settings.movement.prefetch != "none":
+            for replica in self.replicas:
+                if replica.tiers > 1:
+                    replica.prefetcher = Prefetcher(replica.mover, settings.movement, replica.admitter.remote)
+                    if settings.movement.prefetch == "queued":
+                        replica.waiting.held_back = replica.held_back
         router = ROUTERS[settings.router]()
         self.cluster = Cluster(trace, self.replicas, router, self.engine, self.recorder, self.digests)
         span = int(trace.arrival_ns.max()) if len(trace) else 0

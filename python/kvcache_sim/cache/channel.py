@@ -68,7 +68,7 @@ class Channel:
         self.queued_ns = 0
         self.sent_bytes = 0
         self.jobs = 0
-        self._last_call_ns = 0
+        self.last_call_ns = 0
 
     def wait_ns(self, now_ns: int) -> int:
         """Return how long a job queued now waits for the earlier ones."""
@@ -108,8 +108,8 @@ class Channel:
         return Transmission(start, start + latency + per_layer, end + latency, per_layer)
 
     def _account(self, asked_ns: int, start_ns: int, occupied_ns: int, size_bytes: int) -> None:
-        assert asked_ns >= self._last_call_ns, "jobs are queued in time order"
-        self._last_call_ns = asked_ns
+        assert asked_ns >= self.last_call_ns, "jobs are queued in time order"
+        self.last_call_ns = asked_ns
         self.queued_ns += start_ns - asked_ns
         self.busy_ns += occupied_ns
         self.sent_bytes += size_bytes

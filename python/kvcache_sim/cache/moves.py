@@ -13,6 +13,8 @@ from kvcache_sim.cache.store import BlockStore, Order
 from kvcache_sim.cache.transfer import HOP, REMOTE, Transfer
 from kvcache_sim.engine import TRANSFER, Engine
 
+GPU, CPU, DISK = range(3)
+
 AnyChannel = Channel | LayeredChannel
 
 
@@ -41,20 +43,28 @@ class Mover:
         self.layers = cache.num_layers
         self.pipelining = movement.layer_pipelining
         self.transfers: dict[int, Transfer] = {}
+        #: Told of a copy that is about to become ready on the cpu: the write policy of the edge below.
+        self.before_ready: Callable[[int], None] | None = None
+        #: Called when a move is done: what an exclusive edge leaves behind.
+        self.when_done: dict[int, Callable[[], None]] = {}
         #: Gives a read from another machine its channel and what it waits for there; returns its first hop.
         self.wire_remote: Callable[[Transfer], Transfer] | None = None
         self.on_change: Callable[[int], None] = lambda now: None
         self.after_change: Callable[[], None] = lambda: None
         self.record: Callable[[Transfer], None] | None = None
 
-    def issue(self) -> None:
-        """Send the store's new orders, or queue them behind what they depend on."""
-        for order in self.store.take_orders():
-            self._accept(order)
+    def issue(self, computed: tuple[int, int] | None = None) -> None:
+        """Send the store's new orders, or queue them behind what they depend on.
 
-    def _accept(self, order: Order) -> None:
+        ``computed``: when a step had the first and the last layer of what is now written through.
+        """
+        for order in self.store.take_orders():
+            self._accept(order, computed)
+
+    def _accept(self, order: Order, computed: tuple[int, int] | None) -> None:
         move, from_tier, to_tier, blocks, after = order
         transfer = Transfer(self, move, from_tier, to_tier, blocks)
+        transfer.computed = computed if self.pipelining and from_tier == GPU and not after else None
         self.transfers[move] = transfer
         first = transfer
         if from_tier == REMOTE:
@@ -104,7 +114,12 @@ class Mover:
     ) -> None:
         now = self.engine.now_ns
         before = None if feed is None else feed.sent
-        if before is None or before.completion_ns <= now:
+        if transfer.computed is not None:
+            # No other job came meanwhile that is not in the channel's queue: the layers went as computed.
+            first = max(transfer.computed[0], channel.last_call_ns)
+            per_layer = (now - first) // max(self.layers - 1, 1)
+            sent = channel.forward(*size, Transmission(first, first, now, per_layer))
+        elif before is None or before.completion_ns <= now:
             sent = channel.transmit(*size, now)
         else:
             # Fed now, though the hop's first layer may have come earlier.
@@ -165,8 +180,12 @@ class Mover:
     def _on_complete(self, transfer: Transfer) -> None:
         self.on_change(self.engine.now_ns)
         if transfer.move != HOP:
+            if self.before_ready is not None and transfer.to_tier == CPU and transfer.from_tier != DISK:
+                self.before_ready(transfer.move)
             del self.transfers[transfer.move]
             self.store.finish_move(transfer.move)
+            if transfer.move in self.when_done:
+                self.when_done.pop(transfer.move)()
         for tell in transfer.at_completion:
             tell()
         for dependent in transfer.dependents:

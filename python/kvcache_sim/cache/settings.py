@@ -65,6 +65,8 @@ class CacheSettings:
     cache_output: bool = True
     touch: Touch = "release"
     full_hit: FullHit = "prefill-remainder"
+    #: A finished request's blocks are discarded unless another one holds them.
+    discard_on_finish: bool = False
     #: Bytes of KV cache a token, over all layers.
     kv_bytes_per_token: int = 131_072
     #: Layers of the model: a transfer is consumed layer by layer.
@@ -86,6 +88,10 @@ class MovementSettings:
     fetch: FetchPolicy = "always"
     fetch_timeout_ns: int = 0
     prefetch: PrefetchPolicy = "none"
+    #: Share of the cpu tier that prefetched blocks on their way may take.
+    prefetch_share: float = 0.5
+    #: How long before its next turn a paused session's blocks are brought up.
+    prefetch_lead_ns: int = 1_000_000_000
     layer_pipelining: bool = True
     #: Where a prefix is looked up: on the own machine, or also in the cpu and disk tiers of all others.
     lookup: Lookup = "local"

@@ -40,8 +40,18 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
             yield _tier_path(model, index, "cpu"), f"semantics {model.cache.semantics} has a gpu tier only"
         if machine.tiers.cpu and model.cache.accounting == "simplified":
             yield _tier_path(model, index, "cpu"), "cache.accounting simplified counts one tier's tokens"
+    if model.cache.discard_on_finish and model.cache.semantics != "tree":
+        yield ("cache", "discard_on_finish"), f"semantics {model.cache.semantics} keeps what it has room for"
     if not model.cache.enabled:
-        for key in ("accounting", "semantics", "policy", "cache_output", "touch", "full_hit"):
+        for key in (
+            "accounting",
+            "semantics",
+            "policy",
+            "cache_output",
+            "touch",
+            "full_hit",
+            "discard_on_finish",
+        ):
             if getattr(model.cache, key) != type(model.cache).model_fields[key].default:
                 yield ("cache", key), "cache.enabled is false"
 
@@ -82,6 +92,18 @@ def _movement(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
         yield ("write", "selective_uses"), "no edge has the write policy selective"
     if model.fetch.policy != "always" and not has_cpu:
         yield ("fetch", "policy"), no_lower
+    if isinstance(policy, dict) and policy.get("cpu") == "through-sync":
+        yield ("write", "policy", "cpu"), "no batch waits for what the cpu writes on: say through"
+    if model.fetch.policy in ("best-effort", "wait", "timeout") and model.prefetch.policy != "queued":
+        yield ("fetch", "policy"), "nothing is fetched before the admission: set prefetch.policy queued"
+    if model.prefetch.policy != "none" and has_cpu and not has_disk and model.fetch.lookup == "local":
+        yield ("prefetch", "policy"), "nothing lies below the cpu"
+    if model.prefetch.policy != "none" and model.fetch.policy == "never":
+        yield ("prefetch", "policy"), "fetch.policy is never"
+    if model.prefetch.policy == "none" and model.prefetch.share != 0.5:
+        yield ("prefetch", "share"), "prefetch.policy is none"
+    if model.prefetch.policy != "session" and model.prefetch.lead != 1_000_000_000:
+        yield ("prefetch", "lead"), "prefetch.policy is not session"
     if model.fetch.lookup == "cluster":
         if model.cluster.machines == 1:
             yield ("fetch", "lookup"), "there is one machine"

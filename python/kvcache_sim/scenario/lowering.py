@@ -109,6 +109,7 @@ def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:
         kv_bytes_per_token=section.kv_bytes_per_token or spec.kv_bytes_per_token,
         num_layers=spec.layers,
         lookup_ns=section.lookup_time,
+        discard_on_finish=section.discard_on_finish,
         accounting=section.accounting,
         session_view=SessionViewSettings(model.session_view.max_sessions, model.session_view.ttl),
         prefix_view=PrefixViewSettings(
@@ -123,13 +124,16 @@ def _movement(model: ScenarioModel) -> MovementSettings:
     if isinstance(policy, dict):
         write |= {str(upper): own for upper, own in policy.items()}
     else:
-        write = dict.fromkeys(write, policy)
+        # No batch waits for what the cpu itself writes on.
+        write = {"gpu": policy, "cpu": "through" if policy == "through-sync" else policy}
     return MovementSettings(
         write=write,
         write_selective_uses=model.write.selective_uses,
         fetch=model.fetch.policy,
         fetch_timeout_ns=model.fetch.timeout or 0,
         prefetch=model.prefetch.policy,
+        prefetch_share=model.prefetch.share,
+        prefetch_lead_ns=model.prefetch.lead,
         layer_pipelining=model.fetch.layer_pipelining,
         lookup=model.fetch.lookup,
         remote_disk=model.fetch.remote_disk,

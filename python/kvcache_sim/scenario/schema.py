@@ -61,6 +61,7 @@ class CacheSection(Section):
     touch: Touch = Field("release", description="when a request's blocks become recent")
     full_hit: FullHit = Field("prefill-remainder", description="what is computed when all may hit")
     accounting: Accounting = Field("detailed", description="blocks of the trie, or a count of unique tokens")
+    discard_on_finish: bool = Field(False, description="nothing is kept once its last request has ended")
     lookup_time: DurationNs = Field(0, description="time of one look-up")
     kv_bytes_per_token: SizeBytes | None = Field(None, ge=1, description="KV of a token; null: the model's")
 
@@ -163,13 +164,15 @@ class WriteSection(Section):
     policy: WritePolicy | dict[Literal["gpu", "cpu"], WritePolicy] = Field(
         "back", description="at eviction or at once; or {gpu: …, cpu: …}, by upper tier"
     )
-    selective_uses: int = Field(2, ge=1, le=_MAX_COUNT, description="with policy selective: uses before it")
+    selective_uses: int = Field(2, ge=2, le=_MAX_COUNT, description="with policy selective: uses before it")
 
 
 class PrefetchSection(Section):
     """Moving KV up before it is asked for."""
 
     policy: PrefetchPolicy = Field("none", description="what moves up ahead of its request")
+    share: float = Field(0.5, gt=0, le=1, description="part of the cpu that prefetched blocks may take")
+    lead: DurationNs = Field(1_000_000_000, description="with session: how long before the next turn")
 
 
 class CostSection(Section):

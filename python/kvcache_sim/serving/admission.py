@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
 
+from kvcache_sim.cache.fetch import FETCHES
+from kvcache_sim.cache.fetch.plan import CPU, DISK, GPU, REMOTE, Part
+from kvcache_sim.cache.fetch.policy import FetchPolicy
 from kvcache_sim.cache.moves import Mover
+from kvcache_sim.cache.plugins.choice import make_policy
 from kvcache_sim.cache.remote import RemoteReads, RemoteRun
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import NO_MOVE, BlockStore
 from kvcache_sim.cache.transfer import Transfer
+from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.sequence import SequenceState
-
-GPU, CPU, DISK, REMOTE = range(4)
 
 
 @dataclass(slots=True)
@@ -31,17 +34,6 @@ class Admission:
     loads: list[tuple[int, int]] = field(default_factory=list)
 
 
-class Part(NamedTuple):
-    """A part of the run to reuse: its fastest tier, its blocks, the move still writing it."""
-
-    tier: int
-    start: int
-    end: int
-    by: int
-    #: For REMOTE: the owner and the tier there.
-    away: tuple[int, int] | None = None
-
-
 class Admitter:
     """Admits requests to one machine's cache."""
 
@@ -51,6 +43,7 @@ class Admitter:
         mover: Mover,
         settings: tuple[CacheSettings, MovementSettings],
         outcomes: Outcomes,
+        estimates: Estimates,
     ) -> None:
         cache, movement = settings
         self.outcomes = outcomes
@@ -60,6 +53,9 @@ class Admitter:
         self.enabled = cache.enabled
         self.skip_prefill = cache.full_hit == "skip-prefill"
         self.fetches = movement.fetch != "never"
+        self.fetch: FetchPolicy = make_policy(FETCHES, movement.fetch)
+        self.estimates = estimates
+        self.exclusive = movement.exclusive
         #: Reads from other machines, where the look-up covers the cluster.
         self.remote: RemoteReads | None = None
 
@@ -85,7 +81,7 @@ class Admitter:
         ready = min(ready, reusable)
         if reusable > ready:
             return self._admit_with_loads(
-                request, self._parts(request, min(found, reusable), reusable, away), total, now_ns
+                s, self._parts(request, min(found, reusable), reusable, away), now_ns
             )
         lease = store.acquire(request, ready)
         room = store.reserve(lease, total - ready, now_ns)
@@ -103,10 +99,12 @@ class Admitter:
                     parts.append(Part(REMOTE, first, min(last, end), by, (away.owner, tier)))
         return parts
 
-    def _admit_with_loads(self, request: int, parts: list[Part], total: int, now_ns: int) -> Admission | None:
-        store = self.store
+    def _admit_with_loads(self, s: SequenceState, parts: list[Part], now_ns: int) -> Admission | None:
+        store, request, tokens = self.store, s.request, s.prefill_target_tokens
+        total = -(-tokens // self.block)
         ready = parts[0][2] if parts[0][0] == GPU and parts[0][3] == NO_MOVE else 0
-        reusable = parts if self.fetches else [p for p in parts if p[0] == GPU]
+        depth = self.fetch.reuse(self.estimates.plan(parts, ready, tokens))
+        reusable = [p._replace(end=min(p.end, depth)) for p in parts if p.start < depth]
         held = [(p.tier, store.protect(request, p.end, p.tier)) for p in reusable if p.tier in (CPU, DISK)]
         joined = sum(p.end - p.start for p in reusable if p.tier == GPU and p.by != NO_MOVE)
         lease = store.acquire(request, ready)
@@ -138,6 +136,8 @@ class Admitter:
                 staged = store.stage(request, (start, end), CPU, None if by == NO_MOVE else by, now_ns)
                 if staged is None:
                     return False
+                if "cpu" in self.exclusive:
+                    self._drop_when_done(staged, request, (start, end), DISK)
                 after.append(staged)
             elif tier == REMOTE:
                 assert self.remote is not None
@@ -149,10 +149,17 @@ class Admitter:
                 after.append(landed)
             elif by != NO_MOVE:
                 after.append(by)
-            admission.loads.append((store.load(lease, end, after), tier))
+            move = store.load(lease, end, after)
+            if "gpu" in self.exclusive:
+                self._drop_when_done(move, request, (start, end), CPU)
+            admission.loads.append((move, tier))
         admission.from_tier[tier] += end - start
         admission.reused_blocks = end
         return True
+
+    def _drop_when_done(self, move: int, request: int, blocks: tuple[int, int], tier: int) -> None:
+        """Give up the lower copy once a move over an exclusive edge is done."""
+        self.mover.when_done[move] = partial(self.store.drop_copy, request, *blocks, tier)
 
     def _source_of(self, move: int) -> int:
         transfer: Transfer | None = self.mover.transfers.get(move)

@@ -13,7 +13,7 @@ from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.router import Router
 from kvcache_sim.serving.sequence import SequenceState, Status
-from kvcache_sim.workload.sessions import predecessors
+from kvcache_sim.workload.sessions import continuations, predecessors
 from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP, Trace, view
 
 
@@ -47,6 +47,11 @@ class Cluster:
         arrival_ns = np.where(trace.think_ns != OPEN_LOOP, trace.think_ns, trace.arrival_ns)
         opens = np.flatnonzero(waits_for == NO_REQUEST)
         self._order = opens if self._instant else opens[np.argsort(arrival_ns[opens], kind="stable")]
+        #: Under ``prefetch: session``: each request's next turn, and the machine that served it.
+        self._continues: list[int] = []
+        self.machines: dict[int, int] = {}
+        if any(replica.prefetches_sessions for replica in replicas):
+            self._continues = continuations(trace).tolist()
         #: Requests by what they wait for: those of request r are ``_waiting[_first[r]:_first[r + 1]]``.
         waiting = np.flatnonzero(waits_for != NO_REQUEST)
         waiting = waiting[np.argsort(waits_for[waiting], kind="stable")]
@@ -90,6 +95,8 @@ class Cluster:
         )
         machine = self.router.choose(sequence, self.replicas)
         replica = self.replicas[machine]
+        if self._continues:
+            self.machines[request] = machine
         self.digests[machine].record(ARRIVE, now, request, sequence.prompt_num_tokens)
         if replica.records_all:
             self.recorder.log_milestone("arrive", sequence, machine, now)
@@ -109,3 +116,18 @@ class Cluster:
             following = self._waiting[place]
             at = self.engine.now_ns + self._think_ns[following]
             self.engine.schedule(at, ARRIVAL, NO_MACHINE, self._arrive, following)
+            self._bring_up(sequence, following, at)
+        following = self._continues[request] if self._continues else NO_REQUEST
+        if following != NO_REQUEST and self._think_ns[following] == OPEN_LOOP:
+            self._bring_up(sequence, following, self._arrival_ns[following])
+
+    def _bring_up(self, sequence: SequenceState, following: int, at_ns: int) -> None:
+        """Prefetch a paused session's blocks a while before its next turn, on the machine that has them."""
+        replica = self.replicas[self.machines[sequence.request]] if self._continues else None
+        if replica is None or replica.prefetcher is None or at_ns <= self.engine.now_ns:
+            return
+        when = max(at_ns - replica.prefetcher.settings.prefetch_lead_ns, self.engine.now_ns)
+        tokens = int(self.trace.input_tokens[following])
+        self.engine.schedule(
+            when, ARRIVAL, replica.machine, lambda _: replica.prefetch(following, tokens, "session")
+        )

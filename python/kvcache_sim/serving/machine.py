@@ -7,13 +7,16 @@ from itertools import pairwise
 from typing import cast
 
 from kvcache_sim.cache.moves import AnyChannel, Mover
+from kvcache_sim.cache.plugins.choice import make_policy
 from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.cache.write import WRITES
 from kvcache_sim.engine import Engine
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 from kvcache_sim.serving.admission import Admitter
 from kvcache_sim.serving.batch import Batch, BatchSettings, SteppedBatch
 from kvcache_sim.serving.duplicates import Duplicates
+from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
@@ -54,28 +57,36 @@ def build_machine(
     engine, recorder, outcomes = surroundings
     settings = cluster.machines[machine]
     present = [tier.name for tier in settings.tiers]
-    write_back = [name != present[-1] for name in present]
+    movement = cluster.movement
+    writes = [
+        make_policy(WRITES, movement.write.get(name, "back"), level, movement)
+        for level, name in enumerate(present[:-1])
+    ]
+    write_back = [policy.writes_back for policy in writes] + [False]
     store = make_store([tier.capacity_blocks for tier in settings.tiers], write_back)
     edges = [f"{a}->{b}" for a, b in pairwise(TIERS)]
     edges += [f"{b}->{a}" for a, b in pairwise(TIERS)]
     local = {e: channels[settings.edge_channels[e]] for e in edges if e in settings.edge_channels}
     mover = Mover(machine, store, engine, local, (cluster.cache, cluster.movement))
     replica_settings = settings.replica
-    through = len(present) > 1 and cluster.movement.write.get("gpu", "back").startswith("through")
     batch_settings = BatchSettings(
         block_size_tokens=cluster.cache.block_size_tokens,
         max_num_batched_tokens=replica_settings.max_num_batched_tokens,
         step_overhead_ns=replica_settings.step_overhead_ns,
         cache_enabled=cluster.cache.enabled,
         cache_output=cluster.cache.cache_output,
-        track_commits=through,
+        track_commits=bool(writes) and writes[0].at_commit,
         commit_at_begin=cluster.cache.semantics == "vllm",
     )
     batch = make_batch(batch_settings, settings.step_time, replica_settings.max_num_seqs, stretches)
-    admitter = Admitter(store, mover, (cluster.cache, cluster.movement), outcomes)
+    estimates = Estimates(mover, cluster.cache, settings.step_time, replica_settings.max_num_batched_tokens)
+    admitter = Admitter(store, mover, (cluster.cache, cluster.movement), outcomes, estimates)
     parts = (store, mover, admitter, batch)
     replica = Replica(machine, (replica_settings, cluster.cache), parts, engine, recorder, outcomes)
     replica.tiers = len(present)
+    replica.writes = writes
+    if len(writes) > 1:
+        mover.before_ready = lambda move: writes[1].arrived(store, move, engine.now_ns)
     if replica_settings.duplicate_prefill == "wait":
         replica.duplicates = Duplicates(outcomes.trace, cluster.cache.block_size_tokens)
     return replica

@@ -6,19 +6,22 @@ At a step boundary: end the step, let loaded requests join, give running sequenc
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.settings import TIERS, CacheSettings
 from kvcache_sim.cache.store import ADMIT, FINISH, FIRST_TOKEN, PREEMPT, BlockStore
 from kvcache_sim.cache.transfer import Transfer
+from kvcache_sim.cache.write.policy import WritePolicy
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, Engine, Event
 from kvcache_sim.serving.admission import Admission, Admitter
 from kvcache_sim.serving.batch import Batch
 from kvcache_sim.serving.duplicates import Duplicates
 from kvcache_sim.serving.loading import Loading
 from kvcache_sim.serving.outcomes import Outcomes
+from kvcache_sim.serving.prefetcher import Prefetcher
+from kvcache_sim.serving.queue import make_order
+from kvcache_sim.serving.queue.waiting_queue import WaitingQueue
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.sequence import SequenceState, Status
 from kvcache_sim.serving.settings import ReplicaSettings
@@ -42,7 +45,8 @@ class Replica:
         self.engine = engine
         self.recorder = recorder
         self.outcomes = outcomes
-        self.waiting: deque[SequenceState] = deque()
+        self.waiting = WaitingQueue(make_order(self.settings.queue_order), self._cached_tokens)
+        self.prefetcher: Prefetcher | None = None
         self.loading: dict[int, Loading] = {}
         self.loaded: list[Loading] = []
         self.running: dict[int, SequenceState] = {}
@@ -57,6 +61,10 @@ class Replica:
         self.duplicates: Duplicates | None = None
         #: How many tiers the machine has.
         self.tiers = 1
+        #: Write policy of each edge, from the gpu down.
+        self.writes: list[WritePolicy] = []
+        #: Copies that the next step waits for (``through-sync``).
+        self._written: set[int] = set()
         self._boundary: Event | None = None
         self._stepping = False
         #: Moves whose room the composed step waits for.
@@ -110,9 +118,29 @@ class Replica:
         now = self.engine.now_ns
         sequence.lookup_ns += now - sequence.since_ns
         sequence.since_ns = now
+        self.prefetch(sequence.request, sequence.prompt_num_tokens, "queued")
         self.waiting.append(sequence)
         if not self._refused:
             self._wake()
+
+    def prefetch(self, request: int, tokens: int, occasion: str) -> None:
+        """Bring a request's blocks up to the cpu, where prefetching is for this occasion."""
+        if self.prefetcher is not None and self.prefetcher.settings.prefetch == occasion:
+            self.catch_up(self.engine.now_ns)
+            self.prefetcher.start(request, self.admitter.matchable_blocks(tokens), self.engine.now_ns)
+
+    @property
+    def prefetches_sessions(self) -> bool:
+        """Whether a paused session's blocks are brought up before its next turn."""
+        return self.prefetcher is not None and self.prefetcher.settings.prefetch == "session"
+
+    def held_back(self, request: int) -> bool:
+        """Return whether a waiting request still waits for its prefetched blocks."""
+        return self.prefetcher is not None and self.prefetcher.holds_back(request, self.engine.now_ns)
+
+    def _cached_tokens(self, s: SequenceState) -> int:
+        limit = self.admitter.matchable_blocks(s.prefill_target_tokens)
+        return self.store.peek(s.request, limit)[0] * self.cache.block_size_tokens
 
     def _wake(self) -> None:
         """Make sure that a boundary comes as soon as the scheduler could do something new."""
@@ -159,11 +187,19 @@ class Replica:
             self.check()
 
     def _end_step(self, now: int) -> None:
+        compute = 0
+        if self.writes and self.writes[0].at_commit:
+            self.batch.advance(self.store, now)
+            compute = self.batch.step_ns()
         first, finished, committed = self.batch.end(self.store)
         if committed:
+            policy = self.writes[0]
             for request, start, end in committed:
-                self.store.write_through(self.running[request].lease, start, end, now)
-            self.mover.issue()
+                move = policy.committed(self.store, self.running[request].lease, (start, end), now)
+                if move is not None and policy.delays_step:
+                    self._written.add(move)
+            per_layer = compute // self.cache.num_layers
+            self.mover.issue((now - compute + per_layer, now))
         for request in first:
             self._first_token(self.running[request], now)
         for request in finished:
@@ -186,7 +222,10 @@ class Replica:
         s.generated_tokens = s.output_tokens
         s.finish_ns = now
         s.status = Status.FINISHED
+        depth = self.store.depth(s.lease)
         self.store.release(s.lease)
+        if self.cache.discard_on_finish:
+            self.store.discard(s.request, depth)
         self._refused = False
         self.store.note(FINISH, now, s.request, s.output_tokens)
         self._milestone("finish", s, now)
@@ -203,10 +242,11 @@ class Replica:
         self._join_loaded(now)
         if not preempted:
             self._admit(now)
+        written, self._written = self._written, set()  # numbers of finished moves are used again
         if not len(self.batch):
             return
         self._composed_ns = now
-        self._room = {m for m in room if m in self.mover.transfers}
+        self._room = {m for m in (*room, *written) if m in self.mover.transfers}
         if self._room:
             for move in self._room:
                 self.mover.transfers[move].watchers.append(self._room_came)
@@ -295,14 +335,16 @@ class Replica:
     def _admit(self, now: int) -> None:
         places = self.settings.max_num_seqs - len(self.running) - len(self.loading)
         while self.waiting and not self._refused and places > 0 and self.batch.budget_left > 0:
-            s = self.waiting[0]
+            s = self.waiting.head()
+            if s is None:
+                return
             if self.duplicates is not None and self._waits_for_another(s, self.duplicates):
                 return
             admission = self.admitter.admit(s, now)
             if admission is None:
                 self._refused = True
                 return
-            self.waiting.popleft()
+            self.waiting.take(s)
             places -= 1
             self._admitted(s, admission, now)
 
@@ -320,6 +362,8 @@ class Replica:
         if s.first_token_ns < 0:
             s.queue_ns += now - s.since_ns
             s.since_ns = now
+        for policy in self.writes:
+            policy.used(self.store, s.lease, now)
         self.store.note(ADMIT, now, s.request, admission.reused_blocks)
         self._milestone("admit", s, now)
         target = s.prefill_target_tokens

@@ -15,7 +15,7 @@ from kvcache_sim.cache.settings import (
 from kvcache_sim.model.step_time import StepTime
 
 DuplicatePrefill = Literal["recompute", "wait"]
-QueueOrder = Literal["fcfs", "longest-prefix", "shortest-first", "priority"]
+QueueOrder = Literal["fcfs", "longest-prefix", "shortest-first", "priority", "ragcache"]
 
 
 @dataclass(frozen=True, slots=True)

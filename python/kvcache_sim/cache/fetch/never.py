@@ -1,0 +1,13 @@
+"""Never fetch: recompute what is not on the gpu."""
+
+from __future__ import annotations
+
+from kvcache_sim.cache.fetch.plan import GPU, Plan
+
+
+class FetchNever:
+    """Reuses what the gpu has, or is getting for another request."""
+
+    def reuse(self, plan: Plan) -> int:
+        """Return the gpu's part."""
+        return max((part.end for part in plan.parts if part.tier == GPU), default=0)

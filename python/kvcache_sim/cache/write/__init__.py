@@ -1,0 +1,26 @@
+"""When KV is copied one tier down: one small file a policy, one row here.
+
+| file | policy |
+|---|---|
+| `back` | at eviction, where there is no copy below |
+| `through` | as soon as it is there; `through-sync` delays the batch by it |
+| `selective` | at the n-th use; what was never written is discarded at eviction |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvcache_sim.cache.settings import MovementSettings
+from kvcache_sim.cache.write.back import WriteBack
+from kvcache_sim.cache.write.policy import WritePolicy
+from kvcache_sim.cache.write.selective import WriteSelective
+from kvcache_sim.cache.write.through import WriteThrough, WriteThroughSync
+
+#: Name → constructor, which takes the upper tier of the edge and the settings.
+WRITES: dict[str, Callable[[int, MovementSettings], WritePolicy]] = {
+    "back": WriteBack,
+    "through": WriteThrough,
+    "through-sync": WriteThroughSync,
+    "selective": WriteSelective,
+}

@@ -1,0 +1,30 @@
+"""Write back: a block goes down when it is evicted, where there is no copy below."""
+
+from __future__ import annotations
+
+from kvcache_sim.cache.settings import MovementSettings
+from kvcache_sim.cache.store import BlockStore
+
+
+class WriteBack:
+    """Copies nothing ahead of an eviction."""
+
+    writes_back = True
+    at_commit = False
+    delays_step = False
+
+    def __init__(self, upper: int, settings: MovementSettings) -> None:
+        self.upper = upper
+        self.settings = settings
+
+    def committed(self, store: BlockStore, lease: int, blocks: tuple[int, int], now_ns: int) -> int | None:
+        """Send nothing."""
+        return None
+
+    def used(self, store: BlockStore, lease: int, now_ns: int) -> int | None:
+        """Send nothing."""
+        return None
+
+    def arrived(self, store: BlockStore, move: int, now_ns: int) -> int | None:
+        """Send nothing."""
+        return None

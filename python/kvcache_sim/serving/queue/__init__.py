@@ -1,0 +1,33 @@
+"""Who is admitted next: one small class an order, one row here.
+
+| name | first is |
+|---|---|
+| `fcfs` | who came first |
+| `longest-prefix` | who has the longest cached prefix |
+| `shortest-first` | who has the fewest tokens left to compute |
+| `priority` | who is further on in a session: later turns before first ones |
+| `ragcache` | the largest ratio of cached to computed tokens; who was passed too often goes first |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvcache_sim.cache.plugins.choice import make_policy
+from kvcache_sim.serving.queue.order import QueueOrder
+from kvcache_sim.serving.queue.orders import LaterTurns, LongestPrefix, RagCache, ShortestFirst
+
+ORDERS: dict[str, Callable[[], QueueOrder]] = {
+    "longest-prefix": LongestPrefix,
+    "shortest-first": ShortestFirst,
+    "priority": LaterTurns,
+    "ragcache": RagCache,
+}
+
+
+def make_order(name: str) -> QueueOrder | None:
+    """Return the order of that name (or ``file.py:Name``), None for first come first served."""
+    if name == "fcfs":
+        return None
+    order: QueueOrder = make_policy(ORDERS, name)
+    return order

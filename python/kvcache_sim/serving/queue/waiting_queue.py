@@ -1,0 +1,72 @@
+"""The queue of a replica: first come first served, or by a queue order; preempted requests before all."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from kvcache_sim.serving.queue.order import QueueOrder, Waiting
+from kvcache_sim.serving.sequence import SequenceState
+
+#: An order looks at so many of the waiting requests, oldest first: it bounds the cost.
+_WINDOW = 256
+
+
+class WaitingQueue:
+    """Requests that wait for admission.
+
+    ``cached_tokens`` answers for an order; ``held_back`` says who has to stay (its blocks are on their way).
+    """
+
+    def __init__(self, order: QueueOrder | None, cached_tokens: Callable[[SequenceState], int]) -> None:
+        self.order = order
+        self.cached_tokens = cached_tokens
+        self.held_back: Callable[[int], bool] | None = None
+        self._queue: deque[SequenceState] = deque()
+        self._passed: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        """Return how many wait."""
+        return len(self._queue)
+
+    def __iter__(self) -> Iterator[SequenceState]:
+        """Yield who waits, in arrival order."""
+        return iter(self._queue)
+
+    def append(self, s: SequenceState) -> None:
+        """Queue a request."""
+        self._queue.append(s)
+
+    def appendleft(self, s: SequenceState) -> None:
+        """Queue a preempted request before all others."""
+        self._queue.appendleft(s)
+
+    def head(self) -> SequenceState | None:
+        """Return who is next, None when all have to stay."""
+        if self.order is None and self.held_back is None:
+            return self._queue[0] if self._queue else None
+        held_back = self.held_back
+        candidates = [
+            s for s in islice(self._queue, _WINDOW) if held_back is None or not held_back(s.request)
+        ]
+        if not candidates or self.order is None or candidates[0].preemptions:
+            return candidates[0] if candidates else None
+        return min(candidates, key=self._key)
+
+    def _key(self, s: SequenceState) -> tuple[float, ...]:
+        assert self.order is not None
+        passed = self._passed.get(s.request, 0)
+        tokens = s.prefill_target_tokens
+        waiting = Waiting(s.request, s.arrival_ns, s.turn, tokens, self.cached_tokens(s), passed)
+        return self.order.key(waiting)
+
+    def take(self, s: SequenceState) -> None:
+        """Take an admitted request out; those before it have been passed."""
+        if self._queue[0] is s:
+            self._queue.popleft()
+        else:
+            for other in islice(self._queue, self._queue.index(s)):
+                self._passed[other.request] = self._passed.get(other.request, 0) + 1
+            self._queue.remove(s)
+        self._passed.pop(s.request, None)

@@ -1,0 +1,242 @@
+"""Every choice of how KV moves tells one story in all ways to run, and changes a figure as expected."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.simulation import simulate
+from test_simulation_native import agree, cluster, random_trace, reading_each_other
+
+TIERS = (90, 60, 400)
+
+
+def moving(
+    tiers: tuple[int, ...] = TIERS, cache: dict[str, Any] | None = None, **movement: Any
+) -> ClusterSettings:
+    settings = cluster(tiers)
+    write = {"gpu": "back", "cpu": "back"} | movement.pop("write", {})
+    return replace(
+        settings,
+        movement=replace(settings.movement, write=write, **movement),
+        cache=replace(settings.cache, **(cache or {})),
+    )
+
+
+def run(settings: ClusterSettings, seed: int = 8):
+    return simulate(settings, random_trace(seed))
+
+
+def sent(result, edge: str) -> int:
+    return sum(
+        v for k, v in result.counters.items() if k.startswith(f"channel.{edge}") and k.endswith(".bytes")
+    )
+
+
+CHOICES: list[dict[str, Any]] = [
+    {"write": {"gpu": "through-sync"}},
+    {"write": {"gpu": "through", "cpu": "through"}},
+    {"write": {"gpu": "selective", "cpu": "selective"}},
+    {"exclusive": frozenset({"gpu"})},
+    {"exclusive": frozenset({"gpu", "cpu"})},
+    {"fetch": "never"},
+    {"fetch": "cheaper"},
+    {"fetch": "split"},
+    {"fetch": "best-effort", "prefetch": "queued"},
+    {"fetch": "wait", "prefetch": "queued"},
+    {"fetch": "timeout", "prefetch": "queued", "fetch_timeout_ns": 3_000_000},
+    {"prefetch": "queued"},
+    {"prefetch": "session", "prefetch_lead_ns": 50_000_000},
+    {"cache": {"discard_on_finish": True}},
+]
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=str)
+def test_every_choice_tells_one_story(choice):
+    agree(moving(**choice), random_trace(8))
+
+
+@pytest.mark.parametrize("tiers", [(60, 1, 1), (60, 3), (70, 9, 30)])
+def test_everything_together_at_tiny_tiers(tiers):
+    """Preemption, chunks, write-through, prefetch, remote reads and eviction at once (I2–I5, I7, I9)."""
+    settings = reading_each_other(tiers, machines=2, prefetch="queued", exclusive=frozenset({"gpu"}))
+    write = {"gpu": "through", "cpu": "through"}
+    settings = replace(settings, movement=replace(settings.movement, write=write))
+    result = agree(settings, random_trace(9))
+    block = settings.cache.block_size_tokens * settings.cache.kv_bytes_per_token
+    assert all(
+        n % block == 0 for k, n in result.counters.items() if k.startswith("channel.") and "bytes" in k
+    )
+
+
+def test_writing_through_moves_the_writes_from_eviction_to_commit():
+    back, through, chosen = (run(moving(write={"gpu": how})) for how in ("back", "through", "selective"))
+    assert sent(through, "gpu->cpu") > sent(back, "gpu->cpu") > sent(chosen, "gpu->cpu") > 0
+    rooms = [int(r.requests["fetch_room_ns"].sum()) for r in (back, through)]
+    assert rooms[1] < rooms[0], "what is below already frees its room at once"
+
+
+def test_a_synchronous_write_delays_the_batch():
+    behind, inline = (run(moving(write={"gpu": how})) for how in ("through", "through-sync"))
+    assert inline.requests["finish_ns"].max() > behind.requests["finish_ns"].max()
+    assert inline.requests["fetch_room_ns"].sum() > behind.requests["fetch_room_ns"].sum()
+
+
+def test_writing_through_to_disk_fills_it_earlier():
+    back, through = (run(moving(write={"cpu": how})) for how in ("back", "through"))
+    assert sent(through, "cpu->disk") > sent(back, "cpu->disk")
+
+
+def test_more_uses_before_a_write_write_less():
+    settings = [moving((90, 400), write={"gpu": "selective"}, write_selective_uses=n) for n in (2, 3)]
+    writes = [sent(run(one), "gpu->cpu") for one in settings]
+    assert writes[0] > writes[1] > 0
+
+
+def test_an_exclusive_edge_leaves_no_copy_behind():
+    """Both tiers then hold different blocks, so more is found; what comes down again must be written again."""
+    inclusive, exclusive = run(moving((90, 60))), run(moving((90, 60), exclusive=frozenset({"gpu"})))
+    hits = [int(r.requests["cached_prefix_length_used"].sum()) for r in (inclusive, exclusive)]
+    assert hits[1] >= hits[0]
+    assert sent(exclusive, "gpu->cpu") > sent(inclusive, "gpu->cpu")
+
+
+def slow(settings: ClusterSettings, edge: str, factor: int) -> ClusterSettings:
+    channels = {
+        name: replace(one, bandwidth_bytes_per_s=one.bandwidth_bytes_per_s // factor)
+        if name.startswith(edge)
+        else one
+        for name, one in settings.channels.items()
+    }
+    return replace(settings, channels=channels)
+
+
+def test_below_some_bandwidth_recomputing_wins_and_cheaper_knows():
+    def ttft(policy: str, factor: int) -> float:
+        result = run(slow(moving((90, 400), fetch=policy), "cpu->gpu", factor))
+        return float(np.mean(result.requests["first_token_ns"] - result.requests["arrival_ns"]))
+
+    assert ttft("always", 1) < ttft("never", 1)
+    assert ttft("never", 200) < ttft("always", 200)
+    assert ttft("cheaper", 200) < ttft("always", 200)
+    assert ttft("split", 200) < ttft("always", 200)
+
+
+def test_split_loads_no_more_than_all_and_no_less_than_nothing():
+    settings = [slow(moving((90, 400), fetch=f), "cpu->gpu", 12) for f in ("never", "split", "always")]
+    loaded = [sent(run(one), "cpu->gpu") for one in settings]
+    assert loaded[0] == 0 < loaded[1] < loaded[2]
+
+
+def test_mean_ttft_falls_steeply_with_bandwidth_and_then_flattens():
+    """The shape of FAST'25 (Mooncake): faster links help less and less."""
+    means = []
+    for factor in (64, 16, 4, 1):
+        result = run(slow(moving((90, 400)), "cpu->gpu", factor))
+        means.append(float(np.mean(result.requests["first_token_ns"] - result.requests["arrival_ns"])))
+    falls = [a - b for a, b in pairwise(means)]
+    assert falls[0] > falls[1] > falls[2] >= 0
+
+
+def from_disk(**movement: Any):
+    """A run with a slow disk and pauses long enough to bring something up."""
+    settings = slow(moving((60, 120, 800), **movement), "disk->cpu", 4)
+    trace = random_trace(8)
+    return simulate(settings, replace(trace, arrival_ns=trace.arrival_ns * 20)).requests
+
+
+def test_prefetching_hides_the_disk():
+    plain, queued = from_disk(), from_disk(prefetch="queued")
+    session = from_disk(prefetch="session", prefetch_lead_ns=10**9)
+    assert queued["fetch_disk_ns"].sum() < plain["fetch_disk_ns"].sum()
+    assert session["fetch_disk_ns"].sum() < plain["fetch_disk_ns"].sum()
+    assert session["cached_disk_tokens"].sum() < plain["cached_disk_tokens"].sum(), "it is on the cpu by then"
+
+
+def test_waiting_recomputes_least_and_best_effort_most():
+    computed = {
+        policy: int(
+            from_disk(fetch=policy, prefetch="queued", fetch_timeout_ns=40_000_000)[
+                "num_tokens_actually_prefilled"
+            ].sum()
+        )
+        for policy in ("wait", "timeout", "best-effort")
+    }
+    assert computed["wait"] < computed["timeout"] < computed["best-effort"]
+
+
+def test_discarding_at_the_finish_leaves_nothing_to_reuse():
+    kept, dropped = run(moving()), run(moving(cache={"discard_on_finish": True}))
+    assert (
+        dropped.requests["cached_prefix_length_used"].sum() < kept.requests["cached_prefix_length_used"].sum()
+    )
+
+
+def ordered(order: str, seed: int = 11):
+    settings = cluster((90, 60))
+    machine = replace(settings.machines[0], replica=replace(settings.machines[0].replica, queue_order=order))
+    return replace(settings, machines=(machine,))
+
+
+@pytest.mark.parametrize("order", ["longest-prefix", "shortest-first", "priority", "ragcache"])
+def test_every_queue_order_tells_one_story(order):
+    agree(ordered(order), random_trace(8))
+
+
+def test_queue_orders_do_what_they_say():
+    runs = {order: run(ordered(order)) for order in ("fcfs", "longest-prefix", "shortest-first", "priority")}
+    hits = {order: int(r.requests["cached_prefix_length_used"].sum()) for order, r in runs.items()}
+    assert hits["longest-prefix"] > hits["fcfs"]
+    mean = {
+        o: float(np.mean(r.requests["first_token_ns"] - r.requests["arrival_ns"])) for o, r in runs.items()
+    }
+    assert mean["shortest-first"] < mean["fcfs"]
+
+    def wait_of_late_turns(result) -> float:
+        late = result.requests["turn"] >= 3
+        return float(result.requests["queue_ns"][late].mean() / result.requests["queue_ns"].mean())
+
+    assert wait_of_late_turns(runs["priority"]) < wait_of_late_turns(runs["fcfs"])
+
+
+OWN = """
+class Never:
+    def reuse(self, plan):
+        return plan.ready
+
+class DeepFirst:
+    def key(self, waiting):
+        return (-waiting.tokens,)
+
+class Quiet:
+    writes_back = False
+    at_commit = False
+    delays_step = False
+
+    def __init__(self, upper, settings):
+        pass
+
+    def committed(self, store, lease, blocks, now_ns):
+        return None
+
+    def used(self, store, lease, now_ns):
+        return None
+
+    def arrived(self, store, move, now_ns):
+        return None
+"""
+
+
+def test_policies_come_from_a_file_without_touching_the_package(tmp_path: Path):
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+    own = agree(moving(fetch=f"{file}:Never"), random_trace(8))
+    assert own.requests["cached_cpu_tokens"].sum() == 0
+    quiet = agree(moving(write={"gpu": f"{file}:Quiet"}), random_trace(8))
+    assert sent(quiet, "gpu->cpu") == 0
+    agree(ordered(f"{file}:DeepFirst"), random_trace(8))
