@@ -1,0 +1,32 @@
+"""Every scenario that is shipped runs, uses what it is about, and its page lists it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kvcache_sim.scenario.load import load_scenario
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.simulation import RunOptions, simulate
+
+FOLDER = Path(__file__).parent.parent / "scenarios"
+PRESETS = ("one-gpu", "cpu-offload", "nvme", "remote-pool", "mooncake-pool", "cachedattention", "ragcache")
+#: What each of them must reach, with small tiers and few requests.
+REACHED = {"cpu-offload": "cpu", "nvme": "disk", "remote-pool": "remote", "mooncake-pool": "remote"}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_runs_and_reaches_what_it_is_about(name):
+    small = ["workload.requests=150", "tiers.gpu.capacity=3GiB"]
+    if name in ("nvme", "cachedattention"):
+        small.append("tiers.cpu.capacity=1GiB")
+    scenario = load_scenario(FOLDER / f"{name}.yaml", small)
+    result = simulate(scenario.settings, read_requests(scenario), options=RunOptions(check="full"))
+    assert (result.requests["status"] == 0).sum() > 100
+    if name in REACHED:
+        assert result.requests[f"cached_{REACHED[name]}_tokens"].sum() > 0
+
+
+def test_the_page_lists_every_scenario():
+    page = (FOLDER / "README.md").read_text()
+    assert all(f"`{path.stem}`" in page for path in FOLDER.glob("*.yaml"))
