@@ -16,7 +16,8 @@ from kvcache_sim.cache.settings import (
 )
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.model.step_time import StepTimeTable
-from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
+from kvcache_sim.serving.router.registry import ROUTERS
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings, RouterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import Trace
 
@@ -133,6 +134,13 @@ def agree(settings: ClusterSettings, trace: Trace) -> Run:
         np.testing.assert_array_equal(runs[0].itl_ns.values_ns, other.itl_ns.values_ns)
         np.testing.assert_array_equal(runs[0].itl_ns.counts, other.itl_ns.counts)
     return runs[0]
+
+
+@pytest.mark.parametrize("policy", ROUTERS)
+def test_every_router_decides_alike_however_the_run_is_made(policy):
+    settings = replace(cluster((90, 60, 400), 3, through=policy == "random"), router=RouterSettings(policy))
+    run = agree(settings, random_trace(6))
+    assert len(np.unique(run.requests["machine"])) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The native core: the contract of every class and function of ``kvcache_sim._core``."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol, TypedDict
 
 import numpy as np
@@ -327,6 +328,18 @@ class Batch:
     def itl(self) -> tuple[list[int], list[int], int, int, int, int]: ...
     def log_steps(self) -> None: ...
     def take_steps(self) -> list[tuple[int, int, int, int]]: ...
+
+# fleet
+
+class Fleet:
+    """The stores of all machines, each with the batch that runs ahead of the clock on it, or None."""
+
+    def __new__(cls, stores: Sequence[Store], batches: Sequence[Batch | None]) -> Fleet: ...
+    def look(self, request: int, limit: int, now_ns: int) -> tuple[list[int], list[int]]:
+        """Return by machine the leading blocks found and the blocks active on the GPU, as of ``now_ns``.
+
+        Batches run the iterations that began before; recency does not change. ValueError for unequal lists.
+        """
 
 # digest
 

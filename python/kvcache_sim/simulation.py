@@ -10,7 +10,7 @@ from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.engine import Engine
-from kvcache_sim.errors import InvariantError, UsageError
+from kvcache_sim.errors import InvariantError
 from kvcache_sim.metrics.digests import digest_of_events, digest_of_results
 from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.metrics.run import CountedTimes, Observer, Progress, Run
@@ -19,7 +19,9 @@ from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.machine import build_machine
 from kvcache_sim.serving.prefetcher import Prefetcher
 from kvcache_sim.serving.replica import Replica
-from kvcache_sim.serving.router import ROUTERS
+from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.look import look_at
+from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.stores import Stores
 from kvcache_sim.workload.trace import Trace
@@ -46,8 +48,7 @@ class Simulation:
     """A cluster about to run one trace."""
 
     def __init__(self, settings: ClusterSettings, trace: Trace, options: RunOptions) -> None:
-        if settings.router not in ROUTERS:
-            raise UsageError("unknown router", "router.policy", settings.router, " | ".join(ROUTERS))
+        make_router = router_maker(settings.router.policy)
         self.settings, self.trace, self.options = settings, trace, options
         self.engine = Engine(len(settings.machines))
         self.recorder = RunRecorder(len(trace), options.record_window_ns)
@@ -76,7 +77,8 @@ class Simulation:
                     replica.prefetcher = Prefetcher(replica.mover, settings.movement, replica.admitter.remote)
                     if settings.movement.prefetch == "queued":
                         replica.waiting.held_back = replica.held_back
-        router = ROUTERS[settings.router]()
+        block, look = stores.settings.cache.block_size_tokens, look_at(self.replicas, self.engine)
+        router = make_router(RouterView(self.replicas, settings.router, settings.seed, block, look))
         self.cluster = Cluster(trace, self.replicas, router, self.engine, self.recorder, self.digests)
         span = int(trace.arrival_ns.max()) if len(trace) else 0
         self.sampler = Sampler(self.engine, self.replicas, self.channels, span // SAMPLES, self._done)
@@ -187,6 +189,7 @@ class Simulation:
                 evicted, overflowed, orphaned = replica.store.losses(level)
                 counters[f"evictions.{TIERS[level]}"] += evicted
                 counters["dropped_blocks"] += overflowed + orphaned
+        counters["machines"] = len(self.replicas)
         counters["merged_blocks"] = sum(r.store.merged_blocks for r in self.replicas)
         counters["steps"] = sum(r.batch.steps for r in self.replicas)
         for name, channel in self.channels.items():

@@ -90,7 +90,7 @@ def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
         },
         "prefix_cache": summarize_prefix_cache(done, run.events, block_size_tokens),
         "session_survival": session_survival(done, block_size_tokens),
-        "machines": _machines(done),
+        "machines": _machines(done, run.counters.get("machines", 0)),
         "digest": {"events": run.digest_events, "results": run.digest_results},
         "simulated_s": run.end_ns / NS_PER_S,
         "engine": {"events": run.events_processed},
@@ -121,11 +121,11 @@ def _tpot_ns(done: Columns) -> NDArray[np.int64]:
     return mean
 
 
-def _machines(done: Columns) -> dict[str, Any]:
-    """Return how evenly the requests spread: per machine, largest over mean, and Jain's index."""
+def _machines(done: Columns, machines: int) -> dict[str, Any]:
+    """Return how evenly the requests spread: per machine, largest over mean, and Jain's index (1984)."""
     if not len(done["machine"]):
         return {"requests": [], "max_over_mean": None, "jain": None}
-    loads = np.bincount(done["machine"]).astype(np.int64)
+    loads = np.bincount(done["machine"], minlength=machines).astype(np.int64)
     total = int(loads.sum())
     squares = int((loads * loads).sum())
     return {

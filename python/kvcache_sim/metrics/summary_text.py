@@ -31,6 +31,7 @@ def summary_text(summary: Mapping[str, Any], title: str) -> str:
         ),
         "hit tokens " + _counts(cache["hit_tokens"]),
         "evictions  " + _counts(cache["evictions"]),
+        *_machines(summary["machines"]),
         *_labelled("prefix", summary["prefix_cache"]["ttft_hit_vs_miss"]["sentence"]),
         "",
         f"{'ms':<6}" + "".join(f"{name:>9}" for name in STATISTICS),
@@ -49,6 +50,18 @@ def summary_text(summary: Mapping[str, Any], title: str) -> str:
         f"{summary['wall']['peak_rss_bytes'] / 2**20:.0f} MiB, {summary['engine']['events']:,} events",
     ]
     return "\n".join(lines)
+
+
+def _machines(spread: Mapping[str, Any]) -> list[str]:
+    """Return how evenly the requests spread over several machines, on one line."""
+    loads = spread["requests"]
+    if len(loads) < 2:
+        return []
+    evenness = f"max/mean {spread['max_over_mean']:.2f}  Jain {spread['jain']:.3f}"
+    each = " ".join(map(str, loads))
+    if len(each) > 30:
+        each = f"{min(loads):,} to {max(loads):,} on {len(loads):,}"
+    return [f"machines   {each} requests  {evenness}"]
 
 
 def _labelled(label: str, sentence: str) -> list[str]:

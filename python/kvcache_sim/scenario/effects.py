@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path, Tree
+from kvcache_sim.serving.router.registry import PREFIX_AWARE
 
 #: A setting without effect: its path, and why.
 Finding = tuple[Path, str]
@@ -20,6 +21,7 @@ def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, 
         *_movement(model, machines),
         *_channels(model),
         *_requests(model),
+        *_router(model),
     ):
         name = ".".join(map(str, path))
         raise UsageError(f"{name} has no effect", where=tree.place(path), hint=why)
@@ -144,8 +146,6 @@ def _requests(model: ScenarioModel) -> Iterator[Finding]:
     if model.replica.duplicate_prefill == "wait" and (model.replica.instant or not model.cache.enabled):
         why = "replica.instant is true" if model.replica.instant else "cache.enabled is false"
         yield ("replica", "duplicate_prefill"), why
-    if model.router.policy != "round-robin" and model.cluster.machines == 1:
-        yield ("router", "policy"), "there is one machine"
     for index, own in enumerate(model.machines):
         if not own:
             continue
@@ -155,3 +155,16 @@ def _requests(model: ScenarioModel) -> Iterator[Finding]:
                 ("machines", index, "replica", "instant"),
                 "service time is off for all machines or for none",
             )
+
+
+def _router(model: ScenarioModel) -> Iterator[Finding]:
+    router = model.router
+    for key, field in type(router).model_fields.items():
+        if getattr(router, key) != field.default and model.cluster.machines == 1:
+            yield ("router", key), "there is one machine"
+    for key, policy in (("load_threshold", "longest-prefix"), ("overlap_weight", "overlap-cost")):
+        changed = getattr(router, key) != type(router).model_fields[key].default
+        if changed and router.policy != policy and ":" not in router.policy:
+            yield ("router", key), f"router.policy is not {policy}"
+    if router.policy in PREFIX_AWARE and not model.cache.enabled:
+        yield ("router", "policy"), "cache.enabled is false"

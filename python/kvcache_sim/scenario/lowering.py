@@ -17,7 +17,8 @@ from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Tree
-from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
+from kvcache_sim.serving.router.registry import router_maker
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings, RouterSettings
 
 
 def lower(
@@ -50,7 +51,7 @@ def lower(
         network=wiring.network,
         cache=cache,
         movement=_movement(model),
-        router=model.router.policy,
+        router=_router(model, tree),
         seed=model.seed,
     )
 
@@ -93,6 +94,12 @@ def _replica(machine: MachineSection) -> ReplicaSettings:
         duplicate_prefill=replica.duplicate_prefill,
         step_overhead_ns=replica.step_overhead,
     )
+
+
+def _router(model: ScenarioModel, tree: Tree) -> RouterSettings:
+    section = model.router
+    at_place(tree, ("router", "policy"), lambda: router_maker(section.policy))
+    return RouterSettings(section.policy, section.load_threshold, section.overlap_weight)
 
 
 def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:

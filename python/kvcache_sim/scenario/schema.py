@@ -127,7 +127,13 @@ class MachineSection(Section):
 class RouterSection(Section):
     """Which machine a request goes to."""
 
-    policy: str = Field("round-robin", description="which machine a request goes to")
+    policy: str = Field("round-robin", description="name of a policy, or file.py:Name")
+    load_threshold: float | None = Field(
+        2.0, ge=1, description="longest-prefix: uneven from this largest / smallest load on; null: never"
+    )
+    overlap_weight: float = Field(
+        1.0, ge=0, description="overlap-cost: weight of a block of prefill against one of decode"
+    )
 
 
 class ChannelSection(Section):

@@ -22,7 +22,6 @@ SIMULATED: dict[Path, tuple[str, ...]] = {
         "priority",
         "ragcache",
     ),
-    ("router", "policy"): ("round-robin", "least-loaded"),
     ("fetch", "policy"): ("always", "never", "cheaper", "split", "best-effort", "wait", "timeout"),
     ("fetch", "exclusive"): ("cpu->gpu", "disk->cpu"),
     ("write", "policy"): ("back", "through", "through-sync", "selective"),

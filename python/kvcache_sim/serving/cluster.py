@@ -11,7 +11,7 @@ from kvcache_sim.cache.store import ARRIVE
 from kvcache_sim.engine import ARRIVAL, NO_MACHINE, Engine
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
-from kvcache_sim.serving.router import Router
+from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.sequence import SequenceState, Status
 from kvcache_sim.workload.sessions import continuations, predecessors
 from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP, Trace, view
@@ -93,7 +93,7 @@ class Cluster:
             self._turn[request],
             bool(self._conversational[request]),
         )
-        machine = self.router.choose(sequence, self.replicas)
+        machine = self.router.choose(sequence)
         replica = self.replicas[machine]
         if self._continues:
             self.machines[request] = machine

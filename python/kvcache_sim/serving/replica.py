@@ -52,6 +52,10 @@ class Replica:
         self.running: dict[int, SequenceState] = {}
         #: Prompt tokens routed here whose first token is not out yet.
         self.queued_tokens = 0
+        #: Requests routed here that are not finished.
+        self.requests = 0
+        #: Of the queued tokens, those that the router expected to be computed.
+        self.expected_prefill_tokens = 0
         #: Told when a request leaves this machine.
         self.on_close: Callable[[SequenceState], None] = lambda sequence: None
         self.records_all = False
@@ -108,7 +112,9 @@ class Replica:
         """Take a request over; it queues once it has been looked up."""
         now = self.engine.now_ns
         sequence.since_ns = now
+        self.requests += 1
         self.queued_tokens += sequence.prompt_num_tokens
+        self.expected_prefill_tokens += sequence.expected_prefill_tokens
         if self.cache.lookup_ns and self.cache.enabled:
             self.engine.schedule(now + self.cache.lookup_ns, ARRIVAL, self.machine, self._enqueue, sequence)
         else:
@@ -215,6 +221,7 @@ class Replica:
             s.first_decode_ns += now - s.since_ns
         s.first_token_ns = now
         self.queued_tokens -= s.prompt_num_tokens
+        self.expected_prefill_tokens -= s.expected_prefill_tokens
         self.store.note(FIRST_TOKEN, now, s.request, 0)
         self._milestone("first_token", s, now)
 
@@ -229,6 +236,7 @@ class Replica:
         self._refused = False
         self.store.note(FINISH, now, s.request, s.output_tokens)
         self._milestone("finish", s, now)
+        self.requests -= 1
         self.outcomes.turn_completed(s, now)
         self.recorder.close(s, self.machine)
         self.on_close(s)

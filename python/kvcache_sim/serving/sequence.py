@@ -61,6 +61,8 @@ class SequenceState:
     cached_disk_tokens: int = 0
     cached_remote_tokens: int = 0
     prompt_tokens_fully_processed: int = 0
+    #: Prompt tokens that the router expected to be computed; 0 where it did not ask.
+    expected_prefill_tokens: int = 0
     kv_block_ids_for_prompt: list[int] = field(default_factory=list)
     prefill_end_time_ns: int = -1
 

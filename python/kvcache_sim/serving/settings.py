@@ -48,6 +48,17 @@ class MachineSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RouterSettings:
+    """Which machine takes a request: a policy of ``serving.router.registry.ROUTERS`` or ``file.py:Name``."""
+
+    policy: str = "round-robin"
+    #: Of ``longest-prefix``: largest / smallest load above which only the least loaded are asked.
+    load_threshold: float | None = 2.0  # None: never
+    #: Of ``overlap-cost``: what a block of prefill weighs against a block of decode.
+    overlap_weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterSettings:
     """All machines, the channels between their tiers, and the router in front of them."""
 
@@ -56,5 +67,5 @@ class ClusterSettings:
     cache: CacheSettings = CacheSettings()
     movement: MovementSettings = MovementSettings()
     network: NetworkSettings = NetworkSettings()
-    router: str = "round-robin"
+    router: RouterSettings = RouterSettings()
     seed: int = 0

@@ -74,7 +74,7 @@ macro_rules! with_store {
 
 /// The running batch of a replica.
 #[pyclass(name = "Batch")]
-pub struct PyBatch(Batch);
+pub struct PyBatch(pub Batch);
 
 #[pymethods]
 impl PyBatch {

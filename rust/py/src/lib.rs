@@ -3,6 +3,7 @@
 mod batch;
 mod digest;
 mod exact;
+mod fleet;
 mod keys;
 mod pool_store;
 mod replay;
@@ -26,5 +27,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     store::register(m)?;
     pool_store::register(m)?;
     batch::register(m)?;
+    fleet::register(m)?;
     Ok(())
 }

@@ -127,7 +127,7 @@ def on_another_machine(case: Case) -> str | None:
     share = _missed(case, "on another machine")
     if share < _WORTH_SAYING:
         return None
-    policy = case.scenario.settings.router
+    policy = case.scenario.settings.router.policy
     return (
         f"{percent(share)} of the prompt tokens were computed again although another machine had computed "
         "them: "

@@ -1,0 +1,50 @@
+"""The contract of a router: what it is asked, and what it may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.settings import RouterSettings
+
+
+class Look(NamedTuple):
+    """What each machine has, by machine."""
+
+    #: Leading blocks of the request that are found there on any tier.
+    found_blocks: list[int]
+    #: Blocks that running requests hold on its GPU, a shared one counted once.
+    active_blocks: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class RouterView:
+    """What a router may look at. Looking never changes recency."""
+
+    replicas: Sequence[Replica]
+    settings: RouterSettings
+    #: The seed of the run; draw from ``rng.stream(seed, name)``.
+    seed: int
+    block_size_tokens: int
+    #: Look at every machine at once, as it is now; cost: one walk along the prefix a machine.
+    look: Callable[[SequenceState], Look]
+
+    def requests(self) -> list[int]:
+        """Return by machine how many requests were sent there and are not finished."""
+        return [replica.requests for replica in self.replicas]
+
+    def new_prefill_tokens(self, sequence: SequenceState, found_blocks: Sequence[int]) -> list[int]:
+        """Return by machine how many prompt tokens are not found there."""
+        prompt, block = sequence.prompt_num_tokens, self.block_size_tokens
+        return [max(prompt - found * block, 0) for found in found_blocks]
+
+
+class Router(Protocol):
+    """Chooses a machine for each request, in arrival order. Made once a run, from a ``RouterView``."""
+
+    def choose(self, sequence: SequenceState) -> int:
+        """Return the index of the machine."""
+        ...

@@ -1,0 +1,19 @@
+"""Random: any machine, each as likely."""
+
+from __future__ import annotations
+
+from kvcache_sim.rng import stream
+from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.sequence import SequenceState
+
+
+class RandomChoice:
+    """A machine drawn from the stream ``router`` of the run's seed."""
+
+    def __init__(self, view: RouterView) -> None:
+        self._machines = len(view.replicas)
+        self._draw = stream(view.seed, "router")
+
+    def choose(self, sequence: SequenceState) -> int:
+        """Return a machine drawn at random."""
+        return int(self._draw.integers(self._machines))

@@ -1,0 +1,49 @@
+"""Every router by name, and plug-ins by ``file.py:Name``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.serving.router.contract import Router, RouterView
+from kvcache_sim.serving.router.least_loaded import LeastLoaded
+from kvcache_sim.serving.router.longest_prefix import LongestPrefix
+from kvcache_sim.serving.router.overlap_cost import OverlapCost
+from kvcache_sim.serving.router.prefill_cost import PrefillCost
+from kvcache_sim.serving.router.random_choice import RandomChoice
+from kvcache_sim.serving.router.round_robin import RoundRobin
+from kvcache_sim.serving.router.session_affinity import SessionAffinity
+
+MakeRouter = Callable[[RouterView], Router]
+
+#: Router policy → constructor.
+ROUTERS: dict[str, MakeRouter] = {
+    "round-robin": RoundRobin,
+    "random": RandomChoice,
+    "least-loaded": LeastLoaded,
+    "session-affinity": SessionAffinity,
+    "longest-prefix": LongestPrefix,
+    "prefill-cost": PrefillCost,
+    "overlap-cost": OverlapCost,
+}
+
+#: Those that look at what the machines have cached.
+PREFIX_AWARE = frozenset({"longest-prefix", "prefill-cost", "overlap-cost"})
+
+
+def router_maker(policy: str) -> MakeRouter:
+    """Return the constructor of a policy's name or of ``file.py:Name``, whose keyword arguments may follow.
+
+    Raises UsageError for an unknown name, and for a plug-in naming the file and line of what is wrong.
+    """
+    if policy in ROUTERS:
+        return ROUTERS[policy]
+    if ":" not in policy:
+        raise UsageError("unknown router", got=repr(policy), expected=f"{' | '.join(ROUTERS)} | file.py:Name")
+    from kvcache_sim.cache.plugins.load import load_plugin
+
+    plugin = load_plugin(policy)
+    if not callable(getattr(plugin.target, "choose", None)):
+        raise UsageError("not a router: it has no choose(sequence)", got=repr(policy))
+    return partial(plugin.target, **plugin.arguments)

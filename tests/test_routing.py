@@ -1,0 +1,179 @@
+"""Routers: each rule by hand, what spreads and what piles up, plug-ins, and that looking changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.summary import summarize
+from kvcache_sim.metrics.summary_text import summary_text
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.serving.router.contract import Look, RouterView
+from kvcache_sim.serving.router.look import look_at
+from kvcache_sim.serving.router.registry import ROUTERS, router_maker
+from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.settings import RouterSettings
+from kvcache_sim.simulation import RunOptions, Simulation, simulate
+from kvcache_sim.workload.readers.read import read_trace
+from shared_files import shared
+from test_simulation_native import BLOCK, cluster, random_trace
+
+
+@dataclass
+class Machine:
+    """What a router sees of a replica."""
+
+    requests: int = 0
+    queued_tokens: int = 0
+    expected_prefill_tokens: int = 0
+
+
+def load(text, *overrides):
+    return scenario_from_text(text, "s.yaml", Path.cwd(), overrides)
+
+
+def router(policy, machines, found=(), active=(), **settings):
+    look = Look(list(found), list(active))
+    view = RouterView(machines, RouterSettings(policy, **settings), 7, BLOCK, lambda sequence: look)
+    return ROUTERS[policy](view)
+
+
+def request(tokens=10 * BLOCK, session=-1):
+    return SequenceState(0, 0, tokens, 5, session)
+
+
+def loads(*requests):
+    return [Machine(requests=n) for n in requests]
+
+
+def test_longest_prefix_by_hand():
+    def choose(found, pending, **settings):
+        return router("longest-prefix", loads(*pending), found, **settings).choose(request())
+
+    assert choose([1, 5, 5], [3, 4, 2]) == 2  # the longest; of two the less loaded
+    assert choose([1, 5, 4], [2, 4, 2]) == 1  # twice the load is not above the threshold
+    assert choose([1, 5, 4], [2, 5, 2]) == 2  # above it: the longest among the least loaded
+    assert choose([1, 5, 4], [2, 5, 2], load_threshold=3.0) == 1
+    assert choose([1, 5, 5], [0, 900, 2], load_threshold=None) == 1  # load is never looked at
+
+
+def test_costs_by_hand():
+    def product(found, pending):
+        return router("prefill-cost", loads(*pending), found).choose(request())
+
+    assert product([0, 8], [1, 8]) == 1  # 10 x 2 against 2 x 9 blocks
+    assert product([0, 8], [1, 9]) == 0  # 10 x 2 against 2 x 10: a tie
+    assert product([0, 8], [2, 9]) == 1
+
+    def overlap(found, active, expected=(0, 0), weight=1.0):
+        machines = [Machine(expected_prefill_tokens=n * BLOCK) for n in expected]
+        return router("overlap-cost", machines, found, active, overlap_weight=weight).choose(request())
+
+    assert overlap([0, 6], [0, 11]) == 1  # 10 + 0 + 10 against 4 + 11 + 4
+    assert overlap([0, 6], [0, 13]) == 0
+    assert overlap([0, 6], [0, 13], weight=2.0) == 1
+    assert overlap([0, 6], [0, 11], expected=(0, 3)) == 0
+
+
+def test_the_overlap_router_tells_what_it_expects_to_be_computed():
+    sequence = request()
+    router("overlap-cost", loads(0, 0), [0, 6], [0, 0]).choose(sequence)
+    assert sequence.expected_prefill_tokens == 4 * BLOCK
+
+
+@given(st.lists(st.integers(-1, 6), max_size=60))
+def test_a_session_stays_on_one_machine(sessions):
+    machines = loads(0, 0, 0)
+    affine = router("session-affinity", machines)
+    seen = {}
+    for session in sessions:
+        chosen = affine.choose(request(session=session))
+        if session >= 0:
+            assert seen.setdefault(session, chosen) == chosen
+        machines[chosen].queued_tokens += 1
+    assert len(set(seen.values())) >= min(len(seen), 2) or -1 in sessions
+
+
+def test_random_repeats_with_its_seed_and_reaches_every_machine():
+    draws = [[router("random", loads(0, 0, 0)).choose(request()) for _ in range(1)] for _ in range(3)]
+    assert draws[0] == draws[1] == draws[2]
+    one = router("random", loads(0, 0, 0))
+    counts = np.bincount([one.choose(request()) for _ in range(3000)], minlength=3)
+    assert counts.min() > 900
+
+
+@pytest.mark.parametrize("backend", ["native", "python"])
+def test_looking_never_changes_recency(backend):
+    """The same run with a look before every decision, thrown away, has the same digests."""
+    settings = cluster((90, 60), 3)
+    plain = simulate(settings, random_trace(2), options=RunOptions(backend=backend))
+    simulation = Simulation(settings, random_trace(2), RunOptions(backend=backend))
+    inner, look = simulation.cluster.router, look_at(simulation.replicas, simulation.engine)
+
+    def choose(sequence):
+        look(sequence)
+        return inner.choose(sequence)
+
+    simulation.cluster.router = SimpleNamespace(choose=choose)
+    looked = simulation.run()
+    assert (plain.digest_events, plain.digest_results) == (looked.digest_events, looked.digest_results)
+
+
+def test_counts_of_a_replica_end_at_nothing():
+    settings = replace(cluster((90, 60), 2), router=RouterSettings("overlap-cost"))
+    simulation = Simulation(settings, random_trace(1), RunOptions())
+    simulation.run()
+    for replica in simulation.replicas:
+        assert (replica.requests, replica.queued_tokens, replica.expected_prefill_tokens) == (0, 0, 0)
+
+
+def test_the_summary_counts_machines_that_got_nothing():
+    settings = replace(cluster((400,), 4), router=RouterSettings("longest-prefix", load_threshold=None))
+    trace = random_trace(1)
+    trace = replace(trace, block_ids=np.zeros_like(trace.block_ids))  # every prompt begins alike
+    summary = summarize(simulate(settings, trace), BLOCK)
+    assert summary["machines"] == {"requests": [120, 0, 0, 0], "max_over_mean": 4.0, "jain": 0.25}
+    wall = {"wall": {"cpu_s": 0.1, "peak_rss_bytes": 1}}
+    assert "machines   120 0 0 0 requests  max/mean 4.00  Jain 0.250" in summary_text(summary | wall, "run")
+    default = replace(settings, router=RouterSettings("longest-prefix"))
+    assert summarize(simulate(default, trace), BLOCK)["machines"]["jain"] > 0.95
+
+
+def test_a_router_from_a_file(tmp_path):
+    file = tmp_path / "last.py"
+    file.write_text(
+        "class Last:\n"
+        "    def __init__(self, view, back=1):\n"
+        "        self.machine = len(view.replicas) - back\n"
+        "    def choose(self, sequence):\n"
+        "        return self.machine\n"
+        "class Not:\n    pass\n"
+    )
+    scenario = load("cluster: {machines: 3}", f"router.policy={file}:Last(back=2)")
+    assert scenario.settings.router.policy.endswith("Last(back=2)")
+    settings = replace(cluster((90,), 3), router=scenario.settings.router)
+    assert set(simulate(settings, random_trace(1)).requests["machine"]) == {1}
+    with pytest.raises(UsageError, match="not a router: it has no choose"):
+        load("cluster: {machines: 3}", f"router.policy={file}:Not")
+    with pytest.raises(UsageError, match="unknown router"):
+        router_maker("Last")
+
+
+def test_pure_longest_match_sends_the_conversation_trace_to_one_machine_and_the_default_does_not():
+    path = shared("traces/conversation_trace.jsonl")
+    trace = read_trace(path)
+    base = load("cluster: {machines: 4}\ntiers: {gpu: {capacity: 1000 blocks}}").settings
+
+    def machines(policy, **settings):
+        one = replace(base, router=RouterSettings(policy, **settings))
+        return summarize(simulate(one, trace), 512)["machines"]
+
+    assert machines("longest-prefix", load_threshold=None)["max_over_mean"] == 4.0
+    assert machines("longest-prefix")["max_over_mean"] < 1.2
+    assert machines("prefill-cost")["max_over_mean"] < 1.2
