@@ -68,10 +68,11 @@ def test_everything_together_at_tiny_tiers(tiers):
     write = {"gpu": "through", "cpu": "through"}
     settings = replace(settings, movement=replace(settings.movement, write=write))
     result = agree(settings, random_trace(9))
-    block = settings.cache.block_size_tokens * settings.cache.kv_bytes_per_token
-    assert all(
-        n % block == 0 for k, n in result.counters.items() if k.startswith("channel.") and "bytes" in k
+    edges = sum(n for name, n in result.counters.items() if name.startswith("edge."))
+    channels = sum(
+        n for name, n in result.counters.items() if name.startswith("channel.") and "bytes" in name
     )
+    assert edges == channels > 0, "I9: what the edges moved is what the channels carried"
 
 
 def test_writing_through_moves_the_writes_from_eviction_to_commit():

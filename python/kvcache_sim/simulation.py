@@ -192,6 +192,12 @@ class Simulation:
         counters["machines"] = len(self.replicas)
         counters["merged_blocks"] = sum(r.store.merged_blocks for r in self.replicas)
         counters["steps"] = sum(r.batch.steps for r in self.replicas)
+        for replica in self.replicas:
+            for edge, size in replica.mover.edge_bytes.items():
+                counters[f"edge.{edge}.bytes"] = counters.get(f"edge.{edge}.bytes", 0) + size
+            if replica.prefetcher is not None:
+                prefetched = counters.get("prefetched_blocks", 0) + replica.prefetcher.blocks
+                counters["prefetched_blocks"] = prefetched
         for name, channel in self.channels.items():
             counters[f"channel.{name}.bytes"] = channel.sent_bytes
             counters[f"channel.{name}.busy_ns"] = channel.busy_ns

@@ -43,6 +43,8 @@ class Mover:
         self.layers = cache.num_layers
         self.pipelining = movement.layer_pipelining
         self.transfers: dict[int, Transfer] = {}
+        #: Bytes sent so far by edge.
+        self.edge_bytes: dict[str, int] = {}
         #: Told of a copy that is about to become ready on the cpu: the write policy of the edge below.
         self.before_ready: Callable[[int], None] | None = None
         #: Called when a move is done: what an exclusive edge leaves behind.
@@ -163,6 +165,8 @@ class Mover:
     def _note(self, transfer: Transfer, now: int) -> None:
         sent = transfer.sent
         assert sent is not None
+        size = transfer.blocks * self.block_bytes
+        self.edge_bytes[transfer.edge] = self.edge_bytes.get(transfer.edge, 0) + size
         subject = transfer.from_tier << 8 | transfer.to_tier
         self.store.note(TRANSFER_RECORD, now, subject << 40 | transfer.blocks, sent.completion_ns)
         if self.record is not None:
