@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -95,11 +96,21 @@ def open_run_directory(target: Path, force: bool) -> Iterator[RunDirectory]:
     directory), InputOutputError when it cannot be written.
     """
     directory = RunDirectory(target, force)
-    directory.claim()
     try:
+        with _signals_wait():  # one between making the place and locking it would leave it behind
+            directory.claim()
         yield directory
     finally:
         directory.release()
+
+
+@contextlib.contextmanager
+def _signals_wait() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def numbered(parent: Path, name: str, config_hash: str) -> Path:
