@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.cache.exact.block_keys import BlockKeys, next_turns
+from kvcache_sim.cache.exact.block_keys import BlockKeys
 from kvcache_sim.cache.exact.lower import block_keys
 from kvcache_sim.cache.exact.vllm_pool import VllmPool
 from kvcache_sim.cache.replay import REPLAYERS, ReplayRequest
@@ -210,11 +210,11 @@ def test_sglang_steps():
 # what the replays refuse, and their integers on a workload that anyone can make
 
 
-def generated():
-    """Sixty prompts over twelve ids by a multiplicative walk; tokens by another, outputs by a third."""
+def generated(requests=60):
+    """Prompts of one to six ids along a few chains that part at their fourth, by a multiplicative walk."""
     rows, tokens, outputs = [], [], []
     x = 7
-    for i in range(60):
+    for i in range(requests):
         x = x * 48271 % 2147483647
         length = 1 + x % 6
         start = 0 if x % 3 else 1 + x // 7 % 3
@@ -250,6 +250,22 @@ def test_pinned_integers(policy, backend):
     assert pinned(got) == PINNED[policy]
 
 
+@pytest.mark.parametrize(
+    ("capacity", "sizes"),
+    [
+        (16, [15, 1, 14, 5, 8.285714285714285]),
+        (24, [12, 12, 18, 7, 10.88888888888889]),
+        (30, [12, 18, 24, 12, 9.142857142857142]),
+    ],
+)
+def test_ghosts_move_the_target_by_their_ratio(capacity, sizes):
+    """Long enough for both ghost lists to differ: the target leaves the whole numbers."""
+    request = ReplayRequest(generated(600), 4, capacity)
+    core = REPLAYERS["vllm-offload"](request, "arc")
+    assert core == REPLAYERS["vllm-offload"](replace(request, backend="python"), "arc")
+    assert [core[name] for name in ("t1", "t2", "b1", "b2", "target_t1")] == sizes
+
+
 def pinned(got: dict) -> tuple[int, int, int, str]:
     evicted = got.get("evictions", got.get("evicted_chunks", got.get("evicted_tokens", 0) // 4))
     forced = got.get("forced_frees", got.get("forced_finishes", 0))
@@ -281,11 +297,10 @@ def test_offload_takes_no_window():
         REPLAYERS["vllm-offload"](ReplayRequest(generated(), 4, 9, window=2), "lru")
 
 
-def test_the_next_turn_is_that_of_the_session():
+def test_outputs_have_the_ids_of_the_next_turn():
     trace = trace_of([["a"], ["b"], ["a", "c"], ["d"]])
     trace.session[:] = [0, 1, 0, -1]
     trace.turn[:] = [0, 0, 1, 0]
-    assert next_turns(trace) == [2, None, None, None]
     keys = block_keys(ReplayRequest(trace, 4, 9, reuse_outputs=True))
     assert keys.key(0, 1) == keys.key(2, 1) == (2, 0)
     assert keys.key(0, 2) == ("o", 0, 2)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from kvcache_sim.workload.trace import NO_SESSION, Trace
+from kvcache_sim.workload.trace import Trace
 
 #: The key of a block named by the trace: its id (dense) and its place inside the id.
 NamedKey = tuple[int, int]
@@ -17,31 +15,6 @@ Key = NamedKey | OwnKey
 #: Output tokens have no text; in labels they count up from here, this many to a request.
 OUTPUT_LABEL = 1 << 40
 OUTPUT_LABELS_PER_REQUEST = 4096
-
-
-def next_turns(trace: Trace) -> list[int | None]:
-    """Return the request that is the next turn of each request's session, or None.
-
-    A turn whose prompt does not begin with the earlier prompt's full ids goes on from nothing: ids are
-    chained, so no block of it can be the other's answer.
-    """
-    following: list[int | None] = [None] * len(trace)
-    last: dict[int, int] = {}
-    order = np.lexsort((np.arange(len(trace)), trace.turn))
-    for request in order.tolist():
-        session = int(trace.session[request])
-        if session == NO_SESSION:
-            continue
-        if session in last and _goes_on(trace, last[session], request):
-            following[last[session]] = request
-        last[session] = request
-    return following
-
-
-def _goes_on(trace: Trace, earlier: int, later: int) -> bool:
-    full = int(trace.input_tokens[earlier]) // trace.block_size
-    before, after = _ids(trace, earlier)[:full], _ids(trace, later)
-    return after[: len(before)] == before
 
 
 def _ids(trace: Trace, request: int) -> list[int]:

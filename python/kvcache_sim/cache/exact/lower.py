@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim import _core
-from kvcache_sim.cache.exact.block_keys import BlockKeys, next_turns
+from kvcache_sim.cache.exact.block_keys import BlockKeys
 from kvcache_sim.cache.exact.requests import Requests
 from kvcache_sim.cache.replay import ReplayRequest
 from kvcache_sim.errors import UsageError
+from kvcache_sim.workload.sessions import continuations
 
 #: No next turn, for the core.
 _NO_REQUEST = 2**32 - 1
@@ -63,9 +64,15 @@ def total_tokens(request: ReplayRequest) -> NDArray[np.int64]:
 def block_keys(request: ReplayRequest) -> BlockKeys:
     """Return the twins' keys of the trace's blocks."""
     trace = request.trace
-    no_turns: list[int | None] = [None] * len(trace)
-    continuation = next_turns(trace) if request.reuse_outputs else no_turns
-    return BlockKeys(trace, request.block_size_tokens, continuation)
+    turns = [None if turn < 0 else turn for turn in _continuations(request).tolist()]
+    return BlockKeys(trace, request.block_size_tokens, turns)
+
+
+def _continuations(request: ReplayRequest) -> NDArray[np.int32]:
+    """Return the turn that names each request's outputs, negative for none."""
+    if request.reuse_outputs:
+        return continuations(request.trace)
+    return np.full(len(request.trace), -1, np.int32)
 
 
 def python_requests(request: ReplayRequest) -> Requests:
@@ -83,16 +90,13 @@ def exact_requests(request: ReplayRequest) -> _core.ExactRequests:
     trace, size = request.trace, request.block_size_tokens
     per_id = trace.block_size // size
     named = np.diff(trace.id_offsets) * per_id
-    following = np.full(len(trace), _NO_REQUEST, np.uint32)
-    if request.reuse_outputs:
-        turns = next_turns(trace)
-        following[:] = [_NO_REQUEST if turn is None else turn for turn in turns]
+    turns = _continuations(request)
     keys = _core.Keys(
         trace.id_offsets.astype(np.int64),
         trace.block_ids.astype(np.uint32),
         per_id,
         np.minimum(trace.input_tokens // size, named).astype(np.uint32),
-        following,
+        np.where(turns < 0, _NO_REQUEST, turns).astype(np.uint32),
     )
     return _core.ExactRequests(
         keys,
