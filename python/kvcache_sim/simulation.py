@@ -20,6 +20,7 @@ from kvcache_sim.serving.machine import build_machine
 from kvcache_sim.serving.prefetcher import Prefetcher
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.index import RouterIndex
 from kvcache_sim.serving.router.look import look_at
 from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.settings import ClusterSettings
@@ -78,6 +79,12 @@ class Simulation:
                     if settings.movement.prefetch == "queued":
                         replica.waiting.held_back = replica.held_back
         block, look = stores.settings.cache.block_size_tokens, look_at(self.replicas, self.engine)
+        self._index: RouterIndex | None = None
+        if settings.router.index_blocks is not None:
+            make = stores.maker(stores.outcomes())
+            believed = [make([settings.router.index_blocks], [False]) for _ in machines]
+            self._index = RouterIndex(look, believed, self.replicas, self.engine, settings.router)
+            look = self._index.look
         router = make_router(RouterView(self.replicas, settings.router, settings.seed, block, look))
         self.cluster = Cluster(trace, self.replicas, router, self.engine, self.recorder, self.digests)
         span = int(trace.arrival_ns.max()) if len(trace) else 0
@@ -190,6 +197,9 @@ class Simulation:
                 counters[f"evictions.{TIERS[level]}"] += evicted
                 counters["dropped_blocks"] += overflowed + orphaned
         counters["machines"] = len(self.replicas)
+        if self._index is not None:
+            counters["router.false_hit_blocks"] = self._index.false_hit_blocks
+            counters["router.missed_hit_blocks"] = self._index.missed_hit_blocks
         counters["merged_blocks"] = sum(r.store.merged_blocks for r in self.replicas)
         counters["steps"] = sum(r.batch.steps for r in self.replicas)
         for replica in self.replicas:

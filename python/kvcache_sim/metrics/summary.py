@@ -91,6 +91,10 @@ def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
         "prefix_cache": summarize_prefix_cache(done, run.events, block_size_tokens),
         "session_survival": session_survival(done, block_size_tokens),
         "machines": _machines(done, run.counters.get("machines", 0)),
+        #: Errors of the router's own index, over all machines and decisions; None where it saw the truth.
+        "router": {
+            name: run.counters.get(f"router.{name}") for name in ("false_hit_blocks", "missed_hit_blocks")
+        },
         "digest": {"events": run.digest_events, "results": run.digest_results},
         "simulated_s": run.end_ns / NS_PER_S,
         "engine": {"events": run.events_processed},

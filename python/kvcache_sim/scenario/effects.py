@@ -166,5 +166,12 @@ def _router(model: ScenarioModel) -> Iterator[Finding]:
         changed = getattr(router, key) != type(router).model_fields[key].default
         if changed and router.policy != policy and ":" not in router.policy:
             yield ("router", key), f"router.policy is not {policy}"
+    if router.index_blocks is not None:
+        if router.policy not in PREFIX_AWARE and ":" not in router.policy:
+            yield ("router", "index_blocks"), f"router.policy {router.policy} looks at no prefixes"
+        if model.cache.accounting == "simplified":
+            yield ("router", "index_blocks"), "cache.accounting simplified has no blocks"
+    elif router.index_delay:
+        yield ("router", "index_delay"), "router.index_blocks is null: the router sees the truth"
     if router.policy in PREFIX_AWARE and not model.cache.enabled:
         yield ("router", "policy"), "cache.enabled is false"

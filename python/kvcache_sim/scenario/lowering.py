@@ -99,7 +99,13 @@ def _replica(machine: MachineSection) -> ReplicaSettings:
 def _router(model: ScenarioModel, tree: Tree) -> RouterSettings:
     section = model.router
     at_place(tree, ("router", "policy"), lambda: router_maker(section.policy))
-    return RouterSettings(section.policy, section.load_threshold, section.overlap_weight)
+    return RouterSettings(
+        section.policy,
+        section.load_threshold,
+        section.overlap_weight,
+        section.index_blocks,
+        section.index_delay,
+    )
 
 
 def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:

@@ -134,6 +134,10 @@ class RouterSection(Section):
     overlap_weight: float = Field(
         1.0, ge=0, description="overlap-cost: weight of a block of prefill against one of decode"
     )
+    index_blocks: int | None = Field(
+        None, ge=1, le=_MAX_COUNT, description="the router's own index, a machine; null: it sees the truth"
+    )
+    index_delay: DurationNs = Field(0, description="from a first token until the index has its prompt")
 
 
 class ChannelSection(Section):

@@ -58,6 +58,8 @@ class Replica:
         self.expected_prefill_tokens = 0
         #: Told when a request leaves this machine.
         self.on_close: Callable[[SequenceState], None] = lambda sequence: None
+        #: Told when a request's first token is out.
+        self.on_first_token: Callable[[SequenceState], None] = lambda sequence: None
         self.records_all = False
         #: Called at the end of every boundary (``--check full``).
         self.check: Callable[[], None] | None = None
@@ -224,6 +226,7 @@ class Replica:
         self.expected_prefill_tokens -= s.expected_prefill_tokens
         self.store.note(FIRST_TOKEN, now, s.request, 0)
         self._milestone("first_token", s, now)
+        self.on_first_token(s)
 
     def _finish(self, s: SequenceState, now: int) -> None:
         s.generated_tokens = s.output_tokens

@@ -56,6 +56,10 @@ class RouterSettings:
     load_threshold: float | None = 2.0  # None: never
     #: Of ``overlap-cost``: what a block of prefill weighs against a block of decode.
     overlap_weight: float = 1.0
+    #: Blocks that the router's own index holds of each machine; None: it sees the truth.
+    index_blocks: int | None = None
+    #: How long after a first token the index learns of the prompt.
+    index_delay_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

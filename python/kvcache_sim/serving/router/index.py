@@ -1,0 +1,71 @@
+"""The router's own index: it learns late what machines computed, forgets by its size, and errs both ways."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.engine import Engine
+from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.router.contract import Look
+from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.settings import RouterSettings
+
+
+class RouterIndex:
+    """What the router believes each machine has: a bounded LRU store of prompts a machine, beside the truth.
+
+    It is told a request's full prompt blocks when the first token is out, ``index_delay_ns`` later, and never
+    what a machine evicted. A believed block that is not there is a false hit, one there that is not believed
+    a missed hit; both are counted in blocks, over all machines and decisions.
+    """
+
+    def __init__(
+        self,
+        truth: Callable[[SequenceState], Look],
+        stores: Sequence[BlockStore],
+        replicas: Sequence[Replica],
+        engine: Engine,
+        settings: RouterSettings,
+    ) -> None:
+        self._truth = truth
+        self._stores = stores
+        self._engine = engine
+        self._delay_ns = settings.index_delay_ns
+        self._capacity = settings.index_blocks or 0
+        self._matchable = replicas[0].admitter.matchable_blocks
+        #: (when it is learnt, machine, request, blocks), in order of time.
+        self._news: deque[tuple[int, int, int, int]] = deque()
+        self.false_hit_blocks = 0
+        self.missed_hit_blocks = 0
+        block = replicas[0].cache.block_size_tokens
+        for replica in replicas:
+            replica.on_first_token = lambda s, m=replica.machine: self._computed(s, m, block)  # type: ignore[misc]
+
+    def look(self, sequence: SequenceState) -> Look:
+        """Return what the index believes, with the active blocks as they are."""
+        self._learn()
+        truth = self._truth(sequence)
+        limit = self._matchable(sequence.prompt_num_tokens)
+        believed = [store.peek(sequence.request, limit)[0] for store in self._stores]
+        for index, found in zip(believed, truth.found_blocks, strict=True):
+            self.false_hit_blocks += max(index - found, 0)
+            self.missed_hit_blocks += max(found - index, 0)
+        return Look(believed, truth.active_blocks)
+
+    def _computed(self, s: SequenceState, machine: int, block: int) -> None:
+        blocks = min(s.prompt_num_tokens // block, self._capacity)
+        self._news.append((self._engine.now_ns + self._delay_ns, machine, s.request, blocks))
+
+    def _learn(self) -> None:
+        now = self._engine.now_ns
+        while self._news and self._news[0][0] <= now:
+            _, machine, request, blocks = self._news.popleft()
+            store = self._stores[machine]
+            known = store.peek(request, blocks)[0]
+            lease = store.acquire(request, known)
+            room = store.reserve(lease, blocks - known, now)
+            assert room == [], "no lease outlives its prompt, so all else may go"
+            store.commit(lease, blocks)
+            store.release(lease)

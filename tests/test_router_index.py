@@ -1,0 +1,52 @@
+"""The router's own index: late and bounded, its errors counted, the same run in every way of running."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.serving.settings import RouterSettings
+from kvcache_sim.simulation import simulate
+from test_simulation_native import agree, cluster, random_trace
+
+
+def counters(gpu_blocks, **index):
+    settings = replace(cluster((gpu_blocks,), 3), router=RouterSettings("longest-prefix", **index))
+    run = simulate(settings, random_trace(6))
+    return run.counters["router.false_hit_blocks"], run.counters["router.missed_hit_blocks"]
+
+
+def test_every_way_of_running_sees_the_same_index():
+    router = RouterSettings("prefill-cost", index_blocks=60, index_delay_ns=300_000_000)
+    agree(replace(cluster((90, 60), 3), router=router), random_trace(6))
+
+
+def test_without_eviction_nothing_believed_is_false():
+    false, missed = counters(100_000, index_blocks=100_000)
+    assert false == 0
+    assert missed > 0  # outputs and prompts still being computed are never told
+
+
+def test_what_a_machine_evicted_is_believed_still():
+    assert counters(90, index_blocks=100_000)[0] > 0
+
+
+def test_a_later_or_smaller_index_misses_more():
+    prompt = counters(100_000, index_blocks=100_000)[1]
+    assert counters(100_000, index_blocks=100_000, index_delay_ns=10**15)[1] > prompt
+    assert counters(100_000, index_blocks=4)[1] > prompt
+
+
+@pytest.mark.parametrize(
+    ("router", "why"),
+    [
+        ("{policy: random, index_blocks: 5}", "router.policy random looks at no prefixes"),
+        ("{policy: longest-prefix, index_delay: 1s}", "router.index_blocks is null"),
+    ],
+)
+def test_an_index_that_nobody_asks_is_refused(router, why):
+    with pytest.raises(UsageError, match=why):
+        scenario_from_text(f"cluster: {{machines: 2}}\nrouter: {router}", "s.yaml", Path.cwd())
