@@ -69,7 +69,7 @@ def new(
     """
     from kvcache_sim.cache.plugins.template import skeleton
     from kvcache_sim.errors import OutputExistsError, UsageError
-    from kvcache_sim.report.output_file import write_output
+    from kvcache_sim.report.output import write_new
 
     files = skeleton(name)
     if not out.is_dir():
@@ -77,8 +77,8 @@ def new(
     for file in (files.policy_file, files.test_file):
         if (out / file).exists() and not force:
             raise OutputExistsError("output exists", where=str(out / file), hint="--force replaces it")
-    write_output(out / files.policy_file, files.policy.encode(), force)
-    write_output(out / files.test_file, files.test.encode(), force)
+    write_new(out / files.policy_file, files.policy.encode(), force)
+    write_new(out / files.test_file, files.test.encode(), force)
     typer.echo(f"wrote {out / files.policy_file} and {out / files.test_file}")
     typer.echo(f"next: kvsim policies check {out / files.policy_file}:{files.class_name}")
 

@@ -9,7 +9,7 @@ from kvcache_sim.errors import OutputExistsError, UsageError
 from kvcache_sim.report.curve.build import Document
 from kvcache_sim.report.curve.picture import PICTURES, curve_picture
 from kvcache_sim.report.curve.text import curve_csv, curve_table
-from kvcache_sim.report.output_file import write_output
+from kvcache_sim.report.output import write_new
 
 _TEXTS = (".json", ".csv")
 
@@ -31,11 +31,11 @@ def write_outputs(paths: list[Path], document: Document, force: bool) -> None:
     for path in paths:
         suffix = path.suffix.lower()
         if suffix in PICTURES:
-            write_output(path, curve_picture(document, suffix), force)
+            write_new(path, curve_picture(document, suffix), force)
         elif suffix == ".csv":
-            write_output(path, curve_csv(document).encode(), force)
+            write_new(path, curve_csv(document).encode(), force)
         else:
-            write_output(path, (rendered(document, "json") + "\n").encode(), force)
+            write_new(path, (rendered(document, "json") + "\n").encode(), force)
 
 
 def rendered(document: Document, form: str) -> str:
