@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kvcache_sim.cache.digest import Digest
 from kvcache_sim.cache.one_tier import OneTier
 from kvcache_sim.cache.prefix_view import GlobalPrefixStore, PrefixAdmission, PrefixHash
+from kvcache_sim.cache.records import Recorded
 from kvcache_sim.cache.session_view import SessionView
 
 _UNBOUNDED = 1 << 60
@@ -63,7 +63,7 @@ class _Lease:
 
 
 @dataclass(slots=True)
-class TokenStore(OneTier):
+class TokenStore(Recorded, OneTier):
     """Unique tokens on one tier: shared prefixes, what sessions keep, and what running requests added.
 
     ``capacity`` in tokens, None without bound. Over capacity the oldest unused entry goes, session or
@@ -77,7 +77,6 @@ class TokenStore(OneTier):
     sessions: SessionView
     admission: PrefixAdmission
     now_ns: Callable[[], int]
-    records: Digest
     prefixes: GlobalPrefixStore = field(init=False)
     #: Tokens computed twice and merged.
     merged_blocks: int = 0
@@ -88,7 +87,6 @@ class TokenStore(OneTier):
     _remainders: int = 0
     _private: int = 0
     _evicted: int = 0
-    _log: list[tuple[int, int, int]] | None = None
 
     def __post_init__(self) -> None:
         self.prefixes = GlobalPrefixStore(self.block_size_tokens)
@@ -319,33 +317,12 @@ class TokenStore(OneTier):
 
     def _count_eviction(self, tokens: int) -> None:
         self._evicted += tokens
-        if tokens and self._log is not None:
-            self._log.append((self.now_ns(), 0, tokens))
+        self._log_eviction(self.now_ns(), 0, tokens)
 
     def losses(self, tier: int) -> tuple[int, int, int]:
         """Return (evicted, overflowed, orphaned) tokens."""
         del tier
         return self._evicted, 0, 0
-
-    # -- records
-
-    def note(self, kind: int, now_ns: int, subject: int, value: int) -> None:
-        """Add a record to the machine's digest."""
-        self.records.record(kind, now_ns, subject, value)
-
-    @property
-    def digest(self) -> int:
-        """The rolling hash so far."""
-        return self.records.value
-
-    def log_evictions(self) -> None:
-        """Start keeping evictions."""
-        self._log = []
-
-    def take_evictions(self) -> list[tuple[int, int, int]]:
-        """Return (time, tier, tokens) of the evictions since the last call."""
-        taken, self._log = self._log or [], None if self._log is None else []
-        return taken
 
     def check(self) -> None:
         """Raise RuntimeError naming the first count that does not add up."""

@@ -80,7 +80,6 @@ class Stores:
                 sessions=outcomes.sessions,
                 admission=outcomes.prefixes,
                 now_ns=lambda: self._engine.now_ns,
-                records=RollingDigest(),
             )
             outcomes.tokens = store
             return store

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from kvcache_sim.cache.digest import RollingDigest
 from kvcache_sim.cache.exact.block_keys import Key
 from kvcache_sim.cache.exact.vllm_pool import VllmPool
+from kvcache_sim.cache.records import Recorded
 from kvcache_sim.cache.reference import ReferenceKeys
 from kvcache_sim.cache.store import EVICT
 
 
-class ReferencePoolStore:
+class ReferencePoolStore(Recorded):
     """Leases, room and records over ``VllmPool``; a lease is its request. The GPU tier is the only one."""
 
     merged_blocks = 0
 
     def __init__(self, keys: ReferenceKeys, capacity_blocks: int) -> None:
+        super().__init__()
         self.keys = keys
         self.pool = VllmPool(capacity_blocks)
         self.hits: dict[int, int] = {}
         self.keyed: dict[int, int] = {}
-        self._digest = RollingDigest()
-        self._log: list[tuple[int, int, int]] | None = None
 
     def _names(self, request: int, blocks: int) -> list[Key]:
         return [(0, self.keys.key(request, k)) for k in range(blocks)]
@@ -59,8 +58,7 @@ class ReferencePoolStore:
         evicted = len(self.pool.evicted) - before
         if evicted:
             self._digest.record(EVICT, now_ns, 0, evicted)
-            if self._log is not None:
-                self._log.append((now_ns, 0, evicted))
+            self._log_eviction(now_ns, 0, evicted)
         return []
 
     def commit(self, lease: int, to: int) -> None:
@@ -90,24 +88,6 @@ class ReferencePoolStore:
     def losses(self, tier: int) -> tuple[int, int, int]:
         """Return (evicted, 0, 0) blocks."""
         return len(self.pool.evicted), 0, 0
-
-    def note(self, kind: int, now_ns: int, subject: int, value: int) -> None:
-        """Add a record to the digest."""
-        self._digest.record(kind, now_ns, subject, value)
-
-    @property
-    def digest(self) -> int:
-        """The rolling hash so far."""
-        return self._digest.value
-
-    def log_evictions(self) -> None:
-        """Start keeping evictions."""
-        self._log = []
-
-    def take_evictions(self) -> list[tuple[int, int, int]]:
-        """Return the evictions since the last call."""
-        taken, self._log = self._log or [], None if self._log is None else []
-        return taken
 
     def check(self) -> None:
         """Raise RuntimeError when holders and free blocks do not add up (I2)."""

@@ -1,0 +1,78 @@
+"""What the twin keeps of blocks, tiers, leases and moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kvcache_sim.cache.store import NO_MOVE
+
+GPU = 0
+ABSENT, IN_FLIGHT, READY = range(3)
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """A block of the tree: on each tier its state, the move writing it, its last access and its holders."""
+
+    key: int
+    depth: int
+    parent: Block | None
+    children: dict[int, Block] = field(default_factory=dict)
+    state: list[int] = field(default_factory=lambda: [ABSENT] * 3)
+    by: list[int] = field(default_factory=lambda: [NO_MOVE] * 3)
+    access: list[int] = field(default_factory=lambda: [0] * 3)
+    holds: list[int] = field(default_factory=lambda: [0] * 3)
+    uses: int = 0
+
+    def path(self) -> Iterator[Block]:
+        """Yield the block and all before it, deepest first; the root is not a block."""
+        block: Block | None = self
+        while block is not None and block.parent is not None:
+            yield block
+            block = block.parent
+
+    def gone(self) -> bool:
+        """Return whether no tier has a copy."""
+        return self.state == [ABSENT] * 3
+
+
+@dataclass(slots=True)
+class Tier:
+    """Room of one tier, in blocks; how many it lost and how."""
+
+    capacity: int
+    free: int
+    write_back: bool
+    active: int = 0
+    in_flight: int = 0
+    evicted: int = 0
+    overflowed: int = 0
+    orphaned: int = 0
+
+
+@dataclass(slots=True)
+class Lease:
+    """What a request holds: a path through the cache and room beyond it."""
+
+    request: int
+    tail: Block
+    depth: int
+    access: int
+    reserved: int = 0
+    pending: int = 0
+    live: bool = True
+
+
+@dataclass(slots=True)
+class Move:
+    """A copy on its way to a tier."""
+
+    to: int
+    blocks: list[Block]
+    lease: Lease | None = None
+    #: Held until they have been read: (tier, last block).
+    sources: list[tuple[int, Block]] = field(default_factory=list)
+    #: Blocks whose path it holds on its target tier.
+    held: list[Block] = field(default_factory=list)
+    waiting: list[Lease] = field(default_factory=list)

@@ -1,0 +1,115 @@
+"""Which blocks are where and who holds them: look-ups and counts."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from kvcache_sim.cache.records import Recorded
+from kvcache_sim.cache.reference.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Lease, Move, Tier
+from kvcache_sim.cache.reference.keys import ReferenceKeys
+from kvcache_sim.cache.store import NO_MOVE, Order
+
+_UNBOUNDED = 1 << 60
+
+
+class Residency(Recorded):
+    """The blocks of up to three tiers. Every question is answered by looking at all blocks."""
+
+    def __init__(self, keys: ReferenceKeys, capacities: list[int | None], write_back: list[bool]) -> None:
+        super().__init__()
+        self.keys = keys
+        sizes = [_UNBOUNDED if c is None else c for c in capacities]
+        self.tiers = [Tier(c, c, back) for c, back in zip(sizes, write_back, strict=True)]
+        self.root = Block(-1, -1, None)
+        self.resident: list[dict[Block, None]] = [{}, {}, {}]
+        self.leases: list[Lease] = []
+        self.moves: dict[int, Move] = {}
+        self.holds: dict[int, Block] = {}
+        self.orders: list[Order] = []
+        self.clock = 0
+        self.merged_blocks = 0
+        self._next_move = 0
+
+    def _find(self, request: int, limit: int) -> list[Block]:
+        found: list[Block] = []
+        at = self.root
+        for depth in range(limit):
+            child = at.children.get(self.keys.key(request, depth))
+            if child is None:
+                break
+            found.append(child)
+            at = child
+        return found
+
+    def _found(self, request: int, limit: int) -> list[Block]:
+        """Return the leading run that has copies: what is kept only for a reader below is not found."""
+        return list(takewhile(lambda block: not block.gone(), self._find(request, limit)))
+
+    def _at(self, request: int, depth: int) -> Block:
+        blocks = self._find(request, depth)
+        assert len(blocks) == depth, "the path is in the trie"
+        return blocks[-1] if blocks else self.root
+
+    def peek(self, request: int, limit: int) -> tuple[int, int]:
+        """Return how many blocks are found, and how many are ready on the GPU."""
+        found = self._found(request, limit)
+        ready = 0
+        while ready < len(found) and found[ready].state[GPU] == READY:
+            ready += 1
+        return len(found), ready
+
+    def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
+        """Return (past the block, holders, access on the fastest tier) of each found block."""
+        parts = []
+        for depth, block in enumerate(self._found(request, limit)):
+            tier = next(t for t in range(3) if block.state[t] != ABSENT)
+            parts.append((depth + 1, sum(block.holds), block.access[tier]))
+        return parts
+
+    def match_prefix(self, request: int, limit: int) -> list[tuple[int, int, int, int]]:
+        """Return the found run in parts by fastest tier and move."""
+        parts: list[tuple[int, int, int, int]] = []
+        for depth, block in enumerate(self._found(request, limit)):
+            tier = next(t for t in range(3) if block.state[t] != ABSENT)
+            by = block.by[tier] if block.state[tier] == IN_FLIGHT else NO_MOVE
+            if parts and parts[-1][0] == tier and parts[-1][3] == by:
+                parts[-1] = (tier, parts[-1][1], depth + 1, by)
+            else:
+                parts.append((tier, depth, depth + 1, by))
+        return parts
+
+    def match_below(self, request: int, start: int, limit: int) -> list[tuple[int, int, int, int]]:
+        """Return the run from block ``start`` on that is found below the GPU, in parts."""
+        parts: list[tuple[int, int, int, int]] = []
+        for depth, block in list(enumerate(self._found(request, limit)))[start:]:
+            tier = next((t for t in (1, 2) if block.state[t] != ABSENT), None)
+            if tier is None:
+                break
+            by = block.by[tier] if block.state[tier] == IN_FLIGHT else NO_MOVE
+            if parts and parts[-1][0] == tier and parts[-1][3] == by:
+                parts[-1] = (tier, parts[-1][1], depth + 1, by)
+            else:
+                parts.append((tier, depth, depth + 1, by))
+        return parts
+
+    def _hold(self, tier: int, block: Block, times: int = 1) -> None:
+        for b in block.path():
+            b.holds[tier] += times
+
+    def _pinned(self, block: Block) -> bool:
+        return any(block.holds)
+
+    def _set(self, block: Block, tier: int, state: int, by: int = NO_MOVE) -> None:
+        block.state[tier], block.by[tier] = state, by
+        if state == ABSENT:
+            self.resident[tier].pop(block, None)
+        else:
+            self.resident[tier][block] = None
+
+    def _cached(self, tier: int) -> int:
+        return sum(b.state[tier] == READY for b in self.resident[tier])
+
+    def losses(self, tier: int) -> tuple[int, int, int]:
+        """Return (evicted, overflowed, orphaned) blocks."""
+        t = self.tiers[tier]
+        return t.evicted, t.overflowed, t.orphaned
