@@ -18,6 +18,7 @@ $(VENV)/.deps: pyproject.toml | $(BIN)/python
 
 build: $(VENV)/.deps   ## build the release core into .venv
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --quiet
+	$(BIN)/python -m compileall -q python  # where PYTHONDONTWRITEBYTECODE is set, each start would compile all
 
 demo: build      ## build, then run the quickstart and print its summary
 	$(BIN)/kvsim simulate -c scenarios/quickstart.yaml
