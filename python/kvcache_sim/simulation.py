@@ -77,7 +77,7 @@ class Simulation:
                 if replica.tiers > 1:
                     replica.prefetcher = Prefetcher(replica.mover, settings.movement, replica.admitter.remote)
                     if settings.movement.prefetch == "queued":
-                        replica.waiting.held_back = replica.held_back
+                        replica.entrance.waiting.held_back = replica.held_back
         block, look = stores.settings.cache.block_size_tokens, look_at(self.replicas, self.engine)
         self._index: RouterIndex | None = None
         if settings.router.index_blocks is not None:
@@ -139,7 +139,7 @@ class Simulation:
             events=self.engine.processed,
             tiers=used,
             token_hit_rate=sum(shares.values()),
-            queue=sum(len(r.waiting) for r in self.replicas),
+            queue=sum(len(r.entrance.waiting) for r in self.replicas),
             end_ns=self._span_ns,
             tier_hit_rates=shares,
             channels={name: min(c.busy_ns / now, 1.0) for name, c in self.channels.items()},

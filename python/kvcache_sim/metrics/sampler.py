@@ -46,9 +46,9 @@ class Sampler:
         for replica in self.replicas:
             replica.catch_up(now + 1)
             rows = {
-                "queue": len(replica.waiting),
+                "queue": len(replica.entrance.waiting),
                 "running": len(replica.running),
-                "loading": len(replica.loading) + len(replica.loaded),
+                "loading": len(replica.entrance.loading) + len(replica.entrance.loaded),
                 "output_tokens": replica.batch.generated_tokens,
             }
             for level, tier in enumerate(TIERS[: replica.tiers]):

@@ -63,7 +63,7 @@ class Cluster:
         self._conversational = view(trace.is_conversational_turn)
         self._position = 0
         for replica in replicas:
-            replica.on_close = self._closed
+            replica.milestones.on_close = self._closed
 
     def start(self) -> None:
         """Queue the first arrival."""
@@ -98,7 +98,7 @@ class Cluster:
         if self._continues:
             self.machines[request] = machine
         self.digests[machine].record(ARRIVE, now, request, sequence.prompt_num_tokens)
-        if replica.records_all:
+        if replica.milestones.records_all:
             self.recorder.log_milestone("arrive", sequence, machine, now)
         if replica.can_ever_hold(sequence.total_kv_tokens):
             replica.arrive(sequence)

@@ -84,11 +84,11 @@ def build_machine(
     parts = (store, mover, admitter, batch)
     replica = Replica(machine, (replica_settings, cluster.cache), parts, engine, recorder, outcomes)
     replica.tiers = len(present)
-    replica.writes = writes
+    replica.entrance.writes = writes
     if len(writes) > 1:
         mover.before_ready = lambda move: writes[1].arrived(store, move, engine.now_ns)
     if replica_settings.duplicate_prefill == "wait":
-        replica.duplicates = Duplicates(outcomes.trace, cluster.cache.block_size_tokens)
+        replica.entrance.duplicates = Duplicates(outcomes.trace, cluster.cache.block_size_tokens)
     return replica
 
 

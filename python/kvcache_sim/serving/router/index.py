@@ -41,7 +41,7 @@ class RouterIndex:
         self.missed_hit_blocks = 0
         block = replicas[0].cache.block_size_tokens
         for replica in replicas:
-            replica.on_first_token = lambda s, m=replica.machine: self._computed(s, m, block)  # type: ignore[misc]
+            replica.milestones.on_first_token = lambda s, m=replica.machine: self._computed(s, m, block)  # type: ignore[misc]
 
     def look(self, sequence: SequenceState) -> Look:
         """Return what the index believes, with the active blocks as they are."""

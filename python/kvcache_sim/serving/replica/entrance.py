@@ -1,0 +1,153 @@
+"""The way into the step: from the queue by admission, through loading, into the batch."""
+
+from __future__ import annotations
+
+from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.cache.write.policy import WritePolicy
+from kvcache_sim.serving.admission import Admission, Admitter
+from kvcache_sim.serving.batch import Batch
+from kvcache_sim.serving.duplicates import Duplicates
+from kvcache_sim.serving.loading import Loading
+from kvcache_sim.serving.queue import make_order
+from kvcache_sim.serving.queue.waiting_queue import WaitingQueue
+from kvcache_sim.serving.replica.milestones import Milestones
+from kvcache_sim.serving.replica.next_step import NextStep
+from kvcache_sim.serving.sequence import SequenceState, Status
+from kvcache_sim.serving.settings import ReplicaSettings
+
+
+class Entrance:
+    """Lets requests into the composed step while its token budget and the places last."""
+
+    def __init__(
+        self,
+        settings: tuple[ReplicaSettings, CacheSettings],
+        admitter: Admitter,
+        batch: Batch,
+        step: NextStep,
+        running: dict[int, SequenceState],
+        milestones: Milestones,
+    ) -> None:
+        replica, self.cache = settings
+        self.max_num_seqs = replica.max_num_seqs
+        self.admitter = admitter
+        self.batch = batch
+        self.step = step
+        self.running = running
+        self.milestones = milestones
+        self.waiting = WaitingQueue(make_order(replica.queue_order), self._cached_tokens)
+        self.loading: dict[int, Loading] = {}
+        self.loaded: list[Loading] = []
+        #: Set where a request waits for blocks that others are computing (``duplicate_prefill: wait``).
+        self.duplicates: Duplicates | None = None
+        #: Write policy of each edge, from the gpu down.
+        self.writes: list[WritePolicy] = []
+        #: The queue's head was refused; tried again when something has been given back.
+        self.refused = False
+
+    def _cached_tokens(self, s: SequenceState) -> int:
+        limit = self.admitter.matchable_blocks(s.prefill_target_tokens)
+        return self.admitter.store.peek(s.request, limit)[0] * self.cache.block_size_tokens
+
+    def could_admit(self) -> bool:
+        """Return whether a boundary could let anyone in."""
+        return bool(self.loaded) or (self._places() > 0 and self.batch.budget_left > 0)
+
+    def _places(self) -> int:
+        return self.max_num_seqs - len(self.running) - len(self.loading)
+
+    def admit(self, now: int) -> None:
+        """Admit from the queue until it is empty, its head is refused, or places or tokens are given out."""
+        places = self._places()
+        while self.waiting and not self.refused and places > 0 and self.batch.budget_left > 0:
+            s = self.waiting.head()
+            if s is None:
+                return
+            if self.duplicates is not None and self._waits_for_another(s, self.duplicates):
+                return
+            admission = self.admitter.admit(s, now)
+            if admission is None:
+                self.refused = True
+                return
+            self.waiting.take(s)
+            places -= 1
+            self._admitted(s, admission, now)
+
+    def _waits_for_another(self, s: SequenceState, duplicates: Duplicates) -> bool:
+        """Return whether the head of the queue waits for a block that another request is computing."""
+        tokens = s.prefill_target_tokens
+        limit = self.admitter.matchable_blocks(tokens)
+        found = self.admitter.store.peek(s.request, limit)[0]
+        others = [*self.running.values(), *(loading.sequence for loading in self.loading.values())]
+        others += [loading.sequence for loading in self.loaded]
+        return found < limit and duplicates.computed_by_any(s, found, others)
+
+    def _admitted(self, s: SequenceState, admission: Admission, now: int) -> None:
+        s.lease = admission.lease
+        for policy in self.writes:
+            policy.used(self.admitter.store, s.lease, now)
+        self.milestones.admitted(s, admission.reused_blocks, now)
+        cached = self._cached(s, admission)
+        if s.preemptions == 0:
+            self._first_admission(s, admission, cached, now)
+        else:
+            s.recomputed_tokens -= cached
+        mover = self.admitter.mover
+        mover.issue()
+        if not admission.room and not admission.loads:
+            self._join(s, admission, now)
+            return
+        loading = Loading(s, admission, mover, self._on_loaded)
+        if loading.waiting():
+            s.status = Status.LOADING
+            self.loading[s.request] = loading
+        else:
+            self._join_late(loading, now)
+
+    def _cached(self, s: SequenceState, admission: Admission) -> int:
+        return min(admission.reused_blocks * self.cache.block_size_tokens, s.prefill_target_tokens)
+
+    def _first_admission(self, s: SequenceState, admission: Admission, cached: int, now: int) -> None:
+        s.cached_prefix_length_used = cached
+        s.num_tokens_requiring_prefill = s.prompt_num_tokens - cached
+        block = self.cache.block_size_tokens
+        s.cached_gpu_tokens, s.cached_cpu_tokens, s.cached_disk_tokens, s.cached_remote_tokens = (
+            n * block for n in admission.from_tier
+        )
+        told = self.milestones
+        for event in told.outcomes.decide(s, cached, now):
+            told.recorder.log_prefix_cache_event(s, told.machine, now, event)
+
+    def _on_loaded(self, loading: Loading) -> None:
+        del self.loading[loading.sequence.request]
+        self.loaded.append(loading)
+
+    def join_loaded(self, now: int) -> None:
+        """Let loaded requests into the step while it has tokens for them."""
+        while self.loaded and self.batch.budget_left > 0:
+            loading = self.loaded.pop(0)
+            self.milestones.left_queue(loading.sequence, now)
+            self._join_late(loading, now)
+
+    def _join_late(self, loading: Loading, now: int) -> None:
+        self._join(loading.sequence, loading.admission, now)
+        if loading.transfers:
+            self.step.late.append(loading)
+
+    def _join(self, s: SequenceState, admission: Admission, now: int) -> None:
+        target, cached = s.prefill_target_tokens, self._cached(s, admission)
+        if cached == target:  # a full hit under skip-prefill: its first step is a decode step
+            target = cached = target - 1
+            s.status = Status.DECODING
+            if s.first_token_ns < 0:
+                s.prefill_end_time_ns = now
+                s.prompt_tokens_fully_processed = s.prompt_num_tokens
+        else:
+            s.status = Status.PREFILLING
+            if s.preemptions == 0:
+                told = self.milestones
+                told.recorder.log_prefill_start(s, told.machine, now, target - cached)
+        tokens = (cached, target, s.total_kv_tokens, s.prompt_num_tokens, admission.total_blocks)
+        self.batch.add(s.request, s.lease, tokens, s.last_token_ns)
+        self.batch.commit_last(self.admitter.store)
+        self.running[s.request] = s

@@ -1,0 +1,232 @@
+"""The event loop of a replica.
+
+At a step boundary: end the step, let loaded requests join, give running sequences their tokens and blocks
+(preempting the last when refused), admit from the queue while budget and places last, start the next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvcache_sim.cache.moves import Mover
+from kvcache_sim.cache.settings import TIERS, CacheSettings
+from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.engine import ARRIVAL, BOUNDARY, Engine, Event
+from kvcache_sim.serving.admission import Admitter
+from kvcache_sim.serving.batch import Batch
+from kvcache_sim.serving.outcomes import Outcomes
+from kvcache_sim.serving.prefetcher import Prefetcher
+from kvcache_sim.serving.recorder import Recorder
+from kvcache_sim.serving.replica.entrance import Entrance
+from kvcache_sim.serving.replica.milestones import Milestones
+from kvcache_sim.serving.replica.next_step import NextStep
+from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.settings import ReplicaSettings
+
+
+class Replica:
+    """The scheduler and the running batch of one machine."""
+
+    def __init__(
+        self,
+        machine: int,
+        settings: tuple[ReplicaSettings, CacheSettings],
+        parts: tuple[BlockStore, Mover, Admitter, Batch],
+        engine: Engine,
+        recorder: Recorder,
+        outcomes: Outcomes,
+    ) -> None:
+        self.machine = machine
+        self.settings, self.cache = settings
+        self.store, self.mover, self.admitter, self.batch = parts
+        self.engine = engine
+        self.recorder = recorder
+        self.running: dict[int, SequenceState] = {}
+        self.milestones = Milestones(machine, self.store, recorder, outcomes)
+        self.step = NextStep(self.mover, self.batch, self.cache.num_layers, self.running, self._start)
+        self.entrance = Entrance(
+            settings, self.admitter, self.batch, self.step, self.running, self.milestones
+        )
+        self.prefetcher: Prefetcher | None = None
+        #: Called at the end of every boundary (``--check full``).
+        self.check: Callable[[], None] | None = None
+        #: How many tiers the machine has.
+        self.tiers = 1
+        #: Copies that the next step waits for (``through-sync``).
+        self._written: set[int] = set()
+        self._boundary: Event | None = None
+        self._stepping = False
+        self.mover.on_change = self.catch_up
+        self.mover.after_change = self._after_move
+
+    # -- arrivals
+
+    def arrive(self, sequence: SequenceState) -> None:
+        """Take a request over; it queues once it has been looked up."""
+        now = self.engine.now_ns
+        self.milestones.arrived(sequence, now)
+        if self.cache.lookup_ns and self.cache.enabled:
+            self.engine.schedule(now + self.cache.lookup_ns, ARRIVAL, self.machine, self._enqueue, sequence)
+        else:
+            self._enqueue(sequence)
+
+    def _enqueue(self, sequence: SequenceState) -> None:
+        self.milestones.looked_up(sequence, self.engine.now_ns)
+        self.prefetch(sequence.request, sequence.prompt_num_tokens, "queued")
+        self.entrance.waiting.append(sequence)
+        if not self.entrance.refused:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Make sure that a boundary comes as soon as the scheduler could do something new."""
+        now = self.engine.now_ns
+        if not self._stepping:
+            if self._boundary is None and not self.step.waits:
+                self._boundary = self.engine.schedule(now, BOUNDARY, self.machine, self._at_boundary)
+        elif self.entrance.could_admit():
+            end = self.batch.interrupt(self.store, now)
+            assert self._boundary is not None
+            if end < self._boundary[0]:
+                self.engine.cancel(self._boundary)
+                self._boundary = self.engine.schedule(end, BOUNDARY, self.machine, self._at_boundary)
+
+    def catch_up(self, now_ns: int) -> None:
+        """Run the iterations that began before now, so that the store is as it is now."""
+        if self._stepping:
+            self.batch.advance(self.store, now_ns)
+
+    def _after_move(self) -> None:
+        """Go on after KV has arrived: room may be free, a refused head may fit."""
+        self.mover.issue()
+        self.entrance.refused = False
+        if self.entrance.loaded or self.entrance.waiting:
+            self._wake()
+
+    # -- the boundary
+
+    def _at_boundary(self, _: object) -> None:
+        self._boundary = None
+        now = self.engine.now_ns
+        if self._stepping:
+            self._stepping = False
+            self._end_step(now)
+        self._compose_step(now)
+        if self.check is not None:
+            self.check()
+
+    def _end_step(self, now: int) -> None:
+        compute = 0
+        writes = self.entrance.writes
+        if writes and writes[0].at_commit:
+            self.batch.advance(self.store, now)
+            compute = self.batch.step_ns()
+        first, finished, committed = self.batch.end(self.store)
+        if committed:
+            self._write_through(committed, compute, now)
+        for request in first:
+            self.milestones.first_token(self.running[request], now)
+        for request in finished:
+            self._finish(self.running.pop(request), now)
+
+    def _write_through(self, committed: list[tuple[int, int, int]], compute: int, now: int) -> None:
+        policy = self.entrance.writes[0]
+        for request, start, end in committed:
+            move = policy.committed(self.store, self.running[request].lease, (start, end), now)
+            if move is not None and policy.delays_step:
+                self._written.add(move)
+        self.mover.issue((now - compute + compute // self.cache.num_layers, now))
+
+    def _finish(self, s: SequenceState, now: int) -> None:
+        depth = self.store.depth(s.lease)
+        self.store.release(s.lease)
+        if self.cache.discard_on_finish:
+            self.store.discard(s.request, depth)
+        self.entrance.refused = False
+        self.milestones.finished(s, now)
+
+    def _compose_step(self, now: int) -> None:
+        preempted = False
+        while (room := self.batch.begin(self.store, now)) is None:
+            self._preempt_last(now)
+            preempted = True
+        self.mover.issue()
+        self.entrance.join_loaded(now)
+        if not preempted:
+            self.entrance.admit(now)
+        written, self._written = self._written, set()  # numbers of finished moves are used again
+        if len(self.batch):
+            self.step.prepare((*room, *written), now)
+
+    def _preempt_last(self, now: int) -> None:
+        popped = self.batch.pop_last()
+        assert popped is not None, "an empty batch asks for no room"
+        request, computed, last_token_ns = popped
+        s = self.running.pop(request)
+        s.last_token_ns = last_token_ns
+        self.store.release(s.lease)
+        s.lease = -1
+        self.entrance.refused = False
+        self.entrance.waiting.appendleft(s)
+        self.milestones.preempted(s, computed, now)
+
+    def _start(self, begin_ns: int, stall_ns: int) -> None:
+        now = self.engine.now_ns
+        end = self.batch.start(self.store, begin_ns, stall_ns)
+        self._stepping = True
+        entrance = self.entrance
+        if entrance.loaded or (entrance.waiting and not entrance.refused and entrance.could_admit()):
+            end = self.batch.interrupt(self.store, now)
+        self._boundary = self.engine.schedule(end, BOUNDARY, self.machine, self._at_boundary)
+
+    # -- prefetching
+
+    def prefetch(self, request: int, tokens: int, occasion: str) -> None:
+        """Bring a request's blocks up to the cpu, where prefetching is for this occasion."""
+        if self.prefetcher is not None and self.prefetcher.settings.prefetch == occasion:
+            self.catch_up(self.engine.now_ns)
+            self.prefetcher.start(request, self.admitter.matchable_blocks(tokens), self.engine.now_ns)
+
+    @property
+    def prefetches_sessions(self) -> bool:
+        """Whether a paused session's blocks are brought up before its next turn."""
+        return self.prefetcher is not None and self.prefetcher.settings.prefetch == "session"
+
+    def held_back(self, request: int) -> bool:
+        """Return whether a waiting request still waits for its prefetched blocks."""
+        return self.prefetcher is not None and self.prefetcher.holds_back(request, self.engine.now_ns)
+
+    # -- what routers and the cluster ask
+
+    @property
+    def requests(self) -> int:
+        """Requests routed here that are not finished."""
+        return self.milestones.requests
+
+    @property
+    def queued_tokens(self) -> int:
+        """Prompt tokens routed here whose first token is not out yet."""
+        return self.milestones.queued_tokens
+
+    @property
+    def expected_prefill_tokens(self) -> int:
+        """Of the queued tokens, those that the router expected to be computed."""
+        return self.milestones.expected_prefill_tokens
+
+    def can_ever_hold(self, kv_tokens: int) -> bool:
+        """Return whether an empty GPU would have room for that many tokens."""
+        blocks = -(-kv_tokens // self.cache.block_size_tokens)
+        return blocks <= sum(self.store.room(0)[:4])
+
+    def record_all(self) -> None:
+        """Keep iterations, transfers and evictions for the recorder."""
+        self.milestones.records_all = True
+        self.batch.log_steps()
+        self.store.log_evictions()
+        self.mover.record = lambda transfer: self.recorder.log_transfer(transfer, self.machine)
+
+    def flush_records(self) -> None:
+        """Hand what the native side kept to the recorder."""
+        for step in self.batch.take_steps():
+            self.recorder.log_step(self.machine, step)
+        for now_ns, tier, blocks in self.store.take_evictions():
+            self.recorder.log_eviction(self.machine, TIERS[tier], now_ns, blocks)
