@@ -25,6 +25,7 @@ class Request:
     number: int
     generated: int = 0
     computed: int = 0
+    target: int = 0
     keyed: int = 0
     blocks: list[int] = field(default_factory=list)
     first_ns: int = -1
@@ -72,10 +73,15 @@ class Pool:
         return taken
 
     def release(self, blocks: list[int]) -> None:
+        unkeyed: list[int] = []
         for block in reversed(blocks):
             self.holders[block] -= 1
             if self.holders[block] == 0:
                 self.free[block] = None
+                if self.key_of[block] is None:
+                    unkeyed.append(block)
+        for block in reversed(unkeyed):
+            self.free.move_to_end(block, last=False)
 
     def grow(self, request: Request, new: int) -> bool:
         """Give the request room for ``new`` more tokens and key its full blocks; False when there is none."""
@@ -105,8 +111,8 @@ def simulate(requests: list[Request], table: StepTimeTable, pool: Pool, budget: 
         if not step:
             now = max(now, arriving[0].arrival_ns)
             continue
-        decodes = [r for r, new in step if new == 1 and r.computed >= r.prompt]
-        kv = [r.computed + 1 for r in decodes]
+        decodes = [r for r, _ in step if r.computed >= r.target]
+        kv = [r.computed for r in decodes]
         chunks = tuple((new, r.computed) for r, new in step if r not in decodes)
         now += table.step(StepBatch(chunks, len(kv), sum(kv), max(kv, default=0)))
         for request, new in step:
@@ -152,6 +158,7 @@ def _schedule(
         request.blocks, request.computed, request.keyed = list(hits), len(hits) * BLOCK, len(hits)
         new = min(request.tokens - request.computed, budget)
         pool.grow(request, new)
+        request.target = request.tokens
         running.append(request)
         step.append((request, new))
         budget -= new
