@@ -117,7 +117,7 @@ def test_a_conversation_event_by_event_and_block_by_block():
     ]  # fmt: skip
 
     # What the sessions were left with, under the seed's names.
-    state = simulation.replicas[0].outcomes.sessions.active_sessions_kv_state
+    state = simulation.replicas[0].milestones.outcomes.sessions.active_sessions_kv_state
     assert list(state) == ["chat", "other"]
     chat = state["chat"]
     assert chat.session_id == "chat"
