@@ -5,8 +5,8 @@ use std::io::Read;
 use super::columns::{Counter, Reading, Sessions, NO_SESSION, OPEN_LOOP};
 use super::datetime;
 use super::decimal;
-use super::jsonl::{line_problem, MOST_TOKENS};
-use super::lines::{Line, Lines};
+use super::json::field::MOST_TOKENS;
+use super::lines::{line_problem, Line, Lines};
 use super::problem::{Problem, Refusal};
 use super::{Order, ReadError, Settings};
 

@@ -2,6 +2,10 @@
 
 use std::io::{self, Read};
 
+use super::problem::{Problem, Refusal};
+use super::source::is_damage;
+use super::ReadError;
+
 const CHUNK: usize = 1 << 18;
 /// A line longer than this is refused: it bounds the memory on endless input.
 pub const LONGEST_LINE: usize = 1 << 30;
@@ -105,6 +109,25 @@ impl<R: Read> Lines<R> {
             cut,
         }
     }
+}
+
+/// What a source that cannot give its next line means for the trace.
+pub fn line_problem(error: LineError, next: u64) -> Result<Refusal, ReadError> {
+    Ok(match error {
+        LineError::TooLong(line) => Problem::new(line, 0, "json", "line too long")
+            .expected(format!("at most {LONGEST_LINE} bytes"))
+            .hint("one row a line"),
+        LineError::NotText(line) => Problem::new(line, 0, "encoding", "NUL bytes and no line end")
+            .expected("JSON text, one row a line"),
+        LineError::Read(e) if is_damage(&e) => Problem::new(
+            next,
+            0,
+            "truncated",
+            "compressed data end early or are damaged",
+        )
+        .got(e.to_string()),
+        LineError::Read(e) => return Err(ReadError::Io(e)),
+    })
 }
 
 #[cfg(test)]

@@ -1,17 +1,17 @@
 //! Rows of JSON, one a line, under any of the field's member names: Mooncake, Qwen-Bailian, LMCache.
 
+mod block_ids;
+mod places;
+mod remarks;
 mod row;
-pub(super) mod values;
+mod rows;
 
 use std::io::Read;
 
 use super::columns::Reading;
-use super::lines::{LineError, Lines, LONGEST_LINE};
-use super::problem::{Problem, Refusal};
-use super::source::is_damage;
+use super::lines::{line_problem, Lines};
 use super::{ReadError, Settings};
-use row::Rows;
-pub use values::MOST_TOKENS;
+use rows::Rows;
 
 /// Member names and units of one format; an empty name is a member the format does not have.
 #[derive(Clone, Debug, Default)]
@@ -73,22 +73,3 @@ pub fn read<R: Read>(
 }
 
 const PULSE_BYTES: u64 = 1 << 24;
-
-/// What a source that cannot give its next line means for the trace.
-pub fn line_problem(error: LineError, next: u64) -> Result<Refusal, ReadError> {
-    Ok(match error {
-        LineError::TooLong(line) => Problem::new(line, 0, "json", "line too long")
-            .expected(format!("at most {LONGEST_LINE} bytes"))
-            .hint("one row a line"),
-        LineError::NotText(line) => Problem::new(line, 0, "encoding", "NUL bytes and no line end")
-            .expected("JSON text, one row a line"),
-        LineError::Read(e) if is_damage(&e) => Problem::new(
-            next,
-            0,
-            "truncated",
-            "compressed data end early or are damaged",
-        )
-        .got(e.to_string()),
-        LineError::Read(e) => return Err(ReadError::Io(e)),
-    })
-}

@@ -1,0 +1,124 @@
+//! A strict JSON scanner over one line; every refusal names its column.
+//!
+//! - [`refusal`]  the words of a refusal: column, excerpt, what was expected
+//! - [`text`]     strings and their escapes
+//! - [`value`]    numbers, and stepping over any value
+//! - [`object`]   the members of an object
+//! - [`field`]    the value of a named member: lengths, times, names, truth values
+
+pub mod field;
+mod object;
+mod refusal;
+mod text;
+mod value;
+
+use super::problem::Refusal;
+
+/// A position in one line of JSON.
+pub struct Cursor<'a> {
+    pub text: &'a [u8],
+    pub at: usize,
+    pub line: u64,
+    /// The line is the file's last and has no line feed: it may have been cut.
+    pub last: bool,
+}
+
+impl<'a> Cursor<'a> {
+    pub fn new(text: &'a [u8], line: u64, last: bool) -> Self {
+        Cursor {
+            text,
+            at: 0,
+            line,
+            last,
+        }
+    }
+
+    #[inline(always)]
+    pub fn peek(&self) -> u8 {
+        self.text.get(self.at).copied().unwrap_or(0)
+    }
+
+    #[inline(always)]
+    pub fn skip_space(&mut self) {
+        while matches!(self.peek(), b' ' | b'\t' | b'\r') && self.at < self.text.len() {
+            self.at += 1;
+        }
+    }
+
+    /// Skip white space, then take `wanted` if it is next.
+    #[inline(always)]
+    pub fn take(&mut self, wanted: u8) -> bool {
+        self.skip_space();
+        let found = self.peek() == wanted;
+        self.at += usize::from(found);
+        found
+    }
+
+    /// Nothing but white space may follow.
+    pub fn end(&mut self) -> Result<(), Refusal> {
+        self.skip_space();
+        if self.at < self.text.len() {
+            return Err(self
+                .unexpected("the end of the line")
+                .hint("one row a line"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cursor;
+
+    fn skip(text: &str) -> Result<(), String> {
+        let mut c = Cursor::new(text.as_bytes(), 1, true);
+        c.skip_value()
+            .and_then(|_| c.end())
+            .map_err(|p| format!("{}: {}", p.col, p.what))
+    }
+
+    #[test]
+    fn values_are_checked_whole() {
+        for good in [
+            "0",
+            "-1.5e+3",
+            "[]",
+            "{}",
+            "[1,[2,{\"a\":null}],true]",
+            "\"\\u00e9\\n\"",
+            "{\"a\":{}}",
+        ] {
+            assert_eq!(skip(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "01",
+            "1.",
+            "-",
+            "+1",
+            ".5",
+            "NaN",
+            "[1,]",
+            "{\"a\"}",
+            "{a:1}",
+            "[1",
+            "\"a",
+            "\"\\x\"",
+            "1 2",
+            "tru",
+            "\"\\ud800\"",
+            "[1}",
+            "\"\t\"",
+            "{\"a\":1,}",
+            "",
+        ] {
+            assert!(skip(bad).is_err(), "{bad}");
+        }
+        assert!(skip(&"[".repeat(1000)).is_err());
+    }
+
+    #[test]
+    fn strings_resolve_their_escapes() {
+        let mut c = Cursor::new(br#""a\ud83d\ude00\"\u00e9""#, 1, true);
+        assert_eq!(c.string().unwrap(), "a😀\"é");
+    }
+}

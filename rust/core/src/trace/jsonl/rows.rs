@@ -1,0 +1,300 @@
+//! Rows one by one: their checks as a whole, their place in the columns, or what to do with a bad one.
+
+use std::borrow::Cow;
+
+use super::super::columns::{push_rare, Reading, NOT_TOLD, OPEN_LOOP};
+use super::super::json::Cursor;
+use super::super::lines::Line;
+use super::super::problem::Refusal;
+use super::super::{Order, Settings};
+use super::places::Places;
+use super::remarks::Remarks;
+use super::row::{Destination, Row};
+use super::Schema;
+
+/// The rows read so far.
+pub struct Rows<'s> {
+    schema: &'s Schema,
+    settings: Settings,
+    out: Reading,
+    places: Places,
+    remarks: Remarks,
+    last_time: i64,
+    last_time_line: u64,
+    /// Rows seen, bad ones included, and where each good one went: what `after` counts in.
+    ordinal: u64,
+    went: Vec<i32>,
+}
+
+impl<'s> Rows<'s> {
+    pub fn new(schema: &'s Schema, settings: Settings) -> Self {
+        let mut out = Reading::default();
+        out.columns.id_offsets.push(0);
+        Rows {
+            schema,
+            settings,
+            out,
+            places: Places::default(),
+            remarks: Remarks::default(),
+            last_time: 0,
+            last_time_line: 0,
+            ordinal: 0,
+            went: Vec::new(),
+        }
+    }
+
+    /// Read one line, or count it as skipped.
+    pub fn line(&mut self, line: &Line) -> Result<(), Refusal> {
+        let mut text = line.text;
+        if line.number == 1 && text.starts_with(b"\xef\xbb\xbf") {
+            text = &text[3..];
+            self.remarks.mark.hit(1, String::new);
+        }
+        if text.iter().all(|c| matches!(c, b' ' | b'\t' | b'\r')) {
+            self.remarks.blank.hit(line.number, String::new);
+            return Ok(());
+        }
+        let names = self.out.ids.len();
+        let references = self.out.columns.block_ids.len();
+        let mut cursor = Cursor::new(text, line.number, line.cut);
+        let row = self.out.columns.arrival_ns.len() as i32;
+        let result = self.row(&mut cursor);
+        self.ordinal += 1;
+        if self.settings.skip {
+            self.went.push(if result.is_ok() { row } else { NOT_TOLD });
+        }
+        let Err(problem) = result else {
+            return Ok(());
+        };
+        self.out.ids.roll_back(names);
+        self.out.columns.block_ids.truncate(references);
+        self.refuse(problem)
+    }
+
+    /// Hand a problem on, or count it where bad rows are skipped.
+    pub fn refuse(&mut self, problem: Refusal) -> Result<(), Refusal> {
+        if !self.settings.skip {
+            return Err(problem);
+        }
+        self.out.skipped.add(*problem);
+        Ok(())
+    }
+
+    fn row<'a>(&mut self, c: &mut Cursor<'a>) -> Result<(), Refusal> {
+        let mut unknown: Vec<(Cow<'a, [u8]>, usize, usize)> = Vec::new();
+        let mut row = Row::default();
+        if !c.take(b'{') {
+            return Err(not_an_object(c));
+        }
+        let mut seen = 0u32;
+        c.members(|c, key, from| {
+            let into = Destination {
+                ids: &mut self.out.ids,
+                references: &mut self.out.columns.block_ids,
+                ordinal: self.ordinal,
+            };
+            match row.member(&key, c, self.schema, into)? {
+                Some(bit) if seen & bit != 0 => return Err(given_twice(c, from)),
+                Some(bit) => seen |= bit,
+                None => {
+                    c.skip_value()?;
+                    unknown.push((key, from, c.at));
+                }
+            }
+            Ok(())
+        })?;
+        c.end()?;
+        if unknown.len() > 1 {
+            let mut sorted: Vec<&(Cow<[u8]>, usize, usize)> = unknown.iter().collect();
+            sorted.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+            if let Some(pair) = sorted.windows(2).find(|w| w[0].0 == w[1].0) {
+                return Err(given_twice(c, pair[1].1));
+            }
+        }
+        self.accept(c, &row)?;
+        if !unknown.is_empty() {
+            let names: Vec<Cow<str>> = unknown
+                .iter()
+                .map(|(name, _, _)| String::from_utf8_lossy(name))
+                .collect();
+            self.remarks
+                .unknown
+                .note(c.line, names.iter().map(AsRef::as_ref));
+        }
+        if self.settings.keep_unknown {
+            let text = |&(_, from, to): &(Cow<[u8]>, usize, usize)| {
+                String::from_utf8_lossy(&c.text[from..to]).into_owned()
+            };
+            let members: Vec<String> = unknown.iter().map(text).collect();
+            self.out.columns.extra.push(members.join(","));
+        }
+        Ok(())
+    }
+
+    /// Check a parsed row as a whole and append it.
+    fn accept(&mut self, c: &Cursor, row: &Row) -> Result<(), Refusal> {
+        let s = self.schema;
+        let missing = |key: &str| {
+            c.problem(0, "missing-key", format!("{key} is missing"))
+                .got(c.excerpt_row())
+                .expected(format!(
+                    "a row with {}, {} and {}",
+                    s.time, s.input, s.output
+                ))
+        };
+        let input = row.input.ok_or_else(|| missing(&s.input))?;
+        let output = row.output.ok_or_else(|| missing(&s.output))?;
+        let place = self.places.find(c, row)?;
+        let time = match (row.time, row.delay) {
+            (Some(time), _) => time,
+            (None, Some(_)) => self.last_time.max(0),
+            _ => return Err(missing(&s.time)),
+        };
+        // A first turn with a time of its own arrives then, whatever delay it has.
+        let follows = row.time.is_none() || place.turn > 0 || row.after.is_some();
+        let think = row.delay.filter(|_| follows).unwrap_or(OPEN_LOOP);
+        if row.new_input_only != self.out.new_input_only && !self.out.columns.arrival_ns.is_empty()
+        {
+            let mixed = c.problem(
+                0,
+                "structure",
+                "rows of whole prompts and of new input in one trace",
+            );
+            return Err(mixed.expected(format!("the same {} in every row", s.structure)));
+        }
+        let first = *self.out.columns.id_offsets.last().unwrap_or(&0) as usize;
+        self.check_count(c, row, first, input)?;
+        let early = think == OPEN_LOOP && time < self.last_time;
+        if early && self.settings.order == Order::Error {
+            return Err(self.time_went_back(c, row, time));
+        }
+        let block_size = self.settings.block_size;
+        let ids = &self.out.columns.block_ids[first..];
+        if let Err(at) = self
+            .remarks
+            .audit
+            .note(&mut self.out.ids, ids, c.line, input, block_size)
+        {
+            let twice = c.problem(
+                row.ids_at,
+                "repeated-id",
+                "a block id stands twice in one row",
+            );
+            return Err(twice
+                .got(format!(
+                    "id {} again at position {at}",
+                    self.out.ids.name(ids[at])
+                ))
+                .expected("ids that name a block and all before it"));
+        }
+        let ids = ids.len() as u64;
+        self.remarks.note(c.line, ids, input, output, block_size);
+        if early {
+            self.out.unordered = true;
+            self.remarks.disorder.hit(c.line, String::new);
+        }
+        if place.orphan {
+            let parent = row.parent.as_deref().unwrap_or_default();
+            let shown = || parent.chars().take(40).collect();
+            self.remarks.orphans.hit(c.line, shown);
+        }
+        let (session, turn) = self.places.settle(row, &place);
+        if think == OPEN_LOOP && !early {
+            self.last_time = time;
+            self.last_time_line = c.line;
+        }
+        self.out.new_input_only |= row.new_input_only;
+        let columns = &mut self.out.columns;
+        let rows = columns.arrival_ns.len();
+        push_rare(&mut columns.after, rows, row.after);
+        push_rare(&mut columns.history_tokens, rows, row.history);
+        columns.arrival_ns.push(time);
+        columns.input_tokens.push(input as i64);
+        columns.output_tokens.push(output as i64);
+        columns.id_offsets.push(columns.block_ids.len() as i64);
+        columns.session.push(session);
+        columns.turn.push(turn);
+        columns.think_ns.push(think);
+        columns
+            .is_conversational_turn
+            .push(row.label.unwrap_or(turn > 0));
+        Ok(())
+    }
+
+    fn check_count(&self, c: &Cursor, row: &Row, first: usize, input: u64) -> Result<(), Refusal> {
+        let size = self.settings.block_size;
+        let count = (self.out.columns.block_ids.len() - first) as u64;
+        let most = input.div_ceil(size);
+        if count <= most {
+            return Ok(());
+        }
+        let mut sizes = self.remarks.sizes;
+        sizes.note(input, count);
+        let hint = sizes.only().map_or(String::new(), |b| {
+            format!(
+                "these ids fit blocks of {b} tokens: trace.block_size: {b}, or --block-size {b}"
+            )
+        });
+        let many = c.problem(
+            row.ids_at,
+            "ids-too-many",
+            "too many block ids for the prompt",
+        );
+        Err(many
+            .got(format!("{count} ids for {input} tokens"))
+            .expected(format!("at most {most} ids of {size} tokens"))
+            .hint(hint))
+    }
+
+    #[cold]
+    fn time_went_back(&self, c: &Cursor, row: &Row, time: i64) -> Refusal {
+        c.problem(row.time_at, "time-order", "time goes back")
+            .got(format!("{time} ns"))
+            .expected(format!(
+                "at least {} ns, as at line {}",
+                self.last_time, self.last_time_line
+            ))
+            .hint("--time-order sort puts the rows in order, --time-order keep leaves them")
+    }
+
+    /// Hand over what was read, with every finding.
+    pub fn finish(self) -> Reading {
+        let mut out = self.out;
+        if self.settings.skip {
+            let went =
+                |row: &mut i32| *row = self.went.get(*row as usize).copied().unwrap_or(NOT_TOLD);
+            out.columns.after.iter_mut().for_each(went);
+        }
+        let rows = out.columns.arrival_ns.len() as u64;
+        self.remarks
+            .findings(&self.settings, rows, &mut out.findings);
+        out.columns.session_names = self.places.sessions.names;
+        out
+    }
+}
+
+#[cold]
+fn given_twice(c: &Cursor, from: usize) -> Refusal {
+    c.problem(from, "duplicate-key", "member given twice")
+        .got(c.excerpt(from))
+}
+
+#[cold]
+fn not_an_object(c: &Cursor) -> Refusal {
+    let rest = &c.text[c.at.min(c.text.len())..];
+    if rest.first() == Some(&b'[') {
+        return c
+            .problem(c.at, "json", "a JSON array where rows should be")
+            .got(c.excerpt(c.at))
+            .expected("one object a line")
+            .hint("jq -c '.[]' FILE writes it so");
+    }
+    let text = |b: &u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'{' | b'[');
+    if rest.iter().take(2).all(text) && rest.contains(&b',') && !rest.contains(&b'{') {
+        return c
+            .problem(c.at, "json", "a line of CSV where a JSON object should be")
+            .got(c.excerpt(c.at))
+            .hint("--trace-format names the format");
+    }
+    c.unexpected("a row such as {\"timestamp\": 0, …}")
+}

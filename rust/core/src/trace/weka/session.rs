@@ -1,0 +1,243 @@
+//! Sessions one by one: a row after another gets its place in the columns; a refused session leaves no trace.
+
+use std::borrow::Cow;
+
+use super::super::audit::{ChainAudit, UnknownKeys};
+use super::super::columns::{push_rare, Counter, Reading, Sessions, OPEN_LOOP};
+use super::super::json::field::{integer, name};
+use super::super::json::Cursor;
+use super::super::lines::Line;
+use super::super::problem::Refusal;
+use super::ranges::LocalIds;
+use super::turns::{self, before, ended, Turn};
+
+/// Members that say nothing about what is cached or when.
+const IGNORED: [&str; 6] = [
+    "models",
+    "tool_tokens",
+    "system_tokens",
+    "model",
+    "stop",
+    "type",
+];
+
+/// The sessions read so far.
+#[derive(Default)]
+pub struct File {
+    pub out: Reading,
+    sessions: Sessions,
+    audit: ChainAudit,
+    unknown: UnknownKeys,
+    silent: Counter,
+    fewer: Counter,
+    /// Where the elements of the session being read went.
+    written: Vec<Option<i32>>,
+    local: LocalIds,
+}
+
+impl File {
+    pub fn new(block_size: u64) -> Self {
+        let mut file = File::default();
+        file.out.columns.id_offsets.push(0);
+        file.out.block_size = block_size;
+        file
+    }
+
+    /// Read one line, a session.
+    pub fn line(&mut self, line: &Line) -> Result<(), Refusal> {
+        let text = line.text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line.text);
+        if text.iter().all(u8::is_ascii_whitespace) {
+            return Ok(());
+        }
+        let mut c = Cursor::new(text, line.number, line.cut);
+        let (rows, names) = (self.out.columns.arrival_ns.len(), self.out.ids.len());
+        let sessions = self.sessions.names.len();
+        let result = self.session(&mut c);
+        self.local.next_session();
+        self.written.clear();
+        if result.is_err() {
+            let columns = &mut self.out.columns;
+            columns.arrival_ns.truncate(rows);
+            columns.input_tokens.truncate(rows);
+            columns.output_tokens.truncate(rows);
+            columns.id_offsets.truncate(rows + 1);
+            columns
+                .block_ids
+                .truncate(columns.id_offsets[rows] as usize);
+            columns.session.truncate(rows);
+            columns.turn.truncate(rows);
+            columns.think_ns.truncate(rows);
+            columns.is_conversational_turn.truncate(rows);
+            columns.after.truncate(rows);
+            self.out.ids.roll_back(names);
+            self.sessions.roll_back(sessions);
+        }
+        result
+    }
+
+    fn session(&mut self, c: &mut Cursor) -> Result<(), Refusal> {
+        let mut id: Option<Cow<str>> = None;
+        let mut block_size = None;
+        let mut turns = Vec::new();
+        let mut seen_rows = false;
+        if !c.take(b'{') {
+            return Err(c.unexpected("a session such as {\"session\": …, \"rows\": […]}"));
+        }
+        c.distinct_members(|c, key| {
+            let at = c.at;
+            match key {
+                "session" => id = name(c, key)?,
+                "block_size" => block_size = Some((at, integer(c, key, 1, 1 << 20)?)),
+                "rows" => {
+                    seen_rows = true;
+                    turns::turns(c, &mut turns, |c, key| self.other(c, key))?;
+                }
+                _ => self.other(c, key)?,
+            }
+            Ok(())
+        })?;
+        c.end()?;
+        let missing = |what: &str| {
+            c.problem(0, "missing-key", format!("{what} is missing"))
+                .got(c.excerpt_row())
+        };
+        let id = id.ok_or_else(|| missing("session"))?;
+        let (size_at, size) = block_size.ok_or_else(|| missing("block_size"))?;
+        if !seen_rows {
+            return Err(missing("rows"));
+        }
+        if self.out.block_size == 0 {
+            self.out.block_size = size;
+        }
+        if size != self.out.block_size {
+            return Err(c
+                .problem(size_at, "block-size", "another block size than the trace's")
+                .got(size.to_string())
+                .expected(self.out.block_size.to_string()));
+        }
+        if self.sessions.get(&id).is_some() {
+            return Err(c.problem(0, "session", "session named twice").got(id));
+        }
+        for turn in &turns {
+            self.append(c, &id, turn, &turns)?;
+        }
+        Ok(())
+    }
+
+    fn other(&mut self, c: &mut Cursor, key: &str) -> Result<(), Refusal> {
+        if !IGNORED.contains(&key) {
+            self.unknown.note(c.line, std::iter::once(key));
+        }
+        c.skip_value()?;
+        Ok(())
+    }
+
+    fn append(&mut self, c: &Cursor, id: &str, turn: &Turn, all: &[Turn]) -> Result<(), Refusal> {
+        if turn.agent.is_some() {
+            self.written.push(None);
+            return Ok(()); // a launch, not a request: its rows stand under their own path
+        }
+        let missing = |what: &str| {
+            c.problem(
+                turn.at,
+                "missing-key",
+                format!("{what} is missing in a row"),
+            )
+        };
+        let t = turn.t.ok_or_else(|| missing("t"))?;
+        let input = turn.input.ok_or_else(|| missing("in"))?;
+        let output = turn.output.ok_or_else(|| missing("out"))?;
+        let agent = turn.path.trim_matches('/');
+        let launch = if agent.is_empty() {
+            None
+        } else {
+            let sent = all
+                .iter()
+                .find(|o| o.agent.as_ref().is_some_and(|(name, _)| name == agent));
+            Some(sent.ok_or_else(|| {
+                c.problem(
+                    turn.at,
+                    "session",
+                    "a row of a sub-agent that was never sent out",
+                )
+                .got(turn.path.as_ref())
+                .expected("a row of type subagent with its agent_id")
+            })?)
+        };
+        let from = self.out.columns.block_ids.len();
+        self.local.expand(c, turn, input, &mut self.out)?;
+        let size = self.out.block_size;
+        let ids = &self.out.columns.block_ids[from..];
+        self.audit
+            .note(&mut self.out.ids, ids, c.line, input, size)
+            .map_err(|at| {
+                c.problem(
+                    turn.hash_at,
+                    "repeated-id",
+                    "a block id stands twice in one row",
+                )
+                .got(format!("at position {at}"))
+            })?;
+        if (ids.len() as u64) < input / size {
+            self.fewer.hit(c.line, String::new);
+        }
+        if output == 0 {
+            self.silent.hit(c.line, String::new);
+        }
+        let session = if agent.is_empty() {
+            self.sessions.number(id)
+        } else {
+            self.sessions.number(&format!("{id}/{agent}"))
+        };
+        let number = self.sessions.turns[session as usize];
+        self.sessions.turns[session as usize] += 1;
+        let launched_at = launch
+            .and_then(|l| l.agent.as_ref())
+            .map_or(0, |(_, at)| *at);
+        // A sub-agent waits for the row of its parent that sent it out, as long as the file's times say.
+        let sender = launch.filter(|_| number == 0).and_then(|launch| {
+            let at = before(launch, all).map(|(at, _)| at)?;
+            Some((self.written[at]?, (launched_at - ended(&all[at])).max(0)))
+        });
+        let think = match sender {
+            Some((_, gap)) => gap.saturating_add(t),
+            None if number == 0 => OPEN_LOOP,
+            None => turn
+                .think
+                .unwrap_or_else(|| before(turn, all).map_or(t, |(_, o)| (t - ended(o)).max(0))),
+        };
+        let row = self.out.columns.arrival_ns.len();
+        self.written.push(Some(row as i32));
+        let columns = &mut self.out.columns;
+        push_rare(&mut columns.after, row, sender.map(|(row, _)| row));
+        columns.arrival_ns.push(launched_at.saturating_add(t));
+        columns.input_tokens.push(input as i64);
+        columns.output_tokens.push(output as i64);
+        columns.id_offsets.push(columns.block_ids.len() as i64);
+        columns.session.push(session);
+        columns.turn.push(number);
+        columns.think_ns.push(think);
+        columns.is_conversational_turn.push(number > 0);
+        Ok(())
+    }
+
+    /// Hand over what was read, with every finding.
+    pub fn finish(self) -> Reading {
+        let mut out = self.out;
+        let found = &mut out.findings;
+        let fewer =
+            |c: &Counter| format!("{} rows name fewer blocks than their prompts hold", c.count);
+        self.fewer.into("fewer-ids", fewer, found);
+        let silent = |c: &Counter| {
+            format!(
+                "{} rows have no output token: they end with their prefill",
+                c.count
+            )
+        };
+        self.silent.into("no-output", silent, found);
+        self.audit.findings(found);
+        self.unknown.findings(found);
+        out.columns.session_names = self.sessions.names;
+        out
+    }
+}
