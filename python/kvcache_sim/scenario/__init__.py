@@ -11,6 +11,7 @@
 - ``gpu_room``    ``capacity: auto``
 - ``channels``    which channel carries which edge
 - ``effects``     settings that could not have an effect are refused
+- ``eviction``    the eviction policies that the rules of reuse have
 - ``simulated``   the choices that the simulation obeys; others are refused
 - ``lowering``    to ``ClusterSettings``
 - ``resolved``    every default written out, and the hash of what decides a run

@@ -11,6 +11,7 @@ from typing import Any
 from kvcache_sim.errors import InputOutputError, UsageError
 from kvcache_sim.scenario.channels import wire, with_presets
 from kvcache_sim.scenario.effects import refuse_without_effect
+from kvcache_sim.scenario.eviction import refuse_unknown_eviction
 from kvcache_sim.scenario.filling import absolute, fill
 from kvcache_sim.scenario.lowering import lower
 from kvcache_sim.scenario.machines import build_machines
@@ -64,6 +65,7 @@ def scenario_from_text(
     machines = build_machines(model, tree)
     refuse_without_effect(model, machines, tree)
     refuse_not_simulated(model, tree)
+    refuse_unknown_eviction(model, tree)
     wiring = wire(model.channels, machines, model.fetch.lookup == "cluster", tree)
     settings = lower(model, machines, wiring, tree)
     notes: tuple[str, ...] = ()

@@ -11,8 +11,7 @@ from kvcache_sim.scenario.yaml_tree import Path, Tree
 
 #: Setting → the values the simulation obeys. Who teaches it a new one adds it here.
 SIMULATED: dict[Path, tuple[str, ...]] = {
-    ("cache", "semantics"): ("tree", "vllm"),
-    ("cache", "policy"): ("lru",),
+    ("cache", "semantics"): ("tree", "vllm", "sglang"),
     ("cache", "touch"): ("release",),
     ("cache", "full_hit"): ("prefill-remainder", "skip-prefill"),
     ("replica", "queue_order"): (

@@ -96,7 +96,8 @@ class BatchSettings:
     """What a batch may do; ``track_commits`` reports commits, which write-through needs.
 
     ``commit_at_begin`` shares blocks when the step that fills them begins: in vLLM keys exist from
-    scheduling on.
+    scheduling on. ``asks_every_step``: every decoding sequence asks for room at every step, also for none
+    (SGLang evicts a page ahead).
     """
 
     block_size_tokens: int
@@ -106,9 +107,10 @@ class BatchSettings:
     cache_output: bool
     track_commits: bool
     commit_at_begin: bool = False
+    asks_every_step: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Running:
     id: int
     lease: int
@@ -153,7 +155,8 @@ class SteppedBatch:
         self.budget_left = left
         block = self.settings.block_size_tokens
         lacking = [s for s in self.running if s.chunk and s.computed + s.chunk > s.blocks * block]
-        moves = store.reserve_many([(s.lease, 1) for s in lacking], now_ns) if lacking else []
+        wanted = [(s.lease, int(s in lacking)) for s in self.running if self._asks(s, lacking)]
+        moves = store.reserve_many(wanted, now_ns) if wanted else []
         if moves is None:
             return None
         for s in lacking:
@@ -163,6 +166,10 @@ class SteppedBatch:
                 if s.chunk:
                     self._commit(s, s.computed + s.chunk, store, [])
         return moves
+
+    def _asks(self, s: _Running, lacking: list[_Running]) -> bool:
+        decoding = s.chunk > 0 and not s.prefilling
+        return s in lacking or (self.settings.asks_every_step and decoding)
 
     def add(
         self, id: int, lease: int, tokens: tuple[int, int, int, int, int], last_token_ns: int | None

@@ -41,6 +41,7 @@ def native_batch(settings: BatchSettings, table: StepTimeTable) -> Batch:
         settings.cache_output,
         settings.track_commits,
         settings.commit_at_begin,
+        settings.asks_every_step,
     )
     return cast(Batch, native)
 
@@ -77,6 +78,7 @@ def build_machine(
         cache_output=cluster.cache.cache_output,
         track_commits=bool(writes) and writes[0].at_commit,
         commit_at_begin=cluster.cache.semantics == "vllm",
+        asks_every_step=cluster.cache.semantics == "sglang",
     )
     batch = make_batch(batch_settings, settings.step_time, replica_settings.max_num_seqs, stretches)
     estimates = Estimates(mover, cluster.cache, settings.step_time, replica_settings.max_num_batched_tokens)
@@ -84,6 +86,9 @@ def build_machine(
     parts = (store, mover, admitter, batch)
     replica = Replica(machine, (replica_settings, cluster.cache), parts, engine, recorder, outcomes)
     replica.tiers = len(present)
+    replica.kept_free_blocks = int(
+        cluster.cache.semantics == "sglang" and cluster.cache.block_size_tokens > 1
+    )
     replica.entrance.writes = writes
     if len(writes) > 1:
         mover.before_ready = lambda move: writes[1].arrived(store, move, engine.now_ns)

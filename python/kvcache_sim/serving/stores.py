@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 
 from kvcache_sim.cache.digest import Digest, RollingDigest
-from kvcache_sim.cache.exact.pool_twin import ReferencePoolStore
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.reference import ReferenceKeys, ReferenceStore
 from kvcache_sim.cache.store import NO_REQUEST, BlockStore
 from kvcache_sim.cache.token_store import Prompts, TokenStore
 from kvcache_sim.engine import Engine
 from kvcache_sim.errors import UsageError
+from kvcache_sim.serving.engine_stores import engine_maker
 from kvcache_sim.serving.machine import MakeStore
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.settings import ClusterSettings
@@ -61,10 +60,8 @@ class Stores:
             return self._make_native
         keys = self._keys
         assert keys is not None
-        if self._cache.semantics == "vllm":
-            return lambda capacities, write_back: cast(
-                BlockStore, ReferencePoolStore(keys, _bounded(capacities))
-            )
+        if self._cache.semantics != "tree":
+            return engine_maker(self._cache, self._trace, keys, native=False)
         if not self.simplified:
             return lambda capacities, write_back: ReferenceStore(keys, capacities, write_back)
         prompts = self._prompts
@@ -90,19 +87,9 @@ class Stores:
         from kvcache_sim import _core
 
         keys = _core.Keys(*self._arrays)
-        if self._cache.semantics == "vllm":
-            return lambda capacities, write_back: cast(
-                BlockStore, _core.PoolStore(keys, _bounded(capacities))
-            )
+        if self._cache.semantics != "tree":
+            return engine_maker(self._cache, self._trace, keys, native=True)
         return lambda capacities, write_back: _core.Store(keys, capacities, write_back)
-
-
-def _bounded(capacities: list[int | None]) -> int:
-    """Return the capacity of the only tier that vLLM's pool has."""
-    if len(capacities) > 1 or capacities[0] is None:
-        got = "lower tiers" if len(capacities) > 1 else "no bound"
-        raise UsageError("vllm semantics need a gpu tier alone, with a bound", "cache.semantics", got)
-    return capacities[0]
 
 
 def _key_arrays(trace: Trace, block: int) -> tuple[np.ndarray, np.ndarray, int, np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::pool_store::PyPoolStore;
+use crate::radix_store::PyRadixStore;
 use crate::store::{room_to_py, PyStore};
 
 /// The integers of a step-time model.
@@ -49,11 +50,12 @@ impl PyStepTable {
     }
 }
 
-/// The store of a batch's machine: a tree of runs, or vLLM's pool.
+/// The store of a batch's machine: a tree of runs, vLLM's pool, or SGLang's tree.
 #[derive(FromPyObject)]
 enum AnyStore<'py> {
     Tree(PyRefMut<'py, PyStore>),
     Pool(PyRefMut<'py, PyPoolStore>),
+    Radix(PyRefMut<'py, PyRadixStore>),
 }
 
 /// Calls a method of the core with whichever store it is.
@@ -68,6 +70,10 @@ macro_rules! with_store {
                 let $inner = &mut pool.0;
                 $call
             }
+            AnyStore::Radix(mut radix) => {
+                let $inner = &mut radix.0;
+                $call
+            }
         }
     };
 }
@@ -79,7 +85,7 @@ pub struct PyBatch(pub Batch);
 #[pymethods]
 impl PyBatch {
     #[new]
-    #[pyo3(signature = (table, block_size_tokens, max_num_batched_tokens, step_overhead_ns, cache_enabled, cache_output, commit_ends_stretch, commit_at_begin))]
+    #[pyo3(signature = (table, block_size_tokens, max_num_batched_tokens, step_overhead_ns, cache_enabled, cache_output, commit_ends_stretch, commit_at_begin, asks_every_step))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         table: &PyStepTable,
@@ -90,6 +96,7 @@ impl PyBatch {
         cache_output: bool,
         commit_ends_stretch: bool,
         commit_at_begin: bool,
+        asks_every_step: bool,
     ) -> Self {
         let config = BatchConfig {
             block_size_tokens,
@@ -98,6 +105,7 @@ impl PyBatch {
             cache_output,
             commit_ends_stretch,
             commit_at_begin,
+            asks_every_step,
             step_overhead_ns,
         };
         Self(Batch::new(config, table.0.clone()))

@@ -6,6 +6,7 @@ mod exact;
 mod fleet;
 mod keys;
 mod pool_store;
+mod radix_store;
 mod replay;
 mod store;
 mod tokens;
@@ -26,6 +27,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     digest::register(m)?;
     store::register(m)?;
     pool_store::register(m)?;
+    radix_store::register(m)?;
     batch::register(m)?;
     fleet::register(m)?;
     Ok(())

@@ -50,6 +50,8 @@ class Replica:
         self.prefetcher: Prefetcher | None = None
         #: Called at the end of every boundary (``--check full``).
         self.check: Callable[[], None] | None = None
+        #: Blocks of the GPU that no request gets: SGLang keeps a page.
+        self.kept_free_blocks = 0
         #: How many tiers the machine has.
         self.tiers = 1
         #: Copies that the next step waits for (``through-sync``).
@@ -215,7 +217,7 @@ class Replica:
     def can_ever_hold(self, kv_tokens: int) -> bool:
         """Return whether an empty GPU would have room for that many tokens."""
         blocks = -(-kv_tokens // self.cache.block_size_tokens)
-        return blocks <= sum(self.store.room(0)[:4])
+        return blocks + self.kept_free_blocks <= sum(self.store.room(0)[:4])
 
     def record_all(self) -> None:
         """Keep iterations, transfers and evictions for the recorder."""

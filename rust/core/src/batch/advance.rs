@@ -69,15 +69,17 @@ impl Batch {
     /// Blocks that decoding sequences lack for the composed step, reserved all or nothing.
     pub(super) fn reserve_blocks<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Room {
         let block = self.config.block_size_tokens;
+        let every = self.config.asks_every_step;
         let lacking = |s: &Sequence| s.needs_block(block);
-        if !self.sequences.iter().any(lacking) {
+        let asks = |s: &Sequence| lacking(s) || (every && s.chunk > 0 && !s.prefilling());
+        if !self.sequences.iter().any(asks) {
             return Room::Ready;
         }
         let wanted: Vec<(LeaseId, u64)> = self
             .sequences
             .iter()
-            .filter(|s| lacking(s))
-            .map(|s| (s.lease, 1))
+            .filter(|s| asks(s))
+            .map(|s| (s.lease, u64::from(lacking(s))))
             .collect();
         let room = store.reserve(&wanted, now_ns);
         if room != Room::Refused {

@@ -63,6 +63,8 @@ pub struct BatchConfig {
     pub cache_output: bool,
     /// Keys exist from scheduling on (vLLM): blocks are shared when the step that fills them begins.
     pub commit_at_begin: bool,
+    /// Every decoding sequence asks for room at every step, also for none (SGLang).
+    pub asks_every_step: bool,
     /// A commit sends on a channel: every commit ends the stretch.
     pub commit_ends_stretch: bool,
     pub step_overhead_ns: u64,

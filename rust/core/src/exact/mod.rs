@@ -26,6 +26,8 @@ pub mod pool_store;
 pub mod radix_pool;
 /// Requests through SGLang's pool.
 pub mod radix_replay;
+/// SGLang's pool as the GPU tier of a timed replica.
+pub mod radix_store;
 /// SGLang's radix tree.
 pub mod radix_tree;
 /// Requests in file order, overlapping in a window.

@@ -28,6 +28,8 @@ pub struct RadixPool {
     held: Vec<Option<Held>>,
     /// Evictions asked for, with or without an answer.
     pub evict_calls: u64,
+    /// Tokens computed that the tree had already: given back.
+    pub merged_tokens: u64,
 }
 
 impl RadixPool {
@@ -46,6 +48,7 @@ impl RadixPool {
             free_tokens: capacity_tokens,
             prompt_tokens,
             evict_calls: 0,
+            merged_tokens: 0,
         }
     }
 
@@ -72,6 +75,11 @@ impl RadixPool {
     /// Whether the request is admitted.
     pub fn holds(&self, request: u32) -> bool {
         self.held.get(request as usize).is_some_and(Option::is_some)
+    }
+
+    /// Leading tokens of an admitted request that are in the tree.
+    pub fn protected_tokens(&self, request: u32) -> u64 {
+        self.of(request).protected
     }
 
     /// Tokens in whole pages, the last one filled up.
@@ -121,12 +129,20 @@ impl RadixPool {
         room + held.protected >= self.paged(total) + self.slack()
     }
 
+    /// Whether `total` tokens of a request that finds `hits` pages would fit once it holds these; nothing
+    /// changes.
+    pub fn would_fit(&self, request: u32, hits: u32, total: u64) -> bool {
+        let held_now = u64::from(self.tree.unlocked_pages(request, hits)) * self.page;
+        let room = self.free_tokens + self.evictable_tokens() - held_now;
+        room + u64::from(hits) * self.page >= self.paged(total) + self.slack()
+    }
+
     fn of(&self, request: u32) -> Held {
         self.held[request as usize].expect("the request is admitted")
     }
 
     /// Evicts until `demand` tokens are free, if need be.
-    fn demand(&mut self, demand: u64) {
+    pub fn demand(&mut self, demand: u64) {
         if demand > self.free_tokens {
             self.evict_calls += 1;
             let pages = (demand - self.free_tokens).div_ceil(self.page);
@@ -148,6 +164,16 @@ impl RadixPool {
             ..held
         });
         true
+    }
+
+    /// Takes free tokens, whole pages, for an admitted request that knows they are there.
+    pub fn take(&mut self, request: u32, tokens: u64) {
+        let held = self.of(request);
+        self.free_tokens -= tokens;
+        self.held[request as usize] = Some(Held {
+            filled: held.filled + tokens,
+            ..held
+        });
     }
 
     /// Takes room for decoded tokens, one by one, up to `tokens`; false, stopping there, where there is none.
@@ -180,6 +206,7 @@ impl RadixPool {
             self.tree.insert(request, prompt_pages, pages);
         }
         self.free_tokens += known - held.protected;
+        self.merged_tokens += known - held.protected;
         let (node, _) = self.tree.match_prefix(request, pages);
         self.tree.unlock(held.node);
         self.tree.lock(node);
@@ -194,10 +221,14 @@ impl RadixPool {
 
     /// Puts all filled tokens into the tree, gives back the rest of the last page, and ends the request.
     pub fn release(&mut self, request: u32) {
-        let filled = self.of(request).filled;
-        self.cache(request, filled);
+        self.finish(request, self.of(request).filled);
+    }
+
+    /// Puts the first `tokens` tokens into the tree, gives back all other room, and ends the request.
+    pub fn finish(&mut self, request: u32, tokens: u64) {
+        self.cache(request, tokens);
         let held = self.of(request);
-        self.free_tokens += self.paged(filled) - held.protected;
+        self.free_tokens += self.paged(held.filled) - held.protected;
         self.tree.unlock(held.node);
         self.held[request as usize] = None;
         debug_assert!(held.node != ROOT || held.protected == 0);

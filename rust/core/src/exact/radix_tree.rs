@@ -217,6 +217,24 @@ impl RadixTree {
         walked
     }
 
+    /// How many of the request's first `pages` pages, all of them here, nobody locks; nothing changes.
+    pub fn unlocked_pages(&self, request: u32, pages: u32) -> u32 {
+        let (mut node, mut walked, mut locked) = (ROOT, 0, 0);
+        while walked < pages {
+            let Some((child, common)) = self.step(node, request, walked, pages) else {
+                break;
+            };
+            // what is locked is above what is not
+            if self.nodes[child as usize].locks == 0 {
+                break;
+            }
+            walked += common;
+            locked = walked;
+            node = child;
+        }
+        pages - locked
+    }
+
     /// Touches the path of the request's first `pages` pages, splits its last node to fit, and counts a hit
     /// on each node that ends past `done`. Returns the last node and the pages walked.
     fn walk(&mut self, request: u32, pages: u32, done: Option<u32>) -> (u32, u32) {

@@ -1,0 +1,59 @@
+"""Stores that decide as a real engine does: vLLM's block pool and SGLang's radix tree, a GPU tier alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+
+from kvcache_sim.cache.exact.pool_twin import ReferencePoolStore
+from kvcache_sim.cache.exact.radix_twin import ReferenceRadixStore
+from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.errors import UsageError
+from kvcache_sim.serving.machine import MakeStore
+from kvcache_sim.workload.trace import Trace
+
+
+def engine_maker(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> MakeStore:
+    """Return what makes a machine's store under ``cache.semantics``; ``keys`` are the backend's own.
+
+    The maker raises UsageError for lower tiers, and vLLM's for a tier without a bound.
+    """
+    make = _POOLS[cache.semantics](cache, trace, keys, native)
+
+    def make_store(capacities: list[int | None], write_back: list[bool]) -> BlockStore:
+        del write_back
+        if len(capacities) > 1 or capacities[0] is None:
+            got = "lower tiers" if len(capacities) > 1 else "no bound"
+            what = f"{cache.semantics} semantics need a gpu tier alone, with a bound"
+            raise UsageError(what, "cache.semantics", got)
+        return cast(BlockStore, make(capacities[0]))
+
+    return make_store
+
+
+def _vllm(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Callable[[int], Any]:
+    if not native:
+        return lambda capacity: ReferencePoolStore(keys, capacity)
+    from kvcache_sim import _core
+
+    return lambda capacity: _core.PoolStore(keys, capacity)
+
+
+def _sglang(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Callable[[int], Any]:
+    prompts = trace.input_tokens.tolist()
+    totals = (trace.input_tokens + np.maximum(trace.output_tokens, 1) - 1).tolist()
+    if not native:
+        return lambda capacity: ReferenceRadixStore(
+            keys, cache.policy, cache.block_size_tokens, capacity, (prompts, totals)
+        )
+    from kvcache_sim import _core
+
+    return lambda capacity: _core.RadixStore(
+        keys, cache.policy, cache.block_size_tokens, capacity, prompts, totals
+    )
+
+
+_POOLS = {"vllm": _vllm, "sglang": _sglang}

@@ -1,0 +1,109 @@
+//! `RadixStore`: SGLang's radix tree as the store of a machine with a GPU tier alone.
+
+use kvsim_core::batch::BatchStore;
+use kvsim_core::exact::radix_store::{Lengths, RadixStore};
+use kvsim_core::exact::radix_tree::LeafPolicy;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::keys::PyKeys;
+use crate::store::room_to_py;
+
+/// The pages of one GPU under SGLang's rules.
+#[pyclass(name = "RadixStore", module = "kvcache_sim._core")]
+pub struct PyRadixStore(pub RadixStore);
+
+#[pymethods]
+impl PyRadixStore {
+    #[new]
+    fn new(
+        keys: &PyKeys,
+        policy: &str,
+        page: u32,
+        capacity_pages: u64,
+        prompt_tokens: Vec<u64>,
+        total_tokens: Vec<u64>,
+    ) -> PyResult<Self> {
+        let policy = LeafPolicy::from_name(policy)
+            .ok_or_else(|| PyValueError::new_err("no such eviction strategy"))?;
+        let lengths = Lengths {
+            prompt_tokens,
+            total_tokens,
+        };
+        let store = RadixStore::new(keys.0.clone(), policy, page, capacity_pages, lengths);
+        Ok(Self(store))
+    }
+
+    fn peek(&self, request: u32, limit: u32) -> (u32, u32) {
+        let found = self.0.peek(request, limit);
+        (found, found)
+    }
+
+    fn acquire(&mut self, request: u32, depth: u32) -> u32 {
+        self.0.acquire(request, depth)
+    }
+
+    fn abandon(&mut self, _lease: u32) {}
+
+    fn reserve(&mut self, lease: u32, blocks: u64, now_ns: u64) -> Option<Vec<u32>> {
+        room_to_py(self.0.reserve(&[(lease, blocks)], now_ns))
+    }
+
+    fn reserve_many(&mut self, wanted: Vec<(u32, u64)>, now_ns: u64) -> Option<Vec<u32>> {
+        room_to_py(self.0.reserve(&wanted, now_ns))
+    }
+
+    fn commit(&mut self, lease: u32, to: u32) {
+        self.0.commit(lease, to);
+    }
+
+    fn depth(&self, lease: u32) -> u32 {
+        self.0.depth(lease)
+    }
+
+    fn release(&mut self, lease: u32) {
+        self.0.release(lease);
+    }
+
+    fn take_orders(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    fn room(&self, _tier: usize) -> (u64, u64, u64, u64, u64) {
+        let (free, held, cached, evictable) = self.0.room();
+        (free, held, cached, 0, evictable)
+    }
+
+    fn losses(&self, _tier: usize) -> (u64, u64, u64) {
+        (self.0.evictions(), 0, 0)
+    }
+
+    fn note(&mut self, kind: u8, now_ns: u64, subject: u64, value: u64) {
+        self.0.note(kind, now_ns, subject, value);
+    }
+
+    fn log_evictions(&mut self) {
+        self.0.log_evictions();
+    }
+
+    fn take_evictions(&mut self) -> Vec<(u64, usize, u64)> {
+        self.0.take_evictions()
+    }
+
+    #[getter]
+    fn digest(&self) -> u64 {
+        self.0.digest()
+    }
+
+    #[getter]
+    fn merged_blocks(&self) -> u64 {
+        self.0.merged_pages()
+    }
+
+    fn check(&self) {}
+}
+
+/// Adds the class of this room.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyRadixStore>()
+}
