@@ -21,6 +21,7 @@ FLOOR = {
     "model": 2,
     "engine": 1,
     "errors": 0,
+    "output": 0.5,  # its refusals are errors
     "units": 0.5,  # its refusals are errors
     "rng": 0.5,  # its refusals are errors
     "_core": -1,

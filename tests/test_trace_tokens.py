@@ -13,9 +13,10 @@ import pytest
 from kvcache_sim import rng
 from kvcache_sim.cli.main import run
 from kvcache_sim.cli.trace import counting
+from kvcache_sim.output import new_file
 from kvcache_sim.workload.tokens import PromptConfig, token_batches, token_source
 from kvcache_sim.workload.tokens.collisions import shared_blocks
-from kvcache_sim.workload.tokens.output import JsonlSink, new_file
+from kvcache_sim.workload.tokens.output import JsonlSink
 from shared_files import shared
 from token_rows import Row, trace_of
 
@@ -190,7 +191,7 @@ def test_nothing_is_overwritten_or_left_half_written(trace_file, tmp_path, capsy
     assert kvsim(trace_file, "-o", out) == 6
     assert kvsim(trace_file, "-o", tmp_path, "--force") == 2  # a directory's name has no suffix
     assert out.read_text() == "mine"
-    with contextlib.suppress(ZeroDivisionError), new_file(out, force=True) as file:
+    with contextlib.suppress(ZeroDivisionError), new_file(out, overwrite=True) as file:
         file.write(b"half")
         raise ZeroDivisionError
     assert out.read_text() == "mine"
@@ -201,7 +202,7 @@ def test_nothing_is_overwritten_or_left_half_written(trace_file, tmp_path, capsy
 
 def test_hostile_sessions_are_escaped(tmp_path):
     trace = trace_of([Row(10, [], 'a"}\n</script>\\', 0)], 4)
-    with new_file(tmp_path / "t.jsonl", force=False) as file:
+    with new_file(tmp_path / "t.jsonl", overwrite=False) as file:
         for batch in token_batches(trace, PromptConfig(100, 4), BASE_SEED):
             JsonlSink(file, trace).write(batch)
     assert json.loads((tmp_path / "t.jsonl").read_text())["session"] == 'a"}\n</script>\\'

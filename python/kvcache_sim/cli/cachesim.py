@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from kvcache_sim.cli import replay_options
+from kvcache_sim.cli.replay_options import LastPartialChoice, OrderChoice, OutputsChoice
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app()
@@ -21,28 +23,6 @@ class OutputFormat(StrEnum):
     json = "json"
 
 
-class OrderChoice(StrEnum):
-    """Which end of a request is released first."""
-
-    tail = "tail"
-    root = "root"
-
-
-class OutputsChoice(StrEnum):
-    """What a request fills beyond its prompt."""
-
-    prompt = "prompt"
-    computed = "computed"
-    all = "all"
-
-
-class LastPartialChoice(StrEnum):
-    """Whether a partial last id is a block."""
-
-    drop = "drop"
-    keep = "keep"
-
-
 class BackendChoice(StrEnum):
     """Who decides: the native core, or its slow twin in Python."""
 
@@ -52,28 +32,20 @@ class BackendChoice(StrEnum):
 
 @app.command()
 def cachesim(
-    trace: Annotated[str, typer.Argument(help="trace file, - for standard input", metavar="TRACE")],
+    trace: replay_options.TraceFile,
     capacity: Annotated[
         str,
         typer.Option(help="blocks (sglang: pages) as 16384, '2097152 tokens', or 16GiB with --model"),
     ],
     policy: Annotated[str, typer.Option(help="a name of kvsim policies list, or file.py:Name")] = "lru",
-    trace_block_size: Annotated[
-        int | None, typer.Option(help="tokens an id of the trace, where its format does not say", min=1)
-    ] = None,
+    trace_block_size: replay_options.TraceBlockSize = None,
     block_size: Annotated[
         int, typer.Option("--block-size", "--page-size", help="tokens a block; divides the trace's (0: it)")
     ] = 0,
     window: Annotated[int, typer.Option(help="requests that overlap (0: one after another)", min=0)] = 0,
-    outputs: Annotated[
-        OutputsChoice, typer.Option(help="a request fills its prompt, n + output - 1, or all tokens")
-    ] = OutputsChoice.prompt,
-    order: Annotated[
-        OrderChoice, typer.Option(help="which end of a request is released first")
-    ] = OrderChoice.tail,
-    last_partial: Annotated[
-        LastPartialChoice, typer.Option(help="drop or keep a partial last id as a block")
-    ] = LastPartialChoice.drop,
+    outputs: replay_options.Outputs = OutputsChoice.prompt,
+    order: replay_options.Order = OrderChoice.tail,
+    last_partial: replay_options.LastPartial = LastPartialChoice.drop,
     flat: Annotated[bool, typer.Option("--flat", help="a plain cache of blocks, no prefixes")] = False,
     reuse_outputs: Annotated[
         bool, typer.Option("--reuse-outputs", help="outputs have the ids of the session's next turn")
@@ -106,19 +78,19 @@ def cachesim(
     """
     from kvcache_sim.cache.cachesim import simulate_cache
     from kvcache_sim.cache.replay import ReplayRequest
-    from kvcache_sim.errors import OutputExistsError, UsageError
+    from kvcache_sim.errors import UsageError
+    from kvcache_sim.output import refuse_existing, write_new
     from kvcache_sim.report.cachesim import cachesim_text, requests_csv
     from kvcache_sim.report.curve.sizes import kv_bytes_per_token as bytes_of_model
     from kvcache_sim.report.curve.sizes import parse_capacity
-    from kvcache_sim.report.output import write_new
     from kvcache_sim.workload.readers import ReadSettings, read_trace
 
     if model and kv_bytes_per_token:
         raise UsageError("a model says its own", where="--kv-bytes-per-token", got=str(kv_bytes_per_token))
     if force and requests is None:
         raise UsageError("has no effect without --requests", where="--force")
-    if requests is not None and requests.exists() and not force:
-        raise OutputExistsError("exists", where=str(requests), hint="--force overwrites it")
+    if requests is not None:
+        refuse_existing(requests, force)
     token_bytes = bytes_of_model(model) or kv_bytes_per_token
     read = read_trace(trace, settings=ReadSettings(block_size=trace_block_size))
     size = block_size or read.block_size

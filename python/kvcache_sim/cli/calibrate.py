@@ -49,7 +49,7 @@ def fit(
     from kvcache_sim.model.calibration.command import Measured, fit_rows, transfer_rows
     from kvcache_sim.model.calibration.fit import predict_ms
     from kvcache_sim.model.calibration.model_file import Provenance, model_text
-    from kvcache_sim.report.output import write_new
+    from kvcache_sim.output import write_new
 
     if transfer and tensor_parallel is None:
         raise UsageError("--transfer needs the degree to predict", where="--tp")

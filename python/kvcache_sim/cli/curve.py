@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from kvcache_sim.cli import replay_options
+from kvcache_sim.cli.replay_options import LastPartialChoice, OrderChoice, OutputsChoice
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app()
@@ -21,34 +23,10 @@ class OutputFormat(StrEnum):
     csv = "csv"
 
 
-class OrderChoice(StrEnum):
-    """Which end of a request is released first."""
-
-    tail = "tail"
-    root = "root"
-
-
-class OutputsChoice(StrEnum):
-    """What a request fills beyond its prompt."""
-
-    prompt = "prompt"
-    computed = "computed"
-    all = "all"
-
-
-class LastPartialChoice(StrEnum):
-    """Whether a partial last id is a block."""
-
-    drop = "drop"
-    keep = "keep"
-
-
 @app.command()
 def curve(
-    trace: Annotated[str, typer.Argument(help="trace file, - for standard input", metavar="TRACE")],
-    trace_block_size: Annotated[
-        int | None, typer.Option(help="tokens an id of the trace, where its format does not say", min=1)
-    ] = None,
+    trace: replay_options.TraceFile,
+    trace_block_size: replay_options.TraceBlockSize = None,
     block_size: Annotated[int, typer.Option(help="tokens a block; divides the trace's (0: the trace's)")] = 0,
     capacity: Annotated[
         list[str] | None,
@@ -63,15 +41,9 @@ def curve(
     ] = None,
     by_session: Annotated[bool, typer.Option("--by-session", help="split the hits by session")] = False,
     model: Annotated[str, typer.Option(help="a model whose KV bytes put sizes on the axis")] = "",
-    order: Annotated[
-        OrderChoice, typer.Option(help="which end of a request is released first")
-    ] = OrderChoice.tail,
-    outputs: Annotated[
-        OutputsChoice, typer.Option(help="what fills blocks beyond the prompt")
-    ] = OutputsChoice.prompt,
-    last_partial: Annotated[
-        LastPartialChoice, typer.Option(help="drop or keep a partial last id as a block")
-    ] = LastPartialChoice.drop,
+    order: replay_options.Order = OrderChoice.tail,
+    outputs: replay_options.Outputs = OutputsChoice.prompt,
+    last_partial: replay_options.LastPartial = LastPartialChoice.drop,
     every_capacity: Annotated[
         bool, typer.Option("--every-capacity", help="write every corner of the curve (JSON, CSV, picture)")
     ] = False,

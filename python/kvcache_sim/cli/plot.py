@@ -26,8 +26,8 @@ def plot(
       kvsim plot runs/1-quickstart-3fa9c1 waterfall -o waterfall.svg
       kvsim plot runs/1-small runs/2-large ttft -o ttft.png
     """
+    from kvcache_sim.output import write_new
     from kvcache_sim.report.finished import open_runs
-    from kvcache_sim.report.output import write_new
     from kvcache_sim.report.pictures import PICTURES
     from kvcache_sim.report.plot import picture_bytes
 

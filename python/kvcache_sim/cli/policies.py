@@ -68,15 +68,14 @@ def new(
       kvsim policies check two_queue.py:TwoQueue
     """
     from kvcache_sim.cache.plugins.template import skeleton
-    from kvcache_sim.errors import OutputExistsError, UsageError
-    from kvcache_sim.report.output import write_new
+    from kvcache_sim.errors import UsageError
+    from kvcache_sim.output import refuse_existing, write_new
 
     files = skeleton(name)
     if not out.is_dir():
         raise UsageError("no such folder", where="--out", got=str(out))
     for file in (files.policy_file, files.test_file):
-        if (out / file).exists() and not force:
-            raise OutputExistsError("output exists", where=str(out / file), hint="--force replaces it")
+        refuse_existing(out / file, force)
     write_new(out / files.policy_file, files.policy.encode(), force)
     write_new(out / files.test_file, files.test.encode(), force)
     typer.echo(f"wrote {out / files.policy_file} and {out / files.test_file}")

@@ -25,8 +25,8 @@ def report(
       kvsim report runs/1-quickstart-3fa9c1
       kvsim report runs/1-small runs/2-large -o sizes.html
     """
+    from kvcache_sim.output import write_new
     from kvcache_sim.report.finished import open_runs
-    from kvcache_sim.report.output import write_new
     from kvcache_sim.report.render import require_plotting
     from kvcache_sim.report.run_report import report_page
 

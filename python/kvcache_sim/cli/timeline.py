@@ -30,8 +30,8 @@ def timeline(
       kvsim simulate -c scenarios/quickstart.yaml --record all -o runs/q && kvsim timeline runs/q
       kvsim timeline runs/q --window 10s..20s -o ten-seconds.json.gz
     """
+    from kvcache_sim.output import write_new
     from kvcache_sim.report.finished import open_runs
-    from kvcache_sim.report.output import write_new
     from kvcache_sim.report.timeline.build import Selection
     from kvcache_sim.report.timeline.build import timeline as build
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kvcache_sim.metrics.objectives import Objective, losses, pareto_front
-from kvcache_sim.report.output import write_new
+from kvcache_sim.output import write_new
 from kvcache_sim.report.picture import Picture, Table, Value, colour_scale
 from kvcache_sim.report.plain_table import plain_table
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -11,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from kvcache_sim.errors import InputOutputError
+from kvcache_sim.output import write_new
 from kvcache_sim.sweep.cell import CellRecord, canonical_json
 
 
@@ -19,19 +19,11 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     Raises ``InputOutputError`` (disk full, permission) and leaves nothing half-written behind.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise InputOutputError(
-            f"cannot write: {error.strerror}",
-            where=str(path),
-            hint="what is finished is kept: make room and run the same command again",
-        ) from error
+        write_new(path, data, overwrite=True)
+    except InputOutputError as error:
+        error.hint = "what is finished is kept: make room and run the same command again"
+        raise
 
 
 class CellStore:

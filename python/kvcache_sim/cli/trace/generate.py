@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kvcache_sim.errors import OutputExistsError
+from kvcache_sim.output import new_file
 
 
 def command(
@@ -49,15 +49,9 @@ def command(
     if out == "-":
         write_jsonl(settings, seed, sys.stdout)
         return
-    target = Path(out)
-    if target.exists() and not force:
-        raise OutputExistsError("the file exists", where=out, hint="--force replaces it")
-    part_path = target.with_name(f".{target.name}.part")
-    try:
-        with open(part_path, "w", encoding="ascii") as file:
-            rows = write_jsonl(settings, seed, file)
-        os.replace(part_path, target)
-    finally:
-        part_path.unlink(missing_ok=True)
+    with new_file(Path(out), force) as file:
+        text = TextIOWrapper(file, encoding="ascii")
+        rows = write_jsonl(settings, seed, text)
+        text.detach()  # flushed; the file is closed by whoever opened it
     blocks = "" if settings.block_size == 512 else f" --set trace.block_size={settings.block_size}"
     print(f"{rows:,} requests in {out}; next: kvsim simulate {out}{blocks}", file=sys.stderr)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvcache_sim.cli.trace import options
+from kvcache_sim.cli.trace.transform import Read, transform
+
+if TYPE_CHECKING:
+    from kvcache_sim.workload.trace import Trace
 
 
+@transform
 def command(
-    trace: options.TraceFile,
+    read: Read,
     requests: Annotated[int, typer.Option("-n", help="how many requests")] = 10,
-    out: options.Output = "-",
-    force: options.Force = False,
-    block_size: options.BlockSize = None,
-    trace_format: options.TraceFormat = None,
-    on_bad_row: options.OnBadRow = "error",
-    time_order: options.TimeOrder = "error",
-) -> None:
+) -> Trace:
     """Write the first requests of a trace; they are its own rows, ids included.
 
     \b
@@ -27,5 +25,4 @@ def command(
     """
     from kvcache_sim.workload.toolbox.head import head
 
-    trace_read = options.load(trace, options.settings(block_size, trace_format, on_bad_row, time_order))
-    options.save(head(trace_read, requests), out, force)
+    return head(read(), requests)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvcache_sim.cli.trace import options
+from kvcache_sim.cli.trace.transform import Read, transform
+
+if TYPE_CHECKING:
+    from kvcache_sim.workload.trace import Trace
 
 
+@transform
 def command(
-    trace: options.TraceFile,
+    read: Read,
     to: Annotated[int, typer.Option("--to", help="new tokens an id, a divisor of the old")] = 16,
-    out: options.Output = "-",
-    force: options.Force = False,
-    block_size: options.BlockSize = None,
-    trace_format: options.TraceFormat = None,
-    on_bad_row: options.OnBadRow = "error",
-    time_order: options.TimeOrder = "error",
-) -> None:
+) -> Trace:
     """Write a trace in smaller blocks, each old block a run of new ones.
 
     \b
@@ -27,5 +25,4 @@ def command(
     """
     from kvcache_sim.workload.toolbox.rechunk import rechunk
 
-    trace_read = options.load(trace, options.settings(block_size, trace_format, on_bad_row, time_order))
-    options.save(rechunk(trace_read, to), out, force)
+    return rechunk(read(), to)

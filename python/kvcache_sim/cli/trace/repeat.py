@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvcache_sim.cli.trace import options
+from kvcache_sim.cli.trace.transform import Read, transform
+
+if TYPE_CHECKING:
+    from kvcache_sim.workload.trace import Trace
 
 
+@transform
 def command(
-    trace: options.TraceFile,
+    read: Read,
     times: Annotated[int, typer.Option("-n", "--times", help="how often")] = 2,
     gap: Annotated[str, typer.Option(help="time between the last arrival and the next copy")] = "1s",
-    out: options.Output = "-",
-    force: options.Force = False,
-    block_size: options.BlockSize = None,
-    trace_format: options.TraceFormat = None,
-    on_bad_row: options.OnBadRow = "error",
-    time_order: options.TimeOrder = "error",
-) -> None:
+) -> Trace:
     """Write a trace several times over, each copy with blocks and sessions of its own.
 
     \b
@@ -30,5 +28,4 @@ def command(
     from kvcache_sim.workload.toolbox.repeat import repeat
 
     gap_ns = parse_time_ns(gap)
-    trace_read = options.load(trace, options.settings(block_size, trace_format, on_bad_row, time_order))
-    options.save(repeat(trace_read, times, gap_ns), out, force)
+    return repeat(read(), times, gap_ns)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvcache_sim.cli.trace import options
+from kvcache_sim.cli.trace.transform import Read, transform
+
+if TYPE_CHECKING:
+    from kvcache_sim.workload.trace import Trace
 
 
+@transform
 def command(
-    trace: options.TraceFile,
+    read: Read,
     fraction: Annotated[float, typer.Option(help="share of the sessions or prefix groups to keep")] = 0.1,
     seed: Annotated[int, typer.Option(min=0, help="chooses them")] = 0,
-    out: options.Output = "-",
-    force: options.Force = False,
-    block_size: options.BlockSize = None,
-    trace_format: options.TraceFormat = None,
-    on_bad_row: options.OnBadRow = "error",
-    time_order: options.TimeOrder = "error",
-) -> None:
+) -> Trace:
     """Write whole sessions, or whole groups of prompts that share a prefix.
 
     \b
@@ -28,5 +26,4 @@ def command(
     """
     from kvcache_sim.workload.toolbox.sample import sample
 
-    trace_read = options.load(trace, options.settings(block_size, trace_format, on_bad_row, time_order))
-    options.save(sample(trace_read, fraction, seed), out, force)
+    return sample(read(), fraction, seed)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvcache_sim.cli.trace import options
+from kvcache_sim.cli.trace.transform import Read, transform
+
+if TYPE_CHECKING:
+    from kvcache_sim.workload.trace import Trace
 
 
+@transform
 def command(
-    trace: options.TraceFile,
+    read: Read,
     speed: Annotated[str, typer.Option(help="2 is twice as fast; 0.5 and 3/2 are exact, too")] = "1",
-    out: options.Output = "-",
-    force: options.Force = False,
-    block_size: options.BlockSize = None,
-    trace_format: options.TraceFormat = None,
-    on_bad_row: options.OnBadRow = "error",
-    time_order: options.TimeOrder = "error",
-) -> None:
+) -> Trace:
     """Divide every arrival and think time by a speed, exactly.
 
     \b
@@ -29,5 +27,4 @@ def command(
     from kvcache_sim.workload.toolbox.scale import parse_speed, scale
 
     factor = parse_speed(speed)
-    trace_read = options.load(trace, options.settings(block_size, trace_format, on_bad_row, time_order))
-    options.save(scale(trace_read, factor), out, force)
+    return scale(read(), factor)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvcache_sim.cli.trace import options
+from kvcache_sim.cli.trace.transform import Read, transform
+
+if TYPE_CHECKING:
+    from kvcache_sim.workload.trace import Trace
 
 
+@transform
 def command(
-    trace: options.TraceFile,
+    read: Read,
     from_: Annotated[str, typer.Option("--from", help="start of the window, such as 10min")] = "0s",
     to: Annotated[str, typer.Option("--to", help="end of the window, itself outside")] = "1h",
-    out: options.Output = "-",
-    force: options.Force = False,
-    block_size: options.BlockSize = None,
-    trace_format: options.TraceFormat = None,
-    on_bad_row: options.OnBadRow = "error",
-    time_order: options.TimeOrder = "error",
-) -> None:
+) -> Trace:
     """Write the requests that arrive in a window of time, which becomes time 0.
 
     Closed-loop requests go with the request they wait for.
@@ -32,5 +30,4 @@ def command(
     from kvcache_sim.workload.toolbox.cut import cut
 
     start, end = parse_time_ns(from_), parse_time_ns(to)
-    trace_read = options.load(trace, options.settings(block_size, trace_format, on_bad_row, time_order))
-    options.save(cut(trace_read, start, end), out, force)
+    return cut(read(), start, end)

@@ -172,7 +172,7 @@ def _drain(source: TokenSource, sink: TokenSink | None, advance: Callable[[int],
 
 @contextmanager
 def _binary(output: str | None, force: bool) -> Iterator[IO[bytes]]:
-    from kvcache_sim.workload.tokens.output import new_file
+    from kvcache_sim.output import new_file
 
     if output in (None, "-"):
         yield sys.stdout.buffer

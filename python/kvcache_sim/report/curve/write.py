@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kvcache_sim.errors import OutputExistsError, UsageError
+from kvcache_sim.errors import UsageError
+from kvcache_sim.output import refuse_existing, write_new
 from kvcache_sim.report.curve.build import Document
 from kvcache_sim.report.curve.picture import PICTURES, curve_picture
 from kvcache_sim.report.curve.text import curve_csv, curve_table
-from kvcache_sim.report.output import write_new
 
 _TEXTS = (".json", ".csv")
 
@@ -20,8 +20,7 @@ def check_outputs(paths: list[Path], force: bool) -> None:
         if path.suffix.lower() not in (*_TEXTS, *PICTURES):
             expected = ", ".join((*_TEXTS, *PICTURES))
             raise UsageError("unknown kind of file", where="--out", got=str(path), expected=expected)
-        if path.exists() and not force:
-            raise OutputExistsError("output exists", where=str(path), hint="--force replaces it")
+        refuse_existing(path, force)
         if not path.parent.is_dir():
             raise UsageError("no such folder", where="--out", got=str(path.parent))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +10,8 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import InputOutputError, OutputExistsError, UsageError
+from kvcache_sim.errors import UsageError
+from kvcache_sim.output import new_file
 from kvcache_sim.workload.tokens.layout import id_name
 from kvcache_sim.workload.tokens.row_key import trace_row_key
 from kvcache_sim.workload.tokens.sequences import TokenBatch
@@ -151,24 +150,6 @@ def offset_lines(trace: Trace, starts: NDArray[np.uint32]) -> Iterator[bytes]:
         name = str(id_name(trace, dense))
         shown = name if name.isprintable() else name.encode("unicode_escape").decode("ascii")
         yield f"{shown}:{start}\n".encode()
-
-
-@contextmanager
-def new_file(path: Path, force: bool) -> Iterator[IO[bytes]]:
-    """Yield a binary file that takes the place of ``path`` when the block ends; raises as `token_file`."""
-    if path.is_dir() or (path.exists() and not force):
-        hint = "give another name" if path.is_dir() else "give another name, or --force"
-        raise OutputExistsError("the output exists", where=str(path), hint=hint)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputOutputError("cannot write", where=str(path), got=error.strerror or str(error)) from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def _lists(batch: TokenBatch, batch_type: str) -> Any:

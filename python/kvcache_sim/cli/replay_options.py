@@ -1,0 +1,41 @@
+"""The options shared by verbs that replay a trace against one cache: which trace, what its requests fill."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class OrderChoice(StrEnum):
+    """Which end of a request is released first."""
+
+    tail = "tail"
+    root = "root"
+
+
+class OutputsChoice(StrEnum):
+    """What a request fills beyond its prompt."""
+
+    prompt = "prompt"
+    computed = "computed"
+    all = "all"
+
+
+class LastPartialChoice(StrEnum):
+    """Whether a partial last id is a block."""
+
+    drop = "drop"
+    keep = "keep"
+
+
+TraceFile = Annotated[str, typer.Argument(help="trace file, - for standard input", metavar="TRACE")]
+TraceBlockSize = Annotated[
+    int | None, typer.Option(help="tokens an id of the trace, where its format does not say", min=1)
+]
+Order = Annotated[OrderChoice, typer.Option(help="which end of a request is released first")]
+Outputs = Annotated[
+    OutputsChoice, typer.Option(help="a request fills its prompt, n + output - 1, or all tokens")
+]
+LastPartial = Annotated[LastPartialChoice, typer.Option(help="drop or keep a partial last id as a block")]

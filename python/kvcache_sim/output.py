@@ -1,0 +1,46 @@
+"""Output files: each appears whole or not at all, and never over another unless told to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from kvcache_sim.errors import InputOutputError, OutputExistsError
+
+
+def refuse_existing(path: Path, overwrite: bool) -> None:
+    """Raise ``OutputExistsError`` where a file is there and ``overwrite`` is not given, or a directory is."""
+    if path.is_dir():
+        raise OutputExistsError("the output exists", where=str(path), hint="a directory; give another name")
+    if path.exists() and not overwrite:
+        raise OutputExistsError("the output exists", where=str(path), hint="--force replaces it")
+
+
+@contextmanager
+def new_file(path: Path, overwrite: bool) -> Iterator[IO[bytes]]:
+    """Yield a binary file beside ``path`` that is renamed there when the block ends without an error.
+
+    Raises as ``refuse_existing`` does, and ``InputOutputError`` where it cannot be written. Errors of the
+    block pass through; nothing half-written stays behind.
+    """
+    refuse_existing(path, overwrite)
+    temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputOutputError(f"cannot write: {error.strerror or error}", where=str(path)) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def write_new(path: Path, data: bytes, overwrite: bool) -> None:
+    """Write one file; raises as ``new_file`` does."""
+    with new_file(path, overwrite) as file:
+        file.write(data)
