@@ -161,7 +161,7 @@ def test_a_router_from_a_file(tmp_path):
     assert set(simulate(settings, random_trace(1)).requests["machine"]) == {1}
     with pytest.raises(UsageError, match="not a router: it has no choose"):
         load("cluster: {machines: 3}", f"router.policy={file}:Not")
-    with pytest.raises(UsageError, match="unknown router"):
+    with pytest.raises(UsageError, match="no such router"):
         router_maker("Last")
 
 

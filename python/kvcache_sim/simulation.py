@@ -76,7 +76,7 @@ class Simulation:
             for replica in self.replicas:
                 if replica.tiers > 1:
                     replica.prefetcher = Prefetcher(replica.mover, settings.movement, replica.admitter.remote)
-                    if settings.movement.prefetch == "queued":
+                    if "queued" in replica.prefetcher.policy.occasions:
                         replica.entrance.waiting.held_back = replica.held_back
         block, look = stores.settings.cache.block_size_tokens, look_at(self.replicas, self.engine)
         self._index: RouterIndex | None = None

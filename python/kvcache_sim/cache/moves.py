@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kvcache_sim.cache.channel import Channel, Transmission
+from kvcache_sim.cache.channel_choice.policy import ChannelChoice, Sending
 from kvcache_sim.cache.layered_channel import LayeredChannel
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import TRANSFER as TRANSFER_RECORD
@@ -38,6 +39,9 @@ class Mover:
         self.engine = engine
         #: Channel of each edge of this machine, by edge name.
         self.channels = channels
+        #: For an edge on several channels: all of them by name, and who chooses.
+        self.rails: dict[str, dict[str, AnyChannel]] = {}
+        self.choice: ChannelChoice | None = None
         cache, movement = settings
         self.block_bytes = cache.block_size_tokens * cache.kv_bytes_per_token
         self.layers = cache.num_layers
@@ -73,7 +77,7 @@ class Mover:
             assert self.wire_remote is not None, "KV of another machine needs a wire"
             first = self.wire_remote(transfer)
         else:
-            transfer.channel = self.channels[transfer.edge]
+            transfer.channel = self._channel_of(transfer)
         for earlier in after:
             before = self.transfers.get(earlier)
             if before is not None:
@@ -81,6 +85,14 @@ class Mover:
         first.mover.launch(first)
         if first is not transfer:
             self.launch(transfer)
+
+    def _channel_of(self, transfer: Transfer) -> AnyChannel:
+        edge, rails = transfer.edge, self.rails.get(transfer.edge)
+        if rails is None or self.choice is None:
+            return self.channels[edge]
+        size = transfer.blocks * self.block_bytes
+        sending = Sending(self.machine, edge, transfer.blocks, size, self.engine.now_ns)
+        return rails[self.choice.choose(sending, rails)]
 
     def launch(self, transfer: Transfer) -> None:
         """Send a transfer once what it waits for is there, or its first layer where that is enough."""

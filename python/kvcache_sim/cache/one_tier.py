@@ -43,7 +43,7 @@ class OneTier:
         """Refuse."""
         raise _no_tier_below(request, end)
 
-    def discard(self, request: int, end: int) -> None:
+    def discard(self, request: int, start: int, end: int) -> None:
         """Refuse."""
         raise _no_tier_below(request, end)
 

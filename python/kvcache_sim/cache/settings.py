@@ -15,11 +15,8 @@ Accounting = Literal["detailed", "simplified"]
 Semantics = Literal["tree", "vllm", "sglang"]
 Touch = Literal["release", "admission"]
 FullHit = Literal["prefill-remainder", "skip-prefill"]
-WritePolicy = Literal["back", "through", "through-sync", "selective"]
-FetchPolicy = Literal["always", "never", "cheaper", "split", "best-effort", "wait", "timeout"]
 Lookup = Literal["local", "cluster"]
 RemoteDisk = Literal["direct", "staged"]
-PrefetchPolicy = Literal["none", "queued", "session"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +71,22 @@ class CacheSettings:
     lookup_ns: int = 0
     #: Blocks and reference counts of the trie, or a count of unique tokens (seed 000, 3.5).
     accounting: Accounting = "detailed"
+    #: How much of a finished request is kept: a row of ``cache.admission`` or ``file.py:Name``.
+    admission: str = "all"
     session_view: SessionViewSettings = SessionViewSettings()
     prefix_view: PrefixViewSettings = PrefixViewSettings()
 
 
 @dataclass(frozen=True, slots=True)
 class MovementSettings:
-    """How KV moves between tiers."""
+    """How KV moves between tiers. A policy is a row of its registry or ``file.py:Name``."""
 
     #: Write policy of each edge, by its upper tier: ``{"gpu": "back", "cpu": "back"}``.
-    write: dict[str, WritePolicy] = field(default_factory=lambda: {"gpu": "back", "cpu": "back"})
+    write: dict[str, str] = field(default_factory=lambda: {"gpu": "back", "cpu": "back"})
     write_selective_uses: int = 2
-    fetch: FetchPolicy = "always"
+    fetch: str = "always"
     fetch_timeout_ns: int = 0
-    prefetch: PrefetchPolicy = "none"
+    prefetch: str = "none"
     #: Share of the cpu tier that prefetched blocks on their way may take.
     prefetch_share: float = 0.5
     #: How long before its next turn a paused session's blocks are brought up.
@@ -97,5 +96,7 @@ class MovementSettings:
     lookup: Lookup = "local"
     #: Another machine's disk is read over two channels at once, or copied into its cpu tier first.
     remote_disk: RemoteDisk = "direct"
+    #: Who chooses where an edge is on several channels.
+    channel_choice: str = "assigned"
     #: Edges, by upper tier, on which a promoted block leaves the lower tier.
     exclusive: frozenset[str] = frozenset()

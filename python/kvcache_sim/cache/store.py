@@ -89,8 +89,8 @@ class BlockStore(Protocol):
         """Make the first ``end`` blocks the most recently used."""
         ...
 
-    def discard(self, request: int, end: int) -> None:
-        """Discard a path from its end up to what is held, in flight or followed by another block."""
+    def discard(self, request: int, start: int, end: int) -> None:
+        """Discard a path from ``end`` up to ``start`` or to what is held, in flight or has children."""
         ...
 
     def match_below(self, request: int, start: int, limit: int) -> list[tuple[int, int, int, int]]:

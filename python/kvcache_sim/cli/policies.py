@@ -17,7 +17,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 @app.command("list")
 def list_policies(as_json: AsJson = False) -> None:
-    """List every policy with its paper, and the plug-ins that installed packages offer.
+    """List every policy with its paper, the plug-ins of installed packages, and policies of other kinds.
 
     \b
     Examples:
@@ -26,10 +26,14 @@ def list_policies(as_json: AsJson = False) -> None:
     """
     from kvcache_sim.cache.plugins.load import entry_point_names
     from kvcache_sim.cache.policies.registry import POLICIES
+    from kvcache_sim.scenario.policy_names import POLICY_KINDS
 
+    kinds = {".".join(map(str, key)): kind for key, kind in POLICY_KINDS.items()}
     if as_json:
         rows = [{"name": r.name, "description": r.description, "paper": r.paper} for r in POLICIES]
-        typer.echo(json.dumps({"policies": rows, "entry_points": entry_point_names()}, indent=2))
+        others = {key: {"names": kind.names, "entry_points": kind.offered()} for key, kind in kinds.items()}
+        body = {"policies": rows, "entry_points": entry_point_names(), "other_kinds": others}
+        typer.echo(json.dumps(body, indent=2))
         return
     width = max(len(row.name) for row in POLICIES)
     for row in POLICIES:
@@ -37,6 +41,10 @@ def list_policies(as_json: AsJson = False) -> None:
     for name in entry_point_names():
         typer.echo(f"{name:<{width}}  plug-in of an installed package")
     typer.echo("\nYour own: --policy file.py:Name or pkg.mod:Name; start one with kvsim policies new NAME")
+    typer.echo("\nPolicies of other kinds, by the key that names them; each also takes file.py:Name:")
+    width = max(map(len, kinds))
+    for key, kind in kinds.items():
+        typer.echo(f"{key:<{width}}  {' | '.join((*kind.names, *kind.offered()))}")
 
 
 @app.command()

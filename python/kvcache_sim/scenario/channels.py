@@ -12,7 +12,7 @@ from kvcache_sim.cache.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.channels import load_channel
 from kvcache_sim.scenario.network import NetworkClaims, settings_of
-from kvcache_sim.scenario.schema import ChannelSection, MachineSection
+from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Tree
 
@@ -41,6 +41,8 @@ class Wiring:
 
     channels: dict[str, ChannelSettings]
     edge_channels: tuple[dict[str, str], ...]
+    #: For each machine the channels of those edges that have several.
+    edge_rails: tuple[dict[str, tuple[str, ...]], ...]
     network: NetworkSettings
     #: The sections that were used, as a resolved scenario writes them.
     sections: dict[str, ChannelSection]
@@ -76,17 +78,17 @@ def _figures(preset: str) -> dict[str, str]:
     }
 
 
-def wire(
-    sections: Mapping[str, ChannelSection], machines: tuple[MachineSection, ...], reads: bool, tree: Tree
-) -> Wiring:
-    """Return the channels of a cluster; ``reads``: machines read from each other.
+def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> Wiring:
+    """Return the channels of a cluster.
 
     An edge of one machine (``0:cpu->gpu``) goes before the same edge of all. Edges no channel names get the
-    default one. Raises UsageError for an edge that is unknown, named twice or that no machine has, and for a
-    channel left without an edge.
+    default one. Raises UsageError for an edge that is unknown, on two channels where nobody chooses, or that
+    no machine has, and for a channel left without an edge.
     """
+    sections, reads = model.channels, model.fetch.lookup == "cluster"
     network = NetworkClaims(len(machines))
     claims = _claims(sections, machines, network if reads else None, tree)
+    _refuse_unchosen(claims, model.channel_choice, tree)
     every = dict(sections)
     for name, default in DEFAULT_CHANNELS.items():
         if name not in every and (name != "net" or reads):
@@ -97,25 +99,26 @@ def wire(
                 network.claim_rest(name)
                 continue
             for edge in default["edges"]:
-                claims.setdefault((None, edge), name)
+                claims.setdefault((None, edge), [name])
     channels: dict[str, ChannelSettings] = {}
-    edge_channels: list[dict[str, str]] = []
+    edge_rails: list[dict[str, tuple[str, ...]]] = []
     owner: dict[str, str] = {}
     for index, machine in enumerate(machines):
-        own: dict[str, str] = {}
+        own: dict[str, tuple[str, ...]] = {}
         for edge in _edges(machine):
-            name = claims[(index, edge)] if (index, edge) in claims else claims[(None, edge)]
-            instance = name if every[name].scope == "cluster" else f"{name}-{index}"
-            if owner.setdefault(instance, name) != name:
-                raise UsageError(
-                    f"channels {name!r} and {owner[instance]!r} are both called {instance!r} here",
-                    where=tree.place(("channels", name)),
-                )
-            own[edge] = instance
-            channels[instance] = settings_of(instance, every[name])
-        edge_channels.append(own)
+            names = claims[(index, edge)] if (index, edge) in claims else claims[(None, edge)]
+            instances = [name if every[name].scope == "cluster" else f"{name}-{index}" for name in names]
+            for name, instance in zip(names, instances, strict=True):
+                if owner.setdefault(instance, name) != name:
+                    raise UsageError(
+                        f"channels {name!r} and {owner[instance]!r} are both called {instance!r} here",
+                        where=tree.place(("channels", name)),
+                    )
+                channels[instance] = settings_of(instance, every[name])
+            own[edge] = tuple(instances)
+        edge_rails.append(own)
     pairs, rest = network.settle(every, owner, channels, tree) if reads else ({}, None)
-    used = {owner[instance] for own in edge_channels for instance in own.values()}
+    used = {owner[instance] for own in edge_rails for rails in own.values() for instance in rails}
     used |= {owner[instance] for instance in pairs.values()} | ({rest} if rest else set())
     for name in sections:
         if name not in used:
@@ -126,7 +129,9 @@ def wire(
             )
     wires = NetworkSettings(pairs, settings_of(rest, every[rest])) if rest else NetworkSettings(pairs)
     sections = {name: every[name] for name in every if name in used}
-    return Wiring(channels, tuple(edge_channels), wires, sections)
+    first = tuple({edge: rails[0] for edge, rails in own.items()} for own in edge_rails)
+    several = tuple({edge: rails for edge, rails in own.items() if len(rails) > 1} for own in edge_rails)
+    return Wiring(channels, first, several, wires, sections)
 
 
 def _claims(
@@ -134,9 +139,9 @@ def _claims(
     machines: tuple[MachineSection, ...],
     network: NetworkClaims | None,
     tree: Tree,
-) -> dict[tuple[int | None, str], str]:
-    """Return (machine or None for all, edge) → channel; edges between machines go to ``network``."""
-    claims: dict[tuple[int | None, str], str] = {}
+) -> dict[tuple[int | None, str], list[str]]:
+    """Return (machine or None for all, edge) → channels; edges between machines go to ``network``."""
+    claims: dict[tuple[int | None, str], list[str]] = {}
     for name, section in sections.items():
         if not section.edges:
             raise UsageError(
@@ -172,13 +177,27 @@ def _claims(
                     got=repr(text),
                     hint="no machine has this edge",
                 )
-            if claims.setdefault((machine, edge), name) != name:
-                raise UsageError(
-                    f"edge {text!r} is on two channels",
-                    where=where,
-                    got=f"{claims[machine, edge]!r} and {name!r}",
-                )
+            rails = claims.setdefault((machine, edge), [])
+            if name not in rails:
+                rails.append(name)
     return claims
+
+
+def _refuse_unchosen(claims: Mapping[tuple[int | None, str], list[str]], choice: str, tree: Tree) -> None:
+    """Raise UsageError for an edge on two channels where nobody chooses, or a choice without such an edge."""
+    several = [(edge, rails) for (_, edge), rails in claims.items() if len(rails) > 1]
+    if several and choice == "assigned":
+        edge, (first, second, *_) = several[0]
+        raise UsageError(
+            f"edge {edge!r} is on two channels",
+            where=tree.place(("channels", second)),
+            got=f"{first!r} and {second!r}",
+            hint="channel_choice can choose",
+        )
+    if choice != "assigned" and not several:
+        raise UsageError(
+            "channel_choice has no effect", tree.place(("channel_choice",)), hint="no edge is on two channels"
+        )
 
 
 def _edges(machine: MachineSection) -> list[str]:

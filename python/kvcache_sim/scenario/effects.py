@@ -44,9 +44,21 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
             yield _tier_path(model, index, "cpu"), "cache.accounting simplified counts one tier's tokens"
     if model.cache.discard_on_finish and model.cache.semantics != "tree":
         yield ("cache", "discard_on_finish"), f"semantics {model.cache.semantics} keeps what it has room for"
+    if model.cache.accounting == "simplified":
+        for key in ("discard_on_finish", "admission"):
+            if getattr(model.cache, key) != type(model.cache).model_fields[key].default:
+                yield ("cache", key), "cache.accounting simplified keeps tokens, not blocks"
+    if model.cache.admission != "all":
+        if model.cache.semantics != "tree":
+            yield ("cache", "admission"), f"semantics {model.cache.semantics} keeps what it has room for"
+        if model.cache.discard_on_finish:
+            yield ("cache", "admission"), "cache.discard_on_finish keeps nothing"
+        if model.cache.admission == "prompt" and not model.cache.cache_output:
+            yield ("cache", "admission"), "cache.cache_output is false"
     if not model.cache.enabled:
         for key in (
             "accounting",
+            "admission",
             "semantics",
             "policy",
             "cache_output",
@@ -96,7 +108,10 @@ def _movement(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
         yield ("fetch", "policy"), no_lower
     if isinstance(policy, dict) and policy.get("cpu") == "through-sync":
         yield ("write", "policy", "cpu"), "no batch waits for what the cpu writes on: say through"
-    if model.fetch.policy in ("best-effort", "wait", "timeout") and model.prefetch.policy != "queued":
+    if model.fetch.policy in ("best-effort", "wait", "timeout") and model.prefetch.policy in (
+        "none",
+        "session",
+    ):
         yield ("fetch", "policy"), "nothing is fetched before the admission: set prefetch.policy queued"
     if model.prefetch.policy != "none" and has_cpu and not has_disk and model.fetch.lookup == "local":
         yield ("prefetch", "policy"), "nothing lies below the cpu"
@@ -104,7 +119,7 @@ def _movement(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
         yield ("prefetch", "policy"), "fetch.policy is never"
     if model.prefetch.policy == "none" and model.prefetch.share != 0.5:
         yield ("prefetch", "share"), "prefetch.policy is none"
-    if model.prefetch.policy != "session" and model.prefetch.lead != 1_000_000_000:
+    if model.prefetch.policy in ("none", "queued") and model.prefetch.lead != 1_000_000_000:
         yield ("prefetch", "lead"), "prefetch.policy is not session"
     if model.fetch.lookup == "cluster":
         if model.cluster.machines == 1:

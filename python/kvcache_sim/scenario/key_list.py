@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from pydantic import BaseModel, PlainSerializer
+from pydantic import AfterValidator, BaseModel, PlainSerializer
 from pydantic.fields import FieldInfo
 
+from kvcache_sim.cache.plugins.choice import OneOf
 from kvcache_sim.scenario.schema import ChannelSection, ScenarioModel, TierSection, TraceChanges
 from kvcache_sim.scenario.simulated import SIMULATED
 
@@ -64,4 +65,7 @@ def _choices(field: FieldInfo, prefix: str, name: str) -> str:
     """Return the words a key takes, those that the simulation obeys."""
     words = tuple(choice for choice in get_args(field.annotation) if isinstance(choice, str))
     words = SIMULATED.get((prefix.split(".")[0], name), words)
+    for check in field.metadata:
+        if isinstance(check, AfterValidator) and isinstance(check.func, OneOf):
+            words = (*check.func.kind.names, "file.py:Name")
     return f"{' | '.join(words)}: " if words else ""

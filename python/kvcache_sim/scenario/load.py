@@ -16,6 +16,7 @@ from kvcache_sim.scenario.filling import absolute, fill
 from kvcache_sim.scenario.lowering import lower
 from kvcache_sim.scenario.machines import build_machines
 from kvcache_sim.scenario.overrides import apply_override, set_value
+from kvcache_sim.scenario.policy_names import refuse_broken_plugins, with_absolute_plugins
 from kvcache_sim.scenario.resolved import resolve
 from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.simulated import refuse_not_simulated
@@ -59,6 +60,7 @@ def scenario_from_text(
         apply_override(tree, assignment)
     if trace is not None:
         set_value(tree, ("trace", "path"), absolute(Path.cwd(), str(trace)), str(trace))
+    with_absolute_plugins(tree, directory)
     tree.values["channels"] = with_presets(tree.values.get("channels", {}), tree)
     written = check(ScenarioModel, tree.values, tree)
     model = fill(written, directory, tree)
@@ -66,7 +68,8 @@ def scenario_from_text(
     refuse_without_effect(model, machines, tree)
     refuse_not_simulated(model, tree)
     refuse_unknown_eviction(model, tree)
-    wiring = wire(model.channels, machines, model.fetch.lookup == "cluster", tree)
+    refuse_broken_plugins(tree)
+    wiring = wire(model, machines, tree)
     settings = lower(model, machines, wiring, tree)
     notes: tuple[str, ...] = ()
     if written.tiers.gpu.capacity.auto:

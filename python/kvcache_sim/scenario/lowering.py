@@ -6,7 +6,7 @@ from functools import partial
 
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionViewSettings
-from kvcache_sim.cache.settings import TIERS, CacheSettings, MovementSettings, TierSettings, WritePolicy
+from kvcache_sim.cache.settings import TIERS, CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.models import load_model
 from kvcache_sim.model.step_time import StepTime, zero_step_time
@@ -17,7 +17,6 @@ from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Tree
-from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings, RouterSettings
 
 
@@ -44,6 +43,7 @@ def lower(
                 step_time=step_times[machine.replica.step_time],
                 replica=_replica(machine),
                 edge_channels=wiring.edge_channels[index],
+                edge_rails=wiring.edge_rails[index],
             )
             for index, machine in enumerate(machines)
         ),
@@ -51,7 +51,7 @@ def lower(
         network=wiring.network,
         cache=cache,
         movement=_movement(model),
-        router=_router(model, tree),
+        router=_router(model),
         seed=model.seed,
     )
 
@@ -96,9 +96,8 @@ def _replica(machine: MachineSection) -> ReplicaSettings:
     )
 
 
-def _router(model: ScenarioModel, tree: Tree) -> RouterSettings:
+def _router(model: ScenarioModel) -> RouterSettings:
     section = model.router
-    at_place(tree, ("router", "policy"), lambda: router_maker(section.policy))
     return RouterSettings(
         section.policy,
         section.load_threshold,
@@ -117,6 +116,7 @@ def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:
         semantics=section.semantics,
         policy=section.policy,
         cache_output=section.cache_output,
+        admission=section.admission,
         touch=section.touch,
         full_hit=section.full_hit,
         kv_bytes_per_token=section.kv_bytes_per_token or spec.kv_bytes_per_token,
@@ -133,7 +133,7 @@ def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:
 
 def _movement(model: ScenarioModel) -> MovementSettings:
     policy = model.write.policy
-    write: dict[str, WritePolicy] = {"gpu": "back", "cpu": "back"}
+    write: dict[str, str] = {"gpu": "back", "cpu": "back"}
     if isinstance(policy, dict):
         write |= {str(upper): own for upper, own in policy.items()}
     else:
@@ -150,5 +150,6 @@ def _movement(model: ScenarioModel) -> MovementSettings:
         layer_pipelining=model.fetch.layer_pipelining,
         lookup=model.fetch.lookup,
         remote_disk=model.fetch.remote_disk,
+        channel_choice=model.channel_choice,
         exclusive=frozenset(edge.split("->")[1] for edge in model.fetch.exclusive),
     )

@@ -6,19 +6,18 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kvcache_sim.cache.settings import (
-    Accounting,
-    FetchPolicy,
-    FullHit,
-    Lookup,
-    PrefetchPolicy,
-    RemoteDisk,
-    Semantics,
-    Touch,
-    WritePolicy,
+from kvcache_sim.cache.settings import Accounting, FullHit, Lookup, RemoteDisk, Semantics, Touch
+from kvcache_sim.scenario.policy_names import (
+    AdmissionName,
+    ChannelChoiceName,
+    FetchName,
+    PrefetchName,
+    QueueOrderName,
+    RouterName,
+    WriteName,
 )
 from kvcache_sim.scenario.quantities import Capacity, CapacityField, DurationNs, RateBytesPerS, SizeBytes
-from kvcache_sim.serving.settings import DuplicatePrefill, QueueOrder
+from kvcache_sim.serving.settings import DuplicatePrefill
 from kvcache_sim.workload.readers.settings import OnBadRow, TimeOrder
 
 #: 2³¹ − 1: token and sequence counts stay well inside 64-bit arithmetic.
@@ -57,6 +56,7 @@ class CacheSection(Section):
     block_size: int = Field(512, ge=1, le=_MAX_COUNT, description="tokens of a block; divides the trace's")
     semantics: Semantics = Field("tree", description="rules of reuse: our tree, or an engine's own")
     policy: str = Field("lru", description="eviction policy")
+    admission: AdmissionName = Field("all", description="how much of a finished request is kept")
     cache_output: bool = Field(True, description="generated tokens are kept too")
     touch: Touch = Field("release", description="when a request's blocks become recent")
     full_hit: FullHit = Field("prefill-remainder", description="what is computed when all may hit")
@@ -104,7 +104,7 @@ class ReplicaSection(Section):
     max_num_batched_tokens: int = Field(8192, ge=1, le=1 << 22, description="token budget of a step")
     max_num_seqs: int = Field(256, ge=1, le=1 << 20, description="most sequences that run together")
     step_time: str = Field("h100-llama-3-8b-tp1", description="step-time set by name, or a model file")
-    queue_order: QueueOrder = Field("fcfs", description="who is admitted first")
+    queue_order: QueueOrderName = Field("fcfs", description="who is admitted first")
     duplicate_prefill: DuplicatePrefill = Field(
         "recompute", description="when another request computes the next block: compute it too, or wait"
     )
@@ -127,7 +127,7 @@ class MachineSection(Section):
 class RouterSection(Section):
     """Which machine a request goes to."""
 
-    policy: str = Field("round-robin", description="name of a policy, or file.py:Name")
+    policy: RouterName = Field("round-robin", description="who chooses the machine")
     load_threshold: float | None = Field(
         2.0, ge=1, description="longest-prefix: uneven from this largest / smallest load on; null: never"
     )
@@ -158,7 +158,7 @@ class ChannelSection(Section):
 class FetchSection(Section):
     """How KV comes up to the GPU."""
 
-    policy: FetchPolicy = Field("always", description="load what a lower tier has, or compute it again")
+    policy: FetchName = Field("always", description="load what a lower tier has, or compute it again")
     timeout: DurationNs | None = Field(None, description="with policy timeout")
     lookup: Lookup = Field("local", description="also in the cpu and disk tiers of the other machines?")
     remote_disk: RemoteDisk = Field("direct", description="read it over two channels at once, or staged")
@@ -171,7 +171,7 @@ class FetchSection(Section):
 class WriteSection(Section):
     """How KV goes down: one policy for all edges, or one an upper tier."""
 
-    policy: WritePolicy | dict[Literal["gpu", "cpu"], WritePolicy] = Field(
+    policy: WriteName | dict[Literal["gpu", "cpu"], WriteName] = Field(
         "back", description="at eviction or at once; or {gpu: …, cpu: …}, by upper tier"
     )
     selective_uses: int = Field(2, ge=2, le=_MAX_COUNT, description="with policy selective: uses before it")
@@ -180,7 +180,7 @@ class WriteSection(Section):
 class PrefetchSection(Section):
     """Moving KV up before it is asked for."""
 
-    policy: PrefetchPolicy = Field("none", description="what moves up ahead of its request")
+    policy: PrefetchName = Field("none", description="what moves up ahead of its request")
     share: float = Field(0.5, gt=0, le=1, description="part of the cpu that prefetched blocks may take")
     lead: DurationNs = Field(1_000_000_000, description="with session: how long before the next turn")
 
@@ -214,6 +214,9 @@ class ScenarioModel(Section):
     machines: list[dict[str, Any]] = Field(default_factory=list, description="changes of single machines")
     router: RouterSection = RouterSection()
     channels: dict[str, ChannelSection] = Field(default_factory=dict, description="links, by name")
+    channel_choice: ChannelChoiceName = Field(
+        "assigned", description="who chooses among the channels of one edge"
+    )
     fetch: FetchSection = FetchSection()
     write: WriteSection = WriteSection()
     prefetch: PrefetchSection = PrefetchSection()

@@ -14,17 +14,7 @@ SIMULATED: dict[Path, tuple[str, ...]] = {
     ("cache", "semantics"): ("tree", "vllm", "sglang"),
     ("cache", "touch"): ("release",),
     ("cache", "full_hit"): ("prefill-remainder", "skip-prefill"),
-    ("replica", "queue_order"): (
-        "fcfs",
-        "longest-prefix",
-        "shortest-first",
-        "priority",
-        "ragcache",
-    ),
-    ("fetch", "policy"): ("always", "never", "cheaper", "split", "best-effort", "wait", "timeout"),
     ("fetch", "exclusive"): ("cpu->gpu", "disk->cpu"),
-    ("write", "policy"): ("back", "through", "through-sync", "selective"),
-    ("prefetch", "policy"): ("none", "queued", "session"),
     ("channels", "sharing"): ("fifo", "fair"),
     ("channels", "priority"): ("in-order", "loads-first"),
 }
@@ -58,8 +48,3 @@ def _choices(model: ScenarioModel) -> Iterator[tuple[Path, Path, str]]:
                 yield setting, (*setting, position), one
         else:
             yield setting, setting, str(value).lower() if isinstance(value, bool) else value
-    for index, machine in enumerate(model.machines):
-        replica = machine.get("replica")
-        if isinstance(replica, dict) and "queue_order" in replica:
-            path: Path = ("machines", index, "replica", "queue_order")
-            yield ("replica", "queue_order"), path, str(replica["queue_order"])

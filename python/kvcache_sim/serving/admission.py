@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
-from kvcache_sim.cache.fetch import FETCHES
+from kvcache_sim.cache.fetch import FETCH
 from kvcache_sim.cache.fetch.plan import CPU, DISK, GPU, REMOTE, Part
 from kvcache_sim.cache.fetch.policy import FetchPolicy
 from kvcache_sim.cache.moves import Mover
-from kvcache_sim.cache.plugins.choice import make_policy
 from kvcache_sim.cache.remote import RemoteReads, RemoteRun
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import NO_MOVE, BlockStore
@@ -53,7 +52,7 @@ class Admitter:
         self.enabled = cache.enabled
         self.skip_prefill = cache.full_hit == "skip-prefill"
         self.fetches = movement.fetch != "never"
-        self.fetch: FetchPolicy = make_policy(FETCHES, movement.fetch)
+        self.fetch: FetchPolicy = FETCH.make(movement.fetch)
         self.estimates = estimates
         self.exclusive = movement.exclusive
         #: Reads from other machines, where the look-up covers the cluster.

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import cast
 
+from kvcache_sim.cache.admission import ADMISSION
+from kvcache_sim.cache.channel_choice import CHANNEL_CHOICE
 from kvcache_sim.cache.moves import AnyChannel, Mover
-from kvcache_sim.cache.plugins.choice import make_policy
 from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.cache.store import BlockStore
-from kvcache_sim.cache.write import WRITES
+from kvcache_sim.cache.write import WRITE
 from kvcache_sim.engine import Engine
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 from kvcache_sim.serving.admission import Admitter
@@ -20,6 +21,7 @@ from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.replica.keeping import Keeping
 from kvcache_sim.serving.settings import ClusterSettings
 
 #: Makes the store of a machine from (capacities by tier, whether each writes its victims down).
@@ -60,7 +62,7 @@ def build_machine(
     present = [tier.name for tier in settings.tiers]
     movement = cluster.movement
     writes = [
-        make_policy(WRITES, movement.write.get(name, "back"), level, movement)
+        WRITE.make(movement.write.get(name, "back"), level, movement)
         for level, name in enumerate(present[:-1])
     ]
     write_back = [policy.writes_back for policy in writes] + [False]
@@ -69,6 +71,9 @@ def build_machine(
     edges += [f"{b}->{a}" for a, b in pairwise(TIERS)]
     local = {e: channels[settings.edge_channels[e]] for e in edges if e in settings.edge_channels}
     mover = Mover(machine, store, engine, local, (cluster.cache, cluster.movement))
+    if settings.edge_rails:
+        mover.choice = CHANNEL_CHOICE.make(movement.channel_choice)
+        mover.rails = {e: {n: channels[n] for n in names} for e, names in settings.edge_rails.items()}
     replica_settings = settings.replica
     batch_settings = BatchSettings(
         block_size_tokens=cluster.cache.block_size_tokens,
@@ -90,6 +95,9 @@ def build_machine(
         cluster.cache.semantics == "sglang" and cluster.cache.block_size_tokens > 1
     )
     replica.entrance.writes = writes
+    if cluster.cache.admission != "all":
+        admission = ADMISSION.make(cluster.cache.admission)
+        replica.keeping = Keeping(admission, store, cluster.cache.block_size_tokens)
     if len(writes) > 1:
         mover.before_ready = lambda move: writes[1].arrived(store, move, engine.now_ns)
     if replica_settings.duplicate_prefill == "wait":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from kvcache_sim.cache.moves import CPU, DISK, Mover
+from kvcache_sim.cache.prefetch import PREFETCH
+from kvcache_sim.cache.prefetch.policy import PrefetchPolicy
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.cache.store import NO_MOVE
@@ -12,14 +14,15 @@ from kvcache_sim.engine import TRANSFER
 class Prefetcher:
     """Copies what a request would read from disk, or from another machine, into the cpu tier.
 
-    ``queued`` does so when a request arrives and has to wait; ``session`` a while before a paused session's
-    next turn. What is on its way never takes more than ``prefetch_share`` of the tier. Under the fetch
-    policies ``wait`` and ``timeout`` the request stays in the queue until its blocks have come.
+    Its policy says of which request, when, and how much. What is on its way never takes more than
+    ``prefetch_share`` of the tier. Under the fetch policies ``wait`` and ``timeout`` the request stays in the
+    queue until its blocks have come.
     """
 
     def __init__(self, mover: Mover, settings: MovementSettings, remote: RemoteReads | None) -> None:
         self.mover = mover
         self.settings = settings
+        self.policy: PrefetchPolicy = PREFETCH.make(settings.prefetch)
         self.remote = remote
         self.room = int(sum(mover.store.room(CPU)[:4]) * settings.prefetch_share)
         self.on_its_way = 0

@@ -15,7 +15,6 @@ from kvcache_sim.cache.settings import (
 from kvcache_sim.model.step_time import StepTime
 
 DuplicatePrefill = Literal["recompute", "wait"]
-QueueOrder = Literal["fcfs", "longest-prefix", "shortest-first", "priority", "ragcache"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,8 @@ class ReplicaSettings:
     max_num_seqs: int = 256
     #: No service time: each request is looked up, computed and released before the next.
     instant: bool = False
-    queue_order: QueueOrder = "fcfs"
+    #: A row of ``serving.queue`` or ``file.py:Name``.
+    queue_order: str = "fcfs"
     #: What a request does whose next block another one is computing right now: compute it too, or wait.
     duplicate_prefill: DuplicatePrefill = "recompute"
     #: Extra time between the end of a step and the next step's start.
@@ -45,6 +45,8 @@ class MachineSettings:
     step_time: StepTime
     replica: ReplicaSettings = ReplicaSettings()
     edge_channels: dict[str, str] = field(default_factory=dict)
+    #: All channels of the edges that have several, in the scenario's order.
+    edge_rails: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

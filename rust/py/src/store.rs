@@ -125,8 +125,8 @@ impl PyStore {
         self.0.touch(request, end);
     }
 
-    fn discard(&mut self, request: u32, end: u32) {
-        self.0.discard(request, end);
+    fn discard(&mut self, request: u32, start: u32, end: u32) {
+        self.0.discard(request, start, end);
     }
 
     fn match_below(&self, request: u32, start: u32, limit: u32) -> Vec<(usize, u32, u32, u32)> {

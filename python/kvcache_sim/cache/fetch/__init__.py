@@ -17,6 +17,7 @@ from kvcache_sim.cache.fetch.cheaper import FetchCheaper
 from kvcache_sim.cache.fetch.never import FetchNever
 from kvcache_sim.cache.fetch.policy import FetchPolicy
 from kvcache_sim.cache.fetch.split import FetchSplit
+from kvcache_sim.cache.plugins.choice import Kind, whole_number
 
 FETCHES: dict[str, type[FetchPolicy]] = {
     "always": FetchAlways,
@@ -27,3 +28,10 @@ FETCHES: dict[str, type[FetchPolicy]] = {
     "wait": FetchAlways,
     "timeout": FetchBestEffort,
 }
+
+FETCH = Kind(
+    "fetch policy",
+    "kvsim.fetch",
+    FETCHES,
+    {"reuse": lambda given, asked, made: whole_number(given, asked[0].ready, asked[0].end)},
+)

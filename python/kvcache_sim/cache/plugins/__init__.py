@@ -2,6 +2,7 @@
 
 - ``views``      what a policy sees: blocks and the tier, read-only
 - ``contract``   the protocol of a policy class, and the kinds of answers refused
+- ``choice``     a policy of any kind by its name: built in, or a plug-in whose answers are checked
 - ``load``       ``file.py:Name``, ``pkg.mod:Name``, entry points
 - ``priority``   level 1: a function of a block as a policy
 - ``vllm_policy``, ``sglang_strategy``, ``libcachesim_hooks``  adapters for unmodified policies of others

@@ -49,10 +49,11 @@ def entry_point_names() -> list[str]:
     return sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP))
 
 
-def load_plugin(text: str) -> Plugin:
+def load_plugin(text: str, group: str = ENTRY_POINT_GROUP) -> Plugin:
     """Return what a text names; raises ``UsageError`` naming the file and line of whatever is wrong.
 
-    Keyword arguments stand behind the name: ``file.py:TwoQueue(probation=0.5)``.
+    A name without a place is looked up among the entry points of ``group``. Keyword
+    arguments stand behind the name: ``file.py:TwoQueue(probation=0.5)``.
     """
     adapter, _, rest = text.partition(":")
     if adapter not in ADAPTERS:
@@ -63,7 +64,7 @@ def load_plugin(text: str) -> Plugin:
     if adapter == "libcachesim" and not colon:
         place, name = path, ""
     elif not colon:
-        return _from_entry_point(text, path, arguments)
+        return _from_entry_point(text, path, arguments, group)
     module = _import_file(Path(place), text) if place.endswith(".py") else _import_module(place, text)
     target = module if not name else _member(module, name, text)
     source = getattr(module, "__file__", None) or ""
@@ -71,8 +72,8 @@ def load_plugin(text: str) -> Plugin:
     return Plugin(text, target, adapter, arguments, source, sha256)
 
 
-def _from_entry_point(text: str, name: str, arguments: dict[str, Any]) -> Plugin:
-    found = [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == name]
+def _from_entry_point(text: str, name: str, arguments: dict[str, Any], group: str) -> Plugin:
+    found = [point for point in entry_points(group=group) if point.name == name]
     if not found:
         raise UsageError("no such policy", where="--policy", got=repr(text), hint="kvsim policies list")
     if len(found) > 1:

@@ -111,9 +111,9 @@ class Leases(Eviction):
                 if block.state[tier] == READY:
                     block.access[tier] = self.clock
 
-    def discard(self, request: int, end: int) -> None:
-        """Discard a path from its end up to what is held, in flight or followed by another block."""
-        for block in reversed(self._find(request, end)):
+    def discard(self, request: int, start: int, end: int) -> None:
+        """Discard a path from ``end`` up to ``start`` or to what is held, in flight or has children."""
+        for block in reversed(self._find(request, end)[start:]):
             if self._pinned(block) or block.children or IN_FLIGHT in block.state:
                 return
             for tier in range(len(self.tiers)):

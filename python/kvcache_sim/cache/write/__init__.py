@@ -10,8 +10,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from kvcache_sim.cache.plugins.choice import Kind, whole_number
 from kvcache_sim.cache.settings import MovementSettings
+from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.cache.write.back import WriteBack
 from kvcache_sim.cache.write.policy import WritePolicy
 from kvcache_sim.cache.write.selective import WriteSelective
@@ -24,3 +27,19 @@ WRITES: dict[str, Callable[[int, MovementSettings], WritePolicy]] = {
     "through-sync": WriteThroughSync,
     "selective": WriteSelective,
 }
+
+
+def _sent(given: Any, asked: tuple[Any, ...], made: tuple[Any, ...]) -> int | None:
+    try:
+        return None if given is None else whole_number(given, 0, NO_MOVE - 1)
+    except ValueError:
+        raise ValueError("the move that the store returned, or None") from None
+
+
+WRITE = Kind(
+    "write policy",
+    "kvsim.write",
+    WRITES,
+    {"committed": _sent, "used": _sent, "arrived": _sent},
+    ("writes_back", "at_commit", "delays_step"),
+)

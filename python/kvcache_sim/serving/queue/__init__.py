@@ -11,9 +11,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from numbers import Real
+from typing import Any
 
-from kvcache_sim.cache.plugins.choice import make_policy
+from kvcache_sim.cache.plugins.choice import Kind
 from kvcache_sim.serving.queue.order import QueueOrder
 from kvcache_sim.serving.queue.orders import LaterTurns, LongestPrefix, RagCache, ShortestFirst
 
@@ -25,9 +28,18 @@ ORDERS: dict[str, Callable[[], QueueOrder]] = {
 }
 
 
+def _key(given: Any, asked: tuple[Any, ...], made: tuple[Any, ...]) -> tuple[float, ...]:
+    if isinstance(given, tuple) and all(isinstance(n, Real) and not math.isnan(n) for n in given):
+        return given
+    raise ValueError("a tuple of numbers")
+
+
+QUEUE_ORDER = Kind("queue order", "kvsim.queue_order", ORDERS, {"key": _key}, none="fcfs")
+
+
 def make_order(name: str) -> QueueOrder | None:
     """Return the order of that name (or ``file.py:Name``), None for first come first served."""
     if name == "fcfs":
         return None
-    order: QueueOrder = make_policy(ORDERS, name)
+    order: QueueOrder = QUEUE_ORDER.make(name)
     return order

@@ -5,6 +5,7 @@
 | ``replica`` | the event loop: arrivals, boundaries, preemption |
 | ``entrance`` | from the queue into the step: admission, loading, joining |
 | ``next_step`` | a composed step until it starts: waits for room and for KV, stalls |
+| ``keeping`` | what of a finished request stays in the cache |
 | ``milestones`` | what a request's milestones change: its times, the machine's load, the records |
 """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcache_sim.cache.moves import Mover
+from kvcache_sim.cache.prefetch.policy import Candidate
 from kvcache_sim.cache.settings import TIERS, CacheSettings
 from kvcache_sim.cache.store import BlockStore
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, Engine, Event
@@ -18,6 +19,7 @@ from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.prefetcher import Prefetcher
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.entrance import Entrance
+from kvcache_sim.serving.replica.keeping import Keeping
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.replica.next_step import NextStep
 from kvcache_sim.serving.sequence import SequenceState
@@ -48,6 +50,8 @@ class Replica:
             settings, self.admitter, self.batch, self.step, self.running, self.milestones
         )
         self.prefetcher: Prefetcher | None = None
+        #: Decides what of a finished request is kept, where that is not everything.
+        self.keeping: Keeping | None = None
         #: Called at the end of every boundary (``--check full``).
         self.check: Callable[[], None] | None = None
         #: Blocks of the GPU that no request gets: SGLang keeps a page.
@@ -142,7 +146,9 @@ class Replica:
         depth = self.store.depth(s.lease)
         self.store.release(s.lease)
         if self.cache.discard_on_finish:
-            self.store.discard(s.request, depth)
+            self.store.discard(s.request, 0, depth)
+        elif self.keeping is not None:
+            self.keeping.finished(s, depth)
         self.entrance.refused = False
         self.milestones.finished(s, now)
 
@@ -183,15 +189,19 @@ class Replica:
     # -- prefetching
 
     def prefetch(self, request: int, tokens: int, occasion: str) -> None:
-        """Bring a request's blocks up to the cpu, where prefetching is for this occasion."""
-        if self.prefetcher is not None and self.prefetcher.settings.prefetch == occasion:
-            self.catch_up(self.engine.now_ns)
-            self.prefetcher.start(request, self.admitter.matchable_blocks(tokens), self.engine.now_ns)
+        """Bring a request's blocks up to the cpu, where the prefetch policy wants that on this occasion."""
+        if self.prefetcher is not None and occasion in self.prefetcher.policy.occasions:
+            now = self.engine.now_ns
+            self.catch_up(now)
+            limit = self.admitter.matchable_blocks(tokens)
+            blocks = self.prefetcher.policy.blocks(Candidate(occasion, request, tokens, limit, now))
+            if blocks:
+                self.prefetcher.start(request, blocks, now)
 
     @property
     def prefetches_sessions(self) -> bool:
-        """Whether a paused session's blocks are brought up before its next turn."""
-        return self.prefetcher is not None and self.prefetcher.settings.prefetch == "session"
+        """Whether a paused session's blocks may be brought up before its next turn."""
+        return self.prefetcher is not None and "session" in self.prefetcher.policy.occasions
 
     def held_back(self, request: int) -> bool:
         """Return whether a waiting request still waits for its prefetched blocks."""

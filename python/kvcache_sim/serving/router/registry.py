@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.cache.plugins.choice import Kind, whole_number
 from kvcache_sim.serving.router.contract import Router, RouterView
 from kvcache_sim.serving.router.least_loaded import LeastLoaded
 from kvcache_sim.serving.router.longest_prefix import LongestPrefix
@@ -32,18 +31,17 @@ ROUTERS: dict[str, MakeRouter] = {
 PREFIX_AWARE = frozenset({"longest-prefix", "prefill-cost", "overlap-cost"})
 
 
+ROUTER = Kind(
+    "router",
+    "kvsim.routing",
+    ROUTERS,
+    {"choose": lambda given, asked, made: whole_number(given, 0, len(made[0].replicas) - 1)},
+)
+
+
 def router_maker(policy: str) -> MakeRouter:
     """Return the constructor of a policy's name or of ``file.py:Name``, whose keyword arguments may follow.
 
     Raises UsageError for an unknown name, and for a plug-in naming the file and line of what is wrong.
     """
-    if policy in ROUTERS:
-        return ROUTERS[policy]
-    if ":" not in policy:
-        raise UsageError("unknown router", got=repr(policy), expected=f"{' | '.join(ROUTERS)} | file.py:Name")
-    from kvcache_sim.cache.plugins.load import load_plugin
-
-    plugin = load_plugin(policy)
-    if not callable(getattr(plugin.target, "choose", None)):
-        raise UsageError("not a router: it has no choose(sequence)", got=repr(policy))
-    return partial(plugin.target, **plugin.arguments)
+    return ROUTER.maker(policy)

@@ -136,11 +136,12 @@ impl Store {
         }
     }
 
-    /// Discards the first `end` blocks of a request's path from all tiers, from the last one up to the first
+    /// Discards blocks `start` to `end` of a request's path from all tiers, from the last one up to the first
     /// that is held, in flight or followed by another block.
-    pub fn discard(&mut self, request: u32, end: u32) {
+    pub fn discard(&mut self, request: u32, start: u32, end: u32) {
+        self.node_at(request, start); // no run reaches across `start` then
         let tail = self.node_at(request, end);
-        for run in self.runs_from(tail, 0) {
+        for run in self.runs_from(tail, start) {
             let node = &self.nodes[run as usize];
             let in_flight = node.copies.iter().any(|c| c.state == State::InFlight);
             if node.pins > 0 || node.first_child != super::node::NONE || in_flight {

@@ -1,0 +1,25 @@
+"""What the cache admits: how much of a finished request is kept for others. One small class, one row here.
+
+| file | policy |
+|---|---|
+| `everything` | `all`: everything it computed |
+| `prompt` | `prompt`: its prompt, and none of what it generated |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvcache_sim.cache.admission.everything import AdmitEverything
+from kvcache_sim.cache.admission.policy import AdmissionPolicy
+from kvcache_sim.cache.admission.prompt import AdmitPrompt
+from kvcache_sim.cache.plugins.choice import Kind, whole_number
+
+ADMISSIONS: dict[str, Callable[[], AdmissionPolicy]] = {"all": AdmitEverything, "prompt": AdmitPrompt}
+
+ADMISSION = Kind(
+    "admission policy",
+    "kvsim.admission",
+    ADMISSIONS,
+    {"kept_blocks": lambda given, asked, made: whole_number(given, 0, asked[0].blocks)},
+)

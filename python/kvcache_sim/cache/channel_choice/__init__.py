@@ -1,0 +1,31 @@
+"""Which channel a transfer goes over: one small class a policy, one row here.
+
+| file | policy |
+|---|---|
+| `assigned` | `assigned`: the one that the scenario assigns to the edge |
+| `emptiest` | `emptiest`: of all that could carry it, the one with the shortest queue |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kvcache_sim.cache.channel_choice.assigned import AssignedChannel
+from kvcache_sim.cache.channel_choice.emptiest import EmptiestChannel
+from kvcache_sim.cache.channel_choice.policy import ChannelChoice
+from kvcache_sim.cache.plugins.choice import Kind
+
+CHOICES: dict[str, Callable[[], ChannelChoice]] = {
+    "assigned": AssignedChannel,
+    "emptiest": EmptiestChannel,
+}
+
+
+def _one_of_them(given: Any, asked: tuple[Any, ...], made: tuple[Any, ...]) -> str:
+    if isinstance(given, str) and given in asked[1]:
+        return given
+    raise ValueError("the name of one of the channels")
+
+
+CHANNEL_CHOICE = Kind("channel choice", "kvsim.channel", CHOICES, {"choose": _one_of_them})

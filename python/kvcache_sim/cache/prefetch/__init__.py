@@ -1,0 +1,27 @@
+"""What is brought up to the cpu before it is asked for: one small class a policy, one row here.
+
+| file | policy |
+|---|---|
+| `queued` | a request's own blocks, while it waits |
+| `session` | a paused session's blocks, a while before its next turn |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvcache_sim.cache.plugins.choice import Kind, whole_number
+from kvcache_sim.cache.prefetch.policy import PrefetchPolicy
+from kvcache_sim.cache.prefetch.queued import PrefetchQueued
+from kvcache_sim.cache.prefetch.session import PrefetchSession
+
+PREFETCHES: dict[str, Callable[[], PrefetchPolicy]] = {"queued": PrefetchQueued, "session": PrefetchSession}
+
+PREFETCH = Kind(
+    "prefetch policy",
+    "kvsim.prefetch",
+    PREFETCHES,
+    {"blocks": lambda given, asked, made: whole_number(given, 0, asked[0].blocks)},
+    ("occasions",),
+    none="none",
+)

@@ -1,0 +1,84 @@
+"""Settings that name a policy: a built-in one, ``file.py:Name``, ``pkg.mod:Name`` or an entry point."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+
+from kvcache_sim.cache.admission import ADMISSION
+from kvcache_sim.cache.channel_choice import CHANNEL_CHOICE
+from kvcache_sim.cache.fetch import FETCH
+from kvcache_sim.cache.plugins.choice import Kind, OneOf
+from kvcache_sim.cache.prefetch import PREFETCH
+from kvcache_sim.cache.write import WRITE
+from kvcache_sim.scenario.validation import at_place
+from kvcache_sim.scenario.yaml_tree import Path as KeyPath
+from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.serving.queue import QUEUE_ORDER
+from kvcache_sim.serving.router.registry import ROUTER
+
+AdmissionName = Annotated[str, AfterValidator(OneOf(ADMISSION))]
+ChannelChoiceName = Annotated[str, AfterValidator(OneOf(CHANNEL_CHOICE))]
+FetchName = Annotated[str, AfterValidator(OneOf(FETCH))]
+PrefetchName = Annotated[str, AfterValidator(OneOf(PREFETCH))]
+QueueOrderName = Annotated[str, AfterValidator(OneOf(QUEUE_ORDER))]
+RouterName = Annotated[str, AfterValidator(OneOf(ROUTER))]
+WriteName = Annotated[str, AfterValidator(OneOf(WRITE))]
+
+#: Every setting that names a policy → its kind, as ``kvsim policies list`` prints them.
+POLICY_KINDS: dict[KeyPath, Kind] = {
+    ("write", "policy"): WRITE,
+    ("fetch", "policy"): FETCH,
+    ("prefetch", "policy"): PREFETCH,
+    ("cache", "admission"): ADMISSION,
+    ("replica", "queue_order"): QUEUE_ORDER,
+    ("router", "policy"): ROUTER,
+    ("channel_choice",): CHANNEL_CHOICE,
+}
+
+
+def with_absolute_plugins(tree: Tree, directory: Path) -> None:
+    """Make the files of plug-ins absolute: from ``directory`` where the scenario names them, else from here.
+
+    A run that is repeated elsewhere finds them again.
+    """
+    for path, holder in _named(tree.values):
+        text = holder[path[-1]]
+        place, colon, name = text.partition(".py:")
+        if colon:
+            base = Path.cwd() if tree.place(path).startswith("--set") else directory
+            holder[path[-1]] = f"{(base / place).absolute()}.py:{name}"
+
+
+def refuse_broken_plugins(tree: Tree) -> None:
+    """Import every plug-in that the scenario names; UsageError says where it was named and what is wrong."""
+    for path, holder in _named(tree.values):
+        setting = path[2:] if path[0] == "machines" else path[:2]
+        kind, name = POLICY_KINDS[setting], holder[path[-1]]
+        if name not in kind.names:
+            at_place(tree, path, lambda kind=kind, name=name: kind.maker(name))  # type: ignore[misc]
+
+
+def _named(values: dict[str, Any]) -> list[tuple[KeyPath, dict[Any, Any]]]:
+    """Return (path, the mapping that holds it) of every policy that is named as text."""
+    found: list[tuple[KeyPath, dict[Any, Any]]] = []
+    machines = values.get("machines")
+    roots: list[tuple[KeyPath, Any]] = [((), values)]
+    roots += [(("machines", k), own) for k, own in enumerate(machines)] if isinstance(machines, list) else []
+    for root, inside in roots:
+        for setting in POLICY_KINDS:
+            holder: Any = inside
+            for step in setting[:-1]:
+                holder = holder.get(step) if isinstance(holder, dict) else None
+            if not isinstance(holder, dict) or setting[-1] not in holder:
+                continue
+            if root and setting[0] != "replica":
+                continue  # refused by its own check
+            value, path = holder[setting[-1]], (*root, *setting)
+            if isinstance(value, dict):
+                found += [((*path, part), value) for part in value if isinstance(value[part], str)]
+            elif isinstance(value, str):
+                found.append((path, holder))
+    return found

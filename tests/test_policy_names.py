@@ -1,0 +1,244 @@
+"""A policy of every kind comes from a file, a module or an entry point, named in YAML or by --set alone."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import types
+from pathlib import Path
+
+import pytest
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.errors import EXIT_INTERNAL, EXIT_USAGE, KvsimError, UsageError
+from kvcache_sim.scenario.load import load_scenario, scenario_from_text
+from kvcache_sim.scenario.policy_names import POLICY_KINDS
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.scenario.resolved import to_yaml
+from kvcache_sim.simulation import simulate
+
+#: Two small machines of three tiers whose disk is asked, with two links up from the cpu.
+BASE = """
+seed: 3
+workload:
+  kind: conversational
+  requests: 150
+  arrivals: {process: poisson, rate_per_s: 6}
+  turns: {kind: uniform, min: 2, max: 6}
+  think_time: {kind: lognormal, median: 3s, sigma: 0.8, min: 1s, max: 60s}
+  first_input_tokens: {kind: lognormal, median: 2000, sigma: 1.0, min: 64, max: 8192}
+cache: {block_size: 64}
+cluster: {machines: 2}
+tiers: {gpu: {capacity: 400 blocks}, cpu: {capacity: 500 blocks}, disk: {capacity: 9000 blocks}}
+replica: {max_num_seqs: 4}
+"""
+RAILS = """
+channels:
+  left: {bandwidth: 1GB/s, edges: [cpu->gpu]}
+  right: {bandwidth: 1GB/s, edges: [cpu->gpu]}
+"""
+
+OWN = '''
+class Nothing:
+    """Writes nothing down."""
+    writes_back = False
+    at_commit = False
+    delays_step = False
+    def __init__(self, upper, settings):
+        pass
+    def committed(self, store, lease, blocks, now_ns):
+        return None
+    used = arrived = lambda self, store, what, now_ns: None
+
+class HalfOf:
+    """Fetches a share of what was found."""
+    def __init__(self, share=0.5):
+        self.share = share
+    def reuse(self, plan):
+        return plan.ready + int((plan.end - plan.ready) * self.share)
+
+class Everybody:
+    """Brings up everything, on both occasions."""
+    occasions = ("queued", "session")
+    def blocks(self, candidate):
+        return candidate.blocks
+
+class FirstTwo:
+    """Keeps two blocks of each finished request."""
+    def kept_blocks(self, finished):
+        return min(2, finished.blocks)
+
+class Newest:
+    """Last come, first served."""
+    def key(self, waiting):
+        return (-waiting.arrival_ns,)
+
+class Second:
+    """Sends everything to machine 1."""
+    def __init__(self, view):
+        pass
+    def choose(self, sequence):
+        return 1
+
+class Right:
+    """Sends everything over one link."""
+    def choose(self, sending, channels):
+        return next(name for name in channels if name.startswith("right"))
+'''
+
+
+def machine_1_only(plain, own):
+    return set(own.requests["machine"]) == {1}
+
+
+def sent(run, channel: str) -> int:
+    return sum(
+        n for k, n in run.counters.items() if k.startswith(f"channel.{channel}") and k.endswith(".bytes")
+    )
+
+
+def total(run, column: str) -> int:
+    return int(run.requests[column].sum())
+
+
+#: Key → the class in OWN, and what it does to the figures of the plain run.
+KINDS = {
+    "write.policy": ("Nothing", lambda plain, own: total(own, "cached_cpu_tokens") == 0 < total(plain, "cached_cpu_tokens")),
+    "fetch.policy": ("HalfOf(share=0.25)", lambda plain, own: 0 < sent(own, "cpu-to-gpu") < sent(plain, "cpu-to-gpu")),
+    "prefetch.policy": ("Everybody", lambda plain, own: own.counters["prefetched_blocks"] > 0),
+    "cache.admission": ("FirstTwo", lambda plain, own: total(own, "cached_prefix_length_used") < total(plain, "cached_prefix_length_used")),
+    "replica.queue_order": ("Newest", lambda plain, own: own.requests["queue_ns"].max() > plain.requests["queue_ns"].max()),
+    "router.policy": ("Second", machine_1_only),
+    "channel_choice": ("Right", lambda plain, own: sent(own, "left") == 0 < sent(own, "right")),
+}  # fmt: skip
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    (tmp_path / "own.py").write_text(OWN)
+    return tmp_path
+
+
+def run(text: str, *overrides: str, directory: Path | None = None):
+    scenario = scenario_from_text(text, "s.yaml", directory or Path.cwd(), overrides)
+    return scenario, simulate(scenario.settings, read_requests(scenario))
+
+
+def text_of(key: str, value: str) -> str:
+    """Return the base scenario with one more key in it."""
+    section, _, name = key.partition(".")
+    line = f"{section}: {{{name}: {value}}}\n" if name else f"{section}: {value}\n"
+    base = "\n".join(row for row in BASE.splitlines() if not row.startswith(f"{section}:"))
+    kept = [row for row in BASE.splitlines() if row.startswith(f"{section}: {{")]
+    if kept:  # keep what the base says of the same section
+        line = kept[0].replace("{", f"{{{name}: {value}, ", 1) + "\n"
+    return base + "\n" + line + (RAILS if key == "channel_choice" else "")
+
+
+def test_every_kind_has_a_row_here():
+    assert set(KINDS) == {".".join(map(str, key)) for key in POLICY_KINDS}
+
+
+@pytest.mark.parametrize("key", KINDS)
+def test_a_policy_of_each_kind_comes_from_a_file_named_in_yaml(key, own, tmp_path_factory):
+    name, effect = KINDS[key]
+    text = text_of(key, f'"own.py:{name}"')
+    scenario, mine = run(text, directory=own)
+    plain = run(text_of(key, "emptiest") if key == "channel_choice" else BASE)[1]
+    assert effect(plain, mine)
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    again = run(to_yaml(scenario.resolved), directory=elsewhere)[1]
+    assert again.digest_results == mine.digest_results, "the resolved scenario finds the file again"
+
+
+@pytest.mark.parametrize("key", KINDS)
+def test_a_policy_of_each_kind_is_set_from_the_command_line(key, own, monkeypatch):
+    monkeypatch.chdir(own)
+    name, effect = KINDS[key]
+    rails = RAILS if key == "channel_choice" else ""
+    plain = run(BASE + rails, *(["channel_choice=emptiest"] if rails else []))[1]
+    mine = run(BASE + rails, f"{key}=own.py:{name}", directory=Path("/"))[1]
+    assert effect(plain, mine)
+
+
+def test_a_policy_of_one_machine_and_of_one_edge(own, monkeypatch):
+    monkeypatch.chdir(own)
+    settings = run(BASE, "machines[1].replica.queue_order=own.py:Newest", "write.policy.cpu=own.py:Nothing")[
+        0
+    ].settings
+    assert settings.machines[0].replica.queue_order == "fcfs"
+    assert settings.machines[1].replica.queue_order == f"{own}/own.py:Newest"
+    assert settings.movement.write == {"gpu": "back", "cpu": f"{own}/own.py:Nothing"}
+
+
+def test_a_module_and_an_entry_point_name_a_policy(own, monkeypatch):
+    monkeypatch.syspath_prepend(str(own))
+    by_file = run(BASE, f"fetch.policy={own}/own.py:HalfOf")[1]
+    by_module = run(BASE, "fetch.policy=own:HalfOf")[1]
+    point = importlib.metadata.EntryPoint("half", "own:HalfOf", "kvsim.fetch")
+    offered = types.SimpleNamespace(entry_points=lambda group: [point] if group == "kvsim.fetch" else [])
+    monkeypatch.setattr("importlib.metadata.entry_points", offered.entry_points)
+    monkeypatch.setattr("kvcache_sim.cache.plugins.load.entry_points", offered.entry_points)
+    by_entry_point = run(BASE, "fetch.policy=half")[1]
+    assert by_file.digest_results == by_module.digest_results == by_entry_point.digest_results
+
+
+#: What is wrong → (key, text of the file, exit code, words of the line).
+BAD = {
+    "does not import": ("fetch.policy", "import no_such_module", EXIT_USAGE, "does not import"),
+    "syntax error": ("write.policy", "class P(:", EXIT_USAGE, "syntax error"),
+    "no such name": ("prefetch.policy", "x = 1", EXIT_USAGE, "no P in this file"),
+    "no class": ("cache.admission", "P = 5", EXIT_USAGE, "no class or function"),
+    "no method": ("router.policy", "class P: pass", EXIT_USAGE, "it has no choose"),
+    "no method, key": ("replica.queue_order", "class P: pass", EXIT_USAGE, "it has no key"),
+    "no attribute": ("prefetch.policy", "class P:\n  def blocks(self, c): return 0", EXIT_USAGE, "it has no occasions"),
+    "constructor": ("fetch.policy", "class P:\n  def __init__(self, a): pass\n  def reuse(self, p): return 0", EXIT_USAGE, "cannot be made"),
+    "wrong answer": ("fetch.policy", "class P:\n  def reuse(self, plan): return 'all'", EXIT_INTERNAL, "reuse gave no usable answer"),
+    "too much": ("fetch.policy", "class P:\n  def reuse(self, plan): return plan.end + 1", EXIT_INTERNAL, "expected a whole number from"),
+    "too many kept": ("cache.admission", "class P:\n  def kept_blocks(self, f): return -1", EXIT_INTERNAL, "kept_blocks gave no usable answer"),
+    "no machine": ("router.policy", "class P:\n  def __init__(self, v): pass\n  def choose(self, s): return 2", EXIT_INTERNAL, "from 0 to 1"),
+    "no tuple": ("replica.queue_order", "class P:\n  def key(self, w): return float('nan')", EXIT_INTERNAL, "expected a tuple of numbers"),
+    "a flag": ("prefetch.policy", "class P:\n  occasions = ('queued',)\n  def blocks(self, c): return True", EXIT_INTERNAL, "expected a whole number"),
+    "no channel": ("channel_choice", "class P:\n  def choose(self, s, c): return 'up'", EXIT_INTERNAL, "the name of one of the channels"),
+    "raises": ("fetch.policy", "class P:\n  def reuse(self, plan): return 1 // 0", EXIT_INTERNAL, "reuse raised ZeroDivisionError"),
+    "no move": ("write.policy", "class P:\n  writes_back = at_commit = delays_step = False\n  def __init__(self, u, s): pass\n  committed = arrived = lambda self, *a: None\n  def used(self, *a): return 'x'", EXIT_INTERNAL, "the move that the store returned"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_plugin_is_one_line_and_an_exit_code(case, tmp_path, capsys):
+    key, text, code, words = BAD[case]
+    (tmp_path / "bad.py").write_text(text)
+    (tmp_path / "s.yaml").write_text(BASE + (RAILS if key == "channel_choice" else ""))
+    arguments = ["-c", str(tmp_path / "s.yaml"), "--set", f"{key}={tmp_path}/bad.py:P"]
+    assert kvsim(["simulate", *arguments, "--output", str(tmp_path / "out")]) == code
+    error = capsys.readouterr().err
+    assert words in error
+    assert "Traceback" not in error
+    assert sum("bad.py" in line for line in error.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_name_lists_the_known_ones_of_its_kind():
+    for key, kind in POLICY_KINDS.items():
+        with pytest.raises(UsageError, match=r"or file\.py:Name") as refused:
+            run(BASE, f"{'.'.join(map(str, key))}=no-such-thing")
+        assert all(name in str(refused.value) for name in kind.names)
+    with pytest.raises(KvsimError, match="policy file not found"):
+        run(BASE, "fetch.policy=nowhere.py:Half")
+
+
+def test_the_command_lists_every_kind(capsys):
+    assert kvsim(["policies", "list"]) == 0
+    told = capsys.readouterr().out
+    assert kvsim(["policies", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["other_kinds"]
+    for key, kind in POLICY_KINDS.items():
+        name = ".".join(map(str, key))
+        assert f"{name:<19}  {' | '.join(kind.names)}" in told
+        assert tuple(listed[name]["names"]) == kind.names
+
+
+def test_a_scenario_file_names_a_plugin_beside_it(own, tmp_path_factory, monkeypatch):
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    (own / "s.yaml").write_text(BASE + 'fetch: {policy: "own.py:HalfOf"}\n')
+    assert load_scenario(own / "s.yaml").settings.movement.fetch == f"{own}/own.py:HalfOf"
