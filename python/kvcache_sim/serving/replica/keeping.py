@@ -8,7 +8,7 @@ from kvcache_sim.serving.sequence import SequenceState
 
 
 class Keeping:
-    """The admission to one machine's cache; a request is asked about once, when it has let go of its blocks."""
+    """The admission to one machine's cache; asked once a request, after its release."""
 
     def __init__(self, policy: AdmissionPolicy, store: BlockStore, block_size_tokens: int) -> None:
         self._policy = policy
