@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 from kvcache_sim import _core
 from kvcache_sim.cache.reference import ReferenceKeys, ReferenceStore
-from kvcache_sim.cache.store import NO_MOVE, NO_REQUEST
+from kvcache_sim.cache.store import NO_COPY, NO_MOVE, NO_REQUEST
 
 GPU, CPU, DISK = 0, 1, 2
 #: What happened over all runs of a session.
@@ -69,7 +69,8 @@ class StoreMachine(RuleBasedStateMachine):
         #: pairs of (native move, twin move, moves that must end first)
         self.moves: dict[int, tuple[int, list[int]]] = {}
         self.loading: dict[int, set[int]] = {}
-        self.finished: set[int] = set()
+        #: Claims that wait for room: native, twin, moves that must end first.
+        self.claims: list[tuple[int, int, list[int]]] = []
 
     def both(self, name: str, mine: tuple, theirs: tuple):
         a = getattr(self.native, name)(*mine)
@@ -169,6 +170,62 @@ class StoreMachine(RuleBasedStateMachine):
         for waits in self.loading.values():
             waits.discard(move)
 
+    @precondition(lambda self: len(self.capacities) > 1)
+    @rule(
+        request=st.sampled_from([0, 1, 2, 3, 4, 6, 9, 12]),
+        tier=st.integers(0, 2),
+        span=st.tuples(st.integers(0, 3), st.integers(1, 3)),
+        source=st.none() | st.integers(0, 2),
+    )
+    def mark_present(self, request: int, tier: int, span: tuple[int, int], source: int | None) -> None:
+        """Claim room, place blocks there or give it back at once; they are ready when the move ends."""
+        start, end = span[0], min(span[0] + span[1], self.full[request])
+        if tier >= len(self.capacities) or end <= start:
+            return
+        self.now += 1
+        before = [self.native.losses(t)[0] for t in range(len(self.capacities))]
+        a, b = self.both("claim", (tier, end - start, self.now), (tier, end - start, self.now))
+        assert (a is None) == (b is None)
+        self.orders()
+        if a is None or b is None:
+            return
+        evicted = [self.native.losses(t)[0] for t in range(len(self.capacities))]
+        SEEN["a claim evicts"] += evicted != before
+        assert len(a[1]) == len(b[1])
+        x, y = self.both(
+            "place", (a[0], request, (start, end), source), (b[0], request, (start, end), source)
+        )
+        assert x == y
+        if x:
+            SEEN["marked by hand"] += 1
+            self.moves[a[0]] = (b[0], a[1])
+            assert self.native.moved_keys(a[0]) == self.twin.moved_keys(b[0])
+        elif not a[1]:
+            self.both("give_back", (a[0],), (b[0],))
+        else:  # what was evicted for it is still being written
+            self.claims.append((a[0], b[0], a[1]))
+
+    @precondition(lambda self: self.claims)
+    @rule()
+    def give_room_back(self) -> None:
+        mine, theirs, after = self.claims[0]
+        if not any(move in self.moves for move in after):
+            self.both("give_back", (mine,), (theirs,))
+            self.claims.pop(0)
+            SEEN["room given back"] += 1
+
+    @rule(
+        request=st.sampled_from([0, 1, 2, 3, 4, 6, 9, 12]),
+        tier=st.integers(0, 2),
+        span=st.tuples(st.integers(0, 3), st.integers(1, 4)),
+    )
+    def mark_absent(self, request: int, tier: int, span: tuple[int, int]) -> None:
+        part = (span[0], min(span[0] + span[1], self.full[request]))
+        if tier < len(self.capacities) and part[0] < part[1]:
+            x, y = self.both("remove", (request, part, tier), (request, part, tier))
+            assert x == y
+            SEEN["marked absent"] += x > 0
+
     def idle(self) -> list[int]:
         return [r for r in self.running if not self.loading[r]]
 
@@ -221,6 +278,15 @@ class StoreMachine(RuleBasedStateMachine):
             if capacity is not None:
                 assert sum(self.native.room(tier)[:4]) == capacity
         assert self.native.digest == self.twin.digest
+        for request, limit in list(enumerate(self.full))[self.now % 8 :: 8]:
+            assert self.copies(self.native, request, limit) == self.copies(self.twin, request, limit)
+
+    def copies(self, store, request: int, limit: int) -> list[list[int]]:
+        """Return of each found block whether each tier's copy is ready, in flight or none."""
+        blocks = []
+        for end, by in store.copies(request, limit):
+            blocks += [[move if move >= NO_COPY else 0 for move in by]] * (end - len(blocks))
+        return blocks
 
     def teardown(self) -> None:
         """Everything ends: no holder, no reservation and nothing in flight is left."""
@@ -228,6 +294,8 @@ class StoreMachine(RuleBasedStateMachine):
             return
         while self.moves:
             self.end_a_move(0)
+        while self.claims:
+            self.give_room_back()
         for request in list(self.running):
             a, b, _ = self.running.pop(request)
             self.both("release", (a,), (b,))
@@ -250,7 +318,7 @@ MUST_HAPPEN = {
     "two tiers": {"refusal", "eviction beside a hold", "move 0->1", "move 1->0"},
     "three tiers": {
         "refusal", "eviction beside a hold", "move 0->1", "move 1->0", "move 1->2", "move 2->1",
-        "a write waits for another",
+        "a write waits for another", "marked by hand", "marked absent", "a claim evicts", "room given back",
     },
     "tiny lower tiers": {"refusal", "move 0->1", "move 1->2"},
     "unbounded disk": {"move 1->2", "move 2->1"},

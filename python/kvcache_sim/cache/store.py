@@ -6,6 +6,8 @@ from typing import Protocol
 
 #: No move: a block that is ready.
 NO_MOVE = 0xFFFF_FFFF
+#: In ``copies``: a tier without a copy.
+NO_COPY = 0xFFFF_FFFE
 #: No request: no next turn.
 NO_REQUEST = 0xFFFF_FFFF
 
@@ -161,4 +163,46 @@ class BlockStore(Protocol):
 
     def check(self) -> None:
         """Raise RuntimeError naming the first violated invariant."""
+        ...
+
+
+class MarkingStore(BlockStore, Protocol):
+    """A store whose room and copies can also be marked by hand, and every copy of a block told.
+
+    A claim is room on a tier, and a move like any other once blocks are placed in it: ``finish_move`` makes
+    them ready.
+    """
+
+    def copies(self, request: int, limit: int) -> list[tuple[int, list[int]]]:
+        """Return the found run in parts: (past the last block, on each tier the move writing it).
+
+        ``NO_MOVE`` is a ready copy, ``NO_COPY`` none. Changes nothing.
+        """
+        ...
+
+    def moved_keys(self, move: int) -> list[int]:
+        """Return the keys of the blocks that a move writes, ascending."""
+        ...
+
+    def claim(self, tier: int, blocks: int, now_ns: int) -> tuple[int, list[int]] | None:
+        """Take room on a tier, evicting the shortfall: the claim, and the moves that must end first.
+
+        None when that is refused.
+        """
+        ...
+
+    def give_back(self, claim: int) -> None:
+        """Give claimed room back that no block was placed in."""
+        ...
+
+    def place(self, claim: int, request: int, part: tuple[int, int], source: int | None) -> bool:
+        """Mark blocks as being written into a claim of their size, read from a tier that holds them.
+
+        False, nothing changed, where one is there already, is not on the source, or does not follow a block
+        that is found (on the GPU: that is there).
+        """
+        ...
+
+    def remove(self, request: int, part: tuple[int, int], tier: int) -> int:
+        """Mark blocks absent from a tier, last first, as far as nothing keeps them; return how many."""
         ...

@@ -137,6 +137,30 @@ impl PyStore {
             .collect()
     }
 
+    fn copies(&self, request: u32, limit: u32) -> Vec<(u32, [u32; 3])> {
+        self.0.copies(request, limit)
+    }
+
+    fn moved_keys(&self, id: u32) -> Vec<u64> {
+        self.0.moved_keys(id)
+    }
+
+    fn claim(&mut self, tier: usize, blocks: u64, now_ns: u64) -> Option<(u32, Vec<u32>)> {
+        self.0.claim(tier, blocks, now_ns)
+    }
+
+    fn give_back(&mut self, claim: u32) {
+        self.0.give_back(claim);
+    }
+
+    fn place(&mut self, claim: u32, request: u32, part: (u32, u32), source: Option<usize>) -> bool {
+        self.0.place(claim, request, part, source)
+    }
+
+    fn remove(&mut self, request: u32, part: (u32, u32), tier: usize) -> u32 {
+        self.0.remove(request, part, tier)
+    }
+
     fn lend(&mut self, request: u32, end: u32, tier: usize) -> u32 {
         self.0.lend(request, end, tier)
     }

@@ -4,7 +4,8 @@ It shares no code with the native store: no runs, no splits, no counters of what
 question is answered by looking at all blocks. Rules: semantics 1, 2 and 4.
 
 ``keys`` names blocks · ``blocks`` is what is kept of each · ``residency`` looks up and counts · ``eviction``
-makes room · ``leases`` is what requests hold · ``moves`` copies between tiers · ``store`` is all of it.
+makes room · ``leases`` is what requests hold · ``moves`` copies between tiers · ``marks`` does so by
+hand · ``store`` is all of it.
 """
 
 from kvcache_sim.cache.reference.keys import ReferenceKeys

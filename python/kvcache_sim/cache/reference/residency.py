@@ -25,6 +25,8 @@ class Residency(Recorded):
         self.leases: list[Lease] = []
         self.moves: dict[int, Move] = {}
         self.holds: dict[int, Block] = {}
+        #: Blocks of room by the move that claimed it, until blocks are placed there.
+        self.claimed: dict[int, int] = {}
         self.orders: list[Order] = []
         self.clock = 0
         self.merged_blocks = 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kvcache_sim.cache.reference.blocks import ABSENT, GPU, IN_FLIGHT, Block, Move
-from kvcache_sim.cache.reference.moves import Moves
+from kvcache_sim.cache.reference.marks import Marks
 
 
-class ReferenceStore(Moves):
+class ReferenceStore(Marks):
     """A ``BlockStore`` that can be read in one sitting. Cost: linear in the resident blocks, every call."""
 
     def lend(self, request: int, end: int, tier: int) -> int:

@@ -10,10 +10,12 @@
 //! | `writes` | copies down: write-through, selective, onwards |
 //! | `remote` | what another machine reads or brings |
 //! | `moves` | copies on their way: loads, demotions, write-through |
+//! | `marks` | room claimed and blocks marked by hand; every copy of a path |
 //! | `check` | the invariants in one place |
 
 mod check;
 mod lease;
+mod marks;
 mod moves;
 mod node;
 mod remote;
@@ -24,6 +26,7 @@ mod writes;
 
 pub use check::Violation;
 pub use lease::{Lease, LeaseId};
+pub use marks::{CopyRun, NO_COPY};
 pub use moves::{MoveId, Order, NO_MOVE};
 pub use node::{NodeId, State};
 pub use reserve::Room;

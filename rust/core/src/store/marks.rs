@@ -1,0 +1,186 @@
+//! Marking by hand: room claimed on a tier, blocks placed into it, copies taken away, and what lies where.
+//!
+//! The basic operations of seed 001, for whoever composes moves of their own: `claim` makes room, `place` marks
+//! blocks present and not yet ready, `finish_move` makes them ready, `remove` marks them absent.
+
+use super::moves::{Move, MoveId, NO_MOVE};
+use super::node::{State, ROOT};
+use super::{Store, GPU, MAX_TIERS};
+
+/// In [`Store::copies`]: a tier without a copy. `NO_MOVE` is a ready one.
+pub const NO_COPY: MoveId = u32::MAX - 1;
+
+/// Blocks up to `end` that have the same copies: on each tier the move that writes it, [`NO_MOVE`] where it is
+/// ready, [`NO_COPY`] where there is none.
+pub type CopyRun = (u32, [MoveId; MAX_TIERS]);
+
+impl Store {
+    /// Every copy of the found leading blocks of a request, in runs. Changes nothing. Cost: linear in the runs.
+    pub fn copies(&self, request: u32, limit: u32) -> Vec<CopyRun> {
+        let mut runs: Vec<CopyRun> = Vec::new();
+        self.walk(request, limit, |node, _, end| {
+            let by = node.copies.map(|copy| match copy.state {
+                State::Absent => NO_COPY,
+                State::Ready => NO_MOVE,
+                State::InFlight => copy.by,
+            });
+            match runs.last_mut() {
+                Some(last) if last.1 == by => last.0 = end,
+                _ => runs.push((end, by)),
+            }
+        });
+        runs
+    }
+
+    /// The keys of the blocks that a move writes, in ascending order.
+    pub fn moved_keys(&self, id: MoveId) -> Vec<u64> {
+        let mut keys = Vec::new();
+        for &(tail, start) in &self.moves[id as usize].parts {
+            for run in self.runs_from(tail, start) {
+                let node = &self.nodes[run as usize];
+                keys.extend((node.start..node.end).map(|block| self.keys.key(node.owner, block)));
+            }
+        }
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Takes `blocks` blocks of room on a tier, evicting the shortfall. `None` refuses, nothing changed. Else
+    /// the move that stands for the room, and the moves that must end before it is free.
+    pub fn claim(
+        &mut self,
+        tier: usize,
+        blocks: u64,
+        now_ns: u64,
+    ) -> Option<(MoveId, Vec<MoveId>)> {
+        let pending = self.make_room(tier, blocks, now_ns)?;
+        self.tiers[tier].in_flight += blocks;
+        let mut waits: Vec<MoveId> = pending.iter().map(|p| p.0).collect();
+        waits.sort_unstable();
+        waits.dedup();
+        let claim = self.new_move(Move {
+            live: true,
+            to: tier,
+            blocks,
+            ..Move::default()
+        });
+        Some((claim, waits))
+    }
+
+    /// Gives claimed room back, all of it; what it waited for must have ended.
+    pub fn give_back(&mut self, claim: MoveId) {
+        let Move { to, blocks, .. } = std::mem::take(&mut self.moves[claim as usize]);
+        self.free_moves.push(claim);
+        self.tiers[to].in_flight -= blocks;
+        self.tiers[to].free += blocks;
+    }
+
+    /// Marks blocks `[start, end)` of a request as being written into claimed room, which must be of that size;
+    /// they are ready when the claim is finished as a move. `source`: the tier they are read from, held till then.
+    ///
+    /// False, nothing changed, where one of them is on the tier already, has no copy to be read from, or where
+    /// the block before is not found (on the GPU: has no copy there).
+    pub fn place(
+        &mut self,
+        claim: MoveId,
+        request: u32,
+        (start, end): (u32, u32),
+        source: Option<usize>,
+    ) -> bool {
+        let tier = self.moves[claim as usize].to;
+        debug_assert_eq!(
+            self.moves[claim as usize].blocks,
+            u64::from(end - start),
+            "a claim is placed whole"
+        );
+        let known = self.in_trie(request, end);
+        if self.peek(request, end).0 < start || (source.is_some() && known < end) {
+            return false;
+        }
+        let before = self.node_at(request, start);
+        if tier == GPU
+            && before != ROOT
+            && self.nodes[before as usize].copies[GPU].state == State::Absent
+        {
+            return false;
+        }
+        let mut tail = self.node_at(request, known);
+        if start > 0 {
+            self.node_at(request, start);
+        }
+        for run in self.runs_from(tail, start) {
+            let copies = &self.nodes[run as usize].copies;
+            let missing = source.is_some_and(|from| copies[from].state == State::Absent);
+            if missing || copies[tier].state != State::Absent {
+                return false;
+            }
+        }
+        if known < end {
+            tail = self.link(tail, request, known, end);
+        }
+        self.access += 1; // as an admission: no two paths tie
+        for run in self.runs_from(tail, start) {
+            let access = source.map_or(self.access, |from| {
+                self.nodes[run as usize].copies[from].access
+            });
+            self.nodes[run as usize].copies[tier].access = access;
+            self.set_state(run, tier, State::InFlight, claim);
+        }
+        self.hold(tier, tail);
+        self.moves[claim as usize].parts = vec![(tail, start)];
+        if let Some(from) = source {
+            self.hold(from, tail);
+            self.moves[claim as usize].sources = vec![(from, tail)];
+        }
+        true
+    }
+
+    /// Marks blocks of a request absent from a tier, from block `end` down to `start`, as far as they are ready,
+    /// held by nobody and followed by none on that tier; returns how many. Nothing is written down: what loses
+    /// its last copy is discarded.
+    pub fn remove(&mut self, request: u32, (start, end): (u32, u32), tier: usize) -> u32 {
+        let end = end.min(self.peek(request, end).0);
+        if end <= start {
+            return 0;
+        }
+        let tail = self.node_at(request, end);
+        if start > 0 {
+            self.node_at(request, start);
+        }
+        let mut removed = 0;
+        for run in self.runs_from(tail, start) {
+            let node = &self.nodes[run as usize];
+            let copy = &node.copies[tier];
+            let free = copy.state == State::Ready && copy.holds == 0 && copy.children == 0;
+            if !free || (node.only_on(tier) && node.pins > 0) {
+                break;
+            }
+            let blocks = node.blocks();
+            removed += blocks;
+            self.set_state(run, tier, State::Absent, NO_MOVE);
+            self.tiers[tier].cached -= u64::from(blocks);
+            self.tiers[tier].free += u64::from(blocks);
+            self.discard_if_gone(run);
+        }
+        removed
+    }
+
+    /// How many leading blocks of a request the trie has a place for, copies or not.
+    fn in_trie(&self, request: u32, limit: u32) -> u32 {
+        let (mut at, mut block) = (ROOT, 0);
+        while block < limit {
+            let Some(&child) = self.children.get(&(at, self.keys.key(request, block))) else {
+                break;
+            };
+            let node = &self.nodes[child as usize];
+            block += self
+                .keys
+                .common(node.owner, request, block, node.end.min(limit));
+            if block < node.end {
+                break;
+            }
+            at = child;
+        }
+        block
+    }
+}
