@@ -6,7 +6,13 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
-from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES, REQUEST_COLUMNS, SERIES_COLUMNS
+from kvcache_sim.metrics.columns import (
+    EVENT_COLUMNS,
+    OUTCOMES,
+    REQUEST_COLUMNS,
+    SERIES_COLUMNS,
+    TTFT_PARTS,
+)
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.metrics.run_directory import open_run_directory
 from kvcache_sim.metrics.tables import write_table
@@ -49,7 +55,7 @@ def request_columns(count, seed=0, machines=2, slower=1.0):
     columns["fetch_room_ns"][:] = np.where(random.random(count) < 0.05, 3 * MS, 0)
     columns["fetch_ns"][:] = sum(columns[f"fetch_{part}_ns"] for part in ("room", "cpu", "disk", "remote"))
     columns["prefill_ns"][:] = ((inputs - cached) * 25_000 * slower).astype(int) + 5 * MS
-    parts = ("queue", "lookup", "fetch", "prefill", "first_decode")
+    parts = TTFT_PARTS
     ttft = sum(columns[f"{part}_ns"] for part in parts)
     columns["first_token_ns"][:] = columns["arrival_ns"] + ttft
     gap = random.integers(8 * MS, 40 * MS, count)
@@ -74,7 +80,7 @@ def summary_of(columns):
         "e2e": (column["finish_ns"] - column["arrival_ns"]) / MS,
         "queue": column["queue_ns"] / MS,
     }
-    parts = ("queue", "lookup", "fetch", "prefill", "first_decode")
+    parts = TTFT_PARTS
     end_s = float(column["finish_ns"].max()) / 1e9
     cached, inputs = int(column["cached_prefix_length_used"].sum()), int(column["input_tokens"].sum())
     return {

@@ -1,9 +1,14 @@
-"""A slow, plain scheduler after vLLM v1's rules: the oracle of the RTX 4090 run.
+"""Slow, plain schedulers after vLLM v1's rules: the oracle of the RTX 4090 run and of asynchronous scheduling.
 
 One step at a time: running requests first, each with the tokens it still has to compute, within the budget; a
 request that cannot get a block preempts the last running one, which starts again at the front of the queue;
 then waiting requests in order, each only if its whole prompt fits (after its cached prefix), unless something was
 preempted in this step. Blocks are keyed from scheduling on and freed tail first.
+
+``simulate_ahead`` decides on a step while the one before it runs, as vLLM does with ``--async-scheduling``: a
+sequence in flight counts a placeholder for the token that has not come (``v1/core/sched/async_scheduler.py``), one
+whose placeholder is its last token by ``max_tokens`` is not scheduled again, one that will stop at a token is, and
+what a request holds is given back when its last token has come (``EngineCore.step_with_batch_queue``).
 """
 
 from __future__ import annotations
@@ -26,6 +31,8 @@ class Request:
     generated: int = 0
     computed: int = 0
     target: int = 0
+    #: Tokens that a step in flight will bring.
+    coming: int = 0
     keyed: int = 0
     blocks: list[int] = field(default_factory=list)
     first_ns: int = -1
@@ -34,6 +41,10 @@ class Request:
     @property
     def tokens(self) -> int:
         return self.prompt + self.generated
+
+    @property
+    def to_compute(self) -> int:
+        return self.tokens + self.coming - self.computed
 
     def key(self, index: int) -> tuple[int, ...]:
         shared = (index + 1) * BLOCK <= self.prompt and index < len(self.ids)
@@ -90,7 +101,7 @@ class Pool:
             return False
         request.blocks += self.take(max(needed, 0))
         if self.caching:
-            full = (request.computed + new) // BLOCK
+            full = min(request.computed + new, request.prompt + request.output - 1) // BLOCK
             for index in range(request.keyed, full):
                 block, key = request.blocks[index], request.key(index)
                 if self.key_of[block] is None:
@@ -127,15 +138,71 @@ def simulate(requests: list[Request], table: StepTimeTable, pool: Pool, budget: 
                 running.remove(request)
 
 
+def simulate_ahead(
+    requests: list[Request],
+    table: StepTimeTable,
+    pool: Pool,
+    limits: tuple[int, int],
+    stop_token: bool,
+    host_ns: int = 0,
+) -> None:
+    """Run all requests; ``limits``: token budget and sequences; no step is shorter than ``host_ns``."""
+    arriving, waiting, running = deque(requests), deque[Request](), list[Request]()
+    now, flying = 0, None
+    while arriving or waiting or running or flying:
+        while arriving and arriving[0].arrival_ns <= now:
+            waiting.append(arriving.popleft())
+        step = _schedule(waiting, running, pool, *limits, foreseen=not stop_token)
+        decodes = [r for r, _ in step if r.computed >= r.target]
+        kv = [r.computed for r in decodes]
+        chunks = tuple((new, r.computed) for r, new in step if r not in decodes)
+        length = max(table.step(StepBatch(chunks, len(kv), sum(kv), max(kv, default=0))), host_ns)
+        bringing = [r for r, new in step if new == r.to_compute]
+        for request, new in step:
+            request.computed += new
+        for request in bringing:
+            request.coming += 1
+        if flying is None and not step:
+            now = max(now, arriving[0].arrival_ns)
+            continue
+        if flying is not None:
+            now = flying[0]
+            _take_tokens(flying[1], now, pool, running, waiting)
+        flying = (now + length, bringing) if step else None
+
+
+def _take_tokens(
+    bringing: list[Request], now: int, pool: Pool, running: list[Request], waiting: deque[Request]
+) -> None:
+    for request in bringing:
+        if request.end_ns >= 0:
+            continue
+        request.coming -= 1
+        request.generated += 1
+        request.first_ns = now if request.first_ns < 0 else request.first_ns
+        if request.generated == request.output:
+            request.end_ns = now
+            pool.release(request.blocks)
+            (running if request in running else waiting).remove(request)
+
+
 def _schedule(
-    waiting: deque[Request], running: list[Request], pool: Pool, budget: int, max_seqs: int
+    waiting: deque[Request],
+    running: list[Request],
+    pool: Pool,
+    budget: int,
+    max_seqs: int,
+    foreseen: bool = False,
 ) -> list[tuple[Request, int]]:
     step: list[tuple[Request, int]] = []
     preempted = False
     index = 0
     while index < len(running) and budget:
         request = running[index]
-        new = min(request.tokens - request.computed, budget)
+        if foreseen and request.coming and request.tokens + 1 == request.prompt + request.output:
+            index += 1
+            continue
+        new = min(request.to_compute, budget)
         while not pool.grow(request, new):
             last = running.pop()
             preempted = True

@@ -10,6 +10,7 @@ import pytest
 from fake_run import made_up_run, request_columns, write_run
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.columns import TTFT_PARTS
 from kvcache_sim.report.explain.break_even import break_even_tokens, compute_ns, load_ns
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.sentences import SENTENCES, explain
@@ -23,7 +24,6 @@ TWO_TIERS = """tiers:
   gpu: {capacity: 1000 blocks}
   cpu: {capacity: 1000 blocks}
 """
-PARTS = ("queue", "lookup", "fetch", "prefill", "first_decode")
 
 
 class Planted:
@@ -51,7 +51,7 @@ class Planted:
         rows = self.columns
         rows["fetch_ns"][:] = sum(rows[f"fetch_{p}_ns"] for p in ("room", "cpu", "disk", "remote"))
         rows["arrival_ns"][:] = [arrival for arrival, _, _ in self.rows]
-        rows["first_token_ns"][:] = rows["arrival_ns"] + sum(rows[f"{part}_ns"] for part in PARTS)
+        rows["first_token_ns"][:] = rows["arrival_ns"] + sum(rows[f"{part}_ns"] for part in TTFT_PARTS)
         rows["finish_ns"][:] = rows["first_token_ns"] + 9 * MS
         rows["num_tokens_actually_prefilled"][:] = rows["input_tokens"] - rows["cached_prefix_length_used"]
         self.requests = rows

@@ -133,7 +133,7 @@ def causes_of(rows, cached, machines=None, prefill_ns=10):
     """Return cause → tokens of the last of some requests that run one after another."""
     count = len(rows)
     arrival = np.array([arrival for arrival, _, _ in rows])
-    columns = {name: np.zeros(count, np.int64) for name in ("queue_ns", "lookup_ns")}
+    columns = {name: np.zeros(count, np.int64) for name in ("client_ns", "queue_ns", "lookup_ns")}
     columns |= {
         "request": np.arange(count),
         "arrival_ns": arrival,

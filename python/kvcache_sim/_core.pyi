@@ -339,7 +339,8 @@ class Batch:
         table: StepTable,
         block_size_tokens: int,
         max_num_batched_tokens: int,
-        step_overhead_ns: int,
+        durations_ns: tuple[int, int],
+        late_ends: bool,
         cache_enabled: bool,
         cache_output: bool,
         commit_ends_stretch: bool,
@@ -359,6 +360,8 @@ class Batch:
     def end(
         self, store: Store | PoolStore | RadixStore
     ) -> tuple[list[int], list[int], list[tuple[int, int, int]]]: ...
+    @property
+    def begin_ns(self) -> int: ...
     @property
     def budget_left(self) -> int: ...
     def __len__(self) -> int: ...

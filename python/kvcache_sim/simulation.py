@@ -11,6 +11,7 @@ from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.engine import Engine
 from kvcache_sim.errors import InvariantError
+from kvcache_sim.metrics.columns import TTFT_PARTS
 from kvcache_sim.metrics.digests import digest_of_events, digest_of_results
 from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.metrics.run import CountedTimes, Observer, Progress, Run
@@ -154,7 +155,7 @@ class Simulation:
         done = np.asarray(rows["status"]) == 0
         column = {name: np.asarray(data)[done] for name, data in rows.items() if isinstance(data, np.ndarray)}
         ttft = column["first_token_ns"] - column["arrival_ns"]
-        parts = sum(column[f"{p}_ns"] for p in ("queue", "lookup", "fetch", "prefill", "first_decode"))
+        parts = sum(column[f"{p}_ns"] for p in TTFT_PARTS)
         if not np.array_equal(parts, ttft):
             raise InvariantError("I8: parts of TTFT do not sum to it")
         if (

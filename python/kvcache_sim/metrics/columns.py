@@ -24,8 +24,11 @@ OUTCOMES = (
 #: How a request ended; a row of ``requests`` stores the index.
 STATUSES = ("finished", "rejected")
 
-#: requests.parquet: a row a request, in file order. Times are ns since the start of the simulation; the
-#: parts queue + lookup + fetch + prefill + first_decode sum exactly to first_token_ns - arrival_ns.
+#: What TTFT is made of, in the order of a request's way; the columns ``{part}_ns`` sum exactly to
+#: first_token_ns - arrival_ns.
+TTFT_PARTS = ("client", "queue", "lookup", "fetch", "prefill", "first_decode")
+
+#: requests.parquet: a row a request, in file order. Times are ns since the start of the simulation.
 REQUEST_COLUMNS: dict[str, Column] = {
     "request": Column("int32", "index in the trace, from 0"),
     "machine": Column("int16", "machine that served it, -1 when rejected before routing"),
@@ -34,7 +37,8 @@ REQUEST_COLUMNS: dict[str, Column] = {
     "is_conversational_turn": Column("bool", "label of the workload; outcomes never read it"),
     "status": Column("uint8", "index into STATUSES"),
     "outcome": Column("uint8", "index into OUTCOMES: decided at the first admission"),
-    "arrival_ns": Column("int64", "arrival"),
+    "arrival_ns": Column("int64", "arrival: the client sends it"),
+    "client_ns": Column("int64", "between the client and the scheduler: HTTP, tokenising"),
     "queue_ns": Column(
         "int64", "waiting for admission or for the next step, preemptions before the first token included"
     ),

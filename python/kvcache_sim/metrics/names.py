@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.columns import TTFT_PARTS
 
 _STATISTICS = ("avg", "min", "max", "p99", "p90", "p75", "p50", "std")
 
@@ -23,10 +24,7 @@ STABLE_METRICS: dict[str, str] = {
         for name in ("ttft", "tpot", "itl", "e2e", "queue")
         for statistic in _STATISTICS
     },
-    **{
-        f"latency.ttft_parts.{part}.avg": "ms"
-        for part in ("queue", "lookup", "fetch", "prefill", "first_decode")
-    },
+    **{f"latency.ttft_parts.{part}.avg": "ms" for part in TTFT_PARTS},
     **{f"prefix_cache.{name}_hit_rate": "share" for name in ("overall", "conversational", "cross_request")},
     "prefix_cache.avg_cached_prefix_length_on_hit": "tokens",
     "prefix_cache.avg_tokens_prefilled": "tokens",

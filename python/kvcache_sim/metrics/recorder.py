@@ -101,6 +101,7 @@ class RunRecorder:
                 0 if finished else 1,
                 max(s.outcome, 0),
                 s.arrival_ns,
+                s.client_ns,
                 s.queue_ns,
                 s.lookup_ns,
                 s.fetch_ns,

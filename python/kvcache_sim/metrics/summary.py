@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.metrics.columns import STATUSES
+from kvcache_sim.metrics.columns import STATUSES, TTFT_PARTS
 from kvcache_sim.metrics.percentiles import describe, describe_counted
 from kvcache_sim.metrics.prefix_cache import DEFINITIONS as PREFIX_CACHE_DEFINITIONS
 from kvcache_sim.metrics.prefix_cache import summarize_prefix_cache
@@ -33,7 +33,6 @@ DEFINITIONS: dict[str, str] = {
     **PREFIX_CACHE_DEFINITIONS,
 }
 
-_PARTS = ("queue", "lookup", "fetch", "prefill", "first_decode")
 _HIT_TIERS = ("gpu", "cpu", "disk", "remote")
 
 
@@ -82,7 +81,7 @@ def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
             "itl": describe_counted(run.itl_ns),
             "e2e": describe(done["finish_ns"] - done["arrival_ns"]),
             "queue": describe(done["queue_ns"]),
-            "ttft_parts": {part: describe(done[f"{part}_ns"]) for part in _PARTS},
+            "ttft_parts": {part: describe(done[f"{part}_ns"]) for part in TTFT_PARTS},
         },
         "throughput": {
             "requests_per_s": count / seconds if seconds else None,

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from textwrap import wrap
 from typing import Any
 
+from kvcache_sim.metrics.columns import TTFT_PARTS
 from kvcache_sim.metrics.percentiles import STATISTICS
 
 _LATENCIES = ("ttft", "tpot", "itl", "e2e", "queue")
-_PARTS = ("queue", "lookup", "fetch", "prefill", "first_decode")
+#: A number has at most 8 characters.
+_PARTS = {part: max(len(part), 8) for part in TTFT_PARTS}
 _HIT_RATES = (
     ("hit rate", "token", "of tokens: cached / prompt tokens of admitted requests"),
     ("", "block", "of blocks: cached / full blocks of their prompts"),
@@ -40,9 +42,9 @@ def summary_text(summary: Mapping[str, Any], title: str) -> str:
         row = summary["latency"][name]
         lines.append(f"{name:<6}" + "".join(f"{_number(row[statistic]):>9}" for statistic in STATISTICS))
     lines += [
-        "TTFT avg = " + " +".join(f"{part:>12}" for part in _PARTS),
+        "TTFT avg = " + " + ".join(f"{part:>{width}}" for part, width in _PARTS.items()),
         f"{_number(summary['latency']['ttft']['avg']):>8} = "
-        + " +".join(f"{_number(parts[part]['avg']):>12}" for part in _PARTS),
+        + " + ".join(f"{_number(parts[part]['avg']):>{width}}" for part, width in _PARTS.items()),
         "",
         "throughput " + _throughput(summary["throughput"]),
         f"digest     events {summary['digest']['events'][:24]}  results {summary['digest']['results'][:24]}",

@@ -53,6 +53,7 @@ COLOURS: dict[str, str] = {
     "full hit": "#1f9e89",
     "partial hit": "#d9a200",
     "miss": "#d1495b",
+    "client": "#c8ccd0",
     "queue": "#8a8a8a",
     "lookup": "#c9c06b",
     "fetch room": "#7a5c3e",

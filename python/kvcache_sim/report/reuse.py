@@ -56,7 +56,7 @@ def reuse_of(run: FinishedRun) -> Reuse | None:
     previous_here = references.previous(here_keys)
     here_blocks, _ = references.leading(previous_here)
     first_here = references.first(here_keys)
-    admitted = rows["arrival_ns"] + rows["queue_ns"] + rows["lookup_ns"]
+    admitted = rows["arrival_ns"] + rows["client_ns"] + rows["queue_ns"] + rows["lookup_ns"]
     ready = rows["first_token_ns"][references.owner[first_here]] <= admitted[references.owner]
     ready_blocks, _ = references.leading(np.where(ready, previous_here, -1))
 

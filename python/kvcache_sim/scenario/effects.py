@@ -161,6 +161,10 @@ def _requests(model: ScenarioModel) -> Iterator[Finding]:
     if model.replica.duplicate_prefill == "wait" and (model.replica.instant or not model.cache.enabled):
         why = "replica.instant is true" if model.replica.instant else "cache.enabled is false"
         yield ("replica", "duplicate_prefill"), why
+    if model.replica.instant:
+        for key in ("async_scheduling", "client_offset"):
+            if getattr(model.replica, key) != type(model.replica).model_fields[key].default:
+                yield ("replica", key), "replica.instant is true"
     for index, own in enumerate(model.machines):
         if not own:
             continue

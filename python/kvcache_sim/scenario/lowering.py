@@ -93,6 +93,8 @@ def _replica(machine: MachineSection) -> ReplicaSettings:
         queue_order=replica.queue_order,
         duplicate_prefill=replica.duplicate_prefill,
         step_overhead_ns=replica.step_overhead,
+        async_scheduling=replica.async_scheduling,
+        client_offset_ns=replica.client_offset,
     )
 
 

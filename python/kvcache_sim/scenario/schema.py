@@ -17,7 +17,7 @@ from kvcache_sim.scenario.policy_names import (
     WriteName,
 )
 from kvcache_sim.scenario.quantities import Capacity, CapacityField, DurationNs, RateBytesPerS, SizeBytes
-from kvcache_sim.serving.settings import DuplicatePrefill
+from kvcache_sim.serving.settings import AsyncScheduling, DuplicatePrefill
 from kvcache_sim.workload.readers.settings import OnBadRow, TimeOrder
 
 #: 2³¹ − 1: token and sequence counts stay well inside 64-bit arithmetic.
@@ -109,6 +109,10 @@ class ReplicaSection(Section):
         "recompute", description="when another request computes the next block: compute it too, or wait"
     )
     step_overhead: DurationNs = Field(0, description="time between two steps")
+    async_scheduling: AsyncScheduling = Field(
+        "none", description="decide a step ahead; answers end at a known length, or at a stop token"
+    )
+    client_offset: DurationNs = Field(0, description="HTTP and tokenising, before a request queues")
 
 
 class ClusterSection(Section):

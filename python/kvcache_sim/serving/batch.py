@@ -60,6 +60,11 @@ class Batch(Protocol):
         ...
 
     @property
+    def begin_ns(self) -> int:
+        """When the current or last iteration began."""
+        ...
+
+    @property
     def budget_left(self) -> int:
         """Tokens of the composed step that are not given away."""
         ...
@@ -97,7 +102,8 @@ class BatchSettings:
 
     ``commit_at_begin`` shares blocks when the step that fills them begins: in vLLM keys exist from
     scheduling on. ``asks_every_step``: every decoding sequence asks for room at every step, also for none
-    (SGLang evicts a page ahead).
+    (SGLang evicts a page ahead). No step is shorter than ``least_step_ns``. With ``late_ends`` an answer's
+    end is known a step late: its sequence stays for one more step, which brings no token.
     """
 
     block_size_tokens: int
@@ -108,6 +114,8 @@ class BatchSettings:
     track_commits: bool
     commit_at_begin: bool = False
     asks_every_step: bool = False
+    least_step_ns: int = 0
+    late_ends: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -137,7 +145,7 @@ class SteppedBatch:
         self.budget_left = 0
         self.steps = 0
         self.generated_tokens = 0
-        self._begin_ns = 0
+        self.begin_ns = 0
         self._end_ns = 0
         self._gaps: dict[int, int] = defaultdict(int)
         self._log: list[tuple[int, int, int, int]] | None = None
@@ -196,7 +204,8 @@ class SteppedBatch:
 
     def step_ns(self) -> int:
         """Return the duration of the composed step."""
-        return self.step_time.step(self._shape()) + self.settings.step_overhead_ns
+        duration = self.step_time.step(self._shape()) + self.settings.step_overhead_ns
+        return max(duration, self.settings.least_step_ns)
 
     def _shape(self) -> StepBatch:
         at_work = [s for s in self.running if s.chunk]
@@ -206,7 +215,7 @@ class SteppedBatch:
 
     def start(self, store: BlockStore, now_ns: int, stall_ns: int) -> int:
         """Start the composed step; return its end."""
-        self._begin_ns = now_ns
+        self.begin_ns = now_ns
         self._end_ns = now_ns + self.step_ns() + stall_ns
         return self._end_ns
 
@@ -225,14 +234,14 @@ class SteppedBatch:
         if self._log is not None:
             shape = self._shape()
             new = sum(chunk for chunk, _ in shape.prefill_chunks)
-            self._log.append((self._begin_ns, now - self._begin_ns, new, shape.decode_sequences))
+            self._log.append((self.begin_ns, now - self.begin_ns, new, shape.decode_sequences))
         ended: Ended = ([], [], [])
         for s in self.running:
             if not s.chunk:
                 continue
             s.computed += s.chunk
             self._commit(s, s.computed, store, ended[2])
-            if s.prefilling:
+            if s.prefilling or s.computed > s.total:
                 continue
             self.generated_tokens += 1
             if s.last_token_ns is None:
@@ -242,15 +251,15 @@ class SteppedBatch:
             s.last_token_ns = now
             if s.computed == s.total:
                 ended[1].append(s.id)
-        if ended[1]:
-            self.running = [s for s in self.running if s.computed < s.total or s.prefilling]
+        late = set(ended[1]) if self.settings.late_ends else set()
+        self.running = [s for s in self.running if s.prefilling or s.computed < s.total or s.id in late]
         return ended
 
     def _commit(
         self, s: _Running, computed: int, store: BlockStore, committed: list[tuple[int, int, int]]
     ) -> None:
         settings = self.settings
-        if not settings.cache_enabled:
+        if not settings.cache_enabled or computed > s.total:
             return
         tokens = computed if settings.cache_output else min(computed, s.prompt)
         full, depth = tokens // settings.block_size_tokens, store.depth(s.lease)

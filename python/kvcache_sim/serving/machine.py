@@ -38,7 +38,8 @@ def native_batch(settings: BatchSettings, table: StepTimeTable) -> Batch:
         _core.StepTable(table.base_ns, table.decode_base_ns, coefficients, table.longest_fs),
         settings.block_size_tokens,
         settings.max_num_batched_tokens,
-        settings.step_overhead_ns,
+        (settings.step_overhead_ns, settings.least_step_ns),
+        settings.late_ends,
         settings.cache_enabled,
         settings.cache_output,
         settings.track_commits,
@@ -75,10 +76,13 @@ def build_machine(
         mover.choice = CHANNEL_CHOICE.make(movement.channel_choice)
         mover.rails = {e: {n: channels[n] for n in names} for e, names in settings.edge_rails.items()}
     replica_settings = settings.replica
+    asynchronous = replica_settings.async_scheduling != "none"
     batch_settings = BatchSettings(
         block_size_tokens=cluster.cache.block_size_tokens,
         max_num_batched_tokens=replica_settings.max_num_batched_tokens,
-        step_overhead_ns=replica_settings.step_overhead_ns,
+        step_overhead_ns=0 if asynchronous else replica_settings.step_overhead_ns,
+        least_step_ns=replica_settings.step_overhead_ns if asynchronous else 0,
+        late_ends=replica_settings.async_scheduling == "stop-token",
         cache_enabled=cluster.cache.enabled,
         cache_output=cluster.cache.cache_output,
         track_commits=bool(writes) and writes[0].at_commit,

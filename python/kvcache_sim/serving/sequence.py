@@ -7,9 +7,6 @@ from enum import Enum
 
 from kvcache_sim.units import NS_PER_S
 
-#: Parts of TTFT, in the order of a request's way; they sum exactly to first token − arrival.
-PARTS = ("queue", "lookup", "fetch", "prefill", "first_decode")
-
 
 class Status(Enum):
     """Where a request is on its way."""
@@ -37,12 +34,15 @@ class SequenceState:
     lease: int = -1
     generated_tokens: int = 0
     preemptions: int = 0
+    #: Its place in the order in which sequences joined the batch.
+    joined: int = -1
     recomputed_tokens: int = 0
     last_token_ns: int | None = None
     first_token_ns: int = -1
     finish_ns: int = -1
     #: When the current part of TTFT began.
     since_ns: int = 0
+    client_ns: int = 0
     queue_ns: int = 0
     lookup_ns: int = 0
     fetch_room_ns: int = 0

@@ -14,6 +14,8 @@ from kvcache_sim.cache.settings import (
 )
 from kvcache_sim.model.step_time import StepTime
 
+#: Whether the scheduler decides on a step while the one before it runs, and how answers then end.
+AsyncScheduling = Literal["none", "length", "stop-token"]
 DuplicatePrefill = Literal["recompute", "wait"]
 
 
@@ -31,6 +33,10 @@ class ReplicaSettings:
     duplicate_prefill: DuplicatePrefill = "recompute"
     #: Extra time between the end of a step and the next step's start.
     step_overhead_ns: int = 0
+    #: ``length``: the scheduler foresees an answer's end; ``stop-token``: it finds out a step late.
+    async_scheduling: AsyncScheduling = "none"
+    #: From a request's arrival until the scheduler has it: HTTP and tokenising.
+    client_offset_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

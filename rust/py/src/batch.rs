@@ -84,14 +84,16 @@ pub struct PyBatch(pub Batch);
 
 #[pymethods]
 impl PyBatch {
+    /// `durations_ns`: the overhead of a step, and the least that a step takes.
     #[new]
-    #[pyo3(signature = (table, block_size_tokens, max_num_batched_tokens, step_overhead_ns, cache_enabled, cache_output, commit_ends_stretch, commit_at_begin, asks_every_step))]
+    #[pyo3(signature = (table, block_size_tokens, max_num_batched_tokens, durations_ns, late_ends, cache_enabled, cache_output, commit_ends_stretch, commit_at_begin, asks_every_step))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         table: &PyStepTable,
         block_size_tokens: u64,
         max_num_batched_tokens: u64,
-        step_overhead_ns: u64,
+        durations_ns: (u64, u64),
+        late_ends: bool,
         cache_enabled: bool,
         cache_output: bool,
         commit_ends_stretch: bool,
@@ -106,7 +108,9 @@ impl PyBatch {
             commit_ends_stretch,
             commit_at_begin,
             asks_every_step,
-            step_overhead_ns,
+            step_overhead_ns: durations_ns.0,
+            least_step_ns: durations_ns.1,
+            late_ends,
         };
         Self(Batch::new(config, table.0.clone()))
     }
@@ -170,6 +174,11 @@ impl PyBatch {
     fn end(&mut self, store: AnyStore<'_>) -> (Vec<u32>, Vec<u32>, Vec<(u32, u32, u32)>) {
         let ended = with_store!(store, s => self.0.end(s));
         (ended.first_token, ended.finished, ended.committed)
+    }
+
+    #[getter]
+    fn begin_ns(&self) -> u64 {
+        self.0.begin_ns()
     }
 
     #[getter]

@@ -13,6 +13,7 @@ from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, col
 
 #: part → columns whose sum it is. All parts sum to TTFT.
 PARTS: dict[str, str] = {
+    "client": "client_ns",
     "queue": "queue_ns",
     "lookup": "lookup_ns",
     "fetch room": "fetch_room_ns",
@@ -26,8 +27,9 @@ _BANDS = {"p50": (0.49, 0.51), "p90": (0.89, 0.91), "p99": (0.985, 0.995)}
 _TITLE = "What TTFT is made of"
 _DEFINITION = (
     "Mean parts of the requests whose TTFT lies around its percentile (p50: ranks 49–51 %, p90: 89–91 %, "
-    "p99: 98.5–99.5 %). Queue: waiting for admission or the next step; fetch: exposed waiting for KV by "
-    "tier, or for room; prefill: computing the missed part. The parts sum to TTFT."
+    "p99: 98.5–99.5 %). Client: on the way to the scheduler; queue: waiting for admission or the next step; "
+    "fetch: exposed waiting for KV by tier, or for room; prefill: computing the missed part. The parts sum "
+    "to TTFT."
 )
 
 

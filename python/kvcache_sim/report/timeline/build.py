@@ -52,7 +52,7 @@ def timeline(run: FinishedRun, selection: Selection, warn: Callable[[str], None]
     rows = _sampled(rows, selection.most_requests, len(series["time_ns"]), warn)
     events = _fitting(events, len(rows["request"]) * _RECORDS_A_REQUEST + len(series["time_ns"]), warn)
     slices, names, tracks = request_records(rows)
-    begins = rows["arrival_ns"] + rows["queue_ns"] + rows["lookup_ns"]
+    begins = rows["arrival_ns"] + rows["client_ns"] + rows["queue_ns"] + rows["lookup_ns"]
     starts = dict(zip(rows["request"].tolist(), begins.tolist(), strict=True))
     machinery, rows_of_machines = machinery_records(events, starts, tracks)
     machines = {track.pid for track in {**names, **rows_of_machines}} | {

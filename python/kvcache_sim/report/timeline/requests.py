@@ -12,6 +12,7 @@ from kvcache_sim.report.timeline.trace_json import Track, slice_record
 #: Rows of a machine: requests begin here, below its steps, channels and tiers.
 FIRST_LANE = 1000
 _PARTS = (
+    ("client", "client_ns"),
     ("queue", "queue_ns"),
     ("lookup", "lookup_ns"),
     ("fetch", "fetch_ns"),

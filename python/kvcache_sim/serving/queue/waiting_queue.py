@@ -23,6 +23,8 @@ class WaitingQueue:
         self.order = order
         self.cached_tokens = cached_tokens
         self.held_back: Callable[[int], bool] | None = None
+        #: Who came later is not known yet (asynchronous scheduling decides a step ahead); None: all are.
+        self.known_until_ns: int | None = None
         self._queue: deque[SequenceState] = deque()
         self._passed: dict[int, int] = {}
 
@@ -45,14 +47,19 @@ class WaitingQueue:
     def head(self) -> SequenceState | None:
         """Return who is next, None when all have to stay."""
         if self.order is None and self.held_back is None:
-            return self._queue[0] if self._queue else None
+            return self._queue[0] if self._queue and self._known(self._queue[0]) else None
         held_back = self.held_back
         candidates = [
-            s for s in islice(self._queue, _WINDOW) if held_back is None or not held_back(s.request)
+            s
+            for s in islice(self._queue, _WINDOW)
+            if self._known(s) and (held_back is None or not held_back(s.request))
         ]
         if not candidates or self.order is None or candidates[0].preemptions:
             return candidates[0] if candidates else None
         return min(candidates, key=self._key)
+
+    def _known(self, s: SequenceState) -> bool:
+        return self.known_until_ns is None or s.since_ns <= self.known_until_ns
 
     def _key(self, s: SequenceState) -> tuple[float, ...]:
         assert self.order is not None

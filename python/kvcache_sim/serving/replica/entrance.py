@@ -38,10 +38,13 @@ class Entrance:
         self.waiting = WaitingQueue(make_order(replica.queue_order), self._cached_tokens)
         self.loading: dict[int, Loading] = {}
         self.loaded: list[Loading] = []
+        self._joined = 0
         #: Set where a request waits for blocks that others are computing (``duplicate_prefill: wait``).
         self.duplicates: Duplicates | None = None
         #: Write policy of each edge, from the gpu down.
         self.writes: list[WritePolicy] = []
+        #: Requests that have ended and still hold their places and blocks (asynchronous scheduling).
+        self.leaving: dict[int, SequenceState] = {}
         #: The queue's head was refused; tried again when something has been given back.
         self.refused = False
 
@@ -54,7 +57,7 @@ class Entrance:
         return bool(self.loaded) or (self._places() > 0 and self.batch.budget_left > 0)
 
     def _places(self) -> int:
-        return self.max_num_seqs - len(self.running) - len(self.loading)
+        return self.max_num_seqs - len(self.running) - len(self.loading) - len(self.leaving)
 
     def admit(self, now: int) -> None:
         """Admit from the queue until it is empty, its head is refused, or places or tokens are given out."""
@@ -151,3 +154,4 @@ class Entrance:
         self.batch.add(s.request, s.lease, tokens, s.last_token_ns)
         self.batch.commit_last(self.admitter.store)
         self.running[s.request] = s
+        s.joined = self._joined = self._joined + 1

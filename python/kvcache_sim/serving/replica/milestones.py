@@ -37,6 +37,11 @@ class Milestones:
         self.queued_tokens += s.prompt_num_tokens
         self.expected_prefill_tokens += s.expected_prefill_tokens
 
+    def received(self, s: SequenceState, now: int) -> None:
+        """End a request's way from the client to the scheduler."""
+        s.client_ns += now - s.since_ns
+        s.since_ns = now
+
     def looked_up(self, s: SequenceState, now: int) -> None:
         """End a request's look-up; it queues from now on."""
         s.lookup_ns += now - s.since_ns

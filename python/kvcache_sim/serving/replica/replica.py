@@ -58,6 +58,8 @@ class Replica:
         self.kept_free_blocks = 0
         #: How many tiers the machine has.
         self.tiers = 1
+        #: Whether a step is decided on while the one before it runs.
+        self._looks_ahead = self.settings.async_scheduling != "none"
         #: Copies that the next step waits for (``through-sync``).
         self._written: set[int] = set()
         self._boundary: Event | None = None
@@ -68,9 +70,17 @@ class Replica:
     # -- arrivals
 
     def arrive(self, sequence: SequenceState) -> None:
-        """Take a request over; it queues once it has been looked up."""
+        """Take a request over; it queues once the scheduler has it and it has been looked up."""
         now = self.engine.now_ns
         self.milestones.arrived(sequence, now)
+        if offset := self.settings.client_offset_ns:
+            self.engine.schedule(now + offset, ARRIVAL, self.machine, self._received, sequence)
+        else:
+            self._received(sequence)
+
+    def _received(self, sequence: SequenceState) -> None:
+        now = self.engine.now_ns
+        self.milestones.received(sequence, now)
         if self.cache.lookup_ns and self.cache.enabled:
             self.engine.schedule(now + self.cache.lookup_ns, ARRIVAL, self.machine, self._enqueue, sequence)
         else:
@@ -133,6 +143,8 @@ class Replica:
             self.milestones.first_token(self.running[request], now)
         for request in finished:
             self._finish(self.running.pop(request), now)
+        if self._looks_ahead:
+            self.entrance.waiting.known_until_ns = self.batch.begin_ns
 
     def _write_through(self, committed: list[tuple[int, int, int]], compute: int, now: int) -> None:
         policy = self.entrance.writes[0]
@@ -143,6 +155,14 @@ class Replica:
         self.mover.issue((now - compute + compute // self.cache.num_layers, now))
 
     def _finish(self, s: SequenceState, now: int) -> None:
+        self.entrance.leaving[s.request] = s
+        if not self._looks_ahead:
+            self._give_back(s)
+        self.milestones.finished(s, now)
+
+    def _give_back(self, s: SequenceState) -> None:
+        """Release what a request that has ended still holds."""
+        del self.entrance.leaving[s.request]
         depth = self.store.depth(s.lease)
         self.store.release(s.lease)
         if self.cache.discard_on_finish:
@@ -150,9 +170,25 @@ class Replica:
         elif self.keeping is not None:
             self.keeping.finished(s, depth)
         self.entrance.refused = False
-        self.milestones.finished(s, now)
 
     def _compose_step(self, now: int) -> None:
+        """Compose the next step; looking ahead, as it was decided when the step that has ended began.
+
+        What that one brought is known from here on, and at once where nothing was decided.
+        """
+        room = self._decide(now)
+        if self._looks_ahead:
+            for s in list(self.entrance.leaving.values()):
+                self._give_back(s)
+            self.entrance.waiting.known_until_ns = None
+            if not len(self.batch):
+                room = self._decide(now)
+        written, self._written = self._written, set()  # numbers of finished moves are used again
+        if len(self.batch):
+            self.step.prepare((*room, *written), now)
+
+    def _decide(self, now: int) -> list[int]:
+        """Share out the budget, preempt, admit; return the moves to wait for."""
         preempted = False
         while (room := self.batch.begin(self.store, now)) is None:
             self._preempt_last(now)
@@ -161,11 +197,17 @@ class Replica:
         self.entrance.join_loaded(now)
         if not preempted:
             self.entrance.admit(now)
-        written, self._written = self._written, set()  # numbers of finished moves are used again
-        if len(self.batch):
-            self.step.prepare((*room, *written), now)
+        return room
 
     def _preempt_last(self, now: int) -> None:
+        leaving = next(reversed(self.entrance.leaving.values()), None)
+        if leaving is not None:  # it has ended, but the scheduler does not know that yet
+            last = next(reversed(self.running.values()), None)
+            if last is None or leaving.joined > last.joined:
+                if self.settings.async_scheduling == "stop-token":
+                    self.batch.pop_last()
+                self._give_back(leaving)
+                return
         popped = self.batch.pop_last()
         assert popped is not None, "an empty batch asks for no room"
         request, computed, last_token_ns = popped

@@ -27,11 +27,18 @@ impl Batch {
         let mut ended = Ended::default();
         self.finish_iteration(store, Some(&mut ended));
         self.iterations_left = 0;
-        if !ended.finished.is_empty() {
-            self.sequences
-                .retain(|s| s.computed < s.total || s.prefilling());
+        if !ended.finished.is_empty() || self.config.late_ends {
+            self.leave();
         }
         ended
+    }
+
+    fn leave(&mut self) {
+        let (late, end_ns) = (self.config.late_ends, self.end_ns);
+        self.sequences.retain(|s| {
+            let just_ended = s.computed == s.total && s.last_token_ns == Some(end_ns);
+            s.prefilling() || s.computed < s.total || (late && just_ended)
+        });
     }
 
     fn next_iteration<S: BatchStore>(&mut self, store: &mut S) {
@@ -115,7 +122,7 @@ impl Batch {
             ) {
                 ended.committed.push((sequence.id, from, to));
             }
-            if sequence.prefilling() {
+            if sequence.prefilling() || computed > sequence.total {
                 continue;
             }
             self.generated_tokens += 1;
@@ -149,7 +156,7 @@ fn commit_full_blocks<S: BatchStore>(
     computed: u64,
     store: &mut S,
 ) -> Option<(u32, u32)> {
-    if !config.cache_enabled {
+    if !config.cache_enabled || computed > sequence.total {
         return None;
     }
     let tokens = if config.cache_output {

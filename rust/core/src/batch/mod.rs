@@ -68,6 +68,10 @@ pub struct BatchConfig {
     /// A commit sends on a channel: every commit ends the stretch.
     pub commit_ends_stretch: bool,
     pub step_overhead_ns: u64,
+    /// No step is shorter: under asynchronous scheduling the host prepares the next one meanwhile.
+    pub least_step_ns: u64,
+    /// An answer's end is known a step late: the sequence stays for one more, which brings no token.
+    pub late_ends: bool,
 }
 
 /// One iteration as it was run, for `--record all`.
@@ -175,6 +179,11 @@ impl Batch {
         self.sequences[self.sequences.len() - 1].chunk
     }
 
+    /// When the current or last iteration began.
+    pub fn begin_ns(&self) -> u64 {
+        self.begin_ns
+    }
+
     /// Takes the last sequence out (preemption); its tokens so far, or `None` when nothing runs.
     pub fn pop_last(&mut self) -> Option<Sequence> {
         self.sequences.pop()
@@ -182,7 +191,12 @@ impl Batch {
 
     /// The duration of the step as composed, without stalls.
     pub fn step_ns(&self) -> u64 {
-        self.table.step_ns(&self.shape()) + self.config.step_overhead_ns
+        self.duration_ns(&self.shape())
+    }
+
+    fn duration_ns(&self, shape: &StepShape) -> u64 {
+        let overhead = self.config.step_overhead_ns;
+        (self.table.step_ns(shape) + overhead).max(self.config.least_step_ns)
     }
 
     fn shape(&self) -> StepShape {

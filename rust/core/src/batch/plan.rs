@@ -38,7 +38,7 @@ impl Batch {
                     .sum();
                 shape.past_tokens = chunks.iter().map(|(c, past)| past + i * c).sum();
             }
-            end += self.table.step_ns(&shape) + self.config.step_overhead_ns;
+            end += self.duration_ns(&shape);
         }
         end
     }
@@ -91,7 +91,7 @@ fn own_limit(sequence: &Sequence) -> u64 {
     if sequence.last_token_ns.is_none() {
         return 1;
     }
-    sequence.total - sequence.computed
+    sequence.total.saturating_sub(sequence.computed).max(1) // at least 1: past its end it leaves soon
 }
 
 /// Blocks a decoding sequence asks for within some iterations, beyond those it has.
