@@ -17,6 +17,11 @@ from kvcache_sim.serving.replica import Replica
 #: Samples of a run of known length.
 SAMPLES = 500
 
+#: What is sampled of a machine, of each of its tiers, and of a channel, in this order.
+_REPLICA = ("queue", "running", "loading", "output_tokens")
+_ROOM = ("free", "active", "cached", "in_flight")
+_CHANNEL = ("busy_ns", "queued_ns", "bytes")
+
 
 class Sampler:
     """Samples every ``interval_ns`` until ``done()``; it only looks. Past 2·SAMPLES the interval doubles."""
@@ -32,54 +37,47 @@ class Sampler:
         self.engine, self.replicas, self.channels = engine, replicas, channels
         self.interval_ns = max(interval_ns, 1)
         self.done = done
-        self._taken = 0
-        self._coder = TextCoder()
-        self._times, self._machines = array("q"), array("h")
-        self._names, self._values = array("i"), array("q")
+        self._times, self._values = array("q"), array("q")
 
     def start(self) -> None:
         """Queue the first sample."""
         self.engine.schedule(self.engine.now_ns, SAMPLE, NO_MACHINE, self._sample)
 
     def _sample(self, _: object) -> None:
-        now = self.engine.now_ns
+        now, values = self.engine.now_ns, self._values
+        self._times.append(now)
         for replica in self.replicas:
             replica.catch_up(now + 1)
-            rows = {
-                "queue": len(replica.entrance.waiting),
-                "running": len(replica.running),
-                "loading": len(replica.entrance.loading) + len(replica.entrance.loaded),
-                "output_tokens": replica.batch.generated_tokens,
-            }
-            for level, tier in enumerate(TIERS[: replica.tiers]):
-                room = replica.store.room(level)
-                rows |= {
-                    f"{tier}.{part}": n
-                    for part, n in zip(("free", "active", "cached", "in_flight"), room, strict=False)
-                }
-            for name, value in rows.items():
-                self._row(now, replica.machine, name, value)
-        for name, channel in self.channels.items():
-            self._row(now, NO_MACHINE, f"channel.{name}.busy_ns", min(channel.busy_ns, now))
-            self._row(now, NO_MACHINE, f"channel.{name}.queued_ns", channel.queued_ns)
-            self._row(now, NO_MACHINE, f"channel.{name}.bytes", channel.sent_bytes)
-        self._taken += 1
-        if self._taken % (2 * SAMPLES) == 0:
+            entrance = replica.entrance
+            values.append(len(entrance.waiting))
+            values.append(len(replica.running))
+            values.append(len(entrance.loading) + len(entrance.loaded))
+            values.append(replica.batch.generated_tokens)
+            for level in range(replica.tiers):
+                values.extend(replica.store.room(level)[: len(_ROOM)])
+        for channel in self.channels.values():
+            values.extend((min(channel.busy_ns, now), channel.queued_ns, channel.sent_bytes))
+        if len(self._times) % (2 * SAMPLES) == 0:
             self.interval_ns *= 2
         if not self.done():
             self.engine.schedule(now + self.interval_ns, SAMPLE, NO_MACHINE, self._sample)
 
-    def _row(self, now: int, machine: int, name: str, value: int) -> None:
-        self._times.append(now)
-        self._machines.append(machine)
-        self._names.append(self._coder.code(name))
-        self._values.append(value)
+    def _rows(self) -> list[tuple[int, str]]:
+        """Return machine and name of the values of one sample, in their order."""
+        rows = []
+        for replica in self.replicas:
+            tiers = [f"{tier}.{part}" for tier in TIERS[: replica.tiers] for part in _ROOM]
+            rows += [(replica.machine, name) for name in (*_REPLICA, *tiers)]
+        return rows + [(NO_MACHINE, f"channel.{name}.{part}") for name in self.channels for part in _CHANNEL]
 
     def columns(self) -> dict[str, ColumnData]:
         """Return the columns of ``series``."""
+        rows, coder = self._rows(), TextCoder()
+        samples = len(self._times)
+        names = np.array([coder.code(name) for _, name in rows], np.int32)
         return {
-            "time_ns": np.frombuffer(self._times, np.int64),
-            "machine": np.frombuffer(self._machines, np.int16),
-            "name": CodedText(np.frombuffer(self._names, np.int32), tuple(self._coder.words)),
+            "time_ns": np.repeat(np.frombuffer(self._times, np.int64), len(rows)),
+            "machine": np.tile(np.array([machine for machine, _ in rows], np.int16), samples),
+            "name": CodedText(np.tile(names, samples), tuple(coder.words)),
             "value": np.frombuffer(self._values, np.int64),
         }

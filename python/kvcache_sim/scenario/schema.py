@@ -27,7 +27,7 @@ _MAX_COUNT = 2**31 - 1
 class Section(BaseModel):
     """A mapping of known keys only; values keep the type they were written with."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class TraceSection(Section):
@@ -92,7 +92,7 @@ class TierSection(Section):
 class TiersSection(Section):
     """The tiers of a machine, fast to slow; one that is left out (or null) does not exist."""
 
-    gpu: TierSection = TierSection(capacity=Capacity(auto=True))
+    gpu: TierSection = TierSection.model_construct(capacity=Capacity(auto=True))
     cpu: TierSection | None = None
     disk: TierSection | None = None
 
@@ -124,8 +124,8 @@ class ClusterSection(Section):
 class MachineSection(Section):
     """One machine after its own settings were laid over the common ones."""
 
-    tiers: TiersSection = TiersSection()
-    replica: ReplicaSection = ReplicaSection()
+    tiers: TiersSection = TiersSection.model_construct()
+    replica: ReplicaSection = ReplicaSection.model_construct()
 
 
 class RouterSection(Section):
@@ -209,19 +209,19 @@ class ScenarioModel(Section):
     trace: TraceSection | None = None
     #: A generator's ``kind`` with its own keys, or TraceChanges.
     workload: dict[str, Any] = Field(default_factory=dict, description="kind and that generator's keys")
-    cache: CacheSection = CacheSection()
-    session_view: SessionViewSection = SessionViewSection()
-    prefix_view: PrefixViewSection = PrefixViewSection()
-    tiers: TiersSection = TiersSection()
-    replica: ReplicaSection = ReplicaSection()
-    cluster: ClusterSection = ClusterSection()
+    cache: CacheSection = CacheSection.model_construct()
+    session_view: SessionViewSection = SessionViewSection.model_construct()
+    prefix_view: PrefixViewSection = PrefixViewSection.model_construct()
+    tiers: TiersSection = TiersSection.model_construct()
+    replica: ReplicaSection = ReplicaSection.model_construct()
+    cluster: ClusterSection = ClusterSection.model_construct()
     machines: list[dict[str, Any]] = Field(default_factory=list, description="changes of single machines")
-    router: RouterSection = RouterSection()
+    router: RouterSection = RouterSection.model_construct()
     channels: dict[str, ChannelSection] = Field(default_factory=dict, description="links, by name")
     channel_choice: ChannelChoiceName = Field(
         "assigned", description="who chooses among the channels of one edge"
     )
-    fetch: FetchSection = FetchSection()
-    write: WriteSection = WriteSection()
-    prefetch: PrefetchSection = PrefetchSection()
+    fetch: FetchSection = FetchSection.model_construct()
+    write: WriteSection = WriteSection.model_construct()
+    prefetch: PrefetchSection = PrefetchSection.model_construct()
     cost: CostSection | None = Field(None, description="prices; null: no cost in the summary")

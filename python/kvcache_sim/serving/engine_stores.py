@@ -7,8 +7,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from kvcache_sim.cache.exact.pool_twin import ReferencePoolStore
-from kvcache_sim.cache.exact.radix_twin import ReferenceRadixStore
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.cache.store import BlockStore
 from kvcache_sim.errors import UsageError
@@ -36,6 +34,8 @@ def engine_maker(cache: CacheSettings, trace: Trace, keys: Any, native: bool) ->
 
 def _vllm(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Callable[[int], Any]:
     if not native:
+        from kvcache_sim.cache.exact.pool_twin import ReferencePoolStore
+
         return lambda capacity: ReferencePoolStore(keys, capacity)
     from kvcache_sim import _core
 
@@ -46,6 +46,8 @@ def _sglang(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Call
     prompts = trace.input_tokens.tolist()
     totals = (trace.input_tokens + np.maximum(trace.output_tokens, 1) - 1).tolist()
     if not native:
+        from kvcache_sim.cache.exact.radix_twin import ReferenceRadixStore
+
         return lambda capacity: ReferenceRadixStore(
             keys, cache.policy, cache.block_size_tokens, capacity, (prompts, totals)
         )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kvcache_sim.cache.outcome import PrefixCacheEvent, decide_outcome, found
 from kvcache_sim.cache.prefix_view import PrefixAdmission, PrefixHash
 from kvcache_sim.cache.session_view import SessionCacheInfo, SessionView
 from kvcache_sim.cache.settings import CacheSettings
-from kvcache_sim.cache.token_store import Keys, TokenStore
 from kvcache_sim.serving.sequence import SequenceState
 from kvcache_sim.workload.trace import Trace
+
+if TYPE_CHECKING:
+    from kvcache_sim.cache.token_store import Keys, TokenStore
 
 
 class Outcomes:

@@ -1,24 +1,29 @@
-"""How the stores of the machines are made: by the native core, by its twin, or as a count of tokens."""
+"""How the stores of the machines are made: by the native core, by its twin, or as a count of tokens.
+
+Most runs need the native core alone; the others are imported by whoever makes them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kvcache_sim.cache.digest import Digest, RollingDigest
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
-from kvcache_sim.cache.reference import ReferenceKeys, ReferenceStore
 from kvcache_sim.cache.store import NO_REQUEST, BlockStore
-from kvcache_sim.cache.token_store import Prompts, TokenStore
 from kvcache_sim.engine import Engine
 from kvcache_sim.errors import UsageError
-from kvcache_sim.serving.engine_stores import engine_maker
 from kvcache_sim.serving.machine import MakeStore
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
+
+if TYPE_CHECKING:
+    from kvcache_sim.cache.reference import ReferenceKeys
+    from kvcache_sim.cache.token_store import Prompts
 
 
 class Stores:
@@ -37,7 +42,7 @@ class Stores:
         self.settings = _in_tokens(settings) if self.simplified else settings
         self._arrays = _key_arrays(trace, settings.cache.block_size_tokens)
         gated = settings.cache.prefix_view != PrefixViewSettings()
-        self._keys = ReferenceKeys(*self._arrays) if self.simplified or gated or not self._native else None
+        self._keys = _twins_keys(self._arrays) if self.simplified or gated or not self._native else None
         self._prompts = _prompts(trace) if self.simplified else None
         self._make_native = None if self.simplified or not self._native else self._native_maker()
 
@@ -61,9 +66,13 @@ class Stores:
         keys = self._keys
         assert keys is not None
         if self._cache.semantics != "tree":
-            return engine_maker(self._cache, self._trace, keys, native=False)
+            return self._engine_maker(keys)
         if not self.simplified:
+            from kvcache_sim.cache.reference import ReferenceStore
+
             return lambda capacities, write_back: ReferenceStore(keys, capacities, write_back)
+        from kvcache_sim.cache.token_store import TokenStore
+
         prompts = self._prompts
         assert prompts is not None
 
@@ -88,8 +97,19 @@ class Stores:
 
         keys = _core.Keys(*self._arrays)
         if self._cache.semantics != "tree":
-            return engine_maker(self._cache, self._trace, keys, native=True)
+            return self._engine_maker(keys)
         return lambda capacities, write_back: _core.Store(keys, capacities, write_back)
+
+    def _engine_maker(self, keys: Any) -> MakeStore:
+        from kvcache_sim.serving.engine_stores import engine_maker
+
+        return engine_maker(self._cache, self._trace, keys, self._native)
+
+
+def _twins_keys(arrays: tuple[np.ndarray, np.ndarray, int, np.ndarray, np.ndarray]) -> ReferenceKeys:
+    from kvcache_sim.cache.reference import ReferenceKeys
+
+    return ReferenceKeys(*arrays)
 
 
 def _key_arrays(trace: Trace, block: int) -> tuple[np.ndarray, np.ndarray, int, np.ndarray, np.ndarray]:
@@ -126,6 +146,8 @@ def _in_tokens(cluster: ClusterSettings) -> ClusterSettings:
 
 def _prompts(trace: Trace) -> Prompts:
     """Return the columns of a trace that a token store reads."""
+    from kvcache_sim.cache.token_store import Prompts
+
     history = trace.history_tokens.tolist() if len(trace.history_tokens) else [NOT_TOLD] * len(trace)
     session_ids = [trace.session_id(session) for session in trace.session.tolist()]
     return Prompts(session_ids, trace.input_tokens.tolist(), history)
