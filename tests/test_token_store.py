@@ -22,13 +22,6 @@ class Texts:
         return self.names.setdefault(prefix, len(self.names))
 
 
-class NoRecords:
-    value = 0
-
-    def record(self, *record):
-        pass
-
-
 class Machine:
     """A store that serves one request after another."""
 
@@ -41,7 +34,7 @@ class Machine:
         prompts = Prompts([r[0] for r in rows], [r[1] for r in rows], [-1] * len(rows))
         self.keys = Texts([r[3] for r in rows])
         self.store = TokenStore(
-            self.keys, prompts, 16, capacity, self.sessions, self.admission, lambda: self.now, NoRecords()
+            self.keys, prompts, 16, capacity, self.sessions, self.admission, lambda: self.now
         )
 
     def admit(self, request):
