@@ -11,6 +11,7 @@ from fake_run import made_up_run, request_columns, write_run
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import TTFT_PARTS
+from kvcache_sim.metrics.tier_use import TierUse, summarize_tiers
 from kvcache_sim.report.explain.break_even import break_even_tokens, compute_ns, load_ns
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.sentences import SENTENCES, explain
@@ -42,6 +43,7 @@ class Planted:
         self.evictions = {"gpu": 0, "cpu": 0, "disk": 0}
         self.scenario_text = TWO_TIERS
         self.trace_is_there = True
+        self.disk, self.channels = {}, {}
 
     def cached(self, index, tokens, tier="gpu"):
         self.columns["cached_prefix_length_used"][index] = tokens
@@ -58,7 +60,20 @@ class Planted:
         self.finished = {name: values[rows["status"] == 0] for name, values in rows.items()}
         self.trace = make_trace(self.rows) if self.trace_is_there else None
         self.block_size_tokens = 512
-        self.summary = {"cache": {"evictions": self.evictions}}
+        hits = {t: int(rows[f"cached_{t}_tokens"].sum()) for t in ("gpu", "cpu", "disk", "remote")}
+        above = {"cpu": "gpu", "disk": "cpu"}
+        uses = [
+            TierUse(t, None, self.evictions[above.get(t, t)], 0, self.evictions[t], 0, True)
+            for t in ("gpu", "cpu", "disk")
+            if f"  {t}:" in self.scenario_text
+        ]
+        tiers = summarize_tiers(tuple(uses), hits, 1)
+        tiers["disk"] |= self.disk
+        self.summary = {
+            "cache": {"evictions": self.evictions},
+            "tiers": tiers,
+            "channels": self.channels,
+        }
         return Case(self)
 
     def repeat(self, index, of, **changes):
@@ -150,6 +165,22 @@ def one_tier(p):
     p.scenario_text = "tiers:\n  gpu: {capacity: 1000 blocks}\n"
 
 
+def needing(bytes_per_s):
+    def plant(p):
+        rates = {"p50": 1.0, "p99": bytes_per_s, "max": bytes_per_s}
+        idle = {"bandwidth_bytes_per_s": 10**9, "needed_bytes_per_s": dict.fromkeys(rates)}
+        p.channels = {"down": idle, "up": idle | {"needed_bytes_per_s": rates}}
+
+    return plant
+
+
+def written_a_day(times):
+    def plant(p):
+        p.disk = {"drive_writes_per_day": times, "drive_writes_per_day_hottest": times and 2 * times}
+
+    return plant
+
+
 def preempted(p):
     p.columns["preemptions"][5], p.columns["recomputed_tokens"][5] = 2, 3000
 
@@ -209,6 +240,12 @@ CAUSES = {
     "disk-used": (served_by("disk"), with_disk, "disk served 2.5 %"),
     "disk-unused": (with_disk, served_by("disk"), "cpu never evicted a block"),
     "remote-used": (served_by("remote"), quiet, "remote served 2.5 %"),
+    "channel-too-slow": (needing(2.5e9), needing(0.5e9), "up has 1.0 GB/s; to hide what 99 %"),
+    "drive-writes": (
+        written_a_day(3.0),
+        written_a_day(0.5),
+        "disk is written 3.0 times a day, on the hottest",
+    ),
     "policy-without-choice": (quiet, evicted, "eviction policy (lru) had nothing to decide"),
     "router-without-choice": (quiet, second_machine, "there is one machine"),
     "write-policy-without-choice": (one_tier, quiet, "no tier below gpu"),
@@ -235,7 +272,14 @@ def test_a_planted_cause_says_it_and_its_absence_does_not(name):
 
 
 def test_a_tier_that_was_written_to_and_never_read_says_so():
-    assert "500 blocks were evicted from gpu, and none that came down" in said(evicted)["cpu-unused"]
+    told = said(evicted)["cpu-unused"]
+    assert "nothing that came down was asked for again (500 blocks were evicted from gpu)" in told
+    assert "at all" not in told, "one of them was asked for again, on time or not"
+
+    def never_again(p):
+        p.evictions["gpu"] = 500
+
+    assert "None of them was asked for again at all" in said(never_again)["cpu-unused"]
 
 
 def test_the_break_even_is_where_the_times_cross():

@@ -15,22 +15,8 @@ from kvcache_sim.scenario.policy_names import POLICY_KINDS
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.simulation import simulate
+from tiered_scenario import BASE
 
-#: Two small machines of three tiers whose disk is asked, with two links up from the cpu.
-BASE = """
-seed: 3
-workload:
-  kind: conversational
-  requests: 150
-  arrivals: {process: poisson, rate_per_s: 6}
-  turns: {kind: uniform, min: 2, max: 6}
-  think_time: {kind: lognormal, median: 3s, sigma: 0.8, min: 1s, max: 60s}
-  first_input_tokens: {kind: lognormal, median: 2000, sigma: 1.0, min: 64, max: 8192}
-cache: {block_size: 64}
-cluster: {machines: 2}
-tiers: {gpu: {capacity: 400 blocks}, cpu: {capacity: 500 blocks}, disk: {capacity: 9000 blocks}}
-replica: {max_num_seqs: 4}
-"""
 RAILS = """
 channels:
   left: {bandwidth: 1GB/s, edges: [cpu->gpu]}

@@ -6,16 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kvcache_sim.cache.channel import Link
 from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.engine import Engine
 from kvcache_sim.errors import InvariantError
-from kvcache_sim.metrics.columns import TTFT_PARTS
+from kvcache_sim.metrics.channel_use import ChannelUse
+from kvcache_sim.metrics.columns import FETCH_PARTS, TTFT_PARTS
 from kvcache_sim.metrics.digests import digest_of_events, digest_of_results
 from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.metrics.run import CountedTimes, Observer, Progress, Run
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
+from kvcache_sim.metrics.tier_use import TierUse
 from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.machine import build_machine
 from kvcache_sim.serving.prefetcher import Prefetcher
@@ -155,6 +158,8 @@ class Simulation:
         done = np.asarray(rows["status"]) == 0
         column = {name: np.asarray(data)[done] for name, data in rows.items() if isinstance(data, np.ndarray)}
         ttft = column["first_token_ns"] - column["arrival_ns"]
+        if not np.array_equal(sum(column[f"{part}_ns"] for part in FETCH_PARTS), column["fetch_ns"]):
+            raise InvariantError("I8: room and the hops' stalls do not sum to the fetch part")
         parts = sum(column[f"{p}_ns"] for p in TTFT_PARTS)
         if not np.array_equal(parts, ttft):
             raise InvariantError("I8: parts of TTFT do not sum to it")
@@ -188,7 +193,21 @@ class Simulation:
             events_processed=self.engine.processed,
             end_ns=self.engine.now_ns,
             warnings=(),
+            channels=tuple(_channel_use(name, channel) for name, channel in self.channels.items()),
+            tiers=tuple(use for replica in self.replicas for use in self._tier_uses(replica)),
         )
+
+    def _tier_uses(self, replica: Replica) -> list[TierUse]:
+        cache, mover, store = self.settings.cache, replica.mover, replica.store
+        block = cache.block_size_tokens * cache.kv_bytes_per_token
+        uses = []
+        for level, tier in enumerate(self.settings.machines[replica.machine].tiers):
+            capacity = None if tier.capacity_blocks is None else tier.capacity_blocks * block
+            moved = mover.written_bytes[level], mover.read_bytes[level]
+            duplicates = store.duplicates(level) if level else 0
+            loads = self.settings.movement.fetch != "never"
+            uses.append(TierUse(tier.name, capacity, *moved, store.losses(level)[0], duplicates, loads))
+        return uses
 
     def _counters(self) -> dict[str, int]:
         counters = dict.fromkeys((f"evictions.{t}" for t in TIERS), 0) | {"dropped_blocks": 0}
@@ -223,6 +242,19 @@ class Simulation:
                 merged[edge] = merged.get(edge, 0) + count
         values = sorted(merged)
         return CountedTimes(np.array(values, np.int64), np.array([merged[v] for v in values], np.int64))
+
+
+def _channel_use(name: str, channel: Link) -> ChannelUse:
+    return ChannelUse(
+        name=name,
+        bandwidth_bytes_per_s=channel.settings.bandwidth_bytes_per_s,
+        sent_bytes=channel.sent_bytes,
+        jobs=channel.jobs,
+        busy_ns=channel.busy_ns,
+        queued_ns=channel.queued_ns,
+        needed=np.array(channel.demand.hiding, np.int64),
+        offered=np.array(channel.demand.offered, np.int64),
+    )
 
 
 def simulate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from kvcache_sim.cache.demand import Demand
 from kvcache_sim.cache.settings import ChannelSettings
 from kvcache_sim.units import NS_PER_S
 
@@ -40,6 +41,7 @@ class Link(Protocol):
     queued_ns: int
     sent_bytes: int
     jobs: int
+    demand: Demand
 
     def wait_ns(self, now_ns: int) -> int:
         """Return how long a job queued now would wait before its first byte, as far as is known."""
@@ -68,6 +70,7 @@ class Channel:
         self.queued_ns = 0
         self.sent_bytes = 0
         self.jobs = 0
+        self.demand = Demand()
         self.last_call_ns = 0
 
     def wait_ns(self, now_ns: int) -> int:

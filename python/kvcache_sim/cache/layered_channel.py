@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcache_sim.cache.channel import NOT_YET, Transmission, layer_ns
+from kvcache_sim.cache.demand import Demand
 from kvcache_sim.cache.settings import ChannelSettings
 from kvcache_sim.engine import NO_MACHINE, TRANSFER, Engine, Event
 
@@ -49,6 +50,7 @@ class LayeredChannel:
         self.queued_ns = 0
         self.sent_bytes = 0
         self.jobs = 0
+        self.demand = Demand()
         self._queue: list[LayeredJob] = []
         self._served: list[LayeredJob] = []
         self._at_ns = 0

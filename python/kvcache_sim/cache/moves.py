@@ -49,6 +49,9 @@ class Mover:
         self.transfers: dict[int, Transfer] = {}
         #: Bytes sent so far by edge.
         self.edge_bytes: dict[str, int] = {}
+        #: Bytes that transfers have read from and written to each of this machine's tiers.
+        self.read_bytes = [0, 0, 0]
+        self.written_bytes = [0, 0, 0]
         #: Told of a copy that is about to become ready on the cpu: the write policy of the edge below.
         self.before_ready: Callable[[int], None] | None = None
         #: Called when a move is done: what an exclusive edge leaves behind.
@@ -82,6 +85,8 @@ class Mover:
             before = self.transfers.get(earlier)
             if before is not None:
                 first.wait_for(before)
+                if before.from_tier > before.to_tier == first.from_tier:
+                    first.below = before
         first.mover.launch(first)
         if first is not transfer:
             self.launch(transfer)
@@ -112,11 +117,12 @@ class Mover:
 
     def _send(self, transfer: Transfer, feed: Transfer | None) -> None:
         channel = transfer.channel
+        assert channel is not None
+        channel.demand.ask(transfer.blocks * self.block_bytes, self.engine.now_ns)
         size = (transfer.blocks * self.block_bytes, transfer.blocks * self.layers, self.layers)
         if isinstance(channel, LayeredChannel):
             self._submit(transfer, channel, size, feed)
         else:
-            assert channel is not None
             if feed is not None:
                 feed.dependents.remove(transfer)
             self._transmit(transfer, channel, size, feed)
@@ -179,6 +185,10 @@ class Mover:
         assert sent is not None
         size = transfer.blocks * self.block_bytes
         self.edge_bytes[transfer.edge] = self.edge_bytes.get(transfer.edge, 0) + size
+        if transfer.from_tier < REMOTE:
+            self.read_bytes[transfer.from_tier] += size
+        if transfer.move != HOP:
+            self.written_bytes[transfer.to_tier] += size
         subject = transfer.from_tier << 8 | transfer.to_tier
         self.store.note(TRANSFER_RECORD, now, subject << 40 | transfer.blocks, sent.completion_ns)
         if self.record is not None:

@@ -34,6 +34,11 @@ class OneTier:
         del move, now_ns
         return None
 
+    def duplicates(self, tier: int) -> int:
+        """Return 0: there is no second tier."""
+        del tier
+        return 0
+
     def match_below(self, request: int, start: int, limit: int) -> list[tuple[int, int, int, int]]:
         """Return nothing: there is nothing below."""
         del request, start, limit

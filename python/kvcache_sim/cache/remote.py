@@ -117,9 +117,14 @@ class RemoteReads:
             first = Transfer(owner, HOP, DISK, CPU, transfer.blocks)
             first.channel = owner.channels["disk->cpu"]
             transfer.wait_for(first)
+            transfer.below = first
         before = owner.transfers.get(source.by)
         if before is not None:
             first.wait_for(before)
+            if before.from_tier > before.to_tier == source.tier:
+                first.below = before
+        if source.tier == CPU:
+            owner.read_bytes[CPU] += transfer.blocks * owner.block_bytes
         return first
 
     def _give_back(self, source: _Source) -> None:

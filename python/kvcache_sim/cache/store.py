@@ -139,6 +139,10 @@ class BlockStore(Protocol):
         """Return (evicted, overflowed, orphaned) blocks."""
         ...
 
+    def duplicates(self, tier: int) -> int:
+        """Return how many blocks of a tier have a copy on a faster one too."""
+        ...
+
     def note(self, kind: int, now_ns: int, subject: int, value: int) -> None:
         """Add a record to the machine's digest."""
         ...

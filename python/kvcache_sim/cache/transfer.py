@@ -28,6 +28,7 @@ class Transfer:
 
     __slots__ = (
         "at_completion",
+        "below",
         "blocks",
         "channel",
         "computed",
@@ -50,6 +51,8 @@ class Transfer:
         self.blocks = blocks
         #: Where it goes, once that is known.
         self.channel: Channel | LayeredChannel | None = None
+        #: The hop that brings what this one sends on.
+        self.below: Transfer | None = None
         self.waits: list[Transfer] = []
         self.dependents: list[Transfer] = []
         #: None until it is on its channel.

@@ -28,6 +28,9 @@ STATUSES = ("finished", "rejected")
 #: first_token_ns - arrival_ns.
 TTFT_PARTS = ("client", "queue", "lookup", "fetch", "prefill", "first_decode")
 
+#: Parts of ``fetch``, summing to it exactly: waiting for room, and the exposed stall of each hop.
+FETCH_PARTS = ("fetch_room", "stall_cpu_gpu", "stall_remote_cpu", "stall_disk_cpu")
+
 #: requests.parquet: a row a request, in file order. Times are ns since the start of the simulation.
 REQUEST_COLUMNS: dict[str, Column] = {
     "request": Column("int32", "index in the trace, from 0"),
@@ -48,6 +51,11 @@ REQUEST_COLUMNS: dict[str, Column] = {
     "fetch_cpu_ns": Column("int64", "exposed wait for KV from this machine's cpu"),
     "fetch_disk_ns": Column("int64", "exposed wait for KV from this machine's disk"),
     "fetch_remote_ns": Column("int64", "exposed wait for KV from another machine"),
+    "stall_cpu_gpu_ns": Column(
+        "int64", "the three waits for KV by hop: from the time it was on this machine's cpu until it was here"
+    ),
+    "stall_remote_cpu_ns": Column("int64", "until it had come over the network from the other machine"),
+    "stall_disk_cpu_ns": Column("int64", "until a disk, here or there, had been read"),
     "prefill_ns": Column("int64", "computing the missed part, batch mates' stalls included"),
     "batch_stall_ns": Column("int64", "part of prefill: the batch waited for another request's KV"),
     "first_decode_ns": Column("int64", "first decode step, where the prefill was skipped whole"),

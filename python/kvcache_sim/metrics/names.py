@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.metrics.columns import TTFT_PARTS
+from kvcache_sim.metrics.columns import FETCH_PARTS, TTFT_PARTS
 
 _STATISTICS = ("avg", "min", "max", "p99", "p90", "p75", "p50", "std")
 
@@ -25,6 +25,11 @@ STABLE_METRICS: dict[str, str] = {
         for statistic in _STATISTICS
     },
     **{f"latency.ttft_parts.{part}.avg": "ms" for part in TTFT_PARTS},
+    **{f"latency.fetch_parts.{part}.avg": "ms" for part in FETCH_PARTS},
+    **{f"tiers.{tier}.written_bytes": "bytes" for tier in ("gpu", "cpu", "disk")},
+    **{f"tiers.{tier}.read_bytes": "bytes" for tier in ("gpu", "cpu", "disk")},
+    **{f"tiers.{tier}.duplicate_blocks": "blocks" for tier in ("cpu", "disk")},
+    "tiers.disk.drive_writes_per_day": "1/d",
     **{f"prefix_cache.{name}_hit_rate": "share" for name in ("overall", "conversational", "cross_request")},
     "prefix_cache.avg_cached_prefix_length_on_hit": "tokens",
     "prefix_cache.avg_tokens_prefilled": "tokens",

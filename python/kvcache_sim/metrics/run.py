@@ -9,6 +9,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.metrics.channel_use import ChannelUse
+from kvcache_sim.metrics.tier_use import TierUse
+
 
 class CodedText(NamedTuple):
     """A text column as dictionary codes: entry i is ``words[codes[i]]``. Cost: 4 bytes a row."""
@@ -61,6 +64,9 @@ class Run:
     #: Simulated time of the last event.
     end_ns: int
     warnings: tuple[str, ...] = ()
+    #: Every channel, and every tier of every machine.
+    channels: tuple[ChannelUse, ...] = ()
+    tiers: tuple[TierUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.metrics.columns import STATUSES, TTFT_PARTS
+from kvcache_sim.metrics.channel_use import DEFINITIONS as CHANNEL_DEFINITIONS
+from kvcache_sim.metrics.channel_use import summarize_channels
+from kvcache_sim.metrics.columns import FETCH_PARTS, STATUSES, TTFT_PARTS
 from kvcache_sim.metrics.percentiles import describe, describe_counted
 from kvcache_sim.metrics.prefix_cache import DEFINITIONS as PREFIX_CACHE_DEFINITIONS
 from kvcache_sim.metrics.prefix_cache import summarize_prefix_cache
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.metrics.session_survival import session_survival
+from kvcache_sim.metrics.tier_use import DEFINITIONS as TIER_DEFINITIONS
+from kvcache_sim.metrics.tier_use import summarize_tiers
 from kvcache_sim.units import NS_PER_S
 
 #: What the rates and latencies mean, printed beside them.
@@ -30,6 +34,9 @@ DEFINITIONS: dict[str, str] = {
     "session_survival": "by the gap between turns: share of its whole blocks still found, per tier",
     "latency.percentiles": "linear between closest ranks; std of the population; all times in ms",
     "cache": "hits count once a request, at its first admission",
+    "latency.fetch_parts": "fetch_room + stalls of the hops = fetch; a wait is the hop's that was under way",
+    **TIER_DEFINITIONS,
+    **CHANNEL_DEFINITIONS,
     **PREFIX_CACHE_DEFINITIONS,
 }
 
@@ -51,6 +58,7 @@ def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
     hit_blocks = int((cached // block_size_tokens).sum())
     seconds = _makespan_ns(columns, done) / NS_PER_S
     ttft = done["first_token_ns"] - done["arrival_ns"]
+    hit_tokens = {tier: int(done[f"cached_{tier}_tokens"].sum()) for tier in _HIT_TIERS}
     return {
         "requests": {
             "arrived": arrived,
@@ -71,9 +79,10 @@ def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
             "token_hit_rate": _share(int(cached.sum()), int(inputs.sum())),
             "block_hit_rate": _share(hit_blocks, block_refs),
             "request_hit_rate": math.fsum((cached / inputs).tolist()) / count if count else None,
-            "hit_tokens": {tier: int(done[f"cached_{tier}_tokens"].sum()) for tier in _HIT_TIERS},
+            "hit_tokens": hit_tokens,
             "evictions": {tier: run.counters[f"evictions.{tier}"] for tier in ("gpu", "cpu", "disk")},
             "dropped_blocks": run.counters["dropped_blocks"],
+            "merged_blocks": run.counters.get("merged_blocks", 0),
         },
         "latency": {
             "ttft": describe(ttft),
@@ -82,6 +91,7 @@ def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
             "e2e": describe(done["finish_ns"] - done["arrival_ns"]),
             "queue": describe(done["queue_ns"]),
             "ttft_parts": {part: describe(done[f"{part}_ns"]) for part in TTFT_PARTS},
+            "fetch_parts": {part: describe(done[f"{part}_ns"]) for part in FETCH_PARTS},
         },
         "throughput": {
             "requests_per_s": count / seconds if seconds else None,
@@ -89,6 +99,8 @@ def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
         },
         "prefix_cache": summarize_prefix_cache(done, run.events, block_size_tokens),
         "session_survival": session_survival(done, block_size_tokens),
+        "tiers": summarize_tiers(run.tiers, hit_tokens, run.end_ns),
+        "channels": summarize_channels(run.channels, run.end_ns),
         "machines": _machines(done, run.counters.get("machines", 0)),
         #: Errors of the router's own index, over all machines and decisions; None where it saw the truth.
         "router": {

@@ -23,6 +23,8 @@ def summary_text(summary: Mapping[str, Any], title: str) -> str:
     """Return the text of ``summary.json``; ``title`` is its first line."""
     requests, tokens, cache = summary["requests"], summary["tokens"], summary["cache"]
     parts = summary["latency"]["ttft_parts"]
+    reasons = [tier["no_effect"] for tier in summary["tiers"].values() if tier["no_effect"]]
+    gap = [""] * (not reasons)  # a terminal of 24 lines has room for one of the two
     lines = [
         title[:80],
         "requests   " + _counts(requests),
@@ -33,9 +35,10 @@ def summary_text(summary: Mapping[str, Any], title: str) -> str:
         ),
         "hit tokens " + _counts(cache["hit_tokens"]),
         "evictions  " + _counts(cache["evictions"]),
+        *(f"{'' if n else 'no effect':<11}{reason}" for n, reason in enumerate(reasons)),
         *_machines(summary["machines"]),
         *_labelled("prefix", summary["prefix_cache"]["ttft_hit_vs_miss"]["sentence"]),
-        "",
+        *gap,
         f"{'ms':<6}" + "".join(f"{name:>9}" for name in STATISTICS),
     ]
     for name in _LATENCIES:
@@ -45,7 +48,7 @@ def summary_text(summary: Mapping[str, Any], title: str) -> str:
         "TTFT avg = " + " + ".join(f"{part:>{width}}" for part, width in _PARTS.items()),
         f"{_number(summary['latency']['ttft']['avg']):>8} = "
         + " + ".join(f"{_number(parts[part]['avg']):>{width}}" for part, width in _PARTS.items()),
-        "",
+        *gap,
         "throughput " + _throughput(summary["throughput"]),
         f"digest     events {summary['digest']['events'][:24]}  results {summary['digest']['results'][:24]}",
         f"cost       {summary['wall']['cpu_s']:.2f} CPU s, "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcache_sim.cache.moves import Mover
+from kvcache_sim.cache.hops import split_by_hop
+from kvcache_sim.cache.moves import AnyChannel, Mover
 from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.cache.transfer import PLACES, REMOTE, Transfer
 from kvcache_sim.serving.admission import Admission
@@ -20,6 +21,9 @@ class Loading:
 
     __slots__ = (
         "_ends",
+        "_last",
+        "_latest",
+        "_layers",
         "_on_ready",
         "_pipelining",
         "_room",
@@ -41,8 +45,11 @@ class Loading:
         self._room = {m for m in admission.room if m in mover.transfers}
         self._sources = dict(admission.loads)
         self._waits: set[int] = set()
-        #: When room, and KV of each tier, were last waited for.
+        #: When room, and KV of each tier, were last waited for, and which layer of what came then.
         self._ends = {"room": 0, **dict.fromkeys(PLACES, 0)}
+        self._last: dict[str, tuple[Transfer, int]] = {}
+        #: What a step's stall was for.
+        self._latest: tuple[Transfer, int, int] | None = None
         now = mover.engine.now_ns
         for move, _ in admission.loads:
             transfer = mover.transfers.get(move)
@@ -54,6 +61,7 @@ class Loading:
         for move in self._room | self._waits:
             mover.transfers[move].watchers.append(self._arrived)
         self._pipelining = mover.pipelining
+        self._layers = mover.layers
         self._told = False
 
     def waiting(self) -> bool:
@@ -69,7 +77,9 @@ class Loading:
             self._ends["room"] = now
         if transfer.move in self._waits and (complete or self._pipelining):
             self._waits.discard(transfer.move)
-            self._ends[PLACES[self._sources[transfer.move]]] = now
+            place = PLACES[self._sources[transfer.move]]
+            self._ends[place] = now
+            self._last[place] = (transfer, self._layers - 1 if complete else 0)
         if not self.waiting():
             self._told = True
             self._charge(now)
@@ -91,6 +101,9 @@ class Loading:
                 s.fetch_remote_ns += end - at
             else:
                 s.fetch_cpu_ns += end - at
+            if end > at and cause != "room":
+                transfer, layer = self._last[cause]
+                s.charge_hops(split_by_hop(transfer, (at, end), layer))
             at = end
         assert at == now_ns, "the wait ends with its last cause"
         s.since_ns = now_ns
@@ -109,7 +122,10 @@ class Loading:
             arrivals = sent.arrivals_ns
             ends = ((0, sent.first_layer_ns), (layers - 1, sent.completion_ns))
             for computed, arrival in enumerate(arrivals) if arrivals else ends:
-                end = max(end, arrival - (-compute_ns * (layers - computed) // layers))
+                late = arrival - (-compute_ns * (layers - computed) // layers)
+                if late > end:
+                    end = late
+                    self._latest = transfer, computed, arrival
         return end
 
     def unsettled(self) -> list[Transfer]:
@@ -128,6 +144,19 @@ class Loading:
         else:
             s.fetch_cpu_ns += stall_ns
         s.since_ns += stall_ns
+        if stall_ns:
+            assert self._latest is not None, "something was late"
+            transfer, layer, arrival = self._latest
+            s.charge_hops(split_by_hop(transfer, (arrival - stall_ns, arrival), layer))
+
+    def note_demand(self, loads: dict[AnyChannel, int]) -> None:
+        """Add to ``loads``, by channel, the bytes that this request's step uses as they arrive."""
+        for transfer in self.transfers:
+            hop: Transfer | None = transfer
+            while hop is not None:
+                assert hop.channel is not None
+                loads[hop.channel] = loads.get(hop.channel, 0) + hop.blocks * hop.mover.block_bytes
+                hop = hop.below
 
 
 def transfer_time(transfer: Transfer, complete: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -49,6 +50,10 @@ class SequenceState:
     fetch_cpu_ns: int = 0
     fetch_disk_ns: int = 0
     fetch_remote_ns: int = 0
+    #: All of the three above, by the hop that was waited for.
+    stall_cpu_gpu_ns: int = 0
+    stall_remote_cpu_ns: int = 0
+    stall_disk_cpu_ns: int = 0
     prefill_ns: int = 0
     batch_stall_ns: int = 0
     first_decode_ns: int = 0
@@ -83,6 +88,12 @@ class SequenceState:
     def prefill_end_time_sim(self) -> float:
         """Seed 000's name: the end of the prefill in seconds, -1.0 before it."""
         return self.prefill_end_time_ns / NS_PER_S if self.prefill_end_time_ns >= 0 else -1.0
+
+    def charge_hops(self, parts: Mapping[str, int]) -> None:
+        """Add an exposed wait for KV, in ns by the hop that was waited for."""
+        self.stall_cpu_gpu_ns += parts.get("cpu->gpu", 0)
+        self.stall_remote_cpu_ns += parts.get("remote->cpu", 0)
+        self.stall_disk_cpu_ns += parts.get("disk->cpu", 0)
 
     @property
     def fetch_ns(self) -> int:

@@ -209,6 +209,11 @@ impl PyStore {
         (t.evictions, t.overflowed, t.orphaned)
     }
 
+    /// Blocks of a tier that are on a faster one too.
+    fn duplicates(&self, tier: usize) -> u64 {
+        self.0.duplicates(tier)
+    }
+
     #[getter]
     fn merged_blocks(&self) -> u64 {
         self.0.merged_blocks

@@ -115,3 +115,7 @@ class Residency(Recorded):
         """Return (evicted, overflowed, orphaned) blocks."""
         t = self.tiers[tier]
         return t.evicted, t.overflowed, t.orphaned
+
+    def duplicates(self, tier: int) -> int:
+        """Return how many blocks of a tier have a copy on a faster one too."""
+        return sum(any(b.state[t] != ABSENT for t in range(tier)) for b in self.resident[tier])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcache_sim.report.explain import break_even, hit_rate, latency, tiers
+from kvcache_sim.report.explain import break_even, channels, hit_rate, latency, tiers
 from kvcache_sim.report.explain.case import Case
 
 Sentence = Callable[[Case], str | None]
@@ -39,6 +39,8 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
         "disk-used": tiers.disk_used,
         "disk-unused": tiers.disk_unused,
         "remote-used": tiers.remote_used,
+        "channel-too-slow": channels.too_slow,
+        "drive-writes": channels.drive_writes,
         "policy-without-choice": tiers.policy_without_choice,
         "router-without-choice": tiers.router_without_choice,
         "write-policy-without-choice": tiers.write_policy_without_choice,

@@ -6,15 +6,16 @@ from kvcache_sim.report.explain.case import Case, percent
 
 
 def _unused(case: Case, tier: str, above: str) -> str | None:
-    if tier not in case.tiers or above not in case.tiers or case.hit_tokens(tier):
+    reason = case.run.summary.get("tiers", {}).get(tier, {}).get("no_effect")
+    if reason is None:
         return None
-    if not case.evictions(above):
-        return f"{tier} did not matter: {above} never evicted a block, all of the traffic fits in it."
-    return (
-        f"{tier} did not matter: {case.evictions(above):,} blocks were evicted from {above}, and none "
-        "that came "
-        f"down was asked for again while {tier} held it."
-    )
+    evicted = case.evictions(above)
+    if not evicted:
+        return f"{reason}."
+    told = f"{reason} ({evicted:,} blocks were evicted from {above})."
+    if case.reuse is not None and not case.reuse.missed["evicted"].sum():
+        told += " None of them was asked for again at all: no tier of any size would have served them."
+    return told
 
 
 def cpu_unused(case: Case) -> str | None:
@@ -24,7 +25,7 @@ def cpu_unused(case: Case) -> str | None:
 
 def disk_unused(case: Case) -> str | None:
     """The disk tier served nothing."""
-    return _unused(case, "disk", "cpu" if "cpu" in case.tiers else "gpu")
+    return _unused(case, "disk", "cpu")
 
 
 def _used(case: Case, tier: str) -> str | None:

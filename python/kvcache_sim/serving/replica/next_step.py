@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kvcache_sim.cache.moves import Mover
+from kvcache_sim.cache.moves import AnyChannel, Mover
 from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.serving.batch import Batch
 from kvcache_sim.serving.loading import Loading
@@ -90,6 +90,11 @@ class NextStep:
         compute = self.batch.step_ns()
         ends = {late.sequence.request: late.late_until(now, compute, self.layers) for late in self.late}
         stall = max(ends.values()) - (now + compute)
+        loads: dict[AnyChannel, int] = {}
+        for late in self.late:
+            late.note_demand(loads)
+        for channel, size in loads.items():
+            channel.demand.hide(size, compute)
         for late in self.late:
             late.charge_stall(ends[late.sequence.request] - (now + compute))
         for s in self.running.values():

@@ -18,7 +18,7 @@ impl Store {
         Ok(())
     }
 
-    fn live_nodes(&self) -> Vec<NodeId> {
+    pub(super) fn live_nodes(&self) -> Vec<NodeId> {
         let mut stack = vec![ROOT];
         let mut live = Vec::new();
         while let Some(id) = stack.pop() {

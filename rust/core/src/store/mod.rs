@@ -130,6 +130,17 @@ impl Store {
             .unwrap_or_default()
     }
 
+    /// Blocks with a copy on a tier and another one on a faster tier. Cost: a walk over all runs.
+    pub fn duplicates(&self, tier: usize) -> u64 {
+        let on = |id: NodeId, t: usize| self.nodes[id as usize].copies[t].state != State::Absent;
+        let twice = |id: &NodeId| on(*id, tier) && (0..tier).any(|t| on(*id, t));
+        let live = self.live_nodes();
+        let blocks = live.iter().copied().filter(twice);
+        blocks
+            .map(|id| u64::from(self.nodes[id as usize].blocks()))
+            .sum()
+    }
+
     /// Live runs in the trie, the root not counted.
     pub fn runs(&self) -> usize {
         self.nodes.len() - self.free_nodes.len() - 1

@@ -1,0 +1,59 @@
+"""What each channel carried, and the bandwidth it would have needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.units import NS_PER_S
+
+DEFINITIONS: dict[str, str] = {
+    "channels.busy_share": "time it was sending / simulated time",
+    "channels.queued_s": "waiting of all jobs before their first byte, in all",
+    "channels.needed_bytes_per_s": "over the steps that used KV as it arrived: bytes loaded for the step / "
+    "its own compute time; at that rate no more than the first layer is waited for",
+    "channels.offered_bytes_per_s": "over the seconds in which anything was sent: bytes sent in that second",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelUse:
+    """One channel over a whole run; rates in bytes a second."""
+
+    name: str
+    bandwidth_bytes_per_s: int
+    sent_bytes: int
+    jobs: int
+    busy_ns: int
+    queued_ns: int
+    #: Samples of ``cache.demand.Demand``.
+    needed: NDArray[np.int64]
+    offered: NDArray[np.int64]
+
+
+def summarize_channels(uses: Iterable[ChannelUse], end_ns: int) -> dict[str, Any]:
+    """Return by name the figures of every channel that carried anything."""
+    return {
+        use.name: {
+            "bytes": use.sent_bytes,
+            "jobs": use.jobs,
+            "busy_share": min(use.busy_ns / end_ns, 1.0) if end_ns else None,
+            "queued_s": use.queued_ns / NS_PER_S,
+            "bandwidth_bytes_per_s": use.bandwidth_bytes_per_s,
+            "needed_bytes_per_s": _rates(use.needed),
+            "offered_bytes_per_s": _rates(use.offered),
+        }
+        for use in uses
+        if use.jobs
+    }
+
+
+def _rates(samples: NDArray[np.int64]) -> dict[str, float | None]:
+    if not len(samples):
+        return {"p50": None, "p99": None, "max": None}
+    p50, p99 = np.percentile(samples, (50, 99)).tolist()
+    return {"p50": p50, "p99": p99, "max": float(samples.max())}

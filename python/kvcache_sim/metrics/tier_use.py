@@ -1,0 +1,80 @@
+"""What each tier took and gave, and why one had no effect when that is so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvcache_sim.units import NS_PER_S
+
+DEFINITIONS: dict[str, str] = {
+    "tiers.written_bytes": "KV that transfers brought to the tier; what the gpu computed is not counted",
+    "tiers.read_bytes": "KV that transfers took from it, to the next tier or to another machine",
+    "tiers.duplicate_blocks": "at the end: its blocks that are on a faster tier of the same machine too",
+    "tiers.drive_writes_per_day": "bytes written / capacity / simulated days; hottest: of the worst machine",
+    "cache.merged_blocks": "blocks that two requests computed at once; the later copy was freed",
+}
+TIERS = ("gpu", "cpu", "disk")
+_NS_PER_DAY = 86_400 * NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class TierUse:
+    """One tier of one machine over a whole run."""
+
+    tier: str
+    #: None: unbounded.
+    capacity_bytes: int | None
+    written_bytes: int
+    read_bytes: int
+    evicted_blocks: int
+    duplicate_blocks: int
+    #: Whether the fetch policy ever loads anything.
+    loads: bool
+
+
+def summarize_tiers(uses: tuple[TierUse, ...], hit_tokens: Mapping[str, int], end_ns: int) -> dict[str, Any]:
+    """Return by tier its figures over all machines; ``present`` counts the machines that have it."""
+    return {tier: _summary(tier, uses, hit_tokens, end_ns) for tier in TIERS}
+
+
+def _summary(
+    tier: str, uses: tuple[TierUse, ...], hit_tokens: Mapping[str, int], end_ns: int
+) -> dict[str, Any]:
+    own = [use for use in uses if use.tier == tier]
+    disks = [use for use in own if use.tier == "disk" and use.capacity_bytes is not None]
+    days = end_ns / _NS_PER_DAY
+    room = sum(use.capacity_bytes or 0 for use in disks)
+    return {
+        "present": len(own),
+        "written_bytes": sum(use.written_bytes for use in own),
+        "read_bytes": sum(use.read_bytes for use in own),
+        "duplicate_blocks": sum(use.duplicate_blocks for use in own),
+        "drive_writes_per_day": sum(use.written_bytes for use in disks) / room / days
+        if room and days
+        else None,
+        "drive_writes_per_day_hottest": max(
+            (use.written_bytes / (use.capacity_bytes or 1) / days for use in disks), default=None
+        )
+        if days
+        else None,
+        "no_effect": no_effect(tier, uses, hit_tokens),
+    }
+
+
+def no_effect(tier: str, uses: tuple[TierUse, ...], hit_tokens: Mapping[str, int]) -> str | None:
+    """Return why a lower tier changed nothing in this run, None when it served anything or is absent."""
+    own = [use for use in uses if use.tier == tier]
+    level = TIERS.index(tier)
+    lower = sum(hit_tokens[name] for name in TIERS[level:])
+    if level == 0 or not own or lower or (hit_tokens["remote"] and any(use.read_bytes for use in own)):
+        return None
+    if not own[0].loads:
+        return f"{tier} could not have mattered: fetch.policy is never"
+    above = TIERS[level - 1]
+    if not any(use.evicted_blocks for use in uses if use.tier == above):
+        return f"{tier} could not have mattered: {above} never evicted a block"
+    if not any(use.written_bytes for use in own):
+        return f"{tier} could not have mattered: nothing was ever written to it"
+    return f"{tier} did not matter: nothing that came down was asked for again"
