@@ -157,7 +157,10 @@ def test_an_exclusive_edge_leaves_fewer_duplicates():
 
 
 def test_the_twin_counts_the_same():
-    native, twin = (run_with("fetch.lookup=cluster", "workload.requests=60", backend=name) for name in ("native", "python"))
+    native, twin = (
+        run_with("fetch.lookup=cluster", "workload.requests=60", backend=name)
+        for name in ("native", "python")
+    )
     assert native.tiers == twin.tiers
     assert any(use.duplicate_blocks for use in native.tiers)
     for one, other in zip(native.channels, twin.channels, strict=True):
