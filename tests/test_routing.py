@@ -33,6 +33,10 @@ class Machine:
     queued_tokens: int = 0
     expected_prefill_tokens: int = 0
 
+    @property
+    def milestones(self):
+        return self
+
 
 def load(text, *overrides):
     return scenario_from_text(text, "s.yaml", Path.cwd(), overrides)
@@ -79,6 +83,22 @@ def test_costs_by_hand():
     assert overlap([0, 6], [0, 13]) == 0
     assert overlap([0, 6], [0, 13], weight=2.0) == 1
     assert overlap([0, 6], [0, 11], expected=(0, 3)) == 0
+
+
+@pytest.mark.parametrize(
+    "policy", ["least-loaded", "session-affinity", "longest-prefix", "prefill-cost", "overlap-cost"]
+)
+@given(idle=st.sets(st.integers(0, 7), min_size=1), choices=st.integers(1, 40))
+def test_equal_machines_take_turns(policy, idle, choices):
+    """Of machines that are alike, the one chosen least often; the busy ones get nothing."""
+    busy = [Machine(5, 500, 500) for _ in range(8)]
+    machines = [Machine() if m in idle else busy[m] for m in range(8)]
+    active = [0 if m in idle else 90 for m in range(8)]
+    made = router(policy, machines, [0] * 8, active)
+    counts = np.bincount([made.choose(request()) for _ in range(choices)], minlength=8)
+    even = counts[sorted(idle)]
+    assert even.sum() == choices
+    assert even.max() - even.min() <= 1
 
 
 def test_the_overlap_router_tells_what_it_expects_to_be_computed():

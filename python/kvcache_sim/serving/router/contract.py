@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.sequence import SequenceState
 from kvcache_sim.serving.settings import RouterSettings
+
+# What routers ask of every machine at every decision, read without a call of Python a machine.
+_REQUESTS = attrgetter("milestones.requests")
+_QUEUED_TOKENS = attrgetter("milestones.queued_tokens")
+_EXPECTED_TOKENS = attrgetter("milestones.expected_prefill_tokens")
 
 
 class Look(NamedTuple):
@@ -34,7 +40,15 @@ class RouterView:
 
     def requests(self) -> list[int]:
         """Return by machine how many requests were sent there and are not finished."""
-        return [replica.requests for replica in self.replicas]
+        return list(map(_REQUESTS, self.replicas))
+
+    def queued_tokens(self) -> list[int]:
+        """Return by machine the prompt tokens sent there that are not computed yet."""
+        return list(map(_QUEUED_TOKENS, self.replicas))
+
+    def expected_prefill_tokens(self) -> list[int]:
+        """Return by machine how many of these the router expected to be computed."""
+        return list(map(_EXPECTED_TOKENS, self.replicas))
 
     def new_prefill_tokens(self, sequence: SequenceState, found_blocks: Sequence[int]) -> list[int]:
         """Return by machine how many prompt tokens are not found there."""

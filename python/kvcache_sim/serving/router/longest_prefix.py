@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.ties import Ties
 from kvcache_sim.serving.sequence import SequenceState
 
 
 class LongestPrefix:
     """The longest found prefix, among the least loaded machines when largest / smallest load > threshold.
 
-    Load is requests not finished. Ties go to the smaller load, then to the lower number. Without a threshold
-    the load is never looked at: where all prompts begin alike, the first machine that has the beginning gets
-    everything.
+    Load is requests not finished. Equal prefixes go to the smaller load, then by ``Ties``. Without a
+    threshold the load is never looked at, and the lowest number wins: where all prompts begin alike, the
+    first machine that has the beginning gets everything.
     """
 
     def __init__(self, view: RouterView) -> None:
         self._view = view
         self._threshold = view.settings.load_threshold
+        self._ties = Ties(len(view.replicas))
 
     def choose(self, sequence: SequenceState) -> int:
         """Return the machine with the longest found prefix."""
@@ -25,7 +29,10 @@ class LongestPrefix:
             return found.index(max(found))
         loads = self._view.requests()
         least = min(loads)
-        candidates = range(len(loads))
+        candidates: Sequence[int] = range(len(loads))
         if max(loads) > self._threshold * least:
-            return min((m for m in candidates if loads[m] == least), key=lambda m: (-found[m], m))
-        return min(candidates, key=lambda m: (-found[m], loads[m], m))
+            candidates = [m for m, load in enumerate(loads) if load == least]
+        longest = max([found[m] for m in candidates])
+        candidates = [m for m in candidates if found[m] == longest]
+        least = min([loads[m] for m in candidates])
+        return self._ties.among([m for m in candidates if loads[m] == least])

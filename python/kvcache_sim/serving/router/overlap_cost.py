@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.ties import Ties
 from kvcache_sim.serving.sequence import SequenceState
 
 
@@ -11,11 +12,12 @@ class OverlapCost:
 
     Prefill blocks: prompt tokens to compute, of this request and of those sent there that have no first
     token yet, over the block size. Decode blocks: what running requests hold on the GPU, and what this one
-    adds. Ties go to the lower number.
+    adds. Ties by ``Ties``.
     """
 
     def __init__(self, view: RouterView) -> None:
         self._view = view
+        self._ties = Ties(len(view.replicas))
         self._weight = view.settings.overlap_weight
 
     def choose(self, sequence: SequenceState) -> int:
@@ -24,9 +26,11 @@ class OverlapCost:
         look = view.look(sequence)
         new = view.new_prefill_tokens(sequence, look.found_blocks)
         costs = [
-            self._weight * (replica.expected_prefill_tokens + tokens) / block + active + -(-tokens // block)
-            for replica, tokens, active in zip(view.replicas, new, look.active_blocks, strict=True)
+            self._weight * (expected + tokens) / block + active + -(-tokens // block)
+            for expected, tokens, active in zip(
+                view.expected_prefill_tokens(), new, look.active_blocks, strict=True
+            )
         ]
-        chosen = costs.index(min(costs))
+        chosen = self._ties.least(costs)
         sequence.expected_prefill_tokens = new[chosen]
         return chosen
