@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,6 +31,10 @@ from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.stores import Stores
 from kvcache_sim.workload.trace import Trace
+
+if TYPE_CHECKING:
+    from kvcache_sim.cache.operations.block_tokens import BlockTokens
+    from kvcache_sim.cache.operations.listing import ListedBlock
 
 _EVENTS_PER_GLANCE = 20_000
 
@@ -75,7 +80,7 @@ class Simulation:
             for replica in self.replicas:
                 if replica.tiers > 1:
                     reads = RemoteReads(replica.mover, movers, self.channels, settings.movement)
-                    replica.admitter.remote = replica.admitter.estimates.remote = reads
+                    replica.admitter.remote = reads
         if settings.movement.prefetch != "none":
             for replica in self.replicas:
                 if replica.tiers > 1:
@@ -100,6 +105,17 @@ class Simulation:
         if options.record_window_ns is not None:
             for replica in self.replicas:
                 replica.record_all()
+
+    def match_prefix(
+        self, machine: int, request: int, tokens: BlockTokens | None = None
+    ) -> tuple[ListedBlock, ...]:
+        """Return each block that a request's prompt would hit on a machine now (see ``list_hit``)."""
+        from kvcache_sim.cache.block_names import BlockNames
+        from kvcache_sim.serving.listing import list_hit
+
+        names = BlockNames(self.trace, self.settings.cache.block_size_tokens)
+        prompt = int(self.trace.input_tokens[request])
+        return list_hit(self.replicas, machine, (request, prompt), names, tokens)
 
     def _check_store(self, replica: Replica):  # type: ignore[no-untyped-def]
         def check() -> None:

@@ -53,7 +53,7 @@ class Mover:
         self.read_bytes = [0, 0, 0]
         self.written_bytes = [0, 0, 0]
         #: Told of a copy that is about to become ready on the cpu: the write policy of the edge below.
-        self.before_ready: Callable[[int], None] | None = None
+        self.before_ready: Callable[[int], object] | None = None
         #: Called when a move is done: what an exclusive edge leaves behind.
         self.when_done: dict[int, Callable[[], None]] = {}
         #: Gives a read from another machine its channel and what it waits for there; returns its first hop.
@@ -147,6 +147,12 @@ class Mover:
             sent = channel.forward(*size, fed)
         transfer.sent = sent
         self._note(transfer, now)
+        self.arrive(transfer)
+
+    def arrive(self, transfer: Transfer) -> None:
+        """Let a transfer arrive at the times of its transmission, which are final."""
+        sent = transfer.sent
+        assert sent is not None
         schedule = self.engine.schedule
         if self._by_layer(transfer) and sent.first_layer_ns < sent.completion_ns:
             schedule(sent.first_layer_ns, TRANSFER, self.machine, self._on_first_layer, transfer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kvcache_sim.cache.channel import Channel, Transmission
+from kvcache_sim.cache.channel import NOT_YET, Channel, Transmission
 from kvcache_sim.cache.layered_channel import LayeredChannel, LayeredJob
 from kvcache_sim.cache.settings import TIERS
 
@@ -70,6 +70,16 @@ class Transfer:
     def edge(self) -> str:
         """Its edge, such as ``cpu->gpu`` or ``remote->cpu``."""
         return f"{PLACES[self.from_tier]}->{PLACES[self.to_tier]}"
+
+    @property
+    def first_layer_ready_at_ns(self) -> int:
+        """When its first layer arrives, NOT_YET while that is not known."""
+        return NOT_YET if self.sent is None else self.sent.first_layer_ns
+
+    @property
+    def ready_at_ns(self) -> int:
+        """When all of it has arrived, NOT_YET while that is not known."""
+        return NOT_YET if self.sent is None else self.sent.completion_ns
 
     def feeds(self, after: Transfer) -> bool:
         """Return whether ``after`` sends on what this brings, layer by layer."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 
+from kvcache_sim.cache.bring_up import BringUp
 from kvcache_sim.cache.fetch import FETCH
 from kvcache_sim.cache.fetch.plan import CPU, DISK, GPU, REMOTE, Part
 from kvcache_sim.cache.fetch.policy import FetchPolicy
@@ -12,7 +12,6 @@ from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.remote import RemoteReads, RemoteRun
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import NO_MOVE, BlockStore
-from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.sequence import SequenceState
@@ -54,9 +53,16 @@ class Admitter:
         self.fetches = movement.fetch != "never"
         self.fetch: FetchPolicy = FETCH.make(movement.fetch)
         self.estimates = estimates
-        self.exclusive = movement.exclusive
-        #: Reads from other machines, where the look-up covers the cluster.
-        self.remote: RemoteReads | None = None
+        self.bring_up = BringUp(mover, movement.exclusive)
+
+    @property
+    def remote(self) -> RemoteReads | None:
+        """Reads from other machines, where the look-up covers the cluster."""
+        return self.bring_up.remote
+
+    @remote.setter
+    def remote(self, reads: RemoteReads) -> None:
+        self.bring_up.remote = self.estimates.remote = reads
 
     def matchable_blocks(self, tokens: int) -> int:
         """Return how many leading blocks of that many tokens may hit (semantics 1)."""
@@ -124,42 +130,10 @@ class Admitter:
 
     def _take(self, request: int, admission: Admission, part: Part, now_ns: int) -> bool:
         """Join or load one part of the found run; False when there is no room to stage it."""
-        tier, start, end, by, away = part
-        store, lease = self.store, admission.lease
-        if tier == GPU:
-            store.join(lease, end)
-            admission.loads.append((by, self._source_of(by)))
-        else:
-            after = list(admission.room)
-            if tier == DISK:
-                staged = store.stage(request, (start, end), CPU, None if by == NO_MOVE else by, now_ns)
-                if staged is None:
-                    return False
-                if "cpu" in self.exclusive:
-                    self._drop_when_done(staged, request, (start, end), DISK)
-                after.append(staged)
-            elif tier == REMOTE:
-                assert self.remote is not None
-                assert away is not None
-                owner, its_tier = away
-                landed = self.remote.fetch(request, owner, (its_tier, start, end, by), now_ns)
-                if landed is None:
-                    return False
-                after.append(landed)
-            elif by != NO_MOVE:
-                after.append(by)
-            move = store.load(lease, end, after)
-            if "gpu" in self.exclusive:
-                self._drop_when_done(move, request, (start, end), CPU)
-            admission.loads.append((move, tier))
-        admission.from_tier[tier] += end - start
-        admission.reused_blocks = end
+        load = self.bring_up.take((request, admission.lease), part, admission.room, now_ns)
+        if load is None:
+            return False
+        admission.loads.append(load)
+        admission.from_tier[part.tier] += part.end - part.start
+        admission.reused_blocks = part.end
         return True
-
-    def _drop_when_done(self, move: int, request: int, blocks: tuple[int, int], tier: int) -> None:
-        """Give up the lower copy once a move over an exclusive edge is done."""
-        self.mover.when_done[move] = partial(self.store.drop_copy, request, *blocks, tier)
-
-    def _source_of(self, move: int) -> int:
-        transfer: Transfer | None = self.mover.transfers.get(move)
-        return CPU if transfer is None else transfer.from_tier

@@ -8,17 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from kvcache_sim.cache.digest import Digest, RollingDigest
+from kvcache_sim.cache.key_arrays import KeyArrays, key_arrays
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
-from kvcache_sim.cache.store import NO_REQUEST, BlockStore
+from kvcache_sim.cache.store import BlockStore
 from kvcache_sim.engine import Engine
-from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.machine import MakeStore
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
 
 if TYPE_CHECKING:
@@ -40,7 +37,7 @@ class Stores:
         self._native = backend == "native"
         self.simplified = settings.cache.accounting == "simplified"
         self.settings = _in_tokens(settings) if self.simplified else settings
-        self._arrays = _key_arrays(trace, settings.cache.block_size_tokens)
+        self._arrays = key_arrays(trace, settings.cache.block_size_tokens)
         gated = settings.cache.prefix_view != PrefixViewSettings()
         self._keys = _twins_keys(self._arrays) if self.simplified or gated or not self._native else None
         self._prompts = _prompts(trace) if self.simplified else None
@@ -106,27 +103,10 @@ class Stores:
         return engine_maker(self._cache, self._trace, keys, self._native)
 
 
-def _twins_keys(arrays: tuple[np.ndarray, np.ndarray, int, np.ndarray, np.ndarray]) -> ReferenceKeys:
+def _twins_keys(arrays: KeyArrays) -> ReferenceKeys:
     from kvcache_sim.cache.reference import ReferenceKeys
 
     return ReferenceKeys(*arrays)
-
-
-def _key_arrays(trace: Trace, block: int) -> tuple[np.ndarray, np.ndarray, int, np.ndarray, np.ndarray]:
-    """Return what names blocks: id offsets, ids, blocks an id, full blocks, and the turn that goes on."""
-    if trace.block_size % block:
-        raise UsageError(
-            "not a divisor of the trace's block size",
-            "cache.block_size",
-            str(block),
-            f"a divisor of {trace.block_size}",
-        )
-    per = trace.block_size // block
-    covered = np.diff(trace.id_offsets) * per
-    full = np.minimum(trace.input_tokens // block, covered).astype(np.uint32)
-    following = continuations(trace)
-    continuation = np.where(following < 0, NO_REQUEST, following).astype(np.uint32)
-    return trace.id_offsets, trace.block_ids, per, full, continuation
 
 
 def _in_tokens(cluster: ClusterSettings) -> ClusterSettings:

@@ -7,6 +7,7 @@
 - `prompt`: `PromptGenerator`, one prompt at a time.
 - `layout`: the length rule, for one row and for a whole trace.
 - `sequences`: every row of a trace, batch by batch, into one reused buffer.
+- `one_row`: single rows, in any order.
 - `parallel`: the same on worker processes; `pool`: a process pool for code of one's own.
 - `collisions`: which blocks share content, and the mode in which none do.
 - `output`: .npy, Parquet and JSON lines.
@@ -14,6 +15,7 @@
 
 from kvcache_sim.workload.tokens.config import PromptConfig
 from kvcache_sim.workload.tokens.corpus import Corpus
+from kvcache_sim.workload.tokens.one_row import row_tokens
 from kvcache_sim.workload.tokens.parallel import TokenWorkers, WorkerCount, token_source
 from kvcache_sim.workload.tokens.prompt import PromptGenerator
 from kvcache_sim.workload.tokens.sequences import TokenBatch, block_starts, token_batches
@@ -28,6 +30,7 @@ __all__ = [
     "Tokenizer",
     "WorkerCount",
     "block_starts",
+    "row_tokens",
     "token_batches",
     "token_source",
 ]

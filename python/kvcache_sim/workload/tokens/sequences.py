@@ -179,15 +179,18 @@ def check_trace(trace: Trace, config: PromptConfig) -> None:
 def row_batches(trace: Trace, batch_tokens: int = BATCH_TOKENS) -> Iterator[RowBatch]:
     """Yield the rows of a trace in order, cut where ``batch_tokens`` would be exceeded."""
     for first, last in _row_ranges(trace.input_tokens, batch_tokens):
-        offsets = trace.id_offsets[first : last + 1] - trace.id_offsets[first]
-        block_ids = trace.block_ids[trace.id_offsets[first] : trace.id_offsets[last]]
-        lengths = trace.input_tokens[first:last]
-        tail_rows = np.flatnonzero(lengths > np.diff(offsets) * trace.block_size)
-        distinct = np.unique(block_ids)
-        keys = [row_key_text(trace_row_key(trace, first + int(row))) for row in tail_rows]
-        yield RowBatch(
-            first, lengths, offsets, block_ids, distinct, id_names(trace, distinct), tail_rows, keys
-        )
+        yield row_batch(trace, first, last)
+
+
+def row_batch(trace: Trace, first: int, last: int) -> RowBatch:
+    """Return rows ``first`` up to ``last`` of a trace as one batch."""
+    offsets = trace.id_offsets[first : last + 1] - trace.id_offsets[first]
+    block_ids = trace.block_ids[trace.id_offsets[first] : trace.id_offsets[last]]
+    lengths = trace.input_tokens[first:last]
+    tail_rows = np.flatnonzero(lengths > np.diff(offsets) * trace.block_size)
+    distinct = np.unique(block_ids)
+    keys = [row_key_text(trace_row_key(trace, first + int(row))) for row in tail_rows]
+    return RowBatch(first, lengths, offsets, block_ids, distinct, id_names(trace, distinct), tail_rows, keys)
 
 
 def longest_batch(trace: Trace, batch_tokens: int = BATCH_TOKENS) -> int:

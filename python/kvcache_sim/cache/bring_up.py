@@ -1,0 +1,69 @@
+"""Bringing a part of a found run to the GPU, from wherever it lies (semantics 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from kvcache_sim.cache.fetch.plan import CPU, DISK, GPU, REMOTE, Part
+from kvcache_sim.cache.moves import Mover
+from kvcache_sim.cache.remote import RemoteReads
+from kvcache_sim.cache.store import NO_MOVE
+
+
+class BringUp:
+    """Loads parts into blocks that a lease has reserved: disk to cpu to gpu, another machine's to cpu to gpu.
+
+    On the edges of ``exclusive``, by upper tier, the lower copy is given up once it has been read.
+    """
+
+    def __init__(self, mover: Mover, exclusive: frozenset[str]) -> None:
+        self.mover = mover
+        self.exclusive = exclusive
+        #: Reads from other machines, where the look-up covers the cluster.
+        self.remote: RemoteReads | None = None
+
+    def take(
+        self, holder: tuple[int, int], part: Part, room: Sequence[int], now_ns: int
+    ) -> tuple[int, int] | None:
+        """Join or load one part for (request, lease); return (move to the gpu, tier it comes from).
+
+        ``room``: moves that must end before the reserved blocks are free. None when there is no room to stage
+        or to land it.
+        """
+        request, lease = holder
+        tier, start, end, by, away = part
+        store = self.mover.store
+        if tier == GPU:
+            store.join(lease, end)
+            return by, self._source_of(by)
+        after = list(room)
+        if tier == DISK:
+            staged = store.stage(request, (start, end), CPU, None if by == NO_MOVE else by, now_ns)
+            if staged is None:
+                return None
+            if "cpu" in self.exclusive:
+                self._drop_when_done(staged, request, (start, end), DISK)
+            after.append(staged)
+        elif tier == REMOTE:
+            assert self.remote is not None
+            assert away is not None
+            owner, its_tier = away
+            landed = self.remote.fetch(request, owner, (its_tier, start, end, by), now_ns)
+            if landed is None:
+                return None
+            after.append(landed)
+        elif by != NO_MOVE:
+            after.append(by)
+        move = store.load(lease, end, after)
+        if "gpu" in self.exclusive:
+            self._drop_when_done(move, request, (start, end), CPU)
+        return move, tier
+
+    def _drop_when_done(self, move: int, request: int, blocks: tuple[int, int], tier: int) -> None:
+        """Give up the lower copy once a move over an exclusive edge is done."""
+        self.mover.when_done[move] = partial(self.mover.store.drop_copy, request, *blocks, tier)
+
+    def _source_of(self, move: int) -> int:
+        transfer = self.mover.transfers.get(move)
+        return CPU if transfer is None else transfer.from_tier

@@ -1,0 +1,34 @@
+"""The columns of a trace that give each block its key."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.cache.store import NO_REQUEST
+from kvcache_sim.errors import UsageError
+from kvcache_sim.workload.sessions import continuations
+from kvcache_sim.workload.trace import Trace
+
+#: Id offsets, ids, blocks an id, full blocks of each prompt, and the turn that goes on from it.
+KeyArrays = tuple[NDArray[np.int64], NDArray[np.uint32], int, NDArray[np.uint32], NDArray[np.uint32]]
+
+
+def key_arrays(trace: Trace, block: int) -> KeyArrays:
+    """Return what names blocks: ``block`` in tokens.
+
+    UsageError where it does not divide the trace's.
+    """
+    if trace.block_size % block:
+        raise UsageError(
+            "not a divisor of the trace's block size",
+            "cache.block_size",
+            str(block),
+            f"a divisor of {trace.block_size}",
+        )
+    per = trace.block_size // block
+    covered = np.diff(trace.id_offsets) * per
+    full = np.minimum(trace.input_tokens // block, covered).astype(np.uint32)
+    following = continuations(trace)
+    continuation = np.where(following < 0, NO_REQUEST, following).astype(np.uint32)
+    return trace.id_offsets, trace.block_ids, per, full, continuation

@@ -1,0 +1,39 @@
+"""Every operation of seed 001 on one machine's cache, each with its timestamps.
+
+They are the simulation's own store, channels and moves, driven by hand: `open_machines` makes caches over a
+trace, `MachineCache` operates one. Requests and blocks are named by the trace.
+
+| seed 001 | here |
+|---|---|
+| set_storage_layer_info_timestamps | `MachineCache.mark`, `MachineCache.mark_absent` |
+| Channel.transmit | `MachineCache.transmit` |
+| KVBlockTrie.lookup | `MachineCache.match_prefix` |
+| synced_acquire_space | `MachineCache.acquire_space` |
+| _evict_blocks, evict_to_lower_location | `MachineCache.evict` |
+| evict_to_discard | `MachineCache.discard` |
+| synced_fetch_from_disk_to_memory, fetch_to_higher_location | `MachineCache.fetch_to_memory` |
+| _lookup_and_fetch_from_remote | `MachineCache.fetch_from_remote` |
+| move_to_gpu, active_blocks | `MachineCache.allocate_active` |
+| switch_active_fullblocks_into_cache | `MachineCache.switch_active_into_cache` |
+
+`listing` says what lies where, `ready_times` since when, `block_tokens` what it contains.
+"""
+
+from kvcache_sim.cache.operations.active import Active, Switched
+from kvcache_sim.cache.operations.block_tokens import BlockTokens
+from kvcache_sim.cache.operations.listing import BlockCopy, ListedBlock
+from kvcache_sim.cache.operations.machine_cache import MachineCache
+from kvcache_sim.cache.operations.open_machines import MachineTiers, open_machines
+from kvcache_sim.cache.operations.space import Space
+
+__all__ = [
+    "Active",
+    "BlockCopy",
+    "BlockTokens",
+    "ListedBlock",
+    "MachineCache",
+    "MachineTiers",
+    "Space",
+    "Switched",
+    "open_machines",
+]

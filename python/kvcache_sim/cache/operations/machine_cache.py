@@ -1,0 +1,336 @@
+"""The cache of one machine, operated by hand: every operation of seed 001 with its timestamps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvcache_sim.cache.block_names import BlockNames
+from kvcache_sim.cache.bring_up import BringUp
+from kvcache_sim.cache.channel import Channel, Transmission
+from kvcache_sim.cache.fetch.plan import CPU, DISK, GPU, REMOTE, Part
+from kvcache_sim.cache.moves import Mover
+from kvcache_sim.cache.operations.active import Active, Switched
+from kvcache_sim.cache.operations.block_tokens import BlockTokens
+from kvcache_sim.cache.operations.listing import ListedBlock, Place, list_blocks
+from kvcache_sim.cache.operations.marking import marking
+from kvcache_sim.cache.operations.ready_times import ReadyTimes
+from kvcache_sim.cache.operations.space import Space
+from kvcache_sim.cache.settings import TIERS, CacheSettings, MovementSettings
+from kvcache_sim.cache.store import NO_COPY, NO_MOVE
+from kvcache_sim.cache.transfer import Transfer
+from kvcache_sim.cache.write.policy import WritePolicy
+from kvcache_sim.engine import NO_MACHINE, SAMPLE
+from kvcache_sim.errors import UsageError
+
+
+class MachineCache:
+    """One machine's tiers, its trie and its channels, at a moment of the machines' common clock.
+
+    An operation happens now and returns at once, with the times at which its effects come; `run_until` lets
+    time pass. Blocks ``(start, end)`` are those of a request's path, ``end`` excluded. Where holders leave
+    too little room the answer is None, and nothing has changed. Cost: that of the store's own operations.
+    """
+
+    def __init__(
+        self,
+        mover: Mover,
+        tiers: Sequence[str],
+        names: BlockNames,
+        settings: tuple[CacheSettings, MovementSettings],
+        writes: Sequence[WritePolicy],
+    ) -> None:
+        cache, movement = settings
+        self.mover = mover
+        self.tiers = tuple(tiers)
+        self.names = names
+        self.store = marking(mover.store)
+        self.engine = mover.engine
+        self.bring_up = BringUp(mover, movement.exclusive)
+        #: All machines, this one among them: a look-up lists the copies on each.
+        self.others: Sequence[MachineCache] = (self,)
+        self.times = ReadyTimes(mover)
+        self._block = cache.block_size_tokens
+        self._kv_bytes = cache.kv_bytes_per_token
+        self._writes = writes
+        if len(writes) > 1:
+            mover.before_ready = lambda move: writes[1].arrived(mover.store, move, self.now_ns)
+
+    # -- time
+
+    @property
+    def now_ns(self) -> int:
+        """The moment of all machines."""
+        return self.engine.now_ns
+
+    def run_until(self, ns: int) -> None:
+        """Let time pass on all machines: what arrives until then, or at that moment, has arrived."""
+        self.engine.schedule(ns, SAMPLE, NO_MACHINE, lambda _: None)
+        self.engine.run(until_ns=ns)
+
+    # -- basic operations: look up, transmit, mark
+
+    def match_prefix(
+        self, request: int, limit: int, tokens: BlockTokens | None = None
+    ) -> tuple[ListedBlock, ...]:
+        """Return the leading blocks of a request that are found, at most ``limit``, with all their copies.
+
+        Found is what this machine has on any tier, and under cluster look-up the longest continuation below
+        the GPU of one other machine. Copies are listed wherever they are. Recency is not changed.
+        """
+        found = self.store.peek(request, limit)[0]
+        if self.bring_up.remote is not None and found < limit:
+            away = self.bring_up.remote.longest(request, found, limit)
+            found = found if away is None else away.end
+        places = [Place(other.mover, other.times) for other in self.others]
+        return list_blocks(places, request, found, self.names, tokens)
+
+    def transmit(self, edge: str, tokens: int) -> Transmission:
+        """Launch one transmission of the KV of some tokens over an edge's channel, behind those before it.
+
+        Returns its first layer's arrival, its completion and the time of each layer (semantics 3). UsageError
+        for an edge the machine does not have, and for a channel whose times are final only when they come.
+        """
+        if edge not in self.mover.channels:
+            raise UsageError("no such edge", got=edge, expected=f"one of {', '.join(self.mover.channels)}")
+        channel = self.mover.channels[edge]
+        if not isinstance(channel, Channel):
+            raise UsageError(
+                "times are not final when a job is queued", edge, expected="sharing fifo, in order"
+            )
+        pieces = -(-tokens // self._block) * self.mover.layers
+        size = tokens * self._kv_bytes
+        self.mover.edge_bytes[edge] = self.mover.edge_bytes.get(edge, 0) + size
+        return channel.transmit(size, pieces, self.mover.layers, self.now_ns)
+
+    def mark(
+        self, space: Space, request: int, start: int, sent: Transmission, source: str | None = None
+    ) -> Transfer | None:
+        """Mark blocks from ``start`` on present in acquired space, ready at the times of a transmission.
+
+        ``source``: the tier they are read from, where they are held until then. Until they are ready they are
+        found, not ready. None, nothing marked, where one of them is on the tier already or not on the source,
+        or does not follow a found block. UsageError where they would be written before the space is free.
+        """
+        if sent.start_ns < space.ready_at_ns:
+            raise UsageError(
+                "written before the space is free",
+                got=f"{sent.start_ns} ns",
+                expected=f"{space.ready_at_ns} ns",
+            )
+        origin = None if source is None else self._level(source)
+        part = (start, start + space.blocks)
+        if not self.store.place(space.move, request, part, origin):
+            return None
+        level = self._level(space.tier)
+        transfer = Transfer(self.mover, space.move, REMOTE if origin is None else origin, level, space.blocks)
+        transfer.sent = sent
+        self.mover.transfers[space.move] = transfer
+        self.times.note(self.store.moved_keys(space.move), level, (sent.first_layer_ns, sent.completion_ns))
+        self.mover.arrive(transfer)
+        return transfer
+
+    def mark_absent(self, request: int, blocks: tuple[int, int], tier: str) -> int:
+        """Mark blocks not present on a tier, last first, as far as nothing keeps them; return how many.
+
+        Kept is what is held, still being written, or followed by a block on that tier. Nothing is written
+        down; a block that loses its last copy leaves the trie.
+        """
+        return self.store.remove(request, blocks, self._level(tier))
+
+    # -- room
+
+    def acquire_space(self, tier: str, blocks: int) -> Space | None:
+        """Make room on a tier: evict the shortfall, write down what is absent below, wait for those writes.
+
+        The seed's synced_acquire_space; the space is the caller's from now on, free at ``ready_at_ns``.
+        """
+        before = [self.store.losses(level)[0] for level in range(len(self.tiers))]
+        claimed = self.store.claim(self._level(tier), blocks, self.now_ns)
+        if claimed is None:
+            return None
+        self.mover.issue()
+        move, after = claimed
+        evicted = {name: self.store.losses(level)[0] - before[level] for level, name in enumerate(self.tiers)}
+        return Space(tier, blocks, move, self.now_ns, self._open(after), evicted)
+
+    def give_back(self, space: Space) -> None:
+        """Give acquired space back, as soon as it is free."""
+        waits = {transfer for transfer in space.written if transfer.move in self.mover.transfers}
+
+        def ended(transfer: Transfer) -> None:
+            waits.discard(transfer)
+            if not waits:
+                self.store.give_back(space.move)
+
+        if not waits:
+            self.store.give_back(space.move)
+        for transfer in tuple(waits):
+            transfer.at_completion.append(lambda done=transfer: ended(done))  # type: ignore[misc]
+
+    def evict(self, tier: str, blocks: int) -> Space | None:
+        """Evict that many blocks from a tier: the least recently used, leaves first, and deepest first.
+
+        What is absent below is written there first; on the lowest tier it is discarded. Returns the space,
+        which is given back to the tier when it is free.
+        """
+        space = self.acquire_space(tier, self.store.room(self._level(tier))[0] + blocks)
+        if space is not None:
+            self.give_back(space)
+        return space
+
+    def discard(self, request: int, end: int) -> int:
+        """Discard a path from block ``end`` back to what is held, in flight or followed; return how many.
+
+        Discarded blocks leave all tiers and the trie: they are not found any more.
+        """
+        found = self.store.peek(request, end)[0]
+        self.store.discard(request, 0, found)
+        return found - self.store.peek(request, end)[0]
+
+    # -- moves between tiers
+
+    def fetch_to_memory(self, request: int, blocks: tuple[int, int]) -> Transfer | None:
+        """Copy blocks from disk to memory: acquire space on the cpu, transmit, mark present there.
+
+        The seed's synced_fetch_from_disk_to_memory. The transmission waits for the space, and for the blocks
+        where they are still being written to the disk. UsageError where a block is not on the disk, or is on
+        the cpu already.
+        """
+        start, end = blocks
+        moves = self._only_on(DISK, CPU, request, blocks)
+        ready = max((move for move in moves if move != NO_MOVE), default=None)
+        move = self.store.stage(request, (start, end), CPU, ready, self.now_ns)
+        if move is None:
+            return None
+        transfers = self._issue()
+        return transfers[move]
+
+    def fetch_from_remote(self, request: int, limit: int) -> list[Transfer]:
+        """Copy what one other machine has after this machine's run into the own cpu tier; the longest wins.
+
+        From another machine's cpu over the network, from its disk over both channels; its blocks are held
+        until they have been read. Stops where landing is refused. UsageError under local look-up.
+        """
+        reads = self.bring_up.remote
+        if reads is None:
+            raise UsageError("other machines are not looked up", "fetch.lookup", expected="cluster")
+        found = self.store.peek(request, limit)[0]
+        run = reads.longest(request, found, limit) if found < limit else None
+        landed = []
+        for part in run.parts if run else ():
+            assert run is not None
+            move = reads.fetch(request, run.owner, part, self.now_ns)
+            if move is None:
+                break
+            landed.append(move)
+        transfers = self._issue()
+        return [transfers[move] for move in landed]
+
+    # -- active blocks
+
+    def allocate_active(self, request: int, reuse: int, active: int) -> Active | None:
+        """Hold the first ``reuse`` found blocks on the GPU, loading what is below, and reserve active ones.
+
+        All or nothing: room for loaded and active blocks is one reservation. A part that cannot be staged on
+        the cpu ends what is reused; its room then is active too.
+        """
+        found = self.store.match_prefix(request, reuse)
+        parts = [Part(*part) for part in found]
+        ready = parts[0].end if parts and parts[0].tier == GPU and parts[0].is_ready else 0
+        total = max(reuse, parts[-1].end if parts else 0) + active
+        joined = sum(part.end - part.start for part in parts if part.tier == GPU and not part.is_ready)
+        held = [(p.tier, self.store.protect(request, p.end, p.tier)) for p in parts if p.tier != GPU]
+        lease = self.store.acquire(request, ready)
+        room = self.store.reserve(lease, total - ready - joined, self.now_ns)
+        loads: list[int] = []
+        reused = dict.fromkeys(self.tiers, 0)
+        depth = ready
+        if room is None:
+            self.store.abandon(lease)
+        else:
+            reused["gpu"] = ready
+            for part in parts:
+                if part.end > ready:
+                    load = self.bring_up.take((request, lease), part, room, self.now_ns)
+                    if load is None:
+                        break
+                    loads.append(load[0])
+                    reused[TIERS[part.tier]] += part.end - part.start
+                    depth = part.end
+        for tier, hold in held:
+            self.store.unprotect(tier, hold)
+        if room is None:
+            return None
+        self.mover.issue()
+        return Active(request, lease, reused, total - depth, self.now_ns, self._open(loads), self._open(room))
+
+    def switch_active_into_cache(self, active: Active, blocks: int, first_layer_ns: int) -> Switched:
+        """Turn the next full active blocks, computed by now, into cached and shareable ones.
+
+        Their first layer was ready at ``first_layer_ns``, all of them are now. Where the GPU has a block
+        already the active one is freed and the other held: a duplicate. A write-through policy sends copies
+        down. UsageError where the request has not that many active blocks.
+        """
+        if blocks > active.active_blocks:
+            raise UsageError(
+                "not that many active blocks", got=str(blocks), expected=f"{active.active_blocks}"
+            )
+        start = self.store.depth(active.lease)
+        end = start + blocks
+        there = self._on_tier(GPU, active.request, (start, end))
+        merged = self.store.merged_blocks
+        self.store.commit(active.lease, end)
+        new = [block for block, move in zip(range(start, end), there, strict=True) if move == NO_COPY]
+        self.times.note(
+            (self.names.key(active.request, block) for block in new), GPU, (first_layer_ns, self.now_ns)
+        )
+        active.active_blocks -= blocks
+        written = None
+        if self._writes:
+            written = self._writes[0].committed(self.store, active.lease, (start, end), self.now_ns)
+        transfers = self._issue()
+        duplicates = self.store.merged_blocks - merged
+        return Switched(blocks - duplicates, duplicates, None if written is None else transfers[written])
+
+    def release(self, active: Active) -> None:
+        """End a request: its blocks stay, most recently used; what was never switched is free."""
+        self.store.release(active.lease)
+        active.active_blocks = 0
+
+    # -- within
+
+    def _level(self, tier: str) -> int:
+        if tier not in self.tiers:
+            raise UsageError("no such tier", got=tier, expected=f"one of {', '.join(self.tiers)}")
+        return self.tiers.index(tier)
+
+    def _open(self, moves: Sequence[int]) -> tuple[Transfer, ...]:
+        transfers = self.mover.transfers
+        return tuple(transfers[move] for move in dict.fromkeys(moves) if move in transfers)
+
+    def _issue(self) -> dict[int, Transfer]:
+        """Send what the store has decided; return the transfers by move."""
+        self.mover.issue()
+        return self.mover.transfers
+
+    def _on_tier(self, tier: int, request: int, blocks: tuple[int, int]) -> list[int]:
+        """Return the move writing each block to a tier, NO_COPY where it is not there."""
+        start, end = blocks
+        moves: list[int] = []
+        for past, by in self.store.copies(request, end):
+            moves += [by[tier]] * (past - len(moves))
+        moves += [NO_COPY] * (end - len(moves))
+        return moves[start:end]
+
+    def _only_on(self, source: int, target: int, request: int, blocks: tuple[int, int]) -> list[int]:
+        """Return the moves writing blocks to their source; UsageError where reading them up has no sense."""
+        moves = self._on_tier(source, request, blocks)
+        if NO_COPY in moves:
+            raise UsageError(
+                "a block is not there", got=f"blocks {blocks}", expected=f"all on {TIERS[source]}"
+            )
+        if any(move != NO_COPY for move in self._on_tier(target, request, blocks)):
+            raise UsageError(
+                "a block is there already", got=f"blocks {blocks}", expected=f"none on {TIERS[target]}"
+            )
+        return moves

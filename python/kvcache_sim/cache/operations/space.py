@@ -1,0 +1,30 @@
+"""Room acquired on a tier, and what that cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvcache_sim.cache.transfer import Transfer
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Room for some blocks on a tier: what was evicted for it, and when it is free.
+
+    ``written`` are the transmissions to the tier below that must end first: those of victims that were not
+    there yet, and those that were on their way already. A victim with a ready copy below costs nothing.
+    """
+
+    tier: str
+    blocks: int
+    #: The store's number of the room.
+    move: int
+    acquired_at_ns: int
+    written: tuple[Transfer, ...]
+    #: Blocks that left each tier for it, by tier.
+    evicted_blocks: dict[str, int]
+
+    @property
+    def ready_at_ns(self) -> int:
+        """When the room is free; NOT_YET while a write that must end has not been queued itself."""
+        return max((transfer.ready_at_ns for transfer in self.written), default=self.acquired_at_ns)

@@ -1,0 +1,34 @@
+"""Each block of a hit in a running cluster: its names, its tokens, and every copy on every machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvcache_sim.cache.block_names import BlockNames
+from kvcache_sim.cache.operations.block_tokens import BlockTokens
+from kvcache_sim.cache.operations.listing import ListedBlock, Place, list_blocks
+from kvcache_sim.serving.replica import Replica
+
+
+def list_hit(
+    replicas: Sequence[Replica],
+    machine: int,
+    of: tuple[int, int],
+    names: BlockNames,
+    tokens: BlockTokens | None = None,
+) -> tuple[ListedBlock, ...]:
+    """Return the blocks that ``of`` = (request, prompt tokens) would hit on a machine now, with all copies.
+
+    A copy that is ready has no times: a run keeps only those still to come. Changes nothing. UsageError where
+    the cache does not keep blocks in a tree. Cost: a walk a machine.
+    """
+    request, prompt_tokens = of
+    for replica in replicas:
+        replica.catch_up(replica.engine.now_ns)
+    admitter = replicas[machine].admitter
+    limit = admitter.matchable_blocks(prompt_tokens)
+    found = admitter.store.peek(request, limit)[0]
+    if admitter.remote is not None and found < limit:
+        away = admitter.remote.longest(request, found, limit)
+        found = found if away is None else away.end
+    return list_blocks([Place(replica.mover) for replica in replicas], request, found, names, tokens)

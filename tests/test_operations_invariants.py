@@ -1,0 +1,239 @@
+"""Any operations of seed 001 in any order keep the promises I2–I5, I7 and I9, on both stores alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kvcache_sim.cache.operations import MachineTiers, open_machines
+from kvcache_sim.cache.settings import (
+    CacheSettings,
+    ChannelSettings,
+    MovementSettings,
+    NetworkSettings,
+    TierSettings,
+)
+from kvcache_sim.cache.store import NO_COPY
+from kvcache_sim.errors import UsageError
+from small_traces import trace_of
+
+ROWS = [list("abcd"), list("abef"), list("ghi"), list("abcdkl"), list("gm")]
+EDGES = {"cpu->gpu": 4, "gpu->cpu": 2, "disk->cpu": 1, "cpu->disk": 1}
+TIERS = ("gpu", "cpu", "disk")
+BLOCK_BYTES = 4_000
+SEEN: Counter[str] = Counter()
+
+REQUEST, SPAN = st.integers(0, 4), st.tuples(st.integers(0, 3), st.integers(1, 3))
+OPERATIONS = st.one_of(
+    st.tuples(st.just("wait"), st.integers(0, 20_000)),
+    st.tuples(st.just("compute"), REQUEST, st.integers(1, 6)),
+    st.tuples(st.just("compute"), REQUEST, st.integers(1, 6)),
+    st.tuples(st.just("allocate"), REQUEST, st.integers(0, 4), st.integers(0, 4)),
+    st.tuples(st.just("switch"), st.integers(0, 9), st.integers(1, 4)),
+    st.tuples(st.just("release"), st.integers(0, 9)),
+    st.tuples(st.just("evict"), st.sampled_from(TIERS), st.integers(1, 3)),
+    st.tuples(st.just("discard"), REQUEST, st.integers(1, 4)),
+    st.tuples(st.just("fetch"), REQUEST, SPAN),
+    st.tuples(st.just("remote"), REQUEST, st.integers(1, 6)),
+    st.tuples(st.just("mark"), REQUEST, SPAN, st.sampled_from(TIERS), st.sampled_from([None, *TIERS])),
+    st.tuples(st.just("absent"), REQUEST, SPAN, st.sampled_from(TIERS)),
+)
+STEPS = st.lists(st.tuples(st.integers(0, 1), OPERATIONS), min_size=15, max_size=60)
+
+
+class Machines:
+    """Two machines of one backend, and what is held on them."""
+
+    def __init__(self, capacities, backend, movement):
+        channels, built = {}, []
+        for number in range(2):
+            names = {edge: f"{edge} {number}" for edge in EDGES}
+            channels |= {name: ChannelSettings(name, EDGES[e] * 10**9, 100) for e, name in names.items()}
+            tiers = tuple(TierSettings(t, n) for t, n in zip(TIERS, capacities[number], strict=True))
+            built.append(MachineTiers(tiers, names))
+        network = NetworkSettings(default=ChannelSettings("net", 10**9, 300))
+        cache = CacheSettings(block_size_tokens=4, kv_bytes_per_token=1_000, num_layers=4)
+        self.caches = open_machines(
+            trace_of(ROWS), built, (channels, network), (cache, MovementSettings(**movement)), backend
+        )
+        self.capacities = capacities
+        self.held = [[], []]
+
+    def do(self, machine, operation):
+        """Run one operation; return what it answered, in plain values."""
+        cache = self.caches[machine]
+        name, *arguments = operation
+        return getattr(self, name)(cache, machine, *arguments)
+
+    def wait(self, cache, machine, ns):
+        cache.run_until(cache.now_ns + ns)
+
+    def compute(self, cache, machine, request, blocks):
+        """A whole request: allocate, wait for room and KV, switch, release."""
+        found = len(cache.match_prefix(request, blocks))
+        missing = max(min(blocks, len(ROWS[request])) - found, 0)
+        got = self.allocate(cache, machine, request, found, missing)
+        cache.run_until(cache.now_ns + 40_000)
+        if got is not None:
+            active = self.held[machine].pop()
+            cache.switch_active_into_cache(active, active.active_blocks, cache.now_ns)
+            cache.release(active)
+        return got
+
+    def allocate(self, cache, machine, request, reuse, active):
+        if any(one.request == request for one in self.held[machine]) or reuse + active == 0:
+            return None
+        got = cache.allocate_active(request, reuse, min(active, len(ROWS[request]) - reuse))
+        SEEN["refused"] += got is None
+        if got is None:
+            return None
+        self.held[machine].append(got)
+        SEEN["reused from below"] += got.reused_blocks["cpu"] + got.reused_blocks["disk"] > 0
+        return got.reused_blocks, got.active_blocks, got.room_at_ns, got.ready_at_ns
+
+    def switch(self, cache, machine, pick, blocks):
+        idle = [a for a in self.held[machine] if max(a.ready_at_ns, a.room_at_ns) <= cache.now_ns]
+        if not idle:
+            return None
+        active = idle[pick % len(idle)]
+        switched = cache.switch_active_into_cache(active, min(blocks, active.active_blocks), cache.now_ns)
+        SEEN["duplicate"] += switched.duplicate_blocks
+        return switched.cached_blocks, switched.duplicate_blocks
+
+    def release(self, cache, machine, pick):
+        idle = [a for a in self.held[machine] if max(a.ready_at_ns, a.room_at_ns) <= cache.now_ns]
+        if idle:
+            active = idle[pick % len(idle)]
+            self.held[machine].remove(active)
+            cache.release(active)
+
+    def evict(self, cache, machine, tier, blocks):
+        space = cache.evict(tier, blocks)
+        SEEN["evicted"] += space is not None
+        return None if space is None else (space.evicted_blocks, space.ready_at_ns)
+
+    def discard(self, cache, machine, request, end):
+        return cache.discard(request, end)
+
+    def fetch(self, cache, machine, request, span):
+        try:
+            fetched = cache.fetch_to_memory(request, (span[0], span[0] + span[1]))
+        except UsageError as refused:
+            return str(refused)
+        SEEN["fetched"] += fetched is not None
+        return None if fetched is None else fetched.ready_at_ns
+
+    def remote(self, cache, machine, request, limit):
+        landed = cache.fetch_from_remote(request, min(limit, len(ROWS[request])))
+        SEEN["from another machine"] += len(landed)
+        return [transfer.blocks for transfer in landed]
+
+    def mark(self, cache, machine, request, span, tier, source):
+        start, end = span[0], min(sum(span), len(ROWS[request]))
+        space = cache.acquire_space(tier, end - start) if end > start else None
+        if space is None:
+            return None
+        edge = f"{source}->{tier}"
+        if space.ready_at_ns > cache.now_ns or (source and edge not in EDGES):
+            cache.give_back(space)
+            return space.ready_at_ns
+        marked = cache.mark(space, request, start, cache.transmit(edge if source else "cpu->gpu", 4), source)
+        if marked is None:
+            cache.give_back(space)
+        SEEN["marked"] += marked is not None
+        return None if marked is None else marked.ready_at_ns
+
+    def absent(self, cache, machine, request, span, tier):
+        removed = cache.mark_absent(request, (span[0], min(sum(span), len(ROWS[request]))), tier)
+        SEEN["marked absent"] += removed
+        return removed
+
+    def check(self):
+        """I2 and I4 by the store; I3: what is held is there; I5 and I7 by the times; I9 by the bytes."""
+        for number, cache in enumerate(self.caches):
+            cache.store.check()
+            for tier, capacity in enumerate(self.capacities[number]):
+                assert sum(cache.store.room(tier)[:4]) == capacity
+            for active in self.held[number]:
+                depth = cache.store.depth(active.lease)
+                on_gpu = [
+                    any(copy.tier == "gpu" and copy.machine == number for copy in block.copies)
+                    for block in cache.match_prefix(active.request, depth)
+                ]
+                assert on_gpu == [True] * depth, "I3: a held block is never evicted"
+            on_its_way = cache.mover.transfers
+            for transfer in on_its_way.values():
+                assert transfer.ready_at_ns >= transfer.first_layer_ready_at_ns
+                assert transfer.ready_at_ns >= cache.now_ns, "I5: nothing ends in the past"
+            for request, row in enumerate(ROWS):
+                for _, by in cache.store.copies(request, len(row)):
+                    unready = [move for move in by if move < NO_COPY]
+                    assert all(move in on_its_way for move in unready), "I7: what is not ready is on its way"
+                for block in cache.match_prefix(request, len(row)):
+                    assert all(copy.ready_at_ns is not None for copy in block.copies), "I7: since when?"
+
+    def listing(self):
+        return [
+            [(block.index, block.hash_id, block.copies) for block in cache.match_prefix(r, len(row))]
+            for cache in self.caches
+            for r, row in enumerate(ROWS)
+        ]
+
+    def finish(self):
+        """Everything ends: nothing is held, nothing in flight, and every byte was some block's."""
+        for _ in range(4):
+            self.caches[0].run_until(self.caches[0].now_ns + 10**9)
+            for number, cache in enumerate(self.caches):
+                for active in self.held[number]:
+                    cache.release(active)
+                self.held[number] = []
+        self.check()
+        for cache in self.caches:
+            assert not cache.mover.transfers
+            for tier in range(3):
+                _, active, cached, in_flight, evictable = cache.store.room(tier)
+                assert (active, in_flight) == (0, 0)
+                assert cached == evictable, "no reference is left"
+            assert all(size % BLOCK_BYTES == 0 for size in cache.mover.edge_bytes.values())
+        of_edges = sum(size for cache in self.caches for size in cache.mover.edge_bytes.values())
+        links = self.caches[0].bring_up.remote.channels
+        assert sum(channel.sent_bytes for channel in links.values()) == of_edges, "I9"
+
+
+SHAPES = {
+    "room": (((6, 6, 9), (5, 4, 6)), {}),
+    "one block a tier": (((4, 1, 1), (3, 1, 2)), {}),
+    "through": (((5, 4, 6), (4, 3, 8)), {"write": {"gpu": "through", "cpu": "through"}}),
+    "exclusive": (((5, 4, 6), (4, 3, 8)), {"exclusive": frozenset({"gpu", "cpu"})}),
+    "whole copies": (((5, 4, 6), (4, 3, 8)), {"layer_pipelining": False, "remote_disk": "staged"}),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_operations_keep_the_invariants_on_both_stores(shape):
+    capacities, movement = SHAPES[shape]
+    SEEN.clear()
+
+    @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(STEPS)
+    def run(steps):
+        both = [
+            Machines(capacities, backend, {"lookup": "cluster", **movement})
+            for backend in ("native", "python")
+        ]
+        for machine, operation in steps:
+            answers = [machines.do(machine, operation) for machines in both]
+            assert answers[0] == answers[1], operation
+            for machines in both:
+                machines.check()
+            assert both[0].listing() == both[1].listing()
+        for machines in both:
+            machines.finish()
+
+    run()
+    always = {"refused", "evicted", "marked", "from another machine", "reused from below"}
+    always |= {"marked absent"} if shape == "room" else set()
+    missing = {case for case in always if not SEEN[case]}
+    assert not missing, f"never seen: {sorted(missing)}"

@@ -1,0 +1,331 @@
+"""Seed 001 read aloud: its machines, basic operations, moves, generation and deletion, to the nanosecond.
+
+Two machines of GPU, CPU and disk. A block holds 4 tokens, a token 1,000 bytes of KV in 4 layers: a block is
+4,000 bytes and each of its layers 1,000. So that every figure can be checked in the head:
+
+| edge | bytes a ns | a block takes | a layer of it | latency |
+|---|---|---|---|---|
+| cpu->gpu | 4 | 1,000 ns | 250 ns | 100 ns |
+| gpu->cpu | 2 | 2,000 ns | 500 ns | 100 ns |
+| disk->cpu | 1 | 4,000 ns | 1,000 ns | 500 ns |
+| cpu->disk | 0.5 | 8,000 ns | 2,000 ns | 500 ns |
+| machine 1 -> 0 | 1 | 4,000 ns | 1,000 ns | 300 ns |
+
+Every test runs on the native store and on its twin.
+"""
+
+from __future__ import annotations
+
+import pytest
+from kvcache_sim.cache.operations import BlockCopy, BlockTokens, MachineTiers, open_machines
+from kvcache_sim.cache.settings import (
+    CacheSettings,
+    ChannelSettings,
+    MovementSettings,
+    NetworkSettings,
+    TierSettings,
+)
+from kvcache_sim.errors import UsageError
+from small_traces import trace_of
+
+A, B, C = range(3)
+#: A and B share their first two blocks; C is by itself.
+ROWS = [["system", "manual", "a"], ["system", "manual", "b"], ["c0", "c1", "c2"]]
+BYTES_PER_S = {"cpu->gpu": 4, "gpu->cpu": 2, "disk->cpu": 1, "cpu->disk": 0.5}
+LATENCY_NS = {"cpu->gpu": 100, "gpu->cpu": 100, "disk->cpu": 500, "cpu->disk": 500}
+
+
+@pytest.fixture(params=["native", "python"])
+def backend(request):
+    return request.param
+
+
+def machines(backend, capacities=(4, 4, 8), count=2, **movement):
+    """Return empty caches, each edge of each machine with a channel of its own."""
+    channels, built = {}, []
+    for number in range(count):
+        edges = {edge: f"{edge} of machine {number}" for edge in BYTES_PER_S}
+        for edge, name in edges.items():
+            rate = int(BYTES_PER_S[edge] * 10**9)
+            channels[name] = ChannelSettings(name, rate, LATENCY_NS[edge])
+        tiers = tuple(
+            TierSettings(name, n) for name, n in zip(("gpu", "cpu", "disk"), capacities, strict=False)
+        )
+        built.append(MachineTiers(tiers, edges))
+    network = NetworkSettings(default=ChannelSettings("net", 10**9, 300))
+    cache = CacheSettings(block_size_tokens=4, kv_bytes_per_token=1_000, num_layers=4)
+    settings = (cache, MovementSettings(lookup="cluster" if count > 1 else "local", **movement))
+    return open_machines(trace_of(ROWS), built, (channels, network), settings, backend)
+
+
+def where(cache, request, limit=3):
+    """Return, block by block, the tiers and machines that have it."""
+    return [
+        [f"{copy.tier} {copy.machine}" for copy in block.copies]
+        for block in cache.match_prefix(request, limit)
+    ]
+
+
+def computed(cache, request, blocks):
+    """Put a request's blocks on the GPU as if a step had just computed them; they are held no more."""
+    active = cache.allocate_active(request, 0, blocks)
+    cache.switch_active_into_cache(active, blocks, cache.now_ns)
+    cache.release(active)
+
+
+def on_disk(cache, request, blocks):
+    """Put blocks on the disk alone, ready now."""
+    space = cache.acquire_space("disk", blocks)
+    done = cache.transmit("cpu->disk", 0)  # nothing to send takes no time and no turn
+    cache.mark(space, request, 0, done)
+    cache.run_until(cache.now_ns)
+
+
+# -- Hierarchy of cache
+
+
+def test_every_machine_has_its_own_trie_and_a_block_tells_content_and_devices(backend):
+    """A KV cache block can tell its content (tokens) and which devices it is on."""
+    zero, one = machines(backend)
+    computed(zero, A, 3)
+    tokens = BlockTokens(trace_of(ROWS), 4, lambda request: [100 * request + k for k in range(12)])
+    listed = zero.match_prefix(A, 3, tokens)
+    assert [block.hash_id for block in listed] == [0, 1, 2], "the trace's ids, in order of first appearance"
+    assert listed[1].tokens == (4, 5, 6, 7), "the second four tokens of A's prompt"
+    assert listed[1].copies == (BlockCopy(0, "gpu", 0, 0),)
+    assert [block.key for block in zero.match_prefix(B, 3)] == [block.key for block in listed[:2]]
+    assert one.match_prefix(A, 3) == (), "the GPU of another machine is no remote storage"
+
+
+# -- Basic operations
+
+
+def test_mark_a_block_on_one_device(backend):
+    """Destination, timestamps for when it is ready, and whether it is present or not."""
+    zero, _ = machines(backend)
+    space = zero.acquire_space("cpu", 2)
+    sent = zero.transmit("gpu->cpu", 8)
+    zero.mark(space, A, 0, sent)
+    # 8 tokens are 8,000 bytes at 2 bytes a ns: 1,000 ns for each of the 4 layers, 100 ns of latency.
+    copy = BlockCopy(0, "cpu", first_layer_ready_at_ns=1_100, ready_at_ns=4_100)
+    assert [block.copies for block in zero.match_prefix(A, 3)] == [(copy,), (copy,)]
+    zero.run_until(4_099)
+    assert zero.store.room(1) == (2, 0, 0, 2, 0), "found, in flight, not ready"
+    zero.run_until(4_100)
+    assert zero.store.room(1) == (2, 0, 2, 0, 2), "ready"
+    assert zero.match_prefix(A, 3)[1].copies == (copy,), "and it remembers since when"
+    assert zero.mark_absent(A, (1, 2), "cpu") == 1
+    assert where(zero, A) == [["cpu 0"]]
+    assert zero.mark_absent(A, (0, 1), "cpu") == 1
+    assert where(zero, A) == [], "without a copy it is not found any more"
+
+
+def test_a_block_is_not_marked_twice_nor_before_its_space_is_free(backend):
+    zero, _ = machines(backend)
+    computed(zero, A, 3)
+    space = zero.acquire_space("gpu", 1)
+    assert zero.mark(space, A, 2, zero.transmit("cpu->gpu", 4)) is None, "not necessary: present before"
+    zero.give_back(space)
+    evicting = zero.acquire_space("gpu", 2)  # one is free, the other's victim is written down first
+    assert evicting.ready_at_ns == 2_100
+    with pytest.raises(UsageError, match="before the space is free"):
+        zero.mark(evicting, C, 0, zero.transmit("disk->cpu", 8))
+
+
+def test_transmit_returns_three_timestamps_and_later_jobs_wait(backend):
+    """The later jobs are blocked by previous ones until previous ones complete."""
+    zero, one = machines(backend)
+    first = zero.transmit("cpu->gpu", 8)
+    # 8,000 bytes at 4 bytes a ns: 2,000 ns, a layer 500 ns; then 100 ns of latency.
+    assert (first.completion_ns, first.first_layer_ns, first.per_layer_ns) == (2_100, 600, 500)
+    second = zero.transmit("cpu->gpu", 4)
+    assert (second.start_ns, second.first_layer_ns, second.completion_ns) == (2_000, 2_350, 3_100)
+    assert one.transmit("cpu->gpu", 4).completion_ns == 1_100, "another machine's channel is its own"
+
+
+def test_lookup_is_given_blocks_and_a_time_and_answers_as_of_then(backend):
+    """A list of blocks, including their content and which devices they are on."""
+    zero, _ = machines(backend)
+    on_disk(zero, A, 3)
+    fetched = zero.fetch_to_memory(A, (0, 2))
+    assert where(zero, A) == [["cpu 0", "disk 0"], ["cpu 0", "disk 0"], ["disk 0"]], "found at once"
+    assert zero.match_prefix(A, 3)[0].copies[0].ready_at_ns == fetched.ready_at_ns == 8_500
+    before = zero.store.digest
+    zero.match_prefix(B, 3)
+    assert zero.store.digest == before, "looking changes nothing"
+
+
+# -- Movements of KV cache across storage
+
+
+def test_disk_to_memory_as_the_seed_walks_through_it(backend):
+    """Prepare the space, transmit on the read channel, mark present: by hand, and in one operation."""
+    by_hand, in_one = (machines(backend)[0] for _ in range(2))
+    for cache in (by_hand, in_one):
+        computed(cache, C, 3)
+        on_disk(cache, A, 2)
+        assert cache.evict("gpu", 3).ready_at_ns == 6_100, "C goes down: 12,000 bytes at 2 a ns"
+        cache.run_until(6_100)
+        assert cache.store.room(1)[:3] == (1, 0, 3), "one block of four is free in memory"
+    # First, it prepares the space by calling synced_acquire_space. One of C's blocks must go: it is written
+    # to the disk, one block at 0.5 bytes a ns and 500 ns of latency.
+    space = by_hand.acquire_space("cpu", 2)
+    assert space.evicted_blocks == {"gpu": 0, "cpu": 1, "disk": 0}
+    assert space.ready_at_ns == 6_100 + 8_000 + 500
+    by_hand.run_until(space.ready_at_ns)
+    # Then it calls transmit on the read channel from disk to CPU: two blocks at 1 byte a ns.
+    sent = by_hand.transmit("disk->cpu", 8)
+    assert sent.start_ns == 14_600
+    assert sent.first_layer_ns == 14_600 + 2_000 + 500
+    assert sent.completion_ns == 14_600 + 8_000 + 500
+    # Then fetch_to_higher_location marks its presence in the CPU layer.
+    by_hand.mark(space, A, 0, sent, source="disk")
+    # In one operation the same happens: the read leaves when the write that makes room has ended.
+    fetched = in_one.fetch_to_memory(A, (0, 2))
+    in_one.run_until(14_600)
+    assert (fetched.first_layer_ready_at_ns, fetched.ready_at_ns) == (17_100, 23_100)
+    assert by_hand.match_prefix(A, 3) == in_one.match_prefix(A, 3)
+    for cache in (by_hand, in_one):
+        assert cache.mark_absent(A, (0, 2), "disk") == 0, "the source is held until it is read"
+        cache.run_until(23_100)
+        assert where(cache, A) == [["cpu 0", "disk 0"]] * 2, "a copy, never a move"
+        assert cache.mark_absent(A, (0, 2), "disk") == 2
+        cache.store.check()
+    assert [by_hand.store.room(tier) for tier in range(3)] == [in_one.store.room(tier) for tier in range(3)]
+
+
+def test_from_disk_to_gpu_it_goes_through_the_cpu(backend):
+    """If you want to move a block from DISK to GPU, you need to fetch to CPU first, then GPU."""
+    zero, _ = machines(backend)
+    on_disk(zero, A, 2)
+    active = zero.allocate_active(A, reuse=2, active=1)
+    assert where(zero, A) == [["gpu 0", "cpu 0", "disk 0"]] * 2
+    zero.run_until(8_500)
+    # Layer by layer: the disk brings layer k at 500 + k * 2,000; the next hop takes 500 a layer and 100.
+    assert (active.first_layer_ready_at_ns, active.ready_at_ns) == (3_100, 9_100)
+    assert active.reused_blocks == {"gpu": 0, "cpu": 0, "disk": 2}
+
+
+@pytest.mark.parametrize(("place", "first_layer", "ready"), [("cpu", 1_300, 4_300), ("disk", 2_800, 5_800)])
+def test_remote_cpu_and_remote_disk_come_to_the_local_cpu(backend, place, first_layer, ready):
+    """It will fetch to the CPU of this machine first. From a remote disk: one move over two channels."""
+    zero, one = machines(backend)
+    space = one.acquire_space(place, 1)
+    one.mark(space, A, 0, one.transmit("gpu->cpu", 0))
+    one.run_until(0)
+    assert where(zero, A) == [[f"{place} 1"]], "found in the cluster"
+    [fetched] = zero.fetch_from_remote(A, 3)
+    assert one.mark_absent(A, (0, 1), place) == 0, "held until it is read"
+    zero.run_until(10_000)
+    # The network: 300 + k * 1,000. The disk feeds it: layer k leaves there at 500 + k * 1,000.
+    assert (fetched.first_layer_ready_at_ns, fetched.ready_at_ns) == (first_layer, ready)
+    assert where(zero, A) == [["cpu 0", f"{place} 1"]], "no room was taken on the owner's other tiers"
+    assert one.mark_absent(A, (0, 1), place) == 1
+
+
+# -- Generation of KV cache
+
+
+def test_active_blocks_are_allocated_beside_the_reused_ones_and_evict_for_both(backend):
+    """GPU must make sure that it has space for extra active blocks and loaded (reused) blocks."""
+    zero, _ = machines(backend)
+    computed(zero, C, 3)
+    # One block is free; three more must go, all of C, which the CPU does not have yet.
+    active = zero.allocate_active(A, reuse=0, active=4)
+    assert where(zero, C) == [["cpu 0"]] * 3, "evict_to_lower_location"
+    assert active.room_at_ns == 6_100
+    assert zero.store.room(0) == (0, 1, 0, 3, 0), "one active, three in flight until C has gone"
+    assert zero.allocate_active(B, reuse=0, active=1) is None, "a refusal, never a crash"
+    zero.run_until(6_100)
+    assert zero.store.room(0) == (0, 4, 0, 0, 0)
+
+
+def test_full_active_blocks_are_switched_into_the_cache_and_duplicates_freed(backend):
+    """After computation these blocks are inserted into GPU. Two requests may compute the same block."""
+    zero, _ = machines(backend, capacities=(8, 8, 8))
+    of_a, of_b = zero.allocate_active(A, 0, 3), zero.allocate_active(B, 0, 3)
+    zero.run_until(5_000)
+    switched = zero.switch_active_into_cache(of_a, 3, first_layer_ns=2_000)
+    assert (switched.cached_blocks, switched.duplicate_blocks) == (3, 0)
+    assert zero.match_prefix(A, 3)[2].copies == (BlockCopy(0, "gpu", 2_000, 5_000),)
+    zero.run_until(9_000)
+    switched = zero.switch_active_into_cache(of_b, 3, first_layer_ns=6_000)
+    assert (switched.cached_blocks, switched.duplicate_blocks) == (1, 2), "system and manual were there"
+    ready = [block.copies[0].ready_at_ns for block in zero.match_prefix(B, 3)]
+    assert ready == [5_000, 5_000, 9_000], "the first copies stay, the later ones are freed"
+    assert zero.store.room(0) == (4, 0, 4, 0, 0), "four blocks cached, all held"
+    zero.release(of_a)
+    assert zero.store.room(0)[4] == 1, "B holds the first copies of what it shares with A"
+    zero.release(of_b)
+    assert zero.store.room(0)[4] == 4, "no reference is left"
+    with pytest.raises(UsageError, match="not that many active blocks"):
+        zero.switch_active_into_cache(of_b, 1, 0)
+
+
+def test_an_insert_can_launch_the_transmission_at_once(backend):
+    """An insert can immediately launch transmission and mark present on CPU: write through."""
+    zero, _ = machines(backend, write={"gpu": "through", "cpu": "through"})
+    active = zero.allocate_active(A, 0, 3)
+    switched = zero.switch_active_into_cache(active, 3, 0)
+    assert where(zero, A) == [["gpu 0", "cpu 0"]] * 3
+    assert (switched.written.first_layer_ready_at_ns, switched.written.ready_at_ns) == (1_600, 6_100)
+    zero.run_until(6_100)
+    assert where(zero, A) == [["gpu 0", "cpu 0", "disk 0"]] * 3, "and on, from CPU to disk"
+    zero.release(active)
+    evicted = zero.evict("gpu", 3)
+    assert (evicted.ready_at_ns, evicted.written) == (6_100, ()), "already there: nothing to write"
+
+
+# -- Deletion
+
+
+def test_evict_writes_to_the_lower_layer_if_absent_there_and_always_deletes(backend):
+    """_evict_blocks will always delete the block from the original device."""
+    zero, _ = machines(backend)
+    computed(zero, A, 3)
+    evicted = zero.evict("gpu", 1)
+    assert where(zero, A) == [["gpu 0"], ["gpu 0"], ["cpu 0"]], "the deepest first: only leaves go"
+    [write] = evicted.written
+    assert (write.edge, write.blocks, write.ready_at_ns) == ("gpu->cpu", 1, 2_100)
+    zero.run_until(2_100)
+    zero.allocate_active(A, 3, 0)
+    zero.run_until(3_200)
+    assert where(zero, A)[2] == ["gpu 0", "cpu 0"]
+
+
+def test_on_the_lowest_layer_it_is_discarded_and_cannot_be_found_anymore(backend):
+    """evict_to_discard will delete itself from the lookup structure."""
+    [zero] = machines(backend, capacities=(4,), count=1)
+    computed(zero, A, 3)
+    evicted = zero.evict("gpu", 2)
+    assert (evicted.written, evicted.evicted_blocks) == ((), {"gpu": 2})
+    assert len(zero.match_prefix(A, 3)) == 1
+    assert zero.discard(A, 3) == 1
+    assert zero.match_prefix(A, 3) == ()
+    assert zero.store.room(0) == (4, 0, 0, 0, 0)
+
+
+# -- Contention
+
+
+def test_machine_0_reads_from_1_while_1_reads_from_0(backend):
+    """They should contend: the same channel. They should not contend: two different channels."""
+    ready = []
+    for pairs in ({(0, 1): "wire", (1, 0): "wire"}, {(0, 1): "there", (1, 0): "back"}):
+        wires = {name: ChannelSettings(name, 10**9, 300) for name in set(pairs.values())}
+        built = [MachineTiers((TierSettings("gpu", 4), TierSettings("cpu", 4)), {}) for _ in range(2)]
+        local = {edge: ChannelSettings(edge, 10**9) for edge in ("gpu->cpu", "cpu->gpu")}
+        built = [MachineTiers(one.tiers, {edge: edge for edge in local}) for one in built]
+        settings = (
+            CacheSettings(block_size_tokens=4, kv_bytes_per_token=1_000, num_layers=4),
+            MovementSettings(lookup="cluster"),
+        )
+        caches = open_machines(
+            trace_of(ROWS), built, (wires | local, NetworkSettings(pairs)), settings, backend
+        )
+        for cache, request in zip(caches, (A, C), strict=True):
+            cache.mark(cache.acquire_space("cpu", 1), request, 0, cache.transmit("gpu->cpu", 0))
+        caches[0].run_until(0)
+        moves = [caches[0].fetch_from_remote(C, 1)[0], caches[1].fetch_from_remote(A, 1)[0]]
+        ready.append([move.ready_at_ns for move in moves])
+    assert ready == [[4_300, 8_300], [4_300, 4_300]]
