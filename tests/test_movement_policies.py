@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import simulate
+from small_traces import trace_of
 from test_simulation_native import agree, cluster, random_trace, reading_each_other
 
 TIERS = (90, 60, 400)
@@ -53,6 +54,7 @@ CHOICES: list[dict[str, Any]] = [
     {"prefetch": "queued"},
     {"prefetch": "session", "prefetch_lead_ns": 50_000_000},
     {"cache": {"discard_on_finish": True}},
+    {"cache": {"scheduler_aware_window": 4}},
 ]
 
 
@@ -169,6 +171,31 @@ def test_waiting_recomputes_least_and_best_effort_most():
         for policy in ("wait", "timeout", "best-effort")
     }
     assert computed["wait"] < computed["timeout"] < computed["best-effort"]
+
+
+def test_blocks_of_waiting_requests_are_evicted_last():
+    """CachedAttention's look-ahead window over the queue: with it more is found, on each tier that is full."""
+    for tiers in ((90,), (90, 60), TIERS):
+        found = [
+            int(run(moving(tiers, {"scheduler_aware_window": n})).requests["cached_prefix_length_used"].sum())
+            for n in (0, 4)
+        ]
+        assert found[1] > found[0] * 1.05
+
+
+def test_the_head_of_the_queue_keeps_its_blocks_when_another_would_have_to_go():
+    """A ran before B, so its blocks are older. When C needs room, A's go; with a window B's, as A waits."""
+    served = []
+    for window in (0, 1):
+        settings = moving((8,), {"scheduler_aware_window": window})
+        [machine] = settings.machines
+        one_at_a_time = replace(machine, replica=replace(machine.replica, max_num_seqs=1))
+        settings = replace(settings, machines=(one_at_a_time,))
+        a, b, c = [["a0"], ["b0"], ["c0"]]  # an id of 64 tokens is 4 of the 8 blocks
+        trace = trace_of([a, b, c, a], 64, [60, 60, 60, 60], [0, 10**9, 2 * 10**9, 2 * 10**9], [1] * 4)
+        served.append(simulate(settings, trace).requests["cached_prefix_length_used"].tolist())
+    # Three blocks of each are full; C needs four, two are free. The deepest blocks of the older one go.
+    assert served == [[0, 0, 0, 16], [0, 0, 0, 48]]
 
 
 def test_discarding_at_the_finish_leaves_nothing_to_reuse():

@@ -64,6 +64,8 @@ class CacheSettings:
     full_hit: FullHit = "prefill-remainder"
     #: A finished request's blocks are discarded unless another one holds them.
     discard_on_finish: bool = False
+    #: So many waiting requests keep their cached blocks from eviction while others can go (CachedAttention).
+    scheduler_aware_window: int = 0
     #: Bytes of KV cache a token, over all layers.
     kv_bytes_per_token: int = 131_072
     #: Layers of the model: a transfer is consumed layer by layer.

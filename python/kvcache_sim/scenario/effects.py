@@ -44,8 +44,16 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
             yield _tier_path(model, index, "cpu"), "cache.accounting simplified counts one tier's tokens"
     if model.cache.discard_on_finish and model.cache.semantics != "tree":
         yield ("cache", "discard_on_finish"), f"semantics {model.cache.semantics} keeps what it has room for"
+    if model.cache.scheduler_aware_window:
+        if model.replica.instant:
+            yield ("cache", "scheduler_aware_window"), "replica.instant is true: nobody waits"
+        if model.cache.semantics != "tree":
+            yield (
+                ("cache", "scheduler_aware_window"),
+                f"semantics {model.cache.semantics} has rules of its own",
+            )
     if model.cache.accounting == "simplified":
-        for key in ("discard_on_finish", "admission"):
+        for key in ("discard_on_finish", "admission", "scheduler_aware_window"):
             if getattr(model.cache, key) != type(model.cache).model_fields[key].default:
                 yield ("cache", key), "cache.accounting simplified keeps tokens, not blocks"
     if model.cache.admission != "all":
@@ -65,6 +73,7 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
             "touch",
             "full_hit",
             "discard_on_finish",
+            "scheduler_aware_window",
         ):
             if getattr(model.cache, key) != type(model.cache).model_fields[key].default:
                 yield ("cache", key), "cache.enabled is false"

@@ -125,6 +125,7 @@ def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:
         num_layers=spec.layers,
         lookup_ns=section.lookup_time,
         discard_on_finish=section.discard_on_finish,
+        scheduler_aware_window=section.scheduler_aware_window,
         accounting=section.accounting,
         session_view=SessionViewSettings(model.session_view.max_sessions, model.session_view.ttl),
         prefix_view=PrefixViewSettings(

@@ -61,6 +61,9 @@ class CacheSection(Section):
     touch: Touch = Field("release", description="when a request's blocks become recent")
     full_hit: FullHit = Field("prefill-remainder", description="what is computed when all may hit")
     accounting: Accounting = Field("detailed", description="blocks of the trie, or a count of unique tokens")
+    scheduler_aware_window: int = Field(
+        0, ge=0, le=_MAX_COUNT, description="so many waiting requests whose cached blocks are evicted last"
+    )
     discard_on_finish: bool = Field(False, description="nothing is kept once its last request has ended")
     lookup_time: DurationNs = Field(0, description="time of one look-up")
     kv_bytes_per_token: SizeBytes | None = Field(None, ge=1, description="KV of a token; null: the model's")

@@ -19,6 +19,7 @@ from kvcache_sim.serving.batch import Batch, BatchSettings, SteppedBatch
 from kvcache_sim.serving.duplicates import Duplicates
 from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
+from kvcache_sim.serving.queue.look_ahead import LookAhead
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.replica.keeping import Keeping
@@ -99,6 +100,9 @@ def build_machine(
         cluster.cache.semantics == "sglang" and cluster.cache.block_size_tokens > 1
     )
     replica.entrance.writes = writes
+    window = cluster.cache.scheduler_aware_window
+    if window:
+        replica.entrance.look_ahead = LookAhead(store, window, admitter.matchable_blocks)
     if cluster.cache.admission != "all":
         admission = ADMISSION.make(cluster.cache.admission)
         replica.keeping = Keeping(admission, store, cluster.cache.block_size_tokens)

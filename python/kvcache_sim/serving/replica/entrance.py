@@ -9,6 +9,7 @@ from kvcache_sim.serving.batch import Batch
 from kvcache_sim.serving.duplicates import Duplicates
 from kvcache_sim.serving.loading import Loading
 from kvcache_sim.serving.queue import make_order
+from kvcache_sim.serving.queue.look_ahead import LookAhead
 from kvcache_sim.serving.queue.waiting_queue import WaitingQueue
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.replica.next_step import NextStep
@@ -41,6 +42,8 @@ class Entrance:
         self._joined = 0
         #: Set where a request waits for blocks that others are computing (``duplicate_prefill: wait``).
         self.duplicates: Duplicates | None = None
+        #: Set where the blocks of waiting requests are evicted last (``scheduler_aware_window``).
+        self.look_ahead: LookAhead | None = None
         #: Write policy of each edge, from the gpu down.
         self.writes: list[WritePolicy] = []
         #: Requests that have ended and still hold their places and blocks (asynchronous scheduling).
@@ -68,6 +71,8 @@ class Entrance:
                 return
             if self.duplicates is not None and self._waits_for_another(s, self.duplicates):
                 return
+            if self.look_ahead is not None:
+                self.look_ahead.protect(other for other in self.waiting if other is not s)
             admission = self.admitter.admit(s, now)
             if admission is None:
                 self.refused = True

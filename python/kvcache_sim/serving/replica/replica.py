@@ -90,6 +90,9 @@ class Replica:
         self.milestones.looked_up(sequence, self.engine.now_ns)
         self.prefetch(sequence.request, sequence.prompt_num_tokens, "queued")
         self.entrance.waiting.append(sequence)
+        if self.entrance.look_ahead is not None:
+            self.catch_up(self.engine.now_ns)
+            self.entrance.look_ahead.protect(self.entrance.waiting)
         if not self.entrance.refused:
             self._wake()
 
