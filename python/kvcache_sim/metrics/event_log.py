@@ -1,14 +1,13 @@
-"""The event log: rows of ``events`` as they come, packed into integers in blocks."""
+"""The event log: rows of ``events`` as they come, packed into integers."""
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
-from numpy.typing import NDArray
 
 from kvcache_sim.metrics.columns import EVENT_COLUMNS
 from kvcache_sim.metrics.run import CodedText, ColumnData
-
-_FLUSH_ROWS = 4096
 
 
 class TextCoder:
@@ -27,8 +26,7 @@ class EventLog:
 
     def __init__(self) -> None:
         self._kinds, self._details = TextCoder(), TextCoder()
-        self._rows: list[tuple[int, ...]] = []
-        self._blocks: list[NDArray[np.int64]] = []
+        self._rows = array("q")
 
     def add(
         self,
@@ -40,16 +38,12 @@ class EventLog:
     ) -> None:
         """Add a row: ``span_ns`` = (time, duration), ``where`` = (machine, request), ``sizes`` = (tokens,
         blocks, tokens left to prefill)."""
-        kinds, details = self._kinds, self._details
-        row = (*span_ns, where[0], kinds.code(kind), where[1], details.code(detail), *sizes)
-        self._rows.append(row)
-        if len(self._rows) == _FLUSH_ROWS:
-            self._flush()
+        kind_code, detail_code = self._kinds.code(kind), self._details.code(detail)
+        self._rows.extend((*span_ns, where[0], kind_code, where[1], detail_code, *sizes))
 
     def columns(self) -> dict[str, ColumnData]:
         """Return the columns of ``events`` in time order (ties as they were logged)."""
-        self._flush()
-        rows = np.concatenate([np.empty((0, len(EVENT_COLUMNS)), np.int64), *self._blocks])
+        rows = np.frombuffer(self._rows, np.int64).reshape(-1, len(EVENT_COLUMNS))
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         columns: dict[str, ColumnData] = {}
         for position, (name, column) in enumerate(EVENT_COLUMNS.items()):
@@ -59,8 +53,3 @@ class EventLog:
             else:
                 columns[name] = rows[:, position].astype(column.dtype)
         return columns
-
-    def _flush(self) -> None:
-        if self._rows:
-            self._blocks.append(np.array(self._rows, np.int64))
-            self._rows.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.cache.outcome import PrefixCacheEvent
 from kvcache_sim.cache.transfer import Transfer
-from kvcache_sim.metrics.columns import REQUEST_COLUMNS
+from kvcache_sim.metrics.columns import OUTCOMES, REQUEST_COLUMNS
 from kvcache_sim.metrics.event_log import EventLog
 from kvcache_sim.metrics.run import ColumnData
 from kvcache_sim.serving.sequence import SequenceState, Status
@@ -36,7 +37,7 @@ class RunRecorder:
         self.input_tokens = 0
         self.cached_tokens = [0, 0, 0, 0]
         self.preemptions = 0
-        self._rows: list[tuple[int, ...]] = []
+        self._rows = array("q")
         self._events = EventLog()
 
     # -- what the serving floor tells
@@ -47,7 +48,7 @@ class RunRecorder:
         """Log what a look-up found: its type, the cached length and the tokens left to prefill."""
         span, where = (now_ns, 0), (machine, sequence.request)
         kind, cached, left = event
-        self._events.add("prefix_cache_event", kind.name, span, where, (cached, 0, left))
+        self._events.add("prefix_cache_event", OUTCOMES[kind], span, where, (cached, 0, left))
 
     def log_prefill_start(self, sequence: SequenceState, machine: int, now_ns: int, tokens: int) -> None:
         """Log that the prefill of ``tokens`` missed tokens starts."""
@@ -91,7 +92,7 @@ class RunRecorder:
                 self.cached_tokens[source] += tokens
         else:
             self.rejected += 1
-        self._rows.append(
+        self._rows.extend(
             (
                 s.request,
                 machine,
@@ -129,7 +130,7 @@ class RunRecorder:
                 s.preemptions,
             )
         )
-        if len(self._rows) == _FLUSH_ROWS:
+        if len(self._rows) == _FLUSH_ROWS * len(REQUEST_COLUMNS):
             self._flush()
 
     # -- what a finished run needs
@@ -147,10 +148,8 @@ class RunRecorder:
         return self.window_ns is not None and self.window_ns[0] <= now_ns < self.window_ns[1]
 
     def _flush(self) -> None:
-        if not self._rows:
-            return
-        block = np.array(self._rows, np.int64)
-        index = block[:, 0]
+        rows = np.frombuffer(self._rows, np.int64).reshape(-1, len(REQUEST_COLUMNS))
+        index = rows[:, 0]
         for position, name in enumerate(REQUEST_COLUMNS):
-            self.columns[name][index] = block[:, position]
-        self._rows.clear()
+            self.columns[name][index] = rows[:, position]
+        self._rows = array("q")

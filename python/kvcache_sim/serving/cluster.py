@@ -46,7 +46,7 @@ class Cluster:
         #: Arrival of the requests that wait for none; a closed-loop one comes its think time after the start.
         arrival_ns = np.where(trace.think_ns != OPEN_LOOP, trace.think_ns, trace.arrival_ns)
         opens = np.flatnonzero(waits_for == NO_REQUEST)
-        self._order = opens if self._instant else opens[np.argsort(arrival_ns[opens], kind="stable")]
+        self._order = view(opens if self._instant else opens[np.argsort(arrival_ns[opens], kind="stable")])
         #: Under ``prefetch: session``: each request's next turn, and the machine that served it.
         self._continues: list[int] = []
         self.machines: dict[int, int] = {}
@@ -71,7 +71,7 @@ class Cluster:
 
     def _queue_next(self) -> None:
         if self._position < len(self._order):
-            request = int(self._order[self._position])
+            request = self._order[self._position]
             self._position += 1
             arrival = max(self._arrival_ns[request], self.engine.now_ns)
             self.engine.schedule(arrival, ARRIVAL, NO_MACHINE, self._arrive_in_order, request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 
 from kvcache_sim.serving.queue.order import QueueOrder, Waiting
@@ -13,45 +13,29 @@ from kvcache_sim.serving.sequence import SequenceState
 _WINDOW = 256
 
 
-class WaitingQueue:
-    """Requests that wait for admission.
+class WaitingQueue(deque[SequenceState]):
+    """Requests that wait for admission, in order of arrival; preempted ones are put before all others.
 
     ``cached_tokens`` answers for an order; ``held_back`` says who has to stay (its blocks are on their way).
     """
 
     def __init__(self, order: QueueOrder | None, cached_tokens: Callable[[SequenceState], int]) -> None:
+        super().__init__()
         self.order = order
         self.cached_tokens = cached_tokens
         self.held_back: Callable[[int], bool] | None = None
         #: Who came later is not known yet (asynchronous scheduling decides a step ahead); None: all are.
         self.known_until_ns: int | None = None
-        self._queue: deque[SequenceState] = deque()
         self._passed: dict[int, int] = {}
-
-    def __len__(self) -> int:
-        """Return how many wait."""
-        return len(self._queue)
-
-    def __iter__(self) -> Iterator[SequenceState]:
-        """Yield who waits, in arrival order."""
-        return iter(self._queue)
-
-    def append(self, s: SequenceState) -> None:
-        """Queue a request."""
-        self._queue.append(s)
-
-    def appendleft(self, s: SequenceState) -> None:
-        """Queue a preempted request before all others."""
-        self._queue.appendleft(s)
 
     def head(self) -> SequenceState | None:
         """Return who is next, None when all have to stay."""
         if self.order is None and self.held_back is None:
-            return self._queue[0] if self._queue and self._known(self._queue[0]) else None
+            return self[0] if self and self._known(self[0]) else None
         held_back = self.held_back
         candidates = [
             s
-            for s in islice(self._queue, _WINDOW)
+            for s in islice(self, _WINDOW)
             if self._known(s) and (held_back is None or not held_back(s.request))
         ]
         if not candidates or self.order is None or candidates[0].preemptions:
@@ -70,10 +54,10 @@ class WaitingQueue:
 
     def take(self, s: SequenceState) -> None:
         """Take an admitted request out; those before it have been passed."""
-        if self._queue[0] is s:
-            self._queue.popleft()
+        if self[0] is s:
+            self.popleft()
         else:
-            for other in islice(self._queue, self._queue.index(s)):
+            for other in islice(self, self.index(s)):
                 self._passed[other.request] = self._passed.get(other.request, 0) + 1
-            self._queue.remove(s)
+            self.remove(s)
         self._passed.pop(s.request, None)

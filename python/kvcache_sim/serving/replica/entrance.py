@@ -64,8 +64,10 @@ class Entrance:
 
     def admit(self, now: int) -> None:
         """Admit from the queue until it is empty, its head is refused, or places or tokens are given out."""
+        if not self.waiting or self.refused:
+            return
         places = self._places()
-        while self.waiting and not self.refused and places > 0 and self.batch.budget_left > 0:
+        while self.waiting and places > 0 and self.batch.budget_left > 0:
             s = self.waiting.head()
             if s is None:
                 return
@@ -119,9 +121,9 @@ class Entrance:
         s.cached_prefix_length_used = cached
         s.num_tokens_requiring_prefill = s.prompt_num_tokens - cached
         block = self.cache.block_size_tokens
-        s.cached_gpu_tokens, s.cached_cpu_tokens, s.cached_disk_tokens, s.cached_remote_tokens = (
-            n * block for n in admission.from_tier
-        )
+        gpu, cpu, disk, remote = admission.from_tier
+        s.cached_gpu_tokens, s.cached_cpu_tokens = gpu * block, cpu * block
+        s.cached_disk_tokens, s.cached_remote_tokens = disk * block, remote * block
         told = self.milestones
         for event in told.outcomes.decide(s, cached, now):
             told.recorder.log_prefix_cache_event(s, told.machine, now, event)

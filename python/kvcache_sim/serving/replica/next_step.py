@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from kvcache_sim.cache.moves import AnyChannel, Mover
 from kvcache_sim.cache.transfer import Transfer
@@ -44,8 +44,11 @@ class NextStep:
         """Whether a step is composed and waits."""
         return bool(self._room or self._unsettled)
 
-    def prepare(self, moves: Iterable[int], now: int) -> None:
+    def prepare(self, moves: Sequence[int], now: int) -> None:
         """Start the step when these moves have ended."""
+        if not moves and not self.late:
+            self._start(now, 0)
+            return
         self._composed_ns = now
         self._room = {m for m in moves if m in self.mover.transfers}
         if self._room:
