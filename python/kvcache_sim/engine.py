@@ -12,7 +12,8 @@ from kvcache_sim.errors import InvariantError
 TRANSFER = 0  # what has arrived is there before anyone looks for it
 ARRIVAL = 1  # every request of this instant is in its queue before a scheduler looks
 BOUNDARY = 2  # a scheduler composes its next step from all of the above
-SAMPLE = 3  # observers see the instant as it ends
+HANDOVER = 3  # what machines tell each other at their boundaries is heard after all of these
+SAMPLE = 4  # observers see the instant as it ends
 
 #: Machine index of events that belong to no machine; they come first.
 NO_MACHINE = -1

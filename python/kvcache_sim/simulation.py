@@ -21,6 +21,7 @@ from kvcache_sim.metrics.run import CountedTimes, Observer, Progress, Run
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
 from kvcache_sim.metrics.tier_use import TierUse
 from kvcache_sim.serving.cluster import Cluster
+from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.machine import build_machine
 from kvcache_sim.serving.prefetcher import Prefetcher
 from kvcache_sim.serving.replica import Replica
@@ -62,7 +63,7 @@ class Simulation:
         self.settings, self.trace, self.options = settings, trace, options
         self.engine = Engine(len(settings.machines))
         self.recorder = RunRecorder(len(trace), options.record_window_ns)
-        self.channels = Channels(settings.channels, settings.network, self.engine)
+        self.channels = Channels(settings.channels, settings.network, settings.handover.network, self.engine)
         stores = Stores(settings, trace, self.engine, options.backend)
         machines = range(len(settings.machines))
         self.digests = [stores.digest() for _ in machines]
@@ -87,15 +88,18 @@ class Simulation:
                     replica.prefetcher = Prefetcher(replica.mover, settings.movement, replica.admitter.remote)
                     if "queued" in replica.prefetcher.policy.occasions:
                         replica.entrance.waiting.held_back = replica.held_back
-        block, look = stores.settings.cache.block_size_tokens, look_at(self.replicas, self.engine)
+        pools = Pools(self.replicas, stores.settings, self.channels, self.engine)
+        block, look = stores.settings.cache.block_size_tokens, look_at(pools.routed, self.engine)
         self._index: RouterIndex | None = None
         if settings.router.index_blocks is not None:
             make = stores.maker(stores.outcomes())
-            believed = [make([settings.router.index_blocks], [False]) for _ in machines]
-            self._index = RouterIndex(look, believed, self.replicas, self.engine, settings.router)
+            believed = [make([settings.router.index_blocks], [False]) for _ in pools.routed]
+            self._index = RouterIndex(look, believed, pools.routed, self.engine, settings.router)
             look = self._index.look
-        router = make_router(RouterView(self.replicas, settings.router, settings.seed, block, look))
-        self.cluster = Cluster(trace, self.replicas, router, self.engine, self.recorder, self.digests)
+        router = make_router(RouterView(pools.routed, settings.router, settings.seed, block, look))
+        self.cluster = Cluster(
+            trace, self.replicas, (pools, router), self.engine, self.recorder, self.digests
+        )
         span = int(trace.arrival_ns.max()) if len(trace) else 0
         self.sampler = Sampler(self.engine, self.replicas, self.channels, span // SAMPLES, self._done)
         self._span_ns = span
@@ -159,7 +163,7 @@ class Simulation:
             events=self.engine.processed,
             tiers=used,
             token_hit_rate=sum(shares.values()),
-            queue=sum(len(r.entrance.waiting) for r in self.replicas),
+            queue=sum(r.entrance.queued for r in self.replicas),
             end_ns=self._span_ns,
             tier_hit_rates=shares,
             channels={name: min(c.busy_ns / now, 1.0) for name, c in self.channels.items()},

@@ -25,12 +25,18 @@ class Channels(dict[str, AnyChannel]):
     """
 
     def __init__(
-        self, settings: Mapping[str, ChannelSettings], network: NetworkSettings, engine: Engine
+        self,
+        settings: Mapping[str, ChannelSettings],
+        reads: NetworkSettings,
+        handovers: NetworkSettings | None,
+        engine: Engine,
     ) -> None:
         super().__init__()
         self._engine = engine
-        self._network = network
-        self._plain = all(plain(one) for one in (*settings.values(), network.default))
+        self._reads = reads
+        self._handovers = handovers or reads
+        defaults = (self._reads.default, self._handovers.default)
+        self._plain = all(plain(one) for one in (*settings.values(), *defaults))
         for name, one in settings.items():
             self[name] = self._make(one)
 
@@ -39,9 +45,16 @@ class Channels(dict[str, AnyChannel]):
 
     def between(self, owner: int, reader: int) -> AnyChannel:
         """Return the channel over which ``reader`` reads from ``owner``."""
-        name = self._network.pairs.get((owner, reader))
+        return self._wire(self._reads, owner, reader)
+
+    def handed_over(self, source: int, target: int) -> AnyChannel:
+        """Return the channel over which ``source`` hands requests over to ``target``."""
+        return self._wire(self._handovers, source, target)
+
+    def _wire(self, network: NetworkSettings, source: int, target: int) -> AnyChannel:
+        name = network.pairs.get((source, target))
         if name is None:
-            name = f"{self._network.default.name}-{owner}-{reader}"
+            name = f"{network.default.name}-{source}-{target}"
             if name not in self:
-                self[name] = self._make(replace(self._network.default, name=name))
+                self[name] = self._make(replace(network.default, name=name))
         return self[name]

@@ -80,7 +80,7 @@ class Mover:
             assert self.wire_remote is not None, "KV of another machine needs a wire"
             first = self.wire_remote(transfer)
         else:
-            transfer.channel = self._channel_of(transfer)
+            transfer.channel = self.channel_of(transfer)
         for earlier in after:
             before = self.transfers.get(earlier)
             if before is not None:
@@ -91,7 +91,8 @@ class Mover:
         if first is not transfer:
             self.launch(transfer)
 
-    def _channel_of(self, transfer: Transfer) -> AnyChannel:
+    def channel_of(self, transfer: Transfer) -> AnyChannel:
+        """Return the channel of this machine that a transfer takes: the only one of its edge, or a choice."""
         edge, rails = transfer.edge, self.rails.get(transfer.edge)
         if rails is None or self.choice is None:
             return self.channels[edge]
@@ -107,9 +108,34 @@ class Mover:
             transfer.waits.clear()
             self._send(transfer, feed)
 
+    def _launch(self, dependent: Transfer) -> None:
+        """Send what waited for a transfer of this machine, maybe on another one."""
+        if dependent.mover is not self:
+            dependent.mover.on_change(self.engine.now_ns)
+        dependent.mover.launch(dependent)
+
+    def computing(self, times: Transmission, into: Transfer) -> None:
+        """Feed a transfer with what a step computes between these times, layer by layer."""
+        step = Transfer(self, HOP, GPU, GPU, 0)
+        step.sent = times
+        into.wait_for(step)
+        now, schedule = self.engine.now_ns, self.engine.schedule
+        schedule(max(times.first_layer_ns, now), TRANSFER, self.machine, self._on_first_layer, step)
+        if isinstance(into.channel, LayeredChannel):
+            for layers, computed_ns in enumerate(times.arrivals_ns[:-1], 1):
+                at = max(computed_ns, now)
+                schedule(at, TRANSFER, self.machine, self._computed, (step, layers))
+        schedule(times.completion_ns, TRANSFER, self.machine, self._on_complete, step)
+
+    def _computed(self, layer: tuple[Transfer, int]) -> None:
+        step, layers = layer
+        for dependent in step.dependents:
+            if dependent.job is not None and isinstance(dependent.channel, LayeredChannel):
+                dependent.channel.feed(dependent.job, layers)
+
     def _feed(self, transfer: Transfer) -> Transfer | None:
         """Return the hop that feeds a transfer layer by layer, when it is all that the transfer waits for."""
-        if not self.pipelining or len(transfer.waits) != 1 or not transfer.waits[0].feeds(transfer):
+        if not transfer.streams or len(transfer.waits) != 1 or not transfer.waits[0].feeds(transfer):
             return None
         before = transfer.waits[0]
         sent = before.sent
@@ -172,6 +198,7 @@ class Mover:
 
     def _on_layer(self, transfer: Transfer, layers: int) -> None:
         if layers == self.layers:
+            self.on_change(self.engine.now_ns)
             self._note(transfer, self.engine.now_ns)
             self._on_complete(transfer)
             return
@@ -184,7 +211,7 @@ class Mover:
     # -- arrivals
 
     def _by_layer(self, transfer: Transfer) -> bool:
-        return self.pipelining and transfer.to_tier < transfer.from_tier
+        return transfer.streams and (transfer.to_tier < transfer.from_tier or transfer.move == HOP)
 
     def _note(self, transfer: Transfer, now: int) -> None:
         sent = transfer.sent
@@ -204,7 +231,7 @@ class Mover:
         self.on_change(self.engine.now_ns)
         for dependent in list(transfer.dependents):
             if dependent.job is None:
-                dependent.mover.launch(dependent)
+                self._launch(dependent)
         for watcher in transfer.watchers:
             watcher(transfer, False)
         self.after_change()
@@ -225,7 +252,7 @@ class Mover:
                 dependent.channel.feed(dependent.job, self.layers)
             else:
                 dependent.waits.remove(transfer)
-                dependent.mover.launch(dependent)
+                self._launch(dependent)
         for watcher in transfer.watchers:
             watcher(transfer, True)
         self.after_change()

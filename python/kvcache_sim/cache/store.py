@@ -15,7 +15,7 @@ NO_REQUEST = 0xFFFF_FFFF
 Order = tuple[int, int, int, int, list[int]]
 
 # Kinds of record in the digest of a machine.
-ARRIVE, ADMIT, FIRST_TOKEN, PREEMPT, EVICT, TRANSFER, FINISH = range(1, 8)
+ARRIVE, ADMIT, FIRST_TOKEN, PREEMPT, EVICT, TRANSFER, FINISH, HANDOVER = range(1, 9)
 
 
 class BlockStore(Protocol):

@@ -38,6 +38,7 @@ class Transfer:
         "move",
         "mover",
         "sent",
+        "streams",
         "to_tier",
         "waits",
         "watchers",
@@ -49,6 +50,8 @@ class Transfer:
         self.from_tier = from_tier
         self.to_tier = to_tier
         self.blocks = blocks
+        #: Whether it is fed, and feeds, layer by layer.
+        self.streams = mover.pipelining
         #: Where it goes, once that is known.
         self.channel: Channel | LayeredChannel | None = None
         #: The hop that brings what this one sends on.

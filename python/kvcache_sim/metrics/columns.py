@@ -26,7 +26,7 @@ STATUSES = ("finished", "rejected")
 
 #: What TTFT is made of, in the order of a request's way; the columns ``{part}_ns`` sum exactly to
 #: first_token_ns - arrival_ns.
-TTFT_PARTS = ("client", "queue", "lookup", "fetch", "prefill", "first_decode")
+TTFT_PARTS = ("client", "queue", "lookup", "fetch", "prefill", "first_decode", "handover")
 
 #: Parts of ``fetch``, summing to it exactly: waiting for room, and the exposed stall of each hop.
 FETCH_PARTS = ("fetch_room", "stall_cpu_gpu", "stall_remote_cpu", "stall_disk_cpu")
@@ -34,7 +34,8 @@ FETCH_PARTS = ("fetch_room", "stall_cpu_gpu", "stall_remote_cpu", "stall_disk_cp
 #: requests.parquet: a row a request, in file order. Times are ns since the start of the simulation.
 REQUEST_COLUMNS: dict[str, Column] = {
     "request": Column("int32", "index in the trace, from 0"),
-    "machine": Column("int16", "machine that served it, -1 when rejected before routing"),
+    "machine": Column("int16", "machine it was routed to, -1 when rejected before routing"),
+    "decode_machine": Column("int16", "machine it was handed over to after its prompt, else -1"),
     "session": Column("int32", "index of the session, -1 without one"),
     "turn": Column("int32", "turn within the session, from 0"),
     "is_conversational_turn": Column("bool", "label of the workload; outcomes never read it"),
@@ -59,6 +60,13 @@ REQUEST_COLUMNS: dict[str, Column] = {
     "prefill_ns": Column("int64", "computing the missed part, batch mates' stalls included"),
     "batch_stall_ns": Column("int64", "part of prefill: the batch waited for another request's KV"),
     "first_decode_ns": Column("int64", "first decode step, where the prefill was skipped whole"),
+    "handover_ns": Column(
+        "int64", "from the prefill machine's last chunk until the KV was on the decode machine"
+    ),
+    "handover_gap_ns": Column(
+        "int64", "the same where the first token does not wait: it lies before the second"
+    ),
+    "handover_room_ns": Column("int64", "of the hand-over, waiting for a place and room there"),
     "first_token_ns": Column("int64", "time of the first token, -1 when rejected"),
     "finish_ns": Column("int64", "time of the last token, -1 when rejected"),
     "input_tokens": Column("int64", "prompt tokens, history included"),
@@ -69,6 +77,7 @@ REQUEST_COLUMNS: dict[str, Column] = {
     "cached_disk_tokens": Column("int64", "of these, from the machine's disk"),
     "cached_remote_tokens": Column("int64", "of these, from another machine"),
     "num_tokens_actually_prefilled": Column("int64", "prompt tokens computed at the first admission"),
+    "handover_blocks": Column("int64", "blocks handed over: those of its prompt that were not there"),
     "recomputed_tokens": Column("int64", "tokens computed again after preemptions"),
     "preemptions": Column("int32", "how often it was preempted"),
 }

@@ -30,7 +30,7 @@ class RunRecorder:
             name: np.zeros(requests, column.dtype) for name, column in REQUEST_COLUMNS.items()
         }
         self.columns["request"][:] = np.arange(requests)
-        for name in ("machine", "first_token_ns", "finish_ns"):
+        for name in ("machine", "decode_machine", "first_token_ns", "finish_ns"):
             self.columns[name][:] = -1
         self.finished = 0
         self.rejected = 0
@@ -96,6 +96,7 @@ class RunRecorder:
             (
                 s.request,
                 machine,
+                s.decode_machine,
                 s.session,
                 s.turn,
                 s.is_conversational_turn,
@@ -116,6 +117,9 @@ class RunRecorder:
                 s.prefill_ns,
                 s.batch_stall_ns,
                 s.first_decode_ns,
+                s.handover_ns,
+                s.handover_gap_ns,
+                s.handover_room_ns,
                 s.first_token_ns,
                 s.finish_ns,
                 s.prompt_num_tokens,
@@ -126,6 +130,7 @@ class RunRecorder:
                 s.cached_disk_tokens,
                 s.cached_remote_tokens,
                 s.num_tokens_requiring_prefill,
+                s.handover_blocks,
                 s.recomputed_tokens,
                 s.preemptions,
             )

@@ -49,9 +49,9 @@ class Sampler:
         for replica in self.replicas:
             replica.catch_up(now + 1)
             entrance = replica.entrance
-            values.append(len(entrance.waiting))
+            values.append(entrance.queued)
             values.append(len(replica.running))
-            values.append(len(entrance.loading) + len(entrance.loaded))
+            values.append(entrance.on_their_way)
             values.append(replica.batch.generated_tokens)
             for level in range(replica.tiers):
                 values.extend(replica.store.room(level)[: len(_ROOM)])

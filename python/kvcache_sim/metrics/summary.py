@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from kvcache_sim.metrics.channel_use import DEFINITIONS as CHANNEL_DEFINITIONS
 from kvcache_sim.metrics.channel_use import summarize_channels
 from kvcache_sim.metrics.columns import FETCH_PARTS, STATUSES, TTFT_PARTS
+from kvcache_sim.metrics.handover_summary import DEFINITIONS as HANDOVER_DEFINITIONS
+from kvcache_sim.metrics.handover_summary import summarize_handovers
 from kvcache_sim.metrics.percentiles import describe, describe_counted
 from kvcache_sim.metrics.prefix_cache import DEFINITIONS as PREFIX_CACHE_DEFINITIONS
 from kvcache_sim.metrics.prefix_cache import summarize_prefix_cache
@@ -38,6 +40,7 @@ DEFINITIONS: dict[str, str] = {
     **TIER_DEFINITIONS,
     **CHANNEL_DEFINITIONS,
     **PREFIX_CACHE_DEFINITIONS,
+    **HANDOVER_DEFINITIONS,
 }
 
 _HIT_TIERS = ("gpu", "cpu", "disk", "remote")
@@ -101,6 +104,7 @@ def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
         "session_survival": session_survival(done, block_size_tokens),
         "tiers": summarize_tiers(run.tiers, hit_tokens, run.end_ns),
         "channels": summarize_channels(run.channels, run.end_ns),
+        "handover": summarize_handovers(done, run.counters),
         "machines": _machines(done, run.counters.get("machines", 0)),
         #: Errors of the router's own index, over all machines and decisions; None where it saw the truth.
         "router": {

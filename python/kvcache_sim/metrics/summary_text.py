@@ -10,8 +10,6 @@ from kvcache_sim.metrics.columns import TTFT_PARTS
 from kvcache_sim.metrics.percentiles import STATISTICS
 
 _LATENCIES = ("ttft", "tpot", "itl", "e2e", "queue")
-#: A number has at most 8 characters.
-_PARTS = {part: max(len(part), 8) for part in TTFT_PARTS}
 _HIT_RATES = (
     ("hit rate", "token", "of tokens: cached / prompt tokens of admitted requests"),
     ("", "block", "of blocks: cached / full blocks of their prompts"),
@@ -45,9 +43,8 @@ def summary_text(summary: Mapping[str, Any], title: str) -> str:
         row = summary["latency"][name]
         lines.append(f"{name:<6}" + "".join(f"{_number(row[statistic]):>9}" for statistic in STATISTICS))
     lines += [
-        "TTFT avg = " + " + ".join(f"{part:>{width}}" for part, width in _PARTS.items()),
-        f"{_number(summary['latency']['ttft']['avg']):>8} = "
-        + " + ".join(f"{_number(parts[part]['avg']):>{width}}" for part, width in _PARTS.items()),
+        *_sum_of_parts(summary["latency"]["ttft"]["avg"], parts),
+        *_handovers(summary.get("handover")),
         *gap,
         "throughput " + _throughput(summary["throughput"]),
         f"digest     events {summary['digest']['events'][:24]}  results {summary['digest']['results'][:24]}",
@@ -55,6 +52,26 @@ def summary_text(summary: Mapping[str, Any], title: str) -> str:
         f"{summary['wall']['peak_rss_bytes'] / 2**20:.0f} MiB, {summary['engine']['events']:,} events",
     ]
     return "\n".join(lines)
+
+
+def _sum_of_parts(ttft: float | None, parts: Mapping[str, Any]) -> list[str]:
+    """Return what TTFT is made of on average; the hand-over is named where there is one."""
+    handed_over = bool(parts["handover"]["avg"])
+    widths = {p: max(len(p), 6 if handed_over else 8) for p in TTFT_PARTS if handed_over or p != "handover"}
+    return [
+        "TTFT avg = " + " + ".join(f"{part:>{width}}" for part, width in widths.items()),
+        f"{_number(ttft):>8} = "
+        + " + ".join(f"{_number(parts[part]['avg']):>{width}}" for part, width in widths.items()),
+    ]
+
+
+def _handovers(handover: Mapping[str, Any] | None) -> list[str]:
+    """Return what hand-overs cost, on one line, where there are any."""
+    if handover is None:
+        return []
+    share, wait = handover["share_of_ttft"], handover["wait"]
+    text = f"{handover['requests']:,} requests  wait avg {_number(wait['avg'])} p99 {_number(wait['p99'])} ms"
+    return [f"handover   {text}  {_percent(share).strip()} of their TTFT"]
 
 
 def _machines(spread: Mapping[str, Any]) -> list[str]:

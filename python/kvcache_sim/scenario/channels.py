@@ -12,6 +12,7 @@ from kvcache_sim.cache.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.channels import load_channel
 from kvcache_sim.scenario.network import NetworkClaims, settings_of
+from kvcache_sim.scenario.pools import hands_over
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Tree
@@ -23,6 +24,13 @@ DEFAULT_CHANNELS: dict[str, dict[str, Any]] = {
     "cpu-to-disk": {"preset": "nvme", "edges": ["cpu->disk"]},
     "disk-to-cpu": {"preset": "nvme", "edges": ["disk->cpu"]},
     "net": {"preset": "rdma-8x400-transfer-engine", "edges": ["remote->cpu"], "scope": "pair"},
+    "handover": {"preset": "rdma-8x400-transfer-engine", "edges": ["remote->gpu"], "scope": "pair"},
+}
+#: The default channels between machines, by the tier they lead to.
+_BETWEEN = {"cpu": "net", "gpu": "handover"}
+_UNUSED = {
+    "cpu": "no machine reads from another: fetch.lookup is local",
+    "gpu": "no machine hands over to another: no pools",
 }
 
 #: Tiers an edge needs besides the gpu.
@@ -44,6 +52,7 @@ class Wiring:
     #: For each machine the channels of those edges that have several.
     edge_rails: tuple[dict[str, tuple[str, ...]], ...]
     network: NetworkSettings
+    handovers: NetworkSettings
     #: The sections that were used, as a resolved scenario writes them.
     sections: dict[str, ChannelSection]
 
@@ -78,6 +87,14 @@ def _figures(preset: str) -> dict[str, str]:
     }
 
 
+def networks_of(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> dict[str, NetworkClaims]:
+    """Return what goes between machines: reads from others' ``cpu``, hand-overs from ``gpu`` to ``gpu``."""
+    every = range(len(machines))
+    reads = [(owner, reader) for owner in every for reader in every if owner != reader]
+    pairs = {"cpu": reads if model.fetch.lookup == "cluster" else [], "gpu": hands_over(machines)}
+    return {tier: NetworkClaims(some) for tier, some in pairs.items() if some}
+
+
 def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> Wiring:
     """Return the channels of a cluster.
 
@@ -85,18 +102,18 @@ def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree)
     default one. Raises UsageError for an edge that is unknown, on two channels where nobody chooses, or that
     no machine has, and for a channel left without an edge.
     """
-    sections, reads = model.channels, model.fetch.lookup == "cluster"
-    network = NetworkClaims(len(machines))
-    claims = _claims(sections, machines, network if reads else None, tree)
+    sections, networks = model.channels, networks_of(model, machines)
+    claims = _claims(sections, machines, networks, tree)
     _refuse_unchosen(claims, model.channel_choice, tree)
     every = dict(sections)
     for name, default in DEFAULT_CHANNELS.items():
-        if name not in every and (name != "net" or reads):
+        tier = next((tier for tier, between in _BETWEEN.items() if between == name), None)
+        if name not in every and (tier is None or tier in networks):
             figures = {**default, **_figures(default["preset"])}
             del figures["preset"]
             every[name] = ChannelSection.model_validate(figures)
-            if name == "net":
-                network.claim_rest(name)
+            if tier is not None:
+                networks[tier].claim_rest(name)
                 continue
             for edge in default["edges"]:
                 claims.setdefault((None, edge), [name])
@@ -117,9 +134,14 @@ def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree)
                 channels[instance] = settings_of(instance, every[name])
             own[edge] = tuple(instances)
         edge_rails.append(own)
-    pairs, rest = network.settle(every, owner, channels, tree) if reads else ({}, None)
+    wires = {tier: NetworkSettings() for tier in _BETWEEN}
     used = {owner[instance] for own in edge_rails for rails in own.values() for instance in rails}
-    used |= {owner[instance] for instance in pairs.values()} | ({rest} if rest else set())
+    for tier, claimed in networks.items():
+        pairs, rest = claimed.settle(every, owner, channels, tree)
+        used |= {owner[instance] for instance in pairs.values()} | ({rest} if rest else set())
+        wires[tier] = (
+            NetworkSettings(pairs, settings_of(rest, every[rest])) if rest else NetworkSettings(pairs)
+        )
     for name in sections:
         if name not in used:
             raise UsageError(
@@ -127,20 +149,19 @@ def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree)
                 where=tree.place(("channels", name)),
                 hint="other channels carry all its edges",
             )
-    wires = NetworkSettings(pairs, settings_of(rest, every[rest])) if rest else NetworkSettings(pairs)
     sections = {name: every[name] for name in every if name in used}
     first = tuple({edge: rails[0] for edge, rails in own.items()} for own in edge_rails)
     several = tuple({edge: rails for edge, rails in own.items() if len(rails) > 1} for own in edge_rails)
-    return Wiring(channels, first, several, wires, sections)
+    return Wiring(channels, first, several, wires["cpu"], wires["gpu"], sections)
 
 
 def _claims(
     sections: Mapping[str, ChannelSection],
     machines: tuple[MachineSection, ...],
-    network: NetworkClaims | None,
+    networks: Mapping[str, NetworkClaims],
     tree: Tree,
 ) -> dict[tuple[int | None, str], list[str]]:
-    """Return (machine or None for all, edge) → channels; edges between machines go to ``network``."""
+    """Return (machine or None for all, edge) → channels; edges between machines go to ``networks``."""
     claims: dict[tuple[int | None, str], list[str]] = {}
     for name, section in sections.items():
         if not section.edges:
@@ -149,15 +170,13 @@ def _claims(
             )
         for position, text in enumerate(section.edges):
             where = tree.place(("channels", name, "edges", position))
-            if NetworkClaims.is_network(text):
-                if network is None:
+            tier = NetworkClaims.tier_of(text)
+            if tier is not None:
+                if tier not in networks:
                     raise UsageError(
-                        f"channel {name!r} has no effect",
-                        where=where,
-                        got=repr(text),
-                        hint="no machine reads from another: fetch.lookup is local",
+                        f"channel {name!r} has no effect", where=where, got=repr(text), hint=_UNUSED[tier]
                     )
-                network.claim(name, text, where)
+                networks[tier].claim(name, text, where)
                 continue
             match = _EDGE.fullmatch(text)
             edge = f"{match[2]}->{match[3]}" if match else ""
@@ -166,7 +185,7 @@ def _claims(
                     "no such edge",
                     where=where,
                     got=repr(text),
-                    expected=f"one of {', '.join(EDGE_TIERS)}, remote->cpu",
+                    expected=f"one of {', '.join(EDGE_TIERS)}, remote->cpu, remote->gpu",
                 )
             machine = None if match[1] is None else int(match[1])
             candidates = machines if machine is None else machines[machine : machine + 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario import pools
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.serving.router.registry import PREFIX_AWARE
@@ -21,7 +22,8 @@ def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, 
         *_movement(model, machines),
         *_channels(model),
         *_requests(model),
-        *_router(model),
+        *_router(model, sum(machine.role != "decode" for machine in machines)),
+        *pools.findings(model, machines),
     ):
         name = ".".join(map(str, path))
         raise UsageError(f"{name} has no effect", where=tree.place(path), hint=why)
@@ -185,11 +187,11 @@ def _requests(model: ScenarioModel) -> Iterator[Finding]:
             )
 
 
-def _router(model: ScenarioModel) -> Iterator[Finding]:
+def _router(model: ScenarioModel, routed: int) -> Iterator[Finding]:
     router = model.router
     for key, field in type(router).model_fields.items():
-        if getattr(router, key) != field.default and model.cluster.machines == 1:
-            yield ("router", key), "there is one machine"
+        if getattr(router, key) != field.default and routed <= 1:
+            yield ("router", key), "there is one machine to choose"
     for key, policy in (("load_threshold", "longest-prefix"), ("overlap_weight", "overlap-cost")):
         changed = getattr(router, key) != type(router).model_fields[key].default
         if changed and router.policy != policy and ":" not in router.policy:

@@ -9,6 +9,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.models import load_model
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.gpu_room import GPU_CAPACITY, with_gpu_room
+from kvcache_sim.scenario.pools import with_machines_of_pools
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel, TraceChanges
 from kvcache_sim.scenario.validation import at_place, check
 from kvcache_sim.scenario.yaml_tree import Tree
@@ -20,7 +21,7 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     Raises UsageError for what a generator refuses, an unknown model or step-time set, and where the model or
     the GPU's room cannot be told.
     """
-    model = _absolute(model, directory)
+    model = with_machines_of_pools(_absolute(model, directory), tree)
     model = model.model_copy(update={"workload": _workload(model, tree)})
     step_time = model.replica.step_time
     named = model.model or at_place(tree, ("replica", "step_time"), lambda: measured_on(step_time).model)

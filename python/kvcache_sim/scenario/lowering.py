@@ -17,7 +17,13 @@ from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Tree
-from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings, RouterSettings
+from kvcache_sim.serving.settings import (
+    ClusterSettings,
+    HandoverSettings,
+    MachineSettings,
+    ReplicaSettings,
+    RouterSettings,
+)
 
 
 def lower(
@@ -44,6 +50,7 @@ def lower(
                 replica=_replica(machine),
                 edge_channels=wiring.edge_channels[index],
                 edge_rails=wiring.edge_rails[index],
+                role=machine.role,
             )
             for index, machine in enumerate(machines)
         ),
@@ -52,6 +59,7 @@ def lower(
         cache=cache,
         movement=_movement(model),
         router=_router(model),
+        handover=_handover(model, wiring),
         seed=model.seed,
     )
 
@@ -106,6 +114,13 @@ def _router(model: ScenarioModel) -> RouterSettings:
         section.overlap_weight,
         section.index_blocks,
         section.index_delay,
+    )
+
+
+def _handover(model: ScenarioModel, wiring: Wiring) -> HandoverSettings:
+    section = model.handover
+    return HandoverSettings(
+        section.path, section.transfer, section.first_token, section.router, wiring.handovers
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.gpu_room import GPU_CAPACITY, with_gpu_room
+from kvcache_sim.scenario.pools import pool_role
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import Path, Tree
@@ -24,17 +25,18 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
             expected=f"at most {count} entries",
             hint="raise cluster.machines",
         )
-    common = MachineSection(tiers=model.tiers, replica=model.replica)
-    written = {key: tree.values[key] for key in MachineSection.model_fields if key in tree.values}
+    written: dict[str, Any] = {k: tree.values[k] for k in ("tiers", "replica") if k in tree.values}
     machines = []
     for index in range(count):
         own = model.machines[index] if index < len(model.machines) else {}
+        role = pool_role(model, index)
         if own:
-            machine = check(MachineSection, _overlay(written, own), tree, ("machines", index))
+            base = {**written, "role": role}
+            machine = check(MachineSection, _overlay(base, own), tree, ("machines", index))
             path = own_path(tree, index, GPU_CAPACITY)
             machines.append(with_gpu_room(machine, model, tree, path))
         else:
-            machines.append(common)
+            machines.append(MachineSection(tiers=model.tiers, replica=model.replica, role=role))
     return tuple(machines)
 
 

@@ -6,6 +6,7 @@
 | `0:remote->cpu` | all that machine 0 reads from others |
 | `1:cpu->remote` | all that others read from machine 1 |
 | `remote->cpu`, `cpu->remote` | the same for every machine |
+| `1:gpu->0:gpu`, `0:remote->gpu`, … | the same of requests that machine 1 hands over to machine 0 |
 
 The first row that fits decides. ``scope: machine`` makes one channel a reader (or an owner, for
 ``cpu->remote``), ``cluster`` one for all, ``pair`` one for each ordered pair.
@@ -14,45 +15,49 @@ The first row that fits decides. ``scope: machine`` makes one channel a reader (
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kvcache_sim.cache.settings import ChannelSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.schema import ChannelSection
 from kvcache_sim.scenario.yaml_tree import Tree
 
-_PAIR = re.compile(r"\s*(\d{1,4})\s*:\s*cpu\s*->\s*(\d{1,4})\s*:\s*cpu\s*")
-_SIDE = re.compile(r"\s*(?:(\d{1,4})\s*:)?\s*(remote\s*->\s*cpu|cpu\s*->\s*remote)\s*")
+_PAIR = re.compile(r"\s*(\d{1,4})\s*:\s*(cpu|gpu)\s*->\s*(\d{1,4})\s*:\s*\2\s*")
+_SIDE = re.compile(r"\s*(?:(\d{1,4})\s*:)?\s*(?:remote\s*->\s*(cpu|gpu)|(cpu|gpu)\s*->\s*remote)\s*")
 
 #: (owner, reader), None for any.
 _Claim = tuple[int | None, int | None, str]
 
 
 class NetworkClaims:
-    """The edges between machines that channels claim, and who gets each ordered pair."""
+    """The edges between machines that channels claim, and who gets each ordered pair.
 
-    def __init__(self, machines: int) -> None:
-        self.machines = machines
+    ``pairs``: the (owner, reader) there are; of a hand-over the owner is who computed.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self.pairs = pairs
         self._claims: dict[_Claim, str] = {}
 
     @staticmethod
-    def is_network(edge: str) -> bool:
-        """Return whether an edge is one between machines."""
-        return bool(_PAIR.fullmatch(edge) or _SIDE.fullmatch(edge))
+    def tier_of(edge: str) -> str | None:
+        """Return between which tiers an edge between machines leads: ``cpu`` reads, ``gpu`` hands over."""
+        pair, side = _PAIR.fullmatch(edge), _SIDE.fullmatch(edge)
+        if pair:
+            return pair[2]
+        return (side[2] or side[3]) if side else None
 
     def claim(self, name: str, edge: str, where: str) -> None:
         """Note that a channel carries an edge. Raises UsageError where another has it or no machine does."""
         pair, side = _PAIR.fullmatch(edge), _SIDE.fullmatch(edge)
         if pair:
-            key: _Claim = (int(pair[1]), int(pair[2]), "pair")
-            bad = pair[1] == pair[2]
+            key: _Claim = (int(pair[1]), int(pair[3]), "pair")
         else:
             assert side is not None
             machine = None if side[1] is None else int(side[1])
-            inward = side[2].startswith("remote")
-            key = (None, machine, "in") if inward else (machine, None, "out")
-            bad = False
-        if bad or any(m is not None and m >= self.machines for m in key[:2]):
+            key = (None, machine, "in") if side[2] else (machine, None, "out")
+        owner, reader, _ = key
+        if not any(owner in (None, o) and reader in (None, r) for o, r in self.pairs):
             raise UsageError(f"channel {name!r} has no effect", where, repr(edge), hint="no such machines")
         if self._claims.setdefault(key, name) != name:
             raise UsageError(
@@ -77,28 +82,23 @@ class NetworkClaims:
         """
         if (None, None, "in") in self._claims and (None, None, "out") in self._claims:
             name = self._claims[None, None, "out"]
-            raise UsageError(
-                "remote->cpu and cpu->remote both carry every read", tree.place(("channels", name))
-            )
+            raise UsageError("edges from and to remote both carry everything", tree.place(("channels", name)))
         pairs: dict[tuple[int, int], str] = {}
         rest: str | None = None
-        for owner in range(self.machines):
-            for reader in range(self.machines):
-                if owner == reader:
-                    continue
-                name, side = self._carrier(owner, reader)
-                scope = sections[name].scope
-                if scope == "pair" and side != "pair":
-                    if side not in ("in-rest", "out-rest"):
-                        raise UsageError("scope pair is for all reads", tree.place(("channels", name)))
-                    rest = name
-                    continue
-                instance = name
-                if scope == "machine" and side != "pair":
-                    instance = f"{name}-{owner if side.startswith('out') else reader}"
-                owner_of.setdefault(instance, name)
-                channels[instance] = settings_of(instance, sections[name])
-                pairs[owner, reader] = instance
+        for owner, reader in self.pairs:
+            name, side = self._carrier(owner, reader)
+            scope = sections[name].scope
+            if scope == "pair" and side != "pair":
+                if side not in ("in-rest", "out-rest"):
+                    raise UsageError("scope pair is for all machines", tree.place(("channels", name)))
+                rest = name
+                continue
+            instance = name
+            if scope == "machine" and side != "pair":
+                instance = f"{name}-{owner if side.startswith('out') else reader}"
+            owner_of.setdefault(instance, name)
+            channels[instance] = settings_of(instance, sections[name])
+            pairs[owner, reader] = instance
         return pairs, rest
 
     def _carrier(self, owner: int, reader: int) -> tuple[str, str]:

@@ -35,6 +35,7 @@ POLICY_KINDS: dict[KeyPath, Kind] = {
     ("cache", "admission"): ADMISSION,
     ("replica", "queue_order"): QUEUE_ORDER,
     ("router", "policy"): ROUTER,
+    ("handover", "router"): ROUTER,
     ("channel_choice",): CHANNEL_CHOICE,
 }
 

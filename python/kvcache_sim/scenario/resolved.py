@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from kvcache_sim.scenario.pools import pool_role
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 
 #: Keys that name or locate a run without changing it.
@@ -19,8 +20,11 @@ def resolve(
     """Return the scenario as plain values in the schema's order, defaults included, units written out."""
     plain = model.model_dump(mode="json")
     plain["channels"] = {name: section.model_dump(mode="json") for name, section in channels.items()}
-    base = {"tiers": plain["tiers"], "replica": plain["replica"]}
-    own = [_difference(machine.model_dump(mode="json"), base) for machine in machines]
+    common = {"tiers": plain["tiers"], "replica": plain["replica"]}
+    own = [
+        _difference(machine.model_dump(mode="json"), {**common, "role": pool_role(model, index)})
+        for index, machine in enumerate(machines)
+    ]
     while own and not own[-1]:
         own.pop()
     plain["machines"] = own

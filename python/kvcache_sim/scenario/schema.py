@@ -17,7 +17,14 @@ from kvcache_sim.scenario.policy_names import (
     WriteName,
 )
 from kvcache_sim.scenario.quantities import Capacity, CapacityField, DurationNs, RateBytesPerS, SizeBytes
-from kvcache_sim.serving.settings import AsyncScheduling, DuplicatePrefill
+from kvcache_sim.serving.settings import (
+    AsyncScheduling,
+    DuplicatePrefill,
+    FirstToken,
+    HandoverPath,
+    HandoverTransfer,
+    Role,
+)
 from kvcache_sim.workload.readers.settings import OnBadRow, TimeOrder
 
 #: 2³¹ − 1: token and sequence counts stay well inside 64-bit arithmetic.
@@ -129,6 +136,23 @@ class MachineSection(Section):
 
     tiers: TiersSection = TiersSection.model_construct()
     replica: ReplicaSection = ReplicaSection.model_construct()
+    role: Role = "both"
+
+
+class PoolsSection(Section):
+    """Machines by role, the first ones prefill, the next ones decode; any further one does both."""
+
+    prefill: int = Field(0, ge=0, le=4096, description="machines that compute prompts and hand over")
+    decode: int = Field(0, ge=0, le=4096, description="machines that generate what others have computed")
+
+
+class HandoverSection(Section):
+    """How a request's KV goes from its prefill machine to its decode machine."""
+
+    path: HandoverPath = Field("gpu-direct", description="from gpu to gpu, or over both machines' cpu")
+    transfer: HandoverTransfer = Field("at-end", description="after the prompt, or each layer as computed")
+    first_token: FirstToken = Field("decode", description="who answers: decode's waits for the hand-over")
+    router: RouterName = Field("least-loaded", description="which decode machine: as router.policy")
 
 
 class RouterSection(Section):
@@ -218,8 +242,10 @@ class ScenarioModel(Section):
     tiers: TiersSection = TiersSection.model_construct()
     replica: ReplicaSection = ReplicaSection.model_construct()
     cluster: ClusterSection = ClusterSection.model_construct()
+    pools: PoolsSection = PoolsSection.model_construct()
     machines: list[dict[str, Any]] = Field(default_factory=list, description="changes of single machines")
     router: RouterSection = RouterSection.model_construct()
+    handover: HandoverSection = HandoverSection.model_construct()
     channels: dict[str, ChannelSection] = Field(default_factory=dict, description="links, by name")
     channel_choice: ChannelChoiceName = Field(
         "assigned", description="who chooses among the channels of one edge"

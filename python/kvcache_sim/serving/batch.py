@@ -43,6 +43,10 @@ class Batch(Protocol):
         """Return the duration of the composed step."""
         ...
 
+    def first_tokens_due(self) -> list[int]:
+        """Return whose first token comes with the composed step, in batch order."""
+        ...
+
     def start(self, store: BlockStore, now_ns: int, stall_ns: int) -> int:
         """Start the composed step; return when the batch next changes by itself."""
         ...
@@ -206,6 +210,14 @@ class SteppedBatch:
         """Return the duration of the composed step."""
         duration = self.step_time.step(self._shape()) + self.settings.step_overhead_ns
         return max(duration, self.settings.least_step_ns)
+
+    def first_tokens_due(self) -> list[int]:
+        """Return whose first token comes with the composed step."""
+        return [
+            s.id
+            for s in self.running
+            if s.chunk and s.computed + s.chunk >= s.prefill_target and s.last_token_ns is None
+        ]
 
     def _shape(self) -> StepBatch:
         at_work = [s for s in self.running if s.chunk]

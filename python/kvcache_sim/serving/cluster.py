@@ -9,6 +9,7 @@ import numpy as np
 from kvcache_sim.cache.digest import Digest
 from kvcache_sim.cache.store import ARRIVE
 from kvcache_sim.engine import ARRIVAL, NO_MACHINE, Engine
+from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.router.contract import Router
@@ -27,14 +28,14 @@ class Cluster:
         self,
         trace: Trace,
         replicas: Sequence[Replica],
-        router: Router,
+        routing: tuple[Pools, Router],
         engine: Engine,
         recorder: Recorder,
         digests: Sequence[Digest],
     ) -> None:
         self.trace = trace
         self.replicas = replicas
-        self.router = router
+        self.pools, self.router = routing
         self.engine = engine
         self.recorder = recorder
         #: Arrivals by machine; apart from the machine's own records, which may be made later.
@@ -93,14 +94,14 @@ class Cluster:
             self._turn[request],
             bool(self._conversational[request]),
         )
-        machine = self.router.choose(sequence)
-        replica = self.replicas[machine]
+        replica = self.pools.routed[self.router.choose(sequence)]
+        machine = replica.machine
         if self._continues:
             self.machines[request] = machine
         self.digests[machine].record(ARRIVE, now, request, sequence.prompt_num_tokens)
         if replica.milestones.records_all:
             self.recorder.log_milestone("arrive", sequence, machine, now)
-        if replica.can_ever_hold(sequence.total_kv_tokens):
+        if self.pools.can_serve(replica, sequence.prompt_num_tokens, sequence.total_kv_tokens):
             replica.arrive(sequence)
         else:
             sequence.status = Status.REJECTED
@@ -109,6 +110,9 @@ class Cluster:
 
     def _closed(self, sequence: SequenceState) -> None:
         self.closed += 1
+        if sequence.decode_machine >= 0:  # where its prompt was computed its answer is not
+            prefilled = self.replicas[sequence.machine].milestones
+            prefilled.outcomes.turn_completed(sequence, 0, self.engine.now_ns)
         if self._instant:
             self._queue_next()
         request = sequence.request

@@ -47,8 +47,8 @@ class Outcomes:
             )
         return events
 
-    def turn_completed(self, s: SequenceState, now_ns: int) -> None:
-        """Enter a finished turn into the session view."""
+    def turn_completed(self, s: SequenceState, kept_output_tokens: int, now_ns: int) -> None:
+        """Enter a finished turn into the session view, with as much of its answer as is kept here."""
         session_id = self.trace.session_id(s.session)
         if session_id is None or not self.cache.enabled:
             return
@@ -56,7 +56,7 @@ class Outcomes:
         info = SessionCacheInfo(
             session_id=session_id,
             prompt_part_length=s.prompt_num_tokens,
-            response_part_length=s.output_tokens if self.cache.cache_output else 0,
+            response_part_length=kept_output_tokens if self.cache.cache_output else 0,
             associated_sequence_id=str(s.request),
             kv_block_ids=self.trace.block_ids[start:end],
             last_update_ns=now_ns,

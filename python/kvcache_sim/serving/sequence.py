@@ -15,6 +15,7 @@ class Status(Enum):
     WAITING = "WAITING"
     LOADING = "LOADING"
     PREFILLING = "PREFILLING"
+    TRANSFERRING = "TRANSFERRING"
     DECODING = "DECODING"
     FINISHED = "FINISHED"
     REJECTED = "REJECTED"
@@ -22,7 +23,7 @@ class Status(Enum):
 
 @dataclass(slots=True)
 class SequenceState:
-    """A request on its way through one machine. Times are ns; it lives from arrival to finish."""
+    """A request on its way through a cluster. Times are ns; it lives from arrival to finish."""
 
     request: int
     arrival_ns: int
@@ -32,6 +33,9 @@ class SequenceState:
     turn: int = 0
     is_conversational_turn: bool = False
     status: Status = Status.WAITING
+    #: The machine it was routed to, and the one it was handed over to.
+    machine: int = -1
+    decode_machine: int = -1
     lease: int = -1
     generated_tokens: int = 0
     preemptions: int = 0
@@ -57,6 +61,11 @@ class SequenceState:
     prefill_ns: int = 0
     batch_stall_ns: int = 0
     first_decode_ns: int = 0
+    #: The hand-over: its wait before the first token, or else before the second; of it, for room there.
+    handover_ns: int = 0
+    handover_gap_ns: int = 0
+    handover_room_ns: int = 0
+    handover_blocks: int = 0
     #: Decided at the first admission; index into ``metrics.columns.OUTCOMES``.
     outcome: int = -1
     cached_prefix_length_used: int = 0

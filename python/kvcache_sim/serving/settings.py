@@ -17,6 +17,11 @@ from kvcache_sim.model.step_time import StepTime
 #: Whether the scheduler decides on a step while the one before it runs, and how answers then end.
 AsyncScheduling = Literal["none", "length", "stop-token"]
 DuplicatePrefill = Literal["recompute", "wait"]
+#: What a machine does of a request: its prefill, its decoding, or both.
+Role = Literal["both", "prefill", "decode"]
+HandoverPath = Literal["gpu-direct", "via-cpu"]
+HandoverTransfer = Literal["at-end", "layer-by-layer"]
+FirstToken = Literal["decode", "prefill"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class MachineSettings:
     edge_channels: dict[str, str] = field(default_factory=dict)
     #: All channels of the edges that have several, in the scenario's order.
     edge_rails: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    role: Role = "both"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,22 @@ class RouterSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class HandoverSettings:
+    """How the KV of a prompt goes from the machine that computed it to the one that decodes."""
+
+    #: From GPU to GPU, or over both machines' CPUs.
+    path: HandoverPath = "gpu-direct"
+    #: Once the prompt is computed, or each layer of its last chunk as it is.
+    transfer: HandoverTransfer = "at-end"
+    #: Who answers the client: the first token is out when the KV has arrived, or when it was computed.
+    first_token: FirstToken = "decode"
+    #: Which decode machine: a policy as in ``RouterSettings``.
+    router: str = "least-loaded"
+    #: Channels by (source, target).
+    network: NetworkSettings = NetworkSettings(default=ChannelSettings("handover", 50_000_000_000, 5_000))
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterSettings:
     """All machines, the channels between their tiers, and the router in front of them."""
 
@@ -80,4 +102,5 @@ class ClusterSettings:
     movement: MovementSettings = MovementSettings()
     network: NetworkSettings = NetworkSettings()
     router: RouterSettings = RouterSettings()
+    handover: HandoverSettings = HandoverSettings()
     seed: int = 0

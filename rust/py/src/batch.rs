@@ -157,6 +157,10 @@ impl PyBatch {
         self.0.step_ns()
     }
 
+    fn first_tokens_due(&self) -> Vec<u32> {
+        self.0.first_tokens_due()
+    }
+
     fn start(&mut self, store: AnyStore<'_>, now_ns: u64, stall_ns: u64) -> u64 {
         with_store!(store, s => self.0.start(s, now_ns, stall_ns))
     }

@@ -22,14 +22,15 @@ PARTS: dict[str, str] = {
     "fetch remote": "fetch_remote_ns",
     "prefill": "prefill_ns",
     "first decode": "first_decode_ns",
+    "handover": "handover_ns",
 }
 _BANDS = {"p50": (0.49, 0.51), "p90": (0.89, 0.91), "p99": (0.985, 0.995)}
 _TITLE = "What TTFT is made of"
 _DEFINITION = (
     "Mean parts of the requests whose TTFT lies around its percentile (p50: ranks 49–51 %, p90: 89–91 %, "
     "p99: 98.5–99.5 %). Client: on the way to the scheduler; queue: waiting for admission or the next step; "
-    "fetch: exposed waiting for KV by tier, or for room; prefill: computing the missed part. The parts sum "
-    "to TTFT."
+    "fetch: exposed waiting for KV by tier, or for room; prefill: computing the missed part; handover: on "
+    "the way to the decode machine. The parts sum to TTFT."
 )
 
 

@@ -18,6 +18,7 @@ _PARTS = (
     ("fetch", "fetch_ns"),
     ("prefill", "prefill_ns"),
     ("first decode", "first_decode_ns"),
+    ("handover", "handover_ns"),
 )
 _SHOWN = (
     "input_tokens",

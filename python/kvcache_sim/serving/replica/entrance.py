@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.cache.write.policy import WritePolicy
 from kvcache_sim.serving.admission import Admission, Admitter
@@ -15,6 +17,10 @@ from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.replica.next_step import NextStep
 from kvcache_sim.serving.sequence import SequenceState, Status
 from kvcache_sim.serving.settings import ReplicaSettings
+
+if TYPE_CHECKING:
+    from kvcache_sim.serving.handover.handover import Handover
+    from kvcache_sim.serving.handover.reception import Reception
 
 
 class Entrance:
@@ -48,6 +54,10 @@ class Entrance:
         self.writes: list[WritePolicy] = []
         #: Requests that have ended and still hold their places and blocks (asynchronous scheduling).
         self.leaving: dict[int, SequenceState] = {}
+        #: Whether requests decode here too, or go on elsewhere after their prompt.
+        self.decodes = True
+        #: Where requests come in that other machines hand over.
+        self.reception: Reception | None = None
         #: The queue's head was refused; tried again when something has been given back.
         self.refused = False
 
@@ -55,33 +65,68 @@ class Entrance:
         limit = self.admitter.matchable_blocks(s.prefill_target_tokens)
         return self.admitter.store.peek(s.request, limit)[0] * self.cache.block_size_tokens
 
+    @property
+    def has_ready(self) -> bool:
+        """Whether a request has its KV and waits for the next step."""
+        return bool(self.loaded) or (self.reception is not None and bool(self.reception.arrived))
+
+    @property
+    def queued(self) -> int:
+        """How many requests wait for room, handed-over ones included."""
+        return len(self.waiting) + (len(self.reception.queue) if self.reception is not None else 0)
+
+    @property
+    def on_their_way(self) -> int:
+        """How many requests have room and wait for KV or for the next step."""
+        handed_over = self.reception.arriving + len(self.reception.arrived) if self.reception else 0
+        return len(self.loading) + len(self.loaded) + handed_over
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a request waits for room."""
+        return bool(self.waiting) or (self.reception is not None and bool(self.reception.queue))
+
     def could_admit(self) -> bool:
         """Return whether a boundary could let anyone in."""
-        return bool(self.loaded) or (self._places() > 0 and self.batch.budget_left > 0)
+        return self.has_ready or (self._places() > 0 and self.batch.budget_left > 0)
 
     def _places(self) -> int:
-        return self.max_num_seqs - len(self.running) - len(self.loading) - len(self.leaving)
+        arriving = self.reception.arriving if self.reception is not None else 0
+        return self.max_num_seqs - len(self.running) - len(self.loading) - len(self.leaving) - arriving
+
+    def received(self, handover: Handover) -> None:
+        """Take a request over whose KV is here."""
+        assert self.reception is not None
+        self.reception.received(handover)
 
     def admit(self, now: int) -> None:
-        """Admit from the queue until it is empty, its head is refused, or places or tokens are given out."""
-        if not self.waiting or self.refused:
+        """Admit from the queue until it is empty, its head is refused, or places or tokens are given out.
+
+        Preempted requests come first, then those handed over, then new ones.
+        """
+        if self.refused or not self.has_waiting:
             return
-        places = self._places()
-        while self.waiting and places > 0 and self.batch.budget_left > 0:
-            s = self.waiting.head()
-            if s is None:
+        places, reception = self._places(), self.reception
+        while not self.refused and places > 0 and self.batch.budget_left > 0:
+            s = self.waiting.head() if self.waiting else None
+            if reception is not None and reception.queue and (s is None or not s.preemptions):
+                self.refused = not reception.take(now)
+            elif s is None or (self.duplicates is not None and self._waits_for_another(s, self.duplicates)):
                 return
-            if self.duplicates is not None and self._waits_for_another(s, self.duplicates):
-                return
-            if self.look_ahead is not None:
-                self.look_ahead.protect(other for other in self.waiting if other is not s)
-            admission = self.admitter.admit(s, now)
-            if admission is None:
-                self.refused = True
-                return
-            self.waiting.take(s)
+            else:
+                self.refused = not self._take(s, now)
             places -= 1
-            self._admitted(s, admission, now)
+
+    def _take(self, s: SequenceState, now: int) -> bool:
+        """Admit the next of the queue; False when that is refused."""
+        if self.look_ahead is not None:
+            self.look_ahead.protect(other for other in self.waiting if other is not s)
+        admission = self.admitter.admit(s, now)
+        if admission is None:
+            return False
+        self.waiting.take(s)
+        self._admitted(s, admission, now)
+        return True
 
     def _waits_for_another(self, s: SequenceState, duplicates: Duplicates) -> bool:
         """Return whether the head of the queue waits for a block that another request is computing."""
@@ -132,8 +177,10 @@ class Entrance:
         del self.loading[loading.sequence.request]
         self.loaded.append(loading)
 
-    def join_loaded(self, now: int) -> None:
-        """Let loaded requests into the step while it has tokens for them."""
+    def join_ready(self, now: int) -> None:
+        """Let requests whose KV has come into the step while it has tokens for them."""
+        if self.reception is not None:
+            self.reception.join()
         while self.loaded and self.batch.budget_left > 0:
             loading = self.loaded.pop(0)
             self.milestones.left_queue(loading.sequence, now)
@@ -157,7 +204,8 @@ class Entrance:
             if s.preemptions == 0:
                 told = self.milestones
                 told.recorder.log_prefill_start(s, told.machine, now, target - cached)
-        tokens = (cached, target, s.total_kv_tokens, s.prompt_num_tokens, admission.total_blocks)
+        total = s.total_kv_tokens if self.decodes else s.prompt_num_tokens
+        tokens = (cached, target, total, s.prompt_num_tokens, admission.total_blocks)
         self.batch.add(s.request, s.lease, tokens, s.last_token_ns)
         self.batch.commit_last(self.admitter.store)
         self.running[s.request] = s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcache_sim.cache.store import ADMIT, FINISH, FIRST_TOKEN, PREEMPT, BlockStore
+from kvcache_sim.cache.store import ADMIT, FINISH, FIRST_TOKEN, HANDOVER, PREEMPT, BlockStore
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.sequence import SequenceState, Status
@@ -18,7 +18,7 @@ class Milestones:
         self.store = store
         self.recorder = recorder
         self.outcomes = outcomes
-        #: Prompt tokens routed here whose first token is not out yet.
+        #: Prompt tokens routed here that are not computed yet, and those of requests handed over to here.
         self.queued_tokens = 0
         #: Requests routed here that are not finished.
         self.requests = 0
@@ -26,12 +26,13 @@ class Milestones:
         self.expected_prefill_tokens = 0
         #: Told when a request leaves this machine.
         self.on_close: Callable[[SequenceState], None] = lambda sequence: None
-        #: Told when a request's first token is out.
-        self.on_first_token: Callable[[SequenceState], None] = lambda sequence: None
+        #: Told when a request's prompt is computed.
+        self.on_prefilled: Callable[[SequenceState], None] = lambda sequence: None
         self.records_all = False
 
     def arrived(self, s: SequenceState, now: int) -> None:
         """Count a request that was sent here."""
+        s.machine = self.machine
         s.since_ns = now
         self.requests += 1
         self.queued_tokens += s.prompt_num_tokens
@@ -59,7 +60,7 @@ class Milestones:
             s.queue_ns += now - s.since_ns
             s.since_ns = now
 
-    def first_token(self, s: SequenceState, now: int) -> None:
+    def prefilled(self, s: SequenceState, now: int) -> None:
         """End a request's prefill, or the first decode step of one without."""
         if s.status is Status.PREFILLING:
             s.prefill_ns += now - s.since_ns
@@ -68,12 +69,39 @@ class Milestones:
             s.status = Status.DECODING
         else:
             s.first_decode_ns += now - s.since_ns
-        s.first_token_ns = now
+        s.since_ns = now
         self.queued_tokens -= s.prompt_num_tokens
         self.expected_prefill_tokens -= s.expected_prefill_tokens
+        self.on_prefilled(s)
+
+    def first_token(self, s: SequenceState, now: int) -> None:
+        """Show a request's first token."""
+        s.first_token_ns = now
         self.store.note(FIRST_TOKEN, now, s.request, 0)
         self._log("first_token", s, now)
-        self.on_first_token(s)
+
+    def left(self) -> None:
+        """Take a request off the count that goes on elsewhere."""
+        self.requests -= 1
+
+    def taken_over(self, s: SequenceState, expected_tokens: int) -> None:
+        """Count a request that another machine hands over; its KV weighs on this one until it is done."""
+        s.decode_machine = self.machine
+        self.expected_prefill_tokens += expected_tokens
+        self.requests += 1
+        self.queued_tokens += s.prompt_num_tokens
+
+    def handed_over(self, s: SequenceState, now: int, expected_tokens: int, delays_token: bool) -> None:
+        """End a request's hand-over: its KV is here."""
+        waited = now - s.since_ns
+        self.expected_prefill_tokens -= expected_tokens
+        self.store.note(HANDOVER, now, s.request, s.handover_blocks)
+        if delays_token:
+            s.handover_ns = waited
+            self.first_token(s, now)
+        else:
+            s.handover_gap_ns = waited
+        s.status = Status.DECODING
 
     def preempted(self, s: SequenceState, computed: int, now: int) -> None:
         """Send a running request with KV of ``computed`` tokens back to the queue."""
@@ -97,8 +125,10 @@ class Milestones:
         self.store.note(FINISH, now, s.request, s.output_tokens)
         self._log("finish", s, now)
         self.requests -= 1
-        self.outcomes.turn_completed(s, now)
-        self.recorder.close(s, self.machine)
+        if s.decode_machine == self.machine:
+            self.queued_tokens -= s.prompt_num_tokens
+        self.outcomes.turn_completed(s, s.output_tokens, now)
+        self.recorder.close(s, s.machine)
         self.on_close(s)
 
     def _log(self, kind: str, s: SequenceState, now: int) -> None:

@@ -7,6 +7,7 @@ At a step boundary: end the step, let loaded requests join, give running sequenc
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.prefetch.policy import Candidate
@@ -22,8 +23,11 @@ from kvcache_sim.serving.replica.entrance import Entrance
 from kvcache_sim.serving.replica.keeping import Keeping
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.replica.next_step import NextStep
-from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.sequence import SequenceState, Status
 from kvcache_sim.serving.settings import ReplicaSettings
+
+if TYPE_CHECKING:
+    from kvcache_sim.serving.handover.sender import Sender
 
 
 class Replica:
@@ -52,6 +56,8 @@ class Replica:
         self.prefetcher: Prefetcher | None = None
         #: Decides what of a finished request is kept, where that is not everything.
         self.keeping: Keeping | None = None
+        #: Set where requests go on elsewhere after their prompt.
+        self.sender: Sender | None = None
         #: Called at the end of every boundary (``--check full``).
         self.check: Callable[[], None] | None = None
         #: Blocks of the GPU that no request gets: SGLang keeps a page.
@@ -94,16 +100,20 @@ class Replica:
             self.catch_up(self.engine.now_ns)
             self.entrance.look_ahead.protect(self.entrance.waiting)
         if not self.entrance.refused:
-            self._wake()
+            self.wake(self.engine.now_ns)
 
-    def _wake(self) -> None:
-        """Make sure that a boundary comes as soon as the scheduler could do something new."""
-        now = self.engine.now_ns
+    def wake(self, seen_ns: int) -> None:
+        """Make sure that a boundary comes as soon as the scheduler could do something new.
+
+        ``seen_ns``: iterations that begin before it are past: now, or a nanosecond later for what is heard
+        after the boundaries of this instant.
+        """
         if not self._stepping:
             if self._boundary is None and not self.step.waits:
+                now = self.engine.now_ns
                 self._boundary = self.engine.schedule(now, BOUNDARY, self.machine, self._at_boundary)
         elif self.entrance.could_admit():
-            end = self.batch.interrupt(self.store, now)
+            end = self.batch.interrupt(self.store, seen_ns)
             assert self._boundary is not None
             if end < self._boundary[0]:
                 self.engine.cancel(self._boundary)
@@ -115,11 +125,29 @@ class Replica:
             self.batch.advance(self.store, now_ns)
 
     def _after_move(self) -> None:
-        """Go on after KV has arrived: room may be free, a refused head may fit."""
+        self.go_on(self.engine.now_ns)
+
+    def go_on(self, seen_ns: int) -> None:
+        """Go on after KV or room has come: a refused head may fit. ``seen_ns`` as in ``wake``."""
         self.mover.issue()
         self.entrance.refused = False
-        if self.entrance.loaded or self.entrance.waiting:
-            self._wake()
+        if self.entrance.has_ready or self.entrance.has_waiting:
+            self.wake(seen_ns)
+
+    def let_go(self, s: SequenceState, lease: int, seen_ns: int) -> None:
+        """Give up what was held for a request that has been handed over."""
+        self.catch_up(seen_ns)
+        self._release(s, lease)
+        self.go_on(seen_ns)
+
+    def share(self, s: SequenceState, blocks: int, now: int) -> None:
+        """Share the first blocks of a request that were received from elsewhere, as if computed here."""
+        start = self.store.depth(s.lease)
+        if blocks > start:
+            self.store.commit(s.lease, blocks)
+            if self.entrance.writes and self.entrance.writes[0].at_commit:
+                self._write_through(s.lease, (start, blocks), now)
+                self.mover.issue()
 
     # -- the boundary
 
@@ -141,23 +169,32 @@ class Replica:
             compute = self.batch.step_ns()
         first, finished, committed = self.batch.end(self.store)
         if committed:
-            self._write_through(committed, compute, now)
+            for request, start, past in committed:
+                self._write_through(self.running[request].lease, (start, past), now)
+            self.mover.issue((now - compute + compute // self.cache.num_layers, now))
         for request in first:
-            self.milestones.first_token(self.running[request], now)
+            self._prefilled(self.running[request], now)
         for request in finished:
             self._finish(self.running.pop(request), now)
         if self._looks_ahead:
             self.entrance.waiting.known_until_ns = self.batch.begin_ns
 
-    def _write_through(self, committed: list[tuple[int, int, int]], compute: int, now: int) -> None:
+    def _write_through(self, lease: int, blocks: tuple[int, int], now: int) -> None:
         policy = self.entrance.writes[0]
-        for request, start, end in committed:
-            move = policy.committed(self.store, self.running[request].lease, (start, end), now)
-            if move is not None and policy.delays_step:
-                self._written.add(move)
-        self.mover.issue((now - compute + compute // self.cache.num_layers, now))
+        move = policy.committed(self.store, lease, blocks, now)
+        if move is not None and policy.delays_step:
+            self._written.add(move)
+
+    def _prefilled(self, s: SequenceState, now: int) -> None:
+        if self.sender is not None and self.sender.takes(s):
+            self.sender.prompt_computed(s, now)
+        else:
+            self.milestones.prefilled(s, now)
+            self.milestones.first_token(s, now)
 
     def _finish(self, s: SequenceState, now: int) -> None:
+        if s.status is Status.TRANSFERRING:
+            return
         self.entrance.leaving[s.request] = s
         if not self._looks_ahead:
             self._give_back(s)
@@ -166,13 +203,16 @@ class Replica:
     def _give_back(self, s: SequenceState) -> None:
         """Release what a request that has ended still holds."""
         del self.entrance.leaving[s.request]
-        depth = self.store.depth(s.lease)
-        self.store.release(s.lease)
+        self._release(s, s.lease)
+        self.entrance.refused = False
+
+    def _release(self, s: SequenceState, lease: int) -> None:
+        depth = self.store.depth(lease)
+        self.store.release(lease)
         if self.cache.discard_on_finish:
             self.store.discard(s.request, 0, depth)
         elif self.keeping is not None:
             self.keeping.finished(s, depth)
-        self.entrance.refused = False
 
     def _compose_step(self, now: int) -> None:
         """Compose the next step; looking ahead, as it was decided when the step that has ended began.
@@ -197,7 +237,7 @@ class Replica:
             self._preempt_last(now)
             preempted = True
         self.mover.issue()
-        self.entrance.join_loaded(now)
+        self.entrance.join_ready(now)
         if not preempted:
             self.entrance.admit(now)
         return room
@@ -227,8 +267,12 @@ class Replica:
         end = self.batch.start(self.store, begin_ns, stall_ns)
         self._stepping = True
         entrance = self.entrance
-        if entrance.loaded or (entrance.waiting and not entrance.refused and entrance.could_admit()):
+        streams = self.sender is not None and self.sender.streams
+        admits = entrance.has_waiting and not entrance.refused and entrance.could_admit()
+        if streams or admits or entrance.has_ready:
             end = self.batch.interrupt(self.store, now)
+        if self.sender is not None and streams:
+            self.sender.step_started(end)
         self._boundary = self.engine.schedule(end, BOUNDARY, self.machine, self._at_boundary)
 
     # -- prefetching
@@ -261,7 +305,7 @@ class Replica:
 
     @property
     def queued_tokens(self) -> int:
-        """Prompt tokens routed here whose first token is not out yet."""
+        """Prompt tokens routed here that are not computed yet, and those of requests handed over to here."""
         return self.milestones.queued_tokens
 
     @property

@@ -16,7 +16,7 @@ from kvcache_sim.serving.settings import RouterSettings
 class RouterIndex:
     """What the router believes each machine has: a bounded LRU store of prompts a machine, beside the truth.
 
-    It is told a request's full prompt blocks when the first token is out, ``index_delay_ns`` later, and never
+    It is told a request's full prompt blocks when they are computed, ``index_delay_ns`` later, and never
     what a machine evicted. A believed block that is not there is a false hit, one there that is not believed
     a missed hit; both are counted in blocks, over all machines and decisions.
     """
@@ -35,13 +35,13 @@ class RouterIndex:
         self._delay_ns = settings.index_delay_ns
         self._capacity = settings.index_blocks or 0
         self._matchable = replicas[0].admitter.matchable_blocks
-        #: (when it is learnt, machine, request, blocks), in order of time.
+        #: (when it is learnt, place in the stores, request, blocks), in order of time.
         self._news: deque[tuple[int, int, int, int]] = deque()
         self.false_hit_blocks = 0
         self.missed_hit_blocks = 0
         block = replicas[0].cache.block_size_tokens
-        for replica in replicas:
-            replica.milestones.on_first_token = lambda s, m=replica.machine: self._computed(s, m, block)  # type: ignore[misc]
+        for place, replica in enumerate(replicas):
+            replica.milestones.on_prefilled = lambda s, p=place: self._computed(s, p, block)  # type: ignore[misc]
 
     def look(self, sequence: SequenceState) -> Look:
         """Return what the index believes, with the active blocks as they are."""
@@ -54,15 +54,15 @@ class RouterIndex:
             self.missed_hit_blocks += max(found - index, 0)
         return Look(believed, truth.active_blocks)
 
-    def _computed(self, s: SequenceState, machine: int, block: int) -> None:
+    def _computed(self, s: SequenceState, place: int, block: int) -> None:
         blocks = min(s.prompt_num_tokens // block, self._capacity)
-        self._news.append((self._engine.now_ns + self._delay_ns, machine, s.request, blocks))
+        self._news.append((self._engine.now_ns + self._delay_ns, place, s.request, blocks))
 
     def _learn(self) -> None:
         now = self._engine.now_ns
         while self._news and self._news[0][0] <= now:
-            _, machine, request, blocks = self._news.popleft()
-            store = self._stores[machine]
+            _, place, request, blocks = self._news.popleft()
+            store = self._stores[place]
             known = store.peek(request, blocks)[0]
             lease = store.acquire(request, known)
             room = store.reserve(lease, blocks - known, now)

@@ -13,11 +13,14 @@ from kvcache_sim.serving.sequence import SequenceState
 T = TypeVar("T")
 
 
-def look_at(replicas: Sequence[Replica], engine: Engine) -> Callable[[SequenceState], Look]:
+def look_at(
+    replicas: Sequence[Replica], engine: Engine, heard: bool = False
+) -> Callable[[SequenceState], Look]:
     """Return what looks at the machines as they are at this moment.
 
     Every batch first runs the iterations that began before now, so that a store has what single steps would
-    have put there. Effects: none that a result shows.
+    have put there; ``heard``: now is when all boundaries of this instant are over. Effects: none that a
+    result shows.
     """
     from kvcache_sim import _core
 
@@ -29,14 +32,14 @@ def look_at(replicas: Sequence[Replica], engine: Engine) -> Callable[[SequenceSt
 
         def look(sequence: SequenceState) -> Look:
             limit = admitter.matchable_blocks(sequence.prompt_num_tokens)
-            return Look(*fleet.look(sequence.request, limit, engine.now_ns))
+            return Look(*fleet.look(sequence.request, limit, engine.now_ns + heard))
 
         return look
 
     def look_one_by_one(sequence: SequenceState) -> Look:
         limit = admitter.matchable_blocks(sequence.prompt_num_tokens)
         for replica in replicas:
-            replica.catch_up(engine.now_ns)
+            replica.catch_up(engine.now_ns + heard)
         found = [replica.store.peek(sequence.request, limit)[0] if limit else 0 for replica in replicas]
         return Look(found, [replica.store.room(0)[1] for replica in replicas])
 

@@ -189,6 +189,18 @@ impl Batch {
         self.sequences.pop()
     }
 
+    /// Sequences whose first token comes with the composed step, in batch order.
+    pub fn first_tokens_due(&self) -> Vec<u32> {
+        self.sequences
+            .iter()
+            .filter(|s| {
+                let due = s.chunk > 0 && s.computed + s.chunk >= s.prefill_target;
+                due && s.last_token_ns.is_none()
+            })
+            .map(|s| s.id)
+            .collect()
+    }
+
     /// The duration of the step as composed, without stalls.
     pub fn step_ns(&self) -> u64 {
         self.duration_ns(&self.shape())

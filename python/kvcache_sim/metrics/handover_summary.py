@@ -1,0 +1,40 @@
+"""What hand-overs between prefill and decode machines cost, for the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.metrics.percentiles import describe
+
+DEFINITIONS: dict[str, str] = {
+    "handover.wait": "from the end of the prompt's prefill until its KV was on the decode machine",
+    "handover.room": "of it, waiting for a place and for room there",
+    "handover.share_of_ttft": "sum of the waits before first tokens / sum of TTFT, of what was handed over",
+    "handover.share_of_e2e": "sum of all waits / sum of E2E, of what was handed over",
+}
+
+
+def summarize_handovers(
+    done: Mapping[str, NDArray[Any]], counters: Mapping[str, int]
+) -> dict[str, Any] | None:
+    """Return counts, times in ms and shares of finished requests' hand-overs; None where there were none."""
+    sent = done["decode_machine"] >= 0
+    if not sent.any():
+        return None
+    rows = {name: column[sent] for name, column in done.items()}
+    wait = rows["handover_ns"] + rows["handover_gap_ns"]
+    ttft = int((rows["first_token_ns"] - rows["arrival_ns"]).sum())
+    return {
+        "requests": int(sent.sum()),
+        "blocks": int(rows["handover_blocks"].sum()),
+        "bytes": counters.get("edge.remote->gpu.bytes", 0),
+        "wait": describe(wait),
+        "room": describe(rows["handover_room_ns"]),
+        "share_of_ttft": int(rows["handover_ns"].sum()) / ttft if ttft else None,
+        "share_of_e2e": int(wait.sum()) / int((rows["finish_ns"] - rows["arrival_ns"]).sum()),
+        "machines": np.bincount(rows["decode_machine"], minlength=counters.get("machines", 0)).tolist(),
+    }

@@ -1,0 +1,70 @@
+"""Pools: which machines prefill, which decode, and what cannot be without both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.schema import HandoverSection, MachineSection, ScenarioModel
+from kvcache_sim.scenario.yaml_tree import Path, Tree
+from kvcache_sim.serving.settings import Role
+
+
+def with_machines_of_pools(model: ScenarioModel, tree: Tree) -> ScenarioModel:
+    """Return the scenario with as many machines as its pools have, unless it says how many itself.
+
+    Raises UsageError where it says fewer.
+    """
+    pooled = model.pools.prefill + model.pools.decode
+    given = tree.values.get("cluster")
+    if not pooled:
+        return model
+    if isinstance(given, dict) and "machines" in given:
+        if model.cluster.machines < pooled:
+            where, got = tree.place(("cluster", "machines")), str(model.cluster.machines)
+            raise UsageError("cluster.machines: fewer than the pools have", where, got, f"at least {pooled}")
+        return model
+    return model.model_copy(update={"cluster": model.cluster.model_copy(update={"machines": pooled})})
+
+
+def pool_role(model: ScenarioModel, index: int) -> Role:
+    """Return the role of a machine that has none of its own: the first ones prefill, the next ones decode."""
+    if index < model.pools.prefill:
+        return "prefill"
+    return "decode" if index < model.pools.prefill + model.pools.decode else "both"
+
+
+def hands_over(machines: Sequence[MachineSection]) -> list[tuple[int, int]]:
+    """Return the ordered pairs (source, target) of machines between which requests are handed over."""
+    sources = [m for m, machine in enumerate(machines) if machine.role == "prefill"]
+    targets = [m for m, machine in enumerate(machines) if machine.role != "prefill"]
+    return [(source, target) for source in sources for target in targets]
+
+
+def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterator[tuple[Path, str]]:
+    """Yield the settings of pools and hand-overs that cannot have an effect, each with the reason."""
+    roles = [machine.role for machine in machines]
+    for role, other, lacking in (
+        ("prefill", "decode", "no machine decodes: add pools.decode"),
+        ("decode", "prefill", "nothing is handed over: add pools.prefill"),
+    ):
+        if role in roles and all(r in (role, "both") for r in roles) and other not in roles:
+            if role == "prefill" and "both" in roles:
+                continue
+            index = roles.index(role)
+            own = index < len(model.machines) and "role" in model.machines[index]
+            yield (("machines", index, "role") if own else ("pools", role)), lacking
+    if "prefill" not in roles:
+        for key, field in HandoverSection.model_fields.items():
+            if getattr(model.handover, key) != field.default:
+                yield ("handover", key), "no machine has the role prefill: set pools.prefill"
+        return
+    path: Path = ("pools",) if model.pools.prefill else ("machines",)
+    if model.replica.instant:
+        yield path, "replica.instant is true: there are no service times"
+    if model.cache.accounting == "simplified":
+        yield path, "cache.accounting simplified has no blocks to hand over"
+    if model.handover.router != "least-loaded" and len(machines) - roles.count("prefill") == 1:
+        yield ("handover", "router"), "one machine decodes"
+    if model.handover.path == "via-cpu" and not all(machine.tiers.cpu for machine in machines):
+        yield ("handover", "path"), "KV goes over the cpu of both machines: add tiers.cpu"

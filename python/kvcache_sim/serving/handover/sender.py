@@ -1,0 +1,62 @@
+"""The sending side: what a prefill machine has computed, and when each layer of it is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcache_sim.cache.channel import Transmission
+from kvcache_sim.engine import HANDOVER
+from kvcache_sim.serving.handover.handover import Handover
+from kvcache_sim.serving.sequence import SequenceState, Status
+
+if TYPE_CHECKING:
+    from kvcache_sim.serving.handover.pools import Pools
+    from kvcache_sim.serving.replica import Replica
+
+
+class Sender:
+    """Hands over every request of a prefill machine that has more than one token to generate."""
+
+    def __init__(self, replica: Replica, pools: Pools) -> None:
+        self.replica = replica
+        self.pools = pools
+        self.settings = pools.settings
+        #: Whether layers leave as they are computed: the machine then takes one step at a time.
+        self.streams = self.settings.transfer == "layer-by-layer"
+        self._announced: dict[int, Handover] = {}
+
+    def takes(self, s: SequenceState) -> bool:
+        """Return whether a request goes on elsewhere after its prompt."""
+        return s.output_tokens > 1
+
+    def step_started(self, end_ns: int) -> None:
+        """Announce the prompts that a step finishes: their layers are computed evenly up to its end."""
+        replica, now = self.replica, self.replica.engine.now_ns
+        due = [s for request in replica.batch.first_tokens_due() if self.takes(s := replica.running[request])]
+        if not due:
+            return
+        compute, layers = replica.batch.step_ns(), replica.cache.num_layers
+        begin = end_ns - compute
+        computed = [max(begin + compute * k // layers, now) for k in range(1, layers + 1)]
+        times = Transmission(begin, computed[0], end_ns, compute // layers, computed)
+        for s in due:
+            self._announced[s.request] = self._send(s, times)
+
+    def prompt_computed(self, s: SequenceState, now: int) -> None:
+        """Send a request away: the step that computed its prompt has ended."""
+        milestones = self.replica.milestones
+        milestones.prefilled(s, now)
+        if self.settings.first_token == "prefill":
+            milestones.first_token(s, now)
+        milestones.left()
+        s.status = Status.TRANSFERRING
+        if self.streams:
+            self._announced.pop(s.request).prompt_computed()
+        else:
+            self._send(s, None)
+
+    def _send(self, s: SequenceState, computed: Transmission | None) -> Handover:
+        handover = Handover(s, self.replica, self.settings, computed)
+        engine = self.replica.engine
+        engine.schedule(engine.now_ns, HANDOVER, self.replica.machine, self.pools.assign, handover)
+        return handover
