@@ -35,6 +35,7 @@ def request_columns(count, seed=0, machines=2, slower=1.0):
     tiers = np.floor(share * cached[:, None] / 512).astype(int) * 512
     tiers[:, 0] += cached - tiers.sum(1)
     columns = {name: np.zeros(count, np.dtype(c.dtype)) for name, c in REQUEST_COLUMNS.items()}
+    columns["decode_machine"][:] = -1
     columns["request"][:] = np.arange(count)
     columns["session"][:], columns["turn"][:] = session, turn
     columns["machine"][:] = random.integers(0, machines, count)

@@ -277,3 +277,15 @@ def test_every_way_of_running_agrees_and_keeps_its_promises(
     assert runs[0].counters.get("edge.remote->gpu.bytes", 0) == done["handover_blocks"].sum() * BLOCK_BYTES
     assert (done["handover_room_ns"] <= done["handover_ns"] + done["handover_gap_ns"]).all()
     assert (done["handover_blocks"][~sent] == 0).all()
+
+
+def test_samples_go_on_when_a_channel_is_first_used():
+    series = run(pools("pd"), requests((0, 100, 5), (400, 100, 5))).series
+    assert (
+        len({len(series[name]) for name in ("time_ns", "machine", "value")} | {len(series["name"].codes)})
+        == 1
+    )
+    names = np.array(series["name"].words, object)[series["name"].codes]
+    sent = series["value"][names == "channel.handover-0-1.bytes"]
+    assert sent[-1] == 14 * BLOCK_BYTES
+    assert (np.diff(sent) >= 0).all()

@@ -20,6 +20,7 @@ WALL = {"cpu_s": 12345.678, "peak_rss_bytes": 3 << 40}
 
 def made_run(count: int, **columns) -> Run:
     requests = {name: np.zeros(count, column.dtype) for name, column in REQUEST_COLUMNS.items()}
+    requests["decode_machine"][:] = -1
     for name, values in columns.items():
         requests[name] = np.asarray(values, REQUEST_COLUMNS[name].dtype)
     itl = CountedTimes(np.array([10, 30]), np.array([3, 1]))

@@ -27,7 +27,7 @@ def summarize_handovers(
         return None
     rows = {name: column[sent] for name, column in done.items()}
     wait = rows["handover_ns"] + rows["handover_gap_ns"]
-    ttft = int((rows["first_token_ns"] - rows["arrival_ns"]).sum())
+    ttft, e2e = (int((rows[end] - rows["arrival_ns"]).sum()) for end in ("first_token_ns", "finish_ns"))
     return {
         "requests": int(sent.sum()),
         "blocks": int(rows["handover_blocks"].sum()),
@@ -35,6 +35,6 @@ def summarize_handovers(
         "wait": describe(wait),
         "room": describe(rows["handover_room_ns"]),
         "share_of_ttft": int(rows["handover_ns"].sum()) / ttft if ttft else None,
-        "share_of_e2e": int(wait.sum()) / int((rows["finish_ns"] - rows["arrival_ns"]).sum()),
+        "share_of_e2e": int(wait.sum()) / e2e if e2e else None,
         "machines": np.bincount(rows["decode_machine"], minlength=counters.get("machines", 0)).tolist(),
     }

@@ -37,7 +37,7 @@ class Sampler:
         self.engine, self.replicas, self.channels = engine, replicas, channels
         self.interval_ns = max(interval_ns, 1)
         self.done = done
-        self._times, self._values = array("q"), array("q")
+        self._times, self._values, self._widths = array("q"), array("q"), array("q")
 
     def start(self) -> None:
         """Queue the first sample."""
@@ -46,6 +46,7 @@ class Sampler:
     def _sample(self, _: object) -> None:
         now, values = self.engine.now_ns, self._values
         self._times.append(now)
+        already = len(values)
         for replica in self.replicas:
             replica.catch_up(now + 1)
             entrance = replica.entrance
@@ -57,6 +58,7 @@ class Sampler:
                 values.extend(replica.store.room(level)[: len(_ROOM)])
         for channel in self.channels.values():
             values.extend((min(channel.busy_ns, now), channel.queued_ns, channel.sent_bytes))
+        self._widths.append(len(values) - already)
         if len(self._times) % (2 * SAMPLES) == 0:
             self.interval_ns *= 2
         if not self.done():
@@ -73,11 +75,14 @@ class Sampler:
     def columns(self) -> dict[str, ColumnData]:
         """Return the columns of ``series``."""
         rows, coder = self._rows(), TextCoder()
-        samples = len(self._times)
         names = np.array([coder.code(name) for _, name in rows], np.int32)
+        machines = np.array([machine for machine, _ in rows], np.int16)
+        # Channels between machines are made when first used: an earlier sample lacks the last ones.
+        widths = np.frombuffer(self._widths, np.int64)
+        row = np.arange(widths.sum()) - np.repeat(np.cumsum(widths) - widths, widths)
         return {
-            "time_ns": np.repeat(np.frombuffer(self._times, np.int64), len(rows)),
-            "machine": np.tile(np.array([machine for machine, _ in rows], np.int16), samples),
-            "name": CodedText(np.tile(names, samples), tuple(coder.words)),
+            "time_ns": np.repeat(np.frombuffer(self._times, np.int64), widths),
+            "machine": machines[row],
+            "name": CodedText(names[row], tuple(coder.words)),
             "value": np.frombuffer(self._values, np.int64),
         }
