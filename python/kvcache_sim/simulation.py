@@ -63,7 +63,7 @@ class Simulation:
         self.settings, self.trace, self.options = settings, trace, options
         self.engine = Engine(len(settings.machines))
         self.recorder = RunRecorder(len(trace), options.record_window_ns)
-        self.channels = Channels(settings.channels, settings.network, settings.handover.network, self.engine)
+        self.channels = Channels(settings.channels, settings.network, self.engine, settings.handover.network)
         stores = Stores(settings, trace, self.engine, options.backend)
         machines = range(len(settings.machines))
         self.digests = [stores.digest() for _ in machines]

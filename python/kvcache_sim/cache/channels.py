@@ -28,8 +28,8 @@ class Channels(dict[str, AnyChannel]):
         self,
         settings: Mapping[str, ChannelSettings],
         reads: NetworkSettings,
-        handovers: NetworkSettings | None,
         engine: Engine,
+        handovers: NetworkSettings | None = None,
     ) -> None:
         super().__init__()
         self._engine = engine
