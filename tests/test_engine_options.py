@@ -125,7 +125,12 @@ def test_the_hosts_time_is_hidden_behind_a_longer_step(tmp_path, flat):
 def test_looking_ahead_below_a_cpu_tier_all_ways_of_running_agree(mode):
     scenario = load_scenario(
         SCENARIO.parent / "cpu-offload.yaml",
-        ["workload.requests=120", "tiers.gpu.capacity=2GiB", f"replica.async_scheduling={mode}"],
+        [
+            "workload.requests=40",
+            "tiers.gpu.capacity=2GiB",
+            "tiers.cpu.capacity=3GiB",
+            f"replica.async_scheduling={mode}",
+        ],
     )
     trace = read_requests(scenario)
     ways = (RunOptions(check="full"), RunOptions("python"), RunOptions(step_every_iteration=True))

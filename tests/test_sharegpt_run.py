@@ -51,8 +51,16 @@ def test_the_real_run_is_predicted(metric, real, goal):
 
 
 def test_without_its_prefix_cache_requests_take_longer():
-    """Preempted requests then compute all their tokens again: 4.6 % more, about 6 % was expected."""
-    assert means(*NO_PREFIX_CACHE)["e2e_s"] / means()["e2e_s"] == pytest.approx(1.055, abs=0.015)
+    """Preempted requests then compute all their tokens again: 4.5 % more on average, about 6 % was expected.
+
+    Who is preempted when depends on single blocks, so that one pair of runs says 3.9 to 5.2 %.
+    """
+    ratios = []
+    for blocks in (BLOCKS - 24, BLOCKS - 12, BLOCKS, BLOCKS + 12, BLOCKS + 24):
+        room = f"tiers.gpu.capacity={blocks} blocks"
+        ratios.append(means(room, *NO_PREFIX_CACHE)["e2e_s"] / means(room)["e2e_s"])
+    assert min(ratios) > 1.03
+    assert np.mean(ratios) == pytest.approx(1.05, abs=0.015)
 
 
 def test_a_third_more_blocks_shorten_the_queue():

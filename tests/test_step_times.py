@@ -158,3 +158,22 @@ def test_the_native_table_agrees_on_figures_by_hand():
     assert table.step(StepBatch((), 2, 20, 10)) == 10 + 30
     assert table.step(StepBatch((), 2, 20, 5)) == 10 + 20
     assert table.step(StepBatch(((1, 0),), 2, 20, 10)) == 10 + 40
+
+
+def test_tiles_and_the_scan_on_figures_by_hand():
+    """A sequence's KV counts as 64 tokens, a chunk as 4 against its past; one core scans the longest KV."""
+    table = StepTimeTable(
+        np.array([0, 10, 10, 10, 10]),
+        np.array([0, 10, 10]),
+        pair_half_fs=500_000,
+        kv_decode_fs=1_000_000,
+        kv_mixed_fs=1_000_000,
+        scan_fs=3_000_000,
+        least_kv_tokens=64,
+        least_query_tokens=4,
+    )
+    assert table.step(StepBatch((), 2, 20, 10)) == 10 + 128
+    assert table.step(StepBatch((), 2, 140, 70)) == 10 + 140
+    assert table.step(StepBatch(((2, 100),))) == 10 + 402
+    assert table.step(StepBatch(((2, 0),))) == 10 + 6
+    assert table.step(StepBatch(((1, 0), (1, 5)), 1, 90, 90)) == 10 + 270

@@ -329,6 +329,7 @@ class StepTable:
         base_ns: NDArray[np.int64],
         decode_base_ns: NDArray[np.int64],
         coefficients_fs: list[int],
+        least_tokens: tuple[int, int],
         longest_fs: NDArray[np.int64],
     ) -> StepTable: ...
 

@@ -91,8 +91,34 @@ def check(
     from kvcache_sim.model.calibration.fit import predict_ms
     from kvcache_sim.model.step_times import load_step_time
 
-    unseen = rows_of_degree(Measured(rows, _filter(only)), tensor_parallel)
+    unseen, _ = rows_of_degree(Measured(rows, _filter(only)), tensor_parallel)
     _print_errors(phase_errors(unseen, predict_ms(load_step_time(step_time), unseen)))
+
+
+@app.command()
+def shipped(
+    folder: Annotated[Path, typer.Argument(help="folder with the calibration files of the train split")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="folder to write to")],
+    force: Annotated[bool, typer.Option("--force", help="overwrite files")] = False,
+) -> None:
+    """Fit every packaged set anew, from the files of the train split alone, and print its errors.
+
+    The same files give the same bytes; docs/fidelity.md names files, split and errors.
+
+    \b
+    Examples:
+      kvsim calibrate shipped ../shared/calibration -o sets
+      kvsim calibrate shipped ../shared/calibration -o python/kvcache_sim/model/data/step_times --force
+    """
+    from kvcache_sim.model.calibration.shipped import shipped_texts
+    from kvcache_sim.output import write_new
+
+    for name, text, errors in shipped_texts(folder):
+        write_new(output / f"{name}.toml", text.encode(), force)
+        typer.echo(f"{name}" + ("" if errors else ": transferred, never measured"))
+        if errors:
+            _print_errors(errors)
+    typer.echo(f"wrote {output}", err=True)
 
 
 @app.command()

@@ -23,9 +23,9 @@ _FS_PER_MS = 1e12
 class ParametricStepTime:
     """A step's time as a base by token count and linear terms, all in ms.
 
-    ``T = fixed + base(N) + pairs·Σ new·(past+new/2)/10⁶ + max(kv·ΣKV, longest(n)·max)/10³ + sequence·n +
-    past·Σ past/10³``. N counts all tokens of the step, n its decode sequences, ΣKV the tokens these have
-    cached, max those of the longest.
+    ``T = fixed + base(N) + max(attention, scan·longest/10³) + sequence·n + past·Σ past/10³``, where
+    ``attention = pairs·Σ new·(past+new/2)/10⁶ + max(kv·ΣKV, longest(n)·max)/10³``. N counts all tokens of
+    the step, n its decode sequences, ΣKV the tokens these have cached, max those of the longest.
     ``base(N) = (weights^p + (token·N)^p)^(1/p)`` joins the time to read the weights with the time to compute
     N tokens, unless ``base_points`` gives (tokens, ms) points, joined by straight lines, in its place.
     ``kv`` and ``sequence`` have one value for pure decode steps and one, no smaller, for steps with a prefill
@@ -33,6 +33,9 @@ class ParametricStepTime:
     that share of the extra time that all sequences would take at the longest one's length. ``longest(n)``,
     by (sequences, ms a thousand) points and flat past the last, is what attention takes at least: its longest
     sequence alone, on the cores that n sequences leave it.
+    Attention kernels work in tiles: a decode sequence's KV counts as at least ``least_kv_tokens``, a
+    chunk's tokens against its past as ``least_query_tokens``. In steps with a chunk one core reads each
+    sequence to its end: attention takes at least ``scan`` times the longest KV, a chunk's own included.
     Steps of up to ``graph_tokens`` tokens are padded to the next captured size (0: never).
     """
 
@@ -46,7 +49,10 @@ class ParametricStepTime:
     sequence_ms: float = 0.0
     sequence_mixed_ms: float = 0.0
     past_ms_per_thousand: float = 0.0
+    scan_ms_per_thousand: float = 0.0
     spread: float = 0.0
+    least_kv_tokens: int = 0
+    least_query_tokens: int = 0
     graph_tokens: int = 512
     base_points: tuple[tuple[float, float], ...] = ()
     longest_points: tuple[tuple[float, float], ...] = ()
@@ -99,6 +105,9 @@ def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> 
         past_fs=round(model.past_ms_per_thousand * _FS_PER_MS / 1e3),
         spread_decode_fs=round(model.spread * kv * _FS_PER_MS / 1e3),
         spread_mixed_fs=round(model.spread * kv_mixed * _FS_PER_MS / 1e3),
+        scan_fs=round(model.scan_ms_per_thousand * _FS_PER_MS / 1e3),
+        least_kv_tokens=model.least_kv_tokens,
+        least_query_tokens=model.least_query_tokens,
         longest_fs=longest,
     )
 
@@ -111,7 +120,8 @@ def parametric_step_time(coefficients: dict[str, Any], where: str) -> Parametric
     """
     number = (int, float)
     known: dict[str, type | tuple[type, ...]] = dict.fromkeys(ParametricStepTime.__dataclass_fields__, number)
-    known |= {"graph_tokens": int, "base_points": list, "longest_points": list}
+    known |= dict.fromkeys(("graph_tokens", "least_kv_tokens", "least_query_tokens"), int)
+    known |= {"base_points": list, "longest_points": list}
     check_keys(coefficients, known, where)
     values = {key: value for key, value in coefficients.items() if not key.endswith("_points")}
     base = _points(coefficients, "base_points", where)

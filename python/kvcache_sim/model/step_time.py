@@ -37,10 +37,12 @@ class StepTime(Protocol):
 class StepTimeTable:
     """A step-time model as integers: a base by token count plus linear terms in femtoseconds.
 
-    ``T = base + round((pair_half·Σ new·(2·past+new) + max(kv·ΣKV, longest[n]·max KV) + spread·(n·max KV −
-    ΣKV) + sequence·n + past·Σ past) / 10⁶)``; base is ``base_ns[N]`` of all N tokens of a step with a
-    prefill chunk, and
-    ``decode_base_ns[n]`` (CUDA-graph padding applied) of a pure decode step of n sequences. Coefficients
+    ``T = base + round((max(attention, scan·longest) + sequence·n + past·Σ past) / 10⁶)`` with
+    ``attention = max(kv·K + spread·max(0, n·max KV − K), longest[n]·max KV) + pair_half·Σ (2·max(new,
+    least_query)·past + new²)`` and ``K = max(ΣKV, least_kv·n)``. The scan, of steps with a prefill chunk,
+    is the time of one core that reads the longest KV to its end, ``longest = max(max KV, max(past + new))``.
+    The base is ``base_ns[N]`` of all N tokens of a step with a prefill chunk, and ``decode_base_ns[n]``
+    (CUDA-graph padding applied) of a pure decode step of n sequences. Coefficients
     with two values use the first in pure decode steps. ``longest_fs`` is as long as ``decode_base_ns``, or
     empty: no such term. All arithmetic is integer, so both backends agree.
     """
@@ -54,24 +56,33 @@ class StepTimeTable:
     past_fs: int = 0
     spread_decode_fs: int = 0
     spread_mixed_fs: int = 0
+    scan_fs: int = 0
+    least_kv_tokens: int = 0
+    least_query_tokens: int = 0
     longest_fs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def step(self, batch: StepBatch) -> int:
         """Return the step's duration in ns; IndexError past the table's token or sequence count."""
         n = batch.decode_sequences
-        spread = n * batch.decode_max_kv_tokens - batch.decode_kv_tokens
+        kv_tokens = max(batch.decode_kv_tokens, self.least_kv_tokens * n)
+        spread = max(n * batch.decode_max_kv_tokens - kv_tokens, 0)
+        alone = int(self.longest_fs[n]) * batch.decode_max_kv_tokens if len(self.longest_fs) else 0
         if not batch.prefill_chunks:
             base = int(self.decode_base_ns[n])
-            kv, fs = self.kv_decode_fs * batch.decode_kv_tokens, self.spread_decode_fs * spread
+            fs = max(self.kv_decode_fs * kv_tokens + self.spread_decode_fs * spread, alone)
         else:
-            new = sum(chunk[0] for chunk in batch.prefill_chunks)
-            base = int(self.base_ns[n + new])
-            kv, fs = self.kv_mixed_fs * batch.decode_kv_tokens, self.spread_mixed_fs * spread
-            fs += self.pair_half_fs * sum(c * (2 * past + c) for c, past in batch.prefill_chunks)
+            base = int(self.base_ns[n + sum(new for new, _ in batch.prefill_chunks)])
+            fs = max(self.kv_mixed_fs * kv_tokens + self.spread_mixed_fs * spread, alone)
+            fs += self.pair_half_fs * sum(self.pairs(new, past) for new, past in batch.prefill_chunks)
+            longest = max(batch.decode_max_kv_tokens, *(sum(chunk) for chunk in batch.prefill_chunks))
+            fs = max(fs, self.scan_fs * longest)
             fs += self.past_fs * sum(past for _, past in batch.prefill_chunks)
-        alone = int(self.longest_fs[n]) * batch.decode_max_kv_tokens if len(self.longest_fs) else 0
-        fs += max(kv, alone) + self.sequence_fs * n
+        fs += self.sequence_fs * n
         return base + (fs + _FS_PER_NS // 2) // _FS_PER_NS
+
+    def pairs(self, new: int, past: int) -> int:
+        """Return twice the products of a chunk's tokens with their keys; a short one fills its tile."""
+        return 2 * max(new, self.least_query_tokens) * past + new * new
 
     def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
         """Return itself; IndexError when it is shorter than asked for."""

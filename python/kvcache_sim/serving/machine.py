@@ -34,9 +34,10 @@ def native_batch(settings: BatchSettings, table: StepTimeTable) -> Batch:
     from kvcache_sim import _core
 
     coefficients = [table.pair_half_fs, table.kv_decode_fs, table.kv_mixed_fs, table.sequence_fs]
-    coefficients += [table.past_fs, table.spread_decode_fs, table.spread_mixed_fs]
+    coefficients += [table.past_fs, table.spread_decode_fs, table.spread_mixed_fs, table.scan_fs]
+    least = (table.least_kv_tokens, table.least_query_tokens)
     native = _core.Batch(
-        _core.StepTable(table.base_ns, table.decode_base_ns, coefficients, table.longest_fs),
+        _core.StepTable(table.base_ns, table.decode_base_ns, coefficients, least, table.longest_fs),
         settings.block_size_tokens,
         settings.max_num_batched_tokens,
         (settings.step_overhead_ns, settings.least_step_ns),

@@ -12,6 +12,11 @@ pub struct StepTimeTable {
     pub past_fs: u64,
     pub spread_decode_fs: u64,
     pub spread_mixed_fs: u64,
+    /// A token of the longest sequence of a step with a prefill chunk, read by one core: a floor under attention.
+    pub scan_fs: u64,
+    /// A decode sequence's KV, and a chunk's tokens against its past, count as at least so many.
+    pub least_kv_tokens: u64,
+    pub least_query_tokens: u64,
     /// A token of the longest sequence alone, by decode sequences; empty: no such floor under attention.
     pub longest_fs: Vec<u64>,
 }
@@ -21,32 +26,42 @@ pub struct StepTimeTable {
 pub struct StepShape {
     /// Tokens of all prefill chunks.
     pub new_tokens: u64,
-    /// Σ new · (2·past + new) over the chunks.
+    /// [`StepTimeTable::pairs`] over the chunks.
     pub pairs: u64,
     /// Σ past over the chunks.
     pub past_tokens: u64,
+    /// The largest past + new of a chunk.
+    pub longest_chunk_tokens: u64,
     pub decode_sequences: u64,
     pub decode_kv_tokens: u64,
     pub decode_max_kv_tokens: u64,
 }
 
 impl StepTimeTable {
+    /// Twice the products of a chunk's tokens with their keys; a short chunk fills its tile for those of the past.
+    pub fn pairs(&self, new: u64, past: u64) -> u64 {
+        2 * new.max(self.least_query_tokens) * past + new * new
+    }
+
     /// The step's duration in ns; the shape must lie within the table.
     pub fn step_ns(&self, s: &StepShape) -> u64 {
-        let spread = s.decode_sequences * s.decode_max_kv_tokens - s.decode_kv_tokens;
         let alone = match self.longest_fs.get(s.decode_sequences as usize) {
             Some(fs) => fs * s.decode_max_kv_tokens,
             None => 0,
         };
+        let kv = s
+            .decode_kv_tokens
+            .max(self.least_kv_tokens * s.decode_sequences);
+        let at_longest = s.decode_sequences * s.decode_max_kv_tokens;
+        let spread = at_longest.saturating_sub(kv);
         let (base, linear) = if s.new_tokens == 0 {
-            let fs =
-                alone.max(self.kv_decode_fs * s.decode_kv_tokens) + self.spread_decode_fs * spread;
+            let fs = alone.max(self.kv_decode_fs * kv + self.spread_decode_fs * spread);
             (self.decode_base_ns[s.decode_sequences as usize], fs)
         } else {
-            let fs = alone.max(self.kv_mixed_fs * s.decode_kv_tokens)
-                + self.spread_mixed_fs * spread
-                + self.pair_half_fs * s.pairs
-                + self.past_fs * s.past_tokens;
+            let scan = self.scan_fs * s.longest_chunk_tokens.max(s.decode_max_kv_tokens);
+            let decode = self.kv_mixed_fs * kv + self.spread_mixed_fs * spread;
+            let all = alone.max(decode) + self.pair_half_fs * s.pairs;
+            let fs = all.max(scan) + self.past_fs * s.past_tokens;
             (
                 self.base_ns[(s.new_tokens + s.decode_sequences) as usize],
                 fs,
@@ -81,5 +96,38 @@ mod tests {
         assert_eq!(table.step_ns(&shape(0, 20, 10)), 10 + 30);
         assert_eq!(table.step_ns(&shape(0, 20, 5)), 10 + 20);
         assert_eq!(table.step_ns(&shape(1, 20, 10)), 10 + 40);
+    }
+
+    /// The same figures as `tests/test_step_times.py::test_tiles_and_the_scan_on_figures_by_hand`.
+    #[test]
+    fn tiles_and_the_scan_are_floors() {
+        let table = StepTimeTable {
+            base_ns: vec![0, 10, 10, 10, 10],
+            decode_base_ns: vec![0, 10, 10],
+            pair_half_fs: 500_000,
+            kv_decode_fs: 1_000_000,
+            kv_mixed_fs: 1_000_000,
+            scan_fs: 3_000_000,
+            least_kv_tokens: 64,
+            least_query_tokens: 4,
+            ..StepTimeTable::default()
+        };
+        let decode = |kv| StepShape {
+            decode_sequences: 2,
+            decode_kv_tokens: 2 * kv,
+            decode_max_kv_tokens: kv,
+            ..StepShape::default()
+        };
+        assert_eq!(table.step_ns(&decode(10)), 10 + 128);
+        assert_eq!(table.step_ns(&decode(70)), 10 + 140);
+        assert_eq!(table.pairs(2, 100), 804);
+        let chunk = |past| StepShape {
+            new_tokens: 2,
+            pairs: table.pairs(2, past),
+            longest_chunk_tokens: past + 2,
+            ..StepShape::default()
+        };
+        assert_eq!(table.step_ns(&chunk(100)), 10 + 402);
+        assert_eq!(table.step_ns(&chunk(0)), 10 + 6);
     }
 }

@@ -16,13 +16,15 @@ pub struct PyStepTable(StepTimeTable);
 
 #[pymethods]
 impl PyStepTable {
-    /// `coefficients_fs`: pair half, kv decode, kv mixed, sequence, past, spread decode, spread mixed.
+    /// `coefficients_fs`: pair half, kv decode, kv mixed, sequence, past, spread decode, spread mixed, scan.
+    /// `least_tokens`: of a sequence's KV, of a chunk against its past.
     /// `longest_fs`: a token of the longest sequence alone, by decode sequences; may be empty.
     #[new]
     fn new(
         base_ns: PyReadonlyArray1<'_, i64>,
         decode_base_ns: PyReadonlyArray1<'_, i64>,
-        coefficients_fs: [u64; 7],
+        coefficients_fs: [u64; 8],
+        least_tokens: (u64, u64),
         longest_fs: PyReadonlyArray1<'_, i64>,
     ) -> PyResult<Self> {
         let unsigned = |xs: PyReadonlyArray1<'_, i64>| -> PyResult<Vec<u64>> {
@@ -33,7 +35,7 @@ impl PyStepTable {
                 .collect::<Result<_, _>>();
             checked.map_err(|_| PyValueError::new_err("step times must not be negative"))
         };
-        let [pair_half_fs, kv_decode_fs, kv_mixed_fs, sequence_fs, past_fs, spread_decode_fs, spread_mixed_fs] =
+        let [pair_half_fs, kv_decode_fs, kv_mixed_fs, sequence_fs, past_fs, spread_decode_fs, spread_mixed_fs, scan_fs] =
             coefficients_fs;
         Ok(Self(StepTimeTable {
             base_ns: unsigned(base_ns)?,
@@ -45,6 +47,9 @@ impl PyStepTable {
             past_fs,
             spread_decode_fs,
             spread_mixed_fs,
+            scan_fs,
+            least_kv_tokens: least_tokens.0,
+            least_query_tokens: least_tokens.1,
             longest_fs: unsigned(longest_fs)?,
         }))
     }

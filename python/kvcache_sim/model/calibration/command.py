@@ -9,7 +9,7 @@ import numpy as np
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration.fit import fit_step_time, fit_tensor_parallel
-from kvcache_sim.model.calibration.kernels import read_kernels
+from kvcache_sim.model.calibration.kernels import Points, read_kernels
 from kvcache_sim.model.calibration.rows import IterationRows, column_values, read_iterations
 from kvcache_sim.model.calibration.split import held_out
 from kvcache_sim.model.gpus import load_gpu
@@ -41,8 +41,10 @@ class FittedRows:
     how: str
 
 
-def measured_rows(measured: Measured) -> IterationRows:
-    """Return the iterations of a file, composed when it holds kernels (a column ``kind``).
+def measured_rows(measured: Measured) -> tuple[IterationRows, Points]:
+    """Return the iterations of a file, composed when it holds kernels (a column ``kind``), and their base.
+
+    Kernels give a step's time without attention by itself; of iterations there is none.
 
     Raises UsageError when the chosen rows are of several models or GPUs, or when kernels come without the
     names of model and GPU.
@@ -54,7 +56,7 @@ def measured_rows(measured: Measured) -> IterationRows:
             hint = f"choose one with --only {column}=…"
             raise UsageError(f"rows of several values of {column}", str(measured.path), got=found, hint=hint)
     if not values["kind"]:
-        return read_iterations(measured.path, measured.only)
+        return read_iterations(measured.path, measured.only), ()
     if not (measured.model and measured.gpu):
         raise UsageError("kernel times need --model and --gpu", hint="they give layers and memory")
     if len(values["tp"]) > 1:
@@ -64,12 +66,16 @@ def measured_rows(measured: Measured) -> IterationRows:
     model, degree = load_model(measured.model), int((values["tp"] or {"1"}).pop())
     room = kv_room_bytes(model, load_gpu(measured.gpu), degree)
     capacity_tokens = room // model.kv_bytes_per_token_per_gpu(degree)
-    return read_kernels(measured.path, model, measured.only).iterations(capacity_tokens)
+    kernels = read_kernels(measured.path, model, measured.only)
+    return kernels.iterations(capacity_tokens), kernels.base_points()
 
 
-def rows_of_degree(measured: Measured, tensor_parallel: int | None) -> IterationRows:
-    """Return a file's rows of one TP degree; UsageError when there are several and none is chosen."""
-    rows = measured_rows(measured)
+def rows_of_degree(measured: Measured, tensor_parallel: int | None) -> tuple[IterationRows, Points]:
+    """Return a file's rows of one TP degree, and their base.
+
+    Raises UsageError when there are several degrees and none is chosen.
+    """
+    rows, base = measured_rows(measured)
     degrees = np.unique(rows.tensor_parallel)
     found = ", ".join(f"{degree:g}" for degree in degrees)
     if tensor_parallel is None and len(degrees) > 1:
@@ -78,20 +84,20 @@ def rows_of_degree(measured: Measured, tensor_parallel: int | None) -> Iteration
     wanted = degrees[0] if tensor_parallel is None else tensor_parallel
     if wanted not in degrees:
         raise UsageError(f"no rows of TP degree {wanted}", where=str(measured.path), got=found)
-    return rows.take(rows.tensor_parallel == wanted)
+    return rows.take(rows.tensor_parallel == wanted), base
 
 
 def fit_rows(measured: Measured, tensor_parallel: int | None) -> FittedRows:
     """Return the fit to four fifths of the rows of one TP degree."""
-    rows = rows_of_degree(measured, tensor_parallel)
+    rows, base = rows_of_degree(measured, tensor_parallel)
     out = held_out(len(rows))
-    model = fit_step_time(rows.take(~out))
+    model = fit_step_time(rows.take(~out), base)
     return FittedRows(model, rows.take(out), int(rows.tensor_parallel[0]), "fitted")
 
 
 def transfer_rows(measured: Measured, tensor_parallel: int) -> FittedRows:
     """Return the model at a TP degree from the rows of all others; its own rows are the unseen ones."""
-    rows = measured_rows(measured)
+    rows, _ = measured_rows(measured)
     own = rows.tensor_parallel == tensor_parallel
     model = fit_tensor_parallel(rows.take(~own)).model(tensor_parallel)
     return FittedRows(model, rows.take(own), tensor_parallel, "transferred from other TP degrees")

@@ -13,7 +13,7 @@ from kvcache_sim.model.cuda_graphs import padded_tokens
 from kvcache_sim.model.parametric import ParametricStepTime
 
 #: The columns after the ramps, in order.
-LINEAR = ("kv", "kv_mixed_extra", "sequence", "sequence_mixed_extra", "pairs", "past")
+LINEAR = ("kv", "kv_mixed_extra", "sequence", "sequence_mixed_extra", "pairs", "past", "scan")
 
 _LONGEST_KNOTS = (1.0, 4.0, 8.0, 16.0, 24.0, 32.0, 64.0, 128.0, 256.0)
 _KNOT_RATIO = 1.08
@@ -21,23 +21,35 @@ _ROWS_PER_KNOT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
-    """Columns of which only one group's sum counts, the larger: KV shared by all cores, or one sequence's."""
+class Floors:
+    """Columns of which only the larger sum counts: attention is max(max(shared, alone) + pairs, scan).
+
+    ``shared`` is all KV on all cores, ``alone`` the longest sequence on its share of them, ``scan`` one core
+    that reads the longest to its end.
+    """
 
     shared: NDArray[np.intp]
     alone: NDArray[np.intp]
+    pairs: NDArray[np.intp]
+    scan: NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """Where the piecewise-linear parts bend: the base by tokens, the longest sequence's by sequences.
 
-    ``graph_tokens`` is the largest CUDA graph: counts are padded before anything is looked up.
+    ``graph_tokens`` is the largest CUDA graph: counts are padded before anything is looked up. ``scans``
+    says whether rows can tell a scan. ``measured`` holds (tokens, ms) points of a base that was measured by
+    itself: then a constant on top of it is all that is fitted, and there are no knots.
     """
 
     base_knots: tuple[float, ...]
     longest_knots: tuple[float, ...]
     graph_tokens: int = 512
+    least_kv_tokens: int = 0
+    least_query_tokens: int = 0
+    scans: bool = False
+    measured: tuple[tuple[float, float], ...] = ()
 
     def columns(self, rows: IterationRows) -> NDArray[np.float64]:
         """Return the matrix that ``FormSolver`` multiplies with the coefficients to get ms.
@@ -45,33 +57,46 @@ class Form:
         Every coefficient being ≥ 0 makes the time monotone: a ramp's are the rises from knot to knot.
         """
         tokens, sequences = _padded(rows, self.graph_tokens)
-        n, kv, new, past = rows.decode_sequences, rows.decode_kv_tokens, rows.prefill_tokens, rows.past_tokens
+        n, new, past = rows.decode_sequences, rows.prefill_tokens, rows.past_tokens
+        kv = np.maximum(rows.decode_kv_tokens, self.least_kv_tokens * n)
         chunks = np.maximum(rows.prefill_requests, 1)
-        parts = [ramp(tokens, self.base_knots, goes_on=True)]
+        parts = [ramp(tokens, self.base_knots or (1.0,), goes_on=True)]
         if self.longest_knots:
             longest = np.where(n > 0, rows.decode_max_kv_tokens, 0.0) / 1e3
             parts.append(ramp(sequences, self.longest_knots, goes_on=False) * longest[:, None])
         # Only sums are known of several chunks in a step: equal ones are assumed.
-        pairs = new * past / chunks + new * new / (2 * chunks)
         mixed = new > 0
-        linear = (kv / 1e3, mixed * kv / 1e3, n, mixed * n, pairs / 1e6, past / 1e3)
+        filled = np.maximum(new, mixed * self.least_query_tokens * chunks)
+        pairs = filled * past / chunks + new * new / (2 * chunks)
+        scan = self.scans * mixed * np.maximum((past + new) / chunks, rows.decode_max_kv_tokens)
+        linear = (kv / 1e3, mixed * kv / 1e3, n, mixed * n, pairs / 1e6, past / 1e3, scan / 1e3)
         return np.concatenate((*parts, np.stack(linear, axis=1)), axis=1)
 
+    def known_ms(self, rows: IterationRows) -> NDArray[np.float64]:
+        """Return the part of each row that was measured by itself; zeros where nothing was."""
+        if not self.measured:
+            return np.zeros(len(rows))
+        x, y = np.array(self.measured).T
+        return np.asarray(np.interp(_padded(rows, self.graph_tokens)[0], x, y), np.float64)
+
     @property
-    def either(self) -> Either:
-        """The columns of attention over all KV, and those of the longest sequence."""
-        bends, levels = len(self.base_knots), len(self.longest_knots)
-        first = bends + levels
-        kv, extra = LINEAR.index("kv"), LINEAR.index("kv_mixed_extra")
-        return Either(np.array([first + kv, first + extra]), np.arange(bends, first))
+    def floors(self) -> Floors:
+        """The columns of the parts of attention."""
+        bends, levels = len(self.base_knots) or 1, len(self.longest_knots)
+        at = {name: bends + levels + place for place, name in enumerate(LINEAR)}
+        shared = np.array([at["kv"], at["kv_mixed_extra"]])
+        alone = np.arange(bends, bends + levels)
+        return Floors(shared, alone, np.array([at["pairs"]]), np.array([at["scan"]]))
 
     def model(self, coefficients: NDArray[np.float64]) -> ParametricStepTime:
         """Return the step-time model of fitted coefficients."""
-        bends = len(self.base_knots)
+        bends = len(self.base_knots) or 1
         rises, longest = coefficients[:bends], coefficients[bends : bends + len(self.longest_knots)]
+        on_top = float(rises[0])
+        base = tuple((tokens, _short(ms + on_top)) for tokens, ms in self.measured)
         value = dict(zip(LINEAR, coefficients[-len(LINEAR) :].tolist(), strict=True))
         return ParametricStepTime(
-            base_points=_points(self.base_knots, rises),
+            base_points=base or _points(self.base_knots, rises),
             longest_points=_points(self.longest_knots, longest) if longest.any() else (),
             pairs_ms_per_million=_short(value["pairs"]),
             kv_ms_per_thousand=_short(value["kv"]),
@@ -79,14 +104,20 @@ class Form:
             sequence_ms=_short(value["sequence"]),
             sequence_mixed_ms=_short(value["sequence"] + value["sequence_mixed_extra"]),
             past_ms_per_thousand=_short(value["past"]),
+            scan_ms_per_thousand=_short(value["scan"]),
+            least_kv_tokens=self.least_kv_tokens,
+            least_query_tokens=self.least_query_tokens,
             graph_tokens=self.graph_tokens,
         )
 
 
-def form_for(rows: IterationRows, graph_tokens: int = 512) -> Form:
+def form_for(
+    rows: IterationRows, graph_tokens: int = 512, measured: tuple[tuple[float, float], ...] = ()
+) -> Form:
     """Return the form whose knots these rows can carry: each span between two holds at least eight rows.
 
-    The part of the longest sequence is left out where no row tells it from the mean.
+    The part of the longest sequence is left out where no row tells it from the mean. The scan takes its place
+    where lengths are equal and chunks have a past or decodes beside them.
     """
     tokens, sequences = _padded(rows, graph_tokens)
     n = np.maximum(rows.decode_sequences, 1)
@@ -95,7 +126,10 @@ def form_for(rows: IterationRows, graph_tokens: int = 512) -> Form:
     if uneven.any():
         present = set(sequences[rows.decode_sequences > 0].tolist())
         levels = tuple(k for k in _LONGEST_KNOTS if k in present)
-    return Form(_knots(np.sort(tokens)), levels, graph_tokens)
+    chunked = rows.prefill_tokens > 0
+    scans = not levels and bool((chunked & ((rows.past_tokens > 0) | (rows.decode_sequences > 0))).any())
+    knots = () if measured else _knots(np.sort(tokens))
+    return Form(knots, levels, graph_tokens, scans=scans, measured=measured)
 
 
 def form_through(rows: IterationRows, graph_tokens: int = 512) -> Form:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.calibration.design import Either, Form, form_for, form_through
+from kvcache_sim.model.calibration.design import Floors, Form, form_for, form_through
 from kvcache_sim.model.calibration.rows import IterationRows
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepTime
@@ -21,6 +21,11 @@ _ROBUST_SCALE = 0.05
 _PHASE_WEIGHT = 0.25
 #: First guesses: the longest sequence shows where it exceeds the mean by this factor.
 _START_UNEVENNESS = (1.5, 2.5, 3.5, np.inf)
+#: The longest sequence's KV counts for a scan where it exceeds the mean's share by this; none: nowhere.
+_START_SCANS = (0.0, 1.0, 5.0)
+#: Tiles of attention kernels that are tried: keys of a decode sequence, queries of a chunk.
+_KEY_TILES = (32, 64, 96, 128)
+_QUERY_TILES = (64, 128)
 #: It ends when this many rounds together gain less than this share, or after so many in all.
 _PATIENCE = 8
 _SETTLED = 1e-5
@@ -29,13 +34,27 @@ _TRANSFER_BASE = (1.0, 32.0, 128.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0)
 _TRANSFER_LONGEST = (0.0, 24.0)
 
 
-def fit_step_time(rows: IterationRows) -> ParametricStepTime:
+def fit_step_time(
+    rows: IterationRows, measured_base: tuple[tuple[float, float], ...] = ()
+) -> ParametricStepTime:
     """Return the model fitted to rows of one TP degree (needs scipy; seconds for 10⁵ rows).
 
-    Raises UsageError when scipy is not installed.
+    The tiles are those of least loss on these rows. ``measured_base`` (tokens, ms) is kept as it is, a
+    constant apart. Raises UsageError when scipy is not installed.
     """
-    form = form_for(rows)
-    return with_mixed_kv(form.model(solve(form.columns(rows), rows, form.either)), rows)
+    form = form_for(rows, measured=measured_base)
+    best = solve(form.columns(rows), rows, form.floors, form.known_ms(rows))
+    for tile in _KEY_TILES if (rows.decode_sequences > 0).any() else ():
+        form, best = _better(form, best, replace(form, least_kv_tokens=tile), rows)
+    for tile in _QUERY_TILES if (rows.past_tokens > 0).any() else ():
+        form, best = _better(form, best, replace(form, least_query_tokens=tile), rows)
+    return with_mixed_kv(form.model(best.coefficients), rows)
+
+
+def _better(form: Form, best: Solution, other: Form, rows: IterationRows) -> tuple[Form, Solution]:
+    """Return the form of less loss, and its solution; the other one starts from what this one showed."""
+    found = solve(other.columns(rows), rows, other.floors, other.known_ms(rows), best.shown)
+    return (other, found) if found.loss < best.loss else (form, best)
 
 
 def with_mixed_kv(model: ParametricStepTime, rows: IterationRows) -> ParametricStepTime:
@@ -57,7 +76,8 @@ def interpolate_step_time(rows: IterationRows) -> ParametricStepTime:
     if len(np.unique(rows.tensor_parallel)) > 1:
         raise UsageError("more than one TP degree in the rows", hint="keep the rows of one degree")
     form = form_through(rows)
-    return with_mixed_kv(form.model(solve(form.columns(rows), rows, form.either)), rows)
+    solution = solve(form.columns(rows), rows, form.floors, form.known_ms(rows))
+    return with_mixed_kv(form.model(solution.coefficients), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,53 +108,88 @@ def fit_tensor_parallel(rows: IterationRows) -> TensorParallelFit:
     size = columns.shape[1]
     kept = [0, *(j for j, knot in enumerate(base) if knot > 32)]
     joint = np.concatenate((columns / rows.tensor_parallel[:, None], columns[:, kept]), axis=1)
-    solution = solve(joint, rows, form.either)
+    solution = solve(joint, rows, form.floors, form.known_ms(rows)).coefficients
     shared = np.zeros(size)
     shared[kept] = solution[size:]
     return TensorParallelFit(form, solution[:size], shared)
 
 
-def solve(columns: NDArray[np.float64], rows: IterationRows, either: Either) -> NDArray[np.float64]:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Which floor of attention each row shows: the longest sequence alone, the scan."""
+
+    alone: NDArray[np.bool_]
+    scanned: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The end of a descent: its loss, its coefficients, and what the rows showed."""
+
+    loss: float
+    coefficients: NDArray[np.float64]
+    shown: Shown
+
+
+def solve(
+    columns: NDArray[np.float64],
+    rows: IterationRows,
+    floors: Floors,
+    known_ms: NDArray[np.float64],
+    start: Shown | None = None,
+) -> Solution:
     """Return the coefficients ≥ 0 that minimise the soft-L1 loss of the relative error.
 
-    Iteratively reweighted non-negative least squares; each round settles anew which group of ``either`` a row
-    shows. It starts from several guesses of that and keeps the best end.
+    Iteratively reweighted non-negative least squares of what ``known_ms`` leaves; each round settles anew
+    which floor a row shows. It starts from ``start``, or from several guesses, and keeps the best end.
     """
-    matrix = columns * (_phase_weights(rows) / rows.iter_ms)[:, None]
-    goal = _phase_weights(rows)
-    n = np.maximum(rows.decode_sequences, 1)
-    unevenness = n * rows.decode_max_kv_tokens / np.maximum(rows.decode_kv_tokens, 1)
-    ends = [_descend(matrix, goal, either, unevenness > limit) for limit in _START_UNEVENNESS]
-    return min(ends, key=lambda end: end[0])[1]
+    weights = _phase_weights(rows)
+    matrix = columns * (weights / rows.iter_ms)[:, None]
+    goal = weights * (1 - known_ms / rows.iter_ms)
+    starts = [start] if start is not None else _guesses(columns, rows, floors)
+    return min((_descend(matrix, goal, floors, guess) for guess in starts), key=lambda end: end.loss)
+
+
+def _guesses(columns: NDArray[np.float64], rows: IterationRows, floors: Floors) -> list[Shown]:
+    n, kv = np.maximum(rows.decode_sequences, 1), np.maximum(rows.decode_kv_tokens, 1)
+    unevenness = n * rows.decode_max_kv_tokens / kv
+    scan = columns[:, floors.scan[0]] * 1e3
+    limits = _START_UNEVENNESS if len(floors.alone) else (np.inf,)
+    scans = _START_SCANS if scan.any() else (0.0,)
+    return [Shown(unevenness > limit, share * scan > kv) for limit in limits for share in scans]
 
 
 def _descend(
-    matrix: NDArray[np.float64], goal: NDArray[np.float64], either: Either, alone: NDArray[np.bool_]
-) -> tuple[float, NDArray[np.float64]]:
-    """Return the best loss met from one guess of the rows whose longest sequence shows, and its solution."""
+    matrix: NDArray[np.float64], goal: NDArray[np.float64], floors: Floors, shown: Shown
+) -> Solution:
+    """Return the best solution met from one guess of what the rows show."""
     try:
         from scipy.optimize import nnls
     except ModuleNotFoundError:
         raise UsageError("fitting needs scipy", hint="pip install 'kvcache-sim[calibrate]'") from None
 
-    best: tuple[float, NDArray[np.float64]] = (np.inf, np.zeros(matrix.shape[1]))
+    best = Solution(np.inf, np.zeros(matrix.shape[1]), shown)
     weight, idle = np.ones(len(goal)), 0
+    parts = (floors.shared, floors.alone, floors.pairs, floors.scan)
+    rest = np.delete(np.arange(matrix.shape[1]), np.concatenate(parts))
     for _ in range(_ROUNDS):
         chosen = matrix * weight[:, None]
-        chosen[:, either.shared] *= ~alone[:, None]
-        chosen[:, either.alone] *= alone[:, None]
+        unscanned = ~shown.scanned
+        counts = (~shown.alone & unscanned, shown.alone & unscanned, unscanned, shown.scanned)
+        for part, count in zip(parts, counts, strict=True):
+            chosen[:, part] *= count[:, None]
         # The triangle of a QR decomposition has the same least-squares problem in few rows.
         weighted = np.column_stack((chosen, goal * weight))
         triangle: NDArray[np.float64] = np.asarray(np.linalg.qr(weighted, mode="r"))
         solution = nnls(triangle[:, :-1], triangle[:, -1], maxiter=50 * matrix.shape[1])[0]
-        shared = matrix[:, either.shared] @ solution[either.shared]
-        longest = matrix[:, either.alone] @ solution[either.alone]
-        alone = longest > shared
-        rest = np.delete(np.arange(matrix.shape[1]), [*either.shared, *either.alone])
-        error = (matrix[:, rest] @ solution[rest] + np.maximum(shared, longest) - goal) / _ROBUST_SCALE
+        shared, alone, pairs, scan = (matrix[:, part] @ solution[part] for part in parts)
+        attention = np.maximum(shared, alone) + pairs
+        error = (matrix[:, rest] @ solution[rest] + np.maximum(attention, scan) - goal) / _ROBUST_SCALE
         loss = float(np.sum(np.sqrt(1 + error**2) - 1))
-        idle = 0 if loss < best[0] * (1 - _SETTLED) else idle + 1
-        best = min(best, (loss, solution), key=lambda end: end[0])
+        idle = 0 if loss < best.loss * (1 - _SETTLED) else idle + 1
+        shown = Shown(alone > shared, scan > attention)
+        if loss < best.loss:
+            best = Solution(loss, solution, shown)
         if idle == _PATIENCE:
             break
         weight = (1 + error**2) ** -0.25
@@ -163,11 +218,15 @@ def predict_ms(model: StepTime, rows: IterationRows) -> NDArray[np.float64]:
     longest = table.longest_fs[n] if len(table.longest_fs) else 0
     mixed = rows.prefill_tokens > 0
     chunks = np.maximum(rows.prefill_requests, 1)
-    pairs = rows.prefill_tokens * (2 * rows.past_tokens + rows.prefill_tokens) / chunks
-    spread = np.maximum(n * rows.decode_max_kv_tokens - rows.decode_kv_tokens, 0)
-    kv = np.where(mixed, table.kv_mixed_fs, table.kv_decode_fs) * rows.decode_kv_tokens
-    fs = np.maximum(kv, longest * rows.decode_max_kv_tokens) + table.sequence_fs * n
-    fs += np.where(mixed, table.spread_mixed_fs, table.spread_decode_fs) * spread
-    fs += np.where(mixed, table.pair_half_fs * pairs + table.past_fs * rows.past_tokens, 0.0)
+    new, past = rows.prefill_tokens / chunks, rows.past_tokens / chunks
+    pairs = chunks * (2 * np.maximum(new, table.least_query_tokens) * past + new * new)
+    kv_tokens = np.maximum(rows.decode_kv_tokens, table.least_kv_tokens * n)
+    kv = np.where(mixed, table.kv_mixed_fs, table.kv_decode_fs) * kv_tokens
+    spread = np.maximum(n * rows.decode_max_kv_tokens - kv_tokens, 0)
+    kv += np.where(mixed, table.spread_mixed_fs, table.spread_decode_fs) * spread
+    fs = np.maximum(kv, longest * rows.decode_max_kv_tokens)
+    scan = table.scan_fs * np.maximum(rows.decode_max_kv_tokens, new + past)
+    fs = np.where(mixed, np.maximum(fs + table.pair_half_fs * pairs, scan), fs) + table.sequence_fs * n
+    fs += np.where(mixed, table.past_fs * rows.past_tokens, 0.0)
     base = np.where(mixed, table.base_ns[tokens], table.decode_base_ns[n])
     return np.asarray(base / 1e6 + fs / 1e12, np.float64)

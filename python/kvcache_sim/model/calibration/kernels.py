@@ -18,6 +18,9 @@ from kvcache_sim.model.models import ModelSpec
 _ONCE = ("embedding", "final_layernorm")
 _TWICE = ("layernorm",)
 
+#: (tokens, ms) of what a step takes without attention.
+Points = tuple[tuple[float, float], ...]
+
 _UNEVEN = ("n", "kv_mean", "t_mean_us", "t_max_us", "t_skew_us")
 _ATTENTION = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
 
@@ -42,6 +45,11 @@ class KernelTimes:
         padded = padded_tokens(512, int(tokens.max()))[tokens.astype(np.int64)]
         dense = np.interp(padded, self.tokens, self.dense_ms)
         return dense + np.interp(sequences, self.sequences, self.head_ms)
+
+    def base_points(self) -> Points:
+        """Return (tokens, ms) of all but attention for one sequence, made to rise: a step's measured base."""
+        base = np.maximum.accumulate(self.dense_ms) + self.head_ms[0]
+        return tuple((tokens, ms) for tokens, ms in zip(self.tokens.tolist(), base.tolist(), strict=True))
 
     def iterations(self, capacity_tokens: int) -> IterationRows:
         """Return one iteration a measured attention batch that fits ``capacity_tokens`` of KV.

@@ -10,7 +10,7 @@ import numpy as np
 
 from kvcache_sim.model.calibration.accuracy import PhaseError, phase_errors
 from kvcache_sim.model.calibration.fit import fit_step_time, fit_tensor_parallel, predict_ms
-from kvcache_sim.model.calibration.kernels import read_kernels, read_spread
+from kvcache_sim.model.calibration.kernels import Points, read_kernels, read_spread
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
 from kvcache_sim.model.calibration.split import check_train_file, held_out
@@ -71,25 +71,25 @@ TRANSFERRED = (ShippedSet("qwen3-32b", "b300", 4, "iter_b300_qwen3_32b.csv", ())
 _SPREAD_FILE = "attention_skew_rtx.csv.gz"
 
 
-def shipped_texts(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield each packaged set's name and file text, fitted anew to the train files in ``folder``."""
+def shipped_texts(folder: Path) -> Iterator[tuple[str, str, list[PhaseError]]]:
+    """Yield each packaged set's name, file text and errors, fitted anew to the train files in ``folder``."""
     for entry in SHIPPED:
         model, errors = fit_shipped(entry, folder)
         how = "composed of measured kernels" if "iter_b300" not in entry.file else "measured iterations"
-        yield entry.name, model_text(model, _provenance(entry, how), errors)
+        yield entry.name, model_text(model, _provenance(entry, how), errors), errors
     for entry in TRANSFERRED:
         rows = read_iterations(_train_path(folder, entry.file))
         kept = rows.take(~held_out(len(rows)))
         model = fit_tensor_parallel(kept).model(entry.tensor_parallel)
         degrees = ", ".join(f"{tp:g}" for tp in np.unique(rows.tensor_parallel))
-        yield entry.name, model_text(model, _provenance(entry, f"transferred from TP {degrees}"), [])
+        yield entry.name, model_text(model, _provenance(entry, f"transferred from TP {degrees}"), []), []
 
 
 def fit_shipped(entry: ShippedSet, folder: Path) -> tuple[ParametricStepTime, list[PhaseError]]:
     """Return a set's model, fitted without the rows held out, and its error on those."""
-    rows = shipped_rows(entry, folder)
+    rows, base = shipped_rows(entry, folder)
     out = held_out(len(rows))
-    model = fit_step_time(rows.take(~out))
+    model = fit_step_time(rows.take(~out), base)
     errors = phase_errors(rows.take(out), predict_ms(model, rows.take(out)))
     if entry.file.startswith("kernels"):
         # Unequal lengths were measured at one TP degree a model; α is a ratio, so it serves the others.
@@ -99,13 +99,13 @@ def fit_shipped(entry: ShippedSet, folder: Path) -> tuple[ParametricStepTime, li
     return model, errors
 
 
-def shipped_rows(entry: ShippedSet, folder: Path) -> IterationRows:
-    """Return the iterations that a set is fitted to and judged on."""
+def shipped_rows(entry: ShippedSet, folder: Path) -> tuple[IterationRows, Points]:
+    """Return the iterations that a set is fitted to and judged on, and the base where it was measured."""
     path = _train_path(folder, entry.file)
     if not entry.file.startswith("kernels"):
-        return read_iterations(path, dict(entry.only))
+        return read_iterations(path, dict(entry.only)), ()
     kernels = read_kernels(path, load_model(entry.model), dict(entry.only))
-    return kernels.iterations(_capacity_tokens(entry))
+    return kernels.iterations(_capacity_tokens(entry)), kernels.base_points()
 
 
 def _capacity_tokens(entry: ShippedSet) -> int:

@@ -216,8 +216,10 @@ impl Batch {
         for sequence in self.sequences.iter().filter(|s| s.chunk > 0) {
             if sequence.prefilling() {
                 shape.new_tokens += sequence.chunk;
-                shape.pairs += sequence.chunk * (2 * sequence.computed + sequence.chunk);
+                shape.pairs += self.table.pairs(sequence.chunk, sequence.computed);
                 shape.past_tokens += sequence.computed;
+                let end = sequence.computed + sequence.chunk;
+                shape.longest_chunk_tokens = shape.longest_chunk_tokens.max(end);
             } else {
                 shape.decode_sequences += 1;
                 shape.decode_kv_tokens += sequence.computed;

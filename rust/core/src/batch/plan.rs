@@ -34,9 +34,11 @@ impl Batch {
             if !chunks.is_empty() {
                 shape.pairs = chunks
                     .iter()
-                    .map(|(c, past)| c * (2 * (past + i * c) + c))
+                    .map(|(c, past)| self.table.pairs(*c, past + i * c))
                     .sum();
                 shape.past_tokens = chunks.iter().map(|(c, past)| past + i * c).sum();
+                let ends = chunks.iter().map(|(c, past)| past + (i + 1) * c);
+                shape.longest_chunk_tokens = ends.max().unwrap_or(0);
             }
             end += self.duration_ns(&shape);
         }
