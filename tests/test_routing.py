@@ -15,7 +15,8 @@ from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.metrics.summary_text import summary_text
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.router.contract import Look, RouterView
-from kvcache_sim.serving.router.look import look_at
+from kvcache_sim.serving.router.longest_prefix import equally_long
+from kvcache_sim.serving.router.look import FleetLook, look_at
 from kvcache_sim.serving.router.registry import ROUTERS, router_maker
 from kvcache_sim.serving.sequence import SequenceState
 from kvcache_sim.serving.settings import RouterSettings
@@ -143,6 +144,26 @@ def test_looking_never_changes_recency(backend):
     simulation.cluster.router = SimpleNamespace(choose=choose)
     looked = simulation.run()
     assert (plain.digest_events, plain.digest_results) == (looked.digest_events, looked.digest_results)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.5, 2.0, 1e9])
+def test_native_and_plain_longest_prefix_agree(threshold, monkeypatch):
+    """At every decision of a run the native call names the machines that the rule in Python does."""
+    decisions = []
+    native = FleetLook.longest
+
+    def both(look, sequence, loads, threshold):
+        found = look(sequence).found_blocks
+        chosen = native(look, sequence, loads, threshold)
+        decisions.append((chosen, equally_long(found, loads, threshold)))
+        return chosen
+
+    monkeypatch.setattr(FleetLook, "longest", both)
+    policy = RouterSettings("longest-prefix", load_threshold=threshold)
+    simulate(replace(cluster((90, 60), 5), router=policy), random_trace(3))
+    assert len(decisions) == 120
+    assert all(chosen == plain for chosen, plain in decisions)
+    assert any(len(chosen) > 1 for chosen, _ in decisions)
 
 
 def test_counts_of_a_replica_end_at_nothing():

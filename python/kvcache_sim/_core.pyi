@@ -388,6 +388,14 @@ class Fleet:
         Batches run the iterations that began before; recency does not change. ValueError for unequal lists.
         """
 
+    def longest(
+        self, wanted: tuple[int, int], now_ns: int, loads: Sequence[int], threshold: float
+    ) -> list[int]:
+        """Return the machines that longest-prefix routing finds equal for ``wanted`` = (request, limit).
+
+        The twin of ``router.longest_prefix.equally_long``. ValueError where a machine has no load.
+        """
+
 # digest
 
 class Digest:

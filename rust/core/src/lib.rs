@@ -15,6 +15,8 @@ pub mod histogram;
 pub mod keys;
 pub mod policies;
 pub mod replay;
+/// What routers find equally good.
+pub mod routing;
 /// The time of a scheduler step from one table of integers.
 pub mod step_time;
 /// The block store of one machine: trie, residency, leases, eviction, moves.

@@ -1,5 +1,6 @@
 //! `Fleet`: all machines at once, for one routing decision.
 
+use kvsim_core::routing::longest_prefix;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -35,6 +36,29 @@ impl PyFleet {
             active.push(store.0.tier(0).active);
         }
         (found, active)
+    }
+
+    /// Machines that longest-prefix routing finds equal; `loads` by machine. Only candidates are looked at.
+    fn longest(
+        &self,
+        py: Python<'_>,
+        wanted: (u32, u32),
+        now_ns: u64,
+        loads: Vec<u64>,
+        threshold: f64,
+    ) -> PyResult<Vec<u32>> {
+        if loads.len() != self.machines.len() {
+            return Err(PyValueError::new_err("a load for each machine"));
+        }
+        let (request, limit) = wanted;
+        Ok(longest_prefix(&loads, threshold, |machine| {
+            let (store, batch) = &self.machines[machine];
+            let mut store = store.borrow_mut(py);
+            if let Some(batch) = batch {
+                batch.borrow_mut(py).0.advance(&mut store.0, now_ns);
+            }
+            store.0.peek(request, limit).0
+        }))
     }
 }
 

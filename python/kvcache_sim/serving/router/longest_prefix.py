@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.look import FleetLook
 from kvcache_sim.serving.router.ties import Ties
 from kvcache_sim.serving.sequence import SequenceState
 
@@ -24,15 +25,27 @@ class LongestPrefix:
 
     def choose(self, sequence: SequenceState) -> int:
         """Return the machine with the longest found prefix."""
-        found = self._view.look(sequence).found_blocks
-        if self._threshold is None:
+        look, threshold = self._view.look, self._threshold
+        if threshold is None:
+            found = look(sequence).found_blocks
             return found.index(max(found))
         loads = self._view.requests()
-        least = min(loads)
-        candidates: Sequence[int] = range(len(loads))
-        if max(loads) > self._threshold * least:
-            candidates = [m for m, load in enumerate(loads) if load == least]
-        longest = max([found[m] for m in candidates])
-        candidates = [m for m in candidates if found[m] == longest]
-        least = min([loads[m] for m in candidates])
-        return self._ties.among([m for m in candidates if loads[m] == least])
+        if isinstance(look, FleetLook):
+            return self._ties.among(look.longest(sequence, loads, threshold))
+        return self._ties.among(equally_long(look(sequence).found_blocks, loads, threshold))
+
+
+def equally_long(found: Sequence[int], loads: Sequence[int], threshold: float) -> list[int]:
+    """Return the machines with the longest prefix and, of these, the smallest load: candidates are all.
+
+    When the largest load is above ``threshold`` times the smallest, candidates are the least loaded. The
+    native core does the same over machines of its own.
+    """
+    least = min(loads)
+    candidates: Sequence[int] = range(len(loads))
+    if max(loads) > threshold * least:
+        candidates = [m for m, load in enumerate(loads) if load == least]
+    longest = max([found[m] for m in candidates])
+    candidates = [m for m in candidates if found[m] == longest]
+    least = min([loads[m] for m in candidates])
+    return [m for m in candidates if loads[m] == least]

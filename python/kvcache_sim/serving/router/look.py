@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kvcache_sim.engine import Engine
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.router.contract import Look
 from kvcache_sim.serving.sequence import SequenceState
+
+if TYPE_CHECKING:
+    from kvcache_sim import _core
 
 T = TypeVar("T")
 
@@ -28,13 +31,7 @@ def look_at(
     stores = [store for r in replicas if (store := _native(r.store, _core.Store)) is not None]
     if len(stores) == len(replicas):
         batches = [_native(r.batch, _core.Batch) for r in replicas]
-        fleet = _core.Fleet(stores, batches)
-
-        def look(sequence: SequenceState) -> Look:
-            limit = admitter.matchable_blocks(sequence.prompt_num_tokens)
-            return Look(*fleet.look(sequence.request, limit, engine.now_ns + heard))
-
-        return look
+        return FleetLook(_core.Fleet(stores, batches), admitter.matchable_blocks, engine, heard)
 
     def look_one_by_one(sequence: SequenceState) -> Look:
         limit = admitter.matchable_blocks(sequence.prompt_num_tokens)
@@ -44,6 +41,28 @@ def look_at(
         return Look(found, [replica.store.room(0)[1] for replica in replicas])
 
     return look_one_by_one
+
+
+class FleetLook:
+    """Looks at native machines in one call, as they are now; ``heard`` as in ``look_at``."""
+
+    def __init__(
+        self, fleet: _core.Fleet, matchable_blocks: Callable[[int], int], engine: Engine, heard: bool
+    ) -> None:
+        self._fleet = fleet
+        self._matchable_blocks = matchable_blocks
+        self._engine = engine
+        self._heard = heard
+
+    def __call__(self, sequence: SequenceState) -> Look:
+        """Return what each machine has."""
+        limit = self._matchable_blocks(sequence.prompt_num_tokens)
+        return Look(*self._fleet.look(sequence.request, limit, self._engine.now_ns + self._heard))
+
+    def longest(self, sequence: SequenceState, loads: Sequence[int], threshold: float) -> list[int]:
+        """Return the machines that ``longest_prefix.equally_long`` would, looking at candidates alone."""
+        wanted = (sequence.request, self._matchable_blocks(sequence.prompt_num_tokens))
+        return self._fleet.longest(wanted, self._engine.now_ns + self._heard, loads, threshold)
 
 
 def _native(part: object, kind: type[T]) -> T | None:

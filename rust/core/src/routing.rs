@@ -1,0 +1,49 @@
+//! Which machines a router finds equally good, from what they have cached and how loaded they are.
+
+/// The machines with the longest found prefix; among the least loaded alone when the largest load is above
+/// `threshold` times the smallest. Of equally long ones those of the smallest load, in ascending order.
+///
+/// `found` looks one machine up and is asked of candidates only.
+pub fn longest_prefix(
+    loads: &[u64],
+    threshold: f64,
+    mut found: impl FnMut(usize) -> u32,
+) -> Vec<u32> {
+    let least = loads.iter().min().copied().unwrap_or(0);
+    let most = loads.iter().max().copied().unwrap_or(0);
+    let uneven = most as f64 > threshold * least as f64;
+    let mut best = (0, u64::MAX);
+    let mut equal = Vec::new();
+    for (machine, &load) in loads.iter().enumerate() {
+        if uneven && load != least {
+            continue;
+        }
+        let blocks = found(machine);
+        if equal.is_empty() || blocks > best.0 || (blocks == best.0 && load < best.1) {
+            best = (blocks, load);
+            equal.clear();
+        }
+        if (blocks, load) == best {
+            equal.push(machine as u32);
+        }
+    }
+    equal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::longest_prefix;
+
+    fn choose(found: &[u32], loads: &[u64], threshold: f64) -> Vec<u32> {
+        longest_prefix(loads, threshold, |machine| found[machine])
+    }
+
+    #[test]
+    fn the_longest_then_the_least_loaded() {
+        assert_eq!(choose(&[1, 5, 5], &[3, 4, 2], 2.0), [2]);
+        assert_eq!(choose(&[1, 5, 4], &[2, 4, 2], 2.0), [1]); // twice is not above twice
+        assert_eq!(choose(&[1, 5, 4], &[2, 5, 2], 2.0), [2]);
+        assert_eq!(choose(&[0, 0, 0, 9], &[0, 1, 0, 1], 2.0), [0, 2]);
+        assert_eq!(choose(&[], &[], 2.0), []);
+    }
+}
