@@ -63,7 +63,9 @@ class Simulation:
         self.settings, self.trace, self.options = settings, trace, options
         self.engine = Engine(len(settings.machines))
         self.recorder = RunRecorder(len(trace), options.record_window_ns)
-        self.channels = Channels(settings.channels, settings.network, self.engine, settings.handover.network)
+        by_event = settings.movement.read_buffer_layers is not None
+        handovers = settings.handover.network
+        self.channels = Channels(settings.channels, settings.network, self.engine, handovers, by_event)
         stores = Stores(settings, trace, self.engine, options.backend)
         machines = range(len(settings.machines))
         self.digests = [stores.digest() for _ in machines]

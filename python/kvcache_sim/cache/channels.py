@@ -20,8 +20,8 @@ def plain(settings: ChannelSettings) -> bool:
 class Channels(dict[str, AnyChannel]):
     """The channels by name; those between two machines are made when first used.
 
-    One that is shared fairly or serves loads first makes all of them event by event: a hop between the two
-    kinds could not be fed layer by layer.
+    One that is shared fairly or serves loads first makes all of them event by event, and so do read buffers
+    (``by_event``): a hop between the two kinds could not be fed layer by layer.
     """
 
     def __init__(
@@ -30,13 +30,14 @@ class Channels(dict[str, AnyChannel]):
         reads: NetworkSettings,
         engine: Engine,
         handovers: NetworkSettings | None = None,
+        by_event: bool = False,
     ) -> None:
         super().__init__()
         self._engine = engine
         self._reads = reads
         self._handovers = handovers or reads
         defaults = (self._reads.default, self._handovers.default)
-        self._plain = all(plain(one) for one in (*settings.values(), *defaults))
+        self._plain = not by_event and all(plain(one) for one in (*settings.values(), *defaults))
         for name, one in settings.items():
             self[name] = self._make(one)
 

@@ -19,13 +19,15 @@ _PARTS = 720_720
 class LayeredJob:
     """A job on its way: layers at hand, layers sent, and what its current layer still costs."""
 
-    __slots__ = ("asked_ns", "at_hand", "is_load", "layers", "left", "on_layer", "sent", "times")
+    __slots__ = ("allowed", "asked_ns", "at_hand", "is_load", "layers", "left", "on_layer", "sent", "times")
 
     def __init__(
         self, layers: int, at_hand: int, is_load: bool, on_layer: Callable[[int], None], now_ns: int
     ) -> None:
         self.layers = layers
         self.at_hand = at_hand
+        #: Layers for which there is a read buffer: all, unless someone says less.
+        self.allowed = layers
         self.is_load = is_load
         #: Called with the number of layers that have arrived, at each arrival.
         self.on_layer = on_layer
@@ -34,13 +36,24 @@ class LayeredJob:
         self.left = 0
         self.times = Transmission(-1, NOT_YET, NOT_YET, 0)
 
+    @property
+    def can_send(self) -> bool:
+        """Whether its next layer is at hand and has a buffer to go to."""
+        return self.sent < self.at_hand and self.sent < self.allowed
+
+    @property
+    def waits_for_buffer(self) -> bool:
+        """Whether its next layer has nowhere to go to: others pass it then."""
+        return self.sent == self.allowed
+
 
 class LayeredChannel:
     """A link that serves one layer after another.
 
-    ``fifo`` sends whole jobs in turn. ``fair`` gives every job with a layer at hand the same share (processor
-    sharing). ``loads-first`` serves loads (towards the GPU) before stores: under ``fifo`` the choice is made
-    anew at every layer, under ``fair`` at once. Cost: an event a layer.
+    ``fifo`` sends whole jobs in turn; one whose next layer has no read buffer is passed by others. ``fair``
+    gives every job with a layer to send the same share (processor sharing). ``loads-first`` serves loads
+    (towards the GPU) before stores: under ``fifo`` the choice is made anew at every layer, under ``fair`` at
+    once. Cost: an event a layer.
     """
 
     def __init__(self, settings: ChannelSettings, engine: Engine) -> None:
@@ -92,6 +105,12 @@ class LayeredChannel:
         job.at_hand = layers
         self._serve()
 
+    def allow(self, job: LayeredJob, layers: int) -> None:
+        """Let a job send its first ``layers`` layers as far as they are at hand: buffers became free."""
+        self._catch_up()
+        job.allowed = min(layers, job.layers)
+        self._serve()
+
     def _catch_up(self) -> None:
         """Account for what was sent since the last event."""
         now = self.engine.now_ns
@@ -109,8 +128,9 @@ class LayeredChannel:
         if not fair and any(job.left < job.times.per_layer_ns * _PARTS for job in self._served):
             return self._served  # a layer that has begun is finished
         if not fair and not loads_first:
-            return [job for job in self._queue[:1] if job.sent < job.at_hand]
-        ready = [job for job in self._queue if job.sent < job.at_hand]
+            first = next((job for job in self._queue if not job.waits_for_buffer), None)
+            return [first] if first is not None and first.can_send else []
+        ready = [job for job in self._queue if job.can_send]
         if loads_first and any(job.is_load for job in ready):
             ready = [job for job in ready if job.is_load]
         return ready if fair else ready[:1]
@@ -155,7 +175,7 @@ class LayeredChannel:
             self._queue.remove(job)
             if self.settings.latency_occupies:
                 self._closed_until_ns = now + latency
-        elif job.sent == job.at_hand:
+        elif not job.can_send:
             job.left = job.times.per_layer_ns * _PARTS  # no credit while it waits for its next layer
         self._served = [other for other in self._served if other is not job]
         self.engine.schedule(now + latency, TRANSFER, NO_MACHINE, self._arrived, (job, job.sent))

@@ -46,6 +46,7 @@ class Mover:
         self.block_bytes = cache.block_size_tokens * cache.kv_bytes_per_token
         self.layers = cache.num_layers
         self.pipelining = movement.layer_pipelining
+        self.read_buffer_layers = movement.read_buffer_layers
         self.transfers: dict[int, Transfer] = {}
         #: Bytes sent so far by edge.
         self.edge_bytes: dict[str, int] = {}
@@ -195,8 +196,14 @@ class Mover:
         is_load = transfer.from_tier > transfer.to_tier
         transfer.job = channel.submit(size, at_hand, is_load, partial(self._on_layer, transfer))
         transfer.sent = transfer.job.times
+        loads = is_load and transfer.to_tier == GPU and transfer.move != HOP  # hand-overs are no loads
+        if self.read_buffer_layers is not None and loads:
+            # Its first layer has a buffer in any case, and no layer has left yet.
+            transfer.job.allowed = min(self.read_buffer_layers, self.layers)
 
     def _on_layer(self, transfer: Transfer, layers: int) -> None:
+        for tell in transfer.at_layer:
+            tell(transfer)
         if layers == self.layers:
             self.on_change(self.engine.now_ns)
             self._note(transfer, self.engine.now_ns)

@@ -94,6 +94,8 @@ class MovementSettings:
     #: How long before its next turn a paused session's blocks are brought up.
     prefetch_lead_ns: int = 1_000_000_000
     layer_pipelining: bool = True
+    #: Layers of each load to the gpu that may lie there ahead of their computation; None: all of them.
+    read_buffer_layers: int | None = None
     #: Where a prefix is looked up: on the own machine, or also in the cpu and disk tiers of all others.
     lookup: Lookup = "local"
     #: Another machine's disk is read over two channels at once, or copied into its cpu tier first.

@@ -28,6 +28,7 @@ class Transfer:
 
     __slots__ = (
         "at_completion",
+        "at_layer",
         "below",
         "blocks",
         "channel",
@@ -66,6 +67,8 @@ class Transfer:
         self.computed: tuple[int, int] | None = None
         #: Called with the transfer when its first layer arrives (layer pipelining) and when it is complete.
         self.watchers: list[Callable[[Transfer, bool], None]] = []
+        #: Called with it at each layer's arrival, on a channel served layer by layer.
+        self.at_layer: list[Callable[[Transfer], None]] = []
         #: Called once it is complete and the store knows.
         self.at_completion: list[Callable[[], None]] = []
 

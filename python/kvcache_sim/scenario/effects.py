@@ -146,6 +146,16 @@ def _movement(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
             yield ("fetch", "remote_disk"), "no machine has a disk tier"
     if not model.fetch.layer_pipelining and not has_cpu:
         yield ("fetch", "layer_pipelining"), no_lower
+    if model.fetch.read_buffer_layers is not None:
+        if not has_cpu:
+            yield ("fetch", "read_buffer_layers"), no_lower
+        elif not model.fetch.layer_pipelining:
+            yield (
+                ("fetch", "read_buffer_layers"),
+                "fetch.layer_pipelining is false: a load is waited for whole",
+            )
+        elif model.fetch.policy == "never":
+            yield ("fetch", "read_buffer_layers"), "fetch.policy is never"
     if model.fetch.timeout is not None and model.fetch.policy != "timeout":
         yield ("fetch", "timeout"), "fetch.policy is not timeout"
     for position, edge in enumerate(model.fetch.exclusive):

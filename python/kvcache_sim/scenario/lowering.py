@@ -166,6 +166,7 @@ def _movement(model: ScenarioModel) -> MovementSettings:
         prefetch_share=model.prefetch.share,
         prefetch_lead_ns=model.prefetch.lead,
         layer_pipelining=model.fetch.layer_pipelining,
+        read_buffer_layers=model.fetch.read_buffer_layers,
         lookup=model.fetch.lookup,
         remote_disk=model.fetch.remote_disk,
         channel_choice=model.channel_choice,

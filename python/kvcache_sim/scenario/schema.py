@@ -193,6 +193,9 @@ class FetchSection(Section):
     timeout: DurationNs | None = Field(None, description="with policy timeout")
     lookup: Lookup = Field("local", description="also in the cpu and disk tiers of the other machines?")
     remote_disk: RemoteDisk = Field("direct", description="read it over two channels at once, or staged")
+    read_buffer_layers: int | None = Field(
+        None, ge=1, le=_MAX_COUNT, description="layers of a load ahead of their computation; null: all"
+    )
     layer_pipelining: bool = Field(True, description="compute a layer as soon as its KV has arrived")
     exclusive: list[Literal["cpu->gpu", "disk->cpu"]] = Field(
         default_factory=list, description="edges on which a promoted block leaves the lower tier"

@@ -8,6 +8,7 @@ from kvcache_sim.cache.moves import AnyChannel, Mover
 from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.serving.batch import Batch
 from kvcache_sim.serving.loading import Loading
+from kvcache_sim.serving.read_buffers import ReadBuffers
 from kvcache_sim.serving.sequence import SequenceState
 
 
@@ -76,6 +77,9 @@ class NextStep:
         self._unsettled = {transfer for late in self.late for transfer in late.unsettled()}
         for transfer in self._unsettled:
             transfer.watchers.append(self._settled)
+        if self._unsettled and self.mover.read_buffer_layers is not None:
+            loads = dict.fromkeys(transfer for late in self.late for transfer in late.transfers)
+            ReadBuffers(self.mover, tuple(loads), begin_ns, self.batch.step_ns())
         if not self._unsettled:
             self._begin(begin_ns)
 
