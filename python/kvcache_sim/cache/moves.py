@@ -68,8 +68,9 @@ class Mover:
 
         ``computed``: when a step had the first and the last layer of what is now written through.
         """
-        for order in self.store.take_orders():
-            self._accept(order, computed)
+        if self.channels:  # a gpu alone orders nothing
+            for order in self.store.take_orders():
+                self._accept(order, computed)
 
     def _accept(self, order: Order, computed: tuple[int, int] | None) -> None:
         move, from_tier, to_tier, blocks, after = order

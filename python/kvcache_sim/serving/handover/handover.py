@@ -135,7 +135,9 @@ class Handover:
 
     def _arrived(self) -> None:
         self.complete = True
-        self.target.entrance.received(self)
+        reception = self.target.entrance.reception
+        assert reception is not None
+        reception.received(self)
 
     def _let_go(self, heard: bool) -> None:
         """Give the source's blocks back; ``heard``: when all boundaries of this instant are over."""

@@ -64,8 +64,10 @@ class Pools:
         expected, s.expected_prefill_tokens = s.expected_prefill_tokens, 0
         place = self._router.choose(s)
         handover.expected_tokens, s.expected_prefill_tokens = s.expected_prefill_tokens, expected
-        from_there = [*self.decoding[place:], *self.decoding[:place]]
-        target = next(r for r in from_there if r.can_ever_hold(s.total_kv_tokens))
+        target = self.decoding[place]
+        if not target.can_ever_hold(s.total_kv_tokens):
+            from_there = [*self.decoding[place:], *self.decoding[:place]]
+            target = next(r for r in from_there if r.can_ever_hold(s.total_kv_tokens))
         handover.to(target, self.channels.handed_over(handover.source.machine, target.machine))
         assert target.entrance.reception is not None
         target.entrance.reception.ask(handover)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from kvcache_sim.serving.handover.handover import Handover
@@ -22,21 +21,18 @@ class Reception:
     def __init__(self, replica: Replica, delays_first_token: bool) -> None:
         self.replica = replica
         self.delays_first_token = delays_first_token
-        self.queue: deque[Handover] = deque()
-        #: How many have room and wait for their KV.
-        self.arriving = 0
-        self.arrived: deque[Handover] = deque()
 
     def ask(self, handover: Handover) -> None:
         """Queue a request for room."""
         self.replica.milestones.taken_over(handover.sequence, handover.expected_tokens)
-        self.queue.append(handover)
+        self.replica.entrance.asking.append(handover)
         if not self.replica.entrance.refused:
             self.replica.wake(self.replica.engine.now_ns + 1)
 
     def take(self, now: int) -> bool:
         """Reserve room for the first of the queue and let its KV come; False when that is refused."""
-        handover, replica, store = self.queue[0], self.replica, self.replica.store
+        replica, entrance, store = self.replica, self.replica.entrance, self.replica.store
+        handover = entrance.asking[0]
         s, block = handover.sequence, self.replica.cache.block_size_tokens
         total, full = -(-s.prompt_num_tokens // block), s.prompt_num_tokens // block
         here = store.peek(s.request, full)[1] if replica.cache.enabled else 0
@@ -45,8 +41,8 @@ class Reception:
         if room is None:
             store.abandon(lease)
             return False
-        self.queue.popleft()
-        self.arriving += 1
+        entrance.asking.popleft()
+        entrance.arriving.add(s.request)
         replica.mover.issue()
         handover.reserved(lease, (total, total - here), room, now)
         if handover.complete:
@@ -62,17 +58,14 @@ class Reception:
         if replica.cache.enabled:
             replica.share(s, s.prompt_num_tokens // replica.cache.block_size_tokens, now)
         replica.milestones.handed_over(s, now, handover.expected_tokens, self.delays_first_token)
-        self.arriving -= 1
-        self.arrived.append(handover)
+        replica.entrance.arriving.remove(s.request)
+        replica.entrance.arrived.append(handover)
 
     def join(self) -> None:
         """Let what has arrived into the step while it has tokens for it."""
-        replica = self.replica
-        while self.arrived and replica.batch.budget_left > 0:
-            handover = self.arrived.popleft()
+        entrance = self.replica.entrance
+        while entrance.arrived and entrance.batch.budget_left > 0:
+            handover = entrance.arrived.popleft()
             s = handover.sequence
             prompt = s.prompt_num_tokens
-            tokens = (prompt, prompt, s.total_kv_tokens, prompt, handover.total_blocks)
-            replica.batch.add(s.request, s.lease, tokens, s.first_token_ns)
-            replica.batch.commit_last(replica.store)
-            replica.running[s.request] = s
+            entrance.into_batch(s, (prompt, prompt, handover.total_blocks), s.first_token_ns)

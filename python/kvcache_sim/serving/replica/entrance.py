@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.settings import CacheSettings
@@ -56,8 +57,11 @@ class Entrance:
         self.leaving: dict[int, SequenceState] = {}
         #: Whether requests decode here too, or go on elsewhere after their prompt.
         self.decodes = True
-        #: Where requests come in that other machines hand over.
+        #: Takes in what other machines hand over; what asks for room, is on its way, and has arrived.
         self.reception: Reception | None = None
+        self.asking: deque[Handover] = deque()
+        self.arriving: set[int] = set()
+        self.arrived: deque[Handover] = deque()
         #: The queue's head was refused; tried again when something has been given back.
         self.refused = False
 
@@ -68,36 +72,30 @@ class Entrance:
     @property
     def has_ready(self) -> bool:
         """Whether a request has its KV and waits for the next step."""
-        return bool(self.loaded) or (self.reception is not None and bool(self.reception.arrived))
-
-    @property
-    def queued(self) -> int:
-        """How many requests wait for room, handed-over ones included."""
-        return len(self.waiting) + (len(self.reception.queue) if self.reception is not None else 0)
-
-    @property
-    def on_their_way(self) -> int:
-        """How many requests have room and wait for KV or for the next step."""
-        handed_over = self.reception.arriving + len(self.reception.arrived) if self.reception else 0
-        return len(self.loading) + len(self.loaded) + handed_over
+        return bool(self.loaded or self.arrived)
 
     @property
     def has_waiting(self) -> bool:
         """Whether a request waits for room."""
-        return bool(self.waiting) or (self.reception is not None and bool(self.reception.queue))
+        return bool(self.asking or self.waiting)
+
+    @property
+    def queued(self) -> int:
+        """How many requests wait for room, handed-over ones included."""
+        return len(self.waiting) + len(self.asking)
+
+    @property
+    def on_their_way(self) -> int:
+        """How many requests have room and wait for KV or for the next step."""
+        return len(self.loading) + len(self.loaded) + len(self.arriving) + len(self.arrived)
 
     def could_admit(self) -> bool:
         """Return whether a boundary could let anyone in."""
-        return self.has_ready or (self._places() > 0 and self.batch.budget_left > 0)
+        return bool(self.loaded or self.arrived) or (self._places() > 0 and self.batch.budget_left > 0)
 
     def _places(self) -> int:
-        arriving = self.reception.arriving if self.reception is not None else 0
-        return self.max_num_seqs - len(self.running) - len(self.loading) - len(self.leaving) - arriving
-
-    def received(self, handover: Handover) -> None:
-        """Take a request over whose KV is here."""
-        assert self.reception is not None
-        self.reception.received(handover)
+        taken = len(self.running) + len(self.loading) + len(self.leaving) + len(self.arriving)
+        return self.max_num_seqs - taken
 
     def admit(self, now: int) -> None:
         """Admit from the queue until it is empty, its head is refused, or places or tokens are given out.
@@ -106,11 +104,11 @@ class Entrance:
         """
         if self.refused or not self.has_waiting:
             return
-        places, reception = self._places(), self.reception
+        places = self._places()
         while not self.refused and places > 0 and self.batch.budget_left > 0:
             s = self.waiting.head() if self.waiting else None
-            if reception is not None and reception.queue and (s is None or not s.preemptions):
-                self.refused = not reception.take(now)
+            if self.asking and self.reception is not None and (s is None or not s.preemptions):
+                self.refused = not self.reception.take(now)
             elif s is None or (self.duplicates is not None and self._waits_for_another(s, self.duplicates)):
                 return
             else:
@@ -179,7 +177,7 @@ class Entrance:
 
     def join_ready(self, now: int) -> None:
         """Let requests whose KV has come into the step while it has tokens for them."""
-        if self.reception is not None:
+        if self.arrived and self.reception is not None:
             self.reception.join()
         while self.loaded and self.batch.budget_left > 0:
             loading = self.loaded.pop(0)
@@ -204,9 +202,15 @@ class Entrance:
             if s.preemptions == 0:
                 told = self.milestones
                 told.recorder.log_prefill_start(s, told.machine, now, target - cached)
+        self.into_batch(s, (cached, target, admission.total_blocks), s.last_token_ns)
+
+    def into_batch(self, s: SequenceState, tokens: tuple[int, int, int], last_token_ns: int | None) -> None:
+        """Add a request to the step: ``tokens`` computed and to compute before it decodes, and its blocks."""
+        computed, target, blocks = tokens
         total = s.total_kv_tokens if self.decodes else s.prompt_num_tokens
-        tokens = (cached, target, total, s.prompt_num_tokens, admission.total_blocks)
-        self.batch.add(s.request, s.lease, tokens, s.last_token_ns)
+        self.batch.add(
+            s.request, s.lease, (computed, target, total, s.prompt_num_tokens, blocks), last_token_ns
+        )
         self.batch.commit_last(self.admitter.store)
         self.running[s.request] = s
         s.joined = self._joined = self._joined + 1

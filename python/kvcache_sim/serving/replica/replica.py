@@ -45,6 +45,7 @@ class Replica:
         self.machine = machine
         self.settings, self.cache = settings
         self.store, self.mover, self.admitter, self.batch = parts
+        self._gpu_blocks = sum(self.store.room(0)[:4])
         self.engine = engine
         self.recorder = recorder
         self.running: dict[int, SequenceState] = {}
@@ -316,7 +317,7 @@ class Replica:
     def can_ever_hold(self, kv_tokens: int) -> bool:
         """Return whether an empty GPU would have room for that many tokens."""
         blocks = -(-kv_tokens // self.cache.block_size_tokens)
-        return blocks + self.kept_free_blocks <= sum(self.store.room(0)[:4])
+        return blocks + self.kept_free_blocks <= self._gpu_blocks
 
     def record_all(self) -> None:
         """Keep iterations, transfers and evictions for the recorder."""
