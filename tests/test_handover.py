@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import MovementSettings, NetworkSettings
+from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.metrics.summary import summarize
+from kvcache_sim.scenario.load import Scenario, load_scenario, scenario_from_text
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.serving.router.registry import ROUTERS
 from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings
 from kvcache_sim.simulation import RunOptions, simulate
@@ -289,3 +294,111 @@ def test_samples_go_on_when_a_channel_is_first_used():
     sent = series["value"][names == "channel.handover-0-1.bytes"]
     assert sent[-1] == 14 * BLOCK_BYTES
     assert (np.diff(sent) >= 0).all()
+
+
+# -- by option
+
+GENERATED = (
+    "workload.kind=conversational",
+    "workload.requests=120",
+    "tiers.gpu.capacity=600 blocks",
+    "tiers.cpu.capacity=3000 blocks",
+    "cache.block_size=16",
+)
+POOLS = ("pools.prefill=2", "pools.decode=2")
+
+
+def loaded(*options: str) -> Scenario:
+    return load_scenario(None, [*GENERATED, *options])
+
+
+def summary(*options: str) -> dict:
+    scenario = loaded(*options)
+    return summarize(simulate(scenario.settings, read_requests(scenario)), BLOCK)
+
+
+def test_pools_and_roles_of_machines_are_the_same():
+    roles = [
+        f"machines[{m}].role={role}" for m, role in enumerate(("prefill", "prefill", "decode", "decode"))
+    ]
+    short, long = loaded(*POOLS), loaded("cluster.machines=4", *roles)
+    assert short.settings.machines == long.settings.machines
+    assert loaded(*POOLS, "cluster.machines=5").settings.machines[4].role == "both"
+    swapped = loaded(*POOLS, "machines[0].role=decode", "machines[2].role=prefill").settings
+    assert [machine.role for machine in swapped.machines] == ["decode", "prefill", "prefill", "decode"]
+
+
+def test_a_resolved_scenario_with_pools_runs_again():
+    options = (*POOLS, "machines[2].role=both", "handover.path=via-cpu", "channels.handover.bandwidth=3GB/s")
+    once = loaded(*options)
+    again = scenario_from_text(to_yaml(once.resolved), "", Path.cwd())
+    assert again.settings == once.settings
+    assert again.resolved == once.resolved
+
+
+def test_every_option_changes_its_figure():
+    plain = summary(*POOLS)["handover"]
+    wait = {"plain": plain["wait"]["avg"]}
+    for option in (
+        "handover.path=via-cpu",
+        "handover.transfer=layer-by-layer",
+        "channels.handover.bandwidth=1GB/s",
+        "channels.handover.latency=50ms",
+        "channels.handover.piece_overhead=1ms",
+    ):
+        wait[option] = summary(*POOLS, option)["handover"]["wait"]["avg"]
+    assert wait.pop("handover.transfer=layer-by-layer") < wait["plain"]
+    assert all(figure > wait["plain"] for option, figure in wait.items() if option != "plain")
+
+    prefill, decode = (summary(*POOLS, f"handover.first_token={who}") for who in ("prefill", "decode"))
+    assert prefill["latency"]["ttft"]["avg"] < decode["latency"]["ttft"]["avg"]
+    assert prefill["handover"]["share_of_ttft"] == 0 < decode["handover"]["share_of_ttft"]
+    assert prefill["latency"]["tpot"]["avg"] > decode["latency"]["tpot"]["avg"]
+
+    turns = summary(*POOLS, "handover.router=round-robin")["handover"]["machines"]
+    assert turns[:2] == [0, 0]
+    assert abs(turns[2] - turns[3]) <= 1
+
+    slow = "channels.handover.bandwidth=1GB/s"
+    own, one = (
+        summary(*POOLS, slow, f"channels.handover.scope={s}")["handover"] for s in ("pair", "cluster")
+    )
+    assert one["wait"]["avg"] > own["wait"]["avg"]
+    one_pair = ("channels.slow.bandwidth=100MB/s", 'channels.slow.edges=["0:gpu->2:gpu"]')
+    assert summary(*POOLS, *one_pair)["handover"]["wait"]["avg"] > plain["wait"]["avg"]
+
+
+def test_hand_overs_and_remote_reads_contend_on_one_channel():
+    nic = ("channels.net.bandwidth=2GB/s", "channels.net.scope=cluster")
+    pooled = (*POOLS, "fetch.lookup=cluster", "router.policy=random", *nic)
+    apart = summary(*pooled, "channels.handover.bandwidth=2GB/s", "channels.handover.scope=cluster")
+    together = summary(*pooled, 'channels.net.edges=["remote->cpu", "remote->gpu"]')
+    assert apart["cache"]["hit_tokens"]["remote"] > 0
+    assert together["handover"]["wait"]["avg"] > apart["handover"]["wait"]["avg"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["pools.prefill=2"], "no machine decodes"),
+        (["pools.decode=2"], "nothing is handed over"),
+        (["cluster.machines=2", "machines[1].role=decode"], "nothing is handed over"),
+        ([*POOLS, "cluster.machines=3"], "at least 4"),
+        (["handover.path=via-cpu"], "no machine has the role prefill"),
+        (["handover.transfer=layer-by-layer"], "no machine has the role prefill"),
+        (["handover.first_token=prefill"], "no machine has the role prefill"),
+        (["handover.router=random"], "no machine has the role prefill"),
+        (["pools.prefill=1", "pools.decode=1", "handover.router=random"], "one machine decodes"),
+        (["pools.prefill=1", "pools.decode=1", "router.policy=random"], "there is one machine"),
+        ([*POOLS, "handover.path=via-cpu", "tiers.cpu=null"], "add tiers.cpu"),
+        ([*POOLS, "replica.instant=true"], "no service times"),
+        ([*POOLS, "tiers.cpu=null", "cache.accounting=simplified"], "no blocks to hand over"),
+        (["channels.c.bandwidth=1GB/s", "channels.c.edges=['remote->gpu']"], "no pools"),
+        ([*POOLS, "channels.c.bandwidth=1GB/s", "channels.c.edges=['2:gpu->0:gpu']"], "no such machines"),
+        ([*POOLS, "handover.router=nearest"], "no such router"),
+        ([*POOLS, "machines[0].role=decoder"], "no such choice"),
+    ],
+)
+def test_what_cannot_matter_is_refused_with_the_reason(options, reason):
+    with pytest.raises(UsageError, match=reason):
+        loaded(*options)

@@ -239,6 +239,9 @@ class Simulation:
                 counters[f"evictions.{TIERS[level]}"] += evicted
                 counters["dropped_blocks"] += overflowed + orphaned
         counters["machines"] = len(self.replicas)
+        for replica in self.replicas:
+            if replica not in self.cluster.pools.routed:
+                counters[f"machine.{replica.machine}.routed"] = 0
         if self._index is not None:
             counters["router.false_hit_blocks"] = self._index.false_hit_blocks
             counters["router.missed_hit_blocks"] = self._index.missed_hit_blocks

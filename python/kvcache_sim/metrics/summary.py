@@ -105,7 +105,7 @@ def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
         "tiers": summarize_tiers(run.tiers, hit_tokens, run.end_ns),
         "channels": summarize_channels(run.channels, run.end_ns),
         "handover": summarize_handovers(done, run.counters),
-        "machines": _machines(done, run.counters.get("machines", 0)),
+        "machines": _machines(done, run.counters),
         #: Errors of the router's own index, over all machines and decisions; None where it saw the truth.
         "router": {
             name: run.counters.get(f"router.{name}") for name in ("false_hit_blocks", "missed_hit_blocks")
@@ -140,15 +140,18 @@ def _tpot_ns(done: Columns) -> NDArray[np.int64]:
     return mean
 
 
-def _machines(done: Columns, machines: int) -> dict[str, Any]:
-    """Return how evenly the requests spread: per machine, largest over mean, and Jain's index (1984)."""
+def _machines(done: Columns, counters: Mapping[str, int]) -> dict[str, Any]:
+    """Return how evenly requests were routed: per machine, largest over mean, and Jain's index (1984).
+
+    The two figures are those of the machines that requests are routed to: one that only decodes is none.
+    """
     if not len(done["machine"]):
         return {"requests": [], "max_over_mean": None, "jain": None}
-    loads = np.bincount(done["machine"], minlength=machines).astype(np.int64)
-    total = int(loads.sum())
-    squares = int((loads * loads).sum())
+    loads = np.bincount(done["machine"], minlength=counters.get("machines", 0)).astype(np.int64)
+    routed = [load for m, load in enumerate(loads.tolist()) if counters.get(f"machine.{m}.routed", 1)]
+    total, squares = sum(routed), sum(load * load for load in routed)
     return {
         "requests": loads.tolist(),
-        "max_over_mean": int(loads.max()) * len(loads) / total,
-        "jain": total * total / (len(loads) * squares),
+        "max_over_mean": max(routed) * len(routed) / total,
+        "jain": total * total / (len(routed) * squares),
     }

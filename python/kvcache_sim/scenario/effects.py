@@ -22,8 +22,8 @@ def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, 
         *_movement(model, machines),
         *_channels(model),
         *_requests(model),
-        *_router(model, sum(machine.role != "decode" for machine in machines)),
         *pools.findings(model, machines),
+        *_router(model, sum(machine.role != "decode" for machine in machines)),
     ):
         name = ".".join(map(str, path))
         raise UsageError(f"{name} has no effect", where=tree.place(path), hint=why)
