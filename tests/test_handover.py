@@ -371,10 +371,19 @@ def test_every_option_changes_its_figure():
 def test_hand_overs_and_remote_reads_contend_on_one_channel():
     nic = ("channels.net.bandwidth=2GB/s", "channels.net.scope=cluster")
     pooled = (*POOLS, "fetch.lookup=cluster", "router.policy=random", *nic)
-    apart = summary(*pooled, "channels.handover.bandwidth=2GB/s", "channels.handover.scope=cluster")
-    together = summary(*pooled, 'channels.net.edges=["remote->cpu", "remote->gpu"]')
-    assert apart["cache"]["hit_tokens"]["remote"] > 0
-    assert together["handover"]["wait"]["avg"] > apart["handover"]["wait"]["avg"]
+    both = ["channels.handover.bandwidth=2GB/s", "channels.handover.scope=cluster"]
+    together = ['channels.net.edges=["remote->cpu", "remote->gpu"]']
+    counters = []
+    for options in (both, together):
+        scenario = loaded(*pooled, *options)
+        counters.append(simulate(scenario.settings, read_requests(scenario)).counters)
+    apart, shared = counters
+    sent = [shared[f"edge.remote->{tier}.bytes"] for tier in ("cpu", "gpu")]
+    assert min(sent) > 0
+    assert shared["channel.net.bytes"] == sum(sent)
+    assert apart["channel.handover.bytes"] == apart["edge.remote->gpu.bytes"]
+    queued = apart["channel.net.queued_ns"] + apart["channel.handover.queued_ns"]
+    assert shared["channel.net.queued_ns"] > queued
 
 
 @pytest.mark.parametrize(
