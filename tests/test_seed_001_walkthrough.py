@@ -40,7 +40,7 @@ def backend(request):
     return request.param
 
 
-def machines(backend, capacities=(4, 4, 8), count=2, **movement):
+def machines(backend, capacities=(4, 4, 8), count=2, lookup="cluster", **movement):
     """Return empty caches, each edge of each machine with a channel of its own."""
     channels, built = {}, []
     for number in range(count):
@@ -54,7 +54,7 @@ def machines(backend, capacities=(4, 4, 8), count=2, **movement):
         built.append(MachineTiers(tiers, edges))
     network = NetworkSettings(default=ChannelSettings("net", 10**9, 300))
     cache = CacheSettings(block_size_tokens=4, kv_bytes_per_token=1_000, num_layers=4)
-    settings = (cache, MovementSettings(lookup="cluster" if count > 1 else "local", **movement))
+    settings = (cache, MovementSettings(lookup=lookup, **movement))
     return open_machines(trace_of(ROWS), built, (channels, network), settings, backend)
 
 
@@ -329,3 +329,43 @@ def test_machine_0_reads_from_1_while_1_reads_from_0(backend):
         moves = [caches[0].fetch_from_remote(C, 1)[0], caches[1].fetch_from_remote(A, 1)[0]]
         ready.append([move.ready_at_ns for move in moves])
     assert ready == [[4_300, 8_300], [4_300, 4_300]]
+
+
+# -- Caching policy: how the operations are built upon, and who calls them
+
+
+def in_memory(cache, request, blocks):
+    """Put blocks into memory alone, ready now."""
+    cache.mark(cache.acquire_space("cpu", blocks), request, 0, cache.transmit("gpu->cpu", 0))
+    cache.run_until(cache.now_ns)
+
+
+def test_a_lookup_covers_the_local_structure_only_or_all_serving_instances(backend):
+    for lookup, found in (("local", 1), ("cluster", 3)):
+        zero, one = machines(backend, lookup=lookup)
+        in_memory(zero, A, 1)
+        in_memory(one, A, 3)
+        assert len(zero.match_prefix(A, 3)) == found
+        assert where(zero, A)[0] == ["cpu 0", "cpu 1"], "a copy is listed wherever it is"
+
+
+def test_computation_is_pipelined_layer_by_layer_with_the_move_from_cpu_to_gpu(backend):
+    zero, _ = machines(backend)
+    in_memory(zero, A, 2)
+    active = zero.allocate_active(A, reuse=2, active=1)
+    # Two blocks at 4 bytes a ns: 500 ns a layer. A layer of the missed block takes 300 ns to compute.
+    assert (active.first_layer_ready_at_ns, active.ready_at_ns) == (600, 2_100)
+    computed_by = active.first_layer_ready_at_ns
+    for layer in range(4):
+        arrival = active.first_layer_ready_at_ns + layer * active.loads[0].sent.per_layer_ns
+        computed_by = max(computed_by, arrival) + 300
+    assert computed_by == 2_400 < active.ready_at_ns + 4 * 300, "only the last layer comes after the load"
+
+
+def test_the_scheduler_looks_up_which_machine_has_more_and_goes_there(backend):
+    zero, one = machines(backend, lookup="local")
+    in_memory(zero, A, 1)
+    in_memory(one, A, 3)
+    hits = {cache.mover.machine: len(cache.match_prefix(B, 3)) for cache in (zero, one)}
+    assert hits == {0: 1, 1: 2}
+    assert max(hits, key=hits.get) == 1

@@ -1,0 +1,63 @@
+"""The break-even length of fetching against recomputing, in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FetchCosts:
+    """What loading and computing a prefix cost on an idle machine, per block and once, in ns.
+
+    ``rest_ns``: the step that computes what follows the prefix, alone. ``load_ns_per_block``: the channel's
+    occupation, the larger of bytes / bandwidth and layers · overhead; a multiple of ``layers`` is exact.
+    """
+
+    latency_ns: int
+    load_ns_per_block: int
+    compute_ns_per_block: int
+    rest_ns: int
+    layers: int
+    pipelining: bool = True
+
+
+def break_even_blocks(costs: FetchCosts) -> tuple[int, int | None] | None:
+    """Return the lengths (from, to) in blocks at which loading ends no later than recomputing.
+
+    ``to`` is None where there is no upper bound; None: recomputing always ends earlier. With latency a, load
+    and compute time m and q of a block, the rest C and L layers, k blocks are recomputed by k·q + C. Loaded,
+    they end at a + k·m + C without pipelining, and with it at max(a + k·m/L + C, a + k·m + C/L) (semantics 4:
+    C starts at the first layer's arrival and ends at least one layer after the last one's). Solved for k:
+
+        k ≥ a / (q − m)                                                 without pipelining,
+        k ≥ a / (q − m/L)  and  k · (q − m) ≥ a − C + C/L               with it.
+
+    Where the link is slower than the GPU, m > q, the last one is an upper bound: what hides under C. Costs
+    are linear: attention over the past and the split into chunks are left out.
+    """
+    a, m, q, layers = costs.latency_ns, costs.load_ns_per_block, costs.compute_ns_per_block, costs.layers
+    if not costs.pipelining:
+        return _both([_at_least(a, q - m)])
+    hidden = costs.rest_ns + (-costs.rest_ns // layers)  # C − C/L, a part of a ns rounded up
+    return _both([_at_least(a * layers, q * layers - m), _at_least(a - hidden, q - m)])
+
+
+def _at_least(least: int, slope: int) -> tuple[int, int | None] | None:
+    """Return the k ≥ 1 with k · slope ≥ least."""
+    if slope > 0:
+        return max(-(-least // slope), 1), None
+    if slope == 0:
+        return (1, None) if least <= 0 else None
+    most = -least // -slope
+    return (1, most) if most >= 1 else None
+
+
+def _both(ranges: list[tuple[int, int | None] | None]) -> tuple[int, int | None] | None:
+    first, last = 1, None
+    for bounds in ranges:
+        if bounds is None:
+            return None
+        first = max(first, bounds[0])
+        ends = [end for end in (last, bounds[1]) if end is not None]
+        last = min(ends) if ends else None
+    return None if last is not None and last < first else (first, last)

@@ -1,0 +1,125 @@
+"""Fetch or recompute: the closed form, the plan that a policy sees, and the switch in whole runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cache.fetch.break_even import FetchCosts, break_even_blocks
+from kvcache_sim.cache.fetch.cheaper import FetchCheaper
+from kvcache_sim.cache.fetch.plan import CPU, Part, Plan
+from kvcache_sim.cache.settings import CacheSettings, ChannelSettings, MovementSettings, TierSettings
+from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.model.step_time import StepTimeTable
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
+from kvcache_sim.simulation import simulate
+from small_traces import trace_of
+
+BLOCK, LAYERS = 16, 4
+
+COSTS = st.builds(
+    FetchCosts,
+    latency_ns=st.integers(0, 3_000),
+    load_ns_per_block=st.integers(0, 100).map(lambda n: n * LAYERS),
+    compute_ns_per_block=st.integers(0, 400),
+    rest_ns=st.integers(0, 3_000),
+    layers=st.just(LAYERS),
+    pipelining=st.booleans(),
+)
+
+
+def fetched(costs: FetchCosts, blocks: int) -> bool:
+    """Ask the policy itself."""
+    load, latency = blocks * costs.load_ns_per_block, costs.latency_ns
+
+    def arrival(n):
+        return (latency + load // LAYERS, latency + load) if n else (0, 0)
+
+    def compute(n):
+        return costs.rest_ns + (blocks - n) * costs.compute_ns_per_block
+
+    plan = Plan([Part(CPU, 0, blocks, NO_MOVE)], 0, LAYERS, costs.pipelining, arrival, compute)
+    return FetchCheaper().reuse(plan) == blocks
+
+
+@given(COSTS)
+def test_the_policy_fetches_exactly_between_the_bounds_of_the_closed_form(costs):
+    bounds = break_even_blocks(costs)
+    for blocks in (*range(1, 40), 1_000, 100_000):
+        inside = bounds is not None and bounds[0] <= blocks and (bounds[1] is None or blocks <= bounds[1])
+        assert fetched(costs, blocks) == inside
+
+
+def test_the_textbook_case():
+    """12 µs of latency; a block loads in 1 µs and is computed in 4: from 12 / (4 − 1) = 4 blocks on."""
+    costs = FetchCosts(12_000, 1_000, 4_000, 0, 4, pipelining=False)
+    assert break_even_blocks(costs) == (4, None)
+    assert break_even_blocks(replace(costs, load_ns_per_block=4_000)) is None, "the link is never faster"
+
+
+def test_a_slow_link_hides_short_prefixes_under_the_rest():
+    # With 9 µs of the rest's 12 overlapped, 4 µs of every block's 8 are not paid for: at most two blocks.
+    costs = FetchCosts(0, 8_000, 4_000, 12_000, 4)
+    assert break_even_blocks(costs) == (1, 2)
+
+
+# -- whole runs
+
+#: A token is computed in 1 µs, a step costs 20 µs more.
+TOKEN_NS, STEP_NS = 1_000, 20_000
+
+
+def cluster(bandwidth: int, latency: int, pipelining: bool) -> ClusterSettings:
+    base = STEP_NS + np.arange(4097, dtype=np.int64) * TOKEN_NS
+    base[0] = 0
+    decode = np.full(9, 50_000, np.int64)
+    decode[0] = 0
+    channels = {
+        "up": ChannelSettings("up", bandwidth, latency),
+        "down": ChannelSettings("down", 10**12),
+    }
+    machine = MachineSettings(
+        (TierSettings("gpu", 24), TierSettings("cpu", 500)),
+        StepTimeTable(base, decode, 0, 0, 0, 0, 0, 0, 0),
+        ReplicaSettings(4096, 8),
+        {"cpu->gpu": "up", "gpu->cpu": "down"},
+    )
+    return ClusterSettings(
+        (machine,),
+        channels,
+        CacheSettings(block_size_tokens=BLOCK, kv_bytes_per_token=1_000, num_layers=LAYERS),
+        MovementSettings(fetch="cheaper", layer_pipelining=pipelining),
+    )
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "latency", "pipelining"),
+    [(4 * 10**9, 70_000, False), (2 * 10**9, 70_000, True), (8 * 10**8, 0, True), (5 * 10**8, 0, False)],
+)
+def test_whole_runs_switch_at_exactly_the_closed_forms_length(bandwidth, latency, pipelining):
+    """A prompt of k blocks and 7 tokens comes, others push it off the GPU, and it comes with another end."""
+    rest = 7
+    costs = FetchCosts(
+        latency,
+        BLOCK * 1_000 * 10**9 // bandwidth,
+        BLOCK * TOKEN_NS,
+        STEP_NS + rest * TOKEN_NS,
+        LAYERS,
+        pipelining,
+    )
+    bounds = break_even_blocks(costs)
+    rows, tokens = [], []
+    for k in range(1, 22):
+        shared = [f"{k}.{block}" for block in range(k)]
+        rows += [[*shared, f"{k}.a"], [f"{k}.other.{block}" for block in range(24)], [*shared, f"{k}.b"]]
+        tokens += [k * BLOCK + rest, 24 * BLOCK - 1, k * BLOCK + rest]
+    arrivals = [n * 10**9 for n in range(len(rows))]
+    trace = trace_of(rows, BLOCK, tokens, arrivals, [1] * len(rows))
+    loaded = simulate(cluster(bandwidth, latency, pipelining), trace).requests["cached_cpu_tokens"]
+    for k, hit in zip(range(1, 22), loaded[2::3].tolist(), strict=True):
+        inside = bounds is not None and bounds[0] <= k and (bounds[1] is None or k <= bounds[1])
+        assert hit == (k * BLOCK if inside else 0), (k, bounds)
+    assert {hit > 0 for hit in loaded[2::3].tolist()} == ({True, False} if bounds else {False})
