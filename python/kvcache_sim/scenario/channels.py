@@ -196,6 +196,8 @@ def _claims(
                     got=repr(text),
                     hint="no machine has this edge",
                 )
+            if section.scope == "pair":
+                raise UsageError("scope pair is for reads between machines", where=where, got=repr(text))
             rails = claims.setdefault((machine, edge), [])
             if name not in rails:
                 rails.append(name)

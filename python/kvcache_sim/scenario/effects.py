@@ -179,6 +179,9 @@ def _channels(model: ScenarioModel) -> Iterator[Finding]:
 def _requests(model: ScenarioModel) -> Iterator[Finding]:
     if model.trace is not None and "kind" in model.workload:
         yield ("trace",), "workload.kind generates the requests: keep one of the two"
+    if model.workload.get("prompt_structure") == "new_input_only":
+        why = "it is how 'kvsim trace generate' writes rows: a run has whole prompts in memory"
+        yield ("workload", "prompt_structure"), why
     if model.replica.duplicate_prefill == "wait" and (model.replica.instant or not model.cache.enabled):
         why = "replica.instant is true" if model.replica.instant else "cache.enabled is false"
         yield ("replica", "duplicate_prefill"), why

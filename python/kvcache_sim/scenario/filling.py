@@ -37,7 +37,7 @@ def _workload(model: ScenarioModel, tree: Tree) -> dict[str, Any]:
 
     Generated ids are of the cache's block unless said otherwise, so that every whole block can be shared.
     """
-    section = model.workload
+    section = {key: value for key, value in model.workload.items() if value is not None}
     if "kind" not in section:
         check(TraceChanges, section, tree, ("workload",))
         return section

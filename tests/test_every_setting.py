@@ -1,0 +1,193 @@
+"""Each key of the schema by ``--set`` alone: it changes a figure in the expected direction, or says why it cannot."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import re
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+from kvcache_sim.cache.plugins.choice import OneOf
+from kvcache_sim.errors import KvsimError
+from kvcache_sim.metrics.names import flatten
+from kvcache_sim.metrics.summary import summarize
+from kvcache_sim.scenario.cost import with_cost
+from kvcache_sim.scenario.key_list import key_lines
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.simulation import simulate
+from kvcache_sim.workload.generate.kinds import KINDS
+from pydantic import AfterValidator, BaseModel
+from setting_effects import CHANGES, GENERATED, REFUSALS, Change, Refusal
+from tiered_scenario import load
+
+#: Fields that hold further sections or free keys; their keys have rows of their own.
+HOLDERS = {"machines", "channels", "workload"}
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> Path:
+    """Return a folder of small traces: prompts that follow each other, with what some settings need."""
+    place = tmp_path_factory.mktemp("traces")
+    draw = np.random.default_rng(4)
+    rows, fresh = [], 1000
+    for n in range(60):
+        base = rows[int(draw.integers(len(rows)))]["hash_ids"] if rows else []
+        ids = [0, *base[1 : int(draw.integers(1, len(base) + 2))], *range(fresh, fresh + 3)]
+        fresh += 3
+        rows.append(
+            {"timestamp": 200 * n, "input_length": 512 * len(ids), "output_length": 20, "hash_ids": ids}
+        )
+    write(place / "plain.jsonl", rows)
+    small = [{**row, "input_length": 128 * len(row["hash_ids"])} for row in rows]
+    write(place / "small-ids.jsonl", small)
+    write(place / "whole-blocks.jsonl", [{**row, "hash_ids": rows[n % 5]["hash_ids"], "input_length": 512 * len(rows[n % 5]["hash_ids"])} for n, row in enumerate(rows)])  # fmt: skip
+    write(place / "unsorted.jsonl", rows[::-1])
+    write(place / "bad-row.jsonl", [*rows[:-1], {**rows[-1], "input_length": -5}])
+    texts = [{"conversations": [{"from": who, "value": f"{who} {n} " * 90} for n in range(4) for who in ("human", "gpt")]} for _ in range(9)]  # fmt: skip
+    (place / "texts.json").write_text(json.dumps(texts))
+    return place
+
+
+def write(path: Path, rows: list[dict]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@functools.cache
+def figures(overrides: tuple[str, ...]) -> dict:
+    """Return every figure of a run by its dotted name, the counters among them."""
+    scenario = load(*overrides)
+    run = simulate(scenario.settings, read_requests(scenario))
+    summary = with_cost(scenario, summarize(run, scenario.model.cache.block_size))
+    rows = run.requests
+    late = rows["turn"] >= 2
+    queued = {}
+    for use in run.channels:
+        name = f"queued on {re.sub('(-[0-9]+)+$', '', use.name)}"
+        queued[name] = queued.get(name, 0) + use.queued_ns
+    of_late_turns = {
+        "share of queueing in later turns": rows["queue_ns"][late].sum() / max(rows["queue_ns"].sum(), 1)
+    }
+    return {"name": scenario.model.name, "prefetched_blocks": 0, **of_late_turns, **queued, **run.counters, **flatten(summary)}  # fmt: skip
+
+
+def filled(assignments: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+    return tuple(one.replace("{folder}", str(folder)) for one in assignments)
+
+
+@pytest.mark.parametrize("row", CHANGES, ids=lambda row: row.assignment)
+def test_a_setting_changes_a_figure_in_the_expected_direction(row: Change, folder):
+    before = figures(filled((*row.given, *row.against), folder))[row.figure]
+    after = figures(filled((*row.given, row.assignment), folder))[row.figure]
+    if row.direction == "differs":
+        assert after != before
+    else:
+        assert after > before if row.direction == "up" else after < before
+
+
+@pytest.mark.parametrize("row", REFUSALS, ids=lambda row: f"{row.assignment} {' '.join(row.given)}")
+def test_a_setting_that_cannot_matter_is_refused_with_the_reason(row: Refusal, folder):
+    with pytest.raises(KvsimError, match=re.escape(row.words)) as refused:
+        figures(filled((*row.given, row.assignment), folder))
+    assert "\n" not in str(refused.value)
+
+
+# --- every key and every choice has a row ------------------------------------------------------------------
+
+
+def keys_with_rows() -> set[str]:
+    """Return the keys that rows set, with the machine's number and the channel's name taken out."""
+    found = set()
+    for row in (*CHANGES, *REFUSALS):
+        key = row.assignment.partition("=")[0]
+        key = re.sub(r"^machines\[\d+\]", "machines[k]", key)
+        found.add(re.sub(r"^channels\.[\w-]+", "channels.NAME", key))
+        if row.assignment.partition("=")[2] == "null":
+            found.add(f"{key}.capacity")
+    return found
+
+
+def test_every_key_of_the_schema_has_a_row():
+    wanted = {line.split()[0] for line in key_lines()} - HOLDERS
+    for section in MachineSection.model_fields:
+        wanted |= {f"machines[k].{key}" for key in wanted if key.startswith(f"{section}.")}
+    assert wanted - keys_with_rows() == set()
+
+
+def choices(section: type[BaseModel], prefix: str) -> dict[str, tuple[str, ...]]:
+    """Return the words that each key takes besides its default: of its literals, or of its kind of policy."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, field in section.model_fields.items():
+        inner = [a for a in (field.annotation, *get_args(field.annotation)) if isinstance(a, type)]
+        inner = [a for a in inner if issubclass(a, BaseModel)]
+        if inner:
+            found |= choices(inner[0], f"{prefix}{name}.")
+            continue
+        words: list[str] = []
+        for part in (field, *get_args(field.annotation)):
+            checks = getattr(part, "metadata", None) or getattr(part, "__metadata__", ())
+            words += [
+                w
+                for c in checks
+                if isinstance(c, AfterValidator) and isinstance(c.func, OneOf)
+                for w in c.func.kind.names
+            ]
+            words += [part] if isinstance(part, str) else [w for w in get_args(part) if isinstance(w, str)]
+        words += ["true", "false"] if field.annotation is bool else []
+        default = str(field.default).lower() if isinstance(field.default, bool) else field.default
+        found[prefix + name] = tuple(w for w in dict.fromkeys(words) if w != default)
+    return found
+
+
+def test_every_choice_has_a_row():
+    rows = [re.sub(r"^channels\.[\w-]+", "channels", row.assignment) for row in (*CHANGES, *REFUSALS)]
+    missing = [
+        f"{key}={word}"
+        for key, words in choices(ScenarioModel, "").items()
+        for word in words
+        if not any(row == f"{key}={word}" or (row.startswith(f"{key}=[") and word in row) for row in rows)
+    ]
+    assert missing == []
+
+
+def test_the_walk_sees_a_choice_and_a_policy():
+    found = choices(ScenarioModel, "")
+    assert found["fetch.lookup"] == ("cluster",)
+    assert "selective" in found["write.policy"]
+    assert found["channels.priority"] == ("loads-first",)
+    assert found["cache.enabled"] == ("false",)
+
+
+# --- the generators' own keys ------------------------------------------------------------------------------
+
+
+def requests_of(kind: str, text: str) -> tuple[bytes, ...]:
+    """Return the columns of a generated trace, to be compared."""
+    trace = read_requests(load(f"workload={{kind: {kind}, requests: 80{text and ', '}{text}}}"))
+    columns = (trace.arrival_ns, trace.think_ns, trace.input_tokens, trace.output_tokens, trace.block_ids)
+    return (str(trace.block_size).encode(), *(column.tobytes() for column in columns))
+
+
+KEYS = [(kind, field.name) for kind, made in KINDS.items() for field in dataclasses.fields(made)]
+
+
+def test_every_key_of_a_generator_has_a_row():
+    assert {key for _, key in KEYS if f"workload.{key}" not in keys_with_rows()} == set(GENERATED)
+
+
+@pytest.mark.parametrize(("kind", "key"), [(kind, key) for kind, key in KEYS if key in GENERATED])
+def test_every_key_of_a_generator_gives_other_requests(kind, key):
+    value, needs = GENERATED[key]
+    beside = ", ".join(part for part in needs.split(", ") if part and not part.startswith(f"{key}:"))
+    with_it = ", ".join(part for part in (f"{key}: {value}", beside) if part)
+    if key == "requests":
+        made = requests_of(kind, "")
+        assert len(made[1]) == 80 * 8
+        assert len(read_requests(load(f"workload={{kind: {kind}, requests: 60}}"))) == 60
+        return
+    without = needs if key in ("concurrency", "summary_tokens") or key.startswith("subagent_") else ""
+    assert requests_of(kind, with_it) != requests_of(kind, without)

@@ -1,0 +1,175 @@
+"""Everything at once, at random: tiers down to one block, preemption, chunked prefill, writing through, prefetching,
+remote reads and eviction, on several machines. No crash, no broken invariant, nothing held at the end, and the
+native core, its single steps and the Python twin tell the same story.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from kvcache_sim.cache.channel import Channel
+from kvcache_sim.cache.settings import (
+    CacheSettings,
+    ChannelSettings,
+    MovementSettings,
+    NetworkSettings,
+    TierSettings,
+)
+from kvcache_sim.serving.router.registry import ROUTERS
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings, RouterSettings
+from kvcache_sim.simulation import RunOptions, Simulation
+from test_simulation_native import random_trace, table
+
+EXAMPLES = int(os.environ.get("KVSIM_EXAMPLES", "60"))
+RATES = {"gpu->cpu": 4, "cpu->gpu": 5, "cpu->disk": 1, "disk->cpu": 2}
+WRITES = st.sampled_from(["back", "through", "through-sync", "selective"])
+FETCHES = ["always", "never", "cheaper", "split"]
+WAITING_FETCHES = ["best-effort", "wait", "timeout"]
+
+#: Every option of the movement of KV, each value as likely.
+movement = st.fixed_dictionaries(
+    {
+        "write": st.fixed_dictionaries({"gpu": WRITES, "cpu": st.sampled_from(["back", "through", "selective"])}),
+        "write_selective_uses": st.integers(2, 3),
+        "fetch_timeout_ns": st.sampled_from([0, 3_000_000, 10**9]),
+        "prefetch_share": st.sampled_from([0.01, 0.5, 1.0]),
+        "prefetch_lead_ns": st.sampled_from([0, 50_000_000, 10**9]),
+        "layer_pipelining": st.booleans(),
+        "lookup": st.sampled_from(["local", "cluster"]),
+        "remote_disk": st.sampled_from(["direct", "staged"]),
+        "exclusive": st.sampled_from([frozenset(), frozenset({"gpu"}), frozenset({"cpu"}), frozenset({"gpu", "cpu"})]),
+    }
+)  # fmt: skip
+fetching = st.one_of(
+    st.tuples(st.sampled_from(FETCHES), st.sampled_from(["none", "queued", "session"])),
+    st.tuples(st.sampled_from(WAITING_FETCHES), st.just("queued")),
+)
+cache = st.fixed_dictionaries(
+    {
+        "block_size_tokens": st.sampled_from([16, 32, 64]),
+        "cache_output": st.booleans(),
+        "full_hit": st.sampled_from(["prefill-remainder", "skip-prefill"]),
+        "discard_on_finish": st.sampled_from([False, False, False, True]),
+        "admission": st.sampled_from(["all", "all", "prompt"]),
+        "lookup_ns": st.sampled_from([0, 100_000]),
+    }
+)
+replica = st.fixed_dictionaries(
+    {
+        "max_num_batched_tokens": st.sampled_from([64, 512, 4096]),
+        "max_num_seqs": st.sampled_from([1, 2, 8]),
+        "queue_order": st.sampled_from(["fcfs", "longest-prefix", "shortest-first", "priority", "ragcache"]),
+        "duplicate_prefill": st.sampled_from(["recompute", "wait"]),
+        "step_overhead_ns": st.sampled_from([0, 50_000]),
+        "async_scheduling": st.sampled_from(["none", "none", "length", "stop-token"]),
+        "client_offset_ns": st.sampled_from([0, 0, 7_000_000]),
+    }
+)
+channel = st.fixed_dictionaries(
+    {
+        "latency_ns": st.sampled_from([0, 20_000, 5_000_000]),
+        "piece_overhead_ns": st.sampled_from([0, 1_000]),
+        "sharing": st.sampled_from(["fifo", "fifo", "fair"]),
+        "priority": st.sampled_from(["in-order", "in-order", "loads-first"]),
+        "latency_occupies": st.booleans(),
+    }
+)
+#: Blocks of 64 tokens: below the largest request, about it, and above.
+gpu_blocks = st.one_of(st.integers(1, 8), st.integers(12, 24), st.integers(16, 32), st.integers(24, 60))
+lower_blocks = st.one_of(st.just(1), st.integers(1, 6), st.integers(6, 60), st.none())
+machine_tiers = st.tuples(gpu_blocks, st.lists(lower_blocks, max_size=2)).map(lambda t: (t[0], *t[1]))
+
+
+@st.composite
+def clusters(draw) -> ClusterSettings:
+    kinds = draw(st.lists(machine_tiers, min_size=1, max_size=3))
+    per_64 = 64 // (own_cache := draw(cache))["block_size_tokens"]
+    how, shared = draw(channel), draw(st.booleans())
+    channels, machines = {}, []
+    for m, tiers in enumerate(kinds):
+        names = ("gpu", "cpu", "disk")[: len(tiers)]
+        edges = {e: ("all" if shared else f"{e} {m}") for e in RATES if set(e.split("->")) <= set(names)}
+        for edge, name in edges.items():
+            channels[name] = ChannelSettings(name, RATES[edge] * 10**9, **how)
+        sizes = (None if size is None else size * per_64 for size in tiers)
+        built = tuple(TierSettings(n, c) for n, c in zip(names, sizes, strict=True))
+        machines.append(MachineSettings(built, table(), ReplicaSettings(**draw(replica)), edges))
+    fetch, prefetch = draw(fetching)
+    return ClusterSettings(
+        tuple(machines),
+        channels,
+        CacheSettings(**own_cache),
+        MovementSettings(fetch=fetch, prefetch=prefetch, **draw(movement)),
+        NetworkSettings(default=replace(ChannelSettings("net", 3 * 10**9), **how)),
+        RouterSettings(draw(st.sampled_from(list(ROUTERS)))),
+    )
+
+
+def rooms_of(simulation: Simulation) -> list[tuple[int, int, tuple[int, ...]]]:
+    return [
+        (replica.machine, tier, replica.store.room(tier))
+        for replica in simulation.replicas
+        for tier in range(replica.tiers)
+    ]
+
+
+def check_the_end(simulation: Simulation, run) -> None:
+    """Nothing is held, on its way or waited for; what the edges moved is what the channels carried."""
+    for replica in simulation.replicas:
+        assert not replica.mover.transfers
+        assert not replica.mover.when_done
+        assert not replica.running
+        assert not replica.entrance.waiting
+        assert not replica.entrance.loaded
+    for machine, tier, (_, active, cached, in_flight, evictable) in rooms_of(simulation):
+        assert (active, in_flight) == (0, 0), f"I3: machine {machine}, tier {tier}"
+        assert cached == evictable, f"I3: machine {machine}, tier {tier}"
+    edges = sum(n for name, n in run.counters.items() if name.startswith("edge."))
+    assert edges == sum(use.sent_bytes for use in run.channels), "I9"
+    block = simulation.settings.cache.block_size_tokens * simulation.settings.cache.kv_bytes_per_token
+    assert edges % block == 0, "I9"
+    for name, link in simulation.channels.items():
+        assert link.busy_ns <= run.end_ns, f"I5: {name}"
+        if isinstance(link, Channel):
+            assert link.free_at_ns <= run.end_ns, f"I5: {name}"
+    rows = run.requests
+    done = rows["status"] == 0
+    assert (rows["finish_ns"][done] >= rows["first_token_ns"][done]).all(), "I6"
+    assert (rows["first_token_ns"][done] > rows["arrival_ns"][done]).all(), "I6"
+
+
+def checked(cluster: ClusterSettings, trace, **options):
+    simulation = Simulation(cluster, trace, RunOptions(**options))
+    run = simulation.run()
+    check_the_end(simulation, run)
+    return run
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(clusters(), st.integers(0, 10**6))
+def test_everything_together(cluster, seed):
+    trace = random_trace(seed, requests=30, sessions=5)
+    native = checked(cluster, trace, check="full")
+    stepped = checked(cluster, trace, step_every_iteration=True)
+    twin = checked(cluster, trace, backend="python", check="full")
+    assert native.digest_events == stepped.digest_events == twin.digest_events
+    assert native.digest_results == stepped.digest_results == twin.digest_results
+    assert native.counters == {**twin.counters, "steps": native.counters["steps"]}
+    rows = native.requests
+    for name in ("cpu", "disk", "remote"):
+        if rows[f"cached_{name}_tokens"].any():
+            event(f"hits from {name}")
+    for what, there in {
+        "preemptions": rows["preemptions"].any(),
+        "rejections": rows["status"].any(),
+        "several machines": len(np.unique(rows["machine"])) > 1,
+        "fair": not all(
+            isinstance(c, Channel) for c in Simulation(cluster, trace, RunOptions()).channels.values()
+        ),
+    }.items():
+        if there:
+            event(what)
