@@ -81,6 +81,7 @@ CHANGES: list[Change] = [
     Change("prefix_view.min_tokens=4096", "tokens.cached", "down"),
     Change("prefix_view.min_seen=3", "tokens.cached", "down"),
     Change("prefix_view.max_tokens=64", "tokens.cached", "down", (*ONE_TIER, "cache.accounting=simplified", "session_view.max_sessions=1")),
+    Change("cache.scheduler_aware_window=64", "tokens.cached", "up", (*CROWDED, *ONE_TIER)),
     # tiers
     Change("tiers.gpu.capacity=900 blocks", "cache.hit_tokens.gpu", "up"),
     Change("tiers.gpu.capacity=4GiB", "cache.evictions.gpu", "down"),
@@ -128,7 +129,7 @@ CHANGES: list[Change] = [
     Change("router.policy=prefill-cost", "tokens.cached", "up", FOUR),
     Change("router.policy=overlap-cost", "tokens.cached", "up", FOUR),
     Change("router.load_threshold=null", "machines.jain", "down", PREFIX),
-    Change("router.overlap_weight=0.0", "tokens.cached", "down", (*FOUR, "router.policy=overlap-cost")),
+    Change("router.overlap_weight=20.0", "machines.jain", "down", (*FOUR, "router.policy=overlap-cost", *CROWDED)),
     Change("router.index_blocks=20", "router.missed_hit_blocks", "up", PREFIX, ("router.index_blocks=100000",)),
     Change("router.index_delay=20s", "router.missed_hit_blocks", "up", (*PREFIX, "router.index_blocks=100000")),
     # channels
