@@ -37,6 +37,7 @@ EXACT = ("workload={}", "trace.path={folder}/whole-blocks.jsonl", "cache.block_s
 SLOW_UP = ("channels.cpu-to-gpu.bandwidth=300MB/s",)
 QUEUED = ("prefetch.policy=queued", "channels.disk-to-cpu.bandwidth=1GB/s")
 CROWDED = ("workload.arrivals={process: poisson, rate_per_s: 25}",)
+POOLS = ("pools.prefill=1", "pools.decode=1")
 RAILS = (
     "channels.left={bandwidth: 500MB/s, edges: [cpu->gpu]}",
     "channels.right={bandwidth: 500MB/s, edges: [cpu->gpu]}",
@@ -132,6 +133,20 @@ CHANGES: list[Change] = [
     Change("router.overlap_weight=20.0", "machines.jain", "down", (*FOUR, "router.policy=overlap-cost", *CROWDED)),
     Change("router.index_blocks=20", "router.missed_hit_blocks", "up", PREFIX, ("router.index_blocks=100000",)),
     Change("router.index_delay=20s", "router.missed_hit_blocks", "up", (*PREFIX, "router.index_blocks=100000")),
+    # prefill/decode pools
+    Change("pools.prefill=1", "edge.remote->gpu.bytes", "up"),
+    Change("pools.decode=1", "handover.requests", "up", ("pools.prefill=1", "cluster.machines=3")),
+    Change("machines[0].role=prefill", "edge.remote->gpu.bytes", "up"),
+    Change("machines[1].role=decode", "handover.requests", "up", ("machines[0].role=prefill", "cluster.machines=3")),
+    Change("handover.path=via-cpu", "edge.gpu->cpu.bytes", "up", POOLS),
+    Change("handover.transfer=layer-by-layer", "handover.wait.avg", "down", (*POOLS, "channels.handover.bandwidth=5GB/s", "replica.max_num_seqs=64")),
+    Change("handover.first_token=prefill", "latency.ttft_parts.handover.avg", "down", POOLS),
+    Change("handover.router=session-affinity", "digest.results", "differs", (*FOUR, "pools.prefill=2", "pools.decode=2")),
+    Change("handover.router=round-robin", "digest.results", "differs", (*FOUR, "pools.prefill=2", "pools.decode=2")),
+    Change("handover.router=random", "digest.results", "differs", (*FOUR, "pools.prefill=2", "pools.decode=2")),
+    Change("handover.router=longest-prefix", "digest.results", "differs", (*FOUR, "pools.prefill=2", "pools.decode=2")),
+    Change("handover.router=prefill-cost", "digest.results", "differs", (*FOUR, "pools.prefill=2", "pools.decode=2")),
+    Change("handover.router=overlap-cost", "digest.results", "differs", (*FOUR, "pools.prefill=2", "pools.decode=2")),
     # channels
     Change("channels.cpu-to-gpu.preset=pcie4-x16", "latency.fetch_parts.stall_cpu_gpu.avg", "up"),
     Change("channels.cpu-to-gpu.bandwidth=500MB/s", "latency.fetch_parts.stall_cpu_gpu.avg", "up"),
@@ -182,6 +197,8 @@ CHANGES: list[Change] = [
 
 REFUSALS: list[Refusal] = [
     Refusal("workload.prompt_structure=new_input_only", "kvsim trace generate"),
+    Refusal("handover.path=via-cpu", "no machine has the role prefill"),
+    Refusal("pools.decode=1", "add pools.prefill"),
     Refusal("trace.format=azure", "timestamp", TRACE),
     Refusal("trace.on_bad_row=error", "input_length", (*TRACE, "trace.path={folder}/bad-row.jsonl")),
     Refusal("trace.time_order=error", "time", ("workload={}", "trace.path={folder}/unsorted.jsonl")),

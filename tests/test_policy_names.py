@@ -65,6 +65,13 @@ class Second:
     def choose(self, sequence):
         return 1
 
+class Last:
+    """Hands everything over to the last machine."""
+    def __init__(self, view):
+        self.last = len(view.replicas) - 1
+    def choose(self, sequence):
+        return self.last
+
 class Right:
     """Sends everything over one link."""
     def choose(self, sending, channels):
@@ -94,8 +101,13 @@ KINDS = {
     "cache.admission": ("FirstTwo", lambda plain, own: total(own, "cached_prefix_length_used") < total(plain, "cached_prefix_length_used")),
     "replica.queue_order": ("Newest", lambda plain, own: own.requests["queue_ns"].max() > plain.requests["queue_ns"].max()),
     "router.policy": ("Second", machine_1_only),
+    "handover.router": ("Last", lambda plain, own: set(own.requests["decode_machine"]) == {3} < set(plain.requests["decode_machine"])),
     "channel_choice": ("Right", lambda plain, own: sent(own, "left") == 0 < sent(own, "right")),
 }  # fmt: skip
+
+
+#: Kinds that need a scenario of their own: what it names where the plug-in is not.
+PLAIN = {"channel_choice": "emptiest", "handover.router": "least-loaded"}
 
 
 @pytest.fixture
@@ -111,6 +123,9 @@ def run(text: str, *overrides: str, directory: Path | None = None):
 
 def text_of(key: str, value: str) -> str:
     """Return the base scenario with one more key in it."""
+    if key == "handover.router":
+        base = BASE.replace("machines: 2", "machines: 4")
+        return base + f"pools: {{prefill: 2, decode: 2}}\nhandover: {{router: {value}}}\n"
     section, _, name = key.partition(".")
     line = f"{section}: {{{name}: {value}}}\n" if name else f"{section}: {value}\n"
     base = "\n".join(row for row in BASE.splitlines() if not row.startswith(f"{section}:"))
@@ -129,7 +144,7 @@ def test_a_policy_of_each_kind_comes_from_a_file_named_in_yaml(key, own, tmp_pat
     name, effect = KINDS[key]
     text = text_of(key, f'"own.py:{name}"')
     scenario, mine = run(text, directory=own)
-    plain = run(text_of(key, "emptiest") if key == "channel_choice" else BASE)[1]
+    plain = run(text_of(key, PLAIN[key]) if key in PLAIN else BASE)[1]
     assert effect(plain, mine)
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     again = run(to_yaml(scenario.resolved), directory=elsewhere)[1]
@@ -140,9 +155,8 @@ def test_a_policy_of_each_kind_comes_from_a_file_named_in_yaml(key, own, tmp_pat
 def test_a_policy_of_each_kind_is_set_from_the_command_line(key, own, monkeypatch):
     monkeypatch.chdir(own)
     name, effect = KINDS[key]
-    rails = RAILS if key == "channel_choice" else ""
-    plain = run(BASE + rails, *(["channel_choice=emptiest"] if rails else []))[1]
-    mine = run(BASE + rails, f"{key}=own.py:{name}", directory=Path("/"))[1]
+    text = text_of(key, PLAIN[key]) if key in PLAIN else BASE
+    plain, mine = run(text)[1], run(text, f"{key}=own.py:{name}", directory=Path("/"))[1]
     assert effect(plain, mine)
 
 

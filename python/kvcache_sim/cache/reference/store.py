@@ -34,6 +34,7 @@ class ReferenceStore(Marks):
             blocks.append(block)
             parent = block
         move = self._new_move(Move(GPU + 1, blocks, held=[parent]))
+        self.clock += 1
         for block in blocks:
             block.access[GPU + 1] = self.clock
             self._set(block, GPU + 1, IN_FLIGHT, move)

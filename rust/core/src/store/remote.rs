@@ -79,6 +79,7 @@ impl Store {
         };
         self.tiers[CPU].in_flight += blocks;
         let run = self.link(parent, request, start, end);
+        self.access += 1; // a use of its own: nothing else may tie with it
         self.nodes[run as usize].copies[CPU].access = self.access;
         let id = self.new_move(Move {
             live: true,
