@@ -176,6 +176,7 @@ CHANGES: list[Change] = [
     Change("fetch.lookup=cluster", "cache.hit_tokens.remote", "up"),
     Change("fetch.remote_disk=staged", "tiers.cpu.written_bytes", "up", ("fetch.lookup=cluster",)),
     Change("fetch.layer_pipelining=false", "latency.fetch_parts.stall_cpu_gpu.avg", "up", ("replica.max_num_seqs=1",)),
+    Change("fetch.read_buffer_layers=1", "latency.fetch_parts.stall_cpu_gpu.avg", "up", ("channels.cpu-to-gpu.bandwidth=20GB/s",)),
     Change("fetch.exclusive=[cpu->gpu]", "tiers.cpu.duplicate_blocks", "down"),
     Change("fetch.exclusive=[disk->cpu]", "tiers.disk.duplicate_blocks", "down"),
     Change("write.policy=through", "edge.gpu->cpu.bytes", "up", ("tiers.gpu.capacity=900 blocks",)),
