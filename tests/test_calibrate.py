@@ -7,6 +7,7 @@ import pytest
 from kvcache_sim.cli.main import run
 from kvcache_sim.errors import TraceError
 from kvcache_sim.model.calibration.fit import predict_ms
+from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, measured_on
 from kvcache_sim.report.fidelity import compare
 from kvcache_sim.report.fit_picture import fit_picture
@@ -85,6 +86,31 @@ def test_what_cannot_be_fitted_is_refused(iterations, tmp_path, capsys, options,
     assert run(["calibrate", "fit", str(iterations), "-o", str(out), *options]) in (2, 3)
     assert says in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_one_phase_alone_is_fitted_and_the_same_rows_give_the_same_file(tmp_path, capsys):
+    head = "iter_ms,prefill_tokens,decode_requests,decode_kv_tokens\n"
+    for name, line in (("decode", "{ms},0,{n},{kv}"), ("prefill", "{ms},{kv},0,0")):
+        rows = tmp_path / f"{name}.csv"
+        body = "".join(line.format(ms=10 + n / 4, n=n, kv=90 * n) + "\n" for n in range(1, 41))
+        rows.write_text(head + body)
+        made = []
+        for out in (tmp_path / f"{name}-1.toml", tmp_path / f"{name}-2.toml"):
+            assert run(["calibrate", "fit", str(rows), "-o", str(out)]) == 0
+            made.append(out.read_bytes())
+        printed = capsys.readouterr().out.splitlines()
+        assert [text.split()[0] for text in printed] == ["phase", name] * 2
+        assert made[0] == made[1]
+        table = load_step_time(str(tmp_path / f"{name}-1.toml")).table(64, 64)
+        assert table is not None
+        assert table.step(StepBatch((), 1, 90, 90)) > 0
+
+
+def test_too_few_rows_are_refused(tmp_path, capsys):
+    rows = tmp_path / "one.csv"
+    rows.write_text("iter_ms,decode_requests\n5,1\n")
+    assert run(["calibrate", "fit", str(rows), "-o", str(tmp_path / "m.toml")]) == 3
+    assert "too few iterations to fit; got 1" in capsys.readouterr().err
 
 
 def test_the_picture_has_a_point_a_row_and_the_errors_as_text():

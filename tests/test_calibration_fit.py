@@ -10,11 +10,13 @@ from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.model.calibration.accuracy import phase_errors
 from kvcache_sim.model.calibration.design import form_for
 from kvcache_sim.model.calibration.fit import fit_step_time, fit_tensor_parallel, predict_ms
+from kvcache_sim.model.calibration.kernels import read_kernels
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
 from kvcache_sim.model.calibration.shipped import SHIPPED, TRANSFERRED, fit_shipped
 from kvcache_sim.model.calibration.split import TRAIN_FILES, check_train_file, held_out
 from kvcache_sim.model.catalog import read_entry
+from kvcache_sim.model.models import load_model
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, step_time_names
@@ -207,6 +209,46 @@ def test_a_tp_degree_left_out_is_predicted(left_out):
     assert errors["mixed"].mape <= 10.0
 
 
+KERNELS = "kind,op,tokens,sequences,prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n"
+
+
+def kernel_lines(*more: str) -> str:
+    lines = ["dense,mlp,1,,,,,,100", "dense,mlp,1,,,,,,300", "dense,mlp,65,,,,,,840", "dense,norm,33,,,,,,10"]
+    lines += ["per_sequence,head,,1,,,,,10"]
+    lines += [f"attention,a,,,0,0,{n},{kv},{n * kv / 8 + 5}" for n in (1, 2, 4) for kv in (16, 256, 1024)]
+    return KERNELS + "\n".join((*lines, *more)) + "\n"
+
+
+def test_kernels_are_summed_over_layers_their_repeats_averaged(tmp_path):
+    """mlp: 200 µs at 1 token, 840 at 65, so 520 at 33; norm: 10; 32 layers; the head once."""
+    path = tmp_path / "k.csv"
+    path.write_text(kernel_lines())
+    kernels = read_kernels(path, load_model("llama-3-8b"), {})
+    assert kernels.tokens.tolist() == [1, 33, 65]
+    assert kernels.dense_ms == pytest.approx([32 * 0.21, 32 * 0.53, 32 * 0.85])
+    assert kernels.base_points()[0] == (1.0, pytest.approx(32 * 0.21 + 0.01))
+    assert len(kernels.iterations(10**6)) == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (KERNELS, "not a full kernel table"),
+        ("kind,op\ndense,a\n", "no column tokens"),
+        (kernel_lines("nonsense,a,,,0,0,1,1,5"), "k.csv:16: unknown kind of kernel"),
+        (kernel_lines("attention,a,,,0,0,1,1,-5"), "k.csv:16: time_us must be a number"),
+        (kernel_lines("attention,a,,,0,0,1,1,0"), "k.csv:16: time_us must be above 0"),
+        (kernel_lines("attention,a,,,0,0,1,1"), "k.csv:16: row cut short"),
+        (kernel_lines("attention,a,,,0,0,1,nan,5"), "k.csv:16: kv_decode must be a number"),
+    ],
+)
+def test_a_bad_kernel_table_is_refused_with_the_place(tmp_path, text, says):
+    path = tmp_path / "k.csv"
+    path.write_text(text)
+    with pytest.raises(TraceError, match=says):
+        read_kernels(path, load_model("llama-3-8b"), {})
+
+
 def test_a_model_file_reads_back_equal(tmp_path):
     model = fit_step_time(random_rows(400))
     path = tmp_path / "m.toml"
@@ -224,6 +266,12 @@ def test_a_model_file_reads_back_equal(tmp_path):
         ("iter_ms,decode_requests\n5,nan\n", "must be a number"),
         ("iter_ms,decode_requests\n0,1\n", "above 0"),
         ("iter_ms,decode_requests\n5,0\n", "computes nothing"),
+        ("iter_ms,decode_requests\n5,1.5\n", "whole number"),
+        ("iter_ms,decode_requests\n5,9999999\n", "whole number ≤ 4,194,304"),
+        ("iter_ms,decode_requests\n1e300,1\n", "above 0 and below"),
+        ("iter_ms,decode_requests,tp\n5,1\n", "r.csv:2: row cut short"),
+        ("iter_ms,decode_requests\n5,1,7\n", "r.csv:2: row with too many cells"),
+        ("iter_ms,decode_requests,decode_kv_tokens,decode_kv_max\n5,2,100,40\n", "cannot be"),
         ("iter_ms,decode_requests,artefact\n5,1,1\n", "no iterations"),
     ],
 )

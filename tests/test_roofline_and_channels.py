@@ -4,7 +4,7 @@ import csv
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.channels import channel_names, load_channel
@@ -14,6 +14,7 @@ from kvcache_sim.model.models import load_model, model_names
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 from shared_files import shared
+from test_step_times import batches, more_of_one_thing
 
 
 def needed_degree(model: str, gpu: str) -> int:
@@ -35,13 +36,50 @@ def test_every_model_runs_on_every_gpu_and_rises_with_its_batch(gpu):
         assert model.step(StepBatch()) == 0
 
 
-@given(st.integers(1, 8192), st.integers(0, 100_000), st.integers(0, 128))
-def test_a_roofline_never_falls(new, past, n):
-    model = load_step_time("roofline:deepseek-v3@h200:tp8")
-    time = model.step(StepBatch(((new, past),), n, 1000 * n, 1000))
-    assert model.step(StepBatch(((new + 1, past),), n, 1000 * n, 1000)) >= time
-    assert model.step(StepBatch(((new, past + 1),), n, 1000 * n, 1000)) >= time
-    assert model.step(StepBatch(((new, past),), n + 1, 1000 * n + 1000, 1000)) >= time
+@st.composite
+def rooflines(draw):
+    """Any model on any GPU at a degree that its heads and the memory allow."""
+    model, gpu = load_model(draw(st.sampled_from(model_names()))), draw(st.sampled_from(gpu_names()))
+    fits = [
+        tp for tp in (1, 2, 4, 8, 16, 32) if tp >= needed_degree(model.name, gpu) and model.heads % tp == 0
+    ]
+    assume(fits)
+    return f"roofline:{model.name}@{gpu}:tp{draw(st.sampled_from(fits))}"
+
+
+@given(rooflines(), batches())
+def test_a_roofline_never_falls(name, batch):
+    table = load_step_time(name).table(16_384, 512)
+    time = table.step(batch)
+    assert time == load_step_time(name).step(batch)
+    for bigger in more_of_one_thing(batch):
+        assert table.step(bigger) >= time, bigger
+
+
+@given(batch=batches())
+def test_a_table_of_measured_iterations_never_falls(batch, measured_table):
+    time = measured_table.step(batch)
+    for bigger in more_of_one_thing(batch):
+        assert measured_table.step(bigger) >= time, bigger
+    assert measured_table.step(StepBatch()) == 0
+
+
+@pytest.fixture(scope="module")
+def measured_table(tmp_path_factory):
+    """Noisy iterations of all three phases, as a user's CSV."""
+    path = tmp_path_factory.mktemp("rows") / "mine.csv"
+    draw = np.random.default_rng(3)
+    lines = [
+        "iter_ms,prefill_tokens,prefill_requests,prefill_past_kv_tokens,decode_requests,decode_kv_tokens"
+    ]
+    for _ in range(300):
+        new, n = int(draw.integers(0, 2) * draw.integers(1, 2000)), int(draw.integers(0, 64))
+        past, kv = int(draw.integers(0, 9000)) * (new > 0), n * int(draw.integers(1, 3000))
+        if new + n:
+            ms = (8 + 0.02 * (new + n) + 4e-5 * kv + 1e-4 * past) * draw.uniform(0.8, 1.2)
+            lines.append(f"{ms},{new},{int(new > 0)},{past},{n},{kv}")
+    path.write_text("\n".join(lines) + "\n")
+    return load_step_time(str(path)).table(16_384, 512)
 
 
 @pytest.mark.parametrize(

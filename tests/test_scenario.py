@@ -361,7 +361,15 @@ def test_auto_room_is_what_the_weights_leave_and_the_resolved_scenario_says_how_
     assert tier == TierSettings("gpu", expected)
     assert scenario.resolved["tiers"]["gpu"]["capacity"] == f"{expected} blocks"
     assert scenario.notes == (f"tiers.gpu.capacity: auto is {expected} blocks here, from the GPU's memory",)
-    assert load("tiers: {gpu: {capacity: 3 blocks}}").notes == ()
+    given = load("tiers: {gpu: {capacity: 3 blocks}}")
+    assert given.notes == ()
+    assert given.gpu_capacity.sentence == (
+        f"tiers.gpu.capacity: 3 blocks as given; the GPU's memory would hold {expected} blocks"
+    )
+    too_many = load(f"tiers: {{gpu: {{capacity: {expected + 1} blocks}}}}")
+    assert too_many.settings.machines[0].tiers[0].capacity_blocks == expected + 1
+    assert too_many.notes == (too_many.gpu_capacity.sentence,)
+    assert load("tiers: {gpu: {capacity: unbounded}}").gpu_capacity is None
     other = load("cluster: {machines: 2}\nmachines: [{replica: {step_time: a100-llama-3-8b-tp1}}]")
     first, second = (machine.tiers[0].capacity_blocks for machine in other.settings.machines)
     assert first is not None

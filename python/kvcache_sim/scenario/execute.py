@@ -93,6 +93,7 @@ _MAC = sys.platform == "darwin"  # counts bytes where Linux counts KiB
 
 def _manifest(execution: Execution, resolved: dict[str, Any], argv: Sequence[str]) -> dict[str, Any]:
     trace, run = execution.trace, execution.run
+    capacity = execution.scenario.gpu_capacity
     return {
         "kvsim": __version__,
         "core": {"version": _core.__version__, "release": _core.__release__},
@@ -105,6 +106,7 @@ def _manifest(execution: Execution, resolved: dict[str, Any], argv: Sequence[str
         "random": "PCG64, a stream a name, seeded by SHA-256",
         "options": asdict(execution.options),
         "config_hash": config_hash(resolved, trace.sha256),
+        "gpu_capacity": capacity.sentence if capacity is not None else None,
         "trace": {"source": trace.source, "sha256": trace.sha256, "requests": len(trace)},
         "digest": {"events": run.digest_events, "results": run.digest_results},
         "events": run.events_processed,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.memory import kv_blocks
@@ -26,6 +28,38 @@ def with_gpu_room(machine: MachineSection, model: ScenarioModel, tree: Tree, pat
     blocks = at_place(tree, path, lambda: _blocks(model, machine.replica.step_time))
     gpu = machine.tiers.gpu.model_copy(update={"capacity": Capacity(blocks=blocks)})
     return machine.model_copy(update={"tiers": machine.tiers.model_copy(update={"gpu": gpu})})
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCapacity:
+    """Where the gpu's capacity comes from, as a sentence of the report, and whether to say it at once."""
+
+    sentence: str
+    remarkable: bool
+
+
+def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity | None:
+    """Return where the gpu's capacity comes from: a number given wins over the one from memory.
+
+    It is remarkable when it was computed, or is more than the memory holds. None where it is unbounded, where
+    there is no service time, or where the step-time set names no GPU.
+    """
+    capacity = written.tiers.gpu.capacity
+    if capacity.auto:
+        sentence = f"tiers.gpu.capacity: auto is {filled.tiers.gpu.capacity} here, from the GPU's memory"
+        return GpuCapacity(sentence, remarkable=True)
+    given = capacity.blocks
+    if capacity.size_bytes is not None:
+        per_token = filled.cache.kv_bytes_per_token or load_model(str(filled.model)).kv_bytes_per_token
+        given = capacity.size_bytes // (per_token * filled.cache.block_size)
+    if given is None or filled.replica.instant:
+        return None
+    try:
+        blocks = _blocks(filled, filled.replica.step_time)
+    except UsageError:
+        return None
+    sentence = f"tiers.gpu.capacity: {capacity} as given; the GPU's memory would hold {blocks} blocks"
+    return GpuCapacity(sentence, remarkable=given > blocks)
 
 
 def _blocks(model: ScenarioModel, step_time: str) -> int:

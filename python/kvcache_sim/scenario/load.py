@@ -13,6 +13,7 @@ from kvcache_sim.scenario.channels import wire, with_presets
 from kvcache_sim.scenario.effects import refuse_without_effect
 from kvcache_sim.scenario.eviction import refuse_unknown_eviction
 from kvcache_sim.scenario.filling import absolute, fill
+from kvcache_sim.scenario.gpu_room import GpuCapacity, gpu_capacity
 from kvcache_sim.scenario.lowering import lower
 from kvcache_sim.scenario.machines import build_machines
 from kvcache_sim.scenario.overrides import apply_override, set_value
@@ -37,8 +38,14 @@ class Scenario:
     resolved: dict[str, Any]
     #: Where each setting was written, for refusals that need the trace.
     tree: Tree
-    #: What was computed rather than given, a line each.
-    notes: tuple[str, ...] = ()
+    #: Where the gpu's capacity comes from, where that can be told.
+    gpu_capacity: GpuCapacity | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what is to be remarked on it, a line each."""
+        found = self.gpu_capacity
+        return (found.sentence,) if found is not None and found.remarkable else ()
 
 
 def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path | None = None) -> Scenario:
@@ -71,10 +78,8 @@ def scenario_from_text(
     refuse_broken_plugins(tree)
     wiring = wire(model, machines, tree)
     settings = lower(model, machines, wiring, tree)
-    notes: tuple[str, ...] = ()
-    if written.tiers.gpu.capacity.auto:
-        notes = (f"tiers.gpu.capacity: auto is {model.tiers.gpu.capacity} here, from the GPU's memory",)
-    return Scenario(model, settings, resolve(model, machines, wiring.sections), tree, notes)
+    resolved = resolve(model, machines, wiring.sections)
+    return Scenario(model, settings, resolved, tree, gpu_capacity(written, model))
 
 
 def _read(path: Path) -> bytes:

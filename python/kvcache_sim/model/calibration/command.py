@@ -7,15 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
-from kvcache_sim.errors import UsageError
+from kvcache_sim.errors import TraceError, UsageError
+from kvcache_sim.model.calibration.csv_table import column_values
 from kvcache_sim.model.calibration.fit import fit_step_time, fit_tensor_parallel
 from kvcache_sim.model.calibration.kernels import Points, read_kernels
-from kvcache_sim.model.calibration.rows import IterationRows, column_values, read_iterations
+from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
 from kvcache_sim.model.calibration.split import held_out
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.memory import kv_room_bytes
 from kvcache_sim.model.models import load_model
 from kvcache_sim.model.parametric import ParametricStepTime
+
+#: Fewer rows cannot be split into those fitted and those judged on.
+FEWEST_ROWS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,10 @@ def rows_of_degree(measured: Measured, tensor_parallel: int | None) -> tuple[Ite
 def fit_rows(measured: Measured, tensor_parallel: int | None) -> FittedRows:
     """Return the fit to four fifths of the rows of one TP degree."""
     rows, base = rows_of_degree(measured, tensor_parallel)
+    if len(rows) < FEWEST_ROWS:
+        raise TraceError(
+            "too few iterations to fit", str(measured.path), str(len(rows)), f"{FEWEST_ROWS} or more"
+        )
     out = held_out(len(rows))
     model = fit_step_time(rows.take(~out), base)
     return FittedRows(model, rows.take(out), int(rows.tensor_parallel[0]), "fitted")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import TraceError
-from kvcache_sim.model.calibration.rows import IterationRows, number, read_text
+from kvcache_sim.model.calibration.csv_table import count, number, table_rows, time
+from kvcache_sim.model.calibration.rows import IterationRows
 from kvcache_sim.model.cuda_graphs import padded_tokens
 from kvcache_sim.model.models import ModelSpec
 
@@ -79,28 +79,29 @@ def read_kernels(path: Path, model: ModelSpec, only: dict[str, str]) -> KernelTi
     ``prefill_chunk``, ``kv_prefill``, ``n_decode``, ``kv_decode``, ``time_us`` (a layer, where the kernel
     runs in each). Raises UsageError or TraceError as ``read_iterations`` does.
     """
-    dense: dict[float, float] = {}
-    heads: dict[float, float] = {}
+    ops: dict[str, _Timings] = {}
+    heads: dict[str, _Timings] = {}
     attention: list[list[float]] = []
-    reader = csv.DictReader(read_text(path).splitlines())
-    for row in reader:
-        where = f"{path}:{reader.line_num}"
-        if any(row.get(key) != value for key, value in only.items()):
-            continue
-        micros = number(row.get("time_us"), "time_us", where)
+    for row, where in table_rows(path, ("kind", "op", "tokens", "sequences", *_ATTENTION, "time_us"), only):
+        micros = time(row["time_us"], "time_us", where)
         if row["kind"] == "dense":
-            runs = 1 if row["op"] in _ONCE else model.layers * (2 if row["op"] in _TWICE else 1)
-            tokens = number(row["tokens"], "tokens", where)
-            dense[tokens] = dense.get(tokens, 0.0) + micros * runs / 1e3
+            ops.setdefault(row["op"], {}).setdefault(count(row["tokens"], "tokens", where), []).append(micros)
         elif row["kind"] == "per_sequence":
-            sequences = number(row["sequences"], "sequences", where)
-            heads[sequences] = heads.get(sequences, 0.0) + micros / 1e3
+            sequences = count(row["sequences"], "sequences", where)
+            heads.setdefault(row["op"], {}).setdefault(sequences, []).append(micros)
+        elif row["kind"] == "attention":
+            attention.append([*(count(row[name], name, where) for name in _ATTENTION), micros])
         else:
-            attention.append([*(number(row[name], name, where) for name in _ATTENTION), micros])
-    if not (dense and heads and attention):
-        raise TraceError("not a full kernel table", where=str(path), got=str(only))
+            expected = "dense, per_sequence or attention"
+            raise TraceError("unknown kind of kernel", where, got=repr(row["kind"]), expected=expected)
+    if not (ops and heads and attention):
+        raise TraceError("not a full kernel table", where=str(path), got=str(only) if only else "")
+    runs = {op: 1 if op in _ONCE else model.layers * (2 if op in _TWICE else 1) for op in ops}
     return KernelTimes(
-        model.layers, *_sorted(dense), *_sorted(heads), attention=np.array(attention, np.float64)
+        model.layers,
+        *_summed(ops, runs),
+        *_summed(heads, dict.fromkeys(heads, 1)),
+        attention=np.array(attention, np.float64),
     )
 
 
@@ -111,13 +112,10 @@ def read_spread(path: Path, only: dict[str, str], capacity_tokens: int) -> float
     whose KV fits ``capacity_tokens``, in steps of 0.001. Columns: ``n``, ``kv_mean``, and the µs of the batch
     as it is (``t_skew_us``), with all sequences at the mean and at the longest.
     """
-    found: list[list[float]] = []
-    reader = csv.DictReader(read_text(path).splitlines())
-    for row in reader:
-        if any(row.get(key) != value for key, value in {**only, "regime": "pure"}.items()):
-            continue
-        where = f"{path}:{reader.line_num}"
-        found.append([number(row[name], name, where) for name in _UNEVEN])
+    found = [
+        [number(row[name], name, where) for name in _UNEVEN]
+        for row, where in table_rows(path, ("regime", *_UNEVEN), {**only, "regime": "pure"})
+    ]
     table = np.array(found).reshape(-1, len(_UNEVEN))
     _, _, mean, longest, measured = table[table[:, 0] * table[:, 1] <= capacity_tokens].T
     if not len(measured):
@@ -127,6 +125,20 @@ def read_spread(path: Path, only: dict[str, str], capacity_tokens: int) -> float
     return float(shares[np.abs(predicted / measured - 1).mean(axis=1).argmin()].round(3))
 
 
-def _sorted(times: dict[float, float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    keys = sorted(times)
-    return np.array(keys), np.array([times[key] for key in keys])
+#: µs by tokens or sequences; several where it was measured more than once.
+_Timings = dict[float, list[float]]
+
+
+def _summed(
+    kernels: dict[str, _Timings], runs: dict[str, int]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return every count measured, and the ms of all kernels there, each as often as it runs.
+
+    A kernel that was not measured at a count is taken from its neighbours by a straight line.
+    """
+    counts = np.array(sorted(set().union(*kernels.values())))
+    total = np.zeros(len(counts))
+    for op, timings in kernels.items():
+        own = sorted(timings)
+        total += np.interp(counts, own, [float(np.mean(timings[n])) for n in own]) * runs[op] / 1e3
+    return counts, total
