@@ -5,12 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.simulation import RunOptions, simulate
 
 FOLDER = Path(__file__).parent.parent / "scenarios"
-PRESETS = ("one-gpu", "cpu-offload", "nvme", "remote-pool", "mooncake-pool", "cachedattention", "ragcache")
+PRESETS = (
+    "one-gpu",
+    "cpu-offload",
+    "nvme",
+    "remote-pool",
+    "mooncake-pool",
+    "cachedattention",
+    "ragcache",
+    "pd-disagg",
+)
 #: What each of them must reach, with small tiers and few requests.
 REACHED = {"cpu-offload": "cpu", "nvme": "disk", "remote-pool": "remote", "mooncake-pool": "remote"}
 
@@ -25,6 +35,18 @@ def test_a_preset_runs_and_reaches_what_it_is_about(name):
     assert (result.requests["status"] == 0).sum() > 100
     if name in REACHED:
         assert result.requests[f"cached_{REACHED[name]}_tokens"].sum() > 0
+
+
+def test_pools_smooth_the_time_between_tokens_and_cost_time_to_the_first():
+    found = []
+    for options in ([], ["pools.prefill=0", "pools.decode=0"]):
+        scenario = load_scenario(FOLDER / "pd-disagg.yaml", ["workload.requests=500", *options])
+        found.append(summarize(simulate(scenario.settings, read_requests(scenario)), 16))
+    pools, one = found
+    assert pools["handover"]["requests"] == 500
+    assert pools["latency"]["itl"]["std"] < one["latency"]["itl"]["std"] / 2
+    assert pools["latency"]["itl"]["max"] < one["latency"]["itl"]["max"]
+    assert pools["latency"]["ttft"]["avg"] > one["latency"]["ttft"]["avg"]
 
 
 def test_the_page_lists_every_scenario():
