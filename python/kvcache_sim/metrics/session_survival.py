@@ -38,7 +38,9 @@ def session_survival(
     found = _found_by_tier(admitted, after, could)
     bounds_ns = np.asarray(GAP_BOUNDS_S[1:]) * NS_PER_S
     place = np.searchsorted(bounds_ns, gap_ns, side="right")
-    return [_row(k, could[place == k], found[:, place == k]) for k in np.unique(place).tolist()]
+    return [
+        _row(k, could[place == k], found[:, place == k]) for k in np.flatnonzero(np.bincount(place)).tolist()
+    ]
 
 
 def _neighbours(admitted: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -48,7 +48,11 @@ def read_table(path: Path) -> dict[str, ColumnData]:
 
 
 def _to_arrow(pa: Any, column: ColumnData, dtype: str) -> Any:
+    """Return a column as an Arrow array over its own memory; ``pa.array`` would first import ``numpy.ma``."""
     if isinstance(column, CodedText):
         words = pa.array(column.words, pa.string())
-        return pa.DictionaryArray.from_arrays(pa.array(np.asarray(column.codes, np.int32)), words)
-    return pa.array(np.asarray(column, dtype))
+        return pa.DictionaryArray.from_arrays(_to_arrow(pa, column.codes, "int32"), words)
+    values = np.ascontiguousarray(column, dtype)
+    packed = np.packbits(values, bitorder="little") if dtype == "bool" else values
+    buffers = [None, pa.py_buffer(packed)]
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers)
