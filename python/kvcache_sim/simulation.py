@@ -155,8 +155,7 @@ class Simulation:
             capacity = sum(sum(room[:4]) for room in rooms)
             if rooms and capacity < 1 << 60:
                 used[tier] = 1 - sum(room[0] for room in rooms) / capacity
-        tokens = max(self.recorder.input_tokens, 1)
-        shares = {t: n / tokens for t, n in zip((*TIERS, "remote"), self.recorder.cached_tokens, strict=True)}
+        shares = self.recorder.hit_shares()
         now = max(self.engine.now_ns, 1)
         return Progress(
             now_ns=self.engine.now_ns,

@@ -28,18 +28,14 @@ class EventLog:
         self._kinds, self._details = TextCoder(), TextCoder()
         self._rows = array("q")
 
-    def add(
-        self,
-        kind: str,
-        detail: str,
-        span_ns: tuple[int, int],
-        where: tuple[int, int],
-        sizes: tuple[int, int, int],
-    ) -> None:
-        """Add a row: ``span_ns`` = (time, duration), ``where`` = (machine, request), ``sizes`` = (tokens,
-        blocks, tokens left to prefill)."""
-        kind_code, detail_code = self._kinds.code(kind), self._details.code(detail)
-        self._rows.extend((*span_ns, where[0], kind_code, where[1], detail_code, *sizes))
+    def add(self, kind: str, detail: str, row: tuple[int, int, int, int, int, int, int]) -> None:
+        """Add ``row`` = (time, duration, machine, request, tokens, blocks, tokens left to prefill)."""
+        kinds, details = self._kinds.words, self._details.words
+        kind_code, detail_code = kinds.setdefault(kind, len(kinds)), details.setdefault(detail, len(details))
+        time_ns, duration_ns, machine, request, tokens, blocks, left = row
+        self._rows.extend(
+            (time_ns, duration_ns, machine, kind_code, request, detail_code, tokens, blocks, left)
+        )
 
     def columns(self) -> dict[str, ColumnData]:
         """Return the columns of ``events`` in time order (ties as they were logged)."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.cache.outcome import PrefixCacheEvent
+from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.metrics.columns import OUTCOMES, REQUEST_COLUMNS
 from kvcache_sim.metrics.event_log import EventLog
@@ -32,11 +33,6 @@ class RunRecorder:
         self.columns["request"][:] = np.arange(requests)
         for name in ("machine", "decode_machine", "first_token_ns", "finish_ns"):
             self.columns[name][:] = -1
-        self.finished = 0
-        self.rejected = 0
-        self.input_tokens = 0
-        self.cached_tokens = [0, 0, 0, 0]
-        self.preemptions = 0
         self._rows = array("q")
         self._events = EventLog()
 
@@ -46,18 +42,18 @@ class RunRecorder:
         self, sequence: SequenceState, machine: int, now_ns: int, event: PrefixCacheEvent
     ) -> None:
         """Log what a look-up found: its type, the cached length and the tokens left to prefill."""
-        span, where = (now_ns, 0), (machine, sequence.request)
         kind, cached, left = event
-        self._events.add("prefix_cache_event", OUTCOMES[kind], span, where, (cached, 0, left))
+        row = (now_ns, 0, machine, sequence.request, cached, 0, left)
+        self._events.add("prefix_cache_event", OUTCOMES[kind], row)
 
     def log_prefill_start(self, sequence: SequenceState, machine: int, now_ns: int, tokens: int) -> None:
         """Log that the prefill of ``tokens`` missed tokens starts."""
-        self._events.add("prefill_start", "", (now_ns, 0), (machine, sequence.request), (tokens, 0, 0))
+        self._events.add("prefill_start", "", (now_ns, 0, machine, sequence.request, tokens, 0, 0))
 
     def log_milestone(self, kind: str, sequence: SequenceState, machine: int, now_ns: int) -> None:
         """Log a milestone, where asked for."""
         if self._wanted(now_ns):
-            self._events.add(kind, "", (now_ns, 0), (machine, sequence.request), (0, 0, 0))
+            self._events.add(kind, "", (now_ns, 0, machine, sequence.request, 0, 0, 0))
 
     def log_transfer(self, transfer: Transfer, machine: int) -> None:
         """Log a transfer as it is sent."""
@@ -65,33 +61,23 @@ class RunRecorder:
         assert sent is not None
         if self._wanted(sent.start_ns):
             duration = sent.completion_ns - sent.start_ns
-            span = (sent.start_ns, duration)
-            self._events.add("transfer", transfer.edge, span, (machine, -1), (0, transfer.blocks, 0))
+            row = (sent.start_ns, duration, machine, -1, 0, transfer.blocks, 0)
+            self._events.add("transfer", transfer.edge, row)
 
     def log_step(self, machine: int, step: tuple[int, int, int, int]) -> None:
         """Log an iteration: (begin, duration, prefill tokens, decode sequences)."""
-        if self._wanted(step[0]):
-            self._events.add("step", "", step[:2], (machine, -1), (*step[2:], 0))
+        begin_ns, duration_ns, tokens, sequences = step
+        if self._wanted(begin_ns):
+            self._events.add("step", "", (begin_ns, duration_ns, machine, -1, tokens, sequences, 0))
 
     def log_eviction(self, machine: int, tier: str, now_ns: int, blocks: int) -> None:
         """Log an eviction from a tier."""
         if self._wanted(now_ns):
-            self._events.add("evict", tier, (now_ns, 0), (machine, -1), (0, blocks, 0))
+            self._events.add("evict", tier, (now_ns, 0, machine, -1, 0, blocks, 0))
 
     def close(self, sequence: SequenceState, machine: int) -> None:
         """Keep the row of a finished or rejected request."""
         s = sequence
-        finished = s.status is Status.FINISHED
-        if finished:
-            self.finished += 1
-            self.preemptions += s.preemptions
-            self.input_tokens += s.prompt_num_tokens
-            for source, tokens in enumerate(
-                (s.cached_gpu_tokens, s.cached_cpu_tokens, s.cached_disk_tokens, s.cached_remote_tokens)
-            ):
-                self.cached_tokens[source] += tokens
-        else:
-            self.rejected += 1
         self._rows.extend(
             (
                 s.request,
@@ -100,7 +86,7 @@ class RunRecorder:
                 s.session,
                 s.turn,
                 s.is_conversational_turn,
-                0 if finished else 1,
+                0 if s.status is Status.FINISHED else 1,
                 max(s.outcome, 0),
                 s.arrival_ns,
                 s.client_ns,
@@ -137,6 +123,16 @@ class RunRecorder:
         )
         if len(self._rows) == _FLUSH_ROWS * len(REQUEST_COLUMNS):
             self._flush()
+
+    # -- what an observer asks now and then
+
+    def hit_shares(self) -> dict[str, float]:
+        """Return by tier, ``remote`` included, the cached share of the finished requests' prompt tokens."""
+        self._flush()
+        finished = self.columns["finish_ns"] >= 0
+        tokens = max(int(self.columns["input_tokens"][finished].sum()), 1)
+        tiers = (*TIERS, "remote")
+        return {tier: int(self.columns[f"cached_{tier}_tokens"][finished].sum()) / tokens for tier in tiers}
 
     # -- what a finished run needs
 

@@ -140,7 +140,7 @@ class Entrance:
         for policy in self.writes:
             policy.used(self.admitter.store, s.lease, now)
         self.milestones.admitted(s, admission.reused_blocks, now)
-        cached = self._cached(s, admission)
+        cached = min(admission.reused_blocks * self.cache.block_size_tokens, s.prefill_target_tokens)
         if s.preemptions == 0:
             self._first_admission(s, admission, cached, now)
         else:
@@ -148,7 +148,7 @@ class Entrance:
         mover = self.admitter.mover
         mover.issue()
         if not admission.room and not admission.loads:
-            self._join(s, admission, now)
+            self._join(s, admission, cached, now)
             return
         loading = Loading(s, admission, mover, self._on_loaded)
         if loading.waiting():
@@ -156,9 +156,6 @@ class Entrance:
             self.loading[s.request] = loading
         else:
             self._join_late(loading, now)
-
-    def _cached(self, s: SequenceState, admission: Admission) -> int:
-        return min(admission.reused_blocks * self.cache.block_size_tokens, s.prefill_target_tokens)
 
     def _first_admission(self, s: SequenceState, admission: Admission, cached: int, now: int) -> None:
         s.cached_prefix_length_used = cached
@@ -185,12 +182,14 @@ class Entrance:
             self._join_late(loading, now)
 
     def _join_late(self, loading: Loading, now: int) -> None:
-        self._join(loading.sequence, loading.admission, now)
+        s, admission = loading.sequence, loading.admission
+        cached = min(admission.reused_blocks * self.cache.block_size_tokens, s.prefill_target_tokens)
+        self._join(s, admission, cached, now)
         if loading.transfers:
             self.step.late.append(loading)
 
-    def _join(self, s: SequenceState, admission: Admission, now: int) -> None:
-        target, cached = s.prefill_target_tokens, self._cached(s, admission)
+    def _join(self, s: SequenceState, admission: Admission, cached: int, now: int) -> None:
+        target = s.prefill_target_tokens
         if cached == target:  # a full hit under skip-prefill: its first step is a decode step
             target = cached = target - 1
             s.status = Status.DECODING

@@ -61,6 +61,7 @@ class Replica:
         self.sender: Sender | None = None
         #: Called at the end of every boundary (``--check full``).
         self.check: Callable[[], None] | None = None
+        self._gpu_blocks = sum(self.store.room(0)[:4])
         #: Blocks of the GPU that no request gets: SGLang keeps a page.
         self.kept_free_blocks = 0
         #: How many tiers the machine has.
