@@ -13,10 +13,27 @@ from shared_files import shared
 
 KVSIM = [sys.executable, "-m", "kvcache_sim"]
 
+
+def _machines(machines: int, blocks: int) -> list[str]:
+    return [
+        f"cluster.machines={machines}",
+        f"tiers.gpu.capacity={blocks} blocks",
+        "router.policy=longest-prefix",
+    ]
+
+
 #: name → (trace, or "" for a generated workload; settings)
 CASES: dict[str, tuple[str, list[str]]] = {
     "one machine, block 512": ("conversation", ["tiers.gpu.capacity=16384 blocks"]),
     "one machine, block 16": ("conversation", ["cache.block_size=16", "tiers.gpu.capacity=524288 blocks"]),
+    "four machines, longest prefix": ("conversation", _machines(4, 1000)),
+    "four machines, longest prefix, block 16": (
+        "conversation",
+        [*_machines(4, 32_000), "cache.block_size=16"],
+    ),
+    "sixteen machines, longest prefix": ("conversation", _machines(16, 1000)),
+    "sixty-four machines, longest prefix": ("conversation", _machines(64, 1000)),
+    "one machine of 1,000 blocks": ("conversation", ["tiers.gpu.capacity=1000 blocks"]),
     "three tiers, four machines": (
         "conversation",
         [
