@@ -17,6 +17,7 @@ Every test runs on the native store and on its twin.
 from __future__ import annotations
 
 import pytest
+from kvcache_sim.cache.channel import NOT_YET, Transmission
 from kvcache_sim.cache.operations import BlockCopy, BlockTokens, MachineTiers, open_machines
 from kvcache_sim.cache.settings import (
     CacheSettings,
@@ -40,14 +41,14 @@ def backend(request):
     return request.param
 
 
-def machines(backend, capacities=(4, 4, 8), count=2, lookup="cluster", **movement):
+def machines(backend, capacities=(4, 4, 8), count=2, lookup="cluster", sharing="fifo", **movement):
     """Return empty caches, each edge of each machine with a channel of its own."""
     channels, built = {}, []
     for number in range(count):
         edges = {edge: f"{edge} of machine {number}" for edge in BYTES_PER_S}
         for edge, name in edges.items():
             rate = int(BYTES_PER_S[edge] * 10**9)
-            channels[name] = ChannelSettings(name, rate, LATENCY_NS[edge])
+            channels[name] = ChannelSettings(name, rate, LATENCY_NS[edge], sharing=sharing)
         tiers = tuple(
             TierSettings(name, n) for name, n in zip(("gpu", "cpu", "disk"), capacities, strict=False)
         )
@@ -223,6 +224,23 @@ def test_remote_cpu_and_remote_disk_come_to_the_local_cpu(backend, place, first_
     assert one.mark_absent(A, (0, 1), place) == 1
 
 
+def test_staging_a_remote_disk_may_push_out_what_was_to_be_read_next(backend):
+    """The owner's memory has one place: block 0 comes up into it from the disk, and block 1 has to go."""
+    zero, one = machines(backend, capacities=(4, 1, 1), remote_disk="staged")
+    on_disk(one, A, 1)
+    space = one.acquire_space("cpu", 1)
+    one.mark(space, A, 1, one.transmit("gpu->cpu", 0))
+    one.run_until(0)
+    assert where(zero, A) == [["disk 1"], ["cpu 1"]]
+    [fetched] = zero.fetch_from_remote(A, 3)
+    assert where(zero, A) == [["cpu 0", "cpu 1", "disk 1"]], "block 1 is computed again"
+    zero.run_until(20_000)
+    # The disk first, 4,000 ns and 500; then the network, 4,000 and 300.
+    assert fetched.ready_at_ns == 8_800
+    for cache in (zero, one):
+        cache.store.check()
+
+
 # -- Generation of KV cache
 
 
@@ -329,6 +347,22 @@ def test_machine_0_reads_from_1_while_1_reads_from_0(backend):
         moves = [caches[0].fetch_from_remote(C, 1)[0], caches[1].fetch_from_remote(A, 1)[0]]
         ready.append([move.ready_at_ns for move in moves])
     assert ready == [[4_300, 8_300], [4_300, 4_300]]
+
+
+def test_on_a_shared_channel_times_are_known_when_they_come(backend):
+    zero, _ = machines(backend, sharing="fair")
+    space = zero.acquire_space("disk", 2)
+    zero.mark(space, A, 0, Transmission(0, 0, 0, 0))
+    zero.run_until(0)
+    fetched = [zero.fetch_to_memory(A, (block, block + 1)) for block in range(2)]
+    assert [one.ready_at_ns for one in fetched] == [NOT_YET, NOT_YET]
+    assert zero.match_prefix(A, 1)[0].copies[0].ready_at_ns == NOT_YET
+    zero.run_until(20_000)
+    # Each of the two gets half of 1 byte a ns.
+    assert [one.ready_at_ns for one in fetched] == [8_500, 8_500]
+    assert zero.match_prefix(A, 1)[0].copies[0] == BlockCopy(0, "cpu", 2_500, 8_500)
+    with pytest.raises(UsageError, match="not final"):
+        zero.transmit("cpu->gpu", 4)
 
 
 # -- Caching policy: how the operations are built upon, and who calls them

@@ -90,9 +90,11 @@ class RemoteReads:
         return channel.wait_ns(mover.engine.now_ns) + channel.settings.latency_ns + occupied
 
     def fetch(self, request: int, owner: int, part: Part, now_ns: int) -> int | None:
-        """Read one part of a run into the own cpu tier; return the move, None when landing is refused."""
+        """Read one part of a run into the own cpu tier; return the move, None when that is refused."""
         tier, start, end, by = part
         there = self.movers[owner]
+        if self.staged and there.store.match_below(request, start, end) != [part]:
+            return None  # staging an earlier part has pushed this one out of the owner's cpu
         move = self.mover.store.receive(request, (start, end), now_ns)
         if move is None:
             return None
