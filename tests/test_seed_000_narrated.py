@@ -249,4 +249,4 @@ def test_the_global_prefix_store_is_a_view_of_the_trie():
         lease = replica.store.acquire(4, 3)
         prefixes = resident_prefixes(replica.store, keys, 2, 100, 16)
         assert [p.reference_count for p in prefixes.values()] == [1, 1, 1, 0, 0, 0]
-        replica.store.release(lease)
+        replica.store.release(lease, 0)

@@ -264,7 +264,7 @@ class StoreMachine(RuleBasedStateMachine):
     def finish(self, pick: int) -> None:
         request = self.idle()[pick % len(self.idle())]
         a, b, _ = self.running.pop(request)
-        self.both("release", (a,), (b,))
+        self.both("release", (a, 0), (b, 0))
 
     @invariant()
     def both_stores_agree(self) -> None:
@@ -298,7 +298,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.give_room_back()
         for request in list(self.running):
             a, b, _ = self.running.pop(request)
-            self.both("release", (a,), (b,))
+            self.both("release", (a, 0), (b, 0))
         self.both_stores_agree()
         for tier in range(len(self.capacities)):
             _, active, cached, in_flight, evictable = self.native.room(tier)
@@ -357,9 +357,9 @@ class ShallowestFirst(ReferenceStore):
 
 
 class ForgetsRecency(ReferenceStore):
-    def release(self, lease):
+    def release(self, lease, now_ns):
         self.clock -= 1000
-        super().release(lease)
+        super().release(lease, now_ns)
         self.clock += 1000
 
 

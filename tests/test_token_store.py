@@ -52,7 +52,7 @@ class Machine:
         session, prompt, output, _ = self.rows[request]
         self.now += 1
         self.store.commit(lease, prompt + output - 1)
-        self.store.release(lease)
+        self.store.release(lease, 0)
         if session is not None:
             self.sessions.complete_turn(SessionCacheInfo(session, prompt, output, str(request), (), self.now))
             if not self.store.keep_session(request, session, prompt + output):
@@ -122,7 +122,7 @@ def test_a_preempted_turn_gives_its_session_back_what_it_took():
     found, lease = machine.admit(1)
     assert found == 50
     machine.store.commit(lease, 66)
-    machine.store.release(lease)
+    machine.store.release(lease, 0)
     machine.store.check()
     assert machine.store.used == 64  # a to d; the session's fifty tokens are among them
     assert machine.serve(1) == 64

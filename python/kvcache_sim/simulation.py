@@ -9,8 +9,9 @@ import numpy as np
 
 from kvcache_sim.cache.channel import Link
 from kvcache_sim.cache.channels import Channels
+from kvcache_sim.cache.plugins.watchdog import watching
 from kvcache_sim.cache.remote import RemoteReads
-from kvcache_sim.cache.settings import TIERS
+from kvcache_sim.cache.settings import TIERS, TierSettings
 from kvcache_sim.engine import Engine
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.metrics.channel_use import ChannelUse
@@ -68,6 +69,7 @@ class Simulation:
         self.channels = Channels(settings.channels, settings.network, self.engine, handovers, by_event)
         stores = Stores(settings, trace, self.engine, options.backend)
         machines = range(len(settings.machines))
+        self._watchdog, self._orders = stores.watchdog, stores.orders
         self.digests = [stores.digest() for _ in machines]
         stretches = options.backend == "native" and not options.step_every_iteration and not stores.simplified
         self.replicas: list[Replica] = []
@@ -95,7 +97,8 @@ class Simulation:
         self._index: RouterIndex | None = None
         if settings.router.index_blocks is not None:
             make = stores.maker(stores.outcomes())
-            believed = [make([settings.router.index_blocks], [False]) for _ in pools.routed]
+            tier = TierSettings(TIERS[0], settings.router.index_blocks)
+            believed = [make([tier], [False]) for _ in pools.routed]
             self._index = RouterIndex(look, believed, pools.routed, self.engine, settings.router)
             look = self._index.look
         router = make_router(RouterView(pools.routed, settings.router, settings.seed, block, look))
@@ -138,11 +141,12 @@ class Simulation:
 
     def run(self, observer: Observer | None = None) -> Run:
         """Run to the end; InvariantError when a promise was broken."""
-        self.cluster.start()
-        self.sampler.start()
-        while not self.engine.run(max_events=_EVENTS_PER_GLANCE):
-            if observer is not None:
-                observer.update(self._progress())
+        with watching(self._watchdog):
+            self.cluster.start()
+            self.sampler.start()
+            while not self.engine.run(max_events=_EVENTS_PER_GLANCE):
+                if observer is not None:
+                    observer.update(self._progress())
         if observer is not None:
             observer.update(self._progress())
         self._check_end()
@@ -213,7 +217,7 @@ class Simulation:
             digest_results=digest_of_results(requests),
             events_processed=self.engine.processed,
             end_ns=self.engine.now_ns,
-            warnings=(),
+            warnings=tuple(self._orders.remarks()),
             channels=tuple(_channel_use(name, channel) for name, channel in self.channels.items()),
             tiers=tuple(use for replica in self.replicas for use in self._tier_uses(replica)),
         )

@@ -44,6 +44,10 @@ class OneTier:
         del request, start, limit
         return []
 
+    def expire(self, now_ns: int) -> None:
+        """Do nothing: no block has a time to live."""
+        del now_ns
+
     def touch(self, request: int, end: int) -> None:
         """Refuse."""
         raise _no_tier_below(request, end)

@@ -21,10 +21,11 @@ RemoteDisk = Literal["direct", "staged"]
 
 @dataclass(frozen=True, slots=True)
 class TierSettings:
-    """One tier of one machine: its name in ``TIERS`` and how many blocks it holds (None: unbounded)."""
+    """One tier of one machine: its name in ``TIERS``, its blocks (None: unbounded), who leaves it first."""
 
     name: str
     capacity_blocks: int | None
+    policy: str = "lru"
 
 
 @dataclass(frozen=True, slots=True)

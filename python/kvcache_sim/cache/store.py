@@ -115,8 +115,12 @@ class BlockStore(Protocol):
         """Return how many blocks the lease holds through the cache."""
         ...
 
-    def release(self, lease: int) -> None:
+    def release(self, lease: int, now_ns: int) -> None:
         """End a lease and touch its path."""
+        ...
+
+    def expire(self, now_ns: int) -> None:
+        """Discard what its tier's policy keeps no longer (``ttl``)."""
         ...
 
     def take_orders(self) -> list[Order]:

@@ -212,7 +212,7 @@ class TokenStore(Recorded, OneTier):
         """Return how many tokens the lease reuses or has shared."""
         return self._leases[lease].depth
 
-    def release(self, lease: int) -> None:
+    def release(self, lease: int, now_ns: int) -> None:
         """End a lease and touch its prefix; its private tokens are free."""
         left = self._leases.pop(lease)
         self._access += 1

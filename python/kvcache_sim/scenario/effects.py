@@ -42,6 +42,7 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
             yield _tier_path(model, index, lower), "cache.enabled is false"
         if machine.tiers.cpu and model.cache.semantics != "tree":
             yield _tier_path(model, index, "cpu"), f"semantics {model.cache.semantics} has a gpu tier only"
+        yield from _eviction(model, machine, index)
         if machine.tiers.cpu and model.cache.accounting == "simplified":
             yield _tier_path(model, index, "cpu"), "cache.accounting simplified counts one tier's tokens"
     if model.cache.discard_on_finish and model.cache.semantics != "tree":
@@ -79,6 +80,25 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
         ):
             if getattr(model.cache, key) != type(model.cache).model_fields[key].default:
                 yield ("cache", key), "cache.enabled is false"
+
+
+def _eviction(model: ScenarioModel, machine: MachineSection, index: int) -> Iterator[Finding]:
+    """Tiers whose policy cannot matter."""
+    reasons = [
+        (not model.cache.enabled, "cache.enabled is false"),
+        (model.cache.semantics != "tree", f"semantics {model.cache.semantics} has an order of its own"),
+        (model.cache.accounting == "simplified", "cache.accounting simplified evicts the oldest"),
+    ]
+    why = next((reason for holds, reason in reasons if holds), None)
+    for tier in ("gpu", "cpu", "disk"):
+        section = getattr(machine.tiers, tier)
+        if section and section.policy is not None and section.policy != model.cache.policy:
+            unbounded = "nothing is ever evicted from an unbounded tier"
+            reason = why or (unbounded if str(section.capacity) == "unbounded" else None)
+            if reason:
+                yield (*_tier_path(model, index, tier), "policy"), reason
+    if index == 0 and model.cache.accounting == "simplified" and model.cache.policy != "lru":
+        yield ("cache", "policy"), "cache.accounting simplified evicts the oldest"
 
 
 def _views(model: ScenarioModel) -> Iterator[Finding]:

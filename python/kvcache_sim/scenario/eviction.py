@@ -3,29 +3,63 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 from kvcache_sim.cache.policies.registry import POLICIES
+from kvcache_sim.cache.settings import TIERS
+from kvcache_sim.cache.tier_orders import choose_eviction
 from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.policy_names import absolute_plugin
 from kvcache_sim.scenario.schema import ScenarioModel
+from kvcache_sim.scenario.validation import at_place
+from kvcache_sim.scenario.yaml_tree import Path as KeyPath
 from kvcache_sim.scenario.yaml_tree import Tree
 
-#: Names of ``cache.policy`` under each ``cache.semantics``: vLLM's free queue is one order.
-EVICTION: dict[str, tuple[str, ...]] = {
-    "tree": ("lru",),
+#: Names of ``cache.policy`` where the rules of reuse are an engine's: vLLM's free queue is one order.
+ENGINE_EVICTION: dict[str, tuple[str, ...]] = {
     "vllm": ("lru",),
     "sglang": tuple(row.variant for row in POLICIES if row.family == "sglang"),
 }
 
 
+def with_absolute_eviction(tree: Tree, directory: Path) -> None:
+    """Make the files of eviction plug-ins absolute, as those of other kinds."""
+    for path, holder in _named(tree.values):
+        holder["policy"] = absolute_plugin(holder["policy"], path, tree, directory)
+
+
 def refuse_unknown_eviction(model: ScenarioModel, tree: Tree) -> None:
-    """Raise UsageError for a ``cache.policy`` that ``cache.semantics`` does not have."""
-    name, known = model.cache.policy, EVICTION[model.cache.semantics]
-    if name in known:
-        return
-    close = get_close_matches(name, known, n=1)
-    raise UsageError(
-        f"cache.policy: no such policy under semantics {model.cache.semantics}",
-        where=tree.place(("cache", "policy")),
-        got=repr(name),
-        expected=f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}",
-    )
+    """Raise UsageError for an eviction policy that is unknown, broken, or none of ``cache.semantics``."""
+    known = ENGINE_EVICTION.get(model.cache.semantics)
+    name = model.cache.policy
+    if known is None:
+        names = {path: holder["policy"] for path, holder in _named(tree.values)}
+        for path, text in names.items():
+            at_place(tree, path, partial(choose_eviction, text, model.cache.block_size))
+    elif name not in known:
+        close = get_close_matches(name, known, n=1)
+        raise UsageError(
+            f"cache.policy: no such policy under semantics {model.cache.semantics}",
+            where=tree.place(("cache", "policy")),
+            got=repr(name),
+            expected=f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}",
+        )
+
+
+def _named(values: dict[str, Any]) -> list[tuple[KeyPath, dict[Any, Any]]]:
+    """Return (path, the mapping that holds it) of every eviction policy that is named."""
+    holders: list[tuple[KeyPath, Any]] = [(("cache",), values.get("cache"))]
+    machines = values.get("machines")
+    roots: list[tuple[KeyPath, Any]] = [((), values)]
+    roots += [(("machines", k), own) for k, own in enumerate(machines)] if isinstance(machines, list) else []
+    for root, inside in roots:
+        tiers = inside.get("tiers") if isinstance(inside, dict) else None
+        if isinstance(tiers, dict):
+            holders += [((*root, "tiers", tier), tiers.get(tier)) for tier in TIERS]
+    return [
+        ((*path, "policy"), holder)
+        for path, holder in holders
+        if isinstance(holder, dict) and isinstance(holder.get("policy"), str)
+    ]

@@ -37,6 +37,7 @@ def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str
                 str(getattr(field.default, "capacity", "no such tier")),
                 capacity,
             )
+            yield f"{prefix}{name}.policy", "null", inner.model_fields["policy"].description or ""
         elif inner is not None:
             yield from _rows(inner, f"{prefix}{name}.")
         else:

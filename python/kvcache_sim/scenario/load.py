@@ -11,7 +11,7 @@ from typing import Any
 from kvcache_sim.errors import InputOutputError, UsageError
 from kvcache_sim.scenario.channels import wire, with_presets
 from kvcache_sim.scenario.effects import refuse_without_effect
-from kvcache_sim.scenario.eviction import refuse_unknown_eviction
+from kvcache_sim.scenario.eviction import refuse_unknown_eviction, with_absolute_eviction
 from kvcache_sim.scenario.filling import absolute, fill
 from kvcache_sim.scenario.gpu_room import GpuCapacity, gpu_capacity
 from kvcache_sim.scenario.lowering import lower
@@ -68,6 +68,7 @@ def scenario_from_text(
     if trace is not None:
         set_value(tree, ("trace", "path"), absolute(Path.cwd(), str(trace)), str(trace))
     with_absolute_plugins(tree, directory)
+    with_absolute_eviction(tree, directory)
     tree.values["channels"] = with_presets(tree.values.get("channels", {}), tree)
     written = check(ScenarioModel, tree.values, tree)
     model = fill(written, directory, tree)

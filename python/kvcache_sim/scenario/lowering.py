@@ -45,7 +45,7 @@ def lower(
     return ClusterSettings(
         machines=tuple(
             MachineSettings(
-                tiers=_tiers(machine, index, block_bytes, tree),
+                tiers=_tiers((machine, index), model.cache.policy, block_bytes, tree),
                 step_time=step_times[machine.replica.step_time],
                 replica=_replica(machine),
                 edge_channels=wiring.edge_channels[index],
@@ -71,7 +71,10 @@ def _step_time(name: str, replica: ReplicaSection) -> StepTime:
     return load_step_time(name)
 
 
-def _tiers(machine: MachineSection, index: int, block_bytes: int, tree: Tree) -> tuple[TierSettings, ...]:
+def _tiers(
+    numbered: tuple[MachineSection, int], policy: str, block_bytes: int, tree: Tree
+) -> tuple[TierSettings, ...]:
+    machine, index = numbered
     tiers = []
     for name in TIERS:
         section = getattr(machine.tiers, name)
@@ -88,7 +91,7 @@ def _tiers(machine: MachineSection, index: int, block_bytes: int, tree: Tree) ->
                     got=str(capacity),
                     expected=f"at least {block_bytes} bytes",
                 )
-        tiers.append(TierSettings(name, blocks))
+        tiers.append(TierSettings(name, blocks, section.policy or policy))
     return tuple(tiers)
 
 

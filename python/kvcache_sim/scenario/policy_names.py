@@ -46,11 +46,17 @@ def with_absolute_plugins(tree: Tree, directory: Path) -> None:
     A run that is repeated elsewhere finds them again.
     """
     for path, holder in _named(tree.values):
-        text = holder[path[-1]]
-        place, colon, name = text.partition(".py:")
-        if colon:
-            base = Path.cwd() if tree.place(path).startswith("--set") else directory
-            holder[path[-1]] = f"{(base / place).absolute()}.py:{name}"
+        holder[path[-1]] = absolute_plugin(holder[path[-1]], path, tree, directory)
+
+
+def absolute_plugin(text: str, path: KeyPath, tree: Tree, directory: Path) -> str:
+    """Return the name of a policy that stands at ``path``, the file of a plug-in made absolute."""
+    place, colon, name = text.partition(".py:")
+    adapter, between, file = place.rpartition(":")
+    if not colon:
+        return text
+    base = Path.cwd() if tree.place(path).startswith("--set") else directory
+    return f"{adapter}{between}{(base / file).absolute()}.py:{name}"
 
 
 def refuse_broken_plugins(tree: Tree) -> None:

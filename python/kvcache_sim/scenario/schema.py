@@ -62,7 +62,7 @@ class CacheSection(Section):
     enabled: bool = Field(True, description="false: nothing is reused")
     block_size: int = Field(512, ge=1, le=_MAX_COUNT, description="tokens of a block; divides the trace's")
     semantics: Semantics = Field("tree", description="rules of reuse: our tree, or an engine's own")
-    policy: str = Field("lru", description="eviction policy")
+    policy: str = Field("lru", description="eviction policy of all tiers, or file.py:Name")
     admission: AdmissionName = Field("all", description="how much of a finished request is kept")
     cache_output: bool = Field(True, description="generated tokens are kept too")
     touch: Touch = Field("release", description="when a request's blocks become recent")
@@ -97,6 +97,7 @@ class TierSection(Section):
     """One tier of a machine."""
 
     capacity: CapacityField = Field(description="blocks, a size, or unbounded; for the gpu also auto")
+    policy: str | None = Field(None, description="eviction policy of this tier; null: cache.policy")
 
 
 class TiersSection(Section):

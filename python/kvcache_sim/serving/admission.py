@@ -54,6 +54,8 @@ class Admitter:
         self.fetch: FetchPolicy = FETCH.make(movement.fetch)
         self.estimates = estimates
         self.bring_up = BringUp(mover, movement.exclusive)
+        #: Whether a tier's policy gives blocks a time to live.
+        self.expires = False
 
     @property
     def remote(self) -> RemoteReads | None:
@@ -75,6 +77,8 @@ class Admitter:
         store, request, tokens = self.store, s.request, s.prefill_target_tokens
         total = -(-tokens // self.block)
         limit = self.matchable_blocks(tokens)
+        if self.expires:
+            store.expire(now_ns)
         found, ready = store.peek(request, limit) if self.enabled else (0, 0)
         away = (
             self.remote.longest(request, found, limit)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
 
-from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.cache.store import BlockStore
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.machine import MakeStore
@@ -21,13 +21,14 @@ def engine_maker(cache: CacheSettings, trace: Trace, keys: Any, native: bool) ->
     """
     make = _POOLS[cache.semantics](cache, trace, keys, native)
 
-    def make_store(capacities: list[int | None], write_back: list[bool]) -> BlockStore:
+    def make_store(tiers: Sequence[TierSettings], write_back: list[bool]) -> BlockStore:
         del write_back
-        if len(capacities) > 1 or capacities[0] is None:
-            got = "lower tiers" if len(capacities) > 1 else "no bound"
+        capacity = tiers[0].capacity_blocks
+        if len(tiers) > 1 or capacity is None:
+            got = "lower tiers" if len(tiers) > 1 else "no bound"
             what = f"{cache.semantics} semantics need a gpu tier alone, with a bound"
             raise UsageError(what, "cache.semantics", got)
-        return cast(BlockStore, make(capacities[0]))
+        return cast(BlockStore, make(capacity))
 
     return make_store
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import cast
 
 from kvcache_sim.cache.admission import ADMISSION
 from kvcache_sim.cache.channel_choice import CHANNEL_CHOICE
 from kvcache_sim.cache.moves import AnyChannel, Mover
-from kvcache_sim.cache.settings import TIERS
+from kvcache_sim.cache.settings import TIERS, TierSettings
 from kvcache_sim.cache.store import BlockStore
 from kvcache_sim.cache.write import WRITE
 from kvcache_sim.engine import Engine
@@ -25,8 +25,8 @@ from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.replica.keeping import Keeping
 from kvcache_sim.serving.settings import ClusterSettings
 
-#: Makes the store of a machine from (capacities by tier, whether each writes its victims down).
-MakeStore = Callable[[list[int | None], list[bool]], BlockStore]
+#: Makes the store of a machine from its tiers and whether each writes its victims down.
+MakeStore = Callable[[Sequence[TierSettings], list[bool]], BlockStore]
 
 
 def native_batch(settings: BatchSettings, table: StepTimeTable) -> Batch:
@@ -69,7 +69,7 @@ def build_machine(
         for level, name in enumerate(present[:-1])
     ]
     write_back = [policy.writes_back for policy in writes] + [False]
-    store = make_store([tier.capacity_blocks for tier in settings.tiers], write_back)
+    store = make_store(settings.tiers, write_back)
     edges = [f"{a}->{b}" for a, b in pairwise(TIERS)]
     edges += [f"{b}->{a}" for a, b in pairwise(TIERS)]
     local = {e: channels[settings.edge_channels[e]] for e in edges if e in settings.edge_channels}
@@ -94,6 +94,7 @@ def build_machine(
     batch = make_batch(batch_settings, settings.step_time, replica_settings.max_num_seqs, stretches)
     estimates = Estimates(mover, cluster.cache, settings.step_time, replica_settings.max_num_batched_tokens)
     admitter = Admitter(store, mover, (cluster.cache, cluster.movement), outcomes, estimates)
+    admitter.expires = any(tier.policy.partition(":")[0] == "ttl" for tier in settings.tiers)
     parts = (store, mover, admitter, batch)
     replica = Replica(machine, (replica_settings, cluster.cache), parts, engine, recorder, outcomes)
     replica.tiers = len(present)

@@ -5,13 +5,17 @@ Most runs need the native core alone; the others are imported by whoever makes t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.cache.digest import Digest, RollingDigest
 from kvcache_sim.cache.key_arrays import KeyArrays, key_arrays
+from kvcache_sim.cache.plugins.watchdog import Watchdog
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
+from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.cache.tier_orders import Orders
 from kvcache_sim.engine import Engine
 from kvcache_sim.serving.machine import MakeStore
 from kvcache_sim.serving.outcomes import Outcomes
@@ -41,6 +45,9 @@ class Stores:
         gated = settings.cache.prefix_view != PrefixViewSettings()
         self._keys = _twins_keys(self._arrays) if self.simplified or gated or not self._native else None
         self._prompts = _prompts(trace) if self.simplified else None
+        self.watchdog = Watchdog("")
+        self.watchdog.watches = self.watchdog.at_work = False
+        self.orders = Orders(settings.cache.block_size_tokens, self.watchdog)
         self._make_native = None if self.simplified or not self._native else self._native_maker()
 
     def digest(self) -> Digest:
@@ -65,21 +72,19 @@ class Stores:
         if self._cache.semantics != "tree":
             return self._engine_maker(keys)
         if not self.simplified:
-            from kvcache_sim.cache.reference import ReferenceStore
-
-            return lambda capacities, write_back: ReferenceStore(keys, capacities, write_back)
+            return lambda tiers, write_back: self._twin(keys, tiers, write_back)
         from kvcache_sim.cache.token_store import TokenStore
 
         prompts = self._prompts
         assert prompts is not None
 
-        def make(capacities: list[int | None], write_back: list[bool]) -> BlockStore:
+        def make(tiers: Sequence[TierSettings], write_back: list[bool]) -> BlockStore:
             del write_back
             store = TokenStore(
                 keys=keys,
                 prompts=prompts,
                 block_size_tokens=self._cache.block_size_tokens,
-                capacity=capacities[0],
+                capacity=tiers[0].capacity_blocks,
                 sessions=outcomes.sessions,
                 admission=outcomes.prefixes,
                 now_ns=lambda: self._engine.now_ns,
@@ -95,12 +100,29 @@ class Stores:
         keys = _core.Keys(*self._arrays)
         if self._cache.semantics != "tree":
             return self._engine_maker(keys)
-        return lambda capacities, write_back: _core.Store(keys, capacities, write_back)
+        orders = self.orders
+
+        def make(tiers: Sequence[TierSettings], write_back: list[bool]) -> BlockStore:
+            return _core.Store(keys, _capacities(tiers), write_back, orders.native(tiers))
+
+        return make
+
+    def _twin(self, keys: ReferenceKeys, tiers: Sequence[TierSettings], write_back: list[bool]) -> BlockStore:
+        from kvcache_sim.cache.reference import ReferenceStore
+
+        store = ReferenceStore(keys, _capacities(tiers), write_back)
+        store.eviction = self.orders.twin(tiers)
+        return store
 
     def _engine_maker(self, keys: Any) -> MakeStore:
         from kvcache_sim.serving.engine_stores import engine_maker
 
         return engine_maker(self._cache, self._trace, keys, self._native)
+
+
+def _capacities(tiers: Sequence[TierSettings]) -> list[int | None]:
+    """Return the blocks of each tier, None without bound."""
+    return [tier.capacity_blocks for tier in tiers]
 
 
 def _twins_keys(arrays: KeyArrays) -> ReferenceKeys:

@@ -101,7 +101,7 @@ def _inputs(scenario: Scenario) -> list[str]:
     model = scenario.model
     paths = [model.trace.path] if model.trace is not None else []
     paths += [model.replica.step_time] if model.replica.step_time.endswith(".toml") else []
-    plug_in = model.cache.policy.rpartition(":")[0]
+    plug_in = model.cache.policy.rpartition(":")[0].rpartition(":")[2]
     return paths + ([plug_in] if plug_in.endswith(".py") else [])
 
 

@@ -6,6 +6,7 @@ use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::order::raised;
 use crate::pool_store::PyPoolStore;
 use crate::radix_store::PyRadixStore;
 use crate::store::{room_to_py, PyStore};
@@ -63,21 +64,24 @@ enum AnyStore<'py> {
     Radix(PyRefMut<'py, PyRadixStore>),
 }
 
-/// Calls a method of the core with whichever store it is.
+/// Calls a method of the core with whichever store it is; what a policy in Python raised comes out here.
 macro_rules! with_store {
     ($store:ident, $inner:ident => $call:expr) => {
         match $store {
             AnyStore::Tree(mut tree) => {
-                let $inner = &mut tree.0;
-                $call
+                let answer = {
+                    let $inner = &mut tree.0;
+                    $call
+                };
+                raised(&tree.1, answer)
             }
             AnyStore::Pool(mut pool) => {
                 let $inner = &mut pool.0;
-                $call
+                Ok($call)
             }
             AnyStore::Radix(mut radix) => {
                 let $inner = &mut radix.0;
-                $call
+                Ok($call)
             }
         }
     };
@@ -120,8 +124,8 @@ impl PyBatch {
         Self(Batch::new(config, table.0.clone()))
     }
 
-    fn begin(&mut self, store: AnyStore<'_>, now_ns: u64) -> Option<Vec<u32>> {
-        room_to_py(with_store!(store, s => self.0.begin(s, now_ns)))
+    fn begin(&mut self, store: AnyStore<'_>, now_ns: u64) -> PyResult<Option<Vec<u32>>> {
+        with_store!(store, s => self.0.begin(s, now_ns)).map(room_to_py)
     }
 
     /// `tokens`: (computed, prefill target, total, prompt, blocks); returns the tokens it got of the budget.
@@ -147,8 +151,8 @@ impl PyBatch {
         self.0.add(sequence)
     }
 
-    fn commit_last(&mut self, store: AnyStore<'_>) {
-        with_store!(store, s => self.0.commit_last(s));
+    fn commit_last(&mut self, store: AnyStore<'_>) -> PyResult<()> {
+        with_store!(store, s => self.0.commit_last(s))
     }
 
     /// Takes the last sequence out: (id, tokens with KV, time of its last token).
@@ -166,23 +170,23 @@ impl PyBatch {
         self.0.first_tokens_due()
     }
 
-    fn start(&mut self, store: AnyStore<'_>, now_ns: u64, stall_ns: u64) -> u64 {
+    fn start(&mut self, store: AnyStore<'_>, now_ns: u64, stall_ns: u64) -> PyResult<u64> {
         with_store!(store, s => self.0.start(s, now_ns, stall_ns))
     }
 
-    fn advance(&mut self, store: AnyStore<'_>, now_ns: u64) -> u64 {
+    fn advance(&mut self, store: AnyStore<'_>, now_ns: u64) -> PyResult<u64> {
         with_store!(store, s => self.0.advance(s, now_ns))
     }
 
-    fn interrupt(&mut self, store: AnyStore<'_>, now_ns: u64) -> u64 {
+    fn interrupt(&mut self, store: AnyStore<'_>, now_ns: u64) -> PyResult<u64> {
         with_store!(store, s => self.0.interrupt(s, now_ns))
     }
 
     /// (first tokens, finished, committed blocks): ids in batch order.
     #[allow(clippy::type_complexity)]
-    fn end(&mut self, store: AnyStore<'_>) -> (Vec<u32>, Vec<u32>, Vec<(u32, u32, u32)>) {
-        let ended = with_store!(store, s => self.0.end(s));
-        (ended.first_token, ended.finished, ended.committed)
+    fn end(&mut self, store: AnyStore<'_>) -> PyResult<(Vec<u32>, Vec<u32>, Vec<(u32, u32, u32)>)> {
+        let ended = with_store!(store, s => self.0.end(s))?;
+        Ok((ended.first_token, ended.finished, ended.committed))
     }
 
     #[getter]

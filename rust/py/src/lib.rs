@@ -5,6 +5,7 @@ mod digest;
 mod exact;
 mod fleet;
 mod keys;
+mod order;
 mod pool_store;
 mod radix_store;
 mod replay;
@@ -26,6 +27,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     trace::register(m)?;
     digest::register(m)?;
     store::register(m)?;
+    order::register(m)?;
     pool_store::register(m)?;
     radix_store::register(m)?;
     batch::register(m)?;

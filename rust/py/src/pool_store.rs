@@ -29,6 +29,8 @@ impl PyPoolStore {
 
     fn abandon(&mut self, _lease: u32) {}
 
+    fn expire(&mut self, _now_ns: u64) {}
+
     fn reserve(&mut self, lease: u32, blocks: u64, now_ns: u64) -> Option<Vec<u32>> {
         room_to_py(self.0.reserve(&[(lease, blocks)], now_ns))
     }
@@ -45,7 +47,7 @@ impl PyPoolStore {
         self.0.depth(lease)
     }
 
-    fn release(&mut self, lease: u32) {
+    fn release(&mut self, lease: u32, _now_ns: u64) {
         self.0.release(lease);
     }
 

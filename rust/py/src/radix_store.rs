@@ -45,6 +45,8 @@ impl PyRadixStore {
 
     fn abandon(&mut self, _lease: u32) {}
 
+    fn expire(&mut self, _now_ns: u64) {}
+
     fn reserve(&mut self, lease: u32, blocks: u64, now_ns: u64) -> Option<Vec<u32>> {
         room_to_py(self.0.reserve(&[(lease, blocks)], now_ns))
     }
@@ -61,7 +63,7 @@ impl PyRadixStore {
         self.0.depth(lease)
     }
 
-    fn release(&mut self, lease: u32) {
+    fn release(&mut self, lease: u32, _now_ns: u64) {
         self.0.release(lease);
     }
 

@@ -218,8 +218,8 @@ impl ReplayPrompts {
 
 /// What some policies need to be told.
 #[pyclass(frozen, module = "kvcache_sim._core")]
-struct ReplayPolicySettings {
-    inner: PolicySettings,
+pub struct ReplayPolicySettings {
+    pub inner: PolicySettings,
 }
 
 #[pymethods]

@@ -5,10 +5,11 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::keys::PyKeys;
+use crate::order::{order, raised, Failure, OrderChoice};
 
 /// The block store of one machine.
 #[pyclass(name = "Store")]
-pub struct PyStore(pub Store);
+pub struct PyStore(pub Store, pub Failure);
 
 /// A room as Python sees it: None refused, else the moves to wait for.
 pub fn room_to_py(room: Room) -> Option<Vec<u32>> {
@@ -24,11 +25,14 @@ type PyOrder = (u32, usize, usize, u64, Vec<u32>);
 
 #[pymethods]
 impl PyStore {
+    /// `orders`: by tier, None for recency; none given means recency on all.
     #[new]
+    #[pyo3(signature = (keys, capacities_blocks, write_back, orders=Vec::new()))]
     fn new(
         keys: &PyKeys,
         capacities_blocks: Vec<Option<u64>>,
         write_back: Vec<bool>,
+        orders: Vec<Option<OrderChoice<'_>>>,
     ) -> PyResult<Self> {
         if capacities_blocks.is_empty()
             || capacities_blocks.len() > 3
@@ -46,7 +50,13 @@ impl PyStore {
                 write_back,
             })
             .collect();
-        Ok(Self(Store::new(keys.0.clone(), &tiers)))
+        let failure = Failure::default();
+        let orders = orders
+            .into_iter()
+            .map(|choice| choice.map(|choice| order(choice, &failure)).transpose())
+            .collect::<PyResult<Vec<_>>>()?;
+        let store = Store::new(keys.0.clone(), &tiers).with_orders(orders);
+        Ok(Self(store, failure))
     }
 
     fn peek(&self, request: u32, limit: u32) -> (u32, u32) {
@@ -69,12 +79,14 @@ impl PyStore {
         self.0.acquire(request, depth)
     }
 
-    fn reserve(&mut self, lease: u32, blocks: u64, now_ns: u64) -> Option<Vec<u32>> {
-        room_to_py(self.0.reserve(&[(lease, blocks)], now_ns))
+    fn reserve(&mut self, lease: u32, blocks: u64, now_ns: u64) -> PyResult<Option<Vec<u32>>> {
+        let room = self.0.reserve(&[(lease, blocks)], now_ns);
+        raised(&self.1, room_to_py(room))
     }
 
-    fn reserve_many(&mut self, wanted: Vec<(u32, u64)>, now_ns: u64) -> Option<Vec<u32>> {
-        room_to_py(self.0.reserve(&wanted, now_ns))
+    fn reserve_many(&mut self, wanted: Vec<(u32, u64)>, now_ns: u64) -> PyResult<Option<Vec<u32>>> {
+        let room = self.0.reserve(&wanted, now_ns);
+        raised(&self.1, room_to_py(room))
     }
 
     fn load(&mut self, lease: u32, to: u32, after: Vec<u32>) -> u32 {
@@ -177,8 +189,14 @@ impl PyStore {
         self.0.lease(lease).depth
     }
 
-    fn release(&mut self, lease: u32) {
-        self.0.release(lease);
+    fn release(&mut self, lease: u32, now_ns: u64) -> PyResult<()> {
+        self.0.release(lease, now_ns);
+        raised(&self.1, ())
+    }
+
+    fn expire(&mut self, now_ns: u64) -> PyResult<()> {
+        self.0.expire(now_ns);
+        raised(&self.1, ())
     }
 
     fn take_orders(&mut self) -> Vec<PyOrder> {
@@ -189,8 +207,9 @@ impl PyStore {
             .collect()
     }
 
-    fn finish_move(&mut self, id: u32) {
+    fn finish_move(&mut self, id: u32) -> PyResult<()> {
         self.0.finish_move(id);
+        raised(&self.1, ())
     }
 
     fn drop_copy(&mut self, request: u32, start: u32, end: u32, tier: usize) {

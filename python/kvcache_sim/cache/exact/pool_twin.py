@@ -70,7 +70,10 @@ class ReferencePoolStore(Recorded):
         """Return how many leading blocks have been offered their keys."""
         return self.keyed[lease]
 
-    def release(self, lease: int) -> None:
+    def expire(self, now_ns: int) -> None:
+        """Do nothing: no block has a time to live."""
+
+    def release(self, lease: int, now_ns: int) -> None:
         """Let go of a request's blocks."""
         self.pool.release(lease)
         self.keyed[lease] = 0

@@ -129,7 +129,10 @@ class ReferenceRadixStore(Recorded):
         """Return how many leading pages were found or computed."""
         return self.full[lease]
 
-    def release(self, lease: int) -> None:
+    def expire(self, now_ns: int) -> None:
+        """Do nothing: no block has a time to live."""
+
+    def release(self, lease: int, now_ns: int) -> None:
         """Check everything computed into the tree and let go of it."""
         self._check_in(lease, self.full.pop(lease))
         held = self.held.pop(lease)

@@ -294,7 +294,7 @@ class MachineCache:
 
     def release(self, active: Active) -> None:
         """End a request: its blocks stay, most recently used; what was never switched is free."""
-        self.store.release(active.lease)
+        self.store.release(active.lease, self.now_ns)
         active.active_blocks = 0
 
     # -- within

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from kvcache_sim.cache.plugins.contract import HOOKS, PolicyViolation, violation
@@ -143,6 +143,12 @@ class PolicyTier:
     def _evict(self, victims: list[int] | None, held: set[int]) -> bool:
         if victims is None:
             return False
+        for victim in sorted(self._checked(victims, held), key=lambda v: (-self.records[v].depth, v)):
+            self._remove(victim)
+        return True
+
+    def _checked(self, victims: list[int], held: Container[int]) -> list[int]:
+        """Return an answer that keeps the contract, redirected where the policy asks for that."""
         for victim in victims:
             if not isinstance(victim, int) or victim not in self.records:
                 raise self._broken("returned a block that is not resident", victim)
@@ -162,11 +168,9 @@ class PolicyTier:
                     'give the child too, or set mode = "leaves", mode = "redirect" or allow_holes = True',
                 )
             self.holes += bool(stays)
-        for victim in sorted(victims, key=lambda v: (-self.records[v].depth, v)):
-            self._remove(victim)
-        return True
+        return victims
 
-    def _redirected(self, victims: list[int], held: set[int]) -> list[int]:
+    def _redirected(self, victims: list[int], held: Container[int]) -> list[int]:
         """Replace each victim that has resident descendants by the deepest of them."""
         chosen: list[int] = []
         taken: set[int] = set()

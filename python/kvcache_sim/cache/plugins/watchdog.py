@@ -21,11 +21,15 @@ class Watchdog:
         self.policy = policy
         #: Raised by the host before every hook call.
         self.calls = 0
+        #: False where nothing needs watching.
+        self.watches = True
+        #: Whether a call is under way.
+        self.at_work = True
         self._seen = -1
 
     def tick(self, signum: int, frame: FrameType | None) -> None:
         """Raise where no call has begun since the last tick."""
-        if self._seen == self.calls:
+        if self.at_work and self._seen == self.calls:
             raise PolicyViolation(
                 "did not return",
                 where=f"policy {self.policy}",
@@ -38,13 +42,20 @@ class Watchdog:
 def watched(policy: str, limit_s: float = LIMIT_S) -> Iterator[Watchdog]:
     """Watch a plug-in while the block runs; without effect outside the main thread."""
     dog = Watchdog(policy)
-    if threading.current_thread() is not threading.main_thread():
+    with watching(dog, limit_s):
         yield dog
+
+
+@contextmanager
+def watching(dog: Watchdog, limit_s: float = LIMIT_S) -> Iterator[None]:
+    """Let a dog watch while the block runs; without effect outside the main thread."""
+    if not dog.watches or threading.current_thread() is not threading.main_thread():
+        yield
         return
     before = signal.signal(signal.SIGALRM, dog.tick)
     signal.setitimer(signal.ITIMER_REAL, limit_s, limit_s)
     try:
-        yield dog
+        yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

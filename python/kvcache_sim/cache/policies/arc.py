@@ -67,6 +67,12 @@ class Arc:
                 return block
         return None
 
+    def remove(self, block: Block) -> None:
+        """Leave its queue."""
+        for blocks in (self.t1, self.t2):
+            if block in blocks:
+                blocks.remove(block)
+
     def expire(self, now_ns: int) -> list[Block]:
         """Nothing expires."""
         return []

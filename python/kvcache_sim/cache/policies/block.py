@@ -48,5 +48,8 @@ class Policy(Protocol):
     def evict(self, may_go: MayGo) -> Block | None:
         """Choose a victim and forget it."""
 
+    def remove(self, block: Block) -> None:
+        """Forget a block that left for another reason than ``evict``; ghosts stay."""
+
     def expire(self, now_ns: int) -> list[Block]:
         """Forget and return the blocks whose time has run out, the deepest first."""

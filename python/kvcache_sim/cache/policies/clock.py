@@ -36,6 +36,12 @@ class Clock:
             self.queue.append(block)
         return None
 
+    def remove(self, block: Block) -> None:
+        """Leave its queue."""
+        if block in self.queue:
+            self.queue.remove(block)
+            self.used.discard(block.key)
+
     def expire(self, now_ns: int) -> list[Block]:
         """Nothing expires."""
         return []

@@ -47,6 +47,15 @@ class Ranked:
         del self.blocks[block.key]
         return self.by_key.pop(block.key)
 
+    def remove(self, block: Block) -> None:
+        """Forget a block, if it is here."""
+        if block.key in self.by_key:
+            self.forget(block)
+
+    def lapsed(self, block: Block, now_ns: int) -> bool:
+        """Return whether a block's time has run out."""
+        return False
+
     def expire(self, now_ns: int) -> list[Block]:
         """Nothing expires."""
         return []

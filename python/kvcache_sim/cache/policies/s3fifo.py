@@ -76,6 +76,12 @@ class S3Fifo:
             self.uses[block.key] = max(uses - 1, 0)
         return None
 
+    def remove(self, block: Block) -> None:
+        """Leave its queue."""
+        for blocks in (self.small, self.main):
+            if block in blocks:
+                blocks.remove(block)
+
     def expire(self, now_ns: int) -> list[Block]:
         """Nothing expires."""
         return []

@@ -25,6 +25,8 @@ class Sieve:
 
     def insert(self, block: Block) -> None:
         """Join as the newest."""
+        if self.hand >= len(self.queue):
+            self.hand = 0
         self.queue.append(block)
 
     def evict(self, may_go: MayGo) -> Block | None:
@@ -38,6 +40,14 @@ class Sieve:
             self.visited.discard(block.key)
             self.hand = at + 1
         return None
+
+    def remove(self, block: Block) -> None:
+        """Leave its queue."""
+        if block in self.queue:
+            at = self.queue.index(block)
+            del self.queue[at]
+            self.hand -= at < self.hand
+            self.visited.discard(block.key)
 
     def expire(self, now_ns: int) -> list[Block]:
         """Nothing expires."""

@@ -38,6 +38,12 @@ class Slru:
                     return block
         return None
 
+    def remove(self, block: Block) -> None:
+        """Leave its queue."""
+        for blocks in (self.probation, self.protected):
+            if block in blocks:
+                blocks.remove(block)
+
     def expire(self, now_ns: int) -> list[Block]:
         """Nothing expires."""
         return []

@@ -17,7 +17,11 @@ class Ttl(Ranked):
         """Return the last access."""
         return (block.last_access,)
 
+    def lapsed(self, block: Block, now_ns: int) -> bool:
+        """Return whether a block was not used for the time to live."""
+        return block.last_access_ns + self.ttl_ns <= now_ns
+
     def expire(self, now_ns: int) -> list[Block]:
         """Forget what was not used for the time to live."""
-        gone = [b for b in self.by_key.values() if b.last_access_ns + self.ttl_ns <= now_ns]
+        gone = [b for b in self.by_key.values() if self.lapsed(b, now_ns)]
         return [self.forget(b) for b in sorted(gone, key=lambda b: -b.depth)]

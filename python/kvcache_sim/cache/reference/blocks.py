@@ -24,6 +24,8 @@ class Block:
     access: list[int] = field(default_factory=lambda: [0] * 3)
     holds: list[int] = field(default_factory=lambda: [0] * 3)
     uses: int = 0
+    #: The same whenever it comes back.
+    number: int = -1
 
     def path(self) -> Iterator[Block]:
         """Yield the block and all before it, deepest first; the root is not a block."""
@@ -62,6 +64,8 @@ class Lease:
     reserved: int = 0
     pending: int = 0
     live: bool = True
+    #: Leading blocks that were found rather than computed.
+    found: int = 0
 
 
 @dataclass(slots=True)

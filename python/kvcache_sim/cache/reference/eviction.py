@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 
 from kvcache_sim.cache.reference.blocks import ABSENT, IN_FLIGHT, READY, Block, Move
+from kvcache_sim.cache.reference.orders import Standing
 from kvcache_sim.cache.reference.residency import Residency
 from kvcache_sim.cache.store import EVICT
 
 
 class Eviction(Residency):
     """Makes room by evicting leaves, oldest access first, deepest first; what goes is written below."""
-
-    def _may_go(self, block: Block, tier: int) -> bool:
-        """Return whether nothing but the blocks after it keeps a block on a tier."""
-        if block.state[tier] != READY or block.holds[tier]:
-            return False
-        last_copy = all(block.state[t] == ABSENT for t in range(3) if t != tier)
-        return not (tier == len(self.tiers) - 1 and last_copy and self._pinned(block))
 
     def _is_leaf(self, block: Block, tier: int) -> bool:
         return all(child.state[tier] == ABSENT for child in block.children.values())
@@ -53,11 +48,12 @@ class Eviction(Residency):
         room = self.tiers[tier]
         if room.free + self._evictable(tier) < blocks:
             return None
+        self.now_ns = now_ns
         shortfall = max(blocks - room.free, 0)
         victims = self._select(tier, shortfall)
         pending: list[tuple[int, int]] = []
         if tier == len(self.tiers) - 1:
-            for block in victims:
+            for block in self._one_by_one(tier, victims):
                 self._take_off(tier, block, now_ns)
                 room.free += 1
                 self._discard_if_gone(block)
@@ -71,6 +67,29 @@ class Eviction(Residency):
         room.free -= blocks - late
         return pending
 
+    def _one_by_one(self, tier: int, least_recent: list[Block]) -> Iterator[Block]:
+        """Yield as many victims as were found by recency; each leaves before the next is asked for."""
+        order = self.eviction[tier]
+        for n, block in enumerate(least_recent):
+            if order is None:
+                yield block
+                continue
+            wanted = len(least_recent) - n
+            named = order.victim(wanted, self.now_ns, self._standing(tier))
+            yield self._select(tier, 1)[0] if named is None else named
+
+    def _standing(self, tier: int) -> Standing:
+        return lambda block: (self._may_go(block, tier), self._is_leaf(block, tier))
+
+    def expire(self, now_ns: int) -> None:
+        """Discard what its tier's policy keeps no longer."""
+        self.now_ns = now_ns
+        for tier, order in enumerate(self.eviction):
+            while order is not None and (block := order.lapsed(now_ns, self._standing(tier))) is not None:
+                self._take_off(tier, block, now_ns)
+                self.tiers[tier].free += 1
+                self._discard_if_gone(block)
+
     def _take_off(self, tier: int, block: Block, now_ns: int) -> None:
         self._note_evicted(tier, block, now_ns)
         self._set(block, tier, ABSENT)
@@ -79,7 +98,7 @@ class Eviction(Residency):
         below = tier + 1
         pending: list[tuple[int, int]] = []
         to_write = []
-        for block in victims:
+        for block in self._one_by_one(tier, victims):
             if block.state[below] == ABSENT:
                 self._hold(below, block)
                 to_write.append(block)
@@ -112,6 +131,9 @@ class Eviction(Residency):
         self.tiers[tier].free += 1
         self.tiers[tier].overflowed += 1
         self._discard_if_gone(block)
+        # a block before it may be gone already, kept only for this one
+        if block.parent is not None:
+            self._sweep_orphans(block.parent)
 
     def _discard_if_gone(self, block: Block) -> None:
         """Remove a block without copies and all that hangs below it, except what somebody pins."""

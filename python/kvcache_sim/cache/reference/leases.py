@@ -16,7 +16,7 @@ class Leases(Eviction):
         for block in tail.path():
             block.uses += 1
         self.clock += 1
-        self.leases.append(Lease(request, tail, depth, self.clock))
+        self.leases.append(Lease(request, tail, depth, self.clock, found=depth))
         return len(self.leases) - 1
 
     def abandon(self, lease: int) -> None:
@@ -74,29 +74,29 @@ class Leases(Eviction):
             key = self.keys.key(held.request, depth)
             block = held.tail.children.get(key)
             if block is None:
-                block = held.tail.children[key] = Block(key, depth, held.tail)
+                block = self._add(held.tail, key, depth)
             gpu.active -= 1
+            block.holds[GPU] += 1  # before it is ready: nothing may take it away
             if block.state[GPU] == ABSENT:
-                self._set(block, GPU, READY)
                 block.access[GPU] = held.access
+                self._set(block, GPU, READY)
             else:
                 gpu.free += 1
                 self.merged_blocks += 1
-            block.holds[GPU] += 1
             block.uses += 1
             held.tail = block
             held.reserved -= 1
         held.depth = max(held.depth, to)
 
-    def release(self, lease: int) -> None:
+    def release(self, lease: int, now_ns: int) -> None:
         """End a lease, touch its path, free its private blocks."""
         held = self.leases[lease]
+        self.now_ns = now_ns
         self.clock += 1
-        self._hold(GPU, held.tail, -1)
+        computed = max(self.keys.full[held.request] - held.found, 0)
         for block in held.tail.path():
-            for tier in range(3):
-                if block.state[tier] == READY:
-                    block.access[tier] = self.clock
+            block.holds[GPU] -= 1
+            self._touch(block, (held.found, computed))
         now_free = held.reserved - held.pending
         self.tiers[GPU].active -= now_free
         self.tiers[GPU].free += now_free
@@ -106,10 +106,15 @@ class Leases(Eviction):
     def touch(self, request: int, end: int) -> None:
         """Make a path the most recently used."""
         self.clock += 1
-        for block in self._find(request, end):
-            for tier in range(3):
-                if block.state[tier] == READY:
-                    block.access[tier] = self.clock
+        for block in reversed(self._find(request, end)):
+            self._touch(block, (block.depth, 1))
+
+    def _touch(self, block: Block, found_and_computed: tuple[int, int]) -> None:
+        for tier in range(3):
+            if block.state[tier] == READY:
+                block.access[tier] = self.clock
+        self._released(block, found_and_computed)
+        self._refresh(block)
 
     def discard(self, request: int, start: int, end: int) -> None:
         """Discard a path from ``end`` up to ``start`` or to what is held, in flight or has children."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvcache_sim.cache.reference.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Move
+from kvcache_sim.cache.reference.blocks import ABSENT, GPU, IN_FLIGHT, READY, Move
 from kvcache_sim.cache.reference.moves import Moves
 from kvcache_sim.cache.store import NO_COPY, NO_MOVE
 
@@ -54,7 +54,7 @@ class Marks(Moves):
         parent = path[-1] if path else self.root
         for depth in range(len(path), end):
             key = self.keys.key(request, depth)
-            block = parent.children[key] = Block(key, depth, parent)
+            block = self._add(parent, key, depth)
             path.append(block)
             parent = block
         self.clock += 1

@@ -27,6 +27,7 @@ class Moves(Leases):
             block.uses += 1
             lease.tail = block
         lease.depth += len(blocks)
+        lease.found = lease.depth
 
     def load(self, lease: int, to: int, after: list[int]) -> int:
         """Read the lease's next blocks from the CPU into reserved blocks."""

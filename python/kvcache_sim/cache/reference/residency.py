@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from itertools import takewhile
 
+from kvcache_sim.cache.policies.block import Block as Facts
 from kvcache_sim.cache.records import Recorded
 from kvcache_sim.cache.reference.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Lease, Move, Tier
 from kvcache_sim.cache.reference.keys import ReferenceKeys
+from kvcache_sim.cache.reference.orders import TierOrder
 from kvcache_sim.cache.store import NO_MOVE, Order
 
 _UNBOUNDED = 1 << 60
@@ -27,10 +29,19 @@ class Residency(Recorded):
         self.holds: dict[int, Block] = {}
         #: Blocks of room by the move that claimed it, until blocks are placed there.
         self.claimed: dict[int, int] = {}
+        #: By tier: who leaves first, where that is not the least recent.
+        self.eviction: list[TierOrder | None] = [None] * len(capacities)
+        self.now_ns = 0
+        self._numbers: dict[tuple[int, int], int] = {}
         self.orders: list[Order] = []
         self.clock = 0
         self.merged_blocks = 0
         self._next_move = 0
+
+    def _add(self, parent: Block, key: int, depth: int) -> Block:
+        block = parent.children[key] = Block(key, depth, parent)
+        block.number = self._numbers.setdefault((parent.number, key), len(self._numbers))
+        return block
 
     def _find(self, request: int, limit: int) -> list[Block]:
         found: list[Block] = []
@@ -97,16 +108,48 @@ class Residency(Recorded):
     def _hold(self, tier: int, block: Block, times: int = 1) -> None:
         for b in block.path():
             b.holds[tier] += times
+            self._refresh(b)
 
     def _pinned(self, block: Block) -> bool:
         return any(block.holds)
 
     def _set(self, block: Block, tier: int, state: int, by: int = NO_MOVE) -> None:
         block.state[tier], block.by[tier] = state, by
+        order = self.eviction[tier]
         if state == ABSENT:
             self.resident[tier].pop(block, None)
+            if order is not None and block.number in order.known:
+                order.leave(block)
         else:
             self.resident[tier][block] = None
+        self._refresh(block)
+
+    def _refresh(self, block: Block) -> None:
+        """Let a block that may leave join its tier's order, if no request's release has done so."""
+        for tier, order in enumerate(self.eviction):
+            if order is not None and block.number not in order.known and self._may_go(block, tier):
+                self._join(order, block, tier, (block.depth, 1))
+
+    def _join(self, order: TierOrder, block: Block, tier: int, found_and_computed: tuple[int, int]) -> None:
+        times = (block.access[tier], self.clock, self.now_ns)
+        order.join(block, Facts(block.number, block.depth, 1, *times, *found_and_computed))
+
+    def _released(self, block: Block, found_and_computed: tuple[int, int]) -> None:
+        """Tell the orders that a request let go of a block: it joins, or has been used."""
+        for tier, order in enumerate(self.eviction):
+            if order is None or block.state[tier] != READY:
+                continue
+            if block.number in order.known:
+                order.used(block, self.clock, self.now_ns)
+            else:
+                self._join(order, block, tier, found_and_computed)
+
+    def _may_go(self, block: Block, tier: int) -> bool:
+        """Return whether nothing but the blocks after it keeps a block on a tier."""
+        if block.state[tier] != READY or block.holds[tier]:
+            return False
+        last_copy = all(block.state[t] == ABSENT for t in range(3) if t != tier)
+        return not (tier == len(self.tiers) - 1 and last_copy and self._pinned(block))
 
     def _cached(self, tier: int) -> int:
         return sum(b.state[tier] == READY for b in self.resident[tier])

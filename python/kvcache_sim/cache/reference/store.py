@@ -30,7 +30,7 @@ class ReferenceStore(Marks):
         blocks: list[Block] = []
         for depth in range(start, end):
             key = self.keys.key(request, depth)
-            block = parent.children[key] = Block(key, depth, parent)
+            block = self._add(parent, key, depth)
             blocks.append(block)
             parent = block
         move = self._new_move(Move(GPU + 1, blocks, held=[parent]))

@@ -210,7 +210,7 @@ class Replica:
 
     def _release(self, s: SequenceState, lease: int) -> None:
         depth = self.store.depth(lease)
-        self.store.release(lease)
+        self.store.release(lease, self.engine.now_ns)
         if self.cache.discard_on_finish:
             self.store.discard(s.request, 0, depth)
         elif self.keeping is not None:
@@ -258,7 +258,7 @@ class Replica:
         request, computed, last_token_ns = popped
         s = self.running.pop(request)
         s.last_token_ns = last_token_ns
-        self.store.release(s.lease)
+        self.store.release(s.lease, now)
         s.lease = -1
         self.entrance.refused = False
         self.entrance.waiting.appendleft(s)

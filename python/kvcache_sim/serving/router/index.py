@@ -68,4 +68,4 @@ class RouterIndex:
             room = store.reserve(lease, blocks - known, now)
             assert room == [], "no lease outlives its prompt, so all else may go"
             store.commit(lease, blocks)
-            store.release(lease)
+            store.release(lease, now)

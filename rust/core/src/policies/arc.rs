@@ -110,4 +110,10 @@ impl ObjectPolicy for Arc {
         }
         self.replace(may_go)
     }
+
+    fn remove(&mut self, block: u32) {
+        if self.contains(block) {
+            self.queues.unlink(block);
+        }
+    }
 }

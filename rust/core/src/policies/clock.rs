@@ -42,4 +42,10 @@ impl ObjectPolicy for Clock {
         }
         None
     }
+
+    fn remove(&mut self, block: u32) {
+        if self.contains(block) {
+            self.queues.unlink(block);
+        }
+    }
 }

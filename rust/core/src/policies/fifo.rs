@@ -43,4 +43,10 @@ impl ObjectPolicy for FifoQueue {
         self.queues.unlink(victim);
         Some(victim)
     }
+
+    fn remove(&mut self, block: u32) {
+        if self.contains(block) {
+            self.queues.unlink(block);
+        }
+    }
 }

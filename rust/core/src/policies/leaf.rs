@@ -35,7 +35,7 @@ pub enum Lapse {
 ///
 /// The store keeps the candidates (resident, not held, no resident child) ordered by key, asks for the key
 /// after every insertion and hit, and tells the policy what it evicted.
-pub trait LeafPolicy {
+pub trait LeafPolicy: Send + Sync {
     /// Return the key of a block that was just inserted or hit.
     fn key(&self, facts: &Facts) -> Key;
 

@@ -46,4 +46,10 @@ impl ObjectPolicy for LruQueue {
         self.queues.unlink(victim);
         Some(victim)
     }
+
+    fn remove(&mut self, block: u32) {
+        if self.contains(block) {
+            self.queues.unlink(block);
+        }
+    }
 }

@@ -18,7 +18,8 @@
 //!
 //! A *leaf* policy is a key of a leaf plus hooks: any store that keeps its candidate leaves ordered by key
 //! can use it. An *object* policy keeps queues of single blocks and names its victim itself; `ranked` turns
-//! a leaf policy into one.
+//! a leaf policy into one. `order` makes either kind the eviction order of a tier whose blocks come and go
+//! for reasons of its own.
 pub mod arc;
 pub mod clock;
 pub mod fifo;
@@ -28,6 +29,7 @@ pub mod length_aware;
 pub mod lfu;
 pub mod lru;
 pub mod object;
+pub mod order;
 pub mod pgdsf;
 pub mod priority;
 pub mod queues;

@@ -9,7 +9,7 @@ pub type MayGo<'a> = dyn Fn(u32) -> bool + 'a;
 ///
 /// The replay calls, for every block of a request: `on_hit` if resident; else `on_miss`, then `evict` while
 /// there is no room, then `insert`. Prefix-aware, a request's blocks come deepest first.
-pub trait ObjectPolicy {
+pub trait ObjectPolicy: Send + Sync {
     fn contains(&self, block: u32) -> bool;
 
     fn on_hit(&mut self, block: u32);
@@ -22,6 +22,9 @@ pub trait ObjectPolicy {
     /// Remove one block for which `may_go` holds and return it; None if there is none. A queue passes over
     /// the others where they stand, or as its file says.
     fn evict(&mut self, incoming: u32, may_go: &MayGo) -> Option<u32>;
+
+    /// Forget a resident block that left for another reason than `evict`; ghosts stay.
+    fn remove(&mut self, block: u32);
 
     /// Take notice of the facts of the block that the next call is about (only `ranked` needs them).
     fn facts(&mut self, _facts: Facts) {}

@@ -12,7 +12,8 @@ struct Node {
     mark: u8,
 }
 
-/// `N` queues; a block is in one of them or in none. 4 bytes a block of the universe, 16 a queued block.
+/// `N` queues; a block is in one of them or in none. 4 bytes a block of the universe, which grows with the
+/// highest number queued; 16 a queued block.
 #[derive(Debug)]
 pub struct Queues<const N: usize> {
     nodes: Vec<Node>,
@@ -38,9 +39,9 @@ impl<const N: usize> Queues<N> {
     /// Return the queue a block is in.
     #[inline]
     pub fn place(&self, block: u32) -> Option<usize> {
-        match self.node_of[block as usize] {
-            NONE => None,
-            node => Some(usize::from(self.nodes[node as usize].queue)),
+        match self.node_of.get(block as usize) {
+            None | Some(&NONE) => None,
+            Some(&node) => Some(usize::from(self.nodes[node as usize].queue)),
         }
     }
 
@@ -73,6 +74,9 @@ impl<const N: usize> Queues<N> {
                 node
             }
         };
+        if self.node_of.len() <= block as usize {
+            self.node_of.resize(block as usize + 1, NONE);
+        }
         self.node_of[block as usize] = node;
         match self.front[queue] {
             NONE => self.back[queue] = node,

@@ -61,7 +61,7 @@ impl Ranked {
         }
     }
 
-    fn remove(&mut self, block: u32) {
+    fn forget(&mut self, block: u32) {
         let slot = std::mem::replace(&mut self.slot_of[block as usize], NONE);
         self.free.push(slot);
     }
@@ -116,7 +116,7 @@ impl ObjectPolicy for Ranked {
             }
             if may_go(block) {
                 self.policy.on_evict(key);
-                self.remove(block);
+                self.forget(block);
                 victim = Some(block);
                 break;
             }
@@ -124,6 +124,12 @@ impl ObjectPolicy for Ranked {
         }
         self.heap.extend(passed);
         victim
+    }
+
+    fn remove(&mut self, block: u32) {
+        if self.contains(block) {
+            self.forget(block);
+        }
     }
 
     fn expire(&mut self, now_ns: i64, may_go: &MayGo) -> Option<u32> {
@@ -137,7 +143,7 @@ impl ObjectPolicy for Ranked {
             };
             match self.policy.lapse(&facts) {
                 Lapse::Gone(due) if due == at && may_go(block) => {
-                    self.remove(block);
+                    self.forget(block);
                     return Some(block);
                 }
                 Lapse::Rekey(due, key) if due == at => {

@@ -110,4 +110,10 @@ impl ObjectPolicy for S3Fifo {
             self.evict_small(may_go).or_else(|| self.evict_main(may_go))
         }
     }
+
+    fn remove(&mut self, block: u32) {
+        if self.contains(block) {
+            self.queues.unlink(block);
+        }
+    }
 }

@@ -45,4 +45,13 @@ impl ObjectPolicy for Sieve {
         }
         None
     }
+
+    fn remove(&mut self, block: u32) {
+        if self.contains(block) {
+            if self.hand == Some(block) {
+                self.hand = self.queues.ahead(block);
+            }
+            self.queues.unlink(block);
+        }
+    }
 }

@@ -50,4 +50,10 @@ impl ObjectPolicy for Slru {
         self.queues.unlink(victim);
         Some(victim)
     }
+
+    fn remove(&mut self, block: u32) {
+        if self.contains(block) {
+            self.queues.unlink(block);
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::moves::NO_MOVE;
 use super::node::{NodeId, State, NONE, ROOT};
+use super::orders::Release;
 use super::{Store, GPU};
 
 /// Index of a lease in the arena.
@@ -22,6 +23,8 @@ pub struct Lease {
     /// The access counter at its admission: recency of what it commits until its release.
     pub(super) access: u64,
     pub(super) live: bool,
+    /// Leading blocks that were found rather than computed.
+    pub(super) found: u32,
 }
 
 impl Store {
@@ -39,6 +42,7 @@ impl Store {
             reserved: 0,
             pending: 0,
             live: true,
+            found: depth,
         };
         if let Some(id) = self.free_leases.pop() {
             self.leases[id as usize] = lease;
@@ -107,6 +111,7 @@ impl Store {
             child
         };
         let blocks = u64::from(same);
+        self.hold_one(run); // before it is ready: nothing may take it away
         let gpu = &mut self.tiers[GPU];
         gpu.active -= blocks;
         if self.nodes[run as usize].copies[GPU].state == State::Absent {
@@ -117,7 +122,6 @@ impl Store {
             gpu.free += blocks;
             self.merged_blocks += blocks;
         }
-        self.hold_one(run);
         run
     }
 
@@ -132,6 +136,11 @@ impl Store {
         let blocks = u64::from(to - depth);
         self.tiers[GPU].active -= blocks;
         self.tiers[GPU].cached += blocks;
+        if self.single_blocks() {
+            return (depth..to).fold(tail, |above, block| {
+                self.add_run(above, (request, access), block, block + 1)
+            });
+        }
         let own = &self.nodes[tail as usize];
         if tail != ROOT
             && own.owner == request
@@ -147,10 +156,20 @@ impl Store {
             self.refresh(tail);
             return tail;
         }
-        let run = self.link(tail, request, depth, to);
+        self.add_run(tail, (request, access), depth, to)
+    }
+
+    fn add_run(
+        &mut self,
+        above: NodeId,
+        (request, access): (u32, u64),
+        start: u32,
+        end: u32,
+    ) -> NodeId {
+        let run = self.link(above, request, start, end);
         self.nodes[run as usize].copies[GPU].access = access;
-        self.set_state(run, GPU, State::Ready, NO_MOVE);
         self.hold_one(run);
+        self.set_state(run, GPU, State::Ready, NO_MOVE);
         run
     }
 
@@ -163,13 +182,21 @@ impl Store {
     }
 
     /// Ends a lease: private blocks become free, the path is touched once (deepest first) on every tier.
-    pub fn release(&mut self, id: LeaseId) {
+    pub fn release(&mut self, id: LeaseId, now_ns: u64) {
+        self.tell_time(now_ns);
         let Lease {
+            request,
+            found,
             tail,
             reserved,
             pending,
             ..
         } = self.leases[id as usize];
+        let all = self.keys.full_blocks(request);
+        let release = Release {
+            found_blocks: found,
+            computed_blocks: all.saturating_sub(found),
+        };
         self.access += 1;
         let mut at = tail;
         while at != ROOT {
@@ -182,6 +209,7 @@ impl Store {
                 }
             }
             let parent = node.parent;
+            self.released(at, release);
             self.refresh(at);
             at = parent;
         }

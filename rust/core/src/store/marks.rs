@@ -116,7 +116,7 @@ impl Store {
             }
         }
         if known < end {
-            tail = self.link(tail, request, known, end);
+            tail = self.link_path(tail, request, known, end);
         }
         self.access += 1; // as an admission: no two paths tie
         for run in self.runs_from(tail, start) {

@@ -6,6 +6,7 @@
 //! | `tier` | room of a tier and its eviction candidates |
 //! | `trie` | walking, splitting, linking and unlinking runs |
 //! | `lease` | what a running request holds: acquire, commit, release |
+//! | `orders` | eviction orders other than recency |
 //! | `reserve` | making room: evict, demote, discard |
 //! | `writes` | copies down: write-through, selective, onwards |
 //! | `remote` | what another machine reads or brings |
@@ -18,6 +19,7 @@ mod lease;
 mod marks;
 mod moves;
 mod node;
+mod orders;
 mod remote;
 mod reserve;
 mod tier;
@@ -41,6 +43,7 @@ use crate::digest::{Digest, Record};
 use crate::keys::BlockKeys;
 use moves::Move;
 use node::Node;
+use orders::Orders;
 
 /// Tiers from fast to slow: gpu, cpu, disk.
 pub const MAX_TIERS: usize = 3;
@@ -70,6 +73,8 @@ pub struct Store {
     pub merged_blocks: u64,
     /// (time, tier, blocks) of each eviction, when recording.
     evictions_log: Option<Vec<(u64, usize, u64)>>,
+    /// Where a tier's order is not recency.
+    eviction: Option<Box<Orders>>,
 }
 
 impl Store {
@@ -94,6 +99,7 @@ impl Store {
             digest: Digest::default(),
             merged_blocks: 0,
             evictions_log: None,
+            eviction: None,
         }
     }
 

@@ -153,6 +153,7 @@ impl Store {
 
     fn extend_hold(&mut self, id: LeaseId, tail: NodeId, to: u32) {
         let depth = self.leases[id as usize].depth;
+        self.leases[id as usize].found = to;
         for run in self.runs_from(tail, depth) {
             self.hold_one(run);
         }

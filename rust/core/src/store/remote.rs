@@ -78,17 +78,19 @@ impl Store {
             ROOT
         };
         self.tiers[CPU].in_flight += blocks;
-        let run = self.link(parent, request, start, end);
         self.access += 1; // a use of its own: nothing else may tie with it
-        self.nodes[run as usize].copies[CPU].access = self.access;
         let id = self.new_move(Move {
             live: true,
             to: CPU,
             blocks,
-            parts: vec![(run, start)],
             ..Move::default()
         });
-        self.set_state(run, CPU, State::InFlight, id);
+        let run = self.link_path(parent, request, start, end);
+        for run in self.runs_from(run, start) {
+            self.nodes[run as usize].copies[CPU].access = self.access;
+            self.set_state(run, CPU, State::InFlight, id);
+        }
+        self.moves[id as usize].parts = vec![(run, start)];
         self.hold(CPU, run);
         self.orders.push(Order {
             id,

@@ -83,6 +83,7 @@ impl Store {
         if self.tiers[tier].available() < blocks {
             return None;
         }
+        self.tell_time(now_ns);
         let shortfall = blocks.saturating_sub(self.tiers[tier].free);
         let pending = if shortfall == 0 {
             PendingRoom::new()
@@ -101,14 +102,25 @@ impl Store {
         Some(pending)
     }
 
-    fn next_victim(&self, tier: usize) -> Option<NodeId> {
+    fn next_victim(&mut self, tier: usize, wanted: u64) -> Option<NodeId> {
+        if self.has_order(tier) {
+            return self.next_by_order(tier, wanted);
+        }
+        self.least_recent(tier)
+    }
+
+    pub(super) fn least_recent(&self, tier: usize) -> Option<NodeId> {
         self.tiers[tier].candidates.first().map(|&(_, _, id)| id)
     }
 
     fn discard_victims(&mut self, tier: usize, shortfall: u64, now_ns: u64) {
         let mut left = shortfall;
+        if self.has_order(tier) {
+            // it is asked for no more than may go
+            left = self.select_victims(tier, shortfall).len() as u64;
+        }
         while left > 0 {
-            let Some(id) = self.next_victim(tier) else {
+            let Some(id) = self.next_victim(tier, left) else {
                 return;
             };
             let blocks = u64::from(self.nodes[id as usize].blocks());
@@ -139,7 +151,7 @@ impl Store {
     }
 
     /// The runs that `blocks` blocks of room cost, in eviction order, nothing changed but a cut of the last
-    /// one. Empty when there are not enough.
+    /// one. Fewer when there are not enough.
     fn select_victims(&mut self, tier: usize, blocks: u64) -> Vec<NodeId> {
         let mut victims = Vec::new();
         let mut left = blocks;
@@ -156,7 +168,7 @@ impl Store {
                 promoted.pop_first()
             };
             let Some((_, _, id)) = next else {
-                return Vec::new();
+                return victims;
             };
             victims.push(id);
             let node = &self.nodes[id as usize];
@@ -169,10 +181,7 @@ impl Store {
                 promoted.insert((copy.access, u32::MAX - parent.end, node.parent));
             }
         }
-        let taken: u64 = victims
-            .iter()
-            .map(|&id| u64::from(self.nodes[id as usize].blocks()))
-            .sum();
+        let taken = self.blocks_of(&victims);
         if taken > blocks {
             let last = victims[victims.len() - 1];
             self.split(
@@ -183,16 +192,30 @@ impl Store {
         victims
     }
 
+    fn blocks_of(&self, runs: &[NodeId]) -> u64 {
+        let blocks = |&id: &NodeId| u64::from(self.nodes[id as usize].blocks());
+        runs.iter().map(blocks).sum()
+    }
+
     /// Evicts `shortfall` blocks from a tier that has one below; `None`, nothing done, when it has not as many.
     fn demote_victims(&mut self, tier: usize, shortfall: u64, now_ns: u64) -> Option<PendingRoom> {
         let below = tier + 1;
         let victims = self.select_victims(tier, shortfall);
-        if victims.is_empty() {
+        if self.blocks_of(&victims) < shortfall {
             return None;
         }
         let mut pending = PendingRoom::new();
         let mut to_write: Vec<NodeId> = Vec::new();
+        let ordered = self.has_order(tier);
+        let mut left = victims.len() as u64;
         for id in victims {
+            // an order is asked one by one: each departure may bare the next
+            let id = if ordered {
+                self.next_by_order(tier, left)?
+            } else {
+                id
+            };
+            left -= 1;
             let blocks = u64::from(self.nodes[id as usize].blocks());
             let lower = self.nodes[id as usize].copies[below];
             if lower.state == State::Absent {
@@ -295,12 +318,16 @@ impl Store {
     /// Gives up a held victim that the tier below cannot take.
     fn let_go(&mut self, tier: usize, tail: NodeId, start: u32) {
         self.unhold(tier + 1, tail);
+        let mut above = tail;
         for run in self.runs_from(tail, start) {
+            above = self.nodes[run as usize].parent;
             let blocks = u64::from(self.nodes[run as usize].blocks());
             self.tiers[tier].free += blocks;
             self.tiers[tier].overflowed += blocks;
             self.discard_if_gone(run);
         }
+        // a run before it may be gone already, kept only for this one
+        self.sweep_orphans(above);
     }
 
     /// Removes a run that has lost its last copy, and what hangs below it. What a reader or a write pins stays

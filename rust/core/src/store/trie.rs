@@ -3,6 +3,7 @@
 use super::moves::{MoveId, NO_MOVE};
 use super::node::{Node, NodeId, State, NONE, ROOT};
 use super::{Store, GPU};
+use crate::policies::order::Standing;
 
 /// A stretch of a request's path that is found on one tier in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +154,18 @@ impl Store {
         self.nodes[parent as usize].first_child = id;
         self.children
             .insert((parent, self.keys.key(owner, start)), id);
+        self.number_block(id);
         id
+    }
+
+    /// Adds blocks below `parent` in one run, or one by one where runs are single blocks; returns the last run.
+    pub(super) fn link_path(&mut self, parent: NodeId, owner: u32, start: u32, end: u32) -> NodeId {
+        if !self.single_blocks() {
+            return self.link(parent, owner, start, end);
+        }
+        (start..end).fold(parent, |above, block| {
+            self.link(above, owner, block, block + 1)
+        })
     }
 
     /// Takes a run without children and copies out of the trie.
@@ -196,6 +208,9 @@ impl Store {
             } else {
                 *children + 1
             };
+            if state == State::Absent {
+                self.left(id, tier);
+            }
             self.refresh(parent);
         }
         self.refresh(id);
@@ -225,6 +240,20 @@ impl Store {
                 }
                 copy.listed = listed;
             }
+        }
+        if self.eviction.is_some() {
+            self.refresh_orders(id);
+        }
+    }
+
+    fn refresh_orders(&mut self, id: NodeId) {
+        for tier in 0..self.tiers.len() {
+            let copy = &self.nodes[id as usize].copies[tier];
+            let standing = Standing {
+                idle: copy.evictable > 0,
+                leaf: copy.children == 0,
+            };
+            self.stand(id, tier, standing);
         }
     }
 

@@ -3,6 +3,7 @@
 use super::lease::{Lease, LeaseId};
 use super::moves::{Move, MoveId, Order};
 use super::node::{NodeId, State, ROOT};
+use super::orders::Release;
 use super::{Store, GPU};
 
 impl Store {
@@ -130,7 +131,12 @@ impl Store {
                     copy.access = self.access;
                 }
             }
-            let parent = node.parent;
+            let (parent, depth) = (node.parent, node.start);
+            let alone = Release {
+                found_blocks: depth,
+                computed_blocks: 1,
+            };
+            self.released(at, alone);
             self.refresh(at);
             at = parent;
         }

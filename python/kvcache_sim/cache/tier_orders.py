@@ -1,0 +1,146 @@
+"""The eviction orders of a machine's tiers, from the names of policies: for the native store and its twin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvcache_sim.cache.policies.resolve import resolve_policy
+from kvcache_sim.cache.settings import TierSettings
+from kvcache_sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvcache_sim import _core
+    from kvcache_sim.cache.plugins.hosted import HostedOrder
+    from kvcache_sim.cache.plugins.load import Plugin
+    from kvcache_sim.cache.plugins.open import PolicyMaker
+    from kvcache_sim.cache.plugins.watchdog import Watchdog
+    from kvcache_sim.cache.reference.orders import TierOrder
+    from kvcache_sim.cache.zoo.variants import Variant
+
+_CEILINGS = ("belady", "unbounded")
+_MOST_BLOCKS = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionChoice:
+    """What a policy's name means: a policy of the registry with its setting, or a plug-in."""
+
+    variant: Variant | None
+    plugin: tuple[Plugin, PolicyMaker] | None = None
+
+
+def choose_eviction(text: str, block_size_tokens: int) -> EvictionChoice | None:
+    """Return what a policy's name means for a tier of a timed run; None is ``lru``, which stores do alone.
+
+    Raises UsageError for an unknown name, a ceiling, a manager of its own, and a plug-in that fails its
+    self-test or can only be given whole requests.
+    """
+    if text == "lru":
+        return None
+    try:
+        return _choice(text, block_size_tokens)
+    except UsageError as error:
+        error.where = error.where.removeprefix("--policy")  # whoever asks knows where it was named
+        raise
+
+
+def _choice(text: str, block_size_tokens: int) -> EvictionChoice:
+    family, variant = resolve_policy(text)
+    if family == "plugin":
+        return EvictionChoice(None, _opened(text, variant))
+    if family != "prefix" or variant.partition(":")[0] in _CEILINGS:
+        ceiling = "a ceiling knows the future" if family == "prefix" else "set cache.semantics instead"
+        raise UsageError("no eviction policy of a tier", got=repr(text), hint=ceiling)
+    from kvcache_sim.cache.zoo.variants import parse_variant
+
+    return EvictionChoice(parse_variant(variant, block_size_tokens))
+
+
+def _opened(text: str, variant: str) -> tuple[Plugin, PolicyMaker]:
+    from kvcache_sim.cache.plugins.open import open_policy
+
+    plugin, maker = open_policy(variant)
+    if plugin.adapter in ("vllm", "libcachesim") or getattr(plugin.target, "allow_holes", False):
+        raise UsageError(
+            "leaves holes in prefixes, which a tier of a timed run cannot have",
+            got=repr(text),
+            hint="kvsim cachesim runs it",
+        )
+    return plugin, maker
+
+
+class Orders:
+    """The orders of one store; each call makes fresh ones. Plug-ins are watched by ``dog``."""
+
+    def __init__(self, block_size_tokens: int, dog: Watchdog) -> None:
+        self._block = block_size_tokens
+        self._dog = dog
+        self._chosen: dict[str, EvictionChoice | None] = {}
+        self._hosts: list[tuple[str, HostedOrder]] = []
+
+    def _choice(self, text: str) -> EvictionChoice | None:
+        if text not in self._chosen:
+            self._chosen[text] = choose_eviction(text, self._block)
+        return self._chosen[text]
+
+    def remarks(self) -> list[str]:
+        """Return what should be said of the plug-ins after a run, a line each."""
+        told = [(host.name, tier, host.redirects) for tier, host in self._hosts if host.redirects]
+        return [
+            f"policy {name} on the {tier} tier: {redirects} victims were followed by a resident block; "
+            "the deepest one went instead"
+            for name, tier, redirects in told
+        ]
+
+    def native(
+        self, tiers: Sequence[TierSettings]
+    ) -> list[tuple[str, _core.ReplayPolicySettings, int] | HostedOrder | None]:
+        """Return what the native store takes, by tier."""
+        orders: list[tuple[str, _core.ReplayPolicySettings, int] | HostedOrder | None] = []
+        for level, tier in enumerate(tiers):
+            choice = self._choice(tier.policy)
+            if choice is None:
+                orders.append(None)
+            elif choice.variant is not None:
+                orders.append((choice.variant.name, choice.variant.native, _blocks(tier)))
+            else:
+                orders.append(self._hosted(choice, tiers, level))
+        return orders
+
+    def twin(self, tiers: Sequence[TierSettings]) -> list[TierOrder | None]:
+        """Return what the twin takes, by tier."""
+        from kvcache_sim.cache.reference.orders import PluginOrder, PolicyOrder
+        from kvcache_sim.cache.zoo.reference import TWINS
+
+        orders: list[TierOrder | None] = []
+        for level, tier in enumerate(tiers):
+            choice = self._choice(tier.policy)
+            if choice is None:
+                orders.append(None)
+            elif choice.variant is not None:
+                variant = choice.variant
+                orders.append(PolicyOrder(TWINS[variant.name](variant, _blocks(tier))))
+            else:
+                orders.append(PluginOrder(self._hosted(choice, tiers, level)))
+        return orders
+
+    def _hosted(self, choice: EvictionChoice, tiers: Sequence[TierSettings], level: int) -> HostedOrder:
+        from kvcache_sim.cache.plugins.hosted import HostedOrder
+        from kvcache_sim.cache.plugins.views import TierView
+
+        assert choice.plugin is not None
+        plugin, maker = choice.plugin
+        tier = tiers[level]
+        self._dog.watches = True
+        policy = maker(TierView(tier.name, _blocks(tier), self._block))
+        # a last copy may be pinned from above: then not all below a block may go with it
+        one_by_one = 0 < level == len(tiers) - 1
+        order = HostedOrder(policy, plugin.name, _blocks(tier), self._dog, one_by_one)
+        self._hosts.append((tier.name, order))
+        return order
+
+
+def _blocks(tier: TierSettings) -> int:
+    return _MOST_BLOCKS if tier.capacity_blocks is None else tier.capacity_blocks

@@ -1,0 +1,242 @@
+//! A policy as the eviction order of a tier that a simulation drives: blocks come, are used and leave for
+//! reasons of its own, and the order names the next victim.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+
+use super::leaf::{Facts, Key, Lapse, LeafPolicy};
+use super::object::ObjectPolicy;
+
+/// A block as an order knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Named {
+    /// Its number, counted from 0 and the same whenever it comes back.
+    pub number: u32,
+    /// The number of the block before it; none for a first block.
+    pub parent: Option<u32>,
+}
+
+/// Whether a block may leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Standing {
+    /// Ready and not held.
+    pub idle: bool,
+    /// No block after it has a copy on this tier.
+    pub leaf: bool,
+}
+
+impl Standing {
+    /// Whether it may leave now.
+    pub fn may_go(self) -> bool {
+        self.idle && self.leaf
+    }
+}
+
+/// Who leaves a tier first.
+///
+/// A block joins at its first release, deepest block of a request first (or, where no request held it here,
+/// when it may first leave); later releases are uses. `leave` follows every departure, also one that
+/// `next_victim` named.
+pub trait EvictionOrder: Send + Sync {
+    fn join(&mut self, block: Named, facts: &Facts);
+
+    fn used(&mut self, block: u32, facts: &Facts);
+
+    fn leave(&mut self, block: u32);
+
+    fn stands(&mut self, block: u32, standing: Standing);
+
+    /// Name the next of `wanted` victims, which is then evicted; `None` where no block may go.
+    fn next_victim(&mut self, wanted: u64, now_ns: u64) -> Option<u32>;
+
+    /// Name a block whose time has run out, which is then discarded.
+    fn next_lapsed(&mut self, _now_ns: u64) -> Option<u32> {
+        None
+    }
+}
+
+/// Key, deepest first, who joined first.
+type Candidate = (Key, Reverse<u32>, u64, u32);
+
+/// When, deepest first, which join, block.
+type Due = (i64, Reverse<u32>, u64, u32);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Ranked {
+    facts: Facts,
+    key: Key,
+    /// Which join it came with; 0 while it is not here.
+    joined: u64,
+    standing: Standing,
+}
+
+/// A leaf policy as an order: the blocks that may go, sorted by key.
+pub struct Keyed {
+    policy: Box<dyn LeafPolicy>,
+    blocks: Vec<Ranked>,
+    candidates: BTreeSet<Candidate>,
+    lapses: BinaryHeap<Reverse<Due>>,
+    joins: u64,
+}
+
+impl Keyed {
+    pub fn new(policy: Box<dyn LeafPolicy>) -> Self {
+        Self {
+            policy,
+            blocks: Vec::new(),
+            candidates: BTreeSet::new(),
+            lapses: BinaryHeap::new(),
+            joins: 0,
+        }
+    }
+
+    fn candidate(&self, block: u32) -> Candidate {
+        let b = &self.blocks[block as usize];
+        (b.key, Reverse(b.facts.depth), b.joined, block)
+    }
+
+    fn unlist(&mut self, block: u32) {
+        if self.blocks[block as usize].standing.may_go() {
+            let candidate = self.candidate(block);
+            self.candidates.remove(&candidate);
+        }
+    }
+
+    fn list(&mut self, block: u32) {
+        if self.blocks[block as usize].standing.may_go() {
+            let candidate = self.candidate(block);
+            self.candidates.insert(candidate);
+        }
+    }
+
+    fn rank(&mut self, block: u32, facts: Facts) {
+        self.unlist(block);
+        let b = &mut self.blocks[block as usize];
+        b.facts = facts;
+        b.key = self.policy.key(&facts);
+        self.watch(block);
+        self.list(block);
+    }
+
+    /// Remembers when the block lapses.
+    fn watch(&mut self, block: u32) {
+        let b = &self.blocks[block as usize];
+        if let Lapse::Gone(at) | Lapse::Rekey(at, _) = self.policy.lapse(&b.facts) {
+            let depth = Reverse(b.facts.depth);
+            self.lapses.push(Reverse((at, depth, b.joined, block)));
+        }
+    }
+
+    /// Gives lapsed blocks their new keys; returns the first that is gone and may leave.
+    fn lapse(&mut self, now_ns: i64) -> Option<u32> {
+        while let Some(&Reverse((at, _, joined, block))) = self.lapses.peek() {
+            if at > now_ns {
+                return None;
+            }
+            self.lapses.pop();
+            let b = self.blocks[block as usize];
+            if b.joined != joined {
+                continue;
+            }
+            match self.policy.lapse(&b.facts) {
+                Lapse::Gone(due) if due == at && b.standing.may_go() => return Some(block),
+                Lapse::Rekey(due, key) if due == at => {
+                    self.unlist(block);
+                    self.blocks[block as usize].key = key;
+                    self.list(block);
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+impl EvictionOrder for Keyed {
+    fn join(&mut self, block: Named, facts: &Facts) {
+        let number = block.number as usize;
+        if self.blocks.len() <= number {
+            self.blocks.resize(number + 1, Ranked::default());
+        }
+        self.joins += 1;
+        self.blocks[number].joined = self.joins;
+        self.rank(block.number, *facts);
+    }
+
+    fn used(&mut self, block: u32, facts: &Facts) {
+        self.rank(block, *facts);
+    }
+
+    fn leave(&mut self, block: u32) {
+        self.unlist(block);
+        self.blocks[block as usize] = Ranked::default();
+    }
+
+    fn stands(&mut self, block: u32, standing: Standing) {
+        self.unlist(block);
+        self.blocks[block as usize].standing = standing;
+        self.list(block);
+        if standing.may_go() {
+            self.watch(block); // what came due while it was held goes now
+        }
+    }
+
+    fn next_victim(&mut self, _wanted: u64, now_ns: u64) -> Option<u32> {
+        if let Some(gone) = self.lapse(now_ns as i64) {
+            return Some(gone);
+        }
+        let &(key, _, _, block) = self.candidates.first()?;
+        self.policy.on_evict(key);
+        Some(block)
+    }
+
+    fn next_lapsed(&mut self, now_ns: u64) -> Option<u32> {
+        self.lapse(now_ns as i64)
+    }
+}
+
+/// An object policy as an order: its own queues, from which what may not go is passed over.
+pub struct Queued {
+    policy: Box<dyn ObjectPolicy>,
+    may_go: Vec<bool>,
+}
+
+impl Queued {
+    pub fn new(policy: Box<dyn ObjectPolicy>) -> Self {
+        Self {
+            policy,
+            may_go: Vec::new(),
+        }
+    }
+}
+
+impl EvictionOrder for Queued {
+    fn join(&mut self, block: Named, _facts: &Facts) {
+        self.policy.on_miss(block.number);
+        self.policy.insert(block.number);
+    }
+
+    fn used(&mut self, block: u32, _facts: &Facts) {
+        self.policy.on_hit(block);
+    }
+
+    fn leave(&mut self, block: u32) {
+        self.policy.remove(block);
+        if let Some(may_go) = self.may_go.get_mut(block as usize) {
+            *may_go = false;
+        }
+    }
+
+    fn stands(&mut self, block: u32, standing: Standing) {
+        if self.may_go.len() <= block as usize {
+            self.may_go.resize(block as usize + 1, false);
+        }
+        self.may_go[block as usize] = standing.may_go();
+    }
+
+    fn next_victim(&mut self, _wanted: u64, _now_ns: u64) -> Option<u32> {
+        let may_go = &self.may_go;
+        let free = |block: u32| may_go.get(block as usize).copied().unwrap_or(false);
+        self.policy.evict(0, &free)
+    }
+}

@@ -1,0 +1,231 @@
+//! Eviction orders other than recency: what they are told, and who they say leaves.
+//!
+//! Where a tier has one, every run of the trie is a single block, so that a policy sees blocks. A block joins
+//! a tier's order at its first release there, its request's deepest first; later releases are uses.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+use super::node::{NodeId, State, ROOT};
+use super::{PairHasher, Store, MAX_TIERS};
+use crate::policies::leaf::Facts;
+use crate::policies::order::{EvictionOrder, Named, Standing};
+
+/// What the request that lets go of a block found here, and had to compute.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Release {
+    pub found_blocks: u32,
+    pub computed_blocks: u32,
+}
+
+const NO_NUMBER: u32 = u32::MAX;
+
+/// A tier's order, and what it knows of each block by number.
+struct TierOrder {
+    order: Box<dyn EvictionOrder>,
+    known: Vec<Option<(Facts, Standing)>>,
+}
+
+/// The orders of a store's tiers, and the numbers of its blocks.
+#[derive(Default)]
+pub struct Orders {
+    tiers: [Option<TierOrder>; MAX_TIERS],
+    /// By the number before it and the key: a block keeps its number when it comes back. Only looked up.
+    numbers: HashMap<(u32, u64), u32, BuildHasherDefault<PairHasher>>,
+    node_of: Vec<NodeId>,
+    number_of: Vec<u32>,
+    now_ns: u64,
+}
+
+impl std::fmt::Debug for Orders {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "orders over {} blocks", self.node_of.len())
+    }
+}
+
+impl Orders {
+    fn number(&mut self, node: NodeId, parent: NodeId, key: u64) {
+        let above = self.number_of.get(parent as usize).copied();
+        let fresh = self.node_of.len() as u32;
+        let place = (above.unwrap_or(NO_NUMBER), key);
+        let number = *self.numbers.entry(place).or_insert(fresh);
+        if number == fresh {
+            self.node_of.push(node);
+        }
+        self.node_of[number as usize] = node;
+        if self.number_of.len() <= node as usize {
+            self.number_of.resize(node as usize + 1, NO_NUMBER);
+        }
+        self.number_of[node as usize] = number;
+    }
+
+    fn known_number(&self, node: NodeId, tier: usize) -> Option<u32> {
+        let number = *self.number_of.get(node as usize)?;
+        let known = &self.tiers[tier].as_ref()?.known;
+        known.get(number as usize)?.as_ref().map(|_| number)
+    }
+}
+
+impl Store {
+    /// Gives tiers an eviction order of their own; `None` keeps recency. Call it before anything is stored.
+    pub fn with_orders(
+        mut self,
+        orders: impl IntoIterator<Item = Option<Box<dyn EvictionOrder>>>,
+    ) -> Self {
+        let mut all = Orders::default();
+        for (tier, order) in all.tiers.iter_mut().zip(orders) {
+            *tier = order.map(|order| TierOrder {
+                order,
+                known: Vec::new(),
+            });
+        }
+        self.eviction = all.tiers.iter().any(Option::is_some).then(|| Box::new(all));
+        self
+    }
+
+    /// Whether a tier has an order of its own.
+    pub(super) fn has_order(&self, tier: usize) -> bool {
+        self.eviction
+            .as_ref()
+            .is_some_and(|orders| orders.tiers[tier].is_some())
+    }
+
+    /// Whether runs are single blocks.
+    pub(super) fn single_blocks(&self) -> bool {
+        self.eviction.is_some()
+    }
+
+    pub(super) fn tell_time(&mut self, now_ns: u64) {
+        if let Some(orders) = &mut self.eviction {
+            orders.now_ns = now_ns;
+        }
+    }
+
+    /// Tells the orders that a request let go of a block: it joins, or has been used.
+    pub(super) fn released(&mut self, id: NodeId, release: Release) {
+        if self.eviction.is_none() {
+            return;
+        }
+        for tier in 0..self.tiers.len() {
+            if !self.has_order(tier) || self.nodes[id as usize].copies[tier].state != State::Ready {
+                continue;
+            }
+            let orders = self.eviction.as_mut().expect("there are orders");
+            let now_ns = orders.now_ns as i64;
+            let Some(number) = orders.known_number(id, tier) else {
+                self.enter_order(id, tier, release);
+                continue;
+            };
+            let tier = orders.tiers[tier].as_mut().expect("it has an order");
+            let (facts, _) = tier.known[number as usize].as_mut().expect("it is known");
+            facts.hits += 1;
+            facts.last_access = self.access;
+            facts.last_access_ns = now_ns;
+            tier.order.used(number, facts);
+        }
+    }
+
+    fn enter_order(&mut self, id: NodeId, tier: usize, release: Release) {
+        let node = &self.nodes[id as usize];
+        let orders = self.eviction.as_mut().expect("there are orders");
+        let number = orders.number_of[id as usize];
+        let parent = (node.parent != ROOT).then(|| orders.number_of[node.parent as usize]);
+        let facts = Facts {
+            depth: node.start,
+            hits: 1,
+            last_access: node.copies[tier].access,
+            created: self.access,
+            last_access_ns: orders.now_ns as i64,
+            found_blocks: release.found_blocks,
+            computed_blocks: release.computed_blocks,
+        };
+        let tier = orders.tiers[tier].as_mut().expect("it has an order");
+        if tier.known.len() <= number as usize {
+            tier.known.resize(number as usize + 1, None);
+        }
+        tier.known[number as usize] = Some((facts, Standing::default()));
+        let named = Named { number, parent };
+        tier.order.join(named, &facts);
+    }
+
+    /// Tells a tier's order whether a block may leave now.
+    pub(super) fn stand(&mut self, id: NodeId, tier: usize, standing: Standing) {
+        if !self.has_order(tier) {
+            return;
+        }
+        let orders = self.eviction.as_mut().expect("there are orders");
+        let mut number = orders.known_number(id, tier);
+        if number.is_none() && standing.idle {
+            let depth = self.nodes[id as usize].start;
+            let alone = Release {
+                found_blocks: depth,
+                computed_blocks: 1,
+            };
+            self.enter_order(id, tier, alone);
+            let orders = self.eviction.as_ref().expect("there are orders");
+            number = orders.known_number(id, tier);
+        }
+        let Some(number) = number else { return };
+        let orders = self.eviction.as_mut().expect("there are orders");
+        let tier = orders.tiers[tier].as_mut().expect("it has an order");
+        let known = tier.known[number as usize].as_mut().expect("it is known");
+        if known.1 != standing {
+            known.1 = standing;
+            tier.order.stands(number, standing);
+        }
+    }
+
+    /// Tells a tier's order that a block has no copy there any more.
+    pub(super) fn left(&mut self, id: NodeId, tier: usize) {
+        let Some(orders) = &mut self.eviction else {
+            return;
+        };
+        let Some(number) = orders.known_number(id, tier) else {
+            return;
+        };
+        let tier = orders.tiers[tier].as_mut().expect("it is known there");
+        tier.known[number as usize] = None;
+        tier.order.leave(number);
+    }
+
+    /// Numbers a block that was linked into the trie.
+    pub(super) fn number_block(&mut self, id: NodeId) {
+        if let Some(orders) = &mut self.eviction {
+            let node = &self.nodes[id as usize];
+            orders.number(id, node.parent, self.keys.key(node.owner, node.start));
+        }
+    }
+
+    /// The next victim by the tier's order; by recency where that names none.
+    pub(super) fn next_by_order(&mut self, tier: usize, wanted: u64) -> Option<NodeId> {
+        let orders = self.eviction.as_mut()?;
+        let now_ns = orders.now_ns;
+        let order = &mut orders.tiers[tier].as_mut()?.order;
+        match order.next_victim(wanted, now_ns) {
+            Some(number) => Some(orders.node_of[number as usize]),
+            None => self.least_recent(tier),
+        }
+    }
+
+    /// Discards from every tier what has lapsed by `now_ns`.
+    pub fn expire(&mut self, now_ns: u64) {
+        self.tell_time(now_ns);
+        for tier in 0..self.tiers.len() {
+            while let Some(id) = self.next_lapsed(tier) {
+                let (start, end) = (self.nodes[id as usize].start, self.nodes[id as usize].end);
+                self.note_evicted(tier, id, start, end, now_ns);
+                self.tiers[tier].cached -= 1;
+                self.tiers[tier].free += 1;
+                self.set_state(id, tier, State::Absent, super::NO_MOVE);
+                self.discard_if_gone(id);
+            }
+        }
+    }
+
+    fn next_lapsed(&mut self, tier: usize) -> Option<NodeId> {
+        let orders = self.eviction.as_mut()?;
+        let now_ns = orders.now_ns;
+        let number = orders.tiers[tier].as_mut()?.order.next_lapsed(now_ns)?;
+        Some(orders.node_of[number as usize])
+    }
+}

@@ -1,0 +1,148 @@
+//! Eviction orders for a store's tiers: a policy of the core by name, or one written in Python.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use kvsim_core::policies::leaf::Facts;
+use kvsim_core::policies::order::{EvictionOrder, Keyed, Named, Queued, Standing};
+use kvsim_core::policies::{self, PolicySettings};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::replay::ReplayPolicySettings;
+
+/// The first thing that a policy written in Python raised.
+pub type Failure = Arc<Mutex<Option<PyErr>>>;
+
+/// Returns `value`, or raises what a policy has raised since the store was made.
+pub fn raised<T>(failure: &Failure, value: T) -> PyResult<T> {
+    match failure.lock().expect("one thread").take() {
+        Some(error) => Err(error),
+        None => Ok(value),
+    }
+}
+
+/// What decides on one tier: None is recency.
+#[derive(FromPyObject)]
+pub enum OrderChoice<'py> {
+    /// Name, settings, blocks of the tier.
+    Native(String, PyRef<'py, ReplayPolicySettings>, usize),
+    /// An object with the calls of `HostedOrder`.
+    Hosted(Bound<'py, PyAny>),
+}
+
+/// Returns the order that was chosen; what it raises later is found in `failure`.
+pub fn order(choice: OrderChoice<'_>, failure: &Failure) -> PyResult<Box<dyn EvictionOrder>> {
+    match choice {
+        OrderChoice::Native(name, settings, capacity) => native(&name, &settings.inner, capacity),
+        OrderChoice::Hosted(host) => Ok(Box::new(Hosted {
+            host: host.unbind(),
+            standing: Arc::default(),
+            failure: failure.clone(),
+            answered: Vec::new(),
+        })),
+    }
+}
+
+fn native(
+    name: &str,
+    settings: &PolicySettings,
+    capacity: usize,
+) -> PyResult<Box<dyn EvictionOrder>> {
+    if let Some(leaf) = policies::leaf(name, settings) {
+        return Ok(Box::new(Keyed::new(leaf)));
+    }
+    match policies::object(name, settings, capacity, 0) {
+        Some(object) => Ok(Box::new(Queued::new(object))),
+        None => Err(PyValueError::new_err(format!("unknown policy {name:?}"))),
+    }
+}
+
+type Standings = Arc<Mutex<HashMap<u32, Standing>>>;
+
+/// The blocks that may not leave, as ``number in pinned``; with ``leaves`` also those followed by another.
+#[pyclass(frozen, module = "kvcache_sim._core")]
+struct Pinned {
+    standing: Standings,
+    leaves: bool,
+}
+
+#[pymethods]
+impl Pinned {
+    fn __contains__(&self, number: u32) -> bool {
+        let standing = self.standing.lock().expect("one thread");
+        let free = |s: &Standing| s.idle && (s.leaf || !self.leaves);
+        !standing.get(&number).is_some_and(free)
+    }
+}
+
+/// A policy written in Python, asked through its host.
+struct Hosted {
+    host: Py<PyAny>,
+    standing: Standings,
+    failure: Failure,
+    /// The rest of its last answer, next to leave last.
+    answered: Vec<u32>,
+}
+
+impl Hosted {
+    /// Calls the host; what it raises is kept and the policy asked no more.
+    fn call<A>(&self, method: &str, arguments: A) -> Option<Py<PyAny>>
+    where
+        A: for<'py> pyo3::call::PyCallArgs<'py>,
+    {
+        let mut failure = self.failure.lock().expect("one thread");
+        if failure.is_some() {
+            return None;
+        }
+        Python::attach(|py| match self.host.call_method1(py, method, arguments) {
+            Ok(answer) => Some(answer),
+            Err(error) => {
+                *failure = Some(error);
+                None
+            }
+        })
+    }
+}
+
+impl EvictionOrder for Hosted {
+    fn join(&mut self, block: Named, facts: &Facts) {
+        let (now, now_ns) = (facts.created, facts.last_access_ns);
+        let told = (block.number, facts.depth, block.parent, now, now_ns);
+        self.call("join", told);
+    }
+
+    fn used(&mut self, block: u32, facts: &Facts) {
+        self.call("used", (block, facts.last_access, facts.last_access_ns));
+    }
+
+    fn leave(&mut self, block: u32) {
+        self.standing.lock().expect("one thread").remove(&block);
+        self.call("leave", (block,));
+    }
+
+    fn stands(&mut self, block: u32, standing: Standing) {
+        let mut all = self.standing.lock().expect("one thread");
+        all.insert(block, standing);
+    }
+
+    fn next_victim(&mut self, wanted: u64, now_ns: u64) -> Option<u32> {
+        if self.answered.is_empty() {
+            let standing = self.standing.clone();
+            let answer = Python::attach(|py| {
+                let leaves: bool = self.host.getattr(py, "leaves").ok()?.extract(py).ok()?;
+                let pinned = Py::new(py, Pinned { standing, leaves }).ok()?;
+                Some(pinned)
+            })?;
+            let victims = self.call("victims", (wanted, now_ns, answer))?;
+            self.answered = Python::attach(|py| victims.extract(py)).ok()?;
+            self.answered.reverse();
+        }
+        self.answered.pop()
+    }
+}
+
+/// Adds the class of this room.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Pinned>()
+}
