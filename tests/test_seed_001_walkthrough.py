@@ -16,6 +16,9 @@ Every test runs on the native store and on its twin.
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from kvcache_sim.cache.channel import NOT_YET, Transmission
 from kvcache_sim.cache.operations import BlockCopy, BlockTokens, MachineTiers, open_machines
@@ -403,3 +406,9 @@ def test_the_scheduler_looks_up_which_machine_has_more_and_goes_there(backend):
     hits = {cache.mover.machine: len(cache.match_prefix(B, 3)) for cache in (zero, one)}
     assert hits == {0: 1, 1: 2}
     assert max(hits, key=hits.get) == 1
+
+
+def test_the_page_on_operations_runs_as_it_stands():
+    page = (Path(__file__).resolve().parents[1] / "docs" / "operations.md").read_text()
+    [example] = re.findall(r"```python\n(.*?)```", page, re.S)
+    exec(example, {"trace": trace_of(ROWS)})
