@@ -184,3 +184,58 @@ impl Store {
         block
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::keys::{BlockKeys, NO_REQUEST};
+    use crate::store::TierConfig;
+
+    /// Two requests of four blocks that share the first two.
+    fn store() -> Store {
+        let ids = vec![0, 1, 2, 3, 0, 1, 4, 5];
+        let keys = BlockKeys::new(vec![0, 4, 8], ids, 1, vec![4, 4], vec![NO_REQUEST; 2]).unwrap();
+        let tier = |blocks, write_back| TierConfig {
+            capacity_blocks: Some(blocks),
+            write_back,
+        };
+        Store::new(Arc::new(keys), &[tier(4, true), tier(2, false)])
+    }
+
+    #[test]
+    fn what_is_placed_is_found_and_ready_when_its_move_ends() {
+        let mut store = store();
+        let (claim, waits) = store.claim(1, 2, 0).unwrap();
+        assert!(waits.is_empty());
+        assert!(store.place(claim, 0, (0, 2), None));
+        assert_eq!(store.copies(1, 4), vec![(2, [NO_COPY, claim, NO_COPY])]);
+        assert_eq!(store.moved_keys(claim), vec![0, 1]);
+        store.finish_move(claim);
+        assert_eq!(store.copies(0, 4), vec![(2, [NO_COPY, NO_MOVE, NO_COPY])]);
+        assert_eq!(store.remove(0, (1, 2), 1), 1);
+        assert_eq!(store.peek(0, 4).0, 1);
+        store.check().unwrap();
+    }
+
+    #[test]
+    fn a_claim_evicts_and_room_that_is_not_used_is_given_back() {
+        let mut store = store();
+        let (claim, _) = store.claim(0, 4, 0).unwrap();
+        assert!(store.place(claim, 0, (0, 4), None));
+        store.finish_move(claim);
+        let (claim, waits) = store.claim(0, 3, 1).unwrap();
+        // One victim is let go, the cpu takes two of them.
+        assert_eq!(store.tier(0).overflowed, 1);
+        let [order] = &store.take_orders()[..] else {
+            panic!("one write")
+        };
+        assert_eq!((order.blocks, &waits[..]), (2, &[order.id][..]));
+        assert!(!store.place(claim, 1, (0, 3), None), "block 0 is there");
+        store.finish_move(order.id);
+        store.give_back(claim);
+        assert_eq!(store.tier(0).free, 3);
+        store.check().unwrap();
+    }
+}
