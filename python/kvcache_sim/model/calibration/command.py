@@ -10,7 +10,7 @@ import numpy as np
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.model.calibration.csv_table import column_values
 from kvcache_sim.model.calibration.fit import fit_step_time, fit_tensor_parallel
-from kvcache_sim.model.calibration.kernels import Points, read_kernels
+from kvcache_sim.model.calibration.kernels import Points, read_kernels, with_all_reduces
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
 from kvcache_sim.model.calibration.split import held_out
 from kvcache_sim.model.gpus import load_gpu
@@ -67,10 +67,10 @@ def measured_rows(measured: Measured) -> tuple[IterationRows, Points]:
         raise UsageError(
             "kernels of several TP degrees", str(measured.path), hint="choose one with --only tp=…"
         )
-    model, degree = load_model(measured.model), int((values["tp"] or {"1"}).pop())
-    room = kv_room_bytes(model, load_gpu(measured.gpu), degree)
-    capacity_tokens = room // model.kv_bytes_per_token_per_gpu(degree)
-    kernels = read_kernels(measured.path, model, measured.only)
+    model, gpu = load_model(measured.model), load_gpu(measured.gpu)
+    degree = int((values["tp"] or {"1"}).pop())
+    capacity_tokens = kv_room_bytes(model, gpu, degree) // model.kv_bytes_per_token_per_gpu(degree)
+    kernels = with_all_reduces(read_kernels(measured.path, model, measured.only), model, gpu, degree)
     return kernels.iterations(capacity_tokens), kernels.base_points()
 
 

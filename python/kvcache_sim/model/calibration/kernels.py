@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,9 @@ from kvcache_sim.errors import TraceError
 from kvcache_sim.model.calibration.csv_table import count, number, table_rows, time
 from kvcache_sim.model.calibration.rows import IterationRows
 from kvcache_sim.model.cuda_graphs import padded_tokens
+from kvcache_sim.model.gpus import GpuSpec
 from kvcache_sim.model.models import ModelSpec
+from kvcache_sim.model.roofline import all_reduce_ms
 
 #: Kernels that run once a step; of the others, once a layer, the norm before attention and before the MLP.
 _ONCE = ("embedding", "final_layernorm")
@@ -70,6 +72,17 @@ class KernelTimes:
             tensor_parallel=np.ones(len(chunk)),
             iter_ms=self.base_ms(chunk + n, sequences) + micros * self.layers / 1e3,
         )
+
+
+def with_all_reduces(
+    kernels: KernelTimes, model: ModelSpec, gpu: GpuSpec, tensor_parallel: int
+) -> KernelTimes:
+    """Return the kernels with two all-reduces a layer, as the roofline has them; tables leave these out.
+
+    One GPU needs none.
+    """
+    reduced = all_reduce_ms(gpu, tensor_parallel, kernels.tokens * model.hidden_size * 2)
+    return replace(kernels, dense_ms=kernels.dense_ms + 2 * model.layers * reduced)
 
 
 def read_kernels(path: Path, model: ModelSpec, only: dict[str, str]) -> KernelTimes:

@@ -10,7 +10,7 @@ import numpy as np
 
 from kvcache_sim.model.calibration.accuracy import PhaseError, phase_errors
 from kvcache_sim.model.calibration.fit import fit_step_time, fit_tensor_parallel, predict_ms
-from kvcache_sim.model.calibration.kernels import Points, read_kernels, read_spread
+from kvcache_sim.model.calibration.kernels import Points, read_kernels, read_spread, with_all_reduces
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
 from kvcache_sim.model.calibration.split import check_train_file, held_out
@@ -60,6 +60,7 @@ SHIPPED = (
     _kernels("rtx4090", "llama-3.1-8b", 1, "RTX4090", "Llama-3.1-8B"),
     _kernels("rtx-pro-6000", "llama-3.1-8b", 1, "RTXPRO6000", "Llama-3.1-8B"),
     _kernels("rtx-pro-6000", "qwen3-32b", 1, "RTXPRO6000", "Qwen3-32B"),
+    _kernels("rtx-pro-6000", "qwen3-32b", 2, "RTXPRO6000", "Qwen3-32B"),
     _measured(1),
     _measured(2),
     _measured(8),
@@ -104,7 +105,9 @@ def shipped_rows(entry: ShippedSet, folder: Path) -> tuple[IterationRows, Points
     path = _train_path(folder, entry.file)
     if not entry.file.startswith("kernels"):
         return read_iterations(path, dict(entry.only)), ()
-    kernels = read_kernels(path, load_model(entry.model), dict(entry.only))
+    model = load_model(entry.model)
+    kernels = read_kernels(path, model, dict(entry.only))
+    kernels = with_all_reduces(kernels, model, load_gpu(entry.gpu), entry.tensor_parallel)
     return kernels.iterations(_capacity_tokens(entry)), kernels.base_points()
 
 
