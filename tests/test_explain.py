@@ -193,6 +193,11 @@ def stalled(p):
     p.columns["batch_stall_ns"][:] = 5 * MS
 
 
+def handed_over(p):
+    p.columns["handover_ns"][:] = 100 * MS
+    p.columns["handover_room_ns"][:] = 25 * MS
+
+
 def nothing_finished(p):
     p.columns["status"][:] = 1
 
@@ -233,6 +238,7 @@ CAUSES = {
     ),
     "waiting-for-room": (tail("fetch_room_ns", 0.1), quiet, "10.0 % of TTFT is waiting until evicted blocks"),
     "batch-stalls": (stalled, quiet, "11.1 % of the prefill time"),
+    "handovers": (handed_over, quiet, "takes 50.0 % of the mean TTFT, 25.0 % of it waiting for room there"),
     "preemptions": (preempted, quiet, "2 preemptions: running requests lost their blocks and computed 3,000"),
     "rejections": (rejected, quiet, "1 requests were rejected"),
     "cpu-used": (served_by("cpu"), quiet, "to 1 requests, which waited 5.00 ms"),

@@ -159,7 +159,7 @@ def test_one_token_is_answered_by_the_prefill_machine():
     done = run(pools("pd"), requests((0, 100, 1), (0, 100, 0))).requests
     assert done["decode_machine"].tolist() == [-1, -1]
     assert done["handover_ns"].tolist() == [0, 0]
-    assert summarize(run(pools("pd"), requests((0, 100, 1))), BLOCK)["handover"] is None
+    assert summarize(run(pools("pd"), requests((0, 100, 1))), BLOCK)["handover"]["requests"] == 0
 
 
 def test_room_is_reserved_before_the_transfer_first_come_first_served():
@@ -411,3 +411,15 @@ def test_hand_overs_and_remote_reads_contend_on_one_channel():
 def test_what_cannot_matter_is_refused_with_the_reason(options, reason):
     with pytest.raises(UsageError, match=reason):
         loaded(*options)
+
+
+@pytest.mark.parametrize("ends", ["length", "stop-token"])
+@pytest.mark.parametrize("handover", [HandoverSettings(), BY_LAYER])
+def test_asynchronous_scheduling_agrees_with_pools(ends, handover):
+    trace = random_trace(7, requests=60)
+    trace.input_tokens[:] = np.minimum(trace.input_tokens, 11 * BLOCK)
+    cluster = pools("dpbp", handover, tiers=(14,), async_scheduling=ends, max_num_batched_tokens=64)
+    ways = [RunOptions(check="full"), RunOptions(step_every_iteration=True), RunOptions(backend="python")]
+    runs = [simulate(cluster, trace, options=way) for way in ways]
+    assert len({(run.digest_events, run.digest_results) for run in runs}) == 1
+    assert (runs[0].requests["decode_machine"] >= 0).any()

@@ -18,16 +18,13 @@ DEFINITIONS: dict[str, str] = {
 }
 
 
-def summarize_handovers(
-    done: Mapping[str, NDArray[Any]], counters: Mapping[str, int]
-) -> dict[str, Any] | None:
-    """Return counts, times in ms and shares of finished requests' hand-overs; None where there were none."""
+def summarize_handovers(done: Mapping[str, NDArray[Any]], counters: Mapping[str, int]) -> dict[str, Any]:
+    """Return counts, times in ms and shares of finished requests' hand-overs; None is "never measured"."""
     sent = done["decode_machine"] >= 0
-    if not sent.any():
-        return None
     rows = {name: column[sent] for name, column in done.items()}
     wait = rows["handover_ns"] + rows["handover_gap_ns"]
     ttft, e2e = (int((rows[end] - rows["arrival_ns"]).sum()) for end in ("first_token_ns", "finish_ns"))
+    machines = np.bincount(rows["decode_machine"], minlength=counters.get("machines", 0))
     return {
         "requests": int(sent.sum()),
         "blocks": int(rows["handover_blocks"].sum()),
@@ -36,5 +33,5 @@ def summarize_handovers(
         "room": describe(rows["handover_room_ns"]),
         "share_of_ttft": int(rows["handover_ns"].sum()) / ttft if ttft else None,
         "share_of_e2e": int(wait.sum()) / e2e if e2e else None,
-        "machines": np.bincount(rows["decode_machine"], minlength=counters.get("machines", 0)).tolist(),
+        "machines": machines.tolist() if sent.any() else [],
     }

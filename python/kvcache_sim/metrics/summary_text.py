@@ -44,7 +44,7 @@ def summary_text(summary: Mapping[str, Any], title: str) -> str:
         lines.append(f"{name:<6}" + "".join(f"{_number(row[statistic]):>9}" for statistic in STATISTICS))
     lines += [
         *_sum_of_parts(summary["latency"]["ttft"]["avg"], parts),
-        *_handovers(summary.get("handover")),
+        *_handovers(summary["handover"]),
         *gap,
         "throughput " + _throughput(summary["throughput"]),
         f"digest     events {summary['digest']['events'][:24]}  results {summary['digest']['results'][:24]}",
@@ -65,9 +65,9 @@ def _sum_of_parts(ttft: float | None, parts: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _handovers(handover: Mapping[str, Any] | None) -> list[str]:
+def _handovers(handover: Mapping[str, Any]) -> list[str]:
     """Return what hand-overs cost, on one line, where there are any."""
-    if handover is None:
+    if not handover["requests"]:
         return []
     share, wait = handover["share_of_ttft"], handover["wait"]
     text = f"{handover['requests']:,} requests  wait avg {_number(wait['avg'])} p99 {_number(wait['p99'])} ms"

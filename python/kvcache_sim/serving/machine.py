@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import cast
 
@@ -78,6 +79,9 @@ def build_machine(
         mover.choice = CHANNEL_CHOICE.make(movement.channel_choice)
         mover.rails = {e: {n: channels[n] for n in names} for e, names in settings.edge_rails.items()}
     replica_settings = settings.replica
+    if settings.role == "prefill" and replica_settings.async_scheduling == "stop-token":
+        # A prompt's end is foreseen, whatever will end its answer elsewhere.
+        replica_settings = replace(replica_settings, async_scheduling="length")
     asynchronous = replica_settings.async_scheduling != "none"
     batch_settings = BatchSettings(
         block_size_tokens=cluster.cache.block_size_tokens,

@@ -87,6 +87,17 @@ def batch_stalls(case: Case) -> str | None:
     return f"{percent(stall / prefill)} of the prefill time is a batch waiting for another request's KV."
 
 
+def handovers(case: Case) -> str | None:
+    """Prompts crossed from prefill to decode machines."""
+    wait, room = case.mean_ms("handover_ns"), case.mean_ms("handover_room_ns")
+    if not case.ttft_ms or wait < _SOME * case.ttft_ms:
+        return None
+    return (
+        f"The way to the decode machines takes {percent(wait / case.ttft_ms)} of the mean TTFT, "
+        f"{percent(room / wait)} of it waiting for room there."
+    )
+
+
 def preemptions(case: Case) -> str | None:
     """The GPU's room ran out under running requests."""
     rows = case.run.finished

@@ -30,6 +30,7 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
         "fetching": latency.fetching,
         "waiting-for-room": latency.waiting_for_room,
         "batch-stalls": latency.batch_stalls,
+        "handovers": latency.handovers,
         "preemptions": latency.preemptions,
         "rejections": latency.rejections,
     },

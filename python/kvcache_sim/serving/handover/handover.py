@@ -31,6 +31,7 @@ class Handover:
 
     __slots__ = (
         "_channel",
+        "asked_ns",
         "complete",
         "computed",
         "expected_tokens",
@@ -61,8 +62,8 @@ class Handover:
         self.prefilled = computed is None
         #: Whether the decode machine may go on with it.
         self.complete = False
-        #: When room was free for it; 0 while it is not.
-        self.reserved_ns = 0
+        #: When the decode machine heard of it, and when room was free for it there; 0 while it is not.
+        self.asked_ns = self.reserved_ns = 0
         self.lease = -1
         self.total_blocks = 0
         #: Blocks that the decode router expected to be sent, in tokens.

@@ -25,6 +25,7 @@ class Reception:
     def ask(self, handover: Handover) -> None:
         """Queue a request for room."""
         self.replica.milestones.taken_over(handover.sequence, handover.expected_tokens)
+        handover.asked_ns = self.replica.engine.now_ns
         self.replica.entrance.asking.append(handover)
         if not self.replica.entrance.refused:
             self.replica.wake(self.replica.engine.now_ns + 1)

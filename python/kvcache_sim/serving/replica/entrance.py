@@ -107,13 +107,20 @@ class Entrance:
         places = self._places()
         while not self.refused and places > 0 and self.batch.budget_left > 0:
             s = self.waiting.head() if self.waiting else None
-            if self.asking and self.reception is not None and (s is None or not s.preemptions):
+            if self.reception is not None and self._asks_first(s):
                 self.refused = not self.reception.take(now)
             elif s is None or (self.duplicates is not None and self._waits_for_another(s, self.duplicates)):
                 return
             else:
                 self.refused = not self._take(s, now)
             places -= 1
+
+    def _asks_first(self, head: SequenceState | None) -> bool:
+        """Return whether a handed-over request, known to the scheduler, goes before the head of the queue."""
+        if not self.asking or (head is not None and head.preemptions):
+            return False
+        known_until_ns = self.waiting.known_until_ns
+        return known_until_ns is None or self.asking[0].asked_ns < known_until_ns
 
     def _take(self, s: SequenceState, now: int) -> bool:
         """Admit the next of the queue; False when that is refused."""
