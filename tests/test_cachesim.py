@@ -83,6 +83,17 @@ def test_what_a_person_sees(capsys, small):
     assert "final_free_queue_sha256" in out
 
 
+@pytest.mark.parametrize("policy", ["lru", "belady"])
+def test_what_a_person_sees_of_a_flat_cache(capsys, small, policy):
+    ask = (small, "--policy", policy, "--capacity", 5, "--trace-block-size", 8, "--flat")
+    code, out, err = run(capsys, *ask)
+    assert code == 0, err
+    exact = figures(capsys, *ask)
+    assert out.startswith(f"{policy}, flat: {exact['hit_ratio']:.1%} of block accesses hit")
+    assert f"\nmisses            {exact['misses']}\n" in out
+    assert ("behind a prefix look-up" in out) == (policy != "belady")
+
+
 def test_a_row_a_request(capsys, small, tmp_path):
     target = tmp_path / "requests.csv"
     ask = (small, "--policy", "vllm", "--capacity", 5, "--trace-block-size", 8, "--requests", target)
@@ -150,6 +161,7 @@ def test_sizes_become_blocks(capsys, small, policy):
         (("--capacity", "9", "--policy", "vllm", "--block-size", "3"), "divisor of 8"),
         (("--capacity", "9", "--policy", "sglang:lru", "--flat"), "no effect"),
         (("--capacity", "9", "--model", "llama-3-8b", "--kv-bytes-per-token", "9"), "a model says its own"),
+        (("--capacity", "9", "--store-threshold", "2"), "no effect"),
         (("--capacity", "9", "--force"), "--requests"),
         (("--capacity", "9", "--policy", "vllm", "--window", "-1"), "--window"),
     ],

@@ -15,19 +15,20 @@ _SAID = {"misses", "requests", "ceilings", "share_of_possible", "hit_rate", "pre
 
 def cachesim_text(policy: str, result: dict[str, Any]) -> str:
     """Return the share of what is possible, the misses by cause, then every figure under its name."""
-    lines = [_sentence(policy, result)]
-    if "misses" in result:
-        lines += ["", *_miss_lines(result["misses"])]
-    figures = {name: value for name, value in result.items() if name not in _SAID}
+    if "accesses" in result:
+        lines, said = _flat_lines(policy, result), _SAID - {"misses"}
+    else:
+        lines, said = [_sentence(policy, result)], _SAID
+        if "misses" in result:
+            lines += ["", *_miss_lines(result["misses"])]
+    figures = {name: value for name, value in result.items() if name not in said}
     width = max(map(len, figures))
     lines += ["", *(f"{name:<{width}}  {_cell(value)}" for name, value in figures.items())]
     return "\n".join(lines)
 
 
 def _sentence(policy: str, result: dict[str, Any]) -> str:
-    rate = result.get("hit_rate", result.get("hit_ratio", 0.0))
-    size = f", {format_bytes(result['capacity_bytes'])}" if "capacity_bytes" in result else ""
-    words = f"{policy}{size}: {rate:.1%} of tokens hit"
+    words = f"{policy}{_size(result)}: {result.get('hit_rate', 0.0):.1%} of tokens hit"
     tops = result.get("ceilings", {})
     if "unbounded" not in tops:
         return words
@@ -35,6 +36,22 @@ def _sentence(policy: str, result: dict[str, Any]) -> str:
     of = "" if share is None else f": {share:.1%} of what is possible"
     best_rate, all_rate = f"{best['hit_rate']:.1%}", f"{unbounded['hit_rate']:.1%}"
     return f"{words} of {best_rate} possible at this size (Belady; unbounded {all_rate}){of}"
+
+
+def _flat_lines(policy: str, result: dict[str, Any]) -> list[str]:
+    """Return what a plain cache of blocks hits, and the same queue behind a prefix look-up."""
+    best = result["ceilings"]["belady"]["hits"] / max(1, result["accesses"])
+    words = f"{policy}{_size(result)}, flat: {result['hit_ratio']:.1%} of block accesses hit of {best:.1%}"
+    lines = [f"{words} possible at this size (Belady)"]
+    if "prefix_lookup" in result:
+        behind = result["prefix_lookup"]
+        hit = f"{behind['hit_rate']:.1%} of tokens hit, {behind['hit_blocks']:,} blocks"
+        lines.append(f"behind a prefix look-up: {hit}; {behind['evictions']:,} evictions")
+    return lines
+
+
+def _size(result: dict[str, Any]) -> str:
+    return f", {format_bytes(result['capacity_bytes'])}" if "capacity_bytes" in result else ""
 
 
 def _miss_lines(misses: dict[str, Any]) -> list[str]:

@@ -29,6 +29,8 @@ def replay_plugin(request: ReplayRequest, variant: str) -> ReplayResult:
     for wrong, flag in ((request.discipline == "flat", "--flat"), (request.order == "root", "--order root")):
         if wrong:
             raise UsageError("plug-ins are called leaf first, deepest block first", where=flag)
+    if request.store_threshold:
+        raise UsageError(f"has no effect with --policy {variant}", where="--store-threshold")
     if request.capacity_blocks < 1:
         raise UsageError("capacity holds no block", where="--capacity", got=str(request.capacity_blocks))
     prompts = cut(request)

@@ -54,6 +54,8 @@ def _check(request: ReplayRequest, policy: Variant) -> None:
             got=str(request.capacity_blocks),
             expected="≥ 1 block",
         )
+    if request.store_threshold:
+        raise UsageError(f"has no effect with --policy {policy.name}", where="--store-threshold")
     if request.discipline == "prefix" and request.order == "root" and policy.name != "lru":
         raise UsageError(
             f"{policy.name} evicts leaves first, so the order of touch has no effect",
