@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from array import array
+from struct import Struct
 
 import numpy as np
 
 from kvcache_sim.metrics.columns import EVENT_COLUMNS
 from kvcache_sim.metrics.run import CodedText, ColumnData
+
+_ROW = Struct(f"{len(EVENT_COLUMNS)}q")
 
 
 class TextCoder:
@@ -26,15 +28,15 @@ class EventLog:
 
     def __init__(self) -> None:
         self._kinds, self._details = TextCoder(), TextCoder()
-        self._rows = array("q")
+        self._rows = bytearray()
 
     def add(self, kind: str, detail: str, row: tuple[int, int, int, int, int, int, int]) -> None:
         """Add ``row`` = (time, duration, machine, request, tokens, blocks, tokens left to prefill)."""
         kinds, details = self._kinds.words, self._details.words
         kind_code, detail_code = kinds.setdefault(kind, len(kinds)), details.setdefault(detail, len(details))
         time_ns, duration_ns, machine, request, tokens, blocks, left = row
-        self._rows.extend(
-            (time_ns, duration_ns, machine, kind_code, request, detail_code, tokens, blocks, left)
+        self._rows += _ROW.pack(
+            time_ns, duration_ns, machine, kind_code, request, detail_code, tokens, blocks, left
         )
 
     def columns(self) -> dict[str, ColumnData]:
