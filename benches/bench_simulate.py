@@ -43,6 +43,10 @@ CASES: dict[str, tuple[str, list[str]]] = {
             "tiers.disk.capacity=16000 blocks",
         ],
     ),
+    "four prefill and four decode machines": (
+        "conversation",
+        ["cluster.machines=8", "pools={prefill: 4, decode: 4}", "tiers.gpu.capacity=1000 blocks"],
+    ),
     "a million generated requests": (
         "",
         [
