@@ -54,6 +54,8 @@ class RunOptions:
     step_every_iteration: bool = False
     check: str = "cheap"
     record_window_ns: tuple[int, int] | None = None
+    #: Whether misses are counted by cause, after the run.
+    causes: bool = False
 
 
 class Simulation:

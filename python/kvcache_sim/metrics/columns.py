@@ -31,6 +31,18 @@ TTFT_PARTS = ("client", "queue", "lookup", "fetch", "prefill", "first_decode", "
 #: Parts of ``fetch``, summing to it exactly: waiting for room, and the exposed stall of each hop.
 FETCH_PARTS = ("fetch_room", "stall_cpu_gpu", "stall_remote_cpu", "stall_disk_cpu")
 
+#: Why prompt tokens were missed at the first admission: with ``--causes`` the columns
+#: ``miss_{cause}_tokens`` sum exactly to input_tokens - cached_prefix_length_used.
+MISS_CAUSES: dict[str, str] = {
+    "never_seen": "no request had shown the block; the prompt is new, or goes on where one ended",
+    "diverged": "not shown before, and other requests went on differently after the same blocks",
+    "evicted": "it had been ready on this machine, and had left",
+    "shorter": "the end of the prompt, which fills no block that may hit",
+    "not_ready": "another request was still computing it here",
+    "elsewhere": "another machine has had it",
+    "not_admitted": "it had been ready here, but a setting keeps blocks out of the cache or out of reach",
+}
+
 #: requests.parquet: a row a request, in file order. Times are ns since the start of the simulation.
 REQUEST_COLUMNS: dict[str, Column] = {
     "request": Column("int32", "index in the trace, from 0"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from textwrap import wrap
 from typing import Any
 
-from kvcache_sim.metrics.columns import TTFT_PARTS
+from kvcache_sim.metrics.columns import MISS_CAUSES, TTFT_PARTS
 from kvcache_sim.metrics.percentiles import STATISTICS
 
 _LATENCIES = ("ttft", "tpot", "itl", "e2e", "queue")
@@ -33,6 +33,7 @@ def summary_text(summary: Mapping[str, Any], title: str) -> str:
         ),
         "hit tokens " + _counts(cache["hit_tokens"]),
         "evictions  " + _counts(cache["evictions"]),
+        *_misses(summary.get("misses")),
         *(f"{'' if n else 'no effect':<11}{reason}" for n, reason in enumerate(reasons)),
         *_machines(summary["machines"]),
         *_labelled("prefix", summary["prefix_cache"]["ttft_hit_vs_miss"]["sentence"]),
@@ -121,3 +122,12 @@ def _throughput(rates: Mapping[str, float | None]) -> str:
     if requests is None or tokens is None:
         return "none: no simulated time passed"
     return f"{requests:,.2f} requests/s  {tokens:,.1f} output tokens/s"
+
+
+def _misses(misses: Mapping[str, Any] | None) -> list[str]:
+    """Return why tokens were missed, where the run was asked for it."""
+    if misses is None:
+        return []
+    told = {cause.replace("_", " "): misses[cause] for cause in MISS_CAUSES if misses[cause]}
+    lines = wrap(_counts(told), 68, break_long_words=False)
+    return [f"{'misses' if n == 0 else '':<11}{line}" for n, line in enumerate(lines)]

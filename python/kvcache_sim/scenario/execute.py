@@ -7,14 +7,15 @@ import resource
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kvcache_sim import __version__, _core
-from kvcache_sim.metrics.columns import EVENT_COLUMNS, REQUEST_COLUMNS, SERIES_COLUMNS
+from kvcache_sim.cache.prefix_view import PrefixViewSettings
+from kvcache_sim.metrics.columns import EVENT_COLUMNS, REQUEST_COLUMNS, SERIES_COLUMNS, Column
 from kvcache_sim.metrics.run import Observer, Run
 from kvcache_sim.metrics.run_directory import RunDirectory
 from kvcache_sim.metrics.summary import summarize
@@ -49,7 +50,30 @@ def execute(
     """Simulate a scenario's requests; raises as ``simulate`` does."""
     run = simulate(scenario.settings, trace, observer, options)
     summary = with_cost(scenario, summarize(run, scenario.model.cache.block_size))
+    if options.causes:
+        run, summary = _with_causes(scenario, trace, run, summary)
     return Execution(scenario, trace, options, run, summary)
+
+
+def _with_causes(
+    scenario: Scenario, trace: Trace, run: Run, summary: dict[str, Any]
+) -> tuple[Run, dict[str, Any]]:
+    """Return the run and its summary with every missed token under its cause."""
+    from kvcache_sim.metrics.miss_causes import miss_causes, summarize_misses
+
+    cache = scenario.settings.cache
+    plain = PrefixViewSettings()
+    kept = (
+        cache.enabled
+        and cache.admission == "all"
+        and cache.prefix_view == plain
+        and not cache.discard_on_finish
+    )
+    columns = miss_causes(run.requests, trace, cache.block_size_tokens, kept)
+    tiers = [tier for machine in scenario.settings.machines for tier in machine.tiers]
+    policies = sorted({f"{tier.policy} on {tier.name}" for tier in tiers})
+    misses = summarize_misses(columns, policies)
+    return replace(run, requests={**run.requests, **columns}), {**summary, "misses": misses}
 
 
 def resolved_with_trace(scenario: Scenario, trace: Trace) -> dict[str, Any]:
@@ -67,7 +91,7 @@ def store(execution: Execution, directory: RunDirectory, argv: Sequence[str]) ->
     """
     run = execution.run
     tables = (
-        ("requests", run.requests, REQUEST_COLUMNS),
+        ("requests", run.requests, _request_columns(execution.options)),
         ("series", run.series, SERIES_COLUMNS),
         ("events", run.events, EVENT_COLUMNS),
     )
@@ -80,6 +104,14 @@ def store(execution: Execution, directory: RunDirectory, argv: Sequence[str]) ->
     directory.write_json("summary.json", summary)
     directory.commit()
     return summary
+
+
+def _request_columns(options: RunOptions) -> dict[str, Column]:
+    if not options.causes:
+        return REQUEST_COLUMNS
+    from kvcache_sim.metrics.miss_causes import MISS_COLUMNS
+
+    return {**REQUEST_COLUMNS, **MISS_COLUMNS}
 
 
 def wall() -> dict[str, float | int]:

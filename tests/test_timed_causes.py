@@ -1,0 +1,103 @@
+"""Every token that a timed run missed stands under one cause."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kvcache_sim.metrics.columns import MISS_CAUSES
+from kvcache_sim.metrics.miss_causes import miss_causes, summarize_misses
+from kvcache_sim.simulation import simulate
+from kvcache_sim.workload.trace import Trace
+from test_simulation_native import BLOCK, cluster, random_trace
+
+
+def causes_of(settings, trace, kept=True):
+    run = simulate(settings, trace)
+    columns = miss_causes(run.requests, trace, BLOCK, kept)
+    missed = run.requests["input_tokens"] - run.requests["cached_prefix_length_used"]
+    missed = np.where(run.requests["status"] == 0, missed, 0)
+    assert (sum(columns[f"miss_{cause}_tokens"] for cause in MISS_CAUSES) == missed).all()
+    assert all((columns[f"miss_{cause}_tokens"] >= 0).all() for cause in MISS_CAUSES)
+    return summarize_misses(columns, ["lru on gpu"])
+
+
+def requests(*rows: tuple[int, list[int], int]) -> Trace:
+    """Return requests (arrival in ms, ids of four blocks, prompt tokens), answers of one token."""
+    n = len(rows)
+    return Trace(
+        np.array([at * 1_000_000 for at, _, _ in rows], np.int64),
+        np.array([tokens for _, _, tokens in rows], np.int64),
+        np.ones(n, np.int64),
+        np.cumsum([0, *(len(ids) for _, ids, _ in rows)]).astype(np.int64),
+        np.array([one for _, ids, _ in rows for one in ids], np.uint32),
+        64,
+        np.full(n, -1, np.int32),
+        np.zeros(n, np.int32),
+        np.full(n, -1, np.int64),
+        np.zeros(n, bool),
+    )
+
+
+@pytest.mark.parametrize("tiers", [(160,), (5000,), (90, 60, 400)])
+@pytest.mark.parametrize("machines", [1, 2])
+def test_causes_sum_to_the_misses(tiers, machines):
+    found = causes_of(cluster(tiers, machines), random_trace(3))
+    assert (found["evicted"] > 0) == (tiers != (5000,))
+    assert (found["elsewhere"] > 0) == (machines == 2)
+
+
+def test_each_cause_where_it_was_planted():
+    first = (0, [0, 1], 130)
+    cases = {
+        "never_seen": (first, (9000, [2, 3], 129)),
+        "diverged": (first, (9000, [0, 2], 129)),
+        "evicted": (first, (5000, [2, 3], 130), (9000, [0, 1], 129)),
+        "not_ready": (first, first),
+    }
+    for cause, rows in cases.items():
+        room = 12 if cause == "evicted" else 1000
+        found = causes_of(cluster((room,)), requests(*rows))
+        assert found[cause] > 128 * (cause == "never_seen"), cause
+        others = set(MISS_CAUSES) - {cause, "never_seen", "shorter"}
+        assert not any(found[other] for other in others), (cause, found)
+
+
+def test_what_another_machine_has_and_what_is_kept_out():
+    rows = [(0, [0, 1], 130), (5000, [0, 1], 130), (9000, [0, 1], 130)]
+    assert causes_of(cluster((1000,), 2), requests(*rows))["elsewhere"] == 128  # round robin
+    settings = cluster((1000,))
+    off = replace(settings, cache=replace(settings.cache, enabled=False))
+    assert causes_of(off, requests(*rows), kept=False)["not_admitted"] == 256
+
+
+def test_the_command_tells_causes_and_writes_them(tmp_path: Path):
+    rows = [
+        {"timestamp": 100 * k, "input_length": 1100, "output_length": 3, "hash_ids": [0, k + 1, k + 50]}
+        for k in range(9)
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = [
+        sys.executable,
+        "-m",
+        "kvcache_sim",
+        "simulate",
+        "t.jsonl",
+        "--causes",
+        "--format",
+        "json",
+        "-o",
+        "out",
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    summary = json.loads(done.stdout)
+    missed = summary["tokens"]["input"] - summary["tokens"]["cached"]
+    assert summary["misses"]["tokens"] == missed == sum(summary["misses"][cause] for cause in MISS_CAUSES)
+    from kvcache_sim.metrics.tables import read_table
+
+    assert read_table(tmp_path / "out" / "requests.parquet")["miss_diverged_tokens"].sum() > 0
