@@ -160,6 +160,13 @@ def test_every_log_format_gives_the_same_latencies(tmp_path, name):
     assert log.failed == (0 if name == "sim.csv" else 1)
 
 
+def test_a_vllm_event_may_bring_several_tokens(tmp_path):
+    """Two events after the first bring four tokens: 0.6 s over 4 gaps."""
+    path = tmp_path / "vllm.json"
+    path.write_text(json.dumps({"ttfts": [1.0], "itls": [[0.3, 0.3]], "output_lens": [5]}))
+    assert read_request_log(path).tpot_s.tolist() == [pytest.approx(0.15)]
+
+
 def test_a_run_is_compared_request_by_request(tmp_path):
     """TTFT: 1 and 2 s against 1 and 1 s, so the mean is 50 % high and the mean error a request 50 %."""
     path = tmp_path / "a.jsonl"

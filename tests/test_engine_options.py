@@ -84,6 +84,20 @@ def test_the_real_workload_agrees_too(mode):
     assert requests["finish_ns"].tolist() == last
 
 
+def test_sequences_that_cost_more_beside_a_chunk_than_a_whole_decode_step(tmp_path):
+    """A decode step of n takes 1 ms, a mixed one 1 + 0.5·n ms: natively as in the twin."""
+    step_time = tmp_path / "steep.toml"
+    step_time.write_text(
+        'model = "llama-3.1-8b"\n[coefficients]\nbase_points = [[1, 1.0]]\nsequence_mixed_ms = 0.5\n'
+    )
+    path = write_rows(tmp_path, crowded_rows(20))
+    results = [
+        run(path, f"replica.step_time={step_time}", options=RunOptions(backend)).requests
+        for backend in ("native", "python")
+    ]
+    assert np.array_equal(results[0]["finish_ns"], results[1]["finish_ns"])
+
+
 def test_who_comes_during_a_step_waits_for_one_more(tmp_path, flat):
     """Steps begin at 0, 10, 20 … ms. The second request comes at 4 ms: the step of 10 ms is decided on already."""
     path = write_rows(tmp_path, [row(0, 64, 9, 0), row(4, 64, 3, 100)])

@@ -127,6 +127,7 @@ def test_an_unknown_name_lists_the_names():
         ("[coefficients]\nweigth_ms = 1.0\n", "did you mean weights_ms"),
         ("[coefficients]\nweights_ms = -1.0\ntoken_ms = 1.0\nexponent = 2.0\n", "weights_ms is too small"),
         ("[coefficients]\nweights_ms = nan\n", "must be finite"),
+        ("[coefficients]\nbase_points = [[1, 1.0]]\nspread = 1.5\n", "at most 1"),
         ("[coefficients]\nweights_ms = 'x'\n", "wrong type"),
         ("[coefficients]\nbase_points = [[1, 2.0], [2, 1.0]]\n", "never fall"),
         ("x = 1\n", "without a"),

@@ -131,6 +131,8 @@ def parametric_step_time(coefficients: dict[str, Any], where: str) -> Parametric
     for key, value in values.items():
         if value < (1 if key == "exponent" else 0):
             raise UsageError(f"{key} is too small", where=where, got=str(value))
+    if values.get("spread", 0) > 1:
+        raise UsageError("spread is a share, at most 1", where=where, got=str(values["spread"]))
     longest = _points(coefficients, "longest_points", where)
     return ParametricStepTime(base_points=base, longest_points=longest, **values)
 

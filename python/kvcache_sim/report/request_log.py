@@ -79,8 +79,10 @@ def _vllm(text: str, path: Path) -> Iterator[_Row]:
     try:
         log = json.loads(text)
         errors = log.get("errors") or [""] * len(log["ttfts"])
-        for ttft, itl, error in zip(log["ttfts"], log["itls"], errors, strict=True):
-            yield None if error else (float(ttft), float(ttft) + sum(itl), len(itl) + 1.0)
+        # An event may bring several tokens, so gaps are counted only where the lengths are not written.
+        tokens = log.get("output_lens") or [len(itl) + 1 for itl in log["itls"]]
+        for ttft, itl, error, output in zip(log["ttfts"], log["itls"], errors, tokens, strict=True):
+            yield None if error else (float(ttft), float(ttft) + sum(itl), float(output))
     except (KeyError, TypeError, ValueError) as error:
         raise TraceError(f"not a vLLM benchmark: {error}", where=str(path)) from None
 

@@ -4,7 +4,8 @@
 #[derive(Clone, Debug, Default)]
 pub struct StepTimeTable {
     pub base_ns: Vec<u64>,
-    pub decode_base_ns: Vec<u64>,
+    /// By decode sequences; negative where `sequence_fs`, that of mixed steps, is too much for a decode step.
+    pub decode_base_ns: Vec<i64>,
     pub pair_half_fs: u64,
     pub kv_decode_fs: u64,
     pub kv_mixed_fs: u64,
@@ -62,12 +63,11 @@ impl StepTimeTable {
             let decode = self.kv_mixed_fs * kv + self.spread_mixed_fs * spread;
             let all = alone.max(decode) + self.pair_half_fs * s.pairs;
             let fs = all.max(scan) + self.past_fs * s.past_tokens;
-            (
-                self.base_ns[(s.new_tokens + s.decode_sequences) as usize],
-                fs,
-            )
+            let tokens = s.new_tokens + s.decode_sequences;
+            (self.base_ns[tokens as usize] as i64, fs)
         };
-        base + (linear + self.sequence_fs * s.decode_sequences + 500_000) / 1_000_000
+        let ns = (linear + self.sequence_fs * s.decode_sequences + 500_000) / 1_000_000;
+        base.saturating_add_unsigned(ns).max(0) as u64
     }
 }
 

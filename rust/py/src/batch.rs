@@ -40,7 +40,7 @@ impl PyStepTable {
             coefficients_fs;
         Ok(Self(StepTimeTable {
             base_ns: unsigned(base_ns)?,
-            decode_base_ns: unsigned(decode_base_ns)?,
+            decode_base_ns: decode_base_ns.as_slice()?.to_vec(),
             pair_half_fs,
             kv_decode_fs,
             kv_mixed_fs,
