@@ -37,12 +37,13 @@ class Channels(dict[str, AnyChannel]):
         self._reads = reads
         self._handovers = handovers or reads
         defaults = (self._reads.default, self._handovers.default)
-        self._plain = not by_event and all(plain(one) for one in (*settings.values(), *defaults))
+        #: Whether they are served layer by layer, event by event.
+        self.by_layer = by_event or not all(plain(one) for one in (*settings.values(), *defaults))
         for name, one in settings.items():
             self[name] = self._make(one)
 
     def _make(self, settings: ChannelSettings) -> AnyChannel:
-        return Channel(settings) if self._plain else LayeredChannel(settings, self._engine)
+        return LayeredChannel(settings, self._engine) if self.by_layer else Channel(settings)
 
     def between(self, owner: int, reader: int) -> AnyChannel:
         """Return the channel over which ``reader`` reads from ``owner``."""

@@ -121,12 +121,17 @@ class Mover:
         step = Transfer(self, HOP, GPU, GPU, 0)
         step.sent = times
         into.wait_for(step)
-        now, schedule = self.engine.now_ns, self.engine.schedule
-        schedule(max(times.first_layer_ns, now), TRANSFER, self.machine, self._on_first_layer, step)
-        if isinstance(into.channel, LayeredChannel):
-            for layers, computed_ns in enumerate(times.arrivals_ns[:-1], 1):
-                at = max(computed_ns, now)
-                schedule(at, TRANSFER, self.machine, self._computed, (step, layers))
+        at = max(times.first_layer_ns, self.engine.now_ns)
+        self.engine.schedule(at, TRANSFER, self.machine, self._first_computed, step)
+
+    def _first_computed(self, step: Transfer) -> None:
+        self._on_first_layer(step)
+        if not step.dependents:  # sent, all its times known
+            return
+        times, now, schedule = step.sent, self.engine.now_ns, self.engine.schedule
+        assert times is not None
+        for layers, computed_ns in enumerate(times.arrivals_ns[1:-1], 2):
+            schedule(max(computed_ns, now), TRANSFER, self.machine, self._computed, (step, layers))
         schedule(times.completion_ns, TRANSFER, self.machine, self._on_complete, step)
 
     def _computed(self, layer: tuple[Transfer, int]) -> None:

@@ -23,6 +23,8 @@ class Sender:
         self.settings = pools.settings
         #: Whether layers leave as they are computed: the machine then takes one step at a time.
         self.streams = self.settings.transfer == "layer-by-layer"
+        #: Layers of which a channel that is served layer by layer has to be told.
+        self._told_layers = range(1, replica.cache.num_layers + 1 if pools.channels.by_layer else 1)
         self._announced: dict[int, Handover] = {}
 
     def takes(self, s: SequenceState) -> bool:
@@ -37,8 +39,8 @@ class Sender:
             return
         compute, layers = replica.batch.step_ns(), replica.cache.num_layers
         begin = end_ns - compute
-        computed = [max(begin + compute * k // layers, now) for k in range(1, layers + 1)]
-        times = Transmission(begin, computed[0], end_ns, compute // layers, computed)
+        computed = [max(begin + compute * k // layers, now) for k in self._told_layers]
+        times = Transmission(begin, max(begin + compute // layers, now), end_ns, compute // layers, computed)
         for s in due:
             self._announced[s.request] = self._send(s, times)
 
