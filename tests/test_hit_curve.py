@@ -187,6 +187,32 @@ def test_the_command_prints_pure_json(trace_file, capsys):
     assert "lfu" in point
 
 
+@pytest.mark.parametrize("ceiling", [[], ["--policy", "unbounded"]])
+def test_the_command_draws_the_curve_of_either_order(trace_file, capsys, ceiling):
+    """Belady stands beside both: it does not depend on the order in which blocks are released."""
+    found = {}
+    for order in ("tail", "root"):
+        asked = ["--capacity", "1", "--order", order, *ceiling, "--format", "json"]
+        assert run(["curve", str(trace_file), *BLOCK, *asked]) == 0, capsys.readouterr().err
+        found[order] = json.loads(capsys.readouterr().out)["points"][0]
+    assert found["tail"]["belady"] == found["root"]["belady"]
+    assert found["tail"]["lru"]["hit_blocks"] > found["root"]["lru"]["hit_blocks"]
+
+
+def test_what_lower_tiers_add_ends_at_the_ceiling(trace_file, capsys):
+    """Two tiers above: an inclusive lower tier adds to what the larger alone finds, and says so."""
+    asked = ["curve", str(trace_file), *BLOCK, "--given", "1", "--given", "2", "--capacity", "9"]
+    assert run([*asked, "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    tier, top = document["lower_tier"], document["unbounded"]["block_hit_rate"]
+    (point,) = tier["points"]
+    assert tier["above_block_hit_rate"] + point["exclusive_rate"] == pytest.approx(top)
+    assert tier["above_inclusive_block_hit_rate"] + point["inclusive_rate"] == pytest.approx(top)
+    assert run(asked) == 0
+    share = f"({tier['above_inclusive_block_hit_rate']:.2%} where each holds the one above too)"
+    assert share in capsys.readouterr().out
+
+
 def test_the_command_writes_csv_and_pictures(trace_file, tmp_path, capsys):
     pytest.importorskip("altair")
     names = ["c.csv", "c.json", "c.svg", "c.png", "c.html"]
@@ -212,6 +238,7 @@ def test_the_command_writes_csv_and_pictures(trace_file, tmp_path, capsys):
         (["--sample", "2"], 2, "0 < rate < 1"),
         (["--sample", "0.5", "--policy", "lfu"], 2, "not known from a sample"),
         (["--seed", "3"], 2, "--sample"),
+        (["--force"], 2, "--out"),
         (["--out", "x.gif"], 2, "unknown kind of file"),
         (["--out", "/nowhere/x.csv"], 2, "folder"),
         (["--order", "root", "--policy", "lfu"], 2, "no effect"),

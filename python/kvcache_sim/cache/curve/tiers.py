@@ -14,12 +14,14 @@ class LowerTier:
     """Hits in blocks that a tier of each capacity adds to the tiers above it, ``above_blocks`` in all.
 
     ``exclusive``: a block is in one tier, so the tiers are slices of one recency list. ``inclusive``: the
-    lower tier also holds what is above it, so only what exceeds the largest tier above counts.
+    lower tier also holds what is above it, so only what exceeds the largest tier above counts, and the
+    tiers above find ``above_inclusive_hit_blocks`` instead of ``above_hit_blocks``.
     """
 
     capacities: Int64s
     above_blocks: int
     above_hit_blocks: int
+    above_inclusive_hit_blocks: int
     exclusive: Int64s
     inclusive: Int64s
 
@@ -32,6 +34,7 @@ def lower_tier(curve: Steps, above: list[int], capacities: Int64s) -> LowerTier:
         capacities=capacities,
         above_blocks=total,
         above_hit_blocks=int(found[0]),
+        above_inclusive_hit_blocks=int(found[1]),
         exclusive=curve.at(capacities + total) - found[0],
         inclusive=curve.at(np.maximum(capacities, largest)) - found[1],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from kvcache_sim.errors import UsageError
 
 #: Rows of a table whose capacities nobody chose.
 _DEFAULT_POINTS = 14
+_CEILINGS = ("belady", "unbounded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,9 @@ def curve_document(ask: CurveAsk) -> Document:
     columns = {"lru": _lru_points(curve, capacities)}
     for policy in dict.fromkeys((*ask.policies, "belady")):
         if policy not in columns:
-            columns[policy] = policy_points(prompts, ask.request, policy, capacities)
+            # the ceilings know the future, whichever end is released first
+            asked = replace(ask.request, order="tail") if policy in _CEILINGS else ask.request
+            columns[policy] = policy_points(prompts, asked, policy, capacities)
     document = _head(ask, prompts) | {
         "distinct_blocks": curve.distinct_blocks,
         "unbounded": _share(curve, curve.hit_blocks.top, curve.hit_tokens.top),
@@ -134,6 +137,7 @@ def _lower_tier(ask: CurveAsk, curve: HitCurve, capacities: list[int]) -> Docume
     return {
         "above_blocks": list(ask.above),
         "above_block_hit_rate": tier.above_hit_blocks / references,
+        "above_inclusive_block_hit_rate": tier.above_inclusive_hit_blocks / references,
         "points": [
             _size(ask, capacity)
             | {"exclusive_hit_blocks": alone, "inclusive_hit_blocks": within}

@@ -102,8 +102,11 @@ def _lower_tier_lines(tier: Document) -> list[str]:
         for point in tier["points"]
     ]
     sized = ["size"] if tier["points"] and "capacity_bytes" in tier["points"][0] else []
+    found = f"{tier['above_block_hit_rate']:.2%}"
+    if len(tier["above_blocks"]) > 1:
+        found += f" ({tier['above_inclusive_block_hit_rate']:.2%} where each holds the one above too)"
     return [
-        f"a tier below {above} blocks, which find {tier['above_block_hit_rate']:.2%}, adds",
+        f"a tier below {above} blocks, which find {found}, adds",
         *_aligned([["blocks", *sized, "exclusive", "inclusive"], *rows]),
     ]
 

@@ -16,6 +16,8 @@ _TEXTS = (".json", ".csv")
 
 def check_outputs(paths: list[Path], force: bool) -> None:
     """Refuse, before anything is computed, files that could not be written (``UsageError``)."""
+    if force and not paths:
+        raise UsageError("has no effect without --out", where="--force")
     for path in paths:
         if path.suffix.lower() not in (*_TEXTS, *PICTURES):
             expected = ", ".join((*_TEXTS, *PICTURES))
