@@ -200,6 +200,7 @@ BAD = {
     "a flag": ("prefetch.policy", "class P:\n  occasions = ('queued',)\n  def blocks(self, c): return True", EXIT_INTERNAL, "expected a whole number"),
     "no channel": ("channel_choice", "class P:\n  def choose(self, s, c): return 'up'", EXIT_INTERNAL, "the name of one of the channels"),
     "raises": ("fetch.policy", "class P:\n  def reuse(self, plan): return 1 // 0", EXIT_INTERNAL, "reuse raised ZeroDivisionError"),
+    "leaves": ("fetch.policy", "class P:\n  def reuse(self, plan): raise SystemExit(0)", EXIT_INTERNAL, "reuse raised SystemExit: 0"),
     "no move": ("write.policy", "class P:\n  writes_back = at_commit = delays_step = False\n  def __init__(self, u, s): pass\n  committed = arrived = lambda self, *a: None\n  def used(self, *a): return 'x'", EXIT_INTERNAL, "the move that the store returned"),
 }  # fmt: skip
 

@@ -354,6 +354,7 @@ class P:
     [
         ("return [k for k in self.known if k in pinned][:n]", "returned a held block"),
         ("raise ValueError('oops')", "raised ValueError: oops"),
+        ("raise SystemExit(3)", "raised SystemExit: 3"),
         ("\n            while True: pass", "did not return"),
     ],
 )

@@ -32,8 +32,8 @@ Examples:
   kvsim help exit-codes"""
 
 
-class Terminated(SystemExit):
-    """SIGTERM arrived; unwinds like any exit, so that temporary files are removed."""
+class Terminated(BaseException):
+    """SIGTERM arrived; unwinds like any exit, so that temporary files are removed; no plug-in's own."""
 
 
 def run(argv: list[str]) -> int:

@@ -80,7 +80,7 @@ class Kind:
                 policy = target(*arguments, **plugin.arguments)
             except KvsimError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise UsageError(
                     f"cannot be made: {type(error).__name__}: {error}", where=f"{self.what} {name}"
                 ) from None
@@ -120,7 +120,7 @@ class Guarded:
                 given = ask(*arguments)
             except KvsimError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 line = extract_tb(error.__traceback__)[-1]
                 place = f"{line.filename}:{line.lineno}"
                 what = f"{method} raised {type(error).__name__}: {error}"

@@ -87,7 +87,7 @@ class PolicyTier:
             self._use(path, new)
         except PolicyViolation:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._broken(f"raised {type(error).__name__}: {error}") from None
         return found
 

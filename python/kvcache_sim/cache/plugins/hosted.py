@@ -72,7 +72,7 @@ class HostedOrder(PolicyTier):
             return hook(*arguments)
         except (PolicyViolation, KvsimError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             what = f"raised {type(error).__name__}: {error}"
             raise violation(self.name, what, self.now_ns) from None
         finally:

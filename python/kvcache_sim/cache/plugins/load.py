@@ -113,9 +113,7 @@ def _guarded(load: Any, text: str) -> Any:
         raise UsageError(error.what, where=error.where, got="no end of the import") from None
     except SyntaxError as error:
         raise UsageError(f"syntax error: {error.msg}", where=f"{error.filename}:{error.lineno}") from None
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
+    except (Exception, SystemExit) as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise UsageError(
             f"does not import: {type(error).__name__}: {error}", where=f"{frame.filename}:{frame.lineno}"

@@ -129,7 +129,7 @@ def _made(plugin: Plugin, *arguments: Any) -> Any:
     _check_call(plugin, plugin.target, arguments)
     try:
         return plugin.target(*arguments, **plugin.arguments)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"cannot be made: {type(error).__name__}: {error}", where=plugin.text) from None
 
 
