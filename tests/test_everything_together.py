@@ -20,7 +20,13 @@ from kvcache_sim.cache.settings import (
     TierSettings,
 )
 from kvcache_sim.serving.router.registry import ROUTERS
-from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings, RouterSettings
+from kvcache_sim.serving.settings import (
+    ClusterSettings,
+    HandoverSettings,
+    MachineSettings,
+    ReplicaSettings,
+    RouterSettings,
+)
 from kvcache_sim.simulation import RunOptions, Simulation
 from test_simulation_native import random_trace, table
 
@@ -38,8 +44,7 @@ movement = st.fixed_dictionaries(
         "fetch_timeout_ns": st.sampled_from([0, 3_000_000, 10**9]),
         "prefetch_share": st.sampled_from([0.01, 0.5, 1.0]),
         "prefetch_lead_ns": st.sampled_from([0, 50_000_000, 10**9]),
-        "layer_pipelining": st.booleans(),
-        "lookup": st.sampled_from(["local", "cluster"]),
+        "lookup": st.sampled_from(["local", "cluster", "cluster"]),
         "remote_disk": st.sampled_from(["direct", "staged"]),
         "exclusive": st.sampled_from([frozenset(), frozenset({"gpu"}), frozenset({"cpu"}), frozenset({"gpu", "cpu"})]),
     }
@@ -48,6 +53,8 @@ fetching = st.one_of(
     st.tuples(st.sampled_from(FETCHES), st.sampled_from(["none", "queued", "session"])),
     st.tuples(st.sampled_from(WAITING_FETCHES), st.just("queued")),
 )
+#: (layer pipelining, layers of a read buffer): a buffer is for layers that arrive one by one.
+arriving = st.sampled_from([(False, None), (True, None), (True, None), (True, 1), (True, 8)])
 cache = st.fixed_dictionaries(
     {
         "block_size_tokens": st.sampled_from([16, 32, 64]),
@@ -56,6 +63,7 @@ cache = st.fixed_dictionaries(
         "discard_on_finish": st.sampled_from([False, False, False, True]),
         "admission": st.sampled_from(["all", "all", "prompt"]),
         "lookup_ns": st.sampled_from([0, 100_000]),
+        "scheduler_aware_window": st.sampled_from([0, 0, 3]),
     }
 )
 replica = st.fixed_dictionaries(
@@ -80,13 +88,30 @@ channel = st.fixed_dictionaries(
 )
 #: Blocks of 64 tokens: below the largest request, about it, and above.
 gpu_blocks = st.one_of(st.integers(1, 8), st.integers(12, 24), st.integers(16, 32), st.integers(24, 60))
-lower_blocks = st.one_of(st.just(1), st.integers(1, 6), st.integers(6, 60), st.none())
+lower_blocks = st.one_of(st.just(1), st.integers(1, 6), st.integers(6, 60), st.integers(60, 200), st.none())
 machine_tiers = st.tuples(gpu_blocks, st.lists(lower_blocks, max_size=2)).map(lambda t: (t[0], *t[1]))
 
 
 @st.composite
+def handing_over(draw, machines: list[MachineSettings]) -> tuple[list[MachineSettings], HandoverSettings]:
+    """Give the machines roles, now and then, and say how requests are handed over."""
+    if len(machines) < 2 or draw(st.booleans()):
+        return machines, HandoverSettings()
+    roles = ["prefill", *draw(st.lists(st.sampled_from(["both", "decode"]), min_size=2, max_size=2))]
+    given = [replace(machine, role=role) for machine, role in zip(machines, roles, strict=False)]
+    paths = ["gpu-direct", "via-cpu"] if all(len(m.tiers) > 1 for m in machines) else ["gpu-direct"]
+    how = HandoverSettings(
+        draw(st.sampled_from(paths)),
+        draw(st.sampled_from(["at-end", "layer-by-layer"])),
+        draw(st.sampled_from(["decode", "prefill"])),
+        draw(st.sampled_from(list(ROUTERS))),
+    )
+    return given, how
+
+
+@st.composite
 def clusters(draw) -> ClusterSettings:
-    kinds = draw(st.lists(machine_tiers, min_size=1, max_size=3))
+    kinds = draw(st.lists(machine_tiers, min_size=draw(st.sampled_from([1, 2, 2, 3])), max_size=3))
     per_64 = 64 // (own_cache := draw(cache))["block_size_tokens"]
     how, shared = draw(channel), draw(st.booleans())
     channels, machines = {}, []
@@ -99,13 +124,17 @@ def clusters(draw) -> ClusterSettings:
         built = tuple(TierSettings(n, c) for n, c in zip(names, sizes, strict=True))
         machines.append(MachineSettings(built, table(), ReplicaSettings(**draw(replica)), edges))
     fetch, prefetch = draw(fetching)
+    moves = draw(movement)
+    moves["layer_pipelining"], moves["read_buffer_layers"] = draw(arriving)
+    machines, handover = draw(handing_over(machines))
     return ClusterSettings(
         tuple(machines),
         channels,
         CacheSettings(**own_cache),
-        MovementSettings(fetch=fetch, prefetch=prefetch, **draw(movement)),
+        MovementSettings(fetch=fetch, prefetch=prefetch, **moves),
         NetworkSettings(default=replace(ChannelSettings("net", 3 * 10**9), **how)),
         RouterSettings(draw(st.sampled_from(list(ROUTERS)))),
+        handover,
     )
 
 
@@ -164,6 +193,7 @@ def test_everything_together(cluster, seed):
         if rows[f"cached_{name}_tokens"].any():
             event(f"hits from {name}")
     for what, there in {
+        "handed over": (rows["decode_machine"] >= 0).any(),
         "preemptions": rows["preemptions"].any(),
         "rejections": rows["status"].any(),
         "several machines": len(np.unique(rows["machine"])) > 1,

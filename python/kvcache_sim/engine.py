@@ -49,6 +49,11 @@ class Engine:
         heappush(self._heap, event)
         return event
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is queued."""
+        return len(self._heap) == len(self._cancelled)
+
     def cancel(self, event: Event) -> None:
         """Take a queued event back; it is dropped when its turn comes."""
         self._cancelled.add((event[2], event[3]))

@@ -61,7 +61,7 @@ class Sampler:
         self._widths.append(len(values) - already)
         if len(self._times) % (2 * SAMPLES) == 0:
             self.interval_ns *= 2
-        if not self.done():
+        if not self.done() and not self.engine.idle:  # where nothing can happen, I1 is broken
             self.engine.schedule(now + self.interval_ns, SAMPLE, NO_MACHINE, self._sample)
 
     def _rows(self) -> list[tuple[int, str]]:

@@ -95,6 +95,14 @@ def networks_of(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> d
     return {tier: NetworkClaims(some) for tier, some in pairs.items() if some}
 
 
+def default_channel(name: str) -> ChannelSection:
+    """Return the channel that a scenario has under a name of DEFAULT_CHANNELS without saying so."""
+    default = DEFAULT_CHANNELS[name]
+    figures = {**default, **_figures(default["preset"])}
+    del figures["preset"]
+    return ChannelSection.model_validate(figures)
+
+
 def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> Wiring:
     """Return the channels of a cluster.
 
@@ -109,9 +117,7 @@ def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree)
     for name, default in DEFAULT_CHANNELS.items():
         tier = next((tier for tier, between in _BETWEEN.items() if between == name), None)
         if name not in every and (tier is None or tier in networks):
-            figures = {**default, **_figures(default["preset"])}
-            del figures["preset"]
-            every[name] = ChannelSection.model_validate(figures)
+            every[name] = default_channel(name)
             if tier is not None:
                 networks[tier].claim_rest(name)
                 continue

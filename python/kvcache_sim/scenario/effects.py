@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.scenario import pools
+from kvcache_sim.model.models import load_model
+from kvcache_sim.scenario import engine_effects, pools
+from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.serving.router.registry import PREFIX_AWARE
@@ -22,6 +24,8 @@ def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, 
         *_movement(model, machines),
         *_channels(model),
         *_requests(model),
+        *_kv_size(model, machines),
+        *engine_effects.findings(model, machines),
         *pools.findings(model, machines),
         *_router(model, sum(machine.role != "decode" for machine in machines)),
     ):
@@ -75,6 +79,7 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
             "cache_output",
             "touch",
             "full_hit",
+            "lookup_time",
             "discard_on_finish",
             "scheduler_aware_window",
         ):
@@ -181,6 +186,8 @@ def _movement(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
     for position, edge in enumerate(model.fetch.exclusive):
         if not (has_cpu if edge == "cpu->gpu" else has_disk):
             yield ("fetch", "exclusive", position), "no machine has this edge"
+        elif model.fetch.policy == "never":
+            yield ("fetch", "exclusive", position), "fetch.policy is never"
     if model.prefetch.policy != "none" and not has_cpu:
         yield ("prefetch", "policy"), no_lower
 
@@ -192,8 +199,20 @@ def _channels(model: ScenarioModel) -> Iterator[Finding]:
         elif channel.latency_occupies and channel.latency == 0:
             yield ("channels", name, "latency_occupies"), "the channel has no latency"
         stores = [edge.split(":")[-1].strip() in ("gpu->cpu", "cpu->disk") for edge in channel.edges]
+        loads = [edge.split(":")[-1].strip() in ("cpu->gpu", "disk->cpu") for edge in channel.edges]
+        unused = model.fetch.policy == "never" and model.handover.path != "via-cpu"
+        if unused and all(loads) and (name not in DEFAULT_CHANNELS or channel != default_channel(name)):
+            yield ("channels", name), "fetch.policy is never: nothing is loaded"
         if channel.priority == "loads-first" and (all(stores) or not any(stores)):
             yield ("channels", name, "priority"), "the channel carries no loads beside stores"
+
+
+def _kv_size(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
+    moves = any(machine.tiers.cpu or machine.role == "prefill" for machine in machines)
+    sized = any(machine.tiers.gpu.capacity.size_bytes is not None for machine in machines)
+    own = model.cache.kv_bytes_per_token
+    if own and not (moves or sized) and own != load_model(str(model.model)).kv_bytes_per_token:
+        yield ("cache", "kv_bytes_per_token"), "no KV moves, and no capacity is in bytes"
 
 
 def _requests(model: ScenarioModel) -> Iterator[Finding]:
@@ -202,22 +221,6 @@ def _requests(model: ScenarioModel) -> Iterator[Finding]:
     if model.workload.get("prompt_structure") == "new_input_only":
         why = "it is how 'kvsim trace generate' writes rows: a run has whole prompts in memory"
         yield ("workload", "prompt_structure"), why
-    if model.replica.duplicate_prefill == "wait" and (model.replica.instant or not model.cache.enabled):
-        why = "replica.instant is true" if model.replica.instant else "cache.enabled is false"
-        yield ("replica", "duplicate_prefill"), why
-    if model.replica.instant:
-        for key in ("async_scheduling", "client_offset"):
-            if getattr(model.replica, key) != type(model.replica).model_fields[key].default:
-                yield ("replica", key), "replica.instant is true"
-    for index, own in enumerate(model.machines):
-        if not own:
-            continue
-        replica = own.get("replica")
-        if isinstance(replica, dict) and "instant" in replica:
-            yield (
-                ("machines", index, "replica", "instant"),
-                "service time is off for all machines or for none",
-            )
 
 
 def _router(model: ScenarioModel, routed: int) -> Iterator[Finding]:
@@ -236,5 +239,7 @@ def _router(model: ScenarioModel, routed: int) -> Iterator[Finding]:
             yield ("router", "index_blocks"), "cache.accounting simplified has no blocks"
     elif router.index_delay:
         yield ("router", "index_delay"), "router.index_blocks is null: the router sees the truth"
+    if router.policy == "least-loaded" and model.replica.instant:
+        yield ("router", "policy"), "replica.instant is true: no machine ever has a load"
     if router.policy in PREFIX_AWARE and not model.cache.enabled:
         yield ("router", "policy"), "cache.enabled is false"

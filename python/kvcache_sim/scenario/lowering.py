@@ -36,17 +36,17 @@ def lower(
     """
     cache = _cache(model, tree)
     block_bytes = cache.block_size_tokens * cache.kv_bytes_per_token
-    step_times: dict[str, StepTime] = {}
+    step_times: dict[tuple[str, ...], StepTime] = {}
     for index, machine in enumerate(machines):
-        name = machine.replica.step_time
-        if name not in step_times:
+        kind = _step_time_kind(machine.replica)
+        if kind not in step_times:
             path = own_path(tree, index, ("replica", "step_time"))
-            step_times[name] = at_place(tree, path, partial(_step_time, name, machine.replica))
+            step_times[kind] = at_place(tree, path, partial(_step_time, machine.replica))
     return ClusterSettings(
         machines=tuple(
             MachineSettings(
                 tiers=_tiers((machine, index), model.cache.policy, block_bytes, tree),
-                step_time=step_times[machine.replica.step_time],
+                step_time=step_times[_step_time_kind(machine.replica)],
                 replica=_replica(machine),
                 edge_channels=wiring.edge_channels[index],
                 edge_rails=wiring.edge_rails[index],
@@ -64,11 +64,18 @@ def lower(
     )
 
 
-def _step_time(name: str, replica: ReplicaSection) -> StepTime:
-    """Return the step-time model of a name, or with ``instant`` the one without time."""
+def _step_time_kind(replica: ReplicaSection) -> tuple[str, ...]:
+    """Return what tells step-time models apart: the name; without service time, how far the zeros reach."""
+    if replica.instant:
+        return ("instant", str(replica.max_num_batched_tokens), str(replica.max_num_seqs))
+    return (replica.step_time,)
+
+
+def _step_time(replica: ReplicaSection) -> StepTime:
+    """Return the step-time model of a replica, or with ``instant`` the one without time."""
     if replica.instant:
         return zero_step_time(replica.max_num_batched_tokens, replica.max_num_seqs)
-    return load_step_time(name)
+    return load_step_time(replica.step_time)
 
 
 def _tiers(

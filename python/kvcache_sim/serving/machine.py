@@ -81,6 +81,7 @@ def build_machine(
     replica_settings = settings.replica
     if settings.role == "prefill" and replica_settings.async_scheduling == "stop-token":
         # A prompt's end is foreseen, whatever will end its answer elsewhere.
+        # It ends with the prompt, whose length is known.
         replica_settings = replace(replica_settings, async_scheduling="length")
     asynchronous = replica_settings.async_scheduling != "none"
     batch_settings = BatchSettings(

@@ -1,0 +1,40 @@
+"""Settings of an engine that could not have an effect, on each machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
+from kvcache_sim.scenario.yaml_tree import Path
+
+#: Key → why it has no effect where requests are served without service time, one after another.
+_INSTANT = {
+    "async_scheduling": "replica.instant is true",
+    "client_offset": "replica.instant is true",
+    "duplicate_prefill": "replica.instant is true",
+    "queue_order": "replica.instant is true: nobody waits",
+}
+
+
+def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[tuple[Path, str]]:
+    """Yield the settings that differ from their default and cannot have an effect, each with the reason."""
+    for index, machine in enumerate(machines):
+        own = model.machines[index].get("replica") if index < len(model.machines) else None
+        for key, why in _without_effect(model, machine.replica):
+            here = isinstance(own, dict) and key in own
+            yield (("machines", index, "replica", key) if here else ("replica", key)), why
+        if isinstance(own, dict) and "instant" in own:
+            path: Path = ("machines", index, "replica", "instant")
+            yield path, "service time is off for all machines or for none"
+
+
+def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[str, str]]:
+    if replica.instant:
+        for key, why in _INSTANT.items():
+            if getattr(replica, key) != ReplicaSection.model_fields[key].default:
+                yield key, why
+    if not model.cache.enabled:
+        if replica.duplicate_prefill == "wait":
+            yield "duplicate_prefill", "cache.enabled is false"
+        if replica.queue_order in ("longest-prefix", "ragcache"):
+            yield "queue_order", "cache.enabled is false: nobody has a cached prefix"
