@@ -65,7 +65,7 @@ def test_a_first_token_from_the_prefill_machine_does_not_wait():
     bandwidth=st.sampled_from([1_000_000, 16_000_000, 999_999_937, 10**12]),
     latency_ns=st.integers(0, MS),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_layer_by_layer_what_compute_does_not_hide_is_exposed(tokens, bandwidth, latency_ns):
     wire = channel(bandwidth_bytes_per_s=bandwidth, latency_ns=latency_ns)
     network = NetworkSettings(default=wire)
