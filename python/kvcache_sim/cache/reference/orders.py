@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Hashable
 from typing import Protocol
 
 from kvcache_sim.cache.plugins.hosted import HostedOrder
 from kvcache_sim.cache.policies.block import Block as Facts
 from kvcache_sim.cache.policies.block import Policy
 from kvcache_sim.cache.policies.ranked import Ranked
+from kvcache_sim.cache.policies.ttl import Ttl
 from kvcache_sim.cache.reference.blocks import Block
 
 #: Whether a block is ready and not held, and whether no block after it has a copy on the tier.
@@ -18,7 +19,7 @@ Standing = Callable[[Block], tuple[bool, bool]]
 class TierOrder(Protocol):
     """Who leaves a tier first."""
 
-    known: dict[int, Block]
+    known: dict[Hashable, Block]
 
     def join(self, block: Block, facts: Facts) -> None:
         """Take a block."""
@@ -46,8 +47,8 @@ class PolicyOrder:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.known: dict[int, Block] = {}
-        self.facts: dict[int, Facts] = {}
+        self.known: dict[Hashable, Block] = {}
+        self.facts: dict[Hashable, Facts] = {}
 
     def join(self, block: Block, facts: Facts) -> None:
         """Insert a block."""
@@ -68,17 +69,14 @@ class PolicyOrder:
         self.policy.remove(self.facts.pop(block.number))
 
     def _may_go(self, standing: Standing) -> Callable[[Facts], bool]:
-        return lambda facts: all(standing(self.known[int(str(facts.key))]))
+        return lambda facts: all(standing(self.known[facts.key]))
 
     def victim(self, wanted: int, now_ns: int, standing: Standing) -> Block | None:
         """Let the policy evict one."""
-        if not self._lapses():
+        if not isinstance(self.policy, Ttl):  # its blocks leave one by one, as they may
             self.policy.expire(now_ns)
         found = self.policy.evict(self._may_go(standing))
-        return None if found is None else self.known[int(str(found.key))]
-
-    def _lapses(self) -> bool:
-        return type(self.policy).__name__ == "Ttl"
+        return None if found is None else self.known[found.key]
 
     def lapsed(self, now_ns: int, standing: Standing) -> Block | None:
         """Return the first that lapsed, the deepest first."""
@@ -89,7 +87,7 @@ class PolicyOrder:
         if not gone:
             return None
         first = min(gone, key=lambda facts: (facts.last_access_ns, -facts.depth))
-        return self.known[int(str(first.key))]
+        return self.known[first.key]
 
 
 class PluginOrder:
@@ -97,7 +95,7 @@ class PluginOrder:
 
     def __init__(self, host: HostedOrder) -> None:
         self.host = host
-        self.known: dict[int, Block] = {}
+        self.known: dict[Hashable, Block] = {}
         self.answered: list[int] = []
 
     def join(self, block: Block, facts: Facts) -> None:
@@ -129,11 +127,11 @@ class PluginOrder:
 
 
 class _Pinned(Container[int]):
-    def __init__(self, known: dict[int, Block], standing: Standing, leaves: bool) -> None:
+    def __init__(self, known: dict[Hashable, Block], standing: Standing, leaves: bool) -> None:
         self.known, self.standing, self.leaves = known, standing, leaves
 
     def __contains__(self, number: object) -> bool:
-        block = self.known.get(number)  # type: ignore[call-overload]
+        block = self.known.get(number)
         if block is None:
             return True
         idle, leaf = self.standing(block)
