@@ -25,7 +25,7 @@ demo: build      ## build, then run the quickstart and print its summary
 
 test: build lint ## build, then every test of both languages
 	cargo test --release --quiet --workspace --exclude kvsim-py
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/.deps  ## formatting, lints and types of both languages
 	cargo fmt --all --check

@@ -58,7 +58,12 @@ CHOICES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("choice", CHOICES, ids=str)
+def named(choice):
+    """The choice's name in the test's, the same in every process."""
+    return "-".join(f"{k}={'+'.join(sorted(v)) if isinstance(v, frozenset) else v}" for k, v in choice.items())
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=named)
 def test_every_choice_tells_one_story(choice):
     agree(moving(**choice), random_trace(8))
 
