@@ -88,7 +88,7 @@ channel = st.fixed_dictionaries(
 )
 #: Blocks of 64 tokens: below the largest request, about it, and above.
 gpu_blocks = st.one_of(st.integers(1, 8), st.integers(12, 24), st.integers(16, 32), st.integers(24, 60))
-lower_blocks = st.one_of(st.just(1), st.integers(1, 6), st.integers(6, 60), st.integers(60, 200), st.none())
+lower_blocks = st.one_of(st.just(1), st.integers(2, 12), st.integers(20, 60), st.integers(60, 200), st.none())
 machine_tiers = st.tuples(gpu_blocks, st.lists(lower_blocks, max_size=2)).map(lambda t: (t[0], *t[1]))
 
 
@@ -181,7 +181,7 @@ def checked(cluster: ClusterSettings, trace, **options):
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(clusters(), st.integers(0, 10**6))
 def test_everything_together(cluster, seed):
-    trace = random_trace(seed, requests=30, sessions=5)
+    trace = random_trace(seed, requests=40, sessions=4)
     native = checked(cluster, trace, check="full")
     stepped = checked(cluster, trace, step_every_iteration=True)
     twin = checked(cluster, trace, backend="python", check="full")

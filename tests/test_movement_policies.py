@@ -60,7 +60,9 @@ CHOICES: list[dict[str, Any]] = [
 
 def named(choice):
     """The choice's name in the test's, the same in every process."""
-    return "-".join(f"{k}={'+'.join(sorted(v)) if isinstance(v, frozenset) else v}" for k, v in choice.items())
+    return "-".join(
+        f"{k}={'+'.join(sorted(v)) if isinstance(v, frozenset) else v}" for k, v in choice.items()
+    )
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=named)
