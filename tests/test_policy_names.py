@@ -219,6 +219,27 @@ def test_a_bad_plugin_is_one_line_and_an_exit_code(case, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class P:\n  def __init__(self, v): pass\n  def choose(self, s):\n    while True: pass",
+        "class P:\n  def __init__(self, v):\n    while True: pass\n  def choose(self, s): return 0",
+    ],
+)
+def test_a_plugin_that_never_returns_is_named(text, tmp_path, capsys, monkeypatch):
+    for watch in ("watched", "watching"):
+        monkeypatch.setattr(f"kvcache_sim.cache.plugins.watchdog.{watch}.__wrapped__.__defaults__", (0.2,))
+    (tmp_path / "bad.py").write_text(text)
+    (tmp_path / "s.yaml").write_text(BASE)
+    named = f"router.policy={tmp_path}/bad.py:P"
+    arguments = ["-c", str(tmp_path / "s.yaml"), "--set", named, "--output", str(tmp_path / "out")]
+    assert kvsim(["simulate", *arguments]) == EXIT_INTERNAL
+    error = capsys.readouterr().err
+    assert "did not return" in error
+    assert "bad.py:P" in error
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_unknown_name_lists_the_known_ones_of_its_kind():
     for key, kind in POLICY_KINDS.items():
         with pytest.raises(UsageError, match=r"or file\.py:Name") as refused:

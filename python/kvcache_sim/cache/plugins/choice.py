@@ -76,8 +76,11 @@ class Kind:
                 raise UsageError(f"not a {self.what}: it has no {method}", got=repr(name))
 
         def make(*arguments: Any) -> Guarded:
+            from kvcache_sim.cache.plugins.watchdog import watched
+
             try:
-                policy = target(*arguments, **plugin.arguments)
+                with watched(name):
+                    policy = target(*arguments, **plugin.arguments)
             except KvsimError:
                 raise
             except (Exception, SystemExit) as error:
@@ -111,13 +114,17 @@ class Guarded:
         from traceback import extract_tb
 
         from kvcache_sim.cache.plugins.contract import PolicyViolation
+        from kvcache_sim.cache.plugins.watchdog import Watchdog, watching
 
+        dog = Watchdog(self._name)
         ask = getattr(self._policy, method)
         where = f"{self._kind.what} {self._name}"
 
         def asked(*arguments: Any) -> Any:
+            dog.calls += 1
             try:
-                given = ask(*arguments)
+                with watching(dog):
+                    given = ask(*arguments)
             except KvsimError:
                 raise
             except (Exception, SystemExit) as error:

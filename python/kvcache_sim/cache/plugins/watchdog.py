@@ -48,14 +48,15 @@ def watched(policy: str, limit_s: float = LIMIT_S) -> Iterator[Watchdog]:
 
 @contextmanager
 def watching(dog: Watchdog, limit_s: float = LIMIT_S) -> Iterator[None]:
-    """Let a dog watch while the block runs; without effect outside the main thread."""
+    """Let a dog watch while the block runs, then the one before; without effect outside the main thread."""
     if not dog.watches or threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.signal(signal.SIGALRM, dog.tick)
-    signal.setitimer(signal.ITIMER_REAL, limit_s, limit_s)
+    timer = signal.setitimer(signal.ITIMER_REAL, limit_s, limit_s)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *timer)
