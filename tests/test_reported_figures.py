@@ -26,7 +26,7 @@ def way(*arrivals: tuple[int, int]) -> Transfer:
     tiers = [(2, 1), (3, 1), (1, 0)][-len(arrivals) :]
     below = None
     for (first, last), (from_tier, to_tier) in zip(arrivals, tiers, strict=True):
-        hop = Transfer(SimpleNamespace(), 0, from_tier, to_tier, 1)
+        hop = Transfer(SimpleNamespace(pipelining=True), 0, from_tier, to_tier, 1)
         hop.sent = Transmission(0, first, last, 0)
         hop.below, below = below, hop
     return below
