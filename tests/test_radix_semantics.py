@@ -110,7 +110,7 @@ def instant(tmp_path: Path, trace: Path, *sets: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "kvcache_sim", "simulate", str(trace), "--format", "json"]
     command += ["-o", str(tmp_path / "run"), "--set", "cache.semantics=sglang"]
     # a chunk of a prompt is checked in by itself: the oracle computes prompts whole
-    for change in ("replica.instant=true", "replica.max_num_batched_tokens=4194304", *sets):
+    for change in ("replica.instant=true", *sets):
         command += ["--set", change]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     summary: dict[str, Any] = json.loads(done.stdout)
