@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "python" / "kvcache_sim"
 
@@ -58,6 +61,34 @@ def test_imports_go_down_only():
             if target != room and FLOOR[target] >= FLOOR[room]:
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {target}")
     assert not wrong, "\n".join(wrong)
+
+
+def imported_modules(sources: dict[str, str]) -> dict[str, set[str]]:
+    """Return the modules that each module imports, for typing alone included."""
+    imports: dict[str, set[str]] = {}
+    for module, source in sources.items():
+        found = imports[module] = set()
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                whole = {f"{node.module}.{alias.name}" for alias in node.names}
+                found |= {name if name in sources else node.module for name in whole}
+            elif isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+        found &= set(sources) - {module}
+    return imports
+
+
+def test_no_two_modules_need_each_other():
+    sources = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        sources[".".join(parts).removesuffix(".__init__")] = path.read_text()
+    TopologicalSorter(imported_modules(sources)).prepare()
+
+
+def test_a_cycle_is_seen():
+    with pytest.raises(CycleError):
+        TopologicalSorter(imported_modules({"p.a": "from p import b", "p.b": "from p.a import A"})).prepare()
 
 
 def test_the_walk_sees_an_upward_import():

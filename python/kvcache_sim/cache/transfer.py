@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kvcache_sim.cache.channel import NOT_YET, Channel, Transmission
 from kvcache_sim.cache.layered_channel import LayeredChannel, LayeredJob
 from kvcache_sim.cache.settings import TIERS
-
-if TYPE_CHECKING:
-    from kvcache_sim.cache.moves import Mover
+from kvcache_sim.engine import Engine
 
 #: The source of KV that comes from another machine, beside the indices of the own tiers.
 REMOTE = len(TIERS)
 PLACES = (*TIERS, "remote")
 #: No move of the store: a hop that only feeds another one.
 HOP = -1
+
+
+class Sends(Protocol):
+    """Who sends a transfer: the mover of the machine that the channel belongs to."""
+
+    engine: Engine
+    block_bytes: int
+    pipelining: bool
+    on_change: Callable[[int], None]
+
+    def launch(self, transfer: Transfer) -> None:
+        """Send a transfer once what it waits for is there."""
 
 
 class Transfer:
@@ -45,7 +55,7 @@ class Transfer:
         "watchers",
     )
 
-    def __init__(self, mover: Mover, move: int, from_tier: int, to_tier: int, blocks: int) -> None:
+    def __init__(self, mover: Sends, move: int, from_tier: int, to_tier: int, blocks: int) -> None:
         self.mover = mover
         self.move = move
         self.from_tier = from_tier

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.channel import Transmission
 from kvcache_sim.cache.moves import AnyChannel
 from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.cache.transfer import HOP, REMOTE, Transfer
 from kvcache_sim.engine import HANDOVER
+from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.sequence import SequenceState
 from kvcache_sim.serving.settings import HandoverSettings
-
-if TYPE_CHECKING:
-    from kvcache_sim.serving.replica import Replica
 
 GPU, CPU = TIERS.index("gpu"), TIERS.index("cpu")
 

@@ -34,10 +34,11 @@ class Pools:
         self._router: Router | None = None
         if "prefill" not in roles:
             return
+        told_layers = range(1, cluster.cache.num_layers + 1 if channels.by_layer else 1)
         for replica, role in zip(replicas, roles, strict=True):
             if role == "prefill":
                 replica.entrance.decodes = False
-                replica.sender = Sender(replica, self)
+                replica.sender = Sender(replica, self.settings, told_layers, self.assign)
         for replica in self.decoding:
             replica.entrance.reception = Reception(replica, self.settings.first_token == "decode")
         settings = replace(cluster.router, policy=self.settings.router, index_blocks=None)

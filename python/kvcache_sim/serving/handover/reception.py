@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kvcache_sim.serving.handover.handover import Handover
-
-if TYPE_CHECKING:
-    from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.replica.handing_over import HandedOver
 
 
 class Reception:
@@ -22,7 +18,7 @@ class Reception:
         self.replica = replica
         self.delays_first_token = delays_first_token
 
-    def ask(self, handover: Handover) -> None:
+    def ask(self, handover: HandedOver) -> None:
         """Queue a request for room."""
         self.replica.milestones.taken_over(handover.sequence, handover.expected_tokens)
         handover.asked_ns = self.replica.engine.now_ns
@@ -51,7 +47,7 @@ class Reception:
             self.join()
         return True
 
-    def received(self, handover: Handover) -> None:
+    def received(self, handover: HandedOver) -> None:
         """Note that a request's KV is here."""
         s, replica, now = handover.sequence, self.replica, self.replica.engine.now_ns
         s.lease = handover.lease

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from kvcache_sim.cache.channel import Transmission
 from kvcache_sim.engine import HANDOVER
 from kvcache_sim.serving.handover.handover import Handover
+from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.sequence import SequenceState, Status
-
-if TYPE_CHECKING:
-    from kvcache_sim.serving.handover.pools import Pools
-    from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.settings import HandoverSettings
 
 
 class Sender:
-    """Hands over every request of a prefill machine that has more than one token to generate."""
+    """Hands over every request of a prefill machine that has more than one token to generate.
 
-    def __init__(self, replica: Replica, pools: Pools) -> None:
+    ``told_layers`` are the layers of which a channel that is served layer by layer has to be told;
+    ``assign`` chooses the decode machine of a hand-over.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        settings: HandoverSettings,
+        told_layers: range,
+        assign: Callable[[Handover], None],
+    ) -> None:
         self.replica = replica
-        self.pools = pools
-        self.settings = pools.settings
+        self.settings = settings
         #: Whether layers leave as they are computed: the machine then takes one step at a time.
         self.streams = self.settings.transfer == "layer-by-layer"
-        #: Layers of which a channel that is served layer by layer has to be told.
-        self._told_layers = range(1, replica.cache.num_layers + 1 if pools.channels.by_layer else 1)
+        self._told_layers = told_layers
+        self._assign = assign
         self._announced: dict[int, Handover] = {}
 
     def takes(self, s: SequenceState) -> bool:
@@ -60,5 +67,5 @@ class Sender:
     def _send(self, s: SequenceState, computed: Transmission | None) -> Handover:
         handover = Handover(s, self.replica, self.settings, computed)
         engine = self.replica.engine
-        engine.schedule(engine.now_ns, HANDOVER, self.replica.machine, self.pools.assign, handover)
+        engine.schedule(engine.now_ns, HANDOVER, self.replica.machine, self._assign, handover)
         return handover

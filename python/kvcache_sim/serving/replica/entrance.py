@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.cache.write.policy import WritePolicy
@@ -14,14 +13,11 @@ from kvcache_sim.serving.loading import Loading
 from kvcache_sim.serving.queue import make_order
 from kvcache_sim.serving.queue.look_ahead import LookAhead
 from kvcache_sim.serving.queue.waiting_queue import WaitingQueue
+from kvcache_sim.serving.replica.handing_over import HandedOver, Receives
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.replica.next_step import NextStep
 from kvcache_sim.serving.sequence import SequenceState, Status
 from kvcache_sim.serving.settings import ReplicaSettings
-
-if TYPE_CHECKING:
-    from kvcache_sim.serving.handover.handover import Handover
-    from kvcache_sim.serving.handover.reception import Reception
 
 
 class Entrance:
@@ -58,10 +54,10 @@ class Entrance:
         #: Whether requests decode here too, or go on elsewhere after their prompt.
         self.decodes = True
         #: Takes in what other machines hand over; what asks for room, is on its way, and has arrived.
-        self.reception: Reception | None = None
-        self.asking: deque[Handover] = deque()
+        self.reception: Receives | None = None
+        self.asking: deque[HandedOver] = deque()
         self.arriving: set[int] = set()
-        self.arrived: deque[Handover] = deque()
+        self.arrived: deque[HandedOver] = deque()
         #: The queue's head was refused; tried again when something has been given back.
         self.refused = False
 

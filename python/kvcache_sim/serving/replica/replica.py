@@ -7,7 +7,6 @@ At a step boundary: end the step, let loaded requests join, give running sequenc
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.prefetch.policy import Candidate
@@ -20,14 +19,12 @@ from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.prefetcher import Prefetcher
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.entrance import Entrance
+from kvcache_sim.serving.replica.handing_over import HandsOver
 from kvcache_sim.serving.replica.keeping import Keeping
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.replica.next_step import NextStep
 from kvcache_sim.serving.sequence import SequenceState, Status
 from kvcache_sim.serving.settings import ReplicaSettings
-
-if TYPE_CHECKING:
-    from kvcache_sim.serving.handover.sender import Sender
 
 
 class Replica:
@@ -58,7 +55,7 @@ class Replica:
         #: Decides what of a finished request is kept, where that is not everything.
         self.keeping: Keeping | None = None
         #: Set where requests go on elsewhere after their prompt.
-        self.sender: Sender | None = None
+        self.sender: HandsOver | None = None
         #: Called at the end of every boundary (``--check full``).
         self.check: Callable[[], None] | None = None
         self._gpu_blocks = sum(self.store.room(0)[:4])
