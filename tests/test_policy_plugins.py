@@ -196,6 +196,7 @@ requests = st.builds(
     block_size_tokens=st.sampled_from([2, 4]),
     capacity_blocks=st.integers(1, 40),
     last_partial=st.sampled_from(["drop", "keep"]),
+    window=st.sampled_from([0, 0, 1, 2, 5]),
 )
 
 #: A plug-in and the native policy that must decide the same.
@@ -226,6 +227,7 @@ def test_a_plugin_decides_as_the_native_policy(files, plugin, native, request):
     found, expected = replay(request, at(files, plugin)), replay(request, native)
     assert found["per_request_hit_tokens_sha256"] == expected["per_request_hit_tokens_sha256"]
     assert found["evictions"] == expected["evictions"]
+    assert found.get("not_admitted_blocks") == expected.get("not_admitted_blocks")
     assert found["ceilings"] == expected["ceilings"]
     assert found["holes"] == 0
 

@@ -229,7 +229,10 @@ def test_the_last_token_is_computed_unless_references_are_counted():
     ("variant", "changes", "words"),
     [
         ("lru", {"block_size_tokens": 3}, "divide"),
-        ("lru", {"window": 4}, "one after another"),
+        ("belady", {"window": 4}, "one after another"),
+        ("unbounded", {"window": 4}, "one after another"),
+        ("belady", {"window": 4, "discipline": "flat"}, "one after another"),
+        ("lru", {"window": 4, "order": "root"}, "root first"),
         ("lru", {"capacity_blocks": 0}, "capacity"),
         ("lfu", {"order": "root"}, "no effect"),
         ("lru", {"last_partial": "keep", "outputs": "all"}, "outputs"),

@@ -124,10 +124,17 @@ class ReplayPrompts:
         """Return the runs of the trace, the entries of all paths, and the bytes both take."""
     def recency(self, capacity: int, order: str) -> ReplayAnswer:
         """Replay least recently used: leaf first (tail), or a plain recency list behind a prefix look-up."""
-    def leaves(self, policy: str, capacity: int, settings: ReplayPolicySettings) -> ReplayAnswer:
-        """Replay a leaf policy on runs, prefix-aware."""
+    def leaves(
+        self, policy: str, capacity: int, settings: ReplayPolicySettings, window: int = 0
+    ) -> ReplayAnswer:
+        """Replay a leaf policy on runs, prefix-aware; ``window`` requests in flight hold their blocks."""
     def objects(
-        self, policy: str, capacity: int, discipline: str, settings: ReplayPolicySettings
+        self,
+        policy: str,
+        capacity: int,
+        discipline: str,
+        settings: ReplayPolicySettings,
+        window: int = 0,
     ) -> ReplayAnswer:
         """Replay any policy block by block; ``discipline`` is leaf-first, queue, or a flat order."""
     def belady(self, capacity: int) -> ReplayAnswer:

@@ -79,17 +79,25 @@ impl ReplayPrompts {
         ))
     }
 
+    #[pyo3(signature = (policy, capacity, settings, window = 0))]
     fn leaves<'py>(
         &self,
         py: Python<'py>,
         policy: &str,
         capacity: u64,
         settings: &ReplayPolicySettings,
+        window: u32,
     ) -> PyResult<Answer<'py>> {
         let (runs, arrival_ns) = (self.runs(py)?, &self.arrival_ns);
         let decisions = py.detach(|| {
             let mut policy = policies::leaf(policy, &settings.inner)?;
-            Some(leaves::replay(runs, capacity, policy.as_mut(), arrival_ns))
+            Some(leaves::replay(
+                runs,
+                capacity,
+                policy.as_mut(),
+                arrival_ns,
+                window,
+            ))
         });
         Ok(answer(
             py,
@@ -97,6 +105,8 @@ impl ReplayPrompts {
         ))
     }
 
+    #[pyo3(signature = (policy, capacity, discipline, settings, window = 0))]
+    #[allow(clippy::too_many_arguments)]
     fn objects<'py>(
         &self,
         py: Python<'py>,
@@ -104,6 +114,7 @@ impl ReplayPrompts {
         capacity: u64,
         discipline: &str,
         settings: &ReplayPolicySettings,
+        window: u32,
     ) -> PyResult<Answer<'py>> {
         let how = match discipline {
             "leaf-first" => Discipline::LeafFirst,
@@ -111,7 +122,7 @@ impl ReplayPrompts {
             order => Discipline::Objects(touch_order(order)?),
         };
         let decisions = py.detach(|| {
-            let mut blocks = Blocks::of(self.prompts())?;
+            let mut blocks = Blocks::of(self.prompts(), window)?;
             // more room than there are blocks is all the same, and policies size their queues by it
             let room = capacity.min(blocks.universe().max(1) as u64);
             let (settings, universe) = (&settings.inner, blocks.universe());
@@ -144,7 +155,7 @@ impl ReplayPrompts {
         let order = touch_order(order)?;
         let decisions = py.detach(|| {
             Some(belady::replay_flat(
-                &mut Blocks::of(self.prompts())?,
+                &mut Blocks::of(self.prompts(), 0)?,
                 capacity,
                 order,
             ))

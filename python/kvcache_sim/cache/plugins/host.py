@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
@@ -32,11 +33,12 @@ class Pinned:
 class PolicyTier:
     """One tier under a plug-in.
 
-    Each request: look up; hold its path; ask for the shortfall, all or nothing; check the answer; remove,
-    insert (deepest first), count uses (deepest first). A refusal leaves the request's new blocks out.
+    Each request: with ``window`` running the oldest ends; look up; hold its path; ask for the shortfall, all
+    or nothing; check the answer; remove, insert (deepest first), count uses (deepest first). A refusal leaves
+    the request's new blocks out; where all else is held, the head of them is kept.
     """
 
-    def __init__(self, policy: Any, name: str, capacity_blocks: int, dog: Watchdog) -> None:
+    def __init__(self, policy: Any, name: str, capacity_blocks: int, dog: Watchdog, window: int = 0) -> None:
         self.policy = policy
         self.name = name
         self.capacity = capacity_blocks
@@ -52,6 +54,9 @@ class PolicyTier:
         self.refusals = 0
         self.redirects = 0
         self.holes = 0
+        self.not_admitted = 0
+        self._window = window
+        self._running: deque[Sequence[int]] = deque()
         self._dog = dog
         self._begin: Callable[..., Any] | None = getattr(policy, "begin", None)
         self._end: Callable[..., Any] | None = getattr(policy, "end", None)
@@ -72,11 +77,14 @@ class PolicyTier:
         found = 0
         while found < len(path) and path[found] in records:
             found += 1
-        held = set(path)
+        if len(self._running) == max(1, self._window):
+            self._running.popleft()
+        self._running.append(path)
+        held = set[int]().union(*self._running)
         # below a hole, blocks may be resident that the look-up did not reach
         new = [k for k in range(found, len(path)) if path[k] not in records]
-        room = self.capacity - (len(path) - len(new))
-        new = new[: max(0, room)]
+        missing = len(new)
+        new = new[: max(0, self.capacity - sum(block in records for block in held))]
         try:
             if self._begin is not None:
                 self._begin([path[k] for k in new], self.now)
@@ -84,6 +92,7 @@ class PolicyTier:
             if len(records) + len(new) > self.capacity:
                 self.refusals += 1
                 new = []
+            self.not_admitted += missing - len(new)
             self._use(path, new)
         except PolicyViolation:
             raise

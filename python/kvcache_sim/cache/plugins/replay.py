@@ -39,8 +39,9 @@ def replay_plugin(request: ReplayRequest, variant: str) -> ReplayResult:
         tops = ceilings(prompts, request.capacity_blocks)
     except ValueError as error:
         raise TraceError(str(error), where=request.trace.source) from None
-    tier, hits = run_plugin(plugin, maker, prompts, request.capacity_blocks)
+    tier, hits = run_plugin(plugin, maker, prompts, request.capacity_blocks, request.window)
     found = share(prompts, hits)
+    overlap = {"window": request.window, "not_admitted_blocks": tier.not_admitted} if request.window else {}
     possible = tops["belady"]["hit_blocks"]
     return {
         "policy": variant,
@@ -57,21 +58,22 @@ def replay_plugin(request: ReplayRequest, variant: str) -> ReplayResult:
         "redirects": tier.redirects,
         "holes": tier.holes,
         "per_request_hit_tokens_sha256": hit_tokens_sha256(prompts, hits),
-        **explained(request, prompts, plugin.name, hits),
+        **overlap,
+        **({} if request.window else explained(request, prompts, plugin.name, hits)),
         "ceilings": tops,
         "share_of_possible": found["hit_blocks"] / possible if possible else None,
     }
 
 
 def run_plugin(
-    plugin: Plugin, maker: PolicyMaker, prompts: Cut, capacity_blocks: int
+    plugin: Plugin, maker: PolicyMaker, prompts: Cut, capacity_blocks: int, window: int = 0
 ) -> tuple[PolicyTier, NDArray[np.uint32]]:
     """Run every request of a trace through a fresh policy; return the tier and the hits in blocks."""
     arrival_ns: list[Any] = prompts.trace.arrival_ns.tolist()
     hits = np.zeros(len(prompts.trace), np.uint32)
     with watched(plugin.name) as dog:
         policy = maker(TierView("gpu", capacity_blocks, prompts.block_size_tokens))
-        tier = PolicyTier(policy, plugin.name, capacity_blocks, dog)
+        tier = PolicyTier(policy, plugin.name, capacity_blocks, dog, window)
         for i, path in enumerate(prompts.numbered_paths()):
             dog.calls += 1
             hits[i] = tier.request(path, arrival_ns[i])

@@ -79,13 +79,6 @@ def cut(request: ReplayRequest) -> Cut:
             got=str(size),
             expected=f"a divisor of {trace.block_size}",
         )
-    if request.window:
-        raise UsageError(
-            "this policy replays requests one after another",
-            where="--window",
-            got=str(request.window),
-            hint="vllm and sglang:* replay overlapping requests",
-        )
     if request.reuse_outputs:
         raise UsageError("outputs are private in this replay", where="--reuse-outputs")
     per_id = trace.block_size // size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable
 
 import numpy as np
@@ -98,23 +99,38 @@ def path_of(cut: Cut, i: int) -> list[Key]:
     return named + [("private", i, k) for k in range(int(cut.private_blocks[i]))]
 
 
-def replay_in_python(cut: Cut, variant: Variant, capacity: int, discipline: str) -> _core.ReplayAnswer:
-    """Replay a trace; ``discipline`` is leaf-first, queue, or the order (tail, root) of a flat cache."""
+def replay_in_python(
+    cut: Cut, variant: Variant, capacity: int, discipline: str, window: int = 0
+) -> _core.ReplayAnswer:
+    """Replay a trace; ``discipline`` is leaf-first, queue, or the order (tail, root) of a flat cache.
+
+    ``window`` requests run at a time and hold their blocks; with 0 a request is alone while at work, and a
+    plain cache of objects holds nothing.
+    """
     if variant.name not in TWINS:
         raise UsageError("policy has no twin in Python", where="--backend", got=variant.name)
     paths = [path_of(cut, i) for i in range(len(cut.trace))]
     capacity = min(capacity, max(1, len({key for path in paths for key in path})))
     tier = Tier(TWINS[variant.name](variant, capacity), capacity)
     hits, access, now_ns = [], 0, -(2**63)
+    running: deque[list[Key]] = deque()
     for path, arrival_ns in zip(paths, cut.trace.arrival_ns.tolist(), strict=True):
         now_ns = max(now_ns, arrival_ns)
+        if len(running) == max(1, window):
+            running.popleft()
+        tier.held = set().union(*running)
         for block in tier.policy.expire(now_ns):
+            if block.key in tier.held:
+                tier.policy.insert(block)  # whoever holds it lets go first
+                continue
             tier.remove(block)
             tier.expired += 1
         found = 0
         while found < len(path) and path[found] in tier.blocks:
             found += 1
-        tier.held = set(path)
+        running.append(path)
+        if window or discipline not in ("tail", "root"):
+            tier.held.update(path)
         new = [Block(key, depth, 1, 0, 0, now_ns, found, len(path) - found) for depth, key in enumerate(path)]
         if discipline == "leaf-first":
             access += 1
@@ -144,7 +160,7 @@ def leaf_first(tier: Tier, new: list[Block], found: int, access: int) -> None:
     def may_go(block: Block) -> bool:
         return block.key not in tier.held and tier.is_leaf(block)
 
-    kept = new[: tier.capacity]
+    kept = new[: found + tier.capacity - sum(key in tier.blocks for key in tier.held)]
     room = len(kept) - found
     if isinstance(tier.policy, Ranked):
         # keys do not move while room is made, so room may be made first
@@ -162,7 +178,7 @@ def leaf_first(tier: Tier, new: list[Block], found: int, access: int) -> None:
 
 
 def objects(tier: Tier, new: list[Block], access: int) -> int:
-    """Access block by block: every miss is inserted, whatever has to leave for it."""
+    """Access block by block: a miss is inserted, whatever unheld has to leave for it."""
     hits = 0
     for block in new:
         access += 1
@@ -172,8 +188,8 @@ def objects(tier: Tier, new: list[Block], access: int) -> int:
             continue
         block.last_access = block.created = access
         tier.policy.on_miss(block.key)
-        tier.make_room(lambda block: True)
-        tier.add(block, None)
+        if tier.make_room(lambda block: block.key not in tier.held):
+            tier.add(block, None)
     return hits
 
 

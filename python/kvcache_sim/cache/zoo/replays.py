@@ -26,8 +26,9 @@ _UNBOUNDED = 2**63
 def replay_prefix(request: ReplayRequest, variant: str) -> ReplayResult:
     """Replay one policy of the zoo, prefix-aware or flat, and return its figures.
 
-    Requests come one after another in file order; times matter to ``ttl`` and ``priority`` only. Raises
-    ``UsageError`` for settings without effect, ``TraceError`` for a trace that is no prefix tree.
+    Requests come in file order, and hold their blocks until ``window`` run and another starts; times matter
+    to ``ttl`` and ``priority`` only. Raises ``UsageError`` for settings without effect, ``TraceError`` for a
+    trace that is no prefix tree.
     """
     prompts = cut(request)
     policy = parse_variant(variant, request.block_size_tokens)
@@ -39,8 +40,10 @@ def replay_prefix(request: ReplayRequest, variant: str) -> ReplayResult:
     except ValueError as error:
         raise TraceError(str(error), where=request.trace.source) from None
     result = _head(request, prompts, variant) | _figures(prompts, answer)
+    result |= _overlap(request, prompts.references, answer)
     possible = tops["belady"]["hit_blocks"]
-    result |= explained(request, prompts, variant, answer[0])
+    if not request.window:
+        result |= explained(request, prompts, variant, answer[0])
     result["ceilings"] = tops
     result["share_of_possible"] = result["hit_blocks"] / possible if possible else None
     return result
@@ -56,6 +59,15 @@ def _check(request: ReplayRequest, policy: Variant) -> None:
         )
     if request.store_threshold:
         raise UsageError(f"has no effect with --policy {policy.name}", where="--store-threshold")
+    if request.window and policy.name in ("belady", "unbounded"):
+        raise UsageError(f"{policy.name} is a ceiling: its requests come one after another", where="--window")
+    if request.window and request.discipline == "prefix" and request.order == "root" and policy.name == "lru":
+        raise UsageError(
+            "a list touched root first lets go of blocks that others need: nothing is held",
+            where="--window",
+            got=str(request.window),
+            hint="use --order tail",
+        )
     if request.discipline == "prefix" and request.order == "root" and policy.name != "lru":
         raise UsageError(
             f"{policy.name} evicts leaves first, so the order of touch has no effect",
@@ -74,31 +86,37 @@ def prefix_answer(request: ReplayRequest, prompts: Cut, policy: Variant) -> _cor
     _check(request, policy)
     if request.backend == "python":
         discipline = "queue" if request.order == "root" else "leaf-first"
-        return replay_in_python(prompts, policy, request.capacity_blocks, discipline)
-    native, capacity = prompts.native, request.capacity_blocks
-    if policy.name == "lru":
+        return replay_in_python(prompts, policy, request.capacity_blocks, discipline, request.window)
+    native, capacity, window = prompts.native, request.capacity_blocks, _window(request)
+    if policy.name == "lru" and not window:
         return native.recency(capacity, request.order)
     if policy.name == "belady":
         return native.belady(capacity)
     if policy.name == "unbounded":
         return native.belady(_UNBOUNDED)
-    if policy.name in LEAF_POLICIES:
-        return native.leaves(policy.name, capacity, policy.native)
+    if policy.name in LEAF_POLICIES or policy.name == "lru":
+        return native.leaves(policy.name, capacity, policy.native, window)
     if policy.name in QUEUE_POLICIES:
-        return native.objects(policy.name, capacity, "leaf-first", policy.native)
+        return native.objects(policy.name, capacity, "leaf-first", policy.native, window)
     raise UsageError("unknown policy", where="--policy", got=policy.name, hint="see kvsim policies list")
+
+
+def _window(request: ReplayRequest) -> int:
+    """Return how many requests overlap; more than there are is all the same."""
+    return min(request.window, max(1, len(request.trace)))
 
 
 def _flat(request: ReplayRequest, prompts: Cut, policy: Variant) -> ReplayResult:
     """Return the figures of a plain cache of objects under libCacheSim's names, and of the flat queue."""
     _check(request, policy)
     capacity, order, native = request.capacity_blocks, request.order, prompts.native
+    window = _window(request)
     if request.backend == "python":
-        objects = replay_in_python(prompts, policy, capacity, order)
+        objects = replay_in_python(prompts, policy, capacity, order, window)
     elif policy.name == "belady":
         objects = native.belady_flat(capacity, order)
     else:
-        objects = native.objects(policy.name, capacity, order, policy.native)
+        objects = native.objects(policy.name, capacity, order, policy.native, window)
     hits = int(objects[0].sum(dtype=np.int64))
     accesses = prompts.references
     result: ReplayResult = {
@@ -110,14 +128,15 @@ def _flat(request: ReplayRequest, prompts: Cut, policy: Variant) -> ReplayResult
         "hit_ratio": hits / max(1, accesses),
         "evictions": objects[1],
         "resident_blocks": objects[3],
+        **_overlap(request, accesses, objects),
         "ceilings": {"belady": {"hits": int(native.belady_flat(capacity, order)[0].sum(dtype=np.int64))}},
     }
     if policy.name != "belady":
         # a plain queue behind a prefix look-up: room first, root-first insertion, the request at work held
         queue = (
-            replay_in_python(prompts, policy, capacity, "queue")
+            replay_in_python(prompts, policy, capacity, "queue", window)
             if request.backend == "python"
-            else native.objects(policy.name, capacity, "queue", policy.native)
+            else native.objects(policy.name, capacity, "queue", policy.native, window)
         )
         result["prefix_lookup"] = _figures(prompts, queue)
     return result
@@ -133,6 +152,15 @@ def _head(request: ReplayRequest, prompts: Cut, variant: str) -> ReplayResult:
         "queried_tokens": int(request.trace.input_tokens.sum()),
         "queried_blocks": prompts.references,
     }
+
+
+def _overlap(request: ReplayRequest, references: int, answer: _core.ReplayAnswer) -> dict[str, Any]:
+    """Return how many overlap and what found no room: each block was found, came (and left), or did not."""
+    hits, evictions, _, resident = answer
+    if not request.window:
+        return {}
+    refused = references - int(hits.sum(dtype=np.int64)) - evictions - resident
+    return {"window": request.window, "not_admitted_blocks": refused}
 
 
 def _figures(prompts: Cut, answer: _core.ReplayAnswer) -> dict[str, Any]:

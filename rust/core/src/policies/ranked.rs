@@ -133,9 +133,12 @@ impl ObjectPolicy for Ranked {
     }
 
     fn expire(&mut self, now_ns: i64, may_go: &MayGo) -> Option<u32> {
-        while let Some(&Reverse((at, _, block))) = self.lapses.peek() {
+        let mut waiting = Vec::new();
+        let mut gone = None;
+        while let Some(&entry) = self.lapses.peek() {
+            let Reverse((at, _, block)) = entry;
             if at > now_ns {
-                return None;
+                break;
             }
             self.lapses.pop();
             let Some(&Slot { facts, .. }) = self.slot(block) else {
@@ -144,8 +147,10 @@ impl ObjectPolicy for Ranked {
             match self.policy.lapse(&facts) {
                 Lapse::Gone(due) if due == at && may_go(block) => {
                     self.forget(block);
-                    return Some(block);
+                    gone = Some(block);
+                    break;
                 }
+                Lapse::Gone(due) if due == at => waiting.push(entry),
                 Lapse::Rekey(due, key) if due == at => {
                     let slot = self.slot_of[block as usize] as usize;
                     self.slots[slot].key = key;
@@ -154,6 +159,7 @@ impl ObjectPolicy for Ranked {
                 _ => {}
             }
         }
-        None
+        self.lapses.extend(waiting);
+        gone
     }
 }

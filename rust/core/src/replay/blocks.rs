@@ -1,5 +1,6 @@
 //! The trace block by block: numbers of blocks, which block lies under which, what is resident.
 
+use super::holds::Holds;
 use super::runs::{Prompts, NONE};
 
 /// Blocks of a trace numbered: block k of id d is `d × blocks_per_id + k`; private ones follow.
@@ -17,11 +18,13 @@ pub struct Blocks<'a> {
     /// The request at work: the ids it takes, the last of them in part.
     held_by: Vec<u32>,
     request: u32,
+    /// What requests in flight hold, where they overlap.
+    holds: Option<Holds>,
 }
 
 impl<'a> Blocks<'a> {
-    /// Number the blocks; None where they do not fit 32 bits.
-    pub fn of(prompts: Prompts<'a>) -> Option<Self> {
+    /// Number the blocks; `window` requests overlap (0: none). None where they do not fit 32 bits.
+    pub fn of(prompts: Prompts<'a>, window: u32) -> Option<Self> {
         let distinct = prompts.distinct_ids();
         let shared = u32::try_from(distinct as u64 * u64::from(prompts.blocks_per_id)).ok()?;
         let mut private_from = Vec::with_capacity(prompts.len() + 1);
@@ -51,6 +54,7 @@ impl<'a> Blocks<'a> {
             resident: vec![0; (end as usize).div_ceil(64)],
             held_by: vec![NONE; distinct],
             request: NONE,
+            holds: (window > 0).then(|| Holds::new(window, end as usize)),
         })
     }
 
@@ -73,14 +77,54 @@ impl<'a> Blocks<'a> {
             row.extend(id * per..id * per + self.prompts.taken(i, j));
         }
         row.extend(self.private_from[i]..self.private_from[i + 1]);
+        if let Some(mut holds) = self.holds.take() {
+            for &block in row.iter() {
+                holds.hold(block, u32::from(self.is_resident(block)));
+            }
+            holds.start(i as u32);
+            self.holds = Some(holds);
+        }
+    }
+
+    /// With the window full, the oldest request in flight ends.
+    pub fn end_oldest(&mut self) {
+        let Some(mut holds) = self.holds.take() else {
+            return;
+        };
+        if let Some(oldest) = holds.before_start() {
+            let i = oldest as usize;
+            let per = self.prompts.blocks_per_id;
+            for (j, &id) in self.prompts.row(i).iter().enumerate() {
+                for block in id * per..id * per + self.prompts.taken(i, j) {
+                    holds.release(block, u32::from(self.is_resident(block)));
+                }
+            }
+            for block in self.private_from[i]..self.private_from[i + 1] {
+                holds.release(block, u32::from(self.is_resident(block)));
+            }
+        }
+        self.holds = Some(holds);
+    }
+
+    /// Whether a request in flight, of several that overlap, holds a block.
+    pub fn is_in_flight(&self, block: u32) -> bool {
+        self.holds.as_ref().is_some_and(|h| h.is_held(block))
+    }
+
+    /// Resident blocks that requests in flight hold; None where they do not overlap.
+    pub fn held_resident(&self) -> Option<u64> {
+        self.holds.as_ref().map(Holds::resident)
     }
 
     pub fn is_resident(&self, block: u32) -> bool {
         self.resident[block as usize / 64] >> (block % 64) & 1 == 1
     }
 
-    /// Whether the request at work needs a block.
+    /// Whether the request at work, or another in flight, needs a block.
     pub fn is_held(&self, block: u32) -> bool {
+        if let Some(holds) = &self.holds {
+            return holds.is_held(block);
+        }
         let i = self.request as usize;
         if block >= self.shared {
             return (self.private_from[i]..self.private_from[i + 1]).contains(&block);
@@ -109,6 +153,9 @@ impl<'a> Blocks<'a> {
 
     pub fn arrive(&mut self, block: u32) {
         self.resident[block as usize / 64] |= 1 << (block % 64);
+        if let Some(holds) = &mut self.holds {
+            holds.arrived(block, 1);
+        }
         if let Some(parent) = self.id_above(block) {
             self.live_children[parent as usize] += 1;
         }

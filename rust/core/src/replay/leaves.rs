@@ -1,8 +1,9 @@
-//! Prefix-aware replay of a leaf policy: segments of runs, leaf first, the request at work held.
+//! Prefix-aware replay of a leaf policy: segments of runs, leaf first, requests in flight hold theirs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
+use super::holds::Holds;
 use super::runs::{Runs, NONE};
 use super::Decisions;
 use crate::policies::leaf::{Facts, Key, Lapse, LeafPolicy};
@@ -25,8 +26,6 @@ struct Stack {
     resident: u32,
     /// Runs below this one with resident blocks.
     live_children: u32,
-    /// The request that holds it, while at work.
-    held_by: u32,
     candidate: bool,
 }
 
@@ -42,7 +41,7 @@ struct Tier<'a> {
     candidates: BTreeSet<Candidate>,
     lapses: BinaryHeap<Reverse<(i64, Reverse<u32>, u32)>>,
     size: u64,
-    request: u32,
+    holds: Holds,
 }
 
 impl Tier<'_> {
@@ -53,7 +52,7 @@ impl Tier<'_> {
 
     fn offer(&mut self, run: u32) {
         let stack = self.stacks[run as usize];
-        let free = stack.live_children == 0 && stack.held_by != self.request;
+        let free = stack.live_children == 0 && !self.holds.is_held(run);
         if free && stack.resident > 0 && !stack.candidate {
             self.candidates.insert(self.candidate(run));
             self.stacks[run as usize].candidate = true;
@@ -124,7 +123,8 @@ impl Tier<'_> {
     /// Let go of what has lapsed; return how many blocks were removed.
     fn lapse(&mut self, now_ns: i64) -> u64 {
         let mut removed = 0;
-        while let Some(&Reverse((at, _, index))) = self.lapses.peek() {
+        let mut waiting = Vec::new();
+        while let Some(&Reverse((at, depth, index))) = self.lapses.peek() {
             if at > now_ns {
                 break;
             }
@@ -136,6 +136,10 @@ impl Tier<'_> {
                 continue;
             }
             match self.policy.lapse(&segment.facts) {
+                // whoever holds it lets go first
+                Lapse::Gone(due) if due == at && self.holds.is_held(run) => {
+                    waiting.push(Reverse((at, depth, index)));
+                }
                 Lapse::Gone(due) if due == at && stack.top == index && stack.live_children == 0 => {
                     self.withdraw(run);
                     removed += self.trim(run, u64::from(segment.len));
@@ -153,6 +157,7 @@ impl Tier<'_> {
                 _ => {}
             }
         }
+        self.lapses.extend(waiting);
         removed
     }
 
@@ -166,6 +171,7 @@ impl Tier<'_> {
         }
         self.stacks[run as usize].resident += blocks;
         self.size += u64::from(blocks);
+        self.holds.arrived(run, blocks);
         while from < to {
             let cut = self
                 .policy
@@ -202,6 +208,16 @@ impl Tier<'_> {
         }
     }
 
+    /// Let go of what a request held.
+    fn release(&mut self, request: u32) {
+        let runs = self.runs;
+        for &run in runs.path(request as usize) {
+            if self.holds.release(run, self.stacks[run as usize].resident) {
+                self.offer(run);
+            }
+        }
+    }
+
     fn hit(&mut self, run: u32, access: u64, now_ns: i64) {
         let mut index = self.stacks[run as usize].top;
         while index != NONE {
@@ -217,20 +233,21 @@ impl Tier<'_> {
 
 /// Replay a trace against a leaf policy with room for `capacity` blocks.
 ///
-/// Each request: lapsed blocks leave; look up; hold the path; evict the shortfall, candidates by (key,
-/// deepest first); insert what was missing; count a use of what was found. A request longer than the tier
-/// keeps its head. Cost: O(log candidates) a segment touched.
+/// Each request: with `window` running the oldest ends; lapsed blocks leave; look up; hold the path; evict
+/// the shortfall, candidates by (key, deepest first); insert what was missing; count a use of what was found.
+/// Where all that is resident is held, the head of what was missing is kept and the rest not admitted.
+/// Cost: O(log candidates) a segment touched.
 pub fn replay(
     runs: &Runs,
     capacity: u64,
     policy: &mut dyn LeafPolicy,
     arrival_ns: &[i64],
+    window: u32,
 ) -> Decisions {
     let idle = Stack {
         top: NONE,
         resident: 0,
         live_children: 0,
-        held_by: NONE,
         candidate: false,
     };
     let mut tier = Tier {
@@ -242,7 +259,7 @@ pub fn replay(
         candidates: BTreeSet::new(),
         lapses: BinaryHeap::new(),
         size: 0,
-        request: NONE,
+        holds: Holds::new(window, runs.len.len()),
     };
     let mut out = Decisions {
         hits: Vec::with_capacity(runs.requests()),
@@ -253,21 +270,23 @@ pub fn replay(
     for (i, &arrival) in arrival_ns.iter().enumerate() {
         let path = runs.path(i);
         now_ns = now_ns.max(arrival);
+        if let Some(oldest) = tier.holds.before_start() {
+            tier.release(oldest);
+        }
         let lapsed = tier.lapse(now_ns);
         out.expired += lapsed;
-        tier.request = i as u32;
-        let (mut found, mut unbroken, mut held, mut total) = (0, true, 0u64, 0u64);
+        let (mut found, mut unbroken, mut have_all, mut total) = (0, true, 0u64, 0u64);
         for &run in path {
             tier.withdraw(run);
-            tier.stacks[run as usize].held_by = i as u32;
             let (have, len) = (tier.stacks[run as usize].resident, runs.len[run as usize]);
+            tier.holds.hold(run, have);
             found += if unbroken { have } else { 0 };
             unbroken &= have == len;
-            held += u64::from(have);
+            have_all += u64::from(have);
             total += u64::from(len);
         }
         out.hits.push(found);
-        let new = (total - held).min(capacity - held);
+        let new = (total - have_all).min(capacity - tier.holds.resident());
         out.evictions += lapsed + tier.evict((tier.size + new).saturating_sub(capacity));
         let mut room = new.min(capacity - tier.size);
         wanted.clear();
@@ -293,10 +312,8 @@ pub fn replay(
                 tier.insert(run, want, facts);
             }
         }
-        tier.request = NONE;
-        for &run in path {
-            tier.stacks[run as usize].held_by = NONE - 1;
-            tier.offer(run);
+        if let Some(ended) = tier.holds.start(i as u32) {
+            tier.release(ended);
         }
     }
     out.resident = tier.size;

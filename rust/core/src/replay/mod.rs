@@ -2,7 +2,8 @@
 //!
 //! - `runs`      the trace as a static radix tree: every request is a sequence of whole runs
 //! - `recency`   least recently used on runs, released tail first or touched root first
-//! - `leaves`    any `LeafPriority` on segments of runs: leaf first, the request at work held
+//! - `leaves`    any `LeafPolicy` on segments of runs: leaf first, what requests in flight need is held
+//! - `holds`     requests in flight, and what they hold
 //! - `blocks`    the trace block by block, for policies that keep queues of single blocks
 //! - `objects`   any `ObjectPolicy` on blocks: flat, or leaf first
 //! - `belady`    the ceilings: farthest next use, prefix-closed or flat
@@ -10,6 +11,7 @@
 pub mod belady;
 pub mod blocks;
 pub mod curve;
+pub mod holds;
 pub mod leaves;
 pub mod objects;
 pub mod recency;

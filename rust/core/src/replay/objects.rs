@@ -10,7 +10,8 @@ use crate::policies::object::ObjectPolicy;
 pub enum Discipline {
     /// Prefix look-up; only unheld blocks without a resident child leave; hooks deepest first.
     LeafFirst,
-    /// A plain cache of objects: every block of a request is one access, in this order.
+    /// A plain cache of objects: every block of a request is one access, in this order. Only requests that
+    /// overlap hold anything.
     Objects(TouchOrder),
     /// A flat queue behind a prefix look-up: room first, the request at work held, root first.
     Queue,
@@ -28,7 +29,7 @@ struct Tier<'a, 'b> {
 impl Tier<'_, '_> {
     fn may_go(blocks: &Blocks, discipline: Discipline, block: u32) -> bool {
         match discipline {
-            Discipline::Objects(_) => true,
+            Discipline::Objects(_) => !blocks.is_in_flight(block),
             Discipline::Queue => !blocks.is_held(block),
             Discipline::LeafFirst => !blocks.is_held(block) && blocks.is_leaf(block),
         }
@@ -47,7 +48,10 @@ impl Tier<'_, '_> {
     }
 
     fn expire(&mut self, now_ns: i64) {
-        while let Some(block) = self.policy.expire(now_ns, &|_| true) {
+        loop {
+            let blocks = &*self.blocks;
+            let gone = self.policy.expire(now_ns, &|b| !blocks.is_in_flight(b));
+            let Some(block) = gone else { break };
             self.blocks.leave(block);
             self.size -= 1;
             self.evictions += 1;
@@ -71,6 +75,8 @@ impl Tier<'_, '_> {
 }
 
 /// Replay a trace against an object policy with room for `capacity` ≥ 1 blocks.
+///
+/// A block for which no room can be made, because all that is resident is held, is not admitted.
 pub fn replay(
     blocks: &mut Blocks,
     capacity: u64,
@@ -95,6 +101,7 @@ pub fn replay(
     };
     for (i, &arrival) in arrival_ns.iter().enumerate() {
         facts.last_access_ns = facts.last_access_ns.max(arrival);
+        tier.blocks.end_oldest();
         tier.expire(facts.last_access_ns);
         tier.blocks.take(i, &mut row);
         let found = row
@@ -118,7 +125,8 @@ pub fn replay(
 }
 
 fn leaf_first(tier: &mut Tier, row: &[u32], found: usize) -> u32 {
-    let kept = row.len().min(tier.capacity as usize);
+    let held = tier.blocks.held_resident().unwrap_or(found as u64);
+    let kept = row.len().min(found + (tier.capacity - held) as usize);
     for &block in row[found..kept.max(found)].iter().rev() {
         // where a trace is no tree a deeper block may be there already
         if tier.blocks.is_resident(block) {
