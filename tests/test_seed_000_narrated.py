@@ -51,13 +51,17 @@ def trace(rows):
     )
 
 
-def simulate(rows, capacity=None, backend="native", **cache):
+def prepared(rows, capacity=None, backend="native", **cache):
     settings = ClusterSettings(
         machines=(MachineSettings((TierSettings("gpu", capacity),), step_time()),),
         channels={},
         cache=CacheSettings(block_size_tokens=16, **cache),
     )
-    simulation = Simulation(settings, trace(rows), RunOptions(backend=backend))
+    return Simulation(settings, trace(rows), RunOptions(backend=backend))
+
+
+def simulate(rows, **more):
+    simulation = prepared(rows, **more)
     return simulation, simulation.run()
 
 
@@ -128,6 +132,36 @@ def test_a_conversation_event_by_event_and_block_by_block():
     # Six blocks are resident: a b c d e, and f of turn 2, whose KV came with its prefill.
     _free, active, cached, in_flight, evictable = simulation.replicas[0].store.room(0)
     assert (active, cached, in_flight, evictable) == (0, 6, 0, 6)
+
+
+def test_a_sequence_knows_what_of_its_prompt_is_processed_and_in_which_blocks():
+    seen = []
+
+    def prefilled(s):
+        seen.append(
+            (s.cached_prefix_length_used, s.num_tokens_requiring_prefill, s.prompt_tokens_fully_processed)
+        )
+        assert list(s.kv_block_ids_for_prompt) == ids[s.request]
+        assert s.prefill_end_time_sim == pytest.approx(ends[s.request])
+
+    # dense ids in order of first appearance
+    ids = [[0, 1, 2], [0, 1, 3, 4, 5], [0, 1, 3, 4, 5, 6, 7], [0, 1, 3, 8], [0, 1, 3, 9]]
+    ends = [0.0014, 1.00132, 2.0012, 3.00112, 4.00102]
+    simulation = prepared(CHAT)
+    milestones = simulation.replicas[0].milestones
+    milestones.on_prefilled = prefilled
+    admit = milestones.admitted
+
+    def admitted(s, reused_blocks, now):
+        admit(s, reused_blocks, now)
+        assert (s.prompt_tokens_fully_processed, *s.kv_block_ids_for_prompt) == (0,)
+        assert s.prefill_end_time_sim == -1
+        seen.append("admitted")
+
+    milestones.admitted = admitted
+    simulation.run()
+    assert seen[::2] == ["admitted"] * 5
+    assert seen[1::2] == [(0, 40, 40), (48, 32, 80), (80, 20, 100), (48, 12, 60), (48, 2, 50)]
 
 
 def test_the_same_conversation_when_its_blocks_had_to_go():

@@ -93,6 +93,7 @@ class Cluster:
             self._session[request],
             self._turn[request],
             bool(self._conversational[request]),
+            trace=self.trace,
         )
         replica = self.pools.routed[self.router.choose(sequence)]
         machine = replica.machine

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 from kvcache_sim.units import NS_PER_S
+from kvcache_sim.workload.trace import Trace
 
 
 class Status(Enum):
@@ -77,8 +78,9 @@ class SequenceState:
     prompt_tokens_fully_processed: int = 0
     #: Prompt tokens that the router expected to be computed; 0 where it did not ask.
     expected_prefill_tokens: int = 0
-    kv_block_ids_for_prompt: list[int] = field(default_factory=list)
     prefill_end_time_ns: int = -1
+    #: Where the ids of its blocks stand.
+    trace: Trace | None = None
 
     @property
     def prefill_target_tokens(self) -> int:
@@ -92,6 +94,14 @@ class SequenceState:
         A request without output tokens ends with its prefill, like one with a single token.
         """
         return self.prompt_num_tokens + max(self.output_tokens, 1) - 1
+
+    @property
+    def kv_block_ids_for_prompt(self) -> Sequence[int]:
+        """Seed 000's name: the ids of the blocks with its prompt's KV; none before its prefill ends."""
+        if self.trace is None or not self.prompt_tokens_fully_processed:
+            return ()
+        start, end = self.trace.id_offsets[self.request : self.request + 2]
+        return tuple(self.trace.block_ids[start:end].tolist())
 
     @property
     def prefill_end_time_sim(self) -> float:
