@@ -155,6 +155,8 @@ def test_sizes_become_blocks(capsys, small, policy):
         (("--capacity", "0"), "no block"),
         (("--capacity", "-3"), "no block"),
         (("--capacity", "16GiB"), "--model"),
+        (("--capacity", "1e3"), "not a capacity"),
+        (("--capacity", "9" * 23), "not a capacity"),
         (("--capacity", "9", "--policy", "vlm"), "did you mean vllm"),
         (("--capacity", "9", "--policy", "vllm", "--order", "root"), "no effect"),
         (("--capacity", "9", "--policy", "vllm", "--last-partial", "keep"), "no effect"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -270,8 +271,10 @@ def test_a_module_and_an_entry_point(files, monkeypatch):
     (files / "made_pkg").mkdir(exist_ok=True)
     (files / "made_pkg" / "__init__.py").write_text("")
     (files / "made_pkg" / "mod.py").write_text(GOOD)
+    (files / "made_alone.py").write_text(GOOD)
     request = ReplayRequest(trace_of([["a"], ["a"]]), 4, 3, last_partial="keep")
-    assert replay(request, "made_pkg.mod:Lru")["hit_blocks"] == 1
+    for name in ("made_pkg.mod:Lru", "made_pkg.mod:Lru()", "made_alone:Lru"):
+        assert replay(request, name)["hit_blocks"] == 1
     point = importlib.metadata.EntryPoint("mine", "made_pkg.mod:lfu", "kvsim.eviction")
     offered = types.SimpleNamespace(entry_points=lambda group: [point] if group == "kvsim.eviction" else [])
     monkeypatch.setattr("kvcache_sim.cache.plugins.load.entry_points", offered.entry_points)
@@ -331,6 +334,22 @@ def test_a_broken_plugin_is_named(tmp_path, capsys, case):
     assert words in error
     assert "Traceback" not in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (".:x", "unknown policy"),
+        ("bad.py:", "names no policy"),
+        ("a..b:c", "names no policy"),
+        ("sglang:lruu", "did you mean sglang:lru?"),
+        ("no_such_module:x", "no_such_module:x: does not import"),
+        ("vllm:json:dumps", "not vLLM's CachePolicy"),
+    ],
+)
+def test_a_name_that_names_nothing_is_refused(name, words):
+    with pytest.raises(UsageError, match=re.escape(words)):
+        replay(ReplayRequest(trace_of([["a"]]), 4, 3), name)
 
 
 LATE = """

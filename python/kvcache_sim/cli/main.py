@@ -103,7 +103,8 @@ def _invoke(verb: str, arguments: list[str]) -> int:
         if message is None:
             raise
         refusal = " ".join(message().split())
-        raise UsageError(refusal.rstrip("."), hint=f"try 'kvsim {verb} --help'") from None
+        asked = getattr(getattr(error, "ctx", None), "command_path", None) or f"kvsim {verb}"
+        raise UsageError(refusal.rstrip("."), hint=f"try '{asked} --help'") from None
 
 
 def _overview() -> str:

@@ -65,6 +65,13 @@ def load_plugin(text: str, group: str = ENTRY_POINT_GROUP) -> Plugin:
         place, name = path, ""
     elif not colon:
         return _from_entry_point(text, path, arguments, group)
+    elif not name.isidentifier() or not (place.endswith(".py") or all(place.split("."))):
+        raise UsageError(
+            "names no policy",
+            where="--policy",
+            got=repr(text),
+            expected="file.py:name or package.module:name",
+        )
     module = _import_file(Path(place), text) if place.endswith(".py") else _import_module(place, text)
     target = module if not name else _member(module, name, text)
     source = getattr(module, "__file__", None) or ""
@@ -114,9 +121,13 @@ def _guarded(load: Any, text: str) -> Any:
     except SyntaxError as error:
         raise UsageError(f"syntax error: {error.msg}", where=f"{error.filename}:{error.lineno}") from None
     except (Exception, SystemExit) as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [
+            f for f in frames if f.filename not in (__file__, importlib.__file__) and f.filename[0] != "<"
+        ]
         raise UsageError(
-            f"does not import: {type(error).__name__}: {error}", where=f"{frame.filename}:{frame.lineno}"
+            f"does not import: {type(error).__name__}: {error}",
+            where=f"{theirs[-1].filename}:{theirs[-1].lineno}" if theirs else text,
         ) from None
 
 

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 
 from kvcache_sim.cache.policies.registry import POLICIES
 from kvcache_sim.errors import UsageError
+
+#: ``module:Name`` or ``pkg.mod:Name(setting=1)``, with or without an adapter before it.
+_IN_A_MODULE = re.compile(
+    r"(?:(?:vllm|sglang|libcachesim):)?([^\W\d][\w.]*):[^\W\d]\w*(?:\(.*\))?", re.DOTALL
+)
 
 
 def resolve_policy(text: str) -> tuple[str, str]:
     """Return the family (of ``cache.replay.REPLAYERS``) and the variant of a policy; raises ``UsageError``.
 
     ``lru`` and ``sglang:lru`` are rows; ``ttl:300s`` is a row with a setting; ``file.py:Name``,
-    ``pkg.mod:Name``, ``vllm:file.py:Name``, ``sglang:file.py:Name``, ``libcachesim:file.py`` and the names of
-    entry points are plug-ins.
+    ``pkg.mod:Name``, either with ``vllm:``, ``sglang:`` or ``libcachesim:`` before it, and
+    ``libcachesim:file.py`` and the names of entry points are plug-ins.
     """
     rows = {row.name: row for row in POLICIES}
     if text in rows:
         return rows[text].family, rows[text].variant
-    name, colon, rest = text.partition(":")
+    name, colon, _ = text.partition(":")
     if colon and name in rows and rows[name].family == "prefix":
         return "prefix", text
-    if ".py" in text or (colon and "." in name and rest.isidentifier()):
+    module = _IN_A_MODULE.fullmatch(text)
+    if ".py" in text or (module and module[1] not in {row.name.partition(":")[0] for row in POLICIES}):
         return "plugin", text
     if not colon:
         from kvcache_sim.cache.plugins.load import entry_point_names

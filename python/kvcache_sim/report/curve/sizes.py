@@ -28,6 +28,13 @@ def parse_capacity(text: str, block_bytes: int, where: str, block_size_tokens: i
         blocks = int(digits)
     elif text.strip().startswith("-"):
         blocks = 0
+    elif not any(unit in text for unit in ("b", "B")):
+        raise UsageError(
+            "not a capacity",
+            where=where,
+            got=repr(text),
+            expected="blocks below 10^18, such as 16384, or a size such as 16GiB",
+        )
     elif not block_bytes:
         raise UsageError(
             "a size needs to know what a block weighs",

@@ -232,7 +232,8 @@ impl<'s> Rows<'s> {
         sizes.note(input, count);
         let hint = sizes.only().map_or(String::new(), |b| {
             format!(
-                "these ids fit blocks of {b} tokens: trace.block_size: {b}, or --block-size {b}"
+                "these ids fit blocks of {b} tokens: trace.block_size: {b} in a scenario, \
+                 --trace-block-size {b} for cachesim and curve, --block-size {b} for trace tools"
             )
         });
         let many = c.problem(
