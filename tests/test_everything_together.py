@@ -60,6 +60,7 @@ cache = st.fixed_dictionaries(
     {
         "block_size_tokens": st.sampled_from([16, 32, 64]),
         "cache_output": st.booleans(),
+        "touch": st.sampled_from(["release", "release", "admission"]),
         "full_hit": st.sampled_from(["prefill-remainder", "skip-prefill"]),
         "discard_on_finish": st.sampled_from([False, False, False, True]),
         "admission": st.sampled_from(["all", "all", "prompt"]),

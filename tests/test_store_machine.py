@@ -8,6 +8,7 @@ their own checks must hold. A session counts as a test only if the hard cases oc
 from __future__ import annotations
 
 from collections import Counter
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from hypothesis.stateful import (
 )
 from kvcache_sim import _core
 from kvcache_sim.cache.reference import ReferenceKeys, ReferenceStore
+from kvcache_sim.cache.settings import Touch
 from kvcache_sim.cache.store import NO_COPY, NO_MOVE, NO_REQUEST
 
 GPU, CPU, DISK = 0, 1, 2
@@ -49,6 +51,7 @@ def paths() -> tuple[list[list[int]], list[int]]:
 class StoreMachine(RuleBasedStateMachine):
     capacities: tuple[int | None, ...] = (12, 9, 20)
     write_back = True
+    touched_at = "release"
 
     @initialize()
     def build(self) -> None:
@@ -60,8 +63,8 @@ class StoreMachine(RuleBasedStateMachine):
         arguments = (offsets, ids, 2, full, np.array(following, np.uint32))
         sizes = list(self.capacities)
         back = [self.write_back] * (len(sizes) - 1) + [False]
-        self.native = _core.Store(_core.Keys(*arguments), sizes, back)
-        self.twin = ReferenceStore(ReferenceKeys(*arguments), sizes, back)
+        self.native = _core.Store(_core.Keys(*arguments), sizes, back, touch=self.touched_at)
+        self.twin = ReferenceStore(ReferenceKeys(*arguments), sizes, back, self.touched_at)
         self.full = full.tolist()
         self.now = 0
         #: request → (native lease, twin lease, reserved blocks)
@@ -280,12 +283,20 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.native.digest == self.twin.digest
         for request, limit in list(enumerate(self.full))[self.now % 8 :: 8]:
             assert self.copies(self.native, request, limit) == self.copies(self.twin, request, limit)
+            assert self.recency(self.native, request, limit) == self.recency(self.twin, request, limit)
 
     def copies(self, store, request: int, limit: int) -> list[list[int]]:
         """Return of each found block whether each tier's copy is ready, in flight or none."""
         blocks = []
         for end, by in store.copies(request, limit):
             blocks += [[move if move >= NO_COPY else 0 for move in by]] * (end - len(blocks))
+        return blocks
+
+    def recency(self, store, request: int, limit: int) -> list[int]:
+        """Return of each found block the count of what made its fastest copy recent."""
+        blocks: list[int] = []
+        for end, _, access in store.uses(request, limit):
+            blocks += [access] * (end - len(blocks))
         return blocks
 
     def teardown(self) -> None:
@@ -332,10 +343,11 @@ SHAPES = {
 }
 
 
+@pytest.mark.parametrize("touched_at", get_args(Touch))
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_native_store_is_the_twin(shape: str) -> None:
+def test_the_native_store_is_the_twin(shape: str, touched_at: Touch) -> None:
     SEEN.clear()
-    machine = type("Machine", (StoreMachine,), {"capacities": SHAPES[shape]})
+    machine = type("Machine", (StoreMachine,), {"capacities": SHAPES[shape], "touched_at": touched_at})
     run_state_machine_as_test(machine, settings=SESSION)
     missing = {case for case in MUST_HAPPEN[shape] if not SEEN[case]}
     assert not missing, f"the session never saw: {sorted(missing)}"
@@ -363,10 +375,41 @@ class ForgetsRecency(ReferenceStore):
         self.clock += 1000
 
 
-@pytest.mark.parametrize("fault", [EvictsHeldBlocks, EvictsOneTooMany, ShallowestFirst, ForgetsRecency])
+class RenewsAtRelease(ReferenceStore):
+    def release(self, lease, now_ns):
+        self.touched_at = "release"
+        super().release(lease, now_ns)
+        self.touched_at = "admission"
+
+
+class ForgetsWhatAdmissionsFind(ReferenceStore):
+    def _admitted(self, lease):
+        pass
+
+
+class RenewsAtARefusal(ReferenceStore):
+    def acquire(self, request, depth):
+        lease = super().acquire(request, depth)
+        self._admitted(self.leases[lease])
+        return lease
+
+
+FAULTS: dict[type[ReferenceStore], Touch] = {
+    EvictsHeldBlocks: "release",
+    EvictsOneTooMany: "release",
+    ShallowestFirst: "release",
+    ForgetsRecency: "release",
+    RenewsAtRelease: "admission",
+    ForgetsWhatAdmissionsFind: "admission",
+    RenewsAtARefusal: "admission",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_caught(fault: type[ReferenceStore], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "ReferenceStore", fault)
-    machine = type("Machine", (StoreMachine,), {"capacities": SHAPES["three tiers"]})
+    shape = {"capacities": SHAPES["three tiers"], "touched_at": FAULTS[fault]}
+    machine = type("Machine", (StoreMachine,), shape)
     with pytest.raises(Exception):  # noqa: B017  # whichever check sees it first
         run_state_machine_as_test(
             machine, settings=settings(SESSION, max_examples=40, phases=[Phase.generate], print_blob=False)

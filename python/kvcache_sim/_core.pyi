@@ -1,7 +1,7 @@
 """The native core: the contract of every class and function of ``kvcache_sim._core``."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypedDict
+from typing import Any, Literal, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -227,8 +227,12 @@ class Store:
         capacities_blocks: list[int | None],
         write_back: list[bool],
         orders: Sequence[tuple[str, ReplayPolicySettings, int] | HostedOrder | None] = (),
+        touch: Literal["release", "admission"] = "release",
     ) -> Store:
-        """``orders`` by tier: None is recency; else a policy (name, settings, blocks) or a plug-in."""
+        """``orders`` by tier: None is recency; else a policy (name, settings, blocks) or a plug-in.
+
+        ``touch``: what makes blocks recent, where the order is recency.
+        """
     def peek(self, request: int, limit: int) -> tuple[int, int]: ...
     def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]: ...
     def match_prefix(self, request: int, limit: int) -> list[tuple[int, int, int, int]]: ...

@@ -61,6 +61,7 @@ class CacheSettings:
     semantics: Semantics = "tree"
     policy: str = "lru"
     cache_output: bool = True
+    #: A block is as recent as the last release of it, or as the last admission that uses it (only lru).
     touch: Touch = "release"
     full_hit: FullHit = "prefill-remainder"
     #: A finished request's blocks are discarded unless another one holds them.

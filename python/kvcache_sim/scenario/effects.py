@@ -20,6 +20,7 @@ def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, 
     """Raise UsageError for the first setting that differs from its default and cannot have an effect."""
     for path, why in (
         *_tiers(model, machines),
+        *_touch(model, machines),
         *_views(model),
         *_movement(model, machines),
         *_channels(model),
@@ -104,6 +105,33 @@ def _eviction(model: ScenarioModel, machine: MachineSection, index: int) -> Iter
                 yield (*_tier_path(model, index, tier), "policy"), reason
     if index == 0 and model.cache.accounting == "simplified" and model.cache.policy != "lru":
         yield ("cache", "policy"), "cache.accounting simplified evicts the oldest"
+
+
+def _touch(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
+    """Why blocks would not become recent at admissions, or nothing would be evicted otherwise if they did."""
+    if model.cache.touch == "release" or not model.cache.enabled:
+        return
+    used = [tier for m in machines for tier in (m.tiers.gpu, m.tiers.cpu, m.tiers.disk) if tier]
+    others = {tier.policy or model.cache.policy for tier in used} - {"lru"}
+    reasons = [
+        (
+            model.replica.instant and not any(machine.tiers.cpu for machine in machines),
+            "replica.instant is true: a request ends before the next one is admitted",
+        ),
+        (model.cache.semantics != "tree", f"semantics {model.cache.semantics} has an order of its own"),
+        (model.cache.accounting == "simplified", "cache.accounting simplified keeps tokens, not blocks"),
+        (
+            bool(others),
+            f"policy {min(others, default='')} is told of releases alone: only lru has the choice",
+        ),
+        (
+            all(str(tier.capacity) == "unbounded" for tier in used),
+            "nothing is ever evicted from an unbounded tier",
+        ),
+    ]
+    for holds, why in reasons:
+        if holds:
+            yield ("cache", "touch"), why
 
 
 def _views(model: ScenarioModel) -> Iterator[Finding]:

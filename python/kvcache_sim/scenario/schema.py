@@ -65,7 +65,9 @@ class CacheSection(Section):
     policy: str = Field("lru", description="eviction policy of all tiers, or file.py:Name")
     admission: AdmissionName = Field("all", description="how much of a finished request is kept")
     cache_output: bool = Field(True, description="generated tokens are kept too")
-    touch: Touch = Field("release", description="when a request's blocks become recent")
+    touch: Touch = Field(
+        "release", description="what makes blocks recent for lru: a request's end, or its admission"
+    )
     full_hit: FullHit = Field("prefill-remainder", description="what is computed when all may hit")
     accounting: Accounting = Field("detailed", description="blocks of the trie, or a count of unique tokens")
     scheduler_aware_window: int = Field(

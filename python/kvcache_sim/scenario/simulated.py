@@ -12,7 +12,7 @@ from kvcache_sim.scenario.yaml_tree import Path, Tree
 #: Setting → the values the simulation obeys. Who teaches it a new one adds it here.
 SIMULATED: dict[Path, tuple[str, ...]] = {
     ("cache", "semantics"): ("tree", "vllm", "sglang"),
-    ("cache", "touch"): ("release",),
+    ("cache", "touch"): ("release", "admission"),
     ("cache", "full_hit"): ("prefill-remainder", "skip-prefill"),
     ("fetch", "exclusive"): ("cpu->gpu", "disk->cpu"),
     ("channels", "sharing"): ("fifo", "fair"),

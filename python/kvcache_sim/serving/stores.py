@@ -100,17 +100,17 @@ class Stores:
         keys = _core.Keys(*self._arrays)
         if self._cache.semantics != "tree":
             return self._engine_maker(keys)
-        orders = self.orders
+        orders, touch = self.orders, self._cache.touch
 
         def make(tiers: Sequence[TierSettings], write_back: list[bool]) -> BlockStore:
-            return _core.Store(keys, _capacities(tiers), write_back, orders.native(tiers))
+            return _core.Store(keys, _capacities(tiers), write_back, orders.native(tiers), touch)
 
         return make
 
     def _twin(self, keys: ReferenceKeys, tiers: Sequence[TierSettings], write_back: list[bool]) -> BlockStore:
         from kvcache_sim.cache.reference import ReferenceStore
 
-        store = ReferenceStore(keys, _capacities(tiers), write_back)
+        store = ReferenceStore(keys, _capacities(tiers), write_back, self._cache.touch)
         store.eviction = self.orders.twin(tiers)
         return store
 

@@ -1,6 +1,6 @@
 //! `Store`: the block store of one machine.
 
-use kvsim_core::store::{Room, Store, TierConfig};
+use kvsim_core::store::{Room, Store, TierConfig, Touch};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -25,14 +25,15 @@ type PyOrder = (u32, usize, usize, u64, Vec<u32>);
 
 #[pymethods]
 impl PyStore {
-    /// `orders`: by tier, None for recency; none given means recency on all.
+    /// `orders`: by tier, None for recency; none given means recency on all. `touch`: what makes blocks recent.
     #[new]
-    #[pyo3(signature = (keys, capacities_blocks, write_back, orders=Vec::new()))]
+    #[pyo3(signature = (keys, capacities_blocks, write_back, orders=Vec::new(), touch="release"))]
     fn new(
         keys: &PyKeys,
         capacities_blocks: Vec<Option<u64>>,
         write_back: Vec<bool>,
         orders: Vec<Option<OrderChoice<'_>>>,
+        touch: &str,
     ) -> PyResult<Self> {
         if capacities_blocks.is_empty()
             || capacities_blocks.len() > 3
@@ -50,12 +51,19 @@ impl PyStore {
                 write_back,
             })
             .collect();
+        let touch = match touch {
+            "release" => Touch::Release,
+            "admission" => Touch::Admission,
+            _ => return Err(PyValueError::new_err("touch is release or admission")),
+        };
         let failure = Failure::default();
         let orders = orders
             .into_iter()
             .map(|choice| choice.map(|choice| order(choice, &failure)).transpose())
             .collect::<PyResult<Vec<_>>>()?;
-        let store = Store::new(keys.0.clone(), &tiers).with_orders(orders);
+        let store = Store::new(keys.0.clone(), &tiers)
+            .with_touch(touch)
+            .with_orders(orders);
         Ok(Self(store, failure))
     }
 

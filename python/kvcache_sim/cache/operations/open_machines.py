@@ -61,11 +61,11 @@ def open_machines(
                   enumerate(tiers[:-1])]  # fmt: skip
         back = [policy.writes_back for policy in writes] + [False]
         capacities = [tier.capacity_blocks for tier in machine.tiers]
-        store: BlockStore = ReferenceStore(ReferenceKeys(*arrays), capacities, back)
+        store: BlockStore = ReferenceStore(ReferenceKeys(*arrays), capacities, back, cache.touch)
         if backend == "native":
             from kvcache_sim import _core
 
-            store = _core.Store(_core.Keys(*arrays), capacities, back)
+            store = _core.Store(_core.Keys(*arrays), capacities, back, touch=cache.touch)
         edges = {
             edge: links[machine.edge_channels[edge]]
             for upper, lower in pairwise(TIERS[: len(tiers)])

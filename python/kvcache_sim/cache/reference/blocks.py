@@ -64,6 +64,8 @@ class Lease:
     reserved: int = 0
     pending: int = 0
     live: bool = True
+    #: Room was made for it: what it found has been used.
+    admitted: bool = False
     #: Leading blocks that were found rather than computed.
     found: int = 0
 

@@ -59,6 +59,7 @@ class Leases(Eviction):
         takers = [self.leases[lease] for lease, n in wanted for _ in range(n)]
         for lease, n in wanted:
             self.leases[lease].reserved += n
+            self._admitted(self.leases[lease])
         for move, n in pending:
             for _ in range(n):
                 taker = takers.pop(0)
@@ -77,6 +78,7 @@ class Leases(Eviction):
                 block = self._add(held.tail, key, depth)
             gpu.active -= 1
             block.holds[GPU] += 1  # before it is ready: nothing may take it away
+            self._use(block, held.access)
             if block.state[GPU] == ABSENT:
                 block.access[GPU] = held.access
                 self._set(block, GPU, READY)
@@ -89,14 +91,16 @@ class Leases(Eviction):
         held.depth = max(held.depth, to)
 
     def release(self, lease: int, now_ns: int) -> None:
-        """End a lease, touch its path, free its private blocks."""
+        """End a lease, touch its path if releases do that, free its private blocks."""
         held = self.leases[lease]
         self.now_ns = now_ns
         self.clock += 1
         computed = max(self.keys.full[held.request] - held.found, 0)
         for block in held.tail.path():
             block.holds[GPU] -= 1
-            self._touch(block, (held.found, computed))
+            if self.touched_at == "release":
+                self._stamp(block)
+            self._let_go_of(block, (held.found, computed))
         now_free = held.reserved - held.pending
         self.tiers[GPU].active -= now_free
         self.tiers[GPU].free += now_free
@@ -107,12 +111,28 @@ class Leases(Eviction):
         """Make a path the most recently used."""
         self.clock += 1
         for block in reversed(self._find(request, end)):
-            self._touch(block, (block.depth, 1))
+            self._stamp(block)
+            self._let_go_of(block, (block.depth, 1))
 
-    def _touch(self, block: Block, found_and_computed: tuple[int, int]) -> None:
+    def _admitted(self, lease: Lease) -> None:
+        if not lease.admitted:
+            lease.admitted = True
+            for block in lease.tail.path():
+                self._use(block, lease.access)
+
+    def _use(self, block: Block, admission: int) -> None:
+        """Make a block as recent as the admission that uses it, if admissions do that."""
+        if self.touched_at == "admission":
+            for tier in range(3):
+                if block.state[tier] != ABSENT:
+                    block.access[tier] = max(block.access[tier], admission)
+
+    def _stamp(self, block: Block) -> None:
         for tier in range(3):
             if block.state[tier] == READY:
                 block.access[tier] = self.clock
+
+    def _let_go_of(self, block: Block, found_and_computed: tuple[int, int]) -> None:
         self._released(block, found_and_computed)
         self._refresh(block)
 

@@ -24,6 +24,7 @@ class Moves(Leases):
     def _extend(self, lease: Lease, blocks: list[Block]) -> None:
         for block in blocks:
             block.holds[GPU] += 1
+            self._use(block, lease.access)
             block.uses += 1
             lease.tail = block
         lease.depth += len(blocks)

@@ -9,6 +9,7 @@ from kvcache_sim.cache.records import Recorded
 from kvcache_sim.cache.reference.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Lease, Move, Tier
 from kvcache_sim.cache.reference.keys import ReferenceKeys
 from kvcache_sim.cache.reference.orders import TierOrder
+from kvcache_sim.cache.settings import Touch
 from kvcache_sim.cache.store import NO_MOVE, Order
 
 _UNBOUNDED = 1 << 60
@@ -17,8 +18,15 @@ _UNBOUNDED = 1 << 60
 class Residency(Recorded):
     """The blocks of up to three tiers. Every question is answered by looking at all blocks."""
 
-    def __init__(self, keys: ReferenceKeys, capacities: list[int | None], write_back: list[bool]) -> None:
+    def __init__(
+        self,
+        keys: ReferenceKeys,
+        capacities: list[int | None],
+        write_back: list[bool],
+        touched_at: Touch = "release",
+    ) -> None:
         super().__init__()
+        self.touched_at = touched_at
         self.keys = keys
         sizes = [_UNBOUNDED if c is None else c for c in capacities]
         self.tiers = [Tier(c, c, back) for c, back in zip(sizes, write_back, strict=True)]

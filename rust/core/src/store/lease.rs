@@ -3,7 +3,7 @@
 use super::moves::NO_MOVE;
 use super::node::{NodeId, State, NONE, ROOT};
 use super::orders::Release;
-use super::{Store, GPU};
+use super::{Store, Touch, GPU};
 
 /// Index of a lease in the arena.
 pub type LeaseId = u32;
@@ -22,6 +22,8 @@ pub struct Lease {
     pub pending: u64,
     /// The access counter at its admission: recency of what it commits until its release.
     pub(super) access: u64,
+    /// Whether its admission stands and has been told ([`Store::admitted`]).
+    pub(super) admitted: bool,
     pub(super) live: bool,
     /// Leading blocks that were found rather than computed.
     pub(super) found: u32,
@@ -36,6 +38,7 @@ impl Store {
         self.access += 1;
         let lease = Lease {
             access: self.access,
+            admitted: false,
             request,
             tail,
             depth,
@@ -111,7 +114,7 @@ impl Store {
             child
         };
         let blocks = u64::from(same);
-        self.hold_one(run); // before it is ready: nothing may take it away
+        self.hold_one(run, access); // before it is ready: nothing may take it away
         let gpu = &mut self.tiers[GPU];
         gpu.active -= blocks;
         if self.nodes[run as usize].copies[GPU].state == State::Absent {
@@ -168,20 +171,22 @@ impl Store {
     ) -> NodeId {
         let run = self.link(above, request, start, end);
         self.nodes[run as usize].copies[GPU].access = access;
-        self.hold_one(run);
+        self.hold_one(run, access);
         self.set_state(run, GPU, State::Ready, NO_MOVE);
         run
     }
 
-    /// Extends a hold by one run: those before it are held already.
-    pub(super) fn hold_one(&mut self, run: NodeId) {
+    /// Extends the hold of the lease admitted at `access` by one run: those before it are held already.
+    pub(super) fn hold_one(&mut self, run: NodeId, access: u64) {
+        self.used(run, access);
         self.nodes[run as usize].copies[GPU].holds += 1;
         self.nodes[run as usize].pins += 1;
         self.nodes[run as usize].uses += 1;
         self.refresh(run);
     }
 
-    /// Ends a lease: private blocks become free, the path is touched once (deepest first) on every tier.
+    /// Ends a lease: private blocks become free, the path is let go of deepest first and, where
+    /// a release touches ([`Touch`]), made recent on every tier.
     pub fn release(&mut self, id: LeaseId, now_ns: u64) {
         self.tell_time(now_ns);
         let Lease {
@@ -203,9 +208,11 @@ impl Store {
             let node = &mut self.nodes[at as usize];
             node.copies[GPU].holds -= 1;
             node.pins -= 1;
-            for copy in &mut node.copies {
-                if copy.state == State::Ready {
-                    copy.access = self.access;
+            if self.touch == Touch::Release {
+                for copy in &mut node.copies {
+                    if copy.state == State::Ready {
+                        copy.access = self.access;
+                    }
                 }
             }
             let parent = node.parent;

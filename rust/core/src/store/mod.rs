@@ -6,6 +6,7 @@
 //! | `tier` | room of a tier and its eviction candidates |
 //! | `trie` | walking, splitting, linking and unlinking runs |
 //! | `lease` | what a running request holds: acquire, commit, release |
+//! | `touch` | when blocks become recent |
 //! | `orders` | eviction orders other than recency |
 //! | `reserve` | making room: evict, demote, discard |
 //! | `writes` | copies down: write-through, selective, onwards |
@@ -23,6 +24,7 @@ mod orders;
 mod remote;
 mod reserve;
 mod tier;
+mod touch;
 mod trie;
 mod writes;
 
@@ -33,6 +35,7 @@ pub use moves::{MoveId, Order, NO_MOVE};
 pub use node::{NodeId, State};
 pub use reserve::Room;
 pub use tier::{Tier, TierConfig};
+pub use touch::Touch;
 pub use trie::Part;
 
 use std::collections::HashMap;
@@ -68,6 +71,7 @@ pub struct Store {
     orders: Vec<Order>,
     /// Recency: raised by one at each admission and release, never the clock, so no two leases tie.
     access: u64,
+    touch: Touch,
     digest: Digest,
     /// Blocks computed twice and merged at commit.
     pub merged_blocks: u64,
@@ -96,6 +100,7 @@ impl Store {
             free_moves: Vec::new(),
             orders: Vec::new(),
             access: 0,
+            touch: Touch::default(),
             digest: Digest::default(),
             merged_blocks: 0,
             evictions_log: None,

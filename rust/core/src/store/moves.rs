@@ -152,10 +152,10 @@ impl Store {
     }
 
     fn extend_hold(&mut self, id: LeaseId, tail: NodeId, to: u32) {
-        let depth = self.leases[id as usize].depth;
+        let Lease { depth, access, .. } = self.leases[id as usize];
         self.leases[id as usize].found = to;
         for run in self.runs_from(tail, depth) {
-            self.hold_one(run);
+            self.hold_one(run, access);
         }
         (
             self.leases[id as usize].tail,

@@ -29,7 +29,7 @@ pub struct Copy {
     pub holds: u32,
     /// Children with a copy on this tier.
     pub children: u32,
-    /// Recency: the access counter at the last release.
+    /// Recency: the access counter at the last release, or admission ([`super::Touch`]).
     pub access: u64,
     /// What this copy adds to the tier's evictable blocks.
     pub evictable: u32,

@@ -39,6 +39,7 @@ impl Store {
         self.tiers[GPU].in_flight += late;
         for &(lease, n) in wanted {
             self.leases[lease as usize].reserved += n;
+            self.admitted(lease);
         }
         if pending.is_empty() {
             return Room::Ready;

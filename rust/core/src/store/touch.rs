@@ -1,0 +1,91 @@
+//! When blocks become recent: as a request lets go of them, or as one that uses them is admitted.
+
+use super::lease::LeaseId;
+use super::node::{NodeId, State, ROOT};
+use super::Store;
+
+/// What makes a block recent on the tiers that have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Touch {
+    /// The release of a request that held it.
+    #[default]
+    Release,
+    /// The admission of the request that uses or creates it; a release renews nothing.
+    Admission,
+}
+
+impl Store {
+    /// Says when blocks become recent. Call it before anything is stored.
+    pub fn with_touch(mut self, touch: Touch) -> Self {
+        self.touch = touch;
+        self
+    }
+
+    /// A lease's admission stands, for room was made: what it found has now been used.
+    pub(super) fn admitted(&mut self, id: LeaseId) {
+        let lease = &mut self.leases[id as usize];
+        if self.touch == Touch::Release || std::mem::replace(&mut lease.admitted, true) {
+            return;
+        }
+        let (mut at, access) = (lease.tail, lease.access);
+        while at != ROOT {
+            self.used(at, access);
+            self.refresh(at);
+            at = self.nodes[at as usize].parent;
+        }
+    }
+
+    /// An admission uses a run, whose copies are at least as recent then, those on their way included. The
+    /// caller refreshes it.
+    pub(super) fn used(&mut self, run: NodeId, access: u64) {
+        if self.touch == Touch::Release {
+            return;
+        }
+        for copy in &mut self.nodes[run as usize].copies {
+            if copy.state != State::Absent {
+                copy.access = copy.access.max(access); // a later admission may have used it already
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::keys::{BlockKeys, NO_REQUEST};
+    use crate::store::{Room, TierConfig};
+
+    /// Two blocks on the GPU: request 0 computes block 0, request 1 block 1, request 2 needs room for one.
+    fn left_after_eviction(touch: Touch) -> (u32, u32) {
+        let keys = BlockKeys::new(
+            vec![0, 1, 2, 3],
+            vec![0, 1, 2],
+            1,
+            vec![1; 3],
+            vec![NO_REQUEST; 3],
+        );
+        let tier = TierConfig {
+            capacity_blocks: Some(2),
+            write_back: false,
+        };
+        let mut store = Store::new(Arc::new(keys.unwrap()), &[tier]).with_touch(touch);
+        let first = store.acquire(0, 0);
+        let second = store.acquire(1, 0);
+        assert_eq!(store.reserve(&[(first, 1), (second, 1)], 0), Room::Ready);
+        store.commit(first, 1);
+        store.commit(second, 1);
+        store.release(second, 1); // admitted later, released earlier
+        store.release(first, 2);
+        let third = store.acquire(2, 0);
+        assert_eq!(store.reserve(&[(third, 1)], 3), Room::Ready);
+        (store.peek(0, 1).0, store.peek(1, 1).0)
+    }
+
+    #[test]
+    fn of_two_requests_the_later_admitted_ends_first() {
+        assert_eq!(left_after_eviction(Touch::Release), (1, 0));
+        assert_eq!(left_after_eviction(Touch::Admission), (0, 1));
+    }
+}

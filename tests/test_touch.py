@@ -1,0 +1,125 @@
+"""``cache.touch``: whether a block is as recent as its last release or as the last admission that uses it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kvcache_sim.cache.settings import Touch
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
+from test_instant import B, as_trace, chained_prompts
+from test_simulation_native import BLOCK, SHAPES, agree, cluster, random_trace
+
+TOUCH = get_args(Touch)
+
+
+def touched_at(touch: Touch, cluster_settings: ClusterSettings, **cache) -> ClusterSettings:
+    return replace(cluster_settings, cache=replace(cluster_settings.cache, touch=touch, **cache))
+
+
+def requests(*rows: tuple[int, list[int], int]) -> Trace:
+    """Return requests of (arrival in ms, ids of whole blocks, output tokens), one token more in each prompt."""
+    n = len(rows)
+    ids = [name for k, (_, blocks, _) in enumerate(rows) for name in (*blocks, 1000 + k)]
+    dense = {name: k for k, name in enumerate(dict.fromkeys(ids))}
+    return Trace(
+        arrival_ns=np.array([ms * 1_000_000 for ms, _, _ in rows], np.int64),
+        input_tokens=np.array([len(blocks) * BLOCK + 1 for _, blocks, _ in rows], np.int64),
+        output_tokens=np.array([output for _, _, output in rows], np.int64),
+        id_offsets=np.cumsum([0, *(len(blocks) + 1 for _, blocks, _ in rows)]).astype(np.int64),
+        block_ids=np.array([dense[name] for name in ids], np.uint32),
+        block_size=BLOCK,
+        session=np.full(n, NO_SESSION, np.int32),
+        turn=np.zeros(n, np.int32),
+        think_ns=np.full(n, OPEN_LOOP, np.int64),
+        is_conversational_turn=np.zeros(n, np.bool_),
+    )
+
+
+A, BB, C = [1, 2], [3, 4], [11, 12, 13, 14, 15, 16]
+
+
+@pytest.mark.parametrize("backend", ["native", "python"])
+@pytest.mark.parametrize(
+    ("touch", "returns", "hit_tokens"),
+    [("release", A, 32), ("release", BB, 0), ("admission", A, 0), ("admission", BB, 32)],
+)
+def test_of_two_requests_the_later_admitted_finishes_first(touch, returns, hit_tokens, backend):
+    # A comes at 0 and answers 60 tokens: 6 blocks at its end. B comes 1 ms later, answers one token and is
+    # long gone then. Both have left two blocks. C needs 7 of 9 blocks where 5 are free: two must go. The
+    # oldest are B's by release and A's by admission; whose request returns finds its blocks, or does not.
+    trace = requests((0, A, 60), (1, BB, 1), (10_000, C, 1), (20_000, returns, 1))
+    run = simulate(
+        touched_at(touch, cluster((9,)), cache_output=False), trace, options=RunOptions(backend=backend)
+    )
+    ends = run.requests["finish_ns"]
+    assert ends[1] < ends[0] < trace.arrival_ns[2]
+    assert run.requests["cached_prefix_length_used"].tolist() == [0, 0, 0, hit_tokens]
+
+
+@pytest.mark.parametrize("backend", ["native", "python"])
+@pytest.mark.parametrize(("touch", "returns", "hit_tokens"), [("release", A, 32), ("admission", A, 0)])
+def test_an_admission_renews_what_it_finds_and_its_end_does_not(touch, returns, hit_tokens, backend):
+    # Now A's blocks are there before: request 1 finds them and answers long; B's come and go meanwhile.
+    trace = requests((0, A, 1), (5_000, A, 40), (5_001, BB, 1), (15_000, C, 1), (20_000, returns, 1))
+    options = RunOptions(backend=backend)
+    run = simulate(touched_at(touch, cluster((9,)), cache_output=False), trace, options=options)
+    assert run.requests["cached_prefix_length_used"].tolist() == [0, 32, 0, 0, hit_tokens]
+
+
+@pytest.mark.parametrize(("tiers", "through"), SHAPES)
+def test_stretches_single_steps_and_the_twin_agree(tiers, through):
+    trace = random_trace(2)
+    by_admission = agree(touched_at("admission", cluster(tiers, 2, through)), trace)
+    by_release = simulate(cluster(tiers, 2, through), trace)
+    assert by_admission.digest_events != by_release.digest_events
+
+
+def least_recent(
+    sequential: list[tuple[list[int], int, int]], capacity: int, touch: Touch
+) -> tuple[list[int], int]:
+    """Return (hit tokens by request, evictions) of blocks with a stamp each: the oldest leaves, deepest first.
+
+    The clock counts admissions and releases. A request's own blocks cannot leave while it is served.
+    """
+    stamps: dict[object, tuple[int, int]] = {}  # block → (clock, −depth): the least leaves first
+    hits, evictions, clock = [], 0, 0
+    for index, (ids, prompt, output) in enumerate(sequential):
+        total = prompt + output - 1
+        keys: list[object] = list(ids[: prompt // B])
+        keys += [(index, k) for k in range(len(keys), total // B)]
+        hit = 0
+        while hit < (prompt - 1) // B and keys[hit] in stamps:
+            hit += 1
+        hits.append(hit * B)
+        clock += 1  # its admission
+        admitted = clock
+        held = {key: stamps.pop(key) for key in keys[:hit]}
+        while len(stamps) + len(held) + -(-total // B) - hit > capacity:
+            del stamps[min(stamps, key=stamps.__getitem__)]
+            evictions += 1
+        clock += 1  # its release
+        renewed = clock if touch == "release" else admitted
+        stamps |= {key: (renewed, -depth) for depth, key in enumerate(keys)}
+    return hits, evictions
+
+
+@settings(deadline=None)
+@given(chained_prompts(), st.integers(0, 60), st.sampled_from(TOUCH), st.sampled_from(["native", "python"]))
+def test_requests_one_after_another_are_a_plain_lru(sequential, spare, touch, backend):
+    capacity = max(-(-(prompt + output - 1) // B) for _, prompt, output in sequential) + spare
+    text = f"cache: {{block_size: {B}, semantics: tree}}\ntiers: {{gpu: {{capacity: {capacity} blocks}}}}"
+    scenario = scenario_from_text(text, "s.yaml", Path.cwd(), ["replica.instant=true"])
+    options = RunOptions(backend=backend, check="full")
+    run = simulate(touched_at(touch, scenario.settings), as_trace(sequential), options=options)
+    hits, evictions = least_recent(sequential, capacity, touch)
+    assert run.requests["cached_prefix_length_used"].tolist() == hits
+    assert run.counters["evictions.gpu"] == evictions
