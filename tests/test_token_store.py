@@ -129,6 +129,22 @@ def test_a_preempted_turn_gives_its_session_back_what_it_took():
     assert machine.store.used == 90
 
 
+def test_a_session_in_use_stays_however_short_room_is():
+    rows = [("s", 40, 10, "abc"), (None, 33, 1, "mn"), ("s", 60, 5, "abcd"), (None, 30, 1, "tu")]
+    machine = Machine(rows, capacity=100)
+    machine.serve(0)
+    machine.serve(1)
+    found, lease = machine.admit(2)
+    assert found == 50
+    assert machine.store.used == 50 + 32 + 14
+    assert machine.admit(3)[1] is not None  # m and n make room, not the older session, whose next turn runs
+    assert "s" in machine.sessions.active_sessions_kv_state
+    assert machine.store.peek(1, 32) == (0, 0)
+    machine.store.release(lease, 0)  # preempted before anything was computed
+    machine.store.check()
+    assert machine.store.used == 50 + 30
+
+
 def test_prefixes_enter_by_how_often_they_were_seen_and_within_their_limit():
     rows = [(None, 40, 1, "ab"), (None, 40, 1, "ab"), (None, 40, 1, "ab")]
     seen = Machine(rows, view=PrefixViewSettings(min_seen=2))
