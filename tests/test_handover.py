@@ -128,6 +128,22 @@ def test_via_cpu_it_goes_down_across_and_up():
 # -- rules
 
 
+@pytest.mark.parametrize("offset_ms", [0, 0.5, 1, 1.5])
+def test_a_synchronous_copy_of_what_was_received_delays_a_step_until_it_is_on_the_cpu(offset_ms):
+    """Two prompts come within a step of 2 ms and are copied down in 0.8 ms: how slowly they go on is nothing to it."""
+    trace = requests((0, 64, 40), (20 + offset_ms, 16, 10), (20 + offset_ms, 16, 10))
+    wire = HandoverSettings(network=NetworkSettings(default=channel(bandwidth_bytes_per_s=10**9)))
+    cluster = pools("pd", wire, tiers=(None, 100, 100))
+    writing = MovementSettings(write={"gpu": "through-sync", "cpu": "through"})
+    cluster = replace(cluster, movement=writing, cache=replace(cluster.cache, cache_output=False))
+    cluster.channels["gpu->cpu-1"] = channel("gpu->cpu-1", bandwidth_bytes_per_s=40_000_000, latency_ns=0)
+    finishes = []
+    for bandwidth in (10**9, 160_000):
+        cluster.channels["cpu->disk-1"] = channel("cpu->disk-1", bandwidth_bytes_per_s=bandwidth)
+        finishes.append(run(cluster, trace).requests["finish_ns"].tolist())
+    assert finishes[0] == finishes[1]
+
+
 def test_blocks_that_the_decode_machine_has_stay_home():
     trace = requests((0, 100, 2), (50, 100, 2), shared=4)
     done = run(pools("pd"), trace)

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import simulate
+from pools import pools, requests
 from small_traces import trace_of
 from test_simulation_native import agree, cluster, random_trace, reading_each_other
 
@@ -95,6 +97,19 @@ def test_a_synchronous_write_delays_the_batch():
     behind, inline = (run(moving(write={"gpu": how})) for how in ("through", "through-sync"))
     assert inline.requests["finish_ns"].max() > behind.requests["finish_ns"].max()
     assert inline.requests["fetch_room_ns"].sum() > behind.requests["fetch_room_ns"].sum()
+
+
+def test_a_request_that_finds_the_batch_empty_waits_for_the_last_synchronous_write_too():
+    trace = requests((0, 64, 1), (0.7, 64, 1))
+    settings = pools("b", tiers=(None, 100))
+    behind, inline = (
+        simulate(replace(settings, movement=MovementSettings(write={"gpu": how})), trace)
+        for how in ("through", "through-sync")
+    )
+    assert behind.requests["first_token_ns"].tolist() == [640_000, 1_340_000]
+    # the first of the 4 layers leaves after 0.16 ms; 4 blocks of 1 ms and the latency
+    copied_ns = 160_000 + 4_000_000 + 100_000
+    assert inline.requests["first_token_ns"].tolist() == [640_000, copied_ns + 640_000]
 
 
 def test_writing_through_to_disk_fills_it_earlier():

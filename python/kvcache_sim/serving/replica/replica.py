@@ -7,6 +7,7 @@ At a step boundary: end the step, let loaded requests join, give running sequenc
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.prefetch.policy import Candidate
@@ -65,7 +66,7 @@ class Replica:
         self.tiers = 1
         #: Whether a step is decided on while the one before it runs.
         self._looks_ahead = self.settings.async_scheduling != "none"
-        #: Copies that the next step waits for (``through-sync``).
+        #: Copies on their way that the next step waits for (``through-sync``).
         self._written: set[int] = set()
         self._boundary: Event | None = None
         self._stepping = False
@@ -183,6 +184,8 @@ class Replica:
         move = policy.committed(self.store, lease, blocks, now)
         if move is not None and policy.delays_step:
             self._written.add(move)
+            # Its number is used again once it is done, maybe before a step is composed.
+            self.mover.when_done[move] = partial(self._written.discard, move)
 
     def _prefilled(self, s: SequenceState, now: int) -> None:
         if self.sender is not None and self.sender.takes(s):
@@ -225,9 +228,8 @@ class Replica:
             self.entrance.waiting.known_until_ns = None
             if not len(self.batch):
                 room = self._decide(now)
-        written, self._written = self._written, set()  # numbers of finished moves are used again
         if len(self.batch):
-            self.step.prepare((*room, *written), now)
+            self.step.prepare((*room, *self._written), now)
 
     def _decide(self, now: int) -> list[int]:
         """Share out the budget, preempt, admit; return the moves to wait for."""
