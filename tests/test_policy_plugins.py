@@ -198,6 +198,7 @@ requests = st.builds(
     capacity_blocks=st.integers(1, 40),
     last_partial=st.sampled_from(["drop", "keep"]),
     window=st.sampled_from([0, 0, 1, 2, 5]),
+    explain=st.booleans(),
 )
 
 #: A plug-in and the native policy that must decide the same.
@@ -230,6 +231,9 @@ def test_a_plugin_decides_as_the_native_policy(files, plugin, native, request):
     assert found["evictions"] == expected["evictions"]
     assert found.get("not_admitted_blocks") == expected.get("not_admitted_blocks")
     assert found["ceilings"] == expected["ceilings"]
+    if request.explain:
+        assert found["requests"] == expected["requests"]
+        assert found["misses"] | {"evicted_by": ""} == expected["misses"] | {"evicted_by": ""}
     assert found["holes"] == 0
 
 

@@ -14,7 +14,9 @@ from kvcache_sim.cache.policies.block import Block
 from kvcache_sim.cache.policies.registry import POLICIES
 from kvcache_sim.cache.replay import REPLAYERS, ReplayRequest
 from kvcache_sim.cache.zoo.cut import cut
+from kvcache_sim.cache.zoo.misses import explained
 from kvcache_sim.cache.zoo.reference import TWINS, Tier, leaf_first, path_of
+from kvcache_sim.cache.zoo.replays import prefix_answer
 from kvcache_sim.cache.zoo.variants import parse_variant
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.workload.readers.read import read_trace
@@ -42,6 +44,7 @@ replays = st.builds(
     block_size_tokens=st.sampled_from([1, 2, 4]),
     capacity_blocks=st.integers(1, 60),
     last_partial=st.sampled_from(["drop", "keep"]),
+    explain=st.booleans(),
 )
 
 
@@ -54,7 +57,7 @@ def test_prefix_aware_equals_the_twin(request, variant):
 @settings(max_examples=80, deadline=None)
 @given(replays, st.sampled_from(VARIANTS), st.sampled_from(["tail", "root"]))
 def test_flat_equals_the_twin(request, variant, order):
-    changes = {"discipline": "flat", "order": order}
+    changes = {"discipline": "flat", "order": order, "explain": False}
     assert figures(run(request, variant, **changes)) == figures(
         run(request, variant, backend="python", **changes)
     )
@@ -74,7 +77,7 @@ def test_outputs_take_room_and_equal_the_twin(request, variant, outputs):
 def test_root_first_lru_equals_a_plain_recency_list(request):
     """The stack of all blocks in recency order, its newest ``capacity`` resident; look-up stops at a gap."""
     prompts = cut(request)
-    stack, hits = [], 0
+    stack, hits, seen, gone, ages = [], 0, set(), {}, []
     for i in range(len(request.trace)):
         start = int(request.trace.id_offsets[i])
         ids = request.trace.block_ids[start:].tolist()
@@ -84,8 +87,26 @@ def test_root_first_lru_equals_a_plain_recency_list(request):
         resident = set(stack[-request.capacity_blocks :])
         run_length = next((k for k, key in enumerate(path) if key not in resident), len(path))
         hits += min(run_length, int(prompts.limits[i]))
+        missed = [key for key in path[: int(prompts.limits[i])] if key in seen and key not in resident]
+        ages += [i - gone[key] for key in missed]
         stack = [key for key in stack if key not in set(path)] + path
-    assert run(request, "lru", order="root")["hit_blocks"] == hits
+        gone |= dict.fromkeys(set(stack[: -request.capacity_blocks]) & {*resident, *path}, i)
+        seen.update(path)
+    result = run(request, "lru", order="root", explain=True)
+    assert result["hit_blocks"] == hits
+    told = result["misses"].get("evicted_before_requests", {"p50": None, "max": None})
+    ages.sort()
+    assert (told["p50"], told["max"]) == (ages[(len(ages) - 1) // 2], ages[-1]) if ages else (None, None)
+
+
+@settings(max_examples=60, deadline=None)
+@given(replays, st.sampled_from(VARIANTS))
+def test_one_after_another_what_is_as_deep_as_the_cache_is_large_was_never_admitted(request, variant):
+    """The record of what left tells the same causes as the rule that needs no record."""
+    request = replace(request, explain=True)
+    prompts = cut(request)
+    hits = prefix_answer(request, prompts, parse_variant(variant, request.block_size_tokens))[0]
+    assert run(request, variant)["requests"] == explained(request, prompts, variant, hits)["requests"]
 
 
 @settings(max_examples=100, deadline=None)
@@ -209,12 +230,16 @@ def test_a_high_priority_outlives_recency_until_it_lapses():
 
 def test_why_a_prompt_missed():
     """a b is new; a c and a d part after a, where b went on; the second b has been evicted."""
-    trace = trace_of([["a", "b"], ["a", "c"], ["a", "d"], ["a", "b"]])
+    rows = [["a", "b"], ["a", "c"], ["a", "d"], ["a", "b"]]
+    trace = trace_of(rows, arrival_ns=[0, 10, 20, 30])
     result = run(ReplayRequest(trace, 4, 2, last_partial="keep", explain=True), "lru")
     rows = result["requests"]
     assert rows["never_seen_tokens"] == [8, 0, 0, 0]
     assert rows["diverged_tokens"] == [0, 4, 4, 0]
     assert rows["evicted_tokens"] == [0, 0, 0, 4]
+    misses = result["misses"]  # a c evicted b, two requests before the second a b
+    assert (misses["evicted_by"], misses["evicted_before_requests"]["max"]) == ("lru", 2)
+    assert misses["evicted_before_ns"]["max"] == 20
     with pytest.raises(UsageError, match="explain"):
         run(ReplayRequest(trace, 4, 2, discipline="flat", explain=True), "lru")
 

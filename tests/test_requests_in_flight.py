@@ -77,7 +77,7 @@ def test_a_window_of_one_is_one_after_another(request, variant):
 @settings(max_examples=40, deadline=None)
 @given(replays, st.sampled_from([v for v in VARIANTS if not v.startswith("ttl")]))
 def test_with_room_for_all_the_window_does_not_matter(request, variant):
-    roomy = replace(request, capacity_blocks=10**6, explain=False)
+    roomy = replace(request, capacity_blocks=10**6)
     told = ("window", "not_admitted_blocks")
     result = run(roomy, variant)
     assert result["not_admitted_blocks"] == 0
@@ -127,6 +127,19 @@ def test_the_head_of_a_prompt_takes_the_room_there_is():
     request = ReplayRequest(trace, 4, 3, window=3, last_partial="keep")
     assert hits_of(request, "lru") == [0, 0, 1]
     assert run(request, "lru")["not_admitted_blocks"] == 2
+
+
+def test_why_overlapping_requests_missed():
+    """c d found no room beside a b; later they push a b out, at 20, and a b miss them 30 after that."""
+    rows = [["a", "b"], ["c", "d"], ["c", "d"], ["c", "d"], ["a", "b"]]
+    trace = trace_of(rows, arrival_ns=[0, 10, 20, 30, 50])
+    request = ReplayRequest(trace, 4, 2, window=2, last_partial="keep", explain=True)
+    result = run(request, "fifo")
+    assert result["requests"]["never_seen_tokens"] == [8, 8, 0, 0, 0]
+    assert result["requests"]["not_admitted_tokens"] == [0, 0, 8, 0, 0]
+    assert result["requests"]["evicted_tokens"] == [0, 0, 0, 0, 8]
+    assert result["misses"]["evicted_before_requests"]["max"] == 2
+    assert result["misses"]["evicted_before_ns"]["max"] == 30
 
 
 def test_a_held_block_outlives_its_time():

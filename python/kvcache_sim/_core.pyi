@@ -102,12 +102,15 @@ class TraceSource:
 # replay: cache decisions without time
 
 #: Hits of each request in blocks; evictions; of these, blocks that expired; blocks resident at the end.
-ReplayAnswer = tuple[NDArray[np.uint32], int, int, int]
+#: The last are known blocks that were missed: request, whose demand had evicted them (-1: they never came
+#: in), blocks, flat; none where ``known`` is not given.
+ReplayAnswer = tuple[NDArray[np.uint32], int, int, int, NDArray[np.int64]]
 
 class ReplayPrompts:
     """The prompts of a trace cut into blocks, copied once; every replay starts from an empty tier.
 
-    ``order`` is tail or root; ``capacity`` counts blocks and is at least 1. All release the GIL, and raise
+    ``order`` is tail or root; ``capacity`` counts blocks and is at least 1. ``known`` are
+    leading blocks of each request whose misses are told. All release the GIL, and raise
     ``ValueError`` for an unknown name, or where a request names an id twice.
     """
 
@@ -122,10 +125,15 @@ class ReplayPrompts:
     ) -> ReplayPrompts: ...
     def run_shape(self) -> tuple[int, int, int]:
         """Return the runs of the trace, the entries of all paths, and the bytes both take."""
-    def recency(self, capacity: int, order: str) -> ReplayAnswer:
+    def recency(self, capacity: int, order: str, known: NDArray[np.uint32] | None = None) -> ReplayAnswer:
         """Replay least recently used: leaf first (tail), or a plain recency list behind a prefix look-up."""
     def leaves(
-        self, policy: str, capacity: int, settings: ReplayPolicySettings, window: int = 0
+        self,
+        policy: str,
+        capacity: int,
+        settings: ReplayPolicySettings,
+        window: int = 0,
+        known: NDArray[np.uint32] | None = None,
     ) -> ReplayAnswer:
         """Replay a leaf policy on runs, prefix-aware; ``window`` requests in flight hold their blocks."""
     def objects(
@@ -135,6 +143,7 @@ class ReplayPrompts:
         discipline: str,
         settings: ReplayPolicySettings,
         window: int = 0,
+        known: NDArray[np.uint32] | None = None,
     ) -> ReplayAnswer:
         """Replay any policy block by block; ``discipline`` is leaf-first, queue, or a flat order."""
     def belady(self, capacity: int) -> ReplayAnswer:

@@ -5,14 +5,20 @@ use std::sync::OnceLock;
 use kvsim_core::policies::{self, priority::Range, PolicySettings};
 use kvsim_core::replay::blocks::Blocks;
 use kvsim_core::replay::objects::{self, Discipline};
-use kvsim_core::replay::runs::{Prompts, Runs};
+use kvsim_core::replay::runs::{Prompts, Runs, NONE};
 use kvsim_core::replay::{belady, curve, leaves, recency, Decisions, TouchOrder};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Hits a request, evictions, expired, resident at the end.
-type Answer<'py> = (Bound<'py, PyArray1<u32>>, u64, u64, u64);
+/// Hits a request, evictions, expired, resident at the end; request, who evicted (−1: never in), blocks.
+type Answer<'py> = (
+    Bound<'py, PyArray1<u32>>,
+    u64,
+    u64,
+    u64,
+    Bound<'py, PyArray1<i64>>,
+);
 /// Request, first capacity, blocks, step, the request that touched them before: one entry a reuse.
 type Columns<'py> = (
     Bound<'py, PyArray1<u32>>,
@@ -71,15 +77,24 @@ impl ReplayPrompts {
         Ok((runs.len.len(), runs.path.len(), runs.bytes()))
     }
 
-    fn recency<'py>(&self, py: Python<'py>, capacity: u64, order: &str) -> PyResult<Answer<'py>> {
+    #[pyo3(signature = (capacity, order, known = None))]
+    fn recency<'py>(
+        &self,
+        py: Python<'py>,
+        capacity: u64,
+        order: &str,
+        known: Option<PyReadonlyArray1<u32>>,
+    ) -> PyResult<Answer<'py>> {
         let (runs, order) = (self.runs(py)?, touch_order(order)?);
+        let known = self.known(&known)?;
         Ok(answer(
             py,
-            py.detach(|| recency::replay(runs, capacity, order)),
+            py.detach(|| recency::replay(runs, capacity, order, known)),
         ))
     }
 
-    #[pyo3(signature = (policy, capacity, settings, window = 0))]
+    #[pyo3(signature = (policy, capacity, settings, window = 0, known = None))]
+    #[allow(clippy::too_many_arguments)]
     fn leaves<'py>(
         &self,
         py: Python<'py>,
@@ -87,8 +102,10 @@ impl ReplayPrompts {
         capacity: u64,
         settings: &ReplayPolicySettings,
         window: u32,
+        known: Option<PyReadonlyArray1<u32>>,
     ) -> PyResult<Answer<'py>> {
         let (runs, arrival_ns) = (self.runs(py)?, &self.arrival_ns);
+        let known = self.known(&known)?;
         let decisions = py.detach(|| {
             let mut policy = policies::leaf(policy, &settings.inner)?;
             Some(leaves::replay(
@@ -97,6 +114,7 @@ impl ReplayPrompts {
                 policy.as_mut(),
                 arrival_ns,
                 window,
+                known,
             ))
         });
         Ok(answer(
@@ -105,7 +123,7 @@ impl ReplayPrompts {
         ))
     }
 
-    #[pyo3(signature = (policy, capacity, discipline, settings, window = 0))]
+    #[pyo3(signature = (policy, capacity, discipline, settings, window = 0, known = None))]
     #[allow(clippy::too_many_arguments)]
     fn objects<'py>(
         &self,
@@ -115,7 +133,9 @@ impl ReplayPrompts {
         discipline: &str,
         settings: &ReplayPolicySettings,
         window: u32,
+        known: Option<PyReadonlyArray1<u32>>,
     ) -> PyResult<Answer<'py>> {
+        let known = self.known(&known)?;
         let how = match discipline {
             "leaf-first" => Discipline::LeafFirst,
             "queue" => Discipline::Queue,
@@ -133,6 +153,7 @@ impl ReplayPrompts {
                 policy.as_mut(),
                 how,
                 &self.arrival_ns,
+                known,
             ))
         });
         Ok(answer(
@@ -206,6 +227,16 @@ impl ReplayPrompts {
 }
 
 impl ReplayPrompts {
+    /// The leading blocks of each request that are to be explained.
+    fn known<'a>(&self, known: &'a Option<PyReadonlyArray1<u32>>) -> PyResult<Option<&'a [u32]>> {
+        let Some(known) = known else { return Ok(None) };
+        let known = known.as_slice()?;
+        if known.len() != self.blocks.len() {
+            return Err(PyValueError::new_err("one count a request is needed"));
+        }
+        Ok(Some(known))
+    }
+
     fn prompts(&self) -> Prompts<'_> {
         Prompts {
             ids: &self.ids,
@@ -273,7 +304,21 @@ fn too_many() -> PyErr {
 }
 
 fn answer(py: Python<'_>, d: Decisions) -> Answer<'_> {
-    (d.hits.into_pyarray(py), d.evictions, d.expired, d.resident)
+    let missed: Vec<i64> = d
+        .missed
+        .iter()
+        .flat_map(|m| {
+            let by = if m.by == NONE { -1 } else { i64::from(m.by) };
+            [i64::from(m.request), by, i64::from(m.blocks)]
+        })
+        .collect();
+    (
+        d.hits.into_pyarray(py),
+        d.evictions,
+        d.expired,
+        d.resident,
+        missed.into_pyarray(py),
+    )
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

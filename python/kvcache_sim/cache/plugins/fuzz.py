@@ -56,7 +56,7 @@ def check_policy(text: str, seed: int, rounds: int = ROUNDS) -> CheckReport:
         trace = branching_trace(draw, int(draw.integers(5, 120)))
         try:
             prompts = _prompts(trace)
-            tier, hits = run_plugin(plugin, maker, prompts, int(draw.integers(1, 60)))
+            tier, hits, _ = run_plugin(plugin, maker, prompts, int(draw.integers(1, 60)))
         except KvsimError as error:
             error.hint = f"{error.hint}; " * bool(error.hint) + f"found in round {k} of --seed {seed}"
             raise
@@ -102,7 +102,7 @@ def _compare(plugin: Plugin, maker: PolicyMaker) -> list[Comparison]:
     prompts = _prompts(branching_trace(stream(0, "policies.check.compare"), _COMPARE_REQUESTS))
     rows = []
     for capacity in _COMPARE_CAPACITIES:
-        _, hits = run_plugin(plugin, maker, prompts, capacity)
+        _, hits, _ = run_plugin(plugin, maker, prompts, capacity)
         rates = [
             share(prompts, found)["block_hit_rate"]
             for found in (

@@ -55,6 +55,8 @@ class PolicyTier:
         self.redirects = 0
         self.holes = 0
         self.not_admitted = 0
+        #: The request (from 0) whose demand evicted a block last.
+        self.evicted_by: dict[int, int] = {}
         self._window = window
         self._running: deque[Sequence[int]] = deque()
         self._dog = dog
@@ -209,6 +211,7 @@ class PolicyTier:
     def _remove(self, victim: int) -> None:
         record = self.records.pop(victim)
         self.evictions.append(victim)
+        self.evicted_by[victim] = self.now - 1
         parent = record.parent
         self.children[parent] -= 1
         self.below[parent].discard(victim)

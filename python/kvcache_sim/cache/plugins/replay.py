@@ -39,7 +39,7 @@ def replay_plugin(request: ReplayRequest, variant: str) -> ReplayResult:
         tops = ceilings(prompts, request.capacity_blocks)
     except ValueError as error:
         raise TraceError(str(error), where=request.trace.source) from None
-    tier, hits = run_plugin(plugin, maker, prompts, request.capacity_blocks, request.window)
+    tier, hits, missed = run_plugin(plugin, maker, prompts, request.capacity_blocks, request.window)
     found = share(prompts, hits)
     overlap = {"window": request.window, "not_admitted_blocks": tier.not_admitted} if request.window else {}
     possible = tops["belady"]["hit_blocks"]
@@ -59,7 +59,7 @@ def replay_plugin(request: ReplayRequest, variant: str) -> ReplayResult:
         "holes": tier.holes,
         "per_request_hit_tokens_sha256": hit_tokens_sha256(prompts, hits),
         **overlap,
-        **({} if request.window else explained(request, prompts, plugin.name, hits)),
+        **explained(request, prompts, plugin.name, hits, missed),
         "ceilings": tops,
         "share_of_possible": found["hit_blocks"] / possible if possible else None,
     }
@@ -67,14 +67,21 @@ def replay_plugin(request: ReplayRequest, variant: str) -> ReplayResult:
 
 def run_plugin(
     plugin: Plugin, maker: PolicyMaker, prompts: Cut, capacity_blocks: int, window: int = 0
-) -> tuple[PolicyTier, NDArray[np.uint32]]:
-    """Run every request of a trace through a fresh policy; return the tier and the hits in blocks."""
+) -> tuple[PolicyTier, NDArray[np.uint32], NDArray[np.int64]]:
+    """Run every request of a trace through a fresh policy.
+
+    Returns the tier, the hits in blocks, and the known blocks that were missed, as ``explained`` takes them.
+    """
     arrival_ns: list[Any] = prompts.trace.arrival_ns.tolist()
     hits = np.zeros(len(prompts.trace), np.uint32)
+    known: list[int] = prompts.known.tolist()
+    missed: list[tuple[int, int, int]] = []
     with watched(plugin.name) as dog:
         policy = maker(TierView("gpu", capacity_blocks, prompts.block_size_tokens))
         tier = PolicyTier(policy, plugin.name, capacity_blocks, dog, window)
         for i, path in enumerate(prompts.numbered_paths()):
             dog.calls += 1
+            gone = [block for block in path[: known[i]] if block not in tier.records]
+            missed += [(i, tier.evicted_by.get(block, -1), 1) for block in gone]
             hits[i] = tier.request(path, arrival_ns[i])
-    return tier, hits
+    return tier, hits, np.array(missed, np.int64)

@@ -14,6 +14,9 @@ from kvcache_sim.cache.replay import Outputs, ReplayRequest
 from kvcache_sim.errors import UsageError
 from kvcache_sim.workload.trace import Trace
 
+#: More blocks than any trace has.
+_EVERYTHING = 2**62
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -46,6 +49,12 @@ class Cut:
     def references(self) -> int:
         """Return how many blocks all requests take, private ones included."""
         return int(self.blocks.sum(dtype=np.int64) + self.private_blocks.sum(dtype=np.int64))
+
+    @cached_property
+    def known(self) -> NDArray[np.uint32]:
+        """Leading blocks of each request that an earlier prompt showed and that may hit."""
+        shown = self.native.belady(_EVERYTHING)[0]
+        return np.minimum(shown, self.limits).astype(np.uint32)
 
     def numbered_paths(self) -> Iterator[list[int]]:
         """Yield the blocks of each request, root first, as numbers: shareable ones, then private ones."""

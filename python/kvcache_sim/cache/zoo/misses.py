@@ -9,37 +9,47 @@ from kvcache_sim.cache.miss_summary import miss_summary, requests_table
 from kvcache_sim.cache.replay import ReplayRequest, ReplayResult
 from kvcache_sim.cache.zoo.cut import Cut
 
-_NO_AGES = np.zeros((0, 3), np.int64)
-_EVERYTHING = 2**62
 
+def explained(
+    request: ReplayRequest,
+    cut: Cut,
+    policy: str,
+    hits: NDArray[np.uint32],
+    missed: NDArray[np.int64] | None = None,
+) -> ReplayResult:
+    """Return the misses by cause and a row a request, where the replay asks for them.
 
-def explained(request: ReplayRequest, cut: Cut, policy: str, hits: NDArray[np.uint32]) -> ReplayResult:
-    """Return the misses by cause and a row a request, where the replay asks for them."""
+    ``missed`` are the known blocks that were missed: request, whose demand had evicted them (-1: they never
+    came in), blocks. Without it (a ceiling keeps no such record) a block as deep as the cache is large was
+    never admitted, and the others have left it or were passed over.
+    """
     if not request.explain:
         return {}
-    # touched root first, a prompt longer than the cache enters it and pushes its own head out
-    capacity = request.capacity_blocks if request.order == "tail" else _EVERYTHING
-    tokens = missed_tokens(cut, hits, cut.native.belady(_EVERYTHING)[0], capacity)
+    if missed is None:
+        admitted = np.full(len(cut.trace), request.capacity_blocks)
+        evicted = np.zeros((0, 3), np.int64)
+    else:
+        rows = missed.reshape(-1, 3)
+        never, evicted = rows[rows[:, 1] < 0], rows[rows[:, 1] >= 0]
+        admitted = cut.known - np.bincount(never[:, 0], never[:, 2], len(cut.trace)).astype(np.int64)
+    tokens = missed_tokens(cut, hits, admitted)
     found = cut.hit_tokens(np.minimum(hits, cut.limits))
     return {
-        "misses": miss_summary(cut.trace, policy, tokens, _NO_AGES),
+        "misses": miss_summary(cut.trace, policy, tokens, evicted),
         "requests": requests_table(cut.trace, found, tokens),
     }
 
 
-def missed_tokens(
-    cut: Cut, hits: NDArray[np.uint32], seen: NDArray[np.uint32], capacity_blocks: int
-) -> NDArray[np.int64]:
+def missed_tokens(cut: Cut, hits: NDArray[np.uint32], admitted: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return missed tokens, a row a request, a column a cause of ``cache.miss_summary.MISS_CAUSES``.
 
-    ``seen`` are the leading blocks that an earlier prompt showed: the hits of an unbounded cache. Of these, a
-    block as deep as the cache is large was never admitted, and the others have left it (or Belady's rule
-    passed them over). A row sums to the prompt minus its hit. These replays keep no times of eviction.
+    Of the leading blocks that an earlier prompt showed, the first ``admitted`` had come in and have left. A
+    row sums to the prompt minus its hit.
     """
-    limits = cut.limits.astype(np.int64)
-    found, known = np.minimum(hits, limits), np.minimum(seen, limits)
+    limits, known = cut.limits.astype(np.int64), cut.known.astype(np.int64)
+    found = np.minimum(hits, limits)
     tokens = cut.hit_tokens
-    admitted = np.clip(capacity_blocks, found, known)
+    admitted = np.clip(admitted, found, known)
     novel = tokens(limits) - tokens(known)
     parts_here = _others_went_on(cut, known)
     return np.stack(

@@ -59,6 +59,9 @@ class Tier:
         self.held: set[Key] = set()
         self.evictions = 0
         self.expired = 0
+        self.request = 0
+        #: Whose demand evicted a block last.
+        self.evicted_by: dict[Key, int] = {}
 
     def is_leaf(self, block: Block) -> bool:
         """Return whether no resident block lies below."""
@@ -71,6 +74,7 @@ class Tier:
         if parent is not None:
             self.children[parent] -= 1
         self.evictions += 1
+        self.evicted_by[block.key] = self.request
 
     def add(self, block: Block, parent: Key | None) -> None:
         """Take a block below its parent."""
@@ -114,7 +118,10 @@ def replay_in_python(
     tier = Tier(TWINS[variant.name](variant, capacity), capacity)
     hits, access, now_ns = [], 0, -(2**63)
     running: deque[list[Key]] = deque()
-    for path, arrival_ns in zip(paths, cut.trace.arrival_ns.tolist(), strict=True):
+    missed: list[tuple[int, int, int]] = []
+    shown: set[Key] = set()
+    for i, (path, arrival_ns) in enumerate(zip(paths, cut.trace.arrival_ns.tolist(), strict=True)):
+        tier.request = i
         now_ns = max(now_ns, arrival_ns)
         if len(running) == max(1, window):
             running.popleft()
@@ -128,6 +135,10 @@ def replay_in_python(
         found = 0
         while found < len(path) and path[found] in tier.blocks:
             found += 1
+        for key in path[: int(cut.limits[i])]:
+            if key in shown and key not in tier.blocks:
+                missed.append((i, tier.evicted_by.get(key, -1), 1))
+        shown.update(path)
         running.append(path)
         if window or discipline not in ("tail", "root"):
             tier.held.update(path)
@@ -143,7 +154,13 @@ def replay_in_python(
             order = new[::-1] if discipline == "tail" else new
             hits.append(objects(tier, order, access))
             access += len(path)
-    return np.array(hits, np.uint32), tier.evictions, tier.expired, len(tier.blocks)
+    return (
+        np.array(hits, np.uint32),
+        tier.evictions,
+        tier.expired,
+        len(tier.blocks),
+        np.array(missed, np.int64),
+    )
 
 
 def use(tier: Tier, new: Block, access: int) -> None:

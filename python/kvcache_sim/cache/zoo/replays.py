@@ -20,6 +20,8 @@ from kvcache_sim.errors import TraceError, UsageError
 LEAF_POLICIES = frozenset({"fifo", "lfu", "gdsf", "pgdsf", "length-aware", "ttl", "priority"})
 #: Policies that keep queues of single blocks.
 QUEUE_POLICIES = frozenset({"sieve", "clock", "arc", "s3fifo", "slru"})
+#: What no policy can exceed; they keep no record of what leaves.
+CEILINGS = frozenset({"belady", "unbounded"})
 _UNBOUNDED = 2**63
 
 
@@ -42,8 +44,8 @@ def replay_prefix(request: ReplayRequest, variant: str) -> ReplayResult:
     result = _head(request, prompts, variant) | _figures(prompts, answer)
     result |= _overlap(request, prompts.references, answer)
     possible = tops["belady"]["hit_blocks"]
-    if not request.window:
-        result |= explained(request, prompts, variant, answer[0])
+    missed = None if policy.name in CEILINGS else answer[4]
+    result |= explained(request, prompts, variant, answer[0], missed)
     result["ceilings"] = tops
     result["share_of_possible"] = result["hit_blocks"] / possible if possible else None
     return result
@@ -59,7 +61,7 @@ def _check(request: ReplayRequest, policy: Variant) -> None:
         )
     if request.store_threshold:
         raise UsageError(f"has no effect with --policy {policy.name}", where="--store-threshold")
-    if request.window and policy.name in ("belady", "unbounded"):
+    if request.window and policy.name in CEILINGS:
         raise UsageError(f"{policy.name} is a ceiling: its requests come one after another", where="--window")
     if request.window and request.discipline == "prefix" and request.order == "root" and policy.name == "lru":
         raise UsageError(
@@ -88,16 +90,17 @@ def prefix_answer(request: ReplayRequest, prompts: Cut, policy: Variant) -> _cor
         discipline = "queue" if request.order == "root" else "leaf-first"
         return replay_in_python(prompts, policy, request.capacity_blocks, discipline, request.window)
     native, capacity, window = prompts.native, request.capacity_blocks, _window(request)
+    known = prompts.known if request.explain else None
     if policy.name == "lru" and not window:
-        return native.recency(capacity, request.order)
+        return native.recency(capacity, request.order, known)
     if policy.name == "belady":
         return native.belady(capacity)
     if policy.name == "unbounded":
         return native.belady(_UNBOUNDED)
     if policy.name in LEAF_POLICIES or policy.name == "lru":
-        return native.leaves(policy.name, capacity, policy.native, window)
+        return native.leaves(policy.name, capacity, policy.native, window, known)
     if policy.name in QUEUE_POLICIES:
-        return native.objects(policy.name, capacity, "leaf-first", policy.native, window)
+        return native.objects(policy.name, capacity, "leaf-first", policy.native, window, known)
     raise UsageError("unknown policy", where="--policy", got=policy.name, hint="see kvsim policies list")
 
 
@@ -156,7 +159,7 @@ def _head(request: ReplayRequest, prompts: Cut, variant: str) -> ReplayResult:
 
 def _overlap(request: ReplayRequest, references: int, answer: _core.ReplayAnswer) -> dict[str, Any]:
     """Return how many overlap and what found no room: each block was found, came (and left), or did not."""
-    hits, evictions, _, resident = answer
+    hits, evictions, _, resident, _ = answer
     if not request.window:
         return {}
     refused = references - int(hits.sum(dtype=np.int64)) - evictions - resident
@@ -164,7 +167,7 @@ def _overlap(request: ReplayRequest, references: int, answer: _core.ReplayAnswer
 
 
 def _figures(prompts: Cut, answer: _core.ReplayAnswer) -> dict[str, Any]:
-    hits, evictions, expired, resident = answer
+    hits, evictions, expired, resident, _ = answer
     return share(prompts, hits) | {
         "evictions": evictions,
         "expired": expired,

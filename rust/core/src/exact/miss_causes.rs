@@ -37,9 +37,17 @@ pub struct EvictionLog {
 impl EvictionLog {
     /// An empty log of the ids of `keys`.
     pub fn new(keys: &BlockKeys) -> Self {
+        Self::of_lists(
+            keys.distinct_ids() as usize,
+            u64::from(keys.blocks_per_id()),
+        )
+    }
+
+    /// An empty log of lists of so many keys, numbered one list after another.
+    pub fn of_lists(lists: usize, length: u64) -> Self {
         Self {
-            blocks_per_id: u64::from(keys.blocks_per_id()),
-            gone: vec![Vec::new(); keys.distinct_ids() as usize],
+            blocks_per_id: length,
+            gone: vec![Vec::new(); lists],
             now: 0,
         }
     }
@@ -82,7 +90,7 @@ impl EvictionLog {
     }
 
     /// The request that evicted `key` last, and for how many keys from there on, at most `limit`, that holds.
-    fn by(&self, key: u64, limit: u32) -> (Option<u32>, u32) {
+    pub fn by(&self, key: u64, limit: u32) -> (Option<u32>, u32) {
         let list = self.gone.get((key / self.blocks_per_id) as usize);
         let place = (key % self.blocks_per_id) as u32;
         let mut run = limit;

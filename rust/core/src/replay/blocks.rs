@@ -62,6 +62,11 @@ impl<'a> Blocks<'a> {
         self.prompts.len()
     }
 
+    /// Ids, and blocks of each.
+    pub fn ids(&self) -> (usize, u32) {
+        (self.parent.len(), self.prompts.blocks_per_id)
+    }
+
     /// Number of distinct blocks.
     pub fn universe(&self) -> usize {
         *self.private_from.last().unwrap_or(&0) as usize

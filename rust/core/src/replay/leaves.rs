@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
+use super::evicted_misses::{run_key, EvictedMisses, RUN_LENGTH};
 use super::holds::Holds;
 use super::runs::{Runs, NONE};
 use super::Decisions;
@@ -42,6 +43,7 @@ struct Tier<'a> {
     lapses: BinaryHeap<Reverse<(i64, Reverse<u32>, u32)>>,
     size: u64,
     holds: Holds,
+    ages: Option<EvictedMisses<'a>>,
 }
 
 impl Tier<'_> {
@@ -86,6 +88,9 @@ impl Tier<'_> {
         segment.facts.depth = segment.facts.depth.wrapping_sub(cut);
         self.size -= u64::from(cut);
         self.stacks[run as usize].resident -= cut;
+        if let Some(ages) = &mut self.ages {
+            ages.evicted(run_key(run, self.stacks[run as usize].resident), cut);
+        }
         if segment.len == 0 {
             self.stacks[run as usize].top = segment.below;
             self.free.push(top);
@@ -236,6 +241,7 @@ impl Tier<'_> {
 /// Each request: with `window` running the oldest ends; lapsed blocks leave; look up; hold the path; evict
 /// the shortfall, candidates by (key, deepest first); insert what was missing; count a use of what was found.
 /// Where all that is resident is held, the head of what was missing is kept and the rest not admitted.
+/// `known` asks whose demand had evicted what was missed of so many leading blocks of each request.
 /// Cost: O(log candidates) a segment touched.
 pub fn replay(
     runs: &Runs,
@@ -243,6 +249,7 @@ pub fn replay(
     policy: &mut dyn LeafPolicy,
     arrival_ns: &[i64],
     window: u32,
+    known: Option<&[u32]>,
 ) -> Decisions {
     let idle = Stack {
         top: NONE,
@@ -260,6 +267,7 @@ pub fn replay(
         lapses: BinaryHeap::new(),
         size: 0,
         holds: Holds::new(window, runs.len.len()),
+        ages: known.map(|k| EvictedMisses::new(k, runs.len.len(), RUN_LENGTH)),
     };
     let mut out = Decisions {
         hits: Vec::with_capacity(runs.requests()),
@@ -273,6 +281,9 @@ pub fn replay(
         if let Some(oldest) = tier.holds.before_start() {
             tier.release(oldest);
         }
+        if let Some(ages) = &mut tier.ages {
+            ages.start(i);
+        }
         let lapsed = tier.lapse(now_ns);
         out.expired += lapsed;
         let (mut found, mut unbroken, mut have_all, mut total) = (0, true, 0u64, 0u64);
@@ -280,6 +291,10 @@ pub fn replay(
             tier.withdraw(run);
             let (have, len) = (tier.stacks[run as usize].resident, runs.len[run as usize]);
             tier.holds.hold(run, have);
+            if let Some(ages) = &mut tier.ages {
+                let depth = runs.depth[run as usize] + have;
+                ages.missed(run_key(run, have), depth, len - have);
+            }
             found += if unbroken { have } else { 0 };
             unbroken &= have == len;
             have_all += u64::from(have);
@@ -316,6 +331,7 @@ pub fn replay(
             tier.release(ended);
         }
     }
+    out.missed = tier.ages.map_or(Vec::new(), EvictedMisses::into_misses);
     out.resident = tier.size;
     out
 }

@@ -1,6 +1,7 @@
 //! Replay of an object policy on single blocks: leaf first, or flat in one of two ways.
 
 use super::blocks::Blocks;
+use super::evicted_misses::EvictedMisses;
 use super::{Decisions, TouchOrder};
 use crate::policies::leaf::Facts;
 use crate::policies::object::ObjectPolicy;
@@ -24,6 +25,7 @@ struct Tier<'a, 'b> {
     size: u64,
     evictions: u64,
     expired: u64,
+    ages: Option<EvictedMisses<'b>>,
 }
 
 impl Tier<'_, '_> {
@@ -41,10 +43,27 @@ impl Tier<'_, '_> {
             .policy
             .evict(incoming, &|b| Self::may_go(blocks, discipline, b));
         let Some(victim) = victim else { return false };
-        self.blocks.leave(victim);
+        self.remove(victim);
+        true
+    }
+
+    fn remove(&mut self, block: u32) {
+        self.blocks.leave(block);
         self.size -= 1;
         self.evictions += 1;
-        true
+        if let Some(ages) = &mut self.ages {
+            ages.evicted(u64::from(block), 1);
+        }
+    }
+
+    /// Note which blocks a request misses.
+    fn note_missed(&mut self, row: &[u32]) {
+        let Some(ages) = &mut self.ages else { return };
+        for (depth, &block) in row.iter().enumerate() {
+            if !self.blocks.is_resident(block) {
+                ages.missed(u64::from(block), depth as u32, 1);
+            }
+        }
     }
 
     fn expire(&mut self, now_ns: i64) {
@@ -52,9 +71,7 @@ impl Tier<'_, '_> {
             let blocks = &*self.blocks;
             let gone = self.policy.expire(now_ns, &|b| !blocks.is_in_flight(b));
             let Some(block) = gone else { break };
-            self.blocks.leave(block);
-            self.size -= 1;
-            self.evictions += 1;
+            self.remove(block);
             self.expired += 1;
         }
     }
@@ -77,14 +94,17 @@ impl Tier<'_, '_> {
 /// Replay a trace against an object policy with room for `capacity` ≥ 1 blocks.
 ///
 /// A block for which no room can be made, because all that is resident is held, is not admitted.
-pub fn replay(
-    blocks: &mut Blocks,
+/// `known` asks whose demand had evicted what was missed of so many leading blocks of each request.
+pub fn replay<'b>(
+    blocks: &'b mut Blocks<'_>,
     capacity: u64,
-    policy: &mut dyn ObjectPolicy,
+    policy: &'b mut dyn ObjectPolicy,
     discipline: Discipline,
     arrival_ns: &[i64],
+    known: Option<&'b [u32]>,
 ) -> Decisions {
     let requests = blocks.requests();
+    let (ids, per) = blocks.ids();
     let mut tier = Tier {
         blocks,
         policy,
@@ -92,6 +112,7 @@ pub fn replay(
         size: 0,
         evictions: 0,
         expired: 0,
+        ages: known.map(|k| EvictedMisses::new(k, ids, u64::from(per))),
     };
     let mut hits = Vec::with_capacity(requests);
     let mut row = Vec::new();
@@ -101,9 +122,13 @@ pub fn replay(
     };
     for (i, &arrival) in arrival_ns.iter().enumerate() {
         facts.last_access_ns = facts.last_access_ns.max(arrival);
+        if let Some(ages) = &mut tier.ages {
+            ages.start(i);
+        }
         tier.blocks.end_oldest();
         tier.expire(facts.last_access_ns);
         tier.blocks.take(i, &mut row);
+        tier.note_missed(&row);
         let found = row
             .iter()
             .take_while(|&&b| tier.blocks.is_resident(b))
@@ -121,6 +146,7 @@ pub fn replay(
         evictions: tier.evictions,
         expired: tier.expired,
         resident: tier.size,
+        missed: tier.ages.map_or(Vec::new(), EvictedMisses::into_misses),
     }
 }
 

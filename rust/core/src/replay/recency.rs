@@ -1,5 +1,6 @@
 //! Least recently used on runs: one list of runs in recency order, trimmed from its old end.
 
+use super::evicted_misses::{run_key, EvictedMisses, RUN_LENGTH};
 use super::runs::{Runs, NONE};
 use super::{Decisions, TouchOrder};
 
@@ -11,14 +12,17 @@ struct Place {
     resident: u32,
 }
 
-struct Recency {
+struct Recency<'a> {
+    runs: &'a Runs,
+    order: TouchOrder,
+    ages: Option<EvictedMisses<'a>>,
     places: Vec<Place>,
     newest: u32,
     oldest: u32,
     size: u64,
 }
 
-impl Recency {
+impl Recency<'_> {
     fn unlink(&mut self, run: u32) {
         let Place { newer, older, .. } = self.places[run as usize];
         match newer {
@@ -50,8 +54,34 @@ impl Recency {
         self.newest = run;
     }
 
-    /// Remove the oldest blocks until `capacity` holds; return how many left.
-    fn trim(&mut self, capacity: u64) -> u64 {
+    fn note_evicted(&mut self, run: u32, resident: u32, cut: u32) {
+        if let Some(ages) = &mut self.ages {
+            let from = match self.order {
+                TouchOrder::TailFirst => resident - cut,
+                TouchOrder::RootFirst => self.runs.len[run as usize] - resident,
+            };
+            ages.evicted(run_key(run, from), cut);
+        }
+    }
+
+    /// Note what a request misses of its path.
+    fn note_missed(&mut self, request: usize) {
+        let Some(ages) = &mut self.ages else { return };
+        ages.start(request);
+        for &run in self.runs.path(request) {
+            let r = run as usize;
+            let (have, len) = (self.places[r].resident, self.runs.len[r]);
+            let from = match self.order {
+                TouchOrder::TailFirst => have,
+                TouchOrder::RootFirst => 0,
+            };
+            ages.missed(run_key(run, from), self.runs.depth[r] + from, len - have);
+        }
+    }
+
+    /// Remove the oldest blocks until `capacity` holds; return how many left. The last `never` of them were
+    /// never admitted.
+    fn trim(&mut self, capacity: u64, never: u64) -> u64 {
         let mut removed = 0;
         while self.size > capacity {
             let run = self.oldest;
@@ -61,6 +91,9 @@ impl Recency {
                 self.unlink(run);
             }
             self.places[run as usize].resident -= cut;
+            if self.size - capacity > never {
+                self.note_evicted(run, resident, cut);
+            }
             self.size -= u64::from(cut);
             removed += u64::from(cut);
         }
@@ -72,14 +105,18 @@ impl Recency {
 ///
 /// Tail first, a run loses its deepest blocks first and a request longer than the tier keeps its head.
 /// Root first, a run loses its first block first: what stays of it can no longer be found.
+/// `known` asks whose demand had evicted what was missed of so many leading blocks of each request.
 /// Cost: a few list operations a run of each request; 12 bytes a run.
-pub fn replay(runs: &Runs, capacity: u64, order: TouchOrder) -> Decisions {
+pub fn replay(runs: &Runs, capacity: u64, order: TouchOrder, known: Option<&[u32]>) -> Decisions {
     let none = Place {
         newer: NONE,
         older: NONE,
         resident: 0,
     };
     let mut recency = Recency {
+        runs,
+        order,
+        ages: known.map(|k| EvictedMisses::new(k, runs.len.len(), RUN_LENGTH)),
         places: vec![none; runs.len.len()],
         newest: NONE,
         oldest: NONE,
@@ -107,6 +144,7 @@ pub fn replay(runs: &Runs, capacity: u64, order: TouchOrder) -> Decisions {
             }
         }
         out.hits.push(hits);
+        recency.note_missed(i);
         match order {
             TouchOrder::TailFirst => {
                 path.iter()
@@ -123,8 +161,15 @@ pub fn replay(runs: &Runs, capacity: u64, order: TouchOrder) -> Decisions {
             .map(|&run| u64::from(runs.len[run as usize]))
             .sum();
         // what a prompt longer than the tier leaves out was never admitted
-        out.evictions += recency.trim(capacity) - prompt.saturating_sub(capacity);
+        let over = prompt.saturating_sub(capacity);
+        let never = match order {
+            TouchOrder::TailFirst => over,
+            // touched root first it enters, and pushes its own head out
+            TouchOrder::RootFirst => 0,
+        };
+        out.evictions += recency.trim(capacity, never) - over;
     }
+    out.missed = recency.ages.map_or(Vec::new(), EvictedMisses::into_misses);
     out.resident = recency.size;
     out
 }
