@@ -55,7 +55,7 @@ def _section(field: FieldInfo) -> type[BaseModel] | None:
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "*"
-    value: Any = field.get_default(call_default_factory=True)
+    value: Any = field.get_default(call_default_factory=True, validated_data={})
     for written in field.metadata:
         if isinstance(written, PlainSerializer):
             value = written.func(value)  # type: ignore[call-arg]

@@ -67,23 +67,15 @@ def lower(
 def _step_time_kind(replica: ReplicaSection) -> tuple[str, ...]:
     """Return what tells step-time models apart: the name; without service time, how far the zeros reach."""
     if replica.instant:
-        return ("instant", str(_budget(replica)), str(replica.max_num_seqs))
+        return ("instant", str(replica.max_num_batched_tokens), str(replica.max_num_seqs))
     return (replica.step_time,)
 
 
 def _step_time(replica: ReplicaSection) -> StepTime:
     """Return the step-time model of a replica, or with ``instant`` the one without time."""
     if replica.instant:
-        return zero_step_time(_budget(replica), replica.max_num_seqs)
+        return zero_step_time(replica.max_num_batched_tokens, replica.max_num_seqs)
     return load_step_time(replica.step_time)
-
-
-def _budget(replica: ReplicaSection) -> int:
-    """Return the token budget of a step; without service time whole prompts, as the engines' replays take.
-
-    A prompt in chunks would ask SGLang's tree for room chunk by chunk and so evict other leaves.
-    """
-    return max(replica.max_num_batched_tokens, 1 << 20) if replica.instant else replica.max_num_batched_tokens
 
 
 def _tiers(
@@ -113,7 +105,7 @@ def _tiers(
 def _replica(machine: MachineSection) -> ReplicaSettings:
     replica = machine.replica
     return ReplicaSettings(
-        max_num_batched_tokens=_budget(replica),
+        max_num_batched_tokens=replica.max_num_batched_tokens,
         max_num_seqs=replica.max_num_seqs,
         instant=replica.instant,
         queue_order=replica.queue_order,

@@ -110,11 +110,21 @@ class TiersSection(Section):
     disk: TierSection | None = None
 
 
+#: Token budget where no service time passes: whole prompts, as the engines' own replays take them. A prompt
+#: in chunks would ask SGLang's tree for room chunk by chunk and so evict other leaves.
+WHOLE_PROMPTS_TOKENS = 1 << 20
+
+
 class ReplicaSection(Section):
     """The engine instance of a machine."""
 
     instant: bool = Field(False, description="no service time: one request after another")
-    max_num_batched_tokens: int = Field(8192, ge=1, le=1 << 22, description="token budget of a step")
+    max_num_batched_tokens: int = Field(
+        default_factory=lambda given: WHOLE_PROMPTS_TOKENS if given.get("instant") else 8192,
+        ge=1,
+        le=1 << 22,
+        description="token budget of a step; with instant 1048576",
+    )
     max_num_seqs: int = Field(256, ge=1, le=1 << 20, description="most sequences that run together")
     step_time: str = Field("h100-llama-3-8b-tp1", description="step-time set by name, or a model file")
     queue_order: QueueOrderName = Field("fcfs", description="who is admitted first")
