@@ -14,6 +14,8 @@ pub mod histogram;
 /// Block keys of every request, never materialised.
 pub mod keys;
 pub mod policies;
+/// What a store keeps of what happened: its digest and its evictions.
+pub mod records;
 pub mod replay;
 /// What routers find equally good.
 pub mod routing;

@@ -65,20 +65,20 @@ impl PyPoolStore {
     }
 
     fn note(&mut self, kind: u8, now_ns: u64, subject: u64, value: u64) {
-        self.0.note(kind, now_ns, subject, value);
+        self.0.records.note(kind, now_ns, subject, value);
     }
 
     fn log_evictions(&mut self) {
-        self.0.log_evictions();
+        self.0.records.log_evictions();
     }
 
     fn take_evictions(&mut self) -> Vec<(u64, usize, u64)> {
-        self.0.take_evictions()
+        self.0.records.take_evictions()
     }
 
     #[getter]
     fn digest(&self) -> u64 {
-        self.0.digest()
+        self.0.records.digest()
     }
 
     #[getter]

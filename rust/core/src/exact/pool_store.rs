@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::block_pool::BlockPool;
 use crate::batch::BatchStore;
-use crate::digest::{Digest, Record};
 use crate::keys::BlockKeys;
+use crate::records::Records;
 use crate::store::{LeaseId, Room};
 
 /// The blocks of one GPU under vLLM's rules.
@@ -17,8 +17,7 @@ pub struct PoolStore {
     capacity: u64,
     /// Blocks found at a request's admission, until its room is taken.
     hits: Vec<u32>,
-    digest: Digest,
-    evictions_log: Option<Vec<(u64, usize, u64)>>,
+    pub records: Records,
 }
 
 impl PoolStore {
@@ -29,8 +28,7 @@ impl PoolStore {
             pool: BlockPool::new(keys, capacity_blocks),
             capacity: u64::from(capacity_blocks),
             hits: vec![0; requests],
-            digest: Digest::default(),
-            evictions_log: None,
+            records: Records::default(),
         }
     }
 
@@ -63,29 +61,6 @@ impl PoolStore {
         self.pool.counts().evicted
     }
 
-    /// Adds a record that the store does not see by itself.
-    pub fn note(&mut self, kind: u8, now_ns: u64, subject: u64, value: u64) {
-        self.digest.record(kind, now_ns, subject, value);
-    }
-
-    /// The rolling hash of this machine's records so far.
-    pub fn digest(&self) -> u64 {
-        self.digest.value()
-    }
-
-    /// Starts keeping (time, tier, blocks) of each eviction.
-    pub fn log_evictions(&mut self) {
-        self.evictions_log = Some(Vec::new());
-    }
-
-    /// Hands over the evictions logged since the last call.
-    pub fn take_evictions(&mut self) -> Vec<(u64, usize, u64)> {
-        self.evictions_log
-            .as_mut()
-            .map(std::mem::take)
-            .unwrap_or_default()
-    }
-
     fn take(&mut self, lease: LeaseId, blocks: u32) -> bool {
         let held = self.pool.held_blocks(lease);
         if held > 0 {
@@ -110,12 +85,7 @@ impl BatchStore for PoolStore {
             }
         }
         let evicted = self.pool.counts().evicted - before;
-        if evicted > 0 {
-            self.digest.record(Record::Evict as u8, now_ns, 0, evicted);
-            if let Some(log) = &mut self.evictions_log {
-                log.push((now_ns, 0, evicted));
-            }
-        }
+        self.records.evicted_blocks(evicted, now_ns);
         Room::Ready
     }
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::radix_pool::RadixPool;
 use super::radix_tree::LeafPolicy;
 use crate::batch::BatchStore;
-use crate::digest::{Digest, Record};
 use crate::keys::BlockKeys;
+use crate::records::Records;
 use crate::store::{LeaseId, Room};
 
 /// What a request has at most computed, in tokens: its prompt, and prompt + output − 1 in the end.
@@ -31,8 +31,7 @@ pub struct RadixStore {
     hits: Vec<u32>,
     /// Leading pages of a request that were found or computed.
     full: Vec<u32>,
-    digest: Digest,
-    evictions_log: Option<Vec<(u64, usize, u64)>>,
+    pub records: Records,
 }
 
 impl RadixStore {
@@ -54,8 +53,7 @@ impl RadixStore {
             lengths,
             hits: vec![0; requests],
             full: vec![0; requests],
-            digest: Digest::default(),
-            evictions_log: None,
+            records: Records::default(),
         }
     }
 
@@ -93,29 +91,6 @@ impl RadixStore {
     /// Pages computed that the tree had already.
     pub fn merged_pages(&self) -> u64 {
         self.pool.merged_tokens / self.page
-    }
-
-    /// Adds a record that the store does not see by itself.
-    pub fn note(&mut self, kind: u8, now_ns: u64, subject: u64, value: u64) {
-        self.digest.record(kind, now_ns, subject, value);
-    }
-
-    /// The rolling hash of this machine's records so far.
-    pub fn digest(&self) -> u64 {
-        self.digest.value()
-    }
-
-    /// Starts keeping (time, tier, pages) of each eviction.
-    pub fn log_evictions(&mut self) {
-        self.evictions_log = Some(Vec::new());
-    }
-
-    /// Hands over the evictions logged since the last call.
-    pub fn take_evictions(&mut self) -> Vec<(u64, usize, u64)> {
-        self.evictions_log
-            .as_mut()
-            .map(std::mem::take)
-            .unwrap_or_default()
     }
 
     fn free_pages(&self) -> u64 {
@@ -156,12 +131,7 @@ impl BatchStore for RadixStore {
             _ => self.extend(wanted),
         };
         let evicted = self.evictions() - before;
-        if evicted > 0 {
-            self.digest.record(Record::Evict as u8, now_ns, 0, evicted);
-            if let Some(log) = &mut self.evictions_log {
-                log.push((now_ns, 0, evicted));
-            }
-        }
+        self.records.evicted_blocks(evicted, now_ns);
         if got {
             Room::Ready
         } else {

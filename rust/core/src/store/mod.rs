@@ -42,8 +42,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use crate::digest::{Digest, Record};
 use crate::keys::BlockKeys;
+use crate::records::Records;
 use moves::Move;
 use node::Node;
 use orders::Orders;
@@ -72,11 +72,9 @@ pub struct Store {
     /// Recency: raised by one at each admission and release, never the clock, so no two leases tie.
     access: u64,
     touch: Touch,
-    digest: Digest,
+    pub records: Records,
     /// Blocks computed twice and merged at commit.
     pub merged_blocks: u64,
-    /// (time, tier, blocks) of each eviction, when recording.
-    evictions_log: Option<Vec<(u64, usize, u64)>>,
     /// Where a tier's order is not recency.
     eviction: Option<Box<Orders>>,
 }
@@ -101,9 +99,8 @@ impl Store {
             orders: Vec::new(),
             access: 0,
             touch: Touch::default(),
-            digest: Digest::default(),
+            records: Records::default(),
             merged_blocks: 0,
-            evictions_log: None,
             eviction: None,
         }
     }
@@ -116,29 +113,6 @@ impl Store {
     /// How many tiers there are.
     pub fn tiers(&self) -> usize {
         self.tiers.len()
-    }
-
-    /// The rolling hash of this machine's records so far.
-    pub fn digest(&self) -> u64 {
-        self.digest.value()
-    }
-
-    /// Adds a record that the store does not see by itself.
-    pub fn note(&mut self, kind: u8, now_ns: u64, subject: u64, value: u64) {
-        self.digest.record(kind, now_ns, subject, value);
-    }
-
-    /// Starts keeping (time, tier, blocks) of each eviction for [`Store::take_evictions`].
-    pub fn log_evictions(&mut self) {
-        self.evictions_log = Some(Vec::new());
-    }
-
-    /// Hands over the evictions logged since the last call.
-    pub fn take_evictions(&mut self) -> Vec<(u64, usize, u64)> {
-        self.evictions_log
-            .as_mut()
-            .map(std::mem::take)
-            .unwrap_or_default()
     }
 
     /// Blocks with a copy on a tier and another one on a faster tier. Cost: a walk over all runs.
@@ -161,15 +135,11 @@ impl Store {
         let owner = self.nodes[node as usize].owner;
         for block in (from..to).rev() {
             let key = self.keys.key(owner, block);
-            self.digest
-                .word(Record::Evict as u64 | (tier as u64) << 8 | now_ns << 16);
-            self.digest.word(key);
+            self.records.evicted_key(tier, key, now_ns);
         }
         let blocks = u64::from(to - from);
         self.tiers[tier].evictions += blocks;
-        if let Some(log) = &mut self.evictions_log {
-            log.push((now_ns, tier, blocks));
-        }
+        self.records.log_eviction(tier, blocks, now_ns);
     }
 }
 

@@ -1,0 +1,88 @@
+//! What a store keeps of what happened: the digest of its records and, once asked for, its evictions.
+
+use crate::digest::{Digest, Record};
+
+/// The rolling hash of a machine's records and the log of its evictions.
+#[derive(Debug, Default)]
+pub struct Records {
+    digest: Digest,
+    evictions: Option<Vec<(u64, usize, u64)>>,
+}
+
+impl Records {
+    /// The rolling hash so far.
+    pub fn digest(&self) -> u64 {
+        self.digest.value()
+    }
+
+    /// Adds a record that the store does not see by itself.
+    pub fn note(&mut self, kind: u8, now_ns: u64, subject: u64, value: u64) {
+        self.digest.record(kind, now_ns, subject, value);
+    }
+
+    /// Starts keeping (time, tier, blocks) of each eviction for [`Records::take_evictions`].
+    pub fn log_evictions(&mut self) {
+        self.evictions = Some(Vec::new());
+    }
+
+    /// Hands over the evictions logged since the last call.
+    pub fn take_evictions(&mut self) -> Vec<(u64, usize, u64)> {
+        self.evictions
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    /// Records that one block of a key left a tier; [`Records::log_eviction`] tells how many did at once.
+    pub(crate) fn evicted_key(&mut self, tier: usize, key: u64, now_ns: u64) {
+        self.digest
+            .word(Record::Evict as u64 | (tier as u64) << 8 | now_ns << 16);
+        self.digest.word(key);
+    }
+
+    /// Records that so many blocks, whose keys are not told, left the gpu.
+    pub(crate) fn evicted_blocks(&mut self, blocks: u64, now_ns: u64) {
+        if blocks > 0 {
+            self.digest.record(Record::Evict as u8, now_ns, 0, blocks);
+            self.log_eviction(0, blocks, now_ns);
+        }
+    }
+
+    /// Keeps an eviction for the log, where one is kept.
+    pub(crate) fn log_eviction(&mut self, tier: usize, blocks: u64, now_ns: u64) {
+        if let Some(log) = &mut self.evictions {
+            log.push((now_ns, tier, blocks));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evictions_are_kept_from_the_asking_on_and_handed_over_once() {
+        let mut records = Records::default();
+        records.evicted_blocks(3, 10);
+        assert_eq!(records.take_evictions(), []);
+        records.log_evictions();
+        records.evicted_blocks(0, 20);
+        records.evicted_blocks(2, 30);
+        records.log_eviction(1, 4, 40);
+        assert_eq!(records.take_evictions(), [(30, 0, 2), (40, 1, 4)]);
+        assert_eq!(records.take_evictions(), []);
+    }
+
+    #[test]
+    fn no_eviction_is_no_record_and_each_one_changes_the_digest() {
+        let mut records = Records::default();
+        let before = records.digest();
+        records.evicted_blocks(0, 10);
+        assert_eq!(records.digest(), before);
+        records.evicted_blocks(1, 10);
+        let once = records.digest();
+        assert_ne!(once, before);
+        records.evicted_key(1, 7, 10);
+        assert_ne!(records.digest(), once);
+    }
+}
