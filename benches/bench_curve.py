@@ -15,9 +15,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from kvcache_sim.cache.curve.hits import hit_curve
-from kvcache_sim.cache.replay import ReplayRequest
-from kvcache_sim.cache.zoo.cut import cut
+from kvcache_sim.replay.curve.hits import hit_curve
+from kvcache_sim.replay.cut import cut
+from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers.read import read_trace
 from shared_files import shared
 

@@ -14,10 +14,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from kvcache_sim.cache.exact.lower import exact_requests, python_requests
-from kvcache_sim.cache.exact.sglang_replay import replay_sglang_twin
-from kvcache_sim.cache.exact.vllm_replay import replay_vllm_twin
-from kvcache_sim.cache.replay import ReplayRequest
+from kvcache_sim.reference.engines.sglang_replay import replay_sglang_twin
+from kvcache_sim.reference.engines.vllm_replay import replay_vllm_twin
+from kvcache_sim.replay.engine_requests import exact_requests, python_requests
+from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers import read_trace
 from shared_files import shared
 from test_exact_cache import generated
@@ -66,12 +66,12 @@ def test_others(benchmark, request_at_16, manager):
     benchmark.extra_info["requests/s"] = round(requests / benchmark.stats["min"])
 
 
-@pytest.mark.parametrize("backend", ["rust", "python"])
+@pytest.mark.parametrize("backend", ["native", "python"])
 @pytest.mark.parametrize("manager", ["vllm", "sglang"])
 def test_beside_the_twin(benchmark, manager, backend):
     """The same small workload through the core and through its twin."""
     request = ReplayRequest(generated(), 4, 26, window=3, outputs="computed")
-    if backend == "rust":
+    if backend == "native":
         native = exact_requests(request)
         run = (lambda: native.vllm(26)) if manager == "vllm" else (lambda: native.sglang("lru", 26 * 4))
     else:

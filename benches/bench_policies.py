@@ -13,9 +13,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from kvcache_sim.cache.replay import ReplayRequest
-from kvcache_sim.cache.zoo.cut import cut
-from kvcache_sim.cache.zoo.variants import parse_variant
+from kvcache_sim.policies.variants import parse_variant
+from kvcache_sim.replay.cut import cut
+from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers.read import read_trace
 from shared_files import shared
 

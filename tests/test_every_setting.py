@@ -11,10 +11,10 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from kvcache_sim.cache.plugins.choice import OneOf
 from kvcache_sim.errors import KvsimError
 from kvcache_sim.metrics.names import flatten
 from kvcache_sim.metrics.summary import summarize
+from kvcache_sim.policies.plugins.choice import OneOf
 from kvcache_sim.scenario.cost import with_cost
 from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.requests import read_requests

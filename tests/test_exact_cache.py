@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.cache.exact.block_keys import BlockKeys
-from kvcache_sim.cache.exact.lower import block_keys
-from kvcache_sim.cache.exact.vllm_pool import VllmPool
-from kvcache_sim.cache.replay import REPLAYERS, ReplayRequest
 from kvcache_sim.errors import UsageError
+from kvcache_sim.reference.engines.vllm_pool import VllmPool
+from kvcache_sim.replay.block_keys import BlockKeys
+from kvcache_sim.replay.engine_requests import block_keys
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.workload.readers import read_trace
 from shared_files import shared
 from small_traces import trace_of, tree_traces
@@ -241,7 +241,7 @@ PINNED = {
 @pytest.mark.parametrize(
     "policy", ["vllm", *(f"sglang:{p}" for p in SGLANG), "vllm-offload:lru", "vllm-offload:arc"]
 )
-@pytest.mark.parametrize("backend", ["rust", "python"])
+@pytest.mark.parametrize("backend", ["native", "python"])
 def test_pinned_integers(policy, backend):
     family, _, variant = policy.partition(":")
     overlap = {} if family == "vllm-offload" else {"window": 3, "outputs": "computed"}

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kvcache_sim.cache.curve.hits import hit_curve
-from kvcache_sim.cache.curve.landmarks import landmarks
-from kvcache_sim.cache.curve.sample import sampled_curve
-from kvcache_sim.cache.curve.sessions import session_hits
-from kvcache_sim.cache.curve.tiers import lower_tier
-from kvcache_sim.cache.replay import REPLAYERS, ReplayRequest
-from kvcache_sim.cache.zoo.cut import cut
 from kvcache_sim.cli.main import run
 from kvcache_sim.errors import UsageError
+from kvcache_sim.replay.curve.hits import hit_curve
+from kvcache_sim.replay.curve.landmarks import landmarks
+from kvcache_sim.replay.curve.sample import sampled_curve
+from kvcache_sim.replay.curve.sessions import session_hits
+from kvcache_sim.replay.curve.tiers import lower_tier
+from kvcache_sim.replay.cut import cut
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.report.curve.build import CurveAsk, curve_document
 from kvcache_sim.workload.readers.read import read_trace
 from shared_files import shared

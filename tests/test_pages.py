@@ -40,7 +40,7 @@ def test_links_lead_somewhere(page):
 
 
 def test_a_path_that_does_not_exist_is_seen():
-    named = named_paths("go to `cache/policies/`, `serving/nowhere.py` and `rust/core`")
+    named = named_paths("go to `policies/`, `serving/nowhere.py` and `rust/core`")
     assert [name for name in named if not exists(name)] == ["serving/nowhere.py"]
     assert len(named_paths((ROOT / "ARCHITECTURE.md").read_text())) > 25
 

@@ -177,7 +177,7 @@ def test_a_module_and_an_entry_point_name_a_policy(own, monkeypatch):
     point = importlib.metadata.EntryPoint("half", "own:HalfOf", "kvsim.fetch")
     offered = types.SimpleNamespace(entry_points=lambda group: [point] if group == "kvsim.fetch" else [])
     monkeypatch.setattr("importlib.metadata.entry_points", offered.entry_points)
-    monkeypatch.setattr("kvcache_sim.cache.plugins.load.entry_points", offered.entry_points)
+    monkeypatch.setattr("kvcache_sim.policies.plugins.load.entry_points", offered.entry_points)
     by_entry_point = run(BASE, "fetch.policy=half")[1]
     assert by_file.digest_results == by_module.digest_results == by_entry_point.digest_results
 
@@ -228,7 +228,7 @@ def test_a_bad_plugin_is_one_line_and_an_exit_code(case, tmp_path, capsys):
 )
 def test_a_plugin_that_never_returns_is_named(text, tmp_path, capsys, monkeypatch):
     for watch in ("watched", "watching"):
-        monkeypatch.setattr(f"kvcache_sim.cache.plugins.watchdog.{watch}.__wrapped__.__defaults__", (0.2,))
+        monkeypatch.setattr(f"kvcache_sim.policies.plugins.watchdog.{watch}.__wrapped__.__defaults__", (0.2,))
     (tmp_path / "bad.py").write_text(text)
     (tmp_path / "s.yaml").write_text(BASE)
     named = f"router.policy={tmp_path}/bad.py:P"

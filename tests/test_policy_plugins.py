@@ -12,13 +12,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kvcache_sim.cache.plugins.fuzz import check_policy
-from kvcache_sim.cache.plugins.open import open_policy
-from kvcache_sim.cache.plugins.priority import reads_second_argument
-from kvcache_sim.cache.policies.resolve import resolve_policy
-from kvcache_sim.cache.replay import REPLAYERS, ReplayRequest
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.policies.plugins.open import open_policy
+from kvcache_sim.policies.plugins.priority import reads_second_argument
+from kvcache_sim.policies.resolve import resolve_policy
+from kvcache_sim.replay.policy_check import check_policy
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.workload.readers.read import read_trace
 from shared_files import shared
 from small_traces import trace_of, tree_traces
@@ -257,7 +257,7 @@ def test_two_queues_on_the_conversation_trace(files):
 def test_arguments_stand_behind_the_name(files):
     plugin, maker = open_policy(f"{files}/good.py:TwoQueue(probation=0.5)")
     assert plugin.name == "two-queue"
-    from kvcache_sim.cache.plugins.views import TierView
+    from kvcache_sim.policies.plugins.views import TierView
 
     assert maker(TierView("gpu", 8, 16)).p == 0.5
 
@@ -281,7 +281,7 @@ def test_a_module_and_an_entry_point(files, monkeypatch):
         assert replay(request, name)["hit_blocks"] == 1
     point = importlib.metadata.EntryPoint("mine", "made_pkg.mod:lfu", "kvsim.eviction")
     offered = types.SimpleNamespace(entry_points=lambda group: [point] if group == "kvsim.eviction" else [])
-    monkeypatch.setattr("kvcache_sim.cache.plugins.load.entry_points", offered.entry_points)
+    monkeypatch.setattr("kvcache_sim.policies.plugins.load.entry_points", offered.entry_points)
     assert replay(request, "mine")["hit_blocks"] == 1
 
 
@@ -384,7 +384,7 @@ class P:
     ],
 )
 def test_a_promise_broken_later_ends_the_run_with_its_time(tmp_path, monkeypatch, breaks, words):
-    monkeypatch.setattr("kvcache_sim.cache.plugins.watchdog.watched.__wrapped__.__defaults__", (0.3,))
+    monkeypatch.setattr("kvcache_sim.policies.plugins.watchdog.watched.__wrapped__.__defaults__", (0.3,))
     (tmp_path / "late.py").write_text(LATE.replace("BREAK", breaks))
     rows = [[0, k + 1000] for k in range(350)]
     request = ReplayRequest(
@@ -399,7 +399,7 @@ def test_a_promise_broken_later_ends_the_run_with_its_time(tmp_path, monkeypatch
 
 
 def test_an_import_that_never_ends_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("kvcache_sim.cache.plugins.watchdog.watched.__wrapped__.__defaults__", (0.3,))
+    monkeypatch.setattr("kvcache_sim.policies.plugins.watchdog.watched.__wrapped__.__defaults__", (0.3,))
     (tmp_path / "slow.py").write_text("while True: pass\n")
     with pytest.raises(UsageError, match="did not return"):
         open_policy(f"{tmp_path}/slow.py:P")

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kvcache_sim.cache.policies.block import Block
-from kvcache_sim.cache.policies.registry import POLICIES
-from kvcache_sim.cache.replay import REPLAYERS, ReplayRequest
-from kvcache_sim.cache.zoo.cut import cut
-from kvcache_sim.cache.zoo.misses import explained
-from kvcache_sim.cache.zoo.reference import TWINS, Tier, leaf_first, path_of
-from kvcache_sim.cache.zoo.replays import prefix_answer
-from kvcache_sim.cache.zoo.variants import parse_variant
 from kvcache_sim.errors import TraceError, UsageError
+from kvcache_sim.policies.registry import POLICIES
+from kvcache_sim.policies.variants import parse_variant
+from kvcache_sim.reference.policies.block import Block
+from kvcache_sim.reference.policies.replay import TWINS, Tier, leaf_first, path_of
+from kvcache_sim.replay.cut import cut
+from kvcache_sim.replay.misses import explained
+from kvcache_sim.replay.prefix import prefix_answer
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.workload.readers.read import read_trace
 from shared_files import shared
 from small_traces import discriminating_stream, trace_of, tree_traces

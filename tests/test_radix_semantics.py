@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kvcache_sim.cache.cachesim import simulate_cache
-from kvcache_sim.cache.exact.sglang_tree import PRIORITIES
-from kvcache_sim.cache.replay import ReplayRequest
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.model.step_time import zero_step_time
+from kvcache_sim.reference.engines.sglang_tree import PRIORITIES
+from kvcache_sim.replay.cachesim import simulate_cache
+from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, simulate

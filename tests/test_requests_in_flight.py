@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kvcache_sim.cache.replay import REPLAYERS, ReplayRequest
-from kvcache_sim.cache.zoo.cut import cut
-from kvcache_sim.cache.zoo.reference import TWINS
-from kvcache_sim.cache.zoo.replays import prefix_answer
-from kvcache_sim.cache.zoo.variants import parse_variant
 from kvcache_sim.cli import main
+from kvcache_sim.policies.variants import parse_variant
+from kvcache_sim.reference.policies.replay import TWINS
+from kvcache_sim.replay.cut import cut
+from kvcache_sim.replay.prefix import prefix_answer
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from small_traces import trace_of, tree_traces
 
 ZOO = [name for name in TWINS if name != "priority"]

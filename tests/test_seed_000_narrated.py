@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
-from kvcache_sim.cache.reference import ReferenceKeys
 from kvcache_sim.cache.session_view import SessionViewSettings
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.cache.trie_view import resident_prefixes
 from kvcache_sim.metrics.columns import OUTCOMES
 from kvcache_sim.model.step_time import StepTimeTable
+from kvcache_sim.reference.store import ReferenceKeys
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.simulation import RunOptions, Simulation
 from kvcache_sim.workload.trace import Trace

@@ -23,9 +23,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from kvcache_sim import _core
-from kvcache_sim.cache.reference import ReferenceKeys, ReferenceStore
 from kvcache_sim.cache.settings import Touch
 from kvcache_sim.cache.store import NO_COPY, NO_MOVE, NO_REQUEST
+from kvcache_sim.reference.store import ReferenceKeys, ReferenceStore
 
 GPU, CPU, DISK = 0, 1, 2
 #: What happened over all runs of a session.

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kvcache_sim.cache.cachesim import simulate_cache
-from kvcache_sim.cache.plugins.contract import PolicyViolation
-from kvcache_sim.cache.replay import ReplayRequest
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.step_time import zero_step_time
+from kvcache_sim.policies.plugins.contract import PolicyViolation
+from kvcache_sim.replay.cachesim import simulate_cache
+from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.serving.settings import ClusterSettings, ReplicaSettings

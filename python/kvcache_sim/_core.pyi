@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.cache.plugins.hosted import HostedOrder
+from kvcache_sim.policies.plugins.hosted import HostedOrder
 
 __version__: str
 __release__: bool

@@ -9,7 +9,6 @@ import numpy as np
 
 from kvcache_sim.cache.channel import Link
 from kvcache_sim.cache.channels import Channels
-from kvcache_sim.cache.plugins.watchdog import watching
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import TIERS, TierSettings
 from kvcache_sim.engine import Engine
@@ -21,6 +20,7 @@ from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.metrics.run import CountedTimes, Observer, Progress, Run
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
 from kvcache_sim.metrics.tier_use import TierUse
+from kvcache_sim.policies.plugins.watchdog import watching
 from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.machine import build_machine

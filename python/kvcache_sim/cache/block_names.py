@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kvcache_sim import _core
 from kvcache_sim.cache.key_arrays import key_arrays
-from kvcache_sim.cache.reference.keys import ReferenceKeys
 from kvcache_sim.workload.tokens.layout import id_name
 from kvcache_sim.workload.trace import Trace
 
@@ -18,7 +18,7 @@ class BlockNames:
         arrays = key_arrays(trace, block_size_tokens)
         self._trace = trace
         self._blocks_per_id = arrays[2]
-        self._keys = ReferenceKeys(*arrays)
+        self._keys = _core.Keys(*arrays)
 
     def key(self, request: int, block: int) -> int:
         """Return a block's key, as both stores know it; the private ones of answers have bit 63 set."""

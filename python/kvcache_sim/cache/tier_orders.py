@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kvcache_sim.cache.policies.resolve import resolve_policy
+from kvcache_sim.backends import reference
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.errors import UsageError
+from kvcache_sim.policies.resolve import resolve_policy
 
 if TYPE_CHECKING:
     from kvcache_sim import _core
-    from kvcache_sim.cache.plugins.hosted import HostedOrder
-    from kvcache_sim.cache.plugins.load import Plugin
-    from kvcache_sim.cache.plugins.open import PolicyMaker
-    from kvcache_sim.cache.plugins.watchdog import Watchdog
-    from kvcache_sim.cache.reference.orders import TierOrder
-    from kvcache_sim.cache.zoo.variants import Variant
+    from kvcache_sim.policies.plugins.hosted import HostedOrder
+    from kvcache_sim.policies.plugins.load import Plugin
+    from kvcache_sim.policies.plugins.open import PolicyMaker
+    from kvcache_sim.policies.plugins.watchdog import Watchdog
+    from kvcache_sim.policies.variants import Variant
 
 _CEILINGS = ("belady", "unbounded")
 _MOST_BLOCKS = 1 << 40
@@ -53,13 +53,13 @@ def _choice(text: str, block_size_tokens: int) -> EvictionChoice:
     if family != "prefix" or variant.partition(":")[0] in _CEILINGS:
         ceiling = "a ceiling knows the future" if family == "prefix" else "set cache.semantics instead"
         raise UsageError("no eviction policy of a tier", got=repr(text), hint=ceiling)
-    from kvcache_sim.cache.zoo.variants import parse_variant
+    from kvcache_sim.policies.variants import parse_variant
 
     return EvictionChoice(parse_variant(variant, block_size_tokens))
 
 
 def _opened(text: str, variant: str) -> tuple[Plugin, PolicyMaker]:
-    from kvcache_sim.cache.plugins.open import open_policy
+    from kvcache_sim.policies.plugins.open import open_policy
 
     plugin, maker = open_policy(variant)
     if plugin.adapter in ("vllm", "libcachesim") or getattr(plugin.target, "allow_holes", False):
@@ -109,26 +109,25 @@ class Orders:
                 orders.append(self._hosted(choice, tiers, level))
         return orders
 
-    def twin(self, tiers: Sequence[TierSettings]) -> list[TierOrder | None]:
+    def twin(self, tiers: Sequence[TierSettings]) -> list[Any]:
         """Return what the twin takes, by tier."""
-        from kvcache_sim.cache.reference.orders import PluginOrder, PolicyOrder
-        from kvcache_sim.cache.zoo.reference import TWINS
+        make_policy, of_policy = reference("policies"), reference("store.policy-order")
 
-        orders: list[TierOrder | None] = []
+        orders: list[Any] = []
         for level, tier in enumerate(tiers):
             choice = self._choice(tier.policy)
             if choice is None:
                 orders.append(None)
             elif choice.variant is not None:
                 variant = choice.variant
-                orders.append(PolicyOrder(TWINS[variant.name](variant, _blocks(tier))))
+                orders.append(of_policy(make_policy[variant.name](variant, _blocks(tier))))
             else:
-                orders.append(PluginOrder(self._hosted(choice, tiers, level)))
+                orders.append(reference("store.plugin-order")(self._hosted(choice, tiers, level)))
         return orders
 
     def _hosted(self, choice: EvictionChoice, tiers: Sequence[TierSettings], level: int) -> HostedOrder:
-        from kvcache_sim.cache.plugins.hosted import HostedOrder
-        from kvcache_sim.cache.plugins.views import TierView
+        from kvcache_sim.policies.plugins.hosted import HostedOrder
+        from kvcache_sim.policies.plugins.views import TierView
 
         assert choice.plugin is not None
         plugin, maker = choice.plugin

@@ -26,7 +26,7 @@ class OutputFormat(StrEnum):
 class BackendChoice(StrEnum):
     """Who decides: the native core, or its slow twin in Python."""
 
-    rust = "rust"
+    native = "native"
     python = "python"
 
 
@@ -59,7 +59,7 @@ def cachesim(
     ] = 0,
     backend: Annotated[
         BackendChoice, typer.Option(help="the native core, or its slow twin in Python")
-    ] = BackendChoice.rust,
+    ] = BackendChoice.native,
     format: Annotated[OutputFormat, typer.Option(help="what to print")] = OutputFormat.table,
     requests: Annotated[
         Path | None,
@@ -76,10 +76,10 @@ def cachesim(
       kvsim cachesim trace.jsonl --policy sglang:lfu --capacity '2097152 tokens' --page-size 16 --format json
       kvsim cachesim trace.jsonl --policy vllm-offload:arc --capacity 80GiB --model llama-3-8b
     """
-    from kvcache_sim.cache.cachesim import simulate_cache
-    from kvcache_sim.cache.replay import ReplayRequest
     from kvcache_sim.errors import UsageError
     from kvcache_sim.output import refuse_existing, write_new
+    from kvcache_sim.replay.cachesim import simulate_cache
+    from kvcache_sim.replay.request import ReplayRequest
     from kvcache_sim.report.cachesim import cachesim_text, requests_csv
     from kvcache_sim.report.curve.sizes import kv_bytes_per_token as bytes_of_model
     from kvcache_sim.report.curve.sizes import parse_capacity

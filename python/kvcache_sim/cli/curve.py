@@ -65,8 +65,8 @@ def curve(
       kvsim curve trace.jsonl --policy lfu --policy arc --out curve.svg
       kvsim curve trace.jsonl --given 16384 --format json
     """
-    from kvcache_sim.cache.replay import ReplayRequest
     from kvcache_sim.errors import UsageError
+    from kvcache_sim.replay.request import ReplayRequest
     from kvcache_sim.report.curve.build import CurveAsk, curve_document
     from kvcache_sim.report.curve.sizes import kv_bytes_per_token, parse_capacity
     from kvcache_sim.report.curve.write import check_outputs, rendered, write_outputs

@@ -24,8 +24,8 @@ def list_policies(as_json: AsJson = False) -> None:
       kvsim policies list
       kvsim policies list --json
     """
-    from kvcache_sim.cache.plugins.load import entry_point_names
-    from kvcache_sim.cache.policies.registry import POLICIES
+    from kvcache_sim.policies.plugins.load import entry_point_names
+    from kvcache_sim.policies.registry import POLICIES
     from kvcache_sim.scenario.policy_names import POLICY_KINDS
 
     kinds = {".".join(map(str, key)): kind for key, kind in POLICY_KINDS.items()}
@@ -57,7 +57,7 @@ def show(
     Examples:
       kvsim policies show sieve
     """
-    from kvcache_sim.cache.policies.definition import definition_of
+    from kvcache_sim.policies.definition import definition_of
 
     typer.echo(definition_of(name))
 
@@ -75,9 +75,9 @@ def new(
       kvsim policies new two-queue
       kvsim policies check two_queue.py:TwoQueue
     """
-    from kvcache_sim.cache.plugins.template import skeleton
     from kvcache_sim.errors import UsageError
     from kvcache_sim.output import refuse_existing, write_new
+    from kvcache_sim.policies.plugins.template import skeleton
 
     files = skeleton(name)
     if not out.is_dir():
@@ -106,7 +106,7 @@ def check(
     """
     from dataclasses import asdict
 
-    from kvcache_sim.cache.plugins.fuzz import check_policy
+    from kvcache_sim.replay.policy_check import check_policy
 
     report = check_policy(policy, seed, rounds)
     if as_json:

@@ -6,7 +6,7 @@ import csv
 import io
 from typing import Any
 
-from kvcache_sim.cache.miss_summary import MISS_CAUSES
+from kvcache_sim.replay.miss_summary import MISS_CAUSES
 from kvcache_sim.units import format_bytes, format_time_ns
 
 #: Figures that the lines above the list say already, or that are tables themselves.

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kvcache_sim.cache.policies.registry import POLICIES
 from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.cache.tier_orders import choose_eviction
 from kvcache_sim.errors import UsageError
+from kvcache_sim.policies.registry import POLICIES
 from kvcache_sim.scenario.policy_names import absolute_plugin
 from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.validation import at_place

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from pydantic import AfterValidator, BaseModel, PlainSerializer
 from pydantic.fields import FieldInfo
 
-from kvcache_sim.cache.plugins.choice import OneOf
+from kvcache_sim.policies.plugins.choice import OneOf
 from kvcache_sim.scenario.schema import ChannelSection, ScenarioModel, TierSection, TraceChanges
 from kvcache_sim.scenario.simulated import SIMULATED
 

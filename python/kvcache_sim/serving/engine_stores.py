@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from kvcache_sim.backends import reference
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.cache.store import BlockStore
 from kvcache_sim.errors import UsageError
@@ -35,9 +36,8 @@ def engine_maker(cache: CacheSettings, trace: Trace, keys: Any, native: bool) ->
 
 def _vllm(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Callable[[int], Any]:
     if not native:
-        from kvcache_sim.cache.exact.pool_twin import ReferencePoolStore
-
-        return lambda capacity: ReferencePoolStore(keys, capacity)
+        make = reference("store.vllm")
+        return lambda capacity: make(keys, capacity)
     from kvcache_sim import _core
 
     return lambda capacity: _core.PoolStore(keys, capacity)
@@ -47,11 +47,8 @@ def _sglang(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Call
     prompts = trace.input_tokens.tolist()
     totals = (trace.input_tokens + np.maximum(trace.output_tokens, 1) - 1).tolist()
     if not native:
-        from kvcache_sim.cache.exact.radix_twin import ReferenceRadixStore
-
-        return lambda capacity: ReferenceRadixStore(
-            keys, cache.policy, cache.block_size_tokens, capacity, (prompts, totals)
-        )
+        make = reference("store.sglang")
+        return lambda capacity: make(keys, cache.policy, cache.block_size_tokens, capacity, (prompts, totals))
     from kvcache_sim import _core
 
     return lambda capacity: _core.RadixStore(

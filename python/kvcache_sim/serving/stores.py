@@ -9,22 +9,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from kvcache_sim.backends import reference
 from kvcache_sim.cache.digest import Digest, RollingDigest
 from kvcache_sim.cache.key_arrays import KeyArrays, key_arrays
-from kvcache_sim.cache.plugins.watchdog import Watchdog
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.cache.store import BlockStore
 from kvcache_sim.cache.tier_orders import Orders
 from kvcache_sim.engine import Engine
+from kvcache_sim.policies.plugins.watchdog import Watchdog
 from kvcache_sim.serving.machine import MakeStore
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
 
 if TYPE_CHECKING:
-    from kvcache_sim.cache.reference import ReferenceKeys
-    from kvcache_sim.cache.token_store import Prompts
+    from kvcache_sim.cache.token_store import Keys, Prompts
 
 
 class Stores:
@@ -43,7 +43,7 @@ class Stores:
         self.settings = _in_tokens(settings) if self.simplified else settings
         self._arrays = key_arrays(trace, settings.cache.block_size_tokens)
         gated = settings.cache.prefix_view != PrefixViewSettings()
-        self._keys = _twins_keys(self._arrays) if self.simplified or gated or not self._native else None
+        self._keys = _one_by_one(self._arrays) if self.simplified or gated or not self._native else None
         self._prompts = _prompts(trace) if self.simplified else None
         self.watchdog = Watchdog("")
         self.watchdog.watches = self.watchdog.at_work = False
@@ -107,12 +107,11 @@ class Stores:
 
         return make
 
-    def _twin(self, keys: ReferenceKeys, tiers: Sequence[TierSettings], write_back: list[bool]) -> BlockStore:
-        from kvcache_sim.cache.reference import ReferenceStore
-
-        store = ReferenceStore(keys, _capacities(tiers), write_back, self._cache.touch)
+    def _twin(self, keys: Keys, tiers: Sequence[TierSettings], write_back: list[bool]) -> BlockStore:
+        store: Any = reference("store")(keys, _capacities(tiers), write_back, self._cache.touch)
         store.eviction = self.orders.twin(tiers)
-        return store
+        made: BlockStore = store
+        return made
 
     def _engine_maker(self, keys: Any) -> MakeStore:
         from kvcache_sim.serving.engine_stores import engine_maker
@@ -125,10 +124,10 @@ def _capacities(tiers: Sequence[TierSettings]) -> list[int | None]:
     return [tier.capacity_blocks for tier in tiers]
 
 
-def _twins_keys(arrays: KeyArrays) -> ReferenceKeys:
-    from kvcache_sim.cache.reference import ReferenceKeys
-
-    return ReferenceKeys(*arrays)
+def _one_by_one(arrays: KeyArrays) -> Keys:
+    """Return keys that plain Python asks for block by block."""
+    keys: Keys = reference("keys")(*arrays)
+    return keys
 
 
 def _in_tokens(cluster: ClusterSettings) -> ClusterSettings:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from kvcache_sim.cache.admission.everything import AdmitEverything
 from kvcache_sim.cache.admission.policy import AdmissionPolicy
 from kvcache_sim.cache.admission.prompt import AdmitPrompt
-from kvcache_sim.cache.plugins.choice import Kind, whole_number
+from kvcache_sim.policies.plugins.choice import Kind, whole_number
 
 ADMISSIONS: dict[str, Callable[[], AdmissionPolicy]] = {"all": AdmitEverything, "prompt": AdmitPrompt}
 

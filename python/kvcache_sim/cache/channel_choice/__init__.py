@@ -14,7 +14,7 @@ from typing import Any
 from kvcache_sim.cache.channel_choice.assigned import AssignedChannel
 from kvcache_sim.cache.channel_choice.emptiest import EmptiestChannel
 from kvcache_sim.cache.channel_choice.policy import ChannelChoice
-from kvcache_sim.cache.plugins.choice import Kind
+from kvcache_sim.policies.plugins.choice import Kind
 
 CHOICES: dict[str, Callable[[], ChannelChoice]] = {
     "assigned": AssignedChannel,

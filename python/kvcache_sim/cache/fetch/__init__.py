@@ -19,7 +19,7 @@ from kvcache_sim.cache.fetch.cheaper import FetchCheaper
 from kvcache_sim.cache.fetch.never import FetchNever
 from kvcache_sim.cache.fetch.policy import FetchPolicy
 from kvcache_sim.cache.fetch.split import FetchSplit
-from kvcache_sim.cache.plugins.choice import Kind, whole_number
+from kvcache_sim.policies.plugins.choice import Kind, whole_number
 
 FETCHES: dict[str, type[FetchPolicy]] = {
     "always": FetchAlways,

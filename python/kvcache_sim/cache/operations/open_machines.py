@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from kvcache_sim.backends import checked_backend, reference
 from kvcache_sim.cache.block_names import BlockNames
 from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.key_arrays import key_arrays
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.operations.machine_cache import MachineCache
-from kvcache_sim.cache.reference import ReferenceKeys, ReferenceStore
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import (
     TIERS,
@@ -61,11 +61,13 @@ def open_machines(
                   enumerate(tiers[:-1])]  # fmt: skip
         back = [policy.writes_back for policy in writes] + [False]
         capacities = [tier.capacity_blocks for tier in machine.tiers]
-        store: BlockStore = ReferenceStore(ReferenceKeys(*arrays), capacities, back, cache.touch)
-        if backend == "native":
+        store: BlockStore
+        if checked_backend(backend) == "native":
             from kvcache_sim import _core
 
             store = _core.Store(_core.Keys(*arrays), capacities, back, touch=cache.touch)
+        else:
+            store = reference("store")(reference("keys")(*arrays), capacities, back, cache.touch)
         edges = {
             edge: links[machine.edge_channels[edge]]
             for upper, lower in pairwise(TIERS[: len(tiers)])

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcache_sim.cache.plugins.choice import Kind, whole_number
 from kvcache_sim.cache.prefetch.policy import PrefetchPolicy
 from kvcache_sim.cache.prefetch.queued import PrefetchQueued
 from kvcache_sim.cache.prefetch.session import PrefetchSession
+from kvcache_sim.policies.plugins.choice import Kind, whole_number
 
 PREFETCHES: dict[str, Callable[[], PrefetchPolicy]] = {"queued": PrefetchQueued, "session": PrefetchSession}
 

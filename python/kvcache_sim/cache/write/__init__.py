@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kvcache_sim.cache.plugins.choice import Kind, whole_number
 from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.cache.write.back import WriteBack
 from kvcache_sim.cache.write.policy import WritePolicy
 from kvcache_sim.cache.write.selective import WriteSelective
 from kvcache_sim.cache.write.through import WriteThrough, WriteThroughSync
+from kvcache_sim.policies.plugins.choice import Kind, whole_number
 
 #: Name → constructor, which takes the upper tier of the edge and the settings.
 WRITES: dict[str, Callable[[int, MovementSettings], WritePolicy]] = {

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from kvcache_sim.cache.curve.hits import HitCurve, hit_curve
-from kvcache_sim.cache.curve.landmarks import landmarks
-from kvcache_sim.cache.curve.others import policy_points
-from kvcache_sim.cache.curve.sample import sampled_curve
-from kvcache_sim.cache.curve.sessions import session_hits
-from kvcache_sim.cache.curve.tiers import lower_tier
-from kvcache_sim.cache.replay import ReplayRequest
-from kvcache_sim.cache.zoo.cut import Cut, cut
 from kvcache_sim.errors import UsageError
+from kvcache_sim.replay.curve.hits import HitCurve, hit_curve
+from kvcache_sim.replay.curve.landmarks import landmarks
+from kvcache_sim.replay.curve.others import policy_points
+from kvcache_sim.replay.curve.sample import sampled_curve
+from kvcache_sim.replay.curve.sessions import session_hits
+from kvcache_sim.replay.curve.tiers import lower_tier
+from kvcache_sim.replay.cut import Cut, cut
+from kvcache_sim.replay.request import ReplayRequest
 
 #: Rows of a table whose capacities nobody chose.
 _DEFAULT_POINTS = 14

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kvcache_sim.cache.curve.hits import hit_curve
-from kvcache_sim.cache.curve.landmarks import landmarks
-from kvcache_sim.cache.curve.others import policy_points
-from kvcache_sim.cache.replay import ReplayRequest
-from kvcache_sim.cache.zoo.cut import cut
+from kvcache_sim.replay.curve.hits import hit_curve
+from kvcache_sim.replay.curve.landmarks import landmarks
+from kvcache_sim.replay.curve.others import policy_points
+from kvcache_sim.replay.cut import cut
+from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, colour_scale, side_by_side
 from kvcache_sim.scenario.load import scenario_from_text

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
-from kvcache_sim.cache.plugins.choice import Kind
+from kvcache_sim.policies.plugins.choice import Kind
 from kvcache_sim.serving.queue.order import QueueOrder
 from kvcache_sim.serving.queue.orders import LaterTurns, LongestPrefix, RagCache, ShortestFirst
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcache_sim.cache.plugins.choice import Kind, whole_number
+from kvcache_sim.policies.plugins.choice import Kind, whole_number
 from kvcache_sim.serving.router.contract import Router, RouterView
 from kvcache_sim.serving.router.least_loaded import LeastLoaded
 from kvcache_sim.serving.router.longest_prefix import LongestPrefix

@@ -1,1 +1,0 @@
-"""Eviction policies by name: the registry, and one small file a policy."""

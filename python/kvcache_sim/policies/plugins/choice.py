@@ -1,0 +1,168 @@
+"""A policy by name: a row of its kind's registry, or somebody's own class, whose every answer is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any
+
+from kvcache_sim.errors import KvsimError, UsageError
+
+#: Returns an answer as it is used, from (answer, what the method was called with, what the policy was made
+#: with); raises ValueError saying what was expected.
+Answer = Callable[[Any, tuple[Any, ...], tuple[Any, ...]], Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """One kind of policy: what people call it, its built-in rows, and what a plug-in has to have.
+
+    A plug-in is ``file.py:Name`` or ``pkg.mod:Name``, keyword arguments behind it, or the name of an entry
+    point of ``group``. It is made with the arguments that the registry's rows take.
+    """
+
+    what: str
+    group: str
+    registry: Mapping[str, Callable[..., Any]]
+    #: Each method with the check of its answers.
+    answers: Mapping[str, Answer]
+    #: Attributes that are read once it is made.
+    attributes: tuple[str, ...] = ()
+    #: A name without a row that stands for no policy at all.
+    none: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The built-in names."""
+        return (self.none, *self.registry) if self.none else tuple(self.registry)
+
+    def offered(self) -> list[str]:
+        """Return the names that installed packages offer, sorted. Cost: reads every package's metadata."""
+        from importlib.metadata import entry_points
+
+        return sorted(point.name for point in entry_points(group=self.group))
+
+    def refuse_unknown(self, name: str) -> None:
+        """Raise UsageError for what is no built-in name, no ``file.py:Name`` and no entry point."""
+        if name in self.names or ":" in name or name in self.offered():
+            return
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, self.names, n=1, cutoff=0.5)
+        raise UsageError(
+            f"no such {self.what}",
+            got=repr(name),
+            expected=f"one of {', '.join(self.names)}, or file.py:Name",
+            hint=f"did you mean {close[0]!r}?" if close else "",
+        )
+
+    def maker(self, name: str) -> Callable[..., Any]:
+        """Return what makes the policies of a name; a plug-in is imported and looked over.
+
+        Raises UsageError naming what is wrong: an unknown name, an import that fails, a missing method.
+        """
+        if name in self.registry:
+            return self.registry[name]
+        self.refuse_unknown(name)
+        from kvcache_sim.policies.plugins.load import load_plugin
+
+        plugin = load_plugin(name, self.group)
+        target = plugin.target
+        if not callable(target):
+            raise UsageError(f"not a {self.what}: no class or function", got=repr(name))
+        for method in self.answers:
+            if isinstance(target, type) and not callable(getattr(target, method, None)):
+                raise UsageError(f"not a {self.what}: it has no {method}", got=repr(name))
+
+        def make(*arguments: Any) -> Guarded:
+            from kvcache_sim.policies.plugins.watchdog import watched
+
+            try:
+                with watched(name):
+                    policy = target(*arguments, **plugin.arguments)
+            except KvsimError:
+                raise
+            except (Exception, SystemExit) as error:
+                raise UsageError(
+                    f"cannot be made: {type(error).__name__}: {error}", where=f"{self.what} {name}"
+                ) from None
+            return Guarded(self, name, policy, arguments)
+
+        return make
+
+    def make(self, name: str, *arguments: Any) -> Any:
+        """Return the policy of a name, made with what the registry's rows take."""
+        return self.maker(name)(*arguments)
+
+
+class Guarded:
+    """A plug-in whose every answer is checked; it has the methods and attributes of its kind."""
+
+    def __init__(self, kind: Kind, name: str, policy: Any, made_with: tuple[Any, ...]) -> None:
+        self._kind, self._name, self._policy, self._made_with = kind, name, policy, made_with
+        for attribute in kind.attributes:
+            if not hasattr(policy, attribute):
+                raise UsageError(f"not a {kind.what}: it has no {attribute}", got=repr(name))
+            setattr(self, attribute, getattr(policy, attribute))
+        for method, answer in kind.answers.items():
+            if not callable(getattr(policy, method, None)):
+                raise UsageError(f"not a {kind.what}: it has no {method}", got=repr(name))
+            setattr(self, method, self._guard(method, answer))
+
+    def _guard(self, method: str, answer: Answer) -> Callable[..., Any]:
+        from traceback import extract_tb
+
+        from kvcache_sim.policies.plugins.contract import PolicyViolation
+        from kvcache_sim.policies.plugins.watchdog import Watchdog, watching
+
+        dog = Watchdog(self._name)
+        ask = getattr(self._policy, method)
+        where = f"{self._kind.what} {self._name}"
+
+        def asked(*arguments: Any) -> Any:
+            dog.calls += 1
+            try:
+                with watching(dog):
+                    given = ask(*arguments)
+            except KvsimError:
+                raise
+            except (Exception, SystemExit) as error:
+                line = extract_tb(error.__traceback__)[-1]
+                place = f"{line.filename}:{line.lineno}"
+                what = f"{method} raised {type(error).__name__}: {error}"
+                raise PolicyViolation(what, where=where, got=place) from None
+            try:
+                return answer(given, arguments, self._made_with)
+            except ValueError as wrong:
+                got = repr(given)
+                got = got if len(got) <= 60 else got[:57] + "..."
+                raise PolicyViolation(
+                    f"{method} gave no usable answer", where=where, got=got, expected=str(wrong)
+                ) from None
+
+        return asked
+
+
+def whole_number(given: Any, least: int, most: int) -> int:
+    """Return an answer as an int; ValueError says the range that was expected."""
+    if isinstance(given, Integral) and given is not True and given is not False:
+        number = int(given)
+        if least <= number <= most:
+            return number
+    raise ValueError(f"a whole number from {least} to {most}")
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """The check that a text is a built-in name of a kind, or could be a plug-in's."""
+
+    kind: Kind = field(repr=False)
+
+    def __call__(self, name: str) -> str:
+        """Return the name; UsageError inside a ValueError, which a schema collects with its path."""
+        try:
+            self.kind.refuse_unknown(name)
+        except UsageError as error:
+            raise ValueError(error) from error
+        return name

@@ -1,0 +1,79 @@
+"""A plug-in as the eviction order of a tier of a timed run: told what comes and goes, its answers checked."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+from kvcache_sim.errors import KvsimError
+from kvcache_sim.policies.plugins.contract import PolicyViolation, violation
+from kvcache_sim.policies.plugins.host import NO_PARENT, PolicyTier
+from kvcache_sim.policies.plugins.views import BlockRecord
+from kvcache_sim.policies.plugins.watchdog import Watchdog
+
+
+class HostedOrder(PolicyTier):
+    """What a store calls (``EvictionOrder``): a block joins, is used, leaves; who is next.
+
+    With ``leaves`` one victim is asked for at a time, and a block with a resident child counts as pinned.
+    Else a victim that is followed by a resident block gives way to the deepest one, and ``redirects`` counts
+    it: copies come here that no request let go of, so no policy can know an order that always is leaf first.
+    Every call may raise ``PolicyViolation`` naming the policy, the block and the time.
+    """
+
+    def __init__(self, policy: Any, name: str, capacity_blocks: int, dog: Watchdog, leaves: bool) -> None:
+        super().__init__(policy, name, capacity_blocks, dog)
+        self.leaves = leaves or self.mode == "leaves"
+        self.mode = "leaves" if self.leaves else "redirect"
+
+    def join(self, key: int, depth: int, parent: int | None, now: int, now_ns: int) -> None:
+        """Take a new block: its key, depth, the key above it, the release and its time."""
+        self.now, self.now_ns = max(self.now, now), now_ns
+        above = NO_PARENT if parent is None else parent
+        record = BlockRecord(key, depth, above, now, now_ns)
+        self.records[key] = record
+        self.children[above] = self.children.get(above, 0) + 1
+        self.below.setdefault(above, set()).add(key)
+        self._call(self._on_insert, record.view, self.now)
+
+    def used(self, key: int, now: int, now_ns: int) -> None:
+        """Count a use of a block."""
+        self.now, self.now_ns = now, now_ns
+        record = self.records[key]
+        record.hits += 1
+        record.last_use, record.last_use_ns = now, now_ns
+        self._call(self._on_hit, record.view, now)
+
+    def leave(self, key: int) -> None:
+        """Forget a block."""
+        record = self.records.pop(key)
+        above = record.parent
+        self.children[above] -= 1
+        self.below[above].discard(key)
+        self._call(self._on_remove, record.view, self.now)
+        if self._on_leaf is not None and self.children[above] == 0 and above in self.records:
+            self._call(self._on_leaf, self.records[above].view, self.now)
+
+    def victims(self, wanted: int, now_ns: int, pinned: Container[int]) -> list[int]:
+        """Return the next victims, deepest first."""
+        self.now_ns = now_ns
+        n = 1 if self.leaves else wanted
+        answer = self._call(self._ask, n, pinned)
+        if answer is None:
+            raise self._broken(f"named no victims, {n} blocks may go")
+        chosen = self._call(self._checked, answer, pinned)
+        return sorted(chosen, key=lambda k: (-self.records[k].depth, k))
+
+    def _call(self, hook: Any, *arguments: Any) -> Any:
+        dog = self._dog
+        dog.policy, dog.at_work = self.name, True
+        dog.calls += 1
+        try:
+            return hook(*arguments)
+        except (PolicyViolation, KvsimError):
+            raise
+        except (Exception, SystemExit) as error:
+            what = f"raised {type(error).__name__}: {error}"
+            raise violation(self.name, what, self.now_ns) from None
+        finally:
+            dog.at_work = False

@@ -1,0 +1,1 @@
+"""The eviction policies block by block, and their replay."""

@@ -1,0 +1,14 @@
+"""First in, first out: the block inserted first, whatever its use (Belady 1966)."""
+
+from __future__ import annotations
+
+from kvcache_sim.reference.policies.block import Block
+from kvcache_sim.reference.policies.ranked import Ranked
+
+
+class Fifo(Ranked):
+    """Smallest insertion first."""
+
+    def key(self, block: Block) -> tuple[float, ...]:
+        """Return the insertion."""
+        return (block.created,)

@@ -1,0 +1,14 @@
+"""Length-aware: like least frequently used, but blocks later in their prompt go first (Mooncake 2025)."""
+
+from __future__ import annotations
+
+from kvcache_sim.reference.policies.block import Block
+from kvcache_sim.reference.policies.ranked import Ranked
+
+
+class LengthAware(Ranked):
+    """Fewest uses first, then the deepest, then the least recent."""
+
+    def key(self, block: Block) -> tuple[float, ...]:
+        """Return uses, minus the depth, the last access."""
+        return (block.hits, -block.depth, block.last_access)

@@ -1,0 +1,229 @@
+"""The replays of the zoo in plain Python, block by block: obviously correct, slow, no code of the core."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+
+import numpy as np
+
+from kvcache_sim import _core
+from kvcache_sim.errors import UsageError
+from kvcache_sim.policies.variants import Variant
+from kvcache_sim.reference.policies.arc import Arc
+from kvcache_sim.reference.policies.block import Block, Policy
+from kvcache_sim.reference.policies.clock import Clock
+from kvcache_sim.reference.policies.fifo import Fifo
+from kvcache_sim.reference.policies.gdsf import Gdsf
+from kvcache_sim.reference.policies.length_aware import LengthAware
+from kvcache_sim.reference.policies.lfu import Lfu
+from kvcache_sim.reference.policies.lru import Lru
+from kvcache_sim.reference.policies.pgdsf import Pgdsf
+from kvcache_sim.reference.policies.priority import Priority
+from kvcache_sim.reference.policies.ranked import Ranked
+from kvcache_sim.reference.policies.s3fifo import S3Fifo
+from kvcache_sim.reference.policies.sieve import Sieve
+from kvcache_sim.reference.policies.slru import Slru
+from kvcache_sim.reference.policies.ttl import Ttl
+from kvcache_sim.replay.cut import Cut
+
+Key = Hashable
+
+#: Name → the policy with its setting and the capacity.
+TWINS: dict[str, Callable[[Variant, int], Policy]] = {
+    "lru": lambda variant, capacity: Lru(),
+    "fifo": lambda variant, capacity: Fifo(),
+    "lfu": lambda variant, capacity: Lfu(),
+    "sieve": lambda variant, capacity: Sieve(),
+    "clock": lambda variant, capacity: Clock(),
+    "arc": lambda variant, capacity: Arc(capacity),
+    "s3fifo": lambda variant, capacity: S3Fifo(capacity),
+    "slru": lambda variant, capacity: Slru(capacity),
+    "gdsf": lambda variant, capacity: Gdsf(),
+    "pgdsf": lambda variant, capacity: Pgdsf(variant.attention_blocks),
+    "length-aware": lambda variant, capacity: LengthAware(),
+    "ttl": lambda variant, capacity: Ttl(variant.ttl_ns),
+    "priority": lambda variant, capacity: Priority(list(variant.ranges)),
+}
+
+
+class Tier:
+    """Resident blocks by key, each with its parent's key and the number of its resident children."""
+
+    def __init__(self, policy: Policy, capacity: int) -> None:
+        self.policy = policy
+        self.capacity = capacity
+        self.blocks: dict[Key, Block] = {}
+        self.parent: dict[Key, Key | None] = {}
+        self.children: dict[Key, int] = {}
+        self.held: set[Key] = set()
+        self.evictions = 0
+        self.expired = 0
+        self.request = 0
+        #: Whose demand evicted a block last.
+        self.evicted_by: dict[Key, int] = {}
+
+    def is_leaf(self, block: Block) -> bool:
+        """Return whether no resident block lies below."""
+        return self.children.get(block.key, 0) == 0
+
+    def remove(self, block: Block) -> None:
+        """Forget a block that the policy gave up."""
+        del self.blocks[block.key]
+        parent = self.parent.pop(block.key)
+        if parent is not None:
+            self.children[parent] -= 1
+        self.evictions += 1
+        self.evicted_by[block.key] = self.request
+
+    def add(self, block: Block, parent: Key | None) -> None:
+        """Take a block below its parent."""
+        self.blocks[block.key] = block
+        self.parent[block.key] = parent
+        if parent is not None:
+            self.children[parent] = self.children.get(parent, 0) + 1
+        self.policy.insert(block)
+
+    def make_room(self, may_go: Callable[[Block], bool]) -> bool:
+        """Evict until one more block fits."""
+        while len(self.blocks) >= self.capacity:
+            victim = self.policy.evict(may_go)
+            if victim is None:
+                return False
+            self.remove(victim)
+        return True
+
+
+def path_of(cut: Cut, i: int) -> list[Key]:
+    """Return the keys of the blocks of request i, root first."""
+    start = int(cut.trace.id_offsets[i])
+    ids = cut.trace.block_ids[start : int(cut.trace.id_offsets[i + 1])].tolist()
+    per = cut.blocks_per_id
+    named: list[Key] = [(ids[k // per], k % per) for k in range(int(cut.blocks[i]))]
+    return named + [("private", i, k) for k in range(int(cut.private_blocks[i]))]
+
+
+def replay_in_python(
+    cut: Cut, variant: Variant, capacity: int, discipline: str, window: int = 0
+) -> _core.ReplayAnswer:
+    """Replay a trace; ``discipline`` is leaf-first, queue, or the order (tail, root) of a flat cache.
+
+    ``window`` requests run at a time and hold their blocks; with 0 a request is alone while at work, and a
+    plain cache of objects holds nothing.
+    """
+    if variant.name not in TWINS:
+        raise UsageError("policy has no twin in Python", where="--backend", got=variant.name)
+    paths = [path_of(cut, i) for i in range(len(cut.trace))]
+    capacity = min(capacity, max(1, len({key for path in paths for key in path})))
+    tier = Tier(TWINS[variant.name](variant, capacity), capacity)
+    hits, access, now_ns = [], 0, -(2**63)
+    running: deque[list[Key]] = deque()
+    missed: list[tuple[int, int, int]] = []
+    shown: set[Key] = set()
+    for i, (path, arrival_ns) in enumerate(zip(paths, cut.trace.arrival_ns.tolist(), strict=True)):
+        tier.request = i
+        now_ns = max(now_ns, arrival_ns)
+        if len(running) == max(1, window):
+            running.popleft()
+        tier.held = set().union(*running)
+        for block in tier.policy.expire(now_ns):
+            if block.key in tier.held:
+                tier.policy.insert(block)  # whoever holds it lets go first
+                continue
+            tier.remove(block)
+            tier.expired += 1
+        found = 0
+        while found < len(path) and path[found] in tier.blocks:
+            found += 1
+        for key in path[: int(cut.limits[i])]:
+            if key in shown and key not in tier.blocks:
+                missed.append((i, tier.evicted_by.get(key, -1), 1))
+        shown.update(path)
+        running.append(path)
+        if window or discipline not in ("tail", "root"):
+            tier.held.update(path)
+        new = [Block(key, depth, 1, 0, 0, now_ns, found, len(path) - found) for depth, key in enumerate(path)]
+        if discipline == "leaf-first":
+            access += 1
+            leaf_first(tier, new, found, access)
+            hits.append(found)
+        elif discipline == "queue":
+            access = queue(tier, new, access)
+            hits.append(found)
+        else:
+            order = new[::-1] if discipline == "tail" else new
+            hits.append(objects(tier, order, access))
+            access += len(path)
+    return (
+        np.array(hits, np.uint32),
+        tier.evictions,
+        tier.expired,
+        len(tier.blocks),
+        np.array(missed, np.int64),
+    )
+
+
+def use(tier: Tier, new: Block, access: int) -> None:
+    """Count a use of a resident block."""
+    block = tier.blocks[new.key]
+    block.hits += 1
+    block.last_access, block.last_access_ns = access, new.last_access_ns
+    tier.policy.on_hit(block)
+
+
+def leaf_first(tier: Tier, new: list[Block], found: int, access: int) -> None:
+    """Insert what is missing and fits, then use what was found, both deepest first."""
+
+    def may_go(block: Block) -> bool:
+        return block.key not in tier.held and tier.is_leaf(block)
+
+    kept = new[: found + tier.capacity - sum(key in tier.blocks for key in tier.held)]
+    room = len(kept) - found
+    if isinstance(tier.policy, Ranked):
+        # keys do not move while room is made, so room may be made first
+        while len(tier.blocks) + room > tier.capacity:
+            victim = tier.policy.evict(may_go)
+            assert victim is not None
+            tier.remove(victim)
+    for block in reversed(kept[found:]):
+        block.last_access = block.created = access
+        tier.policy.on_miss(block.key)
+        tier.make_room(may_go)
+        tier.add(block, new[block.depth - 1].key if block.depth else None)
+    for block in reversed(new[:found]):
+        use(tier, block, access)
+
+
+def objects(tier: Tier, new: list[Block], access: int) -> int:
+    """Access block by block: a miss is inserted, whatever unheld has to leave for it."""
+    hits = 0
+    for block in new:
+        access += 1
+        if block.key in tier.blocks:
+            hits += 1
+            use(tier, block, access)
+            continue
+        block.last_access = block.created = access
+        tier.policy.on_miss(block.key)
+        if tier.make_room(lambda block: block.key not in tier.held):
+            tier.add(block, None)
+    return hits
+
+
+def queue(tier: Tier, new: list[Block], access: int) -> int:
+    """Make room for all that is missing, then insert or use block by block, root first."""
+    missing = sum(block.key not in tier.blocks for block in new)
+    while len(tier.blocks) + missing > tier.capacity:
+        victim = tier.policy.evict(lambda block: block.key not in tier.held)
+        if victim is None:
+            break
+        tier.remove(victim)
+    for block in new:
+        access += 1
+        if block.key in tier.blocks:
+            use(tier, block, access)
+        elif len(tier.blocks) < tier.capacity:
+            block.last_access = block.created = access
+            tier.policy.on_miss(block.key)
+            tier.add(block, None)
+    return access

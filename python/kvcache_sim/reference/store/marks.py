@@ -1,0 +1,85 @@
+"""Marking by hand: room claimed, blocks placed and taken away, and every copy of a path."""
+
+from __future__ import annotations
+
+from kvcache_sim.cache.store import NO_COPY, NO_MOVE
+from kvcache_sim.reference.store.blocks import ABSENT, GPU, IN_FLIGHT, READY, Move
+from kvcache_sim.reference.store.moves import Moves
+
+
+class Marks(Moves):
+    """The basic operations of seed 001; a claim is a move without blocks until they are placed."""
+
+    def copies(self, request: int, limit: int) -> list[tuple[int, list[int]]]:
+        """Return (past the block, move writing it on each tier) of each found block."""
+        by = {ABSENT: NO_COPY, READY: NO_MOVE}
+        return [
+            (depth + 1, [by.get(state, move) for state, move in zip(block.state, block.by, strict=True)])
+            for depth, block in enumerate(self._found(request, limit))
+        ]
+
+    def moved_keys(self, move: int) -> list[int]:
+        """Return the keys of the blocks that a move writes, ascending."""
+        return sorted(block.key for block in self.moves[move].blocks)
+
+    def claim(self, tier: int, blocks: int, now_ns: int) -> tuple[int, list[int]] | None:
+        """Take room on a tier."""
+        pending = self._make_room(tier, blocks, now_ns)
+        if pending is None:
+            return None
+        self.tiers[tier].in_flight += blocks
+        claim = self._new_move(Move(tier, []))
+        self.claimed[claim] = blocks
+        return claim, sorted({move for move, _ in pending})
+
+    def give_back(self, claim: int) -> None:
+        """Give claimed room back."""
+        tier = self.tiers[self.moves.pop(claim).to]
+        blocks = self.claimed.pop(claim)
+        tier.in_flight -= blocks
+        tier.free += blocks
+
+    def place(self, claim: int, request: int, part: tuple[int, int], source: int | None) -> bool:
+        """Mark blocks as being written into claimed room."""
+        start, end = part
+        move = self.moves[claim]
+        tier, path = move.to, self._find(request, end)
+        if len(self._found(request, end)) < start or (source is not None and len(path) < end):
+            return False
+        if tier == GPU and start and path[start - 1].state[GPU] == ABSENT:
+            return False
+        for block in path[start:]:
+            if block.state[tier] != ABSENT or (source is not None and block.state[source] == ABSENT):
+                return False
+        parent = path[-1] if path else self.root
+        for depth in range(len(path), end):
+            key = self.keys.key(request, depth)
+            block = self._add(parent, key, depth)
+            path.append(block)
+            parent = block
+        self.clock += 1
+        for block in path[start:]:
+            block.access[tier] = self.clock if source is None else block.access[source]
+            self._set(block, tier, IN_FLIGHT, claim)
+        self._hold(tier, parent)
+        move.blocks, move.held = path[start:], [parent]
+        if source is not None:
+            self._hold(source, parent)
+            move.sources = [(source, parent)]
+        del self.claimed[claim]
+        return True
+
+    def remove(self, request: int, part: tuple[int, int], tier: int) -> int:
+        """Mark blocks absent, from the last one on as far as they may go."""
+        start, end = part
+        removed = 0
+        for block in reversed(self._found(request, end)[start:]):
+            followed = any(child.state[tier] != ABSENT for child in block.children.values())
+            last = all(block.state[t] == ABSENT for t in range(3) if t != tier)
+            if block.state[tier] != READY or block.holds[tier] or followed or (last and self._pinned(block)):
+                break
+            self._set(block, tier, ABSENT)
+            self.tiers[tier].free += 1
+            self._discard_if_gone(block)
+            removed += 1
+        return removed

@@ -1,0 +1,172 @@
+"""Which blocks are where and who holds them: look-ups and counts."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from kvcache_sim.cache.records import Recorded
+from kvcache_sim.cache.settings import Touch
+from kvcache_sim.cache.store import NO_MOVE, Order
+from kvcache_sim.reference.policies.block import Block as Facts
+from kvcache_sim.reference.store.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Lease, Move, Tier
+from kvcache_sim.reference.store.keys import ReferenceKeys
+from kvcache_sim.reference.store.orders import TierOrder
+
+_UNBOUNDED = 1 << 60
+
+
+class Residency(Recorded):
+    """The blocks of up to three tiers. Every question is answered by looking at all blocks."""
+
+    def __init__(
+        self,
+        keys: ReferenceKeys,
+        capacities: list[int | None],
+        write_back: list[bool],
+        touched_at: Touch = "release",
+    ) -> None:
+        super().__init__()
+        self.touched_at = touched_at
+        self.keys = keys
+        sizes = [_UNBOUNDED if c is None else c for c in capacities]
+        self.tiers = [Tier(c, c, back) for c, back in zip(sizes, write_back, strict=True)]
+        self.root = Block(-1, -1, None)
+        self.resident: list[dict[Block, None]] = [{}, {}, {}]
+        self.leases: list[Lease] = []
+        self.moves: dict[int, Move] = {}
+        self.holds: dict[int, Block] = {}
+        #: Blocks of room by the move that claimed it, until blocks are placed there.
+        self.claimed: dict[int, int] = {}
+        #: By tier: who leaves first, where that is not the least recent.
+        self.eviction: list[TierOrder | None] = [None] * len(capacities)
+        self.now_ns = 0
+        self._numbers: dict[tuple[int, int], int] = {}
+        self.orders: list[Order] = []
+        self.clock = 0
+        self.merged_blocks = 0
+        self._next_move = 0
+
+    def _add(self, parent: Block, key: int, depth: int) -> Block:
+        block = parent.children[key] = Block(key, depth, parent)
+        block.number = self._numbers.setdefault((parent.number, key), len(self._numbers))
+        return block
+
+    def _find(self, request: int, limit: int) -> list[Block]:
+        found: list[Block] = []
+        at = self.root
+        for depth in range(limit):
+            child = at.children.get(self.keys.key(request, depth))
+            if child is None:
+                break
+            found.append(child)
+            at = child
+        return found
+
+    def _found(self, request: int, limit: int) -> list[Block]:
+        """Return the leading run that has copies: what is kept only for a reader below is not found."""
+        return list(takewhile(lambda block: not block.gone(), self._find(request, limit)))
+
+    def _at(self, request: int, depth: int) -> Block:
+        blocks = self._find(request, depth)
+        assert len(blocks) == depth, "the path is in the trie"
+        return blocks[-1] if blocks else self.root
+
+    def peek(self, request: int, limit: int) -> tuple[int, int]:
+        """Return how many blocks are found, and how many are ready on the GPU."""
+        found = self._found(request, limit)
+        ready = 0
+        while ready < len(found) and found[ready].state[GPU] == READY:
+            ready += 1
+        return len(found), ready
+
+    def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
+        """Return (past the block, holders, access on the fastest tier) of each found block."""
+        parts = []
+        for depth, block in enumerate(self._found(request, limit)):
+            tier = next(t for t in range(3) if block.state[t] != ABSENT)
+            parts.append((depth + 1, sum(block.holds), block.access[tier]))
+        return parts
+
+    def match_prefix(self, request: int, limit: int) -> list[tuple[int, int, int, int]]:
+        """Return the found run in parts by fastest tier and move."""
+        parts: list[tuple[int, int, int, int]] = []
+        for depth, block in enumerate(self._found(request, limit)):
+            tier = next(t for t in range(3) if block.state[t] != ABSENT)
+            by = block.by[tier] if block.state[tier] == IN_FLIGHT else NO_MOVE
+            if parts and parts[-1][0] == tier and parts[-1][3] == by:
+                parts[-1] = (tier, parts[-1][1], depth + 1, by)
+            else:
+                parts.append((tier, depth, depth + 1, by))
+        return parts
+
+    def match_below(self, request: int, start: int, limit: int) -> list[tuple[int, int, int, int]]:
+        """Return the run from block ``start`` on that is found below the GPU, in parts."""
+        parts: list[tuple[int, int, int, int]] = []
+        for depth, block in list(enumerate(self._found(request, limit)))[start:]:
+            tier = next((t for t in (1, 2) if block.state[t] != ABSENT), None)
+            if tier is None:
+                break
+            by = block.by[tier] if block.state[tier] == IN_FLIGHT else NO_MOVE
+            if parts and parts[-1][0] == tier and parts[-1][3] == by:
+                parts[-1] = (tier, parts[-1][1], depth + 1, by)
+            else:
+                parts.append((tier, depth, depth + 1, by))
+        return parts
+
+    def _hold(self, tier: int, block: Block, times: int = 1) -> None:
+        for b in block.path():
+            b.holds[tier] += times
+            self._refresh(b)
+
+    def _pinned(self, block: Block) -> bool:
+        return any(block.holds)
+
+    def _set(self, block: Block, tier: int, state: int, by: int = NO_MOVE) -> None:
+        block.state[tier], block.by[tier] = state, by
+        order = self.eviction[tier]
+        if state == ABSENT:
+            self.resident[tier].pop(block, None)
+            if order is not None and block.number in order.known:
+                order.leave(block)
+        else:
+            self.resident[tier][block] = None
+        self._refresh(block)
+
+    def _refresh(self, block: Block) -> None:
+        """Let a block that may leave join its tier's order, if no request's release has done so."""
+        for tier, order in enumerate(self.eviction):
+            if order is not None and block.number not in order.known and self._may_go(block, tier):
+                self._join(order, block, tier, (block.depth, 1))
+
+    def _join(self, order: TierOrder, block: Block, tier: int, found_and_computed: tuple[int, int]) -> None:
+        times = (block.access[tier], self.clock, self.now_ns)
+        order.join(block, Facts(block.number, block.depth, 1, *times, *found_and_computed))
+
+    def _released(self, block: Block, found_and_computed: tuple[int, int]) -> None:
+        """Tell the orders that a request let go of a block: it joins, or has been used."""
+        for tier, order in enumerate(self.eviction):
+            if order is None or block.state[tier] != READY:
+                continue
+            if block.number in order.known:
+                order.used(block, self.clock, self.now_ns)
+            else:
+                self._join(order, block, tier, found_and_computed)
+
+    def _may_go(self, block: Block, tier: int) -> bool:
+        """Return whether nothing but the blocks after it keeps a block on a tier."""
+        if block.state[tier] != READY or block.holds[tier]:
+            return False
+        last_copy = all(block.state[t] == ABSENT for t in range(3) if t != tier)
+        return not (tier == len(self.tiers) - 1 and last_copy and self._pinned(block))
+
+    def _cached(self, tier: int) -> int:
+        return sum(b.state[tier] == READY for b in self.resident[tier])
+
+    def losses(self, tier: int) -> tuple[int, int, int]:
+        """Return (evicted, overflowed, orphaned) blocks."""
+        t = self.tiers[tier]
+        return t.evicted, t.overflowed, t.orphaned
+
+    def duplicates(self, tier: int) -> int:
+        """Return how many blocks of a tier have a copy on a faster one too."""
+        return sum(any(b.state[t] != ABSENT for t in range(tier)) for b in self.resident[tier])

@@ -1,0 +1,1 @@
+"""Caches without time: engines' own caches, prefix replays, the hit curve, causes of misses."""

@@ -1,0 +1,31 @@
+"""One policy at one capacity, with the ceilings beside it: what ``kvsim cachesim`` prints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvcache_sim.policies.resolve import resolve_policy
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, ReplayResult
+
+
+def simulate_cache(request: ReplayRequest, policy: str) -> ReplayResult:
+    """Replay a trace against the policy of a name, and return its figures with the ceilings beside them.
+
+    The ceilings take the same requests one after another, outputs private. Raises ``UsageError`` for a name
+    that is no policy or a setting without effect, ``TraceError`` for a trace that is no prefix tree.
+    """
+    family, variant = resolve_policy(policy)
+    result = REPLAYERS[family](request, variant)
+    if "ceilings" not in result and not request.reuse_outputs:
+        result |= _ceilings(request, int(result["hit_tokens"]))
+    return result
+
+
+def _ceilings(request: ReplayRequest, hit_tokens: int) -> ReplayResult:
+    from kvcache_sim.replay.ceilings import ceilings
+    from kvcache_sim.replay.cut import cut
+
+    alone = replace(request, window=0, store_threshold=0)
+    tops = ceilings(cut(alone), request.capacity_blocks)
+    possible = tops["belady"]["hit_tokens"]
+    return {"ceilings": tops, "share_of_possible": hit_tokens / possible if possible else None}

@@ -1,0 +1,127 @@
+"""A trace's prompts cut into blocks: which are shareable, which are private, how many may hit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim import _core
+from kvcache_sim.errors import UsageError
+from kvcache_sim.replay.request import Outputs, ReplayRequest
+from kvcache_sim.workload.trace import Trace
+
+#: More blocks than any trace has.
+_EVERYTHING = 2**62
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The requests of a trace in blocks of ``block_size_tokens``, one entry a request.
+
+    ``blocks`` are the prompt's blocks that ids name, ``private_blocks`` those that nobody else can name
+    (past the ids, outputs), ``limits`` the leading blocks that may count as hits.
+    """
+
+    trace: Trace
+    block_size_tokens: int
+    blocks_per_id: int
+    blocks: NDArray[np.uint32]
+    private_blocks: NDArray[np.uint32]
+    limits: NDArray[np.uint32]
+
+    @cached_property
+    def native(self) -> _core.ReplayPrompts:
+        """The same for the core; arrays are copied once."""
+        return _core.ReplayPrompts(
+            self.trace.block_ids,
+            self.trace.id_offsets,
+            self.blocks_per_id,
+            self.blocks,
+            self.private_blocks,
+            self.trace.arrival_ns,
+        )
+
+    @property
+    def references(self) -> int:
+        """Return how many blocks all requests take, private ones included."""
+        return int(self.blocks.sum(dtype=np.int64) + self.private_blocks.sum(dtype=np.int64))
+
+    @cached_property
+    def known(self) -> NDArray[np.uint32]:
+        """Leading blocks of each request that an earlier prompt showed and that may hit."""
+        shown = self.native.belady(_EVERYTHING)[0]
+        return np.minimum(shown, self.limits).astype(np.uint32)
+
+    def numbered_paths(self) -> Iterator[list[int]]:
+        """Yield the blocks of each request, root first, as numbers: shareable ones, then private ones."""
+        ids, offsets, per = self.trace.block_ids, self.trace.id_offsets.tolist(), self.blocks_per_id
+        fresh = self.trace.distinct_ids * per
+        for i, (named, private) in enumerate(
+            zip(self.blocks.tolist(), self.private_blocks.tolist(), strict=True)
+        ):
+            row = ids[offsets[i] : offsets[i + 1]].tolist()
+            path = [d * per + k for d in row for k in range(per)][:named] if per > 1 else row[:named]
+            yield path + list(range(fresh, fresh + private))
+            fresh += private
+
+    def hit_tokens(self, hits: NDArray[np.uint32] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return tokens served for hits in blocks: a partial last block counts its own tokens only."""
+        return np.minimum(hits.astype(np.int64) * self.block_size_tokens, self.trace.input_tokens)
+
+
+def cut(request: ReplayRequest) -> Cut:
+    """Cut the prompts of a replay into blocks.
+
+    ``last_partial: keep`` takes every id as a whole id of blocks, the last included, and lets all hit: the
+    count of block references. ``drop`` takes floor(n / block size) blocks of which floor((n − 1) / block
+    size) may hit, as engines do (semantics 1). Raises ``UsageError`` for settings that have no meaning here.
+    """
+    trace, size = request.trace, request.block_size_tokens
+    if size < 1 or trace.block_size % size:
+        raise UsageError(
+            "block size does not divide the trace's",
+            where="--block-size",
+            got=str(size),
+            expected=f"a divisor of {trace.block_size}",
+        )
+    if request.reuse_outputs:
+        raise UsageError("outputs are private in this replay", where="--reuse-outputs")
+    per_id = trace.block_size // size
+    named = np.diff(trace.id_offsets) * per_id
+    prompt = trace.input_tokens // size
+    if request.last_partial == "keep":
+        if request.outputs != "prompt":
+            raise UsageError(
+                "a partial last block leaves no place for outputs",
+                where="--outputs",
+                got=request.outputs,
+                hint="use --last-partial drop",
+            )
+        blocks = limits = named
+        private = np.zeros_like(named)
+    else:
+        total = (trace.input_tokens + _output_tokens(trace, request.outputs)) // size
+        blocks = np.minimum(prompt, named)
+        private = total - blocks
+        limits = (
+            blocks if request.discipline == "flat" else np.minimum(blocks, (trace.input_tokens - 1) // size)
+        )
+    return Cut(
+        trace=trace,
+        block_size_tokens=size,
+        blocks_per_id=per_id,
+        blocks=blocks.astype(np.uint32),
+        private_blocks=private.astype(np.uint32),
+        limits=limits.astype(np.uint32),
+    )
+
+
+def _output_tokens(trace: Trace, outputs: Outputs) -> NDArray[np.int64]:
+    """Return the tokens that each request fills beyond its prompt."""
+    if outputs == "prompt":
+        return np.zeros_like(trace.output_tokens)
+    return trace.output_tokens if outputs == "all" else np.maximum(trace.output_tokens - 1, 0)

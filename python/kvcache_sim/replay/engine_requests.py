@@ -1,0 +1,110 @@
+"""From a replay's settings to the requests that the core and the twins take; useless settings refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim import _core
+from kvcache_sim.backends import reference
+from kvcache_sim.errors import UsageError
+from kvcache_sim.replay.block_keys import BlockKeys
+from kvcache_sim.replay.request import ReplayRequest
+from kvcache_sim.workload.sessions import continuations
+
+#: No next turn, for the core.
+_NO_REQUEST = 2**32 - 1
+
+
+def refuse_without_effect(
+    request: ReplayRequest,
+    policy: str,
+    window: bool = False,
+    outputs: bool = False,
+    store_threshold: bool = False,
+) -> None:
+    """Raise UsageError for a setting that this manager fixes itself, or that does not fit the trace."""
+    trace_block = request.trace.block_size
+    if request.block_size_tokens < 1 or trace_block % request.block_size_tokens:
+        raise UsageError(
+            "block size does not divide the trace's",
+            where="--block-size",
+            got=str(request.block_size_tokens),
+            expected=f"a divisor of {trace_block}",
+        )
+    if not 1 <= request.capacity_blocks < 2**31:
+        raise UsageError(
+            "capacity out of range",
+            where="--capacity",
+            got=f"{request.capacity_blocks} blocks",
+            expected="1 to 2³¹ − 1 blocks",
+        )
+    useless = {
+        "--order": request.order != "tail",
+        "--last-partial": request.last_partial != "drop",
+        "--flat": request.discipline == "flat",
+        "--window": request.window != 0 and not window,
+        "--outputs": request.outputs != "prompt" and not outputs,
+        "--reuse-outputs": request.reuse_outputs and (not outputs or request.outputs == "prompt"),
+        "--store-threshold": request.store_threshold != 0 and not store_threshold,
+    }
+    for option, given in useless.items():
+        if given:
+            raise UsageError(f"has no effect with --policy {policy}", where=option)
+
+
+def total_tokens(request: ReplayRequest) -> NDArray[np.int64]:
+    """Return the tokens that each request has filled at its end, at least its prompt."""
+    n, output = request.trace.input_tokens, request.trace.output_tokens
+    if request.outputs == "prompt":
+        return n
+    return n + (output if request.outputs == "all" else np.maximum(output - 1, 0))
+
+
+def block_keys(request: ReplayRequest) -> BlockKeys:
+    """Return the twins' keys of the trace's blocks."""
+    trace = request.trace
+    turns = [None if turn < 0 else turn for turn in _continuations(request).tolist()]
+    return BlockKeys(trace, request.block_size_tokens, turns)
+
+
+def _continuations(request: ReplayRequest) -> NDArray[np.int32]:
+    """Return the turn that names each request's outputs, negative for none."""
+    if request.reuse_outputs:
+        return continuations(request.trace)
+    return np.full(len(request.trace), -1, np.int32)
+
+
+def python_requests(request: ReplayRequest) -> Any:
+    """Return what the twins replay."""
+    return reference("replay.requests")(
+        keys=block_keys(request),
+        input_tokens=request.trace.input_tokens.tolist(),
+        total_tokens=total_tokens(request).tolist(),
+        window=request.window,
+    )
+
+
+def exact_requests(request: ReplayRequest) -> _core.ExactRequests:
+    """Return what the core replays; arrays cross here, once."""
+    trace, size = request.trace, request.block_size_tokens
+    per_id = trace.block_size // size
+    named = np.diff(trace.id_offsets) * per_id
+    turns = _continuations(request)
+    keys = _core.Keys(
+        trace.id_offsets.astype(np.int64),
+        trace.block_ids.astype(np.uint32),
+        per_id,
+        np.minimum(trace.input_tokens // size, named).astype(np.uint32),
+        np.where(turns < 0, _NO_REQUEST, turns).astype(np.uint32),
+    )
+    return _core.ExactRequests(
+        keys,
+        trace.input_tokens.astype(np.uint64),
+        total_tokens(request).astype(np.uint64),
+        size,
+        request.window,
+        request.explain,
+    )

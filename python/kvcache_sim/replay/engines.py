@@ -1,0 +1,192 @@
+"""Replays of real engines' caches, through the core or the twins, under the names of the oracle rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim import _core
+from kvcache_sim.backends import reference
+from kvcache_sim.replay.engine_requests import (
+    block_keys,
+    exact_requests,
+    python_requests,
+    refuse_without_effect,
+    total_tokens,
+)
+from kvcache_sim.replay.miss_summary import miss_summary, requests_table
+from kvcache_sim.replay.request import REJECTED, ReplayRequest, ReplayResult
+
+#: Output modes as the oracle rows abbreviate them.
+OUTPUT_MODES = {"prompt": "P", "computed": "PO1", "all": "PO"}
+#: Keys turned into text at a time.
+_CHUNK = 1 << 18
+
+
+def replay_vllm(request: ReplayRequest, variant: str) -> ReplayResult:
+    """Replay vLLM's KVCacheManager; ``capacity_blocks`` are usable: vLLM has a null block besides."""
+    refuse_without_effect(request, "vllm", window=True, outputs=True)
+    capacity = request.capacity_blocks
+    # Blocks that no request can ever need stand between those given back without a key and those with one:
+    # a pool of fewer blocks decides the same, and their lines are put in front.
+    useful = min(capacity, int((-(-total_tokens(request) // request.block_size_tokens)).sum()))
+    if request.backend == "python":
+        answer = reference("replay.vllm")(python_requests(request), useful)
+        chunks: Iterator[str] = iter(["".join(f"{line}\n" for line in answer["queue_lines"])])
+    else:
+        answer = exact_requests(request).vllm(useful)
+        chunks = _queue_chunks(request, answer["free_queue"])
+    digest, first = hashlib.sha256(), list[str]()
+    for chunk in chain(_idle_chunks(capacity - useful), chunks):
+        first = first or chunk.split("\n", 5)[:5]
+        digest.update(chunk.encode())
+    size = request.block_size_tokens
+    hits = np.asarray(answer["hits"], np.int64)
+    rejected = hits == REJECTED
+    return {
+        "system": "vLLM V1 KVCacheManager",
+        **_head(request),
+        "block_size": size,
+        "capacity_blocks": capacity,
+        "num_gpu_blocks": capacity + 1,
+        **_how(request),
+        **_hits(request, hits),
+        "hit_blocks": int(hits[~rejected].sum()) // size,
+        "queried_full_blocks": int((request.trace.input_tokens // size).sum()),
+        "fresh_blocks_allocated": answer["taken"],
+        "hashed_blocks_inserted": answer["inserted"],
+        "evictions": answer["evicted"],
+        "cached_blocks_at_end": answer["cached_blocks"],
+        "unique_hashes_at_end": answer["unique_keys"],
+        "rejected_requests": int(rejected.sum()),
+        "rejected_prompt_tokens": int(request.trace.input_tokens[rejected].sum()),
+        "forced_frees": answer["forced"],
+        "final_free_queue_sha256": digest.hexdigest(),
+        "final_free_queue_first5": [line for line in first if line],
+        **_misses(request, "vllm", hits, answer),
+    }
+
+
+def replay_sglang(request: ReplayRequest, variant: str) -> ReplayResult:
+    """Replay SGLang's RadixCache under one of its six policies; a block is a page."""
+    refuse_without_effect(request, f"sglang:{variant}", window=True, outputs=True)
+    page = request.block_size_tokens
+    capacity_tokens = request.capacity_blocks * page
+    if request.backend == "python":
+        answer = reference("replay.sglang")(python_requests(request), variant, capacity_tokens)
+        leaves = answer["leaf_lines"]
+    else:
+        answer = exact_requests(request).sglang(variant, capacity_tokens)
+        leaves = _leaf_lines(request, answer["leaf_keys"], answer["leaf_pages"])
+    hits = np.asarray(answer["hits"], np.int64)
+    return {
+        "system": "SGLang RadixCache",
+        **_head(request),
+        "page_size": page,
+        "capacity_tokens": capacity_tokens,
+        "policy": variant,
+        **_how(request),
+        **_hits(request, hits),
+        "evicted_tokens": answer["evicted_pages"] * page,
+        "evicted_nodes": answer["evicted_nodes"],
+        "evict_calls": answer["evict_calls"],
+        "forced_finishes": answer["forced"],
+        "rejected_requests": int((hits == REJECTED).sum()),
+        "rejected_prompt_tokens": int(request.trace.input_tokens[hits == REJECTED].sum()),
+        "final_tree_tokens": answer["pages"] * page,
+        "final_tree_nodes": answer["nodes"],
+        "final_leaves": len(leaves),
+        "final_free_tokens": answer["free_tokens"],
+        "final_leaf_eviction_order_sha256": _sha256(leaves),
+        "final_leaf_first5": leaves[:5],
+        **_misses(request, f"sglang:{variant}", hits, answer),
+    }
+
+
+def replay_offload(request: ReplayRequest, variant: str) -> ReplayResult:
+    """Replay vLLM's CPU offloading tier, alone; a block is one of its chunks."""
+    refuse_without_effect(request, f"vllm-offload:{variant}", store_threshold=True)
+    capacity, threshold = request.capacity_blocks, request.store_threshold
+    if request.backend == "python":
+        answer = reference("replay.vllm-offload")(python_requests(request), variant, capacity, threshold)
+        sizes = answer["arc"]
+    else:
+        answer = exact_requests(request).offload(variant, capacity, threshold)
+        names = ("t1", "t2", "b1", "b2", "target_t1")
+        sizes = dict(zip(names, answer["arc"], strict=True)) if answer["arc"] else {}
+    hits = np.asarray(answer["hits"], np.int64)
+    return {
+        "system": "vLLM CPUOffloadingManager",
+        **_head(request),
+        "block_size": request.block_size_tokens,
+        "capacity_chunks": capacity,
+        "policy": variant,
+        "store_threshold": threshold,
+        **_hits(request, hits),
+        "stored_chunks": answer["stored"],
+        "evicted_chunks": answer["evicted"],
+        "refused_stores": answer["refused"],
+        **sizes,
+        **_misses(request, f"vllm-offload:{variant}", hits, answer),
+    }
+
+
+def _head(request: ReplayRequest) -> dict[str, Any]:
+    return {"trace": request.trace.source, "n_requests": len(request.trace)}
+
+
+def _how(request: ReplayRequest) -> dict[str, Any]:
+    return {"window": request.window, "output_mode": OUTPUT_MODES[request.outputs]}
+
+
+def _hits(request: ReplayRequest, hits: NDArray[np.int64]) -> dict[str, Any]:
+    queried, hit = int(request.trace.input_tokens.sum()), int(hits[hits != REJECTED].sum())
+    return {
+        "queried_tokens": queried,
+        "hit_tokens": hit,
+        "hit_rate": hit / queried,
+        "per_request_hit_tokens_sha256": _sha256(map(str, hits.tolist())),
+    }
+
+
+def _misses(
+    request: ReplayRequest, policy: str, hits: NDArray[np.int64], answer: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the misses by cause, and the table of requests, where they are asked for."""
+    if not request.explain:
+        return {}
+    tokens = np.asarray(answer["miss_tokens"], np.int64)
+    evicted = np.asarray(answer["evicted_misses"], np.int64).reshape(-1, 3)
+    return {
+        "misses": miss_summary(request.trace, policy, tokens, evicted),
+        "requests": requests_table(request.trace, hits, tokens),
+    }
+
+
+def _sha256(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _idle_chunks(blocks: int) -> Iterator[str]:
+    """Yield the lines of blocks that were never taken."""
+    for start in range(0, blocks, _CHUNK):
+        yield "-\n" * min(_CHUNK, blocks - start)
+
+
+def _queue_chunks(request: ReplayRequest, queue: NDArray[np.uint64]) -> Iterator[str]:
+    """Yield the text of the free queue piece by piece: it may be longer than all else together."""
+    names = [str(name) for name in request.trace.id_names]
+    per_id = request.trace.block_size // request.block_size_tokens
+    for start in range(0, len(queue), _CHUNK):
+        yield _core.key_lines(queue[start : start + _CHUNK], per_id, names)
+
+
+def _leaf_lines(request: ReplayRequest, first: NDArray[np.uint64], pages: NDArray[np.uint32]) -> list[str]:
+    keys, page = block_keys(request), request.block_size_tokens
+    labels = (keys.first_token_label(keys.decode(code)) for code in first.tolist())
+    return [f"{label}:{count * page}" for label, count in zip(labels, pages.tolist(), strict=True)]

@@ -1,0 +1,179 @@
+"""One policy of the zoo at one capacity: hits, evictions, and the ceilings beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kvcache_sim import _core
+from kvcache_sim.backends import reference
+from kvcache_sim.errors import TraceError, UsageError
+from kvcache_sim.policies.variants import Variant, parse_variant
+from kvcache_sim.replay.ceilings import ceilings, share
+from kvcache_sim.replay.cut import Cut, cut
+from kvcache_sim.replay.digest import hit_tokens_sha256
+from kvcache_sim.replay.misses import explained
+from kvcache_sim.replay.request import ReplayRequest, ReplayResult
+
+#: Policies that are a key of a leaf: replayed on runs of blocks, at a cost that block size does not move.
+LEAF_POLICIES = frozenset({"fifo", "lfu", "gdsf", "pgdsf", "length-aware", "ttl", "priority"})
+#: Policies that keep queues of single blocks.
+QUEUE_POLICIES = frozenset({"sieve", "clock", "arc", "s3fifo", "slru"})
+#: What no policy can exceed; they keep no record of what leaves.
+CEILINGS = frozenset({"belady", "unbounded"})
+_UNBOUNDED = 2**63
+
+
+def replay_prefix(request: ReplayRequest, variant: str) -> ReplayResult:
+    """Replay one policy of the zoo, prefix-aware or flat, and return its figures.
+
+    Requests come in file order, and hold their blocks until ``window`` run and another starts; times matter
+    to ``ttl`` and ``priority`` only. Raises ``UsageError`` for settings without effect, ``TraceError`` for a
+    trace that is no prefix tree.
+    """
+    prompts = cut(request)
+    policy = parse_variant(variant, request.block_size_tokens)
+    try:
+        if request.discipline == "flat":
+            return _head(request, prompts, variant) | _flat(request, prompts, policy)
+        answer = prefix_answer(request, prompts, policy)
+        tops = ceilings(prompts, request.capacity_blocks)
+    except ValueError as error:
+        raise TraceError(str(error), where=request.trace.source) from None
+    result = _head(request, prompts, variant) | _figures(prompts, answer)
+    result |= _overlap(request, prompts.references, answer)
+    possible = tops["belady"]["hit_blocks"]
+    missed = None if policy.name in CEILINGS else answer[4]
+    result |= explained(request, prompts, variant, answer[0], missed)
+    result["ceilings"] = tops
+    result["share_of_possible"] = result["hit_blocks"] / possible if possible else None
+    return result
+
+
+def _check(request: ReplayRequest, policy: Variant) -> None:
+    if request.capacity_blocks < 1:
+        raise UsageError(
+            "capacity holds no block",
+            where="--capacity",
+            got=str(request.capacity_blocks),
+            expected="≥ 1 block",
+        )
+    if request.store_threshold:
+        raise UsageError(f"has no effect with --policy {policy.name}", where="--store-threshold")
+    if request.window and policy.name in CEILINGS:
+        raise UsageError(f"{policy.name} is a ceiling: its requests come one after another", where="--window")
+    if request.window and request.discipline == "prefix" and request.order == "root" and policy.name == "lru":
+        raise UsageError(
+            "a list touched root first lets go of blocks that others need: nothing is held",
+            where="--window",
+            got=str(request.window),
+            hint="use --order tail",
+        )
+    if request.discipline == "prefix" and request.order == "root" and policy.name != "lru":
+        raise UsageError(
+            f"{policy.name} evicts leaves first, so the order of touch has no effect",
+            where="--order",
+            got="root",
+            hint="--order root is for lru, or with --flat",
+        )
+    if request.discipline == "flat" and policy.name == "unbounded":
+        raise UsageError("a flat cache has no such ceiling", where="--flat", hint="use --policy belady")
+    if request.discipline == "flat" and request.explain:
+        raise UsageError("a flat cache knows no prompts to explain", where="--explain")
+
+
+def prefix_answer(request: ReplayRequest, prompts: Cut, policy: Variant) -> _core.ReplayAnswer:
+    """Return the decisions of one policy on prompts already cut; raises ``UsageError``."""
+    _check(request, policy)
+    if request.backend == "python":
+        discipline = "queue" if request.order == "root" else "leaf-first"
+        answer: _core.ReplayAnswer = reference("replay.prefix")(
+            prompts, policy, request.capacity_blocks, discipline, request.window
+        )
+        return answer
+    native, capacity, window = prompts.native, request.capacity_blocks, _window(request)
+    known = prompts.known if request.explain else None
+    if policy.name == "lru" and not window:
+        return native.recency(capacity, request.order, known)
+    if policy.name == "belady":
+        return native.belady(capacity)
+    if policy.name == "unbounded":
+        return native.belady(_UNBOUNDED)
+    if policy.name in LEAF_POLICIES or policy.name == "lru":
+        return native.leaves(policy.name, capacity, policy.native, window, known)
+    if policy.name in QUEUE_POLICIES:
+        return native.objects(policy.name, capacity, "leaf-first", policy.native, window, known)
+    raise UsageError("unknown policy", where="--policy", got=policy.name, hint="see kvsim policies list")
+
+
+def _window(request: ReplayRequest) -> int:
+    """Return how many requests overlap; more than there are is all the same."""
+    return min(request.window, max(1, len(request.trace)))
+
+
+def _flat(request: ReplayRequest, prompts: Cut, policy: Variant) -> ReplayResult:
+    """Return the figures of a plain cache of objects under libCacheSim's names, and of the flat queue."""
+    _check(request, policy)
+    capacity, order, native = request.capacity_blocks, request.order, prompts.native
+    window = _window(request)
+    if request.backend == "python":
+        objects = reference("replay.prefix")(prompts, policy, capacity, order, window)
+    elif policy.name == "belady":
+        objects = native.belady_flat(capacity, order)
+    else:
+        objects = native.objects(policy.name, capacity, order, policy.native, window)
+    hits = int(objects[0].sum(dtype=np.int64))
+    accesses = prompts.references
+    result: ReplayResult = {
+        "order": "rev" if order == "tail" else "fwd",
+        "capacity_objects": capacity,
+        "accesses": accesses,
+        "hits": hits,
+        "misses": accesses - hits,
+        "hit_ratio": hits / max(1, accesses),
+        "evictions": objects[1],
+        "resident_blocks": objects[3],
+        **_overlap(request, accesses, objects),
+        "ceilings": {"belady": {"hits": int(native.belady_flat(capacity, order)[0].sum(dtype=np.int64))}},
+    }
+    if policy.name != "belady":
+        # a plain queue behind a prefix look-up: room first, root-first insertion, the request at work held
+        queue = (
+            reference("replay.prefix")(prompts, policy, capacity, "queue", window)
+            if request.backend == "python"
+            else native.objects(policy.name, capacity, "queue", policy.native, window)
+        )
+        result["prefix_lookup"] = _figures(prompts, queue)
+    return result
+
+
+def _head(request: ReplayRequest, prompts: Cut, variant: str) -> ReplayResult:
+    return {
+        "policy": variant,
+        "discipline": request.discipline,
+        "n_requests": len(request.trace),
+        "block_size": request.block_size_tokens,
+        "capacity_blocks": request.capacity_blocks,
+        "queried_tokens": int(request.trace.input_tokens.sum()),
+        "queried_blocks": prompts.references,
+    }
+
+
+def _overlap(request: ReplayRequest, references: int, answer: _core.ReplayAnswer) -> dict[str, Any]:
+    """Return how many overlap and what found no room: each block was found, came (and left), or did not."""
+    hits, evictions, _, resident, _ = answer
+    if not request.window:
+        return {}
+    refused = references - int(hits.sum(dtype=np.int64)) - evictions - resident
+    return {"window": request.window, "not_admitted_blocks": refused}
+
+
+def _figures(prompts: Cut, answer: _core.ReplayAnswer) -> dict[str, Any]:
+    hits, evictions, expired, resident, _ = answer
+    return share(prompts, hits) | {
+        "evictions": evictions,
+        "expired": expired,
+        "resident_blocks": resident,
+        "per_request_hit_tokens_sha256": hit_tokens_sha256(prompts, hits),
+    }

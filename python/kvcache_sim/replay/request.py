@@ -1,0 +1,75 @@
+"""Cache decisions without time: a trace's requests in file order through one cache, timestamps ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+from kvcache_sim.backends import Backend
+from kvcache_sim.workload.trace import Trace
+
+#: What a request fills beyond its prompt of n tokens: nothing (n), what an engine computes
+#: (n + output - 1: the last token's KV is never needed), or everything (n + output).
+Outputs = Literal["prompt", "computed", "all"]
+#: Which end of a request's blocks is released, and so may be evicted, first.
+Order = Literal["tail", "root"]
+#: Whether a partial last id is a block (engines drop it).
+LastPartial = Literal["drop", "keep"]
+#: The hits of a request that was rejected: its tokens never fit.
+REJECTED = -1
+#: Leaf first behind a prefix look-up, or a plain cache of objects that knows no prefixes.
+Discipline = Literal["prefix", "flat"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """One replay: the trace, the blocks it is cut into, the room they have and how requests overlap.
+
+    ``block_size_tokens`` divides the trace's. ``window`` requests overlap: one ends when that many run;
+    0 means one after another.
+    """
+
+    trace: Trace
+    block_size_tokens: int
+    capacity_blocks: int
+    window: int = 0
+    outputs: Outputs = "prompt"
+    order: Order = "tail"
+    last_partial: LastPartial = "drop"
+    backend: Backend = "native"
+    #: Offers after which a key is stored (vLLM's ``store_threshold``); below 2 every key is.
+    store_threshold: int = 0
+    #: Give output blocks the ids that the session's next turn shows for them (semantics 1).
+    reuse_outputs: bool = False
+    #: Count every missed block under its cause, and give a row a request.
+    explain: bool = False
+    #: Whether the policy sees a prefix tree or a flat stream of blocks.
+    discipline: Discipline = "prefix"
+
+
+#: A replay's figures under the names of the oracle rows: integers, digests and rates, ready for JSON.
+ReplayResult = dict[str, Any]
+#: Runs one replay; the text is the variant after the family's colon (``lru`` of ``sglang:lru``), or "".
+Replayer = Callable[[ReplayRequest, str], ReplayResult]
+
+
+def _deferred(module: str, name: str) -> Replayer:
+    """Return a replayer whose module is imported at its first call."""
+
+    def replay(request: ReplayRequest, variant: str) -> ReplayResult:
+        replayer: Replayer = getattr(import_module(module), name)
+        return replayer(request, variant)
+
+    return replay
+
+
+#: Family of a policy → what replays it.
+REPLAYERS: dict[str, Replayer] = {
+    "vllm": _deferred("kvcache_sim.replay.engines", "replay_vllm"),
+    "sglang": _deferred("kvcache_sim.replay.engines", "replay_sglang"),
+    "vllm-offload": _deferred("kvcache_sim.replay.engines", "replay_offload"),
+    "prefix": _deferred("kvcache_sim.replay.prefix", "replay_prefix"),
+    "plugin": _deferred("kvcache_sim.replay.plugin", "replay_plugin"),
+}
