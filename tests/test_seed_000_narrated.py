@@ -104,10 +104,8 @@ def test_a_conversation_event_by_event_and_block_by_block():
         # 105 stand there: the prompt is shorter, so the session says nothing; the blocks a b c are shared
         (3, 3 * SECOND, "CONVERSATIONAL_MISS_UNEXPECTED_PROMPT", 0, 60),
         (3, 3 * SECOND, "CROSS_REQUEST_HIT", 48, 12),
-        # every block that may hit did
-        (3, 3 * SECOND, "FULL_HIT_NO_PREFILL_NEEDED", 48, 12),
+        # every block that may hit did, but tokens are left to prefill: no full hit
         (4, 4 * SECOND, "CROSS_REQUEST_HIT", 48, 2),
-        (4, 4 * SECOND, "FULL_HIT_NO_PREFILL_NEEDED", 48, 2),
     ]
     requests = run.requests
     assert requests["cached_prefix_length_used"].tolist() == [0, 48, 80, 48, 48]
@@ -212,11 +210,20 @@ TWICE = [(0, -1, 0, 48, 3, ["a", "b", "c"]), (1, -1, 0, 48, 3, ["a", "b", "c"])]
 @pytest.mark.parametrize("accounting", ["detailed", "simplified"])
 def test_a_full_hit_prefills_the_last_block_by_default(accounting):
     _, run = simulate(TWICE, accounting=accounting)
-    assert events(run)[1:] == [
-        (1, SECOND, "CROSS_REQUEST_HIT", 32, 16),
-        (1, SECOND, "FULL_HIT_NO_PREFILL_NEEDED", 32, 16),
-    ]
+    assert events(run)[1:] == [(1, SECOND, "CROSS_REQUEST_HIT", 32, 16)]
     assert run.requests["first_token_ns"][1] == SECOND + MS + 160_000
+
+
+@pytest.mark.parametrize("backend", ["native", "python"])
+@pytest.mark.parametrize("accounting", ["detailed", "simplified"])
+@pytest.mark.parametrize("left", [2, 15])
+def test_a_remainder_of_less_than_a_block_is_prefilled_and_no_full_hit(accounting, left, backend):
+    rows = [(t, -1, 0, 48 + left, 3, ["a", "b", "c", f"x{t}"]) for t in range(2)]
+    _, run = simulate(rows, accounting=accounting, full_hit="skip-prefill", backend=backend)
+    assert events(run)[1:] == [(1, SECOND, "CROSS_REQUEST_HIT", 48, left)]
+    log = run.events
+    starts = [k for k, c in enumerate(log["kind"].codes) if log["kind"].words[c] == "prefill_start"]
+    assert [int(log["tokens"][k]) for k in starts] == [48 + left, left]
 
 
 @pytest.mark.parametrize("accounting", ["detailed", "simplified"])

@@ -25,16 +25,16 @@ class PrefixCacheEvent(NamedTuple):
 
 
 def decide_outcome(
-    prompt_tokens: int, session_tokens: int | None, run_tokens: int, every_block_hit: bool
+    prompt_tokens: int, session_tokens: int | None, run_tokens: int
 ) -> tuple[PrefixCacheEvent, ...]:
     """Return the events of a request's first admission, in the order in which they are decided.
 
     ``session_tokens`` is the cached total of the request's session, None where no turn of it is known;
-    ``run_tokens`` the length of the resident run, which is the length of every hit; ``every_block_hit``
-    says that no block that may hit was missed. The order is: a known session whose total is not below the
-    prompt, or whose run is resident; else a run shared with other requests; else a full miss; then, as a
-    second event, a full hit. So the events hold exactly one of CONVERSATIONAL_HIT, CROSS_REQUEST_HIT and
-    MISS_FULL. Labels play no part.
+    ``run_tokens`` the length of the resident run, which is the length of every hit. The order is: a known
+    session whose total is not below the prompt, or whose run is resident; else a run shared with other
+    requests; else a full miss; then, as a second event, a full hit where no token is left to prefill, which
+    only ``full_hit: skip-prefill`` lets happen. So the events hold exactly one of CONVERSATIONAL_HIT,
+    CROSS_REQUEST_HIT and MISS_FULL. Labels play no part.
     """
     events = []
     left = prompt_tokens - run_tokens
@@ -45,7 +45,7 @@ def decide_outcome(
         known = session_tokens is not None and not unexpected
         hit = Outcome.CONVERSATIONAL_HIT if known else Outcome.CROSS_REQUEST_HIT
         events.append(PrefixCacheEvent(hit, run_tokens, left))
-        if every_block_hit:
+        if left == 0:
             events.append(PrefixCacheEvent(Outcome.FULL_HIT_NO_PREFILL_NEEDED, run_tokens, left))
     else:
         events.append(PrefixCacheEvent(Outcome.MISS_FULL, 0, left))

@@ -37,9 +37,7 @@ class Outcomes:
         """Return the events of a first admission that reuses ``run_tokens``; note the outcome on it."""
         info = self._session(s, now_ns)
         total = None if info is None else info.total_tokens_in_cache
-        events = decide_outcome(
-            s.prompt_num_tokens, total, run_tokens, self._every_block_hit(s, run_tokens, total)
-        )
+        events = decide_outcome(s.prompt_num_tokens, total, run_tokens)
         s.outcome = found(events)
         if self.keys is not None:
             self.prefixes.observe(
@@ -78,12 +76,3 @@ class Outcomes:
     def _prefixes(self, request: int, blocks: int) -> list[PrefixHash]:
         assert self.keys is not None
         return [self.keys.key(request, block) for block in range(blocks)]
-
-    def _every_block_hit(self, s: SequenceState, run_tokens: int, session_tokens: int | None) -> bool:
-        """Return whether no block that may hit was missed; a session's last generated token has no KV."""
-        block = self.cache.block_size_tokens
-        prompt = s.prompt_num_tokens
-        may_hit = (prompt if self.cache.full_hit == "skip-prefill" else prompt - 1) // block
-        if self.tokens is not None and self.cache.cache_output and run_tokens == session_tokens:
-            run_tokens -= 1
-        return may_hit > 0 and run_tokens // block >= may_hit
