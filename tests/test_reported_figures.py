@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kvcache_sim.cache.channel import Transmission
 from kvcache_sim.cache.demand import Demand
 from kvcache_sim.cache.hops import HOPS, split_by_hop
-from kvcache_sim.cache.transfer import Transfer
+from kvcache_sim.cache.transfer import HOP, Transfer
 from kvcache_sim.metrics.channel_use import ChannelUse, summarize_channels
 from kvcache_sim.metrics.summary_text import summary_text
 from kvcache_sim.metrics.tier_use import TierUse, no_effect, summarize_tiers
@@ -26,7 +26,8 @@ def way(*arrivals: tuple[int, int]) -> Transfer:
     tiers = [(2, 1), (3, 1), (1, 0)][-len(arrivals) :]
     below = None
     for (first, last), (from_tier, to_tier) in zip(arrivals, tiers, strict=True):
-        hop = Transfer(SimpleNamespace(pipelining=True), 0, from_tier, to_tier, 1)
+        move = HOP if from_tier == 2 else 0  # a disk read that feeds the network is no move of its own
+        hop = Transfer(SimpleNamespace(pipelining=True, layers=32), move, from_tier, to_tier, 1)
         hop.sent = Transmission(0, first, last, 0)
         hop.below, below = below, hop
     return below

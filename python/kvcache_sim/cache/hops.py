@@ -1,4 +1,4 @@
-"""Whose fault a wait for KV was: each hop on its way has the time between two arrivals."""
+"""How a wait for KV is split among the hops that the KV comes over."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ HOPS = ("cpu->gpu", "remote->cpu", "disk->cpu")
 
 
 def split_by_hop(transfer: Transfer, span: tuple[int, int], layer: int) -> dict[str, int]:
-    """Return by edge, in ns, whose hop a wait ``span`` for layer ``layer`` (from 0) of a transfer was for.
+    """Return by edge, in ns, how much of a wait ``span`` for layer ``layer`` (from 0) each hop caused.
 
-    From the start of the wait until the layer had come over the lowest hop it is that hop's, from then until
-    it had come over the next one that one's, and so on: the parts sum to the span. A hop that was done before
-    the wait began has no part in it.
+    From the start of the wait until the lowest hop had brought what the next one needed, it is that hop's,
+    from then on the next one's, and so on: the parts sum to the span. A hop that was done before the wait
+    began has no part in it. A hop that feeds the next one layer by layer has to bring the layer itself, one
+    that is stored first (``remote_disk: staged``) all layers: the next hop starts when it is complete.
     """
-    chain = [transfer]
-    while chain[-1].below is not None:
-        chain.append(chain[-1].below)
+    chain = [(transfer, layer)]
+    while (hop := chain[-1][0]).below is not None:
+        feeds = hop.streams and hop.below.feeds(hop)
+        chain.append((hop.below, chain[-1][1] if feeds else hop.mover.layers - 1))
     start, end = span
     parts: dict[str, int] = {}
-    for hop in reversed(chain[1:]):
-        came = min(max(_arrival(hop.sent, layer), start), end)
+    for hop, needed in reversed(chain[1:]):
+        came = min(max(_arrival(hop.sent, needed), start), end)
         parts[hop.edge] = parts.get(hop.edge, 0) + came - start
         start = came
     parts[transfer.edge] = parts.get(transfer.edge, 0) + end - start

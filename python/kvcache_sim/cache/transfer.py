@@ -22,6 +22,7 @@ class Sends(Protocol):
 
     engine: Engine
     block_bytes: int
+    layers: int
     pipelining: bool
     on_change: Callable[[int], None]
 
