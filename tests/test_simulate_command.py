@@ -175,11 +175,11 @@ def test_a_signal_leaves_nothing_behind(small):
             [*KVSIM, "simulate", "-c", "small.yaml", "-o", "out", "--set", "workload.requests=200000"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not (small / ".out.part").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
         assert process.returncode == code, err
         assert (out, err.count("\n")) == ("", 1)
         assert not (small / "out").exists()
