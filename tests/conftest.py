@@ -1,0 +1,27 @@
+"""The profile of the property tests, and the seed of new examples."""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+import examples
+import pytest
+from hypothesis.internal.conjecture import engine
+
+examples.register()
+engine.MAX_SHRINKING_SECONDS = examples.SHRINKING_S  # five minutes otherwise, and no setting for it
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if examples.NEW_EXAMPLES and config.option.hypothesis_seed is None:
+        # in the environment, where the workers of pytest-xdist find it
+        config.option.hypothesis_seed = os.environ.setdefault("KVSIM_SEED", str(secrets.randbelow(10**9)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if examples.NEW_EXAMPLES:
+        terminalreporter.write_line(
+            f"tried again by: KVSIM_EXAMPLES={examples.NEW_EXAMPLES} KVSIM_SEED={os.environ['KVSIM_SEED']}"
+        )

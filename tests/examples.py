@@ -1,0 +1,35 @@
+"""How many examples the property tests try: the same few in every run of the suite, new ones on demand.
+
+``KVSIM_EXAMPLES=5000 pytest tests/test_store_machine.py`` tries 5,000 new ones a test; the last line of the
+report names the seed that tries the same ones again.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hypothesis import Phase, settings
+
+#: How many new examples were asked for; 0: the frozen ones.
+NEW_EXAMPLES = int(os.environ.get("KVSIM_EXAMPLES", "0"))
+#: A failing example is made smaller for so long; what is smallest by then is shown.
+SHRINKING_S = 45
+
+
+def register() -> None:
+    """Make the profile of this suite the default of every property test."""
+    settings.register_profile(
+        "kvsim",
+        deadline=None,
+        derandomize=not NEW_EXAMPLES,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target, Phase.shrink],
+        report_multiple_bugs=False,
+        print_blob=True,
+    )
+    settings.load_profile("kvsim")
+
+
+def examples(frozen: int, **changes: Any) -> settings:
+    """Return the settings of a test that tries ``frozen`` examples, or as many new ones as were asked for."""
+    return settings(max_examples=NEW_EXAMPLES or frozen, **changes)
