@@ -16,7 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from kvcache_sim.replay.curve.hits import hit_curve
-from kvcache_sim.replay.cut import cut
+from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers.read import read_trace
 from shared_files import shared
@@ -52,7 +52,7 @@ def test_capacities_asked_for(benchmark, capacities):
     sizes = np.linspace(1, 5_000_000, capacities).astype(np.int64)
 
     def ask():
-        prompts = cut(ReplayRequest(trace, 16, 1, last_partial="keep"))
+        prompts = blocks_of_prompts(ReplayRequest(trace, 16, 1, last_partial="keep"))
         return hit_curve(prompts, "tail").hit_blocks.at(sizes)
 
     benchmark.pedantic(ask, rounds=3)

@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from kvcache_sim.policies.variants import parse_variant
-from kvcache_sim.replay.cut import cut
+from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers.read import read_trace
 from shared_files import shared
@@ -29,7 +29,7 @@ def trace():
 
 
 def prompts(trace, size):
-    return cut(ReplayRequest(trace, size, 1, last_partial="keep"))
+    return blocks_of_prompts(ReplayRequest(trace, size, 1, last_partial="keep"))
 
 
 def test_lru_at_block_16(benchmark, trace):

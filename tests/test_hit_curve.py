@@ -16,7 +16,7 @@ from kvcache_sim.replay.curve.landmarks import landmarks
 from kvcache_sim.replay.curve.sample import sampled_curve
 from kvcache_sim.replay.curve.sessions import session_hits
 from kvcache_sim.replay.curve.tiers import lower_tier
-from kvcache_sim.replay.cut import cut
+from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.report.curve.build import CurveAsk, curve_document
 from kvcache_sim.workload.readers.read import read_trace
@@ -29,14 +29,14 @@ requests = st.builds(
     block_size_tokens=st.sampled_from([1, 2, 4]),
     capacity_blocks=st.just(1),
     last_partial=st.sampled_from(["drop", "keep"]),
-    order=st.sampled_from(["tail", "root"]),
+    touch_from=st.sampled_from(["tail", "root"]),
 )
 
 
 @settings(max_examples=120, deadline=None)
 @given(requests)
 def test_the_curve_equals_a_replay_at_every_capacity(request):
-    curve = hit_curve(cut(request), request.order)
+    curve = hit_curve(blocks_of_prompts(request), request.touch_from)
     for capacity in range(1, curve.hit_blocks.last + 3):
         result = REPLAYERS["prefix"](replace(request, capacity_blocks=capacity), "lru")
         at = np.array([capacity])
@@ -47,8 +47,8 @@ def test_the_curve_equals_a_replay_at_every_capacity(request):
 @settings(max_examples=60, deadline=None)
 @given(requests)
 def test_the_ends_of_the_curve(request):
-    prompts = cut(request)
-    curve = hit_curve(prompts, request.order)
+    prompts = blocks_of_prompts(request)
+    curve = hit_curve(prompts, request.touch_from)
     assert curve.hit_blocks.at(np.array([0]))[0] == 0
     assert curve.hit_blocks.top == np.minimum(prompts.native.belady(2**63)[0], prompts.limits).sum()
     marks = landmarks(curve.hit_blocks)
@@ -61,7 +61,7 @@ def test_the_ends_of_the_curve(request):
 @settings(max_examples=60, deadline=None)
 @given(requests)
 def test_between_corners_the_curve_is_a_straight_line(request):
-    steps = hit_curve(cut(request), request.order).hit_blocks
+    steps = hit_curve(blocks_of_prompts(request), request.touch_from).hit_blocks
     every = np.arange(steps.last + 1)
     exact = steps.at(every)
     assert np.array_equal(exact, np.interp(every, steps.corners, steps.at(steps.corners)).astype(np.int64))
@@ -71,15 +71,15 @@ def test_between_corners_the_curve_is_a_straight_line(request):
 def test_distances_by_hand():
     """a b, then c, then a b: b needs a and c in between, and itself."""
     request = ReplayRequest(trace_of([["a", "b"], ["c"], ["a", "b"]]), 4, 1, last_partial="keep")
-    tail = hit_curve(cut(request), "tail").hit_blocks.at(np.arange(5))
-    root = hit_curve(cut(request), "root").hit_blocks.at(np.arange(5))
+    tail = hit_curve(blocks_of_prompts(request), "tail").hit_blocks.at(np.arange(5))
+    root = hit_curve(blocks_of_prompts(request), "root").hit_blocks.at(np.arange(5))
     assert tail.tolist() == [0, 0, 1, 2, 2]  # c, a, b from new to old
     assert root.tolist() == [0, 0, 0, 2, 2]  # c, b, a: without a nothing of the prompt is found
 
 
 def test_a_lower_tier_is_the_next_slice_of_the_recency_list():
     request = ReplayRequest(trace_of([["a"], ["b"], ["c"], ["a"], ["b"]]), 4, 1, last_partial="keep")
-    curve = hit_curve(cut(request), "tail").hit_blocks
+    curve = hit_curve(blocks_of_prompts(request), "tail").hit_blocks
     tier = lower_tier(curve, [2], np.array([1, 2, 3]))
     assert tier.above_hit_blocks == 0
     assert tier.exclusive.tolist() == [2, 2, 2]
@@ -93,7 +93,7 @@ def test_sessions_sum_to_the_whole(request, random):
     session = np.array([random.randrange(-1, 3) for _ in range(n)], np.int32)
     session[0] = 0
     request = replace(request, trace=replace(request.trace, session=session))
-    curve = hit_curve(cut(request), request.order)
+    curve = hit_curve(blocks_of_prompts(request), request.touch_from)
     sizes = np.array([1, 3, 9])
     split = session_hits(curve, sizes)
     assert split.hit_blocks.sum(axis=0).tolist() == [
@@ -106,14 +106,18 @@ def test_sessions_sum_to_the_whole(request, random):
 
 def test_a_trace_without_sessions_has_no_split():
     with pytest.raises(UsageError, match="no sessions"):
-        session_hits(hit_curve(cut(ReplayRequest(trace_of([["a"]]), 4, 1)), "tail"), np.array([1]))
+        session_hits(
+            hit_curve(blocks_of_prompts(ReplayRequest(trace_of([["a"]]), 4, 1)), "tail"), np.array([1])
+        )
 
 
 def test_the_knee_of_a_loop_is_its_end():
     """Ten blocks over and over: nothing below ten, everything from ten on."""
     rows = [[k] for _ in range(20) for k in range(10)]
     marks = landmarks(
-        hit_curve(cut(ReplayRequest(trace_of(rows), 4, 1, last_partial="keep")), "tail").hit_blocks
+        hit_curve(
+            blocks_of_prompts(ReplayRequest(trace_of(rows), 4, 1, last_partial="keep")), "tail"
+        ).hit_blocks
     )
     assert (marks.working_set_blocks, marks.footprint_blocks) == (10, 10)
 
@@ -126,22 +130,22 @@ def test_no_reuse_has_no_landmarks():
 
 def test_the_curve_of_the_conversation_trace():
     trace = read_trace(shared("traces/conversation_trace.jsonl"))
-    whole = hit_curve(cut(ReplayRequest(trace, 512, 1, last_partial="keep")), "tail").hit_blocks
-    split = hit_curve(cut(ReplayRequest(trace, 16, 1, last_partial="keep")), "tail").hit_blocks
+    whole = hit_curve(blocks_of_prompts(ReplayRequest(trace, 512, 1, last_partial="keep")), "tail").hit_blocks
+    split = hit_curve(blocks_of_prompts(ReplayRequest(trace, 16, 1, last_partial="keep")), "tail").hit_blocks
     sizes = np.array([1_000, 10_000, 100_000])
     assert whole.at(sizes).tolist() == [12_847, 61_046, 104_924]
     assert split.at(32 * sizes).tolist() == [32 * h for h in (12_847, 61_046, 104_924)]
-    for order in ("tail", "root"):
-        prompts = cut(ReplayRequest(trace, 16, 1))
-        curve = hit_curve(prompts, order).hit_blocks
+    for touch_from in ("tail", "root"):
+        prompts = blocks_of_prompts(ReplayRequest(trace, 16, 1))
+        curve = hit_curve(prompts, touch_from).hit_blocks
         for capacity in (1, 777, 54_321, 524_288, 3_000_000):
-            hits = np.minimum(prompts.native.recency(capacity, order)[0], prompts.limits).sum()
+            hits = np.minimum(prompts.native.recency(capacity, touch_from)[0], prompts.limits).sum()
             assert curve.at(np.array([capacity]))[0] == hits
 
 
 def test_a_sample_comes_within_its_bound():
     trace = read_trace(shared("traces/conversation_trace.jsonl"))
-    prompts = cut(ReplayRequest(trace, 512, 1, last_partial="keep"))
+    prompts = blocks_of_prompts(ReplayRequest(trace, 512, 1, last_partial="keep"))
     sizes = np.array([10_000, 30_000, 60_000])
     exact = hit_curve(prompts, "tail").hit_blocks.at(sizes)
     for seed in range(3):
@@ -191,10 +195,10 @@ def test_the_command_prints_pure_json(trace_file, capsys):
 def test_the_command_draws_the_curve_of_either_order(trace_file, capsys, ceiling):
     """Belady stands beside both: it does not depend on the order in which blocks are released."""
     found = {}
-    for order in ("tail", "root"):
-        asked = ["--capacity", "1", "--order", order, *ceiling, "--format", "json"]
+    for touch_from in ("tail", "root"):
+        asked = ["--capacity", "1", "--order", touch_from, *ceiling, "--format", "json"]
         assert run(["curve", str(trace_file), *BLOCK, *asked]) == 0, capsys.readouterr().err
-        found[order] = json.loads(capsys.readouterr().out)["points"][0]
+        found[touch_from] = json.loads(capsys.readouterr().out)["points"][0]
     assert found["tail"]["belady"] == found["root"]["belady"]
     assert found["tail"]["lru"]["hit_blocks"] > found["root"]["lru"]["hit_blocks"]
 

@@ -1,4 +1,4 @@
-"""Policies of the zoo under overlapping requests: what is held stays, what finds no room is not admitted."""
+"""Eviction policies under overlapping requests: what is held stays, what finds no room is not admitted."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from kvcache_sim.cli import main
 from kvcache_sim.policies.variants import parse_variant
 from kvcache_sim.reference.policies.replay import TWINS
-from kvcache_sim.replay.cut import cut
 from kvcache_sim.replay.prefix import prefix_answer
+from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from small_traces import trace_of, tree_traces
 
-ZOO = [name for name in TWINS if name != "priority"]
-VARIANTS = [*ZOO, "ttl:7ns", "pgdsf:9", "priority:0-8=90@3ns,8-16=10,20-=50"]
+NAMES = [name for name in TWINS if name != "priority"]
+VARIANTS = [*NAMES, "ttl:7ns", "pgdsf:9", "priority:0-8=90@3ns,8-16=10,20-=50"]
 
 replays = st.builds(
     ReplayRequest,
@@ -41,7 +41,7 @@ def without(result, *names):
 def hits_of(request: ReplayRequest, variant: str):
     """Return the blocks that each request found."""
     policy = parse_variant(variant, request.block_size_tokens)
-    return prefix_answer(request, cut(request), policy)[0].tolist()
+    return prefix_answer(request, blocks_of_prompts(request), policy)[0].tolist()
 
 
 def in_common(a, b) -> int:
@@ -54,15 +54,15 @@ def in_common(a, b) -> int:
 @pytest.mark.parametrize("variant", VARIANTS)
 @settings(max_examples=25, deadline=None)
 @given(request=replays)
-def test_every_policy_equals_its_twin(variant, request):
+def test_every_policy_equals_its_reference(variant, request):
     assert run(request, variant) == run(request, variant, backend="python")
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @settings(max_examples=15, deadline=None)
-@given(request=replays, order=st.sampled_from(["tail", "root"]))
-def test_every_flat_policy_equals_its_twin(variant, request, order):
-    changes = {"discipline": "flat", "order": order, "explain": False}
+@given(request=replays, touch_from=st.sampled_from(["tail", "root"]))
+def test_every_flat_policy_equals_its_reference(variant, request, touch_from):
+    changes = {"discipline": "flat", "touch_from": touch_from, "explain": False}
     assert run(request, variant, **changes) == run(request, variant, backend="python", **changes)
 
 
@@ -90,7 +90,7 @@ def test_what_a_request_in_flight_holds_is_found(request, variant, capacity):
     request = replace(request, capacity_blocks=capacity)
     if run(request, variant)["not_admitted_blocks"]:
         return
-    paths, hits = list(cut(request).numbered_paths()), hits_of(request, variant)
+    paths, hits = list(blocks_of_prompts(request).numbered_paths()), hits_of(request, variant)
     for i, path in enumerate(paths):
         for j in range(max(0, i - request.window + 1), i):
             assert hits[i] >= in_common(path, paths[j])

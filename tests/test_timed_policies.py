@@ -1,4 +1,4 @@
-"""The zoo's policies and plug-ins as the eviction order of a tier of timed runs."""
+"""Eviction policies and plug-ins as the eviction order of a tier of timed runs."""
 
 from __future__ import annotations
 

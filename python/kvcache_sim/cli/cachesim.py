@@ -102,7 +102,7 @@ def cachesim(
             blocks,
             window=window,
             outputs=outputs.value,
-            order=order.value,
+            touch_from=order.value,
             last_partial=last_partial.value,
             backend=backend.value,
             store_threshold=store_threshold,

@@ -82,7 +82,12 @@ def curve(
     document = curve_document(
         CurveAsk(
             request=ReplayRequest(
-                requests, size, 1, outputs=outputs.value, order=order.value, last_partial=last_partial.value
+                requests,
+                size,
+                1,
+                outputs=outputs.value,
+                touch_from=order.value,
+                last_partial=last_partial.value,
             ),
             capacities=tuple(parse_capacity(text, size * kv_bytes, "--capacity") for text in capacity or []),
             policies=tuple(policy or []),

@@ -23,9 +23,9 @@ def simulate_cache(request: ReplayRequest, policy: str) -> ReplayResult:
 
 def _ceilings(request: ReplayRequest, hit_tokens: int) -> ReplayResult:
     from kvcache_sim.replay.ceilings import ceilings
-    from kvcache_sim.replay.cut import cut
+    from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 
     alone = replace(request, window=0, store_threshold=0)
-    tops = ceilings(cut(alone), request.capacity_blocks)
+    tops = ceilings(blocks_of_prompts(alone), request.capacity_blocks)
     possible = tops["belady"]["hit_tokens"]
     return {"ceilings": tops, "share_of_possible": hit_tokens / possible if possible else None}

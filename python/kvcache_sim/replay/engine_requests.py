@@ -42,7 +42,7 @@ def refuse_without_effect(
             expected="1 to 2³¹ − 1 blocks",
         )
     useless = {
-        "--order": request.order != "tail",
+        "--order": request.touch_from != "tail",
         "--last-partial": request.last_partial != "drop",
         "--flat": request.discipline == "flat",
         "--window": request.window != 0 and not window,

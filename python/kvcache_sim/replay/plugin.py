@@ -14,9 +14,9 @@ from kvcache_sim.policies.plugins.open import PolicyMaker, open_policy
 from kvcache_sim.policies.plugins.views import TierView
 from kvcache_sim.policies.plugins.watchdog import watched
 from kvcache_sim.replay.ceilings import ceilings, share
-from kvcache_sim.replay.cut import Cut, cut
 from kvcache_sim.replay.digest import hit_tokens_sha256
 from kvcache_sim.replay.misses import explained
+from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest, ReplayResult
 
 
@@ -26,14 +26,17 @@ def replay_plugin(request: ReplayRequest, variant: str) -> ReplayResult:
     Raises ``UsageError`` for a plug-in that does not load or fails its self-test (exit 2), and
     ``PolicyViolation`` where it breaks its promise on this trace (exit 1).
     """
-    for wrong, flag in ((request.discipline == "flat", "--flat"), (request.order == "root", "--order root")):
+    for wrong, flag in (
+        (request.discipline == "flat", "--flat"),
+        (request.touch_from == "root", "--order root"),
+    ):
         if wrong:
             raise UsageError("plug-ins are called leaf first, deepest block first", where=flag)
     if request.store_threshold:
         raise UsageError(f"has no effect with --policy {variant}", where="--store-threshold")
     if request.capacity_blocks < 1:
         raise UsageError("capacity holds no block", where="--capacity", got=str(request.capacity_blocks))
-    prompts = cut(request)
+    prompts = blocks_of_prompts(request)
     plugin, maker = open_policy(variant)
     try:
         tops = ceilings(prompts, request.capacity_blocks)
@@ -66,7 +69,7 @@ def replay_plugin(request: ReplayRequest, variant: str) -> ReplayResult:
 
 
 def run_plugin(
-    plugin: Plugin, maker: PolicyMaker, prompts: Cut, capacity_blocks: int, window: int = 0
+    plugin: Plugin, maker: PolicyMaker, prompts: PromptBlocks, capacity_blocks: int, window: int = 0
 ) -> tuple[PolicyTier, NDArray[np.uint32], NDArray[np.int64]]:
     """Run every request of a trace through a fresh policy.
 

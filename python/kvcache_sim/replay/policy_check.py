@@ -10,8 +10,8 @@ from kvcache_sim.errors import KvsimError
 from kvcache_sim.policies.plugins.load import Plugin
 from kvcache_sim.policies.plugins.open import PolicyMaker, open_policy
 from kvcache_sim.replay.ceilings import share
-from kvcache_sim.replay.cut import Cut, cut
 from kvcache_sim.replay.plugin import run_plugin
+from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.rng import stream
 from kvcache_sim.workload.trace import Trace
@@ -94,8 +94,8 @@ def branching_trace(draw: np.random.Generator, requests: int) -> Trace:
     )
 
 
-def _prompts(trace: Trace) -> Cut:
-    return cut(ReplayRequest(trace, 16, 1, last_partial="keep"))
+def _prompts(trace: Trace) -> PromptBlocks:
+    return blocks_of_prompts(ReplayRequest(trace, 16, 1, last_partial="keep"))
 
 
 def _compare(plugin: Plugin, maker: PolicyMaker) -> list[Comparison]:

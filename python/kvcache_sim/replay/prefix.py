@@ -1,4 +1,4 @@
-"""One policy of the zoo at one capacity: hits, evictions, and the ceilings beside them."""
+"""One eviction policy at one capacity: hits, evictions, and the ceilings beside them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kvcache_sim.backends import reference
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.policies.variants import Variant, parse_variant
 from kvcache_sim.replay.ceilings import ceilings, share
-from kvcache_sim.replay.cut import Cut, cut
 from kvcache_sim.replay.digest import hit_tokens_sha256
 from kvcache_sim.replay.misses import explained
+from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest, ReplayResult
 
 #: Policies that are a key of a leaf: replayed on runs of blocks, at a cost that block size does not move.
@@ -26,13 +26,13 @@ _UNBOUNDED = 2**63
 
 
 def replay_prefix(request: ReplayRequest, variant: str) -> ReplayResult:
-    """Replay one policy of the zoo, prefix-aware or flat, and return its figures.
+    """Replay one eviction policy, prefix-aware or flat, and return its figures.
 
     Requests come in file order, and hold their blocks until ``window`` run and another starts; times matter
     to ``ttl`` and ``priority`` only. Raises ``UsageError`` for settings without effect, ``TraceError`` for a
     trace that is no prefix tree.
     """
-    prompts = cut(request)
+    prompts = blocks_of_prompts(request)
     policy = parse_variant(variant, request.block_size_tokens)
     try:
         if request.discipline == "flat":
@@ -63,14 +63,19 @@ def _check(request: ReplayRequest, policy: Variant) -> None:
         raise UsageError(f"has no effect with --policy {policy.name}", where="--store-threshold")
     if request.window and policy.name in CEILINGS:
         raise UsageError(f"{policy.name} is a ceiling: its requests come one after another", where="--window")
-    if request.window and request.discipline == "prefix" and request.order == "root" and policy.name == "lru":
+    if (
+        request.window
+        and request.discipline == "prefix"
+        and request.touch_from == "root"
+        and policy.name == "lru"
+    ):
         raise UsageError(
             "a list touched root first lets go of blocks that others need: nothing is held",
             where="--window",
             got=str(request.window),
             hint="use --order tail",
         )
-    if request.discipline == "prefix" and request.order == "root" and policy.name != "lru":
+    if request.discipline == "prefix" and request.touch_from == "root" and policy.name != "lru":
         raise UsageError(
             f"{policy.name} evicts leaves first, so the order of touch has no effect",
             where="--order",
@@ -83,11 +88,11 @@ def _check(request: ReplayRequest, policy: Variant) -> None:
         raise UsageError("a flat cache knows no prompts to explain", where="--explain")
 
 
-def prefix_answer(request: ReplayRequest, prompts: Cut, policy: Variant) -> _core.ReplayAnswer:
-    """Return the decisions of one policy on prompts already cut; raises ``UsageError``."""
+def prefix_answer(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> _core.ReplayAnswer:
+    """Return the decisions of one policy on the blocks of prompts; raises ``UsageError``."""
     _check(request, policy)
     if request.backend == "python":
-        discipline = "queue" if request.order == "root" else "leaf-first"
+        discipline = "queue" if request.touch_from == "root" else "leaf-first"
         answer: _core.ReplayAnswer = reference("replay.prefix")(
             prompts, policy, request.capacity_blocks, discipline, request.window
         )
@@ -95,7 +100,7 @@ def prefix_answer(request: ReplayRequest, prompts: Cut, policy: Variant) -> _cor
     native, capacity, window = prompts.native, request.capacity_blocks, _window(request)
     known = prompts.known if request.explain else None
     if policy.name == "lru" and not window:
-        return native.recency(capacity, request.order, known)
+        return native.recency(capacity, request.touch_from, known)
     if policy.name == "belady":
         return native.belady(capacity)
     if policy.name == "unbounded":
@@ -112,21 +117,21 @@ def _window(request: ReplayRequest) -> int:
     return min(request.window, max(1, len(request.trace)))
 
 
-def _flat(request: ReplayRequest, prompts: Cut, policy: Variant) -> ReplayResult:
+def _flat(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> ReplayResult:
     """Return the figures of a plain cache of objects under libCacheSim's names, and of the flat queue."""
     _check(request, policy)
-    capacity, order, native = request.capacity_blocks, request.order, prompts.native
+    capacity, touch_from, native = request.capacity_blocks, request.touch_from, prompts.native
     window = _window(request)
     if request.backend == "python":
-        objects = reference("replay.prefix")(prompts, policy, capacity, order, window)
+        objects = reference("replay.prefix")(prompts, policy, capacity, touch_from, window)
     elif policy.name == "belady":
-        objects = native.belady_flat(capacity, order)
+        objects = native.belady_flat(capacity, touch_from)
     else:
-        objects = native.objects(policy.name, capacity, order, policy.native, window)
+        objects = native.objects(policy.name, capacity, touch_from, policy.native, window)
     hits = int(objects[0].sum(dtype=np.int64))
     accesses = prompts.references
     result: ReplayResult = {
-        "order": "rev" if order == "tail" else "fwd",
+        "order": "rev" if touch_from == "tail" else "fwd",
         "capacity_objects": capacity,
         "accesses": accesses,
         "hits": hits,
@@ -135,7 +140,9 @@ def _flat(request: ReplayRequest, prompts: Cut, policy: Variant) -> ReplayResult
         "evictions": objects[1],
         "resident_blocks": objects[3],
         **_overlap(request, accesses, objects),
-        "ceilings": {"belady": {"hits": int(native.belady_flat(capacity, order)[0].sum(dtype=np.int64))}},
+        "ceilings": {
+            "belady": {"hits": int(native.belady_flat(capacity, touch_from)[0].sum(dtype=np.int64))}
+        },
     }
     if policy.name != "belady":
         # a plain queue behind a prefix look-up: room first, root-first insertion, the request at work held
@@ -148,7 +155,7 @@ def _flat(request: ReplayRequest, prompts: Cut, policy: Variant) -> ReplayResult
     return result
 
 
-def _head(request: ReplayRequest, prompts: Cut, variant: str) -> ReplayResult:
+def _head(request: ReplayRequest, prompts: PromptBlocks, variant: str) -> ReplayResult:
     return {
         "policy": variant,
         "discipline": request.discipline,
@@ -169,7 +176,7 @@ def _overlap(request: ReplayRequest, references: int, answer: _core.ReplayAnswer
     return {"window": request.window, "not_admitted_blocks": refused}
 
 
-def _figures(prompts: Cut, answer: _core.ReplayAnswer) -> dict[str, Any]:
+def _figures(prompts: PromptBlocks, answer: _core.ReplayAnswer) -> dict[str, Any]:
     hits, evictions, expired, resident, _ = answer
     return share(prompts, hits) | {
         "evictions": evictions,

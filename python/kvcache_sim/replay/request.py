@@ -14,7 +14,7 @@ from kvcache_sim.workload.trace import Trace
 #: (n + output - 1: the last token's KV is never needed), or everything (n + output).
 Outputs = Literal["prompt", "computed", "all"]
 #: Which end of a request's blocks is released, and so may be evicted, first.
-Order = Literal["tail", "root"]
+PromptEnd = Literal["tail", "root"]
 #: Whether a partial last id is a block (engines drop it).
 LastPartial = Literal["drop", "keep"]
 #: The hits of a request that was rejected: its tokens never fit.
@@ -36,7 +36,7 @@ class ReplayRequest:
     capacity_blocks: int
     window: int = 0
     outputs: Outputs = "prompt"
-    order: Order = "tail"
+    touch_from: PromptEnd = "tail"
     last_partial: LastPartial = "drop"
     backend: Backend = "native"
     #: Offers after which a key is stored (vLLM's ``store_threshold``); below 2 every key is.

@@ -1,4 +1,4 @@
-"""The replays of the zoo in plain Python, block by block: obviously correct, slow, no code of the core."""
+"""The replays of eviction policies in plain Python, block by block: obviously correct and slow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kvcache_sim.reference.policies.s3fifo import S3Fifo
 from kvcache_sim.reference.policies.sieve import Sieve
 from kvcache_sim.reference.policies.slru import Slru
 from kvcache_sim.reference.policies.ttl import Ttl
-from kvcache_sim.replay.cut import Cut
+from kvcache_sim.replay.prompt_blocks import PromptBlocks
 
 Key = Hashable
 
@@ -94,33 +94,33 @@ class Tier:
         return True
 
 
-def path_of(cut: Cut, i: int) -> list[Key]:
+def path_of(prompts: PromptBlocks, i: int) -> list[Key]:
     """Return the keys of the blocks of request i, root first."""
-    start = int(cut.trace.id_offsets[i])
-    ids = cut.trace.block_ids[start : int(cut.trace.id_offsets[i + 1])].tolist()
-    per = cut.blocks_per_id
-    named: list[Key] = [(ids[k // per], k % per) for k in range(int(cut.blocks[i]))]
-    return named + [("private", i, k) for k in range(int(cut.private_blocks[i]))]
+    start = int(prompts.trace.id_offsets[i])
+    ids = prompts.trace.block_ids[start : int(prompts.trace.id_offsets[i + 1])].tolist()
+    per = prompts.blocks_per_id
+    named: list[Key] = [(ids[k // per], k % per) for k in range(int(prompts.blocks[i]))]
+    return named + [("private", i, k) for k in range(int(prompts.private_blocks[i]))]
 
 
 def replay_in_python(
-    cut: Cut, variant: Variant, capacity: int, discipline: str, window: int = 0
+    prompts: PromptBlocks, variant: Variant, capacity: int, discipline: str, window: int = 0
 ) -> _core.ReplayAnswer:
-    """Replay a trace; ``discipline`` is leaf-first, queue, or the order (tail, root) of a flat cache.
+    """Replay a trace; ``discipline`` is leaf-first, queue, or where a flat cache touches first (tail, root).
 
     ``window`` requests run at a time and hold their blocks; with 0 a request is alone while at work, and a
     plain cache of objects holds nothing.
     """
     if variant.name not in TWINS:
         raise UsageError("policy has no twin in Python", where="--backend", got=variant.name)
-    paths = [path_of(cut, i) for i in range(len(cut.trace))]
+    paths = [path_of(prompts, i) for i in range(len(prompts.trace))]
     capacity = min(capacity, max(1, len({key for path in paths for key in path})))
     tier = Tier(TWINS[variant.name](variant, capacity), capacity)
     hits, access, now_ns = [], 0, -(2**63)
     running: deque[list[Key]] = deque()
     missed: list[tuple[int, int, int]] = []
     shown: set[Key] = set()
-    for i, (path, arrival_ns) in enumerate(zip(paths, cut.trace.arrival_ns.tolist(), strict=True)):
+    for i, (path, arrival_ns) in enumerate(zip(paths, prompts.trace.arrival_ns.tolist(), strict=True)):
         tier.request = i
         now_ns = max(now_ns, arrival_ns)
         if len(running) == max(1, window):
@@ -135,7 +135,7 @@ def replay_in_python(
         found = 0
         while found < len(path) and path[found] in tier.blocks:
             found += 1
-        for key in path[: int(cut.limits[i])]:
+        for key in path[: int(prompts.limits[i])]:
             if key in shown and key not in tier.blocks:
                 missed.append((i, tier.evicted_by.get(key, -1), 1))
         shown.update(path)
@@ -151,8 +151,8 @@ def replay_in_python(
             access = queue(tier, new, access)
             hits.append(found)
         else:
-            order = new[::-1] if discipline == "tail" else new
-            hits.append(objects(tier, order, access))
+            touched = new[::-1] if discipline == "tail" else new
+            hits.append(objects(tier, touched, access))
             access += len(path)
     return (
         np.array(hits, np.uint32),

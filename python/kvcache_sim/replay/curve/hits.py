@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import TraceError
 from kvcache_sim.replay.curve.steps import Int64s, Jumps, Ramps, Steps
-from kvcache_sim.replay.cut import Cut
-from kvcache_sim.replay.request import Order
+from kvcache_sim.replay.prompt_blocks import PromptBlocks
+from kvcache_sim.replay.request import PromptEnd
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Reuses:
 class HitCurve:
     """Hits of least recently used at every capacity: of all requests, or of those kept."""
 
-    cut: Cut
-    order: Order
+    prompts: PromptBlocks
+    touch_from: PromptEnd
     reuses: Reuses
 
     @cached_property
@@ -56,8 +56,8 @@ class HitCurve:
     @cached_property
     def hit_tokens(self) -> Steps:
         """Hits in tokens: a block beyond the end of its prompt's tokens counts the tokens it has."""
-        r, size = self.reuses, self.cut.block_size_tokens
-        tokens = self.cut.trace.input_tokens[r.request]
+        r, size = self.reuses, self.prompts.block_size_tokens
+        tokens = self.prompts.trace.input_tokens[r.request]
         full = np.clip(tokens // size - r.offset, 0, r.blocks)
         partial = (full < r.blocks) & (r.offset + full == tokens // size) & (tokens % size > 0)
         ramp = r.step == 1
@@ -73,27 +73,27 @@ class HitCurve:
     @cached_property
     def distinct_blocks(self) -> int:
         """Return how many blocks an unbounded cache ends with."""
-        return self.cut.references - self.reused_blocks
+        return self.prompts.references - self.reused_blocks
 
     @cached_property
     def reused_blocks(self) -> int:
         """Return the references that name a block seen before, whether they may count as hits or not."""
-        hits = self.cut.native.belady(2**63)[0]
+        hits = self.prompts.native.belady(2**63)[0]
         return int(hits.sum(dtype=np.int64))
 
 
-def hit_curve(cut: Cut, order: Order) -> HitCurve:
+def hit_curve(prompts: PromptBlocks, touch_from: PromptEnd) -> HitCurve:
     """Return the curve of a trace; one pass, whatever is asked of it later.
 
     ``tail``: blocks are released deepest first and the cache evicts leaves. ``root``: a plain recency list
     touched root first. Raises ``TraceError`` for a trace that is no prefix tree.
     """
     try:
-        columns = cut.native.reuses(cut.limits, order)
+        columns = prompts.native.reuses(prompts.limits, touch_from)
     except ValueError as error:
-        raise TraceError(str(error), where=cut.trace.source) from None
+        raise TraceError(str(error), where=prompts.trace.source) from None
     request, capacity, blocks, step, before = (column.astype(np.int64) for column in columns)
     ends = np.cumsum(blocks)
     first = np.searchsorted(request, request, side="left")
     offset = ends - blocks - (ends - blocks)[first] if len(blocks) else blocks
-    return HitCurve(cut, order, Reuses(request, capacity, blocks, step, before, offset))
+    return HitCurve(prompts, touch_from, Reuses(request, capacity, blocks, step, before, offset))

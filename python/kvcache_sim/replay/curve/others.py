@@ -8,15 +8,15 @@ from typing import Any
 from kvcache_sim.policies.resolve import resolve_policy
 from kvcache_sim.policies.variants import parse_variant
 from kvcache_sim.replay.ceilings import share
-from kvcache_sim.replay.cut import Cut
 from kvcache_sim.replay.prefix import prefix_answer
+from kvcache_sim.replay.prompt_blocks import PromptBlocks
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 
 _FIGURES = ("hit_blocks", "block_hit_rate", "hit_tokens", "hit_rate")
 
 
 def policy_points(
-    cut: Cut, request: ReplayRequest, policy: str, capacities: list[int]
+    prompts: PromptBlocks, request: ReplayRequest, policy: str, capacities: list[int]
 ) -> list[dict[str, Any]]:
     """Return the hits of a policy at each capacity, one replay each; raises as the policy's replay does."""
     family, variant = resolve_policy(policy)
@@ -25,8 +25,8 @@ def policy_points(
         asked = replace(request, capacity_blocks=capacity)
         if family == "prefix":
             # the runs of the trace are shared by all capacities
-            answer = prefix_answer(asked, cut, parse_variant(variant, request.block_size_tokens))
-            points.append(share(cut, answer[0]))
+            answer = prefix_answer(asked, prompts, parse_variant(variant, request.block_size_tokens))
+            points.append(share(prompts, answer[0]))
         else:
             result = REPLAYERS[family](asked, variant)
             points.append({name: result[name] for name in _FIGURES if name in result})

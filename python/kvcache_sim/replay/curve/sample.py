@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.curve.hits import hit_curve
 from kvcache_sim.replay.curve.steps import Int64s
-from kvcache_sim.replay.cut import Cut
+from kvcache_sim.replay.prompt_blocks import PromptBlocks
 from kvcache_sim.rng import derive_seed
 
 #: Disjoint groups of sampled ids whose spread gives the error.
@@ -34,7 +34,7 @@ class SampledCurve:
     error_blocks: NDArray[np.float64]
 
 
-def sampled_curve(cut: Cut, capacities: Int64s, rate: float, seed: int) -> SampledCurve:
+def sampled_curve(prompts: PromptBlocks, capacities: Int64s, rate: float, seed: int) -> SampledCurve:
     """Estimate the curve from the ids whose hash falls below ``rate``; touch order is tail first.
 
     An id is taken with all its blocks in all requests, so what is left of the trace is a prefix tree whose
@@ -45,7 +45,7 @@ def sampled_curve(cut: Cut, capacities: Int64s, rate: float, seed: int) -> Sampl
         raise UsageError(
             "sampling rate out of range", where="--sample", got=str(rate), expected="0 < rate < 1"
         )
-    place = _hashes(cut.trace.distinct_ids, seed)
+    place = _hashes(prompts.trace.distinct_ids, seed)
     chosen = int((place < rate).sum())
     if chosen < 2 * GROUPS:
         raise UsageError(
@@ -54,9 +54,9 @@ def sampled_curve(cut: Cut, capacities: Int64s, rate: float, seed: int) -> Sampl
             got=f"{chosen} of {len(place)}",
             hint="raise the rate",
         )
-    whole = _estimate(cut, capacities, place < rate, rate)
+    whole = _estimate(prompts, capacities, place < rate, rate)
     group = np.floor(place / rate * GROUPS)
-    parts = np.array([_estimate(cut, capacities, group == g, rate / GROUPS) for g in range(GROUPS)])
+    parts = np.array([_estimate(prompts, capacities, group == g, rate / GROUPS) for g in range(GROUPS)])
     error = STUDENT_T * parts.std(axis=0, ddof=1) / np.sqrt(GROUPS)
     return SampledCurve(capacities, rate, chosen, whole, error)
 
@@ -72,32 +72,34 @@ def _hashes(count: int, seed: int) -> NDArray[np.float64]:
     return (x >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _estimate(cut: Cut, capacities: Int64s, keep: NDArray[np.bool_], rate: float) -> NDArray[np.float64]:
-    part = _only(cut, keep)
+def _estimate(
+    prompts: PromptBlocks, capacities: Int64s, keep: NDArray[np.bool_], rate: float
+) -> NDArray[np.float64]:
+    part = _only(prompts, keep)
     hits = hit_curve(part, "tail").hit_blocks.at(np.floor(capacities * rate).astype(np.int64))
-    missing = cut.references * rate - part.references
-    possible = float(cut.limits.sum(dtype=np.int64))
+    missing = prompts.references * rate - part.references
+    possible = float(prompts.limits.sum(dtype=np.int64))
     return np.clip((hits + missing) / rate, 0.0, possible)
 
 
-def _only(cut: Cut, keep: NDArray[np.bool_]) -> Cut:
+def _only(prompts: PromptBlocks, keep: NDArray[np.bool_]) -> PromptBlocks:
     """Return the requests with some ids only; private blocks stay out of the sample."""
-    trace, per = cut.trace, cut.blocks_per_id
+    trace, per = prompts.trace, prompts.blocks_per_id
     lengths = np.diff(trace.id_offsets)
     request = np.repeat(np.arange(len(trace)), lengths)
     position = np.arange(len(trace.block_ids)) - trace.id_offsets[request]
     kept = keep[trace.block_ids]
-    taken = np.clip(cut.blocks[request].astype(np.int64) - position * per, 0, per) * kept
-    countable = np.clip(cut.limits[request].astype(np.int64) - position * per, 0, per) * kept
+    taken = np.clip(prompts.blocks[request].astype(np.int64) - position * per, 0, per) * kept
+    countable = np.clip(prompts.limits[request].astype(np.int64) - position * per, 0, per) * kept
     kept &= taken > 0
     count = np.bincount(request[kept], minlength=len(trace))
-    return Cut(
+    return PromptBlocks(
         trace=replace(
             trace,
             block_ids=trace.block_ids[kept],
             id_offsets=np.concatenate([[0], np.cumsum(count)]).astype(np.int64),
         ),
-        block_size_tokens=cut.block_size_tokens,
+        block_size_tokens=prompts.block_size_tokens,
         blocks_per_id=per,
         blocks=np.bincount(request, weights=taken, minlength=len(trace)).astype(np.uint32),
         private_blocks=np.zeros(len(trace), np.uint32),

@@ -27,7 +27,7 @@ class SessionHits:
 
 def session_hits(curve: HitCurve, capacities: Int64s) -> SessionHits:
     """Split the hits at some capacities by session; raises ``UsageError`` for a trace without sessions."""
-    session = curve.cut.trace.session.astype(np.int64)
+    session = curve.prompts.trace.session.astype(np.int64)
     if not len(session) or (session == NO_SESSION).all():
         raise UsageError("the trace names no sessions", where="--by-session")
     # requests without a session are one more, the last row
@@ -40,7 +40,7 @@ def session_hits(curve: HitCurve, capacities: Int64s) -> SessionHits:
         hits = _hits(reuses, capacity)
         columns.append(np.bincount(session[reuses.request], weights=hits, minlength=count).astype(np.int64))
         own.append(int(hits[same].sum()))
-    blocks = curve.cut.blocks.astype(np.int64) + curve.cut.private_blocks
+    blocks = curve.prompts.blocks.astype(np.int64) + curve.prompts.private_blocks
     return SessionHits(
         capacities=capacities,
         requests=np.bincount(session, minlength=count),

@@ -14,7 +14,7 @@ from kvcache_sim.replay.curve.others import policy_points
 from kvcache_sim.replay.curve.sample import sampled_curve
 from kvcache_sim.replay.curve.sessions import session_hits
 from kvcache_sim.replay.curve.tiers import lower_tier
-from kvcache_sim.replay.cut import Cut, cut
+from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
 
 #: Rows of a table whose capacities nobody chose.
@@ -50,16 +50,16 @@ def curve_document(ask: CurveAsk) -> Document:
     The exact curve costs one pass, however many capacities; every other policy, Belady included, costs a
     replay a capacity. Raises ``UsageError`` and ``TraceError``.
     """
-    prompts = cut(ask.request)
+    prompts = blocks_of_prompts(ask.request)
     if ask.sample_rate:
         return _head(ask, prompts) | _sampled(ask, prompts)
-    curve = hit_curve(prompts, ask.request.order)
+    curve = hit_curve(prompts, ask.request.touch_from)
     capacities = list(ask.capacities) or _powers_of_two(curve.hit_blocks.last)
     columns = {"lru": _lru_points(curve, capacities)}
     for policy in dict.fromkeys((*ask.policies, "belady")):
         if policy not in columns:
             # the ceilings know the future, whichever end is released first
-            asked = replace(ask.request, order="tail") if policy in _CEILINGS else ask.request
+            asked = replace(ask.request, touch_from="tail") if policy in _CEILINGS else ask.request
             columns[policy] = policy_points(prompts, asked, policy, capacities)
     document = _head(ask, prompts) | {
         "distinct_blocks": curve.distinct_blocks,
@@ -83,14 +83,14 @@ def curve_document(ask: CurveAsk) -> Document:
     return document
 
 
-def _head(ask: CurveAsk, prompts: Cut) -> Document:
+def _head(ask: CurveAsk, prompts: PromptBlocks) -> Document:
     trace, request = ask.request.trace, ask.request
     return {
         "trace": trace.source,
         "trace_sha256": trace.sha256,
         "n_requests": len(trace),
         "block_size": request.block_size_tokens,
-        "order": request.order,
+        "order": request.touch_from,
         "outputs": request.outputs,
         "last_partial": request.last_partial,
         "kv_bytes_per_token": ask.kv_bytes_per_token or None,
@@ -109,9 +109,9 @@ def _size(ask: CurveAsk, blocks: int) -> Document:
 def _share(curve: HitCurve, blocks: int, tokens: int) -> Document:
     return {
         "hit_blocks": blocks,
-        "block_hit_rate": blocks / max(1, curve.cut.references),
+        "block_hit_rate": blocks / max(1, curve.prompts.references),
         "hit_tokens": tokens,
-        "hit_rate": tokens / max(1, int(curve.cut.trace.input_tokens.sum())),
+        "hit_rate": tokens / max(1, int(curve.prompts.trace.input_tokens.sum())),
     }
 
 
@@ -133,7 +133,7 @@ def _landmarks(ask: CurveAsk, curve: HitCurve) -> Document:
 
 def _lower_tier(ask: CurveAsk, curve: HitCurve, capacities: list[int]) -> Document:
     tier = lower_tier(curve.hit_blocks, list(ask.above), np.array(capacities, np.int64))
-    references = max(1, curve.cut.references)
+    references = max(1, curve.prompts.references)
     return {
         "above_blocks": list(ask.above),
         "above_block_hit_rate": tier.above_hit_blocks / references,
@@ -151,7 +151,7 @@ def _lower_tier(ask: CurveAsk, curve: HitCurve, capacities: list[int]) -> Docume
 
 def _sessions(curve: HitCurve, capacities: list[int]) -> Document:
     split = session_hits(curve, np.array(capacities, np.int64))
-    names = [*curve.cut.trace.session_names, "(none)"]
+    names = [*curve.prompts.trace.session_names, "(none)"]
     rows = [
         {
             "session": names[s] if len(names) == len(split.requests) else str(s),
@@ -171,13 +171,13 @@ def _sessions(curve: HitCurve, capacities: list[int]) -> Document:
     }
 
 
-def _sampled(ask: CurveAsk, prompts: Cut) -> Document:
+def _sampled(ask: CurveAsk, prompts: PromptBlocks) -> Document:
     for given, flag in (
         (ask.policies, "--policy"),
         (ask.above, "--given"),
         (ask.by_session, "--by-session"),
         (ask.every_capacity, "--every-capacity"),
-        (ask.request.order == "root", "--order root"),
+        (ask.request.touch_from == "root", "--order root"),
     ):
         if given:
             raise UsageError("not known from a sample", where=flag, hint="leave out --sample")

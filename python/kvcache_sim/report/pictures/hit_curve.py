@@ -10,7 +10,7 @@ import numpy as np
 from kvcache_sim.replay.curve.hits import hit_curve
 from kvcache_sim.replay.curve.landmarks import landmarks
 from kvcache_sim.replay.curve.others import policy_points
-from kvcache_sim.replay.cut import cut
+from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, colour_scale, side_by_side
@@ -66,8 +66,8 @@ def _points(run: FinishedRun) -> list[dict[str, Value]]:
     settings = scenario_from_text(run.scenario_text, "scenario.yaml", run.directory).settings
     gib_a_block = block * settings.cache.kv_bytes_per_token / 2**30
     request = ReplayRequest(run.trace, block, 0)
-    prompts = cut(request)
-    curve = hit_curve(prompts, request.order)
+    prompts = blocks_of_prompts(request)
+    curve = hit_curve(prompts, request.touch_from)
     tokens = max(1, int(run.trace.input_tokens.sum()))
     tiers = _own_sizes(run, settings)
     most = max(1, curve.hit_blocks.last, *(size for _, size, _ in tiers))

@@ -19,7 +19,7 @@ _EVERYTHING = 2**62
 
 
 @dataclass(frozen=True)
-class Cut:
+class PromptBlocks:
     """The requests of a trace in blocks of ``block_size_tokens``, one entry a request.
 
     ``blocks`` are the prompt's blocks that ids name, ``private_blocks`` those that nobody else can name
@@ -73,7 +73,7 @@ class Cut:
         return np.minimum(hits.astype(np.int64) * self.block_size_tokens, self.trace.input_tokens)
 
 
-def cut(request: ReplayRequest) -> Cut:
+def blocks_of_prompts(request: ReplayRequest) -> PromptBlocks:
     """Cut the prompts of a replay into blocks.
 
     ``last_partial: keep`` takes every id as a whole id of blocks, the last included, and lets all hit: the
@@ -110,7 +110,7 @@ def cut(request: ReplayRequest) -> Cut:
         limits = (
             blocks if request.discipline == "flat" else np.minimum(blocks, (trace.input_tokens - 1) // size)
         )
-    return Cut(
+    return PromptBlocks(
         trace=trace,
         block_size_tokens=size,
         blocks_per_id=per_id,

@@ -1,4 +1,4 @@
-"""The zoo against its plain twins, against invariants, and against frozen numbers of other systems."""
+"""Eviction policies against their references, against invariants, and against frozen numbers of other systems."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from kvcache_sim.policies.registry import POLICIES
 from kvcache_sim.policies.variants import parse_variant
 from kvcache_sim.reference.policies.block import Block
 from kvcache_sim.reference.policies.replay import TWINS, Tier, leaf_first, path_of
-from kvcache_sim.replay.cut import cut
 from kvcache_sim.replay.misses import explained
 from kvcache_sim.replay.prefix import prefix_answer
+from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.workload.readers.read import read_trace
 from shared_files import shared
 from small_traces import discriminating_stream, trace_of, tree_traces
 
-ZOO = [name for name in TWINS if name != "priority"]
-VARIANTS = [*ZOO, "ttl:7ns", "pgdsf:9", "priority:0-8=90@3ns,8-16=10,20-=50"]
+NAMES = [name for name in TWINS if name != "priority"]
+VARIANTS = [*NAMES, "ttl:7ns", "pgdsf:9", "priority:0-8=90@3ns,8-16=10,20-=50"]
 
 
 def run(request: ReplayRequest, variant: str, **changes):
@@ -32,7 +32,7 @@ def run(request: ReplayRequest, variant: str, **changes):
 
 
 def figures(result):
-    """All of a result that a twin can know."""
+    """All of a result that a reference can know."""
     return {k: v for k, v in result.items() if k not in ("ceilings", "share_of_possible")}
 
 
@@ -50,14 +50,14 @@ replays = st.builds(
 
 @settings(max_examples=150, deadline=None)
 @given(replays, st.sampled_from(VARIANTS))
-def test_prefix_aware_equals_the_twin(request, variant):
+def test_prefix_aware_equals_the_reference(request, variant):
     assert figures(run(request, variant)) == figures(run(request, variant, backend="python"))
 
 
 @settings(max_examples=80, deadline=None)
 @given(replays, st.sampled_from(VARIANTS), st.sampled_from(["tail", "root"]))
-def test_flat_equals_the_twin(request, variant, order):
-    changes = {"discipline": "flat", "order": order, "explain": False}
+def test_flat_equals_the_reference(request, variant, touch_from):
+    changes = {"discipline": "flat", "touch_from": touch_from, "explain": False}
     assert figures(run(request, variant, **changes)) == figures(
         run(request, variant, backend="python", **changes)
     )
@@ -65,7 +65,7 @@ def test_flat_equals_the_twin(request, variant, order):
 
 @settings(max_examples=40, deadline=None)
 @given(replays, st.sampled_from(VARIANTS), st.sampled_from(["computed", "all"]))
-def test_outputs_take_room_and_equal_the_twin(request, variant, outputs):
+def test_outputs_take_room_and_equal_the_reference(request, variant, outputs):
     changes = {"last_partial": "drop", "outputs": outputs}
     assert figures(run(request, variant, **changes)) == figures(
         run(request, variant, backend="python", **changes)
@@ -76,7 +76,7 @@ def test_outputs_take_room_and_equal_the_twin(request, variant, outputs):
 @given(replays)
 def test_root_first_lru_equals_a_plain_recency_list(request):
     """The stack of all blocks in recency order, its newest ``capacity`` resident; look-up stops at a gap."""
-    prompts = cut(request)
+    prompts = blocks_of_prompts(request)
     stack, hits, seen, gone, ages = [], 0, set(), {}, []
     for i in range(len(request.trace)):
         start = int(request.trace.id_offsets[i])
@@ -92,7 +92,7 @@ def test_root_first_lru_equals_a_plain_recency_list(request):
         stack = [key for key in stack if key not in set(path)] + path
         gone |= dict.fromkeys(set(stack[: -request.capacity_blocks]) & {*resident, *path}, i)
         seen.update(path)
-    result = run(request, "lru", order="root", explain=True)
+    result = run(request, "lru", touch_from="root", explain=True)
     assert result["hit_blocks"] == hits
     told = result["misses"].get("evicted_before_requests", {"p50": None, "max": None})
     ages.sort()
@@ -104,7 +104,7 @@ def test_root_first_lru_equals_a_plain_recency_list(request):
 def test_one_after_another_what_is_as_deep_as_the_cache_is_large_was_never_admitted(request, variant):
     """The record of what left tells the same causes as the rule that needs no record."""
     request = replace(request, explain=True)
-    prompts = cut(request)
+    prompts = blocks_of_prompts(request)
     hits = prefix_answer(request, prompts, parse_variant(variant, request.block_size_tokens))[0]
     assert run(request, variant)["requests"] == explained(request, prompts, variant, hits)["requests"]
 
@@ -121,8 +121,8 @@ def test_no_policy_exceeds_its_ceilings(request, variant):
 @settings(max_examples=60, deadline=None)
 @given(replays, st.sampled_from(VARIANTS))
 def test_what_is_resident_is_prefix_closed(request, variant):
-    """In the twin, whose decisions are the native ones: no block without its parent, none too many."""
-    prompts = cut(request)
+    """In the reference, whose decisions are the native ones: no block without its parent, none too many."""
+    prompts = blocks_of_prompts(request)
     policy = TWINS[parse_variant(variant, request.block_size_tokens).name]
     tier = Tier(
         policy(parse_variant(variant, request.block_size_tokens), request.capacity_blocks),
@@ -145,10 +145,10 @@ def test_what_is_resident_is_prefix_closed(request, variant):
 @settings(max_examples=60, deadline=None)
 @given(replays)
 def test_lru_of_more_room_hits_what_less_room_hits(request):
-    prompts = cut(request)
-    for order in ("tail", "root"):
-        small = prompts.native.recency(request.capacity_blocks, order)[0]
-        large = prompts.native.recency(request.capacity_blocks + 7, order)[0]
+    prompts = blocks_of_prompts(request)
+    for touch_from in ("tail", "root"):
+        small = prompts.native.recency(request.capacity_blocks, touch_from)[0]
+        large = prompts.native.recency(request.capacity_blocks + 7, touch_from)[0]
         assert (small <= large).all()
 
 
@@ -205,7 +205,9 @@ def test_a_leaf_goes_before_its_older_parent():
 
 def test_flat_fifo_lets_the_parent_go():
     trace = trace_of([["a", "b"], ["a", "c"], ["a", "d"], ["a", "b"]])
-    result = run(ReplayRequest(trace, 4, 3, last_partial="keep", discipline="flat", order="root"), "fifo")
+    result = run(
+        ReplayRequest(trace, 4, 3, last_partial="keep", discipline="flat", touch_from="root"), "fifo"
+    )
     assert result["hits"] == 2  # a hits twice, then it is the oldest
 
 
@@ -257,9 +259,9 @@ def test_the_last_token_is_computed_unless_references_are_counted():
         ("belady", {"window": 4}, "one after another"),
         ("unbounded", {"window": 4}, "one after another"),
         ("belady", {"window": 4, "discipline": "flat"}, "one after another"),
-        ("lru", {"window": 4, "order": "root"}, "root first"),
+        ("lru", {"window": 4, "touch_from": "root"}, "root first"),
         ("lru", {"capacity_blocks": 0}, "capacity"),
-        ("lfu", {"order": "root"}, "no effect"),
+        ("lfu", {"touch_from": "root"}, "no effect"),
         ("lru", {"last_partial": "keep", "outputs": "all"}, "outputs"),
         ("lru:5", {}, "no setting"),
         ("ttl:5", {}, "unit"),
@@ -281,7 +283,7 @@ def test_an_id_twice_in_a_prompt_is_a_trace_error():
         run(ReplayRequest(trace_of([["a", "b", "a"]]), 4, 3), "lru")
 
 
-def test_every_row_of_the_zoo_runs_and_names_its_paper():
+def test_every_row_runs_and_names_its_paper():
     rows = [row for row in POLICIES if row.family == "prefix"]
     assert {row.variant for row in rows} == {*TWINS, "belady", "unbounded"}
     request = ReplayRequest(trace_of([["a"], ["a"]]), 4, 3, last_partial="keep")
@@ -317,7 +319,7 @@ PINNED = {
 @cache
 def stream_cut(name):
     trace = trace_of([[x] for x in discriminating_stream(name)])
-    return cut(ReplayRequest(trace, 4, 1, last_partial="keep"))
+    return blocks_of_prompts(ReplayRequest(trace, 4, 1, last_partial="keep"))
 
 
 @pytest.mark.parametrize(("stream", "capacity"), PINNED)
@@ -363,14 +365,14 @@ def test_flat_policies_equal_every_row_on_the_trace(size):
             row["capacity_objects"],
             last_partial="keep" if size == 512 else "drop",
             discipline="flat",
-            order="tail" if row["order"] == "rev" else "root",
+            touch_from="tail" if row["order"] == "rev" else "root",
         )
-        native = cut(request).native
+        native = blocks_of_prompts(request).native
         if policy == "belady":
-            hits = native.belady_flat(request.capacity_blocks, request.order)[0].sum()
+            hits = native.belady_flat(request.capacity_blocks, request.touch_from)[0].sum()
         else:
             settings = parse_variant(policy, size).native
-            hits = native.objects(policy, request.capacity_blocks, request.order, settings)[0].sum()
+            hits = native.objects(policy, request.capacity_blocks, request.touch_from, settings)[0].sum()
         assert hits == row["hits"], row
 
 
@@ -385,7 +387,9 @@ TABLE = {
 @pytest.mark.parametrize(("policy", "order"), TABLE)
 def test_the_table_of_the_conversation_trace(policy, order):
     for capacity, rate in zip((1_000, 10_000, 30_000, 50_000, 100_000), TABLE[policy, order], strict=True):
-        result = run(ReplayRequest(conversation(), 512, capacity, order=order, last_partial="keep"), policy)
+        result = run(
+            ReplayRequest(conversation(), 512, capacity, touch_from=order, last_partial="keep"), policy
+        )
         assert round(result["block_hit_rate"], 4) == rate
         assert result["ceilings"]["unbounded"]["hit_blocks"] == 105_710
 
@@ -425,12 +429,12 @@ WEKA = {
 def test_the_table_of_the_agentic_trace():
     trace = read_trace(shared("traces/weka_composite_dev_K16_b512.jsonl.gz"))
     request = ReplayRequest(trace, 512, 1, last_partial="keep")
-    native, references = cut(request).native, 6_305_306
-    settings = cut(request).native
+    native, references = blocks_of_prompts(request).native, 6_305_306
+    settings = blocks_of_prompts(request).native
     assert round(native.belady(2**63)[0].sum() / references, 6) == 0.961949
     for (policy, order), rates in WEKA.items():
         for capacity, rate in zip((1_000, 3_000, 10_000), rates, strict=True):
-            result = run(replace(request, capacity_blocks=capacity, order=order), policy)
+            result = run(replace(request, capacity_blocks=capacity, touch_from=order), policy)
             assert round(result["block_hit_rate"], 4) == rate, (policy, order, capacity)
 
     settings = parse_variant("fifo", 512).native
