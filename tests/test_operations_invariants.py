@@ -43,6 +43,11 @@ OPERATIONS = st.one_of(
 STEPS = st.lists(st.tuples(st.integers(0, 1), OPERATIONS), min_size=15, max_size=60)
 
 
+def or_never(time_ns):
+    """Return a time, or one later than any other where it is not known yet."""
+    return float("inf") if time_ns is None else time_ns
+
+
 class Machines:
     """Two machines of one backend, and what is held on them."""
 
@@ -94,7 +99,11 @@ class Machines:
         return got.reused_blocks, got.active_blocks, got.room_at_ns, got.ready_at_ns
 
     def switch(self, cache, machine, pick, blocks):
-        idle = [a for a in self.held[machine] if max(a.ready_at_ns, a.room_at_ns) <= cache.now_ns]
+        idle = [
+            a
+            for a in self.held[machine]
+            if max(or_never(a.ready_at_ns), or_never(a.room_at_ns)) <= cache.now_ns
+        ]
         if not idle:
             return None
         active = idle[pick % len(idle)]
@@ -103,7 +112,11 @@ class Machines:
         return switched.cached_blocks, switched.duplicate_blocks
 
     def release(self, cache, machine, pick):
-        idle = [a for a in self.held[machine] if max(a.ready_at_ns, a.room_at_ns) <= cache.now_ns]
+        idle = [
+            a
+            for a in self.held[machine]
+            if max(or_never(a.ready_at_ns), or_never(a.room_at_ns)) <= cache.now_ns
+        ]
         if idle:
             active = idle[pick % len(idle)]
             self.held[machine].remove(active)
@@ -136,7 +149,7 @@ class Machines:
         if space is None:
             return None
         edge = f"{source}->{tier}"
-        if space.ready_at_ns > cache.now_ns or (source and edge not in EDGES):
+        if or_never(space.ready_at_ns) > cache.now_ns or (source and edge not in EDGES):
             cache.give_back(space)
             return space.ready_at_ns
         marked = cache.mark(space, request, start, cache.transmit(edge if source else "cpu->gpu", 4), source)
@@ -165,8 +178,9 @@ class Machines:
                 assert on_gpu == [True] * depth, "I3: a held block is never evicted"
             on_its_way = cache.mover.transfers
             for transfer in on_its_way.values():
-                assert transfer.ready_at_ns >= transfer.first_layer_ready_at_ns
-                assert transfer.ready_at_ns >= cache.now_ns, "I5: nothing ends in the past"
+                ready = or_never(transfer.ready_at_ns)
+                assert ready >= or_never(transfer.first_layer_ready_at_ns)
+                assert ready >= cache.now_ns, "I5: nothing ends in the past"
             for request, row in enumerate(ROWS):
                 for _, by in cache.store.copies(request, len(row)):
                     unready = [move for move in by if move < NO_COPY]

@@ -44,14 +44,18 @@ def backend(request):
     return request.param
 
 
-def machines(backend, capacities=(4, 4, 8), count=2, lookup="cluster", sharing="fifo", **movement):
+def machines(
+    backend, capacities=(4, 4, 8), count=2, lookup="cluster", sharing="fifo", priority="in-order",
+    latency_occupies=False, **movement,
+):  # fmt: skip
     """Return empty caches, each edge of each machine with a channel of its own."""
+    kind = {"sharing": sharing, "priority": priority, "latency_occupies": latency_occupies}
     channels, built = {}, []
     for number in range(count):
         edges = {edge: f"{edge} of machine {number}" for edge in BYTES_PER_S}
         for edge, name in edges.items():
             rate = int(BYTES_PER_S[edge] * 10**9)
-            channels[name] = ChannelSettings(name, rate, LATENCY_NS[edge], sharing=sharing)
+            channels[name] = ChannelSettings(name, rate, LATENCY_NS[edge], **kind)
         tiers = tuple(
             TierSettings(name, n) for name, n in zip(("gpu", "cpu", "disk"), capacities, strict=False)
         )
@@ -358,7 +362,7 @@ def test_on_a_shared_channel_times_are_known_when_they_come(backend):
     zero.mark(space, A, 0, Transmission(0, 0, 0, 0))
     zero.run_until(0)
     fetched = [zero.fetch_to_memory(A, (block, block + 1)) for block in range(2)]
-    assert [one.ready_at_ns for one in fetched] == [NOT_YET, NOT_YET]
+    assert [(one.first_layer_ready_at_ns, one.ready_at_ns) for one in fetched] == [(None, None)] * 2
     assert zero.match_prefix(A, 1)[0].copies[0].ready_at_ns == NOT_YET
     zero.run_until(20_000)
     # Each of the two gets half of 1 byte a ns.
@@ -366,6 +370,44 @@ def test_on_a_shared_channel_times_are_known_when_they_come(backend):
     assert zero.match_prefix(A, 1)[0].copies[0] == BlockCopy(0, "cpu", 2_500, 8_500)
     with pytest.raises(UsageError, match="not final"):
         zero.transmit("cpu->gpu", 4)
+
+
+@pytest.mark.parametrize("priority", ["in-order", "loads-first"])
+@pytest.mark.parametrize("sharing", ["fifo", "fair"])
+@pytest.mark.parametrize("latency_occupies", [False, True])
+def test_no_time_told_by_hand_is_made_up(backend, sharing, priority, latency_occupies):
+    """A time is the one at which it happens, or None while that is not known; transmit refuses instead."""
+    kind = {"sharing": sharing, "priority": priority, "latency_occupies": latency_occupies}
+    final = kind["sharing"] == "fifo" and priority == "in-order"
+    zero, one = machines(backend, write={"gpu": "through", "cpu": "through"}, **kind)
+    for edge in BYTES_PER_S:
+        if final:
+            for tokens in (0, 1, 4, 10**6):
+                sent = zero.transmit(edge, tokens)
+                assert 0 <= sent.start_ns <= sent.first_layer_ns <= sent.completion_ns < 10**11
+        else:
+            with pytest.raises(UsageError, match="times are not final when a job is queued"):
+                zero.transmit(edge, 4)
+        with pytest.raises(UsageError, match="no" if not final else "fewer than no tokens"):
+            zero.transmit(edge, -1)
+    space = one.acquire_space("disk", 1)
+    one.mark(space, C, 0, Transmission(0, 0, 0, 0))
+    zero.run_until(0)
+    active = zero.allocate_active(A, reuse=0, active=3)
+    written = zero.switch_active_into_cache(active, 3, 0).written
+    zero.release(active)
+    space = zero.evict("gpu", 4)
+    things = [active, space, written, *zero.fetch_from_remote(C, 1)]
+    assert len(things) == 4
+
+    def told():
+        names = ("first_layer_ready_at_ns", "ready_at_ns", "room_at_ns")
+        return [getattr(thing, name, 0) for thing in things for name in names]
+
+    assert all(time is None or 0 <= time < 10**11 for time in told())
+    assert final or None in told()
+    zero.run_until(10**11)
+    assert all(0 <= time < 10**11 for time in told()), "all has come"
 
 
 # -- Caching policy: how the operations are built upon, and who calls them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from kvcache_sim.cache.channel import NOT_YET, Channel, Transmission
@@ -89,14 +89,14 @@ class Transfer:
         return f"{PLACES[self.from_tier]}->{PLACES[self.to_tier]}"
 
     @property
-    def first_layer_ready_at_ns(self) -> int:
-        """When its first layer arrives, NOT_YET while that is not known."""
-        return NOT_YET if self.sent is None else self.sent.first_layer_ns
+    def first_layer_ready_at_ns(self) -> int | None:
+        """When its first layer arrives, None while that is not known."""
+        return None if self.sent is None else _known(self.sent.first_layer_ns)
 
     @property
-    def ready_at_ns(self) -> int:
-        """When all of it has arrived, NOT_YET while that is not known."""
-        return NOT_YET if self.sent is None else self.sent.completion_ns
+    def ready_at_ns(self) -> int | None:
+        """When all of it has arrived, None while that is not known."""
+        return None if self.sent is None else _known(self.sent.completion_ns)
 
     def feeds(self, after: Transfer) -> bool:
         """Return whether ``after`` sends on what this brings, layer by layer."""
@@ -108,3 +108,17 @@ class Transfer:
         if before not in self.waits:
             self.waits.append(before)
             before.dependents.append(self)
+
+
+def latest(times_ns: Iterable[int | None], default_ns: int) -> int | None:
+    """Return the latest of some times, ``default_ns`` without any; None where one is not known yet."""
+    latest_ns = default_ns
+    for k, time_ns in enumerate(times_ns):
+        if time_ns is None:
+            return None
+        latest_ns = max(latest_ns, time_ns) if k else time_ns
+    return latest_ns
+
+
+def _known(time_ns: int) -> int | None:
+    return None if time_ns == NOT_YET else time_ns

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvcache_sim.cache.transfer import Transfer
+from kvcache_sim.cache.transfer import Transfer, latest
 
 
 @dataclass(slots=True)
 class Active:
     """Blocks held for one request: reused ones that are ready or being loaded, and active ones to compute.
 
-    ``reused_blocks`` by the tier they came from. ``active_blocks`` have room and no content.
+    ``reused_blocks`` by the tier they came from. ``active_blocks`` have room and no content. Its times are
+    None while the end of one of the transmissions is not known.
     """
 
     request: int
@@ -25,20 +26,19 @@ class Active:
     written: tuple[Transfer, ...]
 
     @property
-    def room_at_ns(self) -> int:
+    def room_at_ns(self) -> int | None:
         """When all its room is free."""
-        return max((transfer.ready_at_ns for transfer in self.written), default=self.asked_at_ns)
+        return latest((transfer.ready_at_ns for transfer in self.written), self.asked_at_ns)
 
     @property
-    def first_layer_ready_at_ns(self) -> int:
+    def first_layer_ready_at_ns(self) -> int | None:
         """When the first layer of all reused blocks is there: computing may start, layer by layer."""
-        arrivals = (transfer.first_layer_ready_at_ns for transfer in self.loads)
-        return max(arrivals, default=self.asked_at_ns)
+        return latest((transfer.first_layer_ready_at_ns for transfer in self.loads), self.asked_at_ns)
 
     @property
-    def ready_at_ns(self) -> int:
+    def ready_at_ns(self) -> int | None:
         """When all reused blocks are there."""
-        return max((transfer.ready_at_ns for transfer in self.loads), default=self.asked_at_ns)
+        return latest((transfer.ready_at_ns for transfer in self.loads), self.asked_at_ns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,8 +89,8 @@ def _copies(place: Place, key: int, by: Sequence[int]) -> list[BlockCopy]:
         if move != NO_MOVE:
             transfer = mover.transfers.get(move)
             times = (NOT_YET, NOT_YET)
-            if transfer is not None:
-                times = (transfer.first_layer_ready_at_ns, transfer.ready_at_ns)
+            if transfer is not None and transfer.sent is not None:
+                times = (transfer.sent.first_layer_ns, transfer.sent.completion_ns)
         elif kept is not None:
             times = kept.get(key, tier) or times
         found.append(BlockCopy(mover.machine, TIERS[tier], *times))

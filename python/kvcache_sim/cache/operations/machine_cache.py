@@ -88,7 +88,8 @@ class MachineCache:
         """Launch one transmission of the KV of some tokens over an edge's channel, behind those before it.
 
         Returns its first layer's arrival, its completion and the time of each layer (semantics 3). UsageError
-        for an edge the machine does not have, and for a channel whose times are final only when they come.
+        for an edge the machine does not have, for less than 0 tokens, and for a channel whose times are final
+        only when they come: one shared fairly, or one that serves loads first.
         """
         if edge not in self.mover.channels:
             raise UsageError("no such edge", got=edge, expected=f"one of {', '.join(self.mover.channels)}")
@@ -97,6 +98,8 @@ class MachineCache:
             raise UsageError(
                 "times are not final when a job is queued", edge, expected="sharing fifo, in order"
             )
+        if tokens < 0:
+            raise UsageError("fewer than no tokens", edge, got=str(tokens), expected="0 or more")
         pieces = -(-tokens // self._block) * self.mover.layers
         size = tokens * self._kv_bytes
         self.mover.edge_bytes[edge] = self.mover.edge_bytes.get(edge, 0) + size
@@ -111,11 +114,12 @@ class MachineCache:
         found, not ready. None, nothing marked, where one of them is on the tier already or not on the source,
         or does not follow a found block. UsageError where they would be written before the space is free.
         """
-        if sent.start_ns < space.ready_at_ns:
+        free_at_ns = space.ready_at_ns
+        if free_at_ns is None or sent.start_ns < free_at_ns:
             raise UsageError(
                 "written before the space is free",
                 got=f"{sent.start_ns} ns",
-                expected=f"{space.ready_at_ns} ns",
+                expected="a time that is not known yet" if free_at_ns is None else f"{free_at_ns} ns",
             )
         origin = None if source is None else self._level(source)
         part = (start, start + space.blocks)

@@ -8,8 +8,8 @@ from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.operations.marking import marking
 from kvcache_sim.cache.transfer import HOP, Transfer
 
-#: When a copy's first layer and its last are ready, in ns.
-Times = tuple[int, int]
+#: When a copy's first layer and its last are ready, in ns; None while that is not known.
+Times = tuple[int | None, int | None]
 
 
 class ReadyTimes:

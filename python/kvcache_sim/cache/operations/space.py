@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvcache_sim.cache.transfer import Transfer
+from kvcache_sim.cache.transfer import Transfer, latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,6 @@ class Space:
     evicted_blocks: dict[str, int]
 
     @property
-    def ready_at_ns(self) -> int:
-        """When the room is free; NOT_YET while a write that must end has not been queued itself."""
-        return max((transfer.ready_at_ns for transfer in self.written), default=self.acquired_at_ns)
+    def ready_at_ns(self) -> int | None:
+        """When the room is free; None while that of a write that must end is not known."""
+        return latest((transfer.ready_at_ns for transfer in self.written), self.acquired_at_ns)
