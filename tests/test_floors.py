@@ -29,6 +29,8 @@ FLOOR = {
     "engine": 1,
     "errors": 0,
     "output": 0.5,  # its refusals are errors
+    "tier_table": 0,
+    "tiers": 0.5,  # derived from the table
     "units": 0.5,  # its refusals are errors
     "backends": 0.5,  # its refusals are errors
     "rng": 0.5,  # its refusals are errors

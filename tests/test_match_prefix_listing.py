@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from kvcache_sim.cache.channel import NOT_YET
 from kvcache_sim.cache.operations import BlockTokens
-from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.engine import SAMPLE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.simulation import RunOptions, Simulation
+from kvcache_sim.tiers import TIERS
 from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.tokens import PromptConfig, row_tokens, token_batches
 from test_simulation_native import BLOCK, cluster, random_trace, reading_each_other

@@ -10,7 +10,7 @@ import numpy as np
 from kvcache_sim.cache.channel import Link
 from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.remote import RemoteReads
-from kvcache_sim.cache.settings import TIERS, TierSettings
+from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.engine import Engine
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.metrics.channel_use import ChannelUse
@@ -32,6 +32,7 @@ from kvcache_sim.serving.router.look import look_at
 from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.stores import Stores
+from kvcache_sim.tiers import COMPUTE, PLACES, TIERS
 from kvcache_sim.workload.trace import Trace
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Simulation:
         self._index: RouterIndex | None = None
         if settings.router.index_blocks is not None:
             make = stores.maker(stores.outcomes())
-            tier = TierSettings(TIERS[0], settings.router.index_blocks)
+            tier = TierSettings(TIERS[COMPUTE], settings.router.index_blocks)
             believed = [make([tier], [False]) for _ in pools.routed]
             self._index = RouterIndex(look, believed, pools.routed, self.engine, settings.router)
             look = self._index.look
@@ -195,7 +196,7 @@ class Simulation:
             != column["input_tokens"]
         ).any():
             raise InvariantError("I8: cached + prefilled ≠ prompt tokens")
-        tiers = sum(column[f"cached_{t}_tokens"] for t in (*TIERS, "remote"))
+        tiers = sum(column[f"cached_{t}_tokens"] for t in PLACES)
         if not np.array_equal(tiers, column["cached_prefix_length_used"]):
             raise InvariantError("I8: the tiers' hits do not sum to the hit")
         for replica in self.replicas:

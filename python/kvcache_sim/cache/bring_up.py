@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from kvcache_sim.cache.fetch.plan import CPU, DISK, GPU, REMOTE, Part
+from kvcache_sim.cache.fetch.plan import Part
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.remote import RemoteReads
+from kvcache_sim.cache.staging import is_staged, stage_up
 from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING, TIERS
 
 
 class BringUp:
-    """Loads parts into blocks that a lease has reserved: disk to cpu to gpu, another machine's to cpu to gpu.
+    """Loads parts into blocks that a lease has reserved: tier by tier, another machine's from where it lands.
 
     On the edges of ``exclusive``, by upper tier, the lower copy is given up once it has been read.
     """
@@ -34,17 +36,18 @@ class BringUp:
         request, lease = holder
         tier, start, end, by, away = part
         store = self.mover.store
-        if tier == GPU:
+        if tier == COMPUTE:
             store.join(lease, end)
             return by, self._source_of(by)
         after = list(room)
-        if tier == DISK:
-            staged = store.stage(request, (start, end), CPU, None if by == NO_MOVE else by, now_ns)
-            if staged is None:
+        if STAGING < tier < REMOTE:
+            copies = stage_up(store, request, (start, end), (tier, by), now_ns)
+            for lower, copy in copies:
+                if TIERS[lower - 1] in self.exclusive:
+                    self._drop_when_done(copy, request, (start, end), lower)
+            if not is_staged(copies):
                 return None
-            if "cpu" in self.exclusive:
-                self._drop_when_done(staged, request, (start, end), DISK)
-            after.append(staged)
+            after.append(copies[-1][1])
         elif tier == REMOTE:
             assert self.remote is not None
             assert away is not None
@@ -56,8 +59,8 @@ class BringUp:
         elif by != NO_MOVE:
             after.append(by)
         move = store.load(lease, end, after)
-        if "gpu" in self.exclusive:
-            self._drop_when_done(move, request, (start, end), CPU)
+        if TIERS[COMPUTE] in self.exclusive:
+            self._drop_when_done(move, request, (start, end), STAGING)
         return move, tier
 
     def _drop_when_done(self, move: int, request: int, blocks: tuple[int, int], tier: int) -> None:
@@ -66,4 +69,4 @@ class BringUp:
 
     def _source_of(self, move: int) -> int:
         transfer = self.mover.transfers.get(move)
-        return CPU if transfer is None else transfer.from_tier
+        return STAGING if transfer is None else transfer.from_tier

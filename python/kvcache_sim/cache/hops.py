@@ -5,9 +5,6 @@ from __future__ import annotations
 from kvcache_sim.cache.channel import Transmission
 from kvcache_sim.cache.transfer import Transfer
 
-#: Every edge over which KV comes up, from the last hop of its way to the first.
-HOPS = ("cpu->gpu", "remote->cpu", "disk->cpu")
-
 
 def split_by_hop(transfer: Transfer, span: tuple[int, int], layer: int) -> dict[str, int]:
     """Return by edge, in ns, how much of a wait ``span`` for layer ``layer`` (from 0) each hop caused.

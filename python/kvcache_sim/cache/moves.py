@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from kvcache_sim.cache.channel import Channel, Transmission
@@ -11,10 +11,10 @@ from kvcache_sim.cache.layered_channel import LayeredChannel
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import TRANSFER as TRANSFER_RECORD
 from kvcache_sim.cache.store import BlockStore, Order
-from kvcache_sim.cache.transfer import HOP, REMOTE, Transfer
+from kvcache_sim.cache.transfer import HOP, Transfer
+from kvcache_sim.cache.write.policy import WritePolicy
 from kvcache_sim.engine import TRANSFER, Engine
-
-GPU, CPU, DISK = range(3)
+from kvcache_sim.tiers import COMPUTE, REMOTE, TIERS
 
 AnyChannel = Channel | LayeredChannel
 
@@ -51,10 +51,10 @@ class Mover:
         #: Bytes sent so far by edge.
         self.edge_bytes: dict[str, int] = {}
         #: Bytes that transfers have read from and written to each of this machine's tiers.
-        self.read_bytes = [0, 0, 0]
-        self.written_bytes = [0, 0, 0]
-        #: Told of a copy that is about to become ready on the cpu: the write policy of the edge below.
-        self.before_ready: Callable[[int], object] | None = None
+        self.read_bytes = [0] * len(TIERS)
+        self.written_bytes = [0] * len(TIERS)
+        #: The write policy of the edge below each tier: told of a copy about to become ready there.
+        self.writes: Sequence[WritePolicy] = ()
         #: Called when a move is done: what an exclusive edge leaves behind.
         self.when_done: dict[int, Callable[[], None]] = {}
         #: Gives a read from another machine its channel and what it waits for there; returns its first hop.
@@ -74,8 +74,10 @@ class Mover:
 
     def _accept(self, order: Order, computed: tuple[int, int] | None) -> None:
         move, from_tier, to_tier, blocks, after = order
+        if from_tier > to_tier + 1:  # KV comes up tier by tier, unless from another machine
+            from_tier = REMOTE
         transfer = Transfer(self, move, from_tier, to_tier, blocks)
-        transfer.computed = computed if self.pipelining and from_tier == GPU and not after else None
+        transfer.computed = computed if self.pipelining and from_tier == COMPUTE and not after else None
         self.transfers[move] = transfer
         first = transfer
         if from_tier == REMOTE:
@@ -118,7 +120,7 @@ class Mover:
 
     def computing(self, times: Transmission, into: Transfer) -> None:
         """Feed a transfer with what a step computes between these times, layer by layer."""
-        step = Transfer(self, HOP, GPU, GPU, 0)
+        step = Transfer(self, HOP, COMPUTE, COMPUTE, 0)
         step.sent = times
         into.wait_for(step)
         at = max(times.first_layer_ns, self.engine.now_ns)
@@ -202,7 +204,7 @@ class Mover:
         is_load = transfer.from_tier > transfer.to_tier
         transfer.job = channel.submit(size, at_hand, is_load, partial(self._on_layer, transfer))
         transfer.sent = transfer.job.times
-        loads = is_load and transfer.to_tier == GPU and transfer.move != HOP  # hand-overs are no loads
+        loads = is_load and transfer.to_tier == COMPUTE and transfer.move != HOP  # hand-overs are no loads
         if self.read_buffer_layers is not None and loads:
             # Its first layer has a buffer in any case, and no layer has left yet.
             transfer.job.allowed = min(self.read_buffer_layers, self.layers)
@@ -252,8 +254,8 @@ class Mover:
     def _on_complete(self, transfer: Transfer) -> None:
         self.on_change(self.engine.now_ns)
         if transfer.move != HOP:
-            if self.before_ready is not None and transfer.to_tier == CPU and transfer.from_tier != DISK:
-                self.before_ready(transfer.move)
+            if COMPUTE < transfer.to_tier < len(self.writes) and not transfer.comes_up:
+                self.writes[transfer.to_tier].arrived(self.store, transfer.move, self.engine.now_ns)
             del self.transfers[transfer.move]
             self.store.finish_move(transfer.move)
             if transfer.move in self.when_done:

@@ -9,11 +9,10 @@ from typing import NamedTuple
 from kvcache_sim.cache.channel import layer_ns
 from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.moves import AnyChannel, Mover
-from kvcache_sim.cache.settings import TIERS, MovementSettings
-from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.cache.settings import MovementSettings
+from kvcache_sim.cache.staging import is_staged, stage_up
 from kvcache_sim.cache.transfer import HOP, Transfer
-
-CPU, DISK = TIERS.index("cpu"), TIERS.index("disk")
+from kvcache_sim.tiers import LOAD_EDGES, STAGING, load_edge
 
 #: A part of a run on another machine: (tier there, first block, past the last, move still writing it).
 Part = tuple[int, int, int, int]
@@ -40,11 +39,12 @@ class _Source(NamedTuple):
 
 
 class RemoteReads:
-    """What one machine reads from the cpu and disk tiers of the others. Always copies, into its own cpu tier.
+    """What one machine reads from the lower tiers of the others. Always copies, to where KV is staged here.
 
     Landing room is reserved before the source is held; the source is held until it has been read, and its
-    readiness waited for. A disk is read in one move over two channels, the owner's disk and the network,
-    layer by layer; ``remote_disk: staged`` copies it into the owner's cpu tier first, where that has room.
+    readiness waited for. What lies below the tier that the network reads comes in one move over all channels
+    on its way, the owner's and the network's, layer by layer; ``remote_disk: staged`` copies it up to that
+    tier of the owner first, where that has room.
     """
 
     def __init__(
@@ -79,8 +79,11 @@ class RemoteReads:
         owner = self.movers[run.owner]
         network = self.channels.between(run.owner, self.mover.machine)
         total = self._time(network, run.end - run.parts[0][1])
-        on_disk = sum(end - start for tier, start, end, _ in run.parts if tier == DISK)
-        return max(total, self._time(owner.channels["disk->cpu"], on_disk)) if on_disk else total
+        for level, edge in enumerate(LOAD_EDGES[STAGING:], STAGING + 1):
+            below = sum(end - start for tier, start, end, _ in run.parts if tier >= level)
+            if below:
+                total = max(total, self._time(owner.channels[edge], below))
+        return total
 
     def _time(self, channel: AnyChannel, blocks: int) -> int:
         mover = self.mover
@@ -90,21 +93,20 @@ class RemoteReads:
         return channel.wait_ns(mover.engine.now_ns) + channel.settings.latency_ns + occupied
 
     def fetch(self, request: int, owner: int, part: Part, now_ns: int) -> int | None:
-        """Read one part of a run into the own cpu tier; return the move, None when that is refused."""
+        """Read one part of a run; return the move that lands it, None when that is refused."""
         tier, start, end, by = part
         there = self.movers[owner]
         if self.staged and there.store.match_below(request, start, end) != [part]:
-            return None  # staging an earlier part has pushed this one out of the owner's cpu
+            return None  # staging an earlier part has pushed this one out there
         move = self.mover.store.receive(request, (start, end), now_ns)
         if move is None:
             return None
         there.on_change(now_ns)
-        if tier == DISK and self.staged:
-            ready = None if by == NO_MOVE else by
-            staged = there.store.stage(request, (start, end), CPU, ready, now_ns)
+        if tier > STAGING and self.staged:
+            copies = stage_up(there.store, request, (start, end), (tier, by), now_ns)
             there.issue()
-            if staged is not None:
-                tier, by = CPU, staged
+            if is_staged(copies):
+                tier, by = STAGING, copies[-1][1]
         lent = there.store.lend(request, end, tier)
         self._sources[move] = _Source(there, tier, lent, by)
         return move
@@ -115,18 +117,19 @@ class RemoteReads:
         transfer.channel = self.channels.between(owner.machine, self.mover.machine)
         transfer.at_completion.append(partial(self._give_back, source))
         first = transfer
-        if source.tier == DISK:
-            first = Transfer(owner, HOP, DISK, CPU, transfer.blocks)
-            first.channel = owner.channels["disk->cpu"]
-            transfer.wait_for(first)
-            transfer.below = first
+        for level in range(STAGING + 1, source.tier + 1):
+            hop = Transfer(owner, HOP, level, level - 1, transfer.blocks)
+            hop.channel = owner.channels[load_edge(level)]
+            first.wait_for(hop)
+            first.below = hop
+            first = hop
         before = owner.transfers.get(source.by)
         if before is not None:
             first.wait_for(before)
             if before.from_tier > before.to_tier == source.tier:
                 first.below = before
-        if source.tier == CPU:
-            owner.read_bytes[CPU] += transfer.blocks * owner.block_bytes
+        if source.tier == STAGING:
+            owner.read_bytes[STAGING] += transfer.blocks * owner.block_bytes
         return first
 
     def _give_back(self, source: _Source) -> None:

@@ -7,9 +7,7 @@ from typing import Literal
 
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionViewSettings
-
-#: Tiers from fast to slow; a tier's index is its level.
-TIERS = ("gpu", "cpu", "disk")
+from kvcache_sim.tiers import WRITE_EDGES
 
 Accounting = Literal["detailed", "simplified"]
 Semantics = Literal["tree", "vllm", "sglang"]
@@ -18,10 +16,13 @@ FullHit = Literal["prefill-remainder", "skip-prefill"]
 Lookup = Literal["local", "cluster"]
 RemoteDisk = Literal["direct", "staged"]
 
+#: Write policy of each edge by its upper tier, unless a scenario says otherwise.
+WRITE_BACK: dict[str, str] = {edge.split("->")[0]: "back" for edge in WRITE_EDGES}
+
 
 @dataclass(frozen=True, slots=True)
 class TierSettings:
-    """One tier of one machine: its name in ``TIERS``, its blocks (None: unbounded), who leaves it first."""
+    """One tier of one machine: its name, its blocks (None: unbounded), who leaves it first."""
 
     name: str
     capacity_blocks: int | None
@@ -85,22 +86,22 @@ class CacheSettings:
 class MovementSettings:
     """How KV moves between tiers. A policy is a row of its registry or ``file.py:Name``."""
 
-    #: Write policy of each edge, by its upper tier: ``{"gpu": "back", "cpu": "back"}``.
-    write: dict[str, str] = field(default_factory=lambda: {"gpu": "back", "cpu": "back"})
+    #: Write policy of each edge, by its upper tier.
+    write: dict[str, str] = field(default_factory=WRITE_BACK.copy)
     write_selective_uses: int = 2
     fetch: str = "always"
     fetch_timeout_ns: int = 0
     prefetch: str = "none"
-    #: Share of the cpu tier that prefetched blocks on their way may take.
+    #: Share of the tier where prefetched blocks land that those on their way may take.
     prefetch_share: float = 0.5
     #: How long before its next turn a paused session's blocks are brought up.
     prefetch_lead_ns: int = 1_000_000_000
     layer_pipelining: bool = True
     #: Layers of each load to the gpu that may lie there ahead of their computation; None: all of them.
     read_buffer_layers: int | None = None
-    #: Where a prefix is looked up: on the own machine, or also in the cpu and disk tiers of all others.
+    #: Where a prefix is looked up: on the own machine, or also in the lower tiers of all others.
     lookup: Lookup = "local"
-    #: Another machine's disk is read over two channels at once, or copied into its cpu tier first.
+    #: Another machine's lowest tiers are read over all channels at once, or copied up there first.
     remote_disk: RemoteDisk = "direct"
     #: Who chooses where an edge is on several channels.
     channel_choice: str = "assigned"

@@ -7,12 +7,9 @@ from typing import Protocol
 
 from kvcache_sim.cache.channel import NOT_YET, Channel, Transmission
 from kvcache_sim.cache.layered_channel import LayeredChannel, LayeredJob
-from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.engine import Engine
+from kvcache_sim.tiers import PLACES, REMOTE
 
-#: The source of KV that comes from another machine, beside the indices of the own tiers.
-REMOTE = len(TIERS)
-PLACES = (*TIERS, "remote")
 #: No move of the store: a hop that only feeds another one.
 HOP = -1
 
@@ -87,6 +84,11 @@ class Transfer:
     def edge(self) -> str:
         """Its edge, such as ``cpu->gpu`` or ``remote->cpu``."""
         return f"{PLACES[self.from_tier]}->{PLACES[self.to_tier]}"
+
+    @property
+    def comes_up(self) -> bool:
+        """Whether it comes from the tier below on the same machine, which keeps a copy."""
+        return self.to_tier < self.from_tier < REMOTE
 
     @property
     def first_layer_ready_at_ns(self) -> int | None:

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.cache.outcome import PrefixCacheEvent
-from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.metrics.columns import OUTCOMES, REQUEST_COLUMNS
 from kvcache_sim.metrics.event_log import EventLog
 from kvcache_sim.metrics.run import ColumnData
 from kvcache_sim.serving.sequence import SequenceState, Status
+from kvcache_sim.tiers import COMPUTE, PLACES
 
 _FLUSH_ROWS = 4096
 #: A row of ``requests``; packs three times faster than an array takes integers one by one.
@@ -95,12 +95,8 @@ class RunRecorder:
             s.lookup_ns,
             s.fetch_ns,
             s.fetch_room_ns,
-            s.fetch_cpu_ns,
-            s.fetch_disk_ns,
-            s.fetch_remote_ns,
-            s.stall_cpu_gpu_ns,
-            s.stall_remote_cpu_ns,
-            s.stall_disk_cpu_ns,
+            *s.fetch_by_place_ns[COMPUTE + 1 :],
+            *s.stall_by_hop_ns,
             s.prefill_ns,
             s.batch_stall_ns,
             s.first_decode_ns,
@@ -112,10 +108,7 @@ class RunRecorder:
             s.prompt_num_tokens,
             s.output_tokens,
             s.cached_prefix_length_used,
-            s.cached_gpu_tokens,
-            s.cached_cpu_tokens,
-            s.cached_disk_tokens,
-            s.cached_remote_tokens,
+            *s.cached_tokens_by_place,
             s.num_tokens_requiring_prefill,
             s.handover_blocks,
             s.recomputed_tokens,
@@ -127,12 +120,13 @@ class RunRecorder:
     # -- what an observer asks now and then
 
     def hit_shares(self) -> dict[str, float]:
-        """Return by tier, ``remote`` included, the cached share of the finished requests' prompt tokens."""
+        """Return by place the cached share of the finished requests' prompt tokens."""
         self._flush()
         finished = self.columns["finish_ns"] >= 0
         tokens = max(int(self.columns["input_tokens"][finished].sum()), 1)
-        tiers = (*TIERS, "remote")
-        return {tier: int(self.columns[f"cached_{tier}_tokens"][finished].sum()) / tokens for tier in tiers}
+        return {
+            place: int(self.columns[f"cached_{place}_tokens"][finished].sum()) / tokens for place in PLACES
+        }
 
     # -- what a finished run needs
 

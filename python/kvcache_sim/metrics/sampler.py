@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from kvcache_sim.cache.channel import Link
-from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.engine import NO_MACHINE, SAMPLE, Engine
 from kvcache_sim.metrics.event_log import TextCoder
 from kvcache_sim.metrics.run import CodedText, ColumnData
 from kvcache_sim.serving.replica import Replica
+from kvcache_sim.tiers import TIERS
 
 #: Samples of a run of known length.
 SAMPLES = 500

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.cache.tier_orders import choose_eviction
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.registry import POLICIES
@@ -16,6 +15,7 @@ from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Path as KeyPath
 from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.tiers import TIERS
 
 #: Names of ``cache.policy`` where the rules of reuse are an engine's: vLLM's free queue is one order.
 ENGINE_EVICTION: dict[str, tuple[str, ...]] = {

@@ -6,7 +6,7 @@ from functools import partial
 
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionViewSettings
-from kvcache_sim.cache.settings import TIERS, CacheSettings, MovementSettings, TierSettings
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.models import load_model
 from kvcache_sim.model.step_time import StepTime, zero_step_time
@@ -24,6 +24,7 @@ from kvcache_sim.serving.settings import (
     ReplicaSettings,
     RouterSettings,
 )
+from kvcache_sim.tiers import TIERS
 
 
 def lower(

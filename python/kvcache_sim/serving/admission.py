@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from kvcache_sim.cache.bring_up import BringUp
 from kvcache_sim.cache.fetch import FETCH
-from kvcache_sim.cache.fetch.plan import CPU, DISK, GPU, REMOTE, Part
+from kvcache_sim.cache.fetch.plan import Part
 from kvcache_sim.cache.fetch.policy import FetchPolicy
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.remote import RemoteReads, RemoteRun
@@ -15,6 +15,9 @@ from kvcache_sim.cache.store import NO_MOVE, BlockStore
 from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE
+
+_NONE_BELOW = (0,) * (len(PLACES) - 1)
 
 
 @dataclass(slots=True)
@@ -24,8 +27,8 @@ class Admission:
     lease: int
     reused_blocks: int
     total_blocks: int
-    #: Reused blocks by the tier they came from.
-    from_tier: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    #: Reused blocks by the place they came from.
+    from_place: list[int]
     #: Moves that free its room.
     room: list[int] = field(default_factory=list)
     #: Moves that bring its KV, with the tier each comes from.
@@ -97,7 +100,7 @@ class Admitter:
         if room is None:
             store.abandon(lease)
             return None
-        return Admission(lease, ready, total, [ready, 0, 0, 0], room)
+        return Admission(lease, ready, total, [ready, *_NONE_BELOW], room)
 
     def _parts(self, request: int, here: int, end: int, away: RemoteRun | None) -> list[Part]:
         """Return the run to reuse in parts: what is here, then what one other machine has, up to ``end``."""
@@ -111,11 +114,13 @@ class Admitter:
     def _admit_with_loads(self, s: SequenceState, parts: list[Part], now_ns: int) -> Admission | None:
         store, request, tokens = self.store, s.request, s.prefill_target_tokens
         total = -(-tokens // self.block)
-        ready = parts[0][2] if parts[0][0] == GPU and parts[0][3] == NO_MOVE else 0
+        ready = parts[0][2] if parts[0][0] == COMPUTE and parts[0][3] == NO_MOVE else 0
         depth = self.fetch.reuse(self.estimates.plan(parts, ready, tokens))
         reusable = [p._replace(end=min(p.end, depth)) for p in parts if p.start < depth]
-        held = [(p.tier, store.protect(request, p.end, p.tier)) for p in reusable if p.tier in (CPU, DISK)]
-        joined = sum(p.end - p.start for p in reusable if p.tier == GPU and p.by != NO_MOVE)
+        held = [
+            (p.tier, store.protect(request, p.end, p.tier)) for p in reusable if COMPUTE < p.tier < REMOTE
+        ]
+        joined = sum(p.end - p.start for p in reusable if p.tier == COMPUTE and p.by != NO_MOVE)
         lease = store.acquire(request, ready)
         # Blocks that someone else is loading have their room already.
         room = store.reserve(lease, total - ready - joined, now_ns)
@@ -124,7 +129,7 @@ class Admitter:
             for tier, hold in held:
                 store.unprotect(tier, hold)
             return None
-        admission = Admission(lease, ready, total, [ready, 0, 0, 0], room)
+        admission = Admission(lease, ready, total, [ready, *_NONE_BELOW], room)
         for part in reusable:
             if part[2] > ready and not self._take(request, admission, part, now_ns):
                 break
@@ -138,6 +143,6 @@ class Admitter:
         if load is None:
             return False
         admission.loads.append(load)
-        admission.from_tier[part.tier] += part.end - part.start
+        admission.from_place[part.tier] += part.end - part.start
         admission.reused_blocks = part.end
         return True

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from kvcache_sim.cache.channel import layer_ns
-from kvcache_sim.cache.fetch.plan import CPU, DISK, REMOTE, Part, Plan
+from kvcache_sim.cache.fetch.plan import Part, Plan
 from kvcache_sim.cache.moves import AnyChannel, Mover
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.model.step_time import StepBatch, StepTime
+from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, load_edge
 
 
 class Estimates:
@@ -39,25 +40,37 @@ class Estimates:
 
     def _arrival_ns(self, parts: Sequence[Part], blocks: int) -> tuple[int, int]:
         cut = [part._replace(end=min(part.end, blocks)) for part in parts if part.start < blocks]
-        moved = {tier: sum(p.end - p.start for p in cut if p.tier == tier) for tier in (CPU, DISK, REMOTE)}
-        if not any(moved.values()):
+        moved = [0] * len(PLACES)
+        for part in cut:
+            moved[part.tier] += part.end - part.start
+        moved[COMPUTE] = 0
+        if not any(moved):
             return 0, 0
-        channels = self.mover.channels
-        first, last = self._hop(channels["cpu->gpu"], sum(moved.values()))
-        if moved[DISK]:
-            below = self._hop(channels["disk->cpu"], moved[DISK])
-            first, last = self._after(below, (first, last), self._hop(channels["cpu->gpu"], moved[DISK]))
+        up = self.mover.channels[load_edge(STAGING)]
+        first, last = self._hop(up, sum(moved))
+        staged = sum(moved[STAGING + 1 : REMOTE])
+        if staged:
+            first, last = self._after(self._staged(moved, STAGING + 1), (first, last), self._hop(up, staged))
         away = next((part.away for part in cut if part.away is not None), None)
         if moved[REMOTE] and away is not None and self.remote is not None:
             network = self.remote.channels.between(away[0], self.mover.machine)
             below = self._hop(network, moved[REMOTE])
-            first, last = self._after(below, (first, last), self._hop(channels["cpu->gpu"], moved[REMOTE]))
+            first, last = self._after(below, (first, last), self._hop(up, moved[REMOTE]))
         return first, last
+
+    def _staged(self, moved: Sequence[int], level: int) -> tuple[int, int]:
+        """Return when layers arrive above a tier of what ``moved`` has there and further down."""
+        channel = self.mover.channels[load_edge(level)]
+        times = self._hop(channel, sum(moved[level:REMOTE]))
+        deeper = sum(moved[level + 1 : REMOTE])
+        if deeper:
+            times = self._after(self._staged(moved, level + 1), times, self._hop(channel, deeper))
+        return times
 
     def _after(
         self, below: tuple[int, int], all_up: tuple[int, int], own_up: tuple[int, int]
     ) -> tuple[int, int]:
-        """Return when layers arrive that take a lower hop before the one up to the gpu."""
+        """Return when layers arrive that take a lower hop before another one."""
         if not self.mover.pipelining:
             last = max(all_up[1], below[1] + own_up[1])
             return last, last

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from kvcache_sim.cache.hops import split_by_hop
 from kvcache_sim.cache.moves import AnyChannel, Mover
-from kvcache_sim.cache.settings import TIERS
-from kvcache_sim.cache.transfer import PLACES, REMOTE, Transfer
+from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.serving.admission import Admission
 from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.tiers import COMPUTE, PLACES, STAGING
 
 
 class Loading:
@@ -27,6 +27,7 @@ class Loading:
         "_on_ready",
         "_pipelining",
         "_room",
+        "_room_end",
         "_sources",
         "_told",
         "_waits",
@@ -45,9 +46,10 @@ class Loading:
         self._room = {m for m in admission.room if m in mover.transfers}
         self._sources = dict(admission.loads)
         self._waits: set[int] = set()
-        #: When room, and KV of each tier, were last waited for, and which layer of what came then.
-        self._ends = {"room": 0, **dict.fromkeys(PLACES, 0)}
-        self._last: dict[str, tuple[Transfer, int]] = {}
+        #: When room, and KV of each place, were last waited for, and which layer of what came then.
+        self._room_end = 0
+        self._ends = [0] * len(PLACES)
+        self._last: dict[int, tuple[Transfer, int]] = {}
         #: What a step's stall was for.
         self._latest: tuple[Transfer, int, int] | None = None
         now = mover.engine.now_ns
@@ -74,10 +76,10 @@ class Loading:
         now = transfer_time(transfer, complete)
         if complete and transfer.move in self._room:
             self._room.discard(transfer.move)
-            self._ends["room"] = now
+            self._room_end = now
         if transfer.move in self._waits and (complete or self._pipelining):
             self._waits.discard(transfer.move)
-            place = PLACES[self._sources[transfer.move]]
+            place = self._sources[transfer.move]
             self._ends[place] = now
             self._last[place] = (transfer, self._layers - 1 if complete else 0)
         if not self.waiting():
@@ -86,25 +88,18 @@ class Loading:
             self._on_ready(self)
 
     def _charge(self, now_ns: int) -> None:
-        """Split the wait since admission among room and tiers, in that order; the parts sum to it."""
+        """Split the wait since admission among room and places, fast to slow; the parts sum to it."""
         s = self.sequence
         if s.first_token_ns >= 0:  # back after a preemption: its TTFT is over
             return
-        at = s.since_ns
-        for cause in ("room", "gpu", "cpu", "disk", "remote"):
-            end = max(at, self._ends[cause])
-            if cause == "room":
-                s.fetch_room_ns += end - at
-            elif cause == "disk":
-                s.fetch_disk_ns += end - at
-            elif cause == "remote":
-                s.fetch_remote_ns += end - at
-            else:
-                s.fetch_cpu_ns += end - at
-            if end > at and cause != "room":
-                transfer, layer = self._last[cause]
+        at = max(s.since_ns, self._room_end)
+        s.fetch_room_ns += at - s.since_ns
+        for place, end in enumerate(self._ends):
+            if end > at:
+                s.charge_fetch(_charged(place), end - at)
+                transfer, layer = self._last[place]
                 s.charge_hops(split_by_hop(transfer, (at, end), layer))
-            at = end
+                at = end
         assert at == now_ns, "the wait ends with its last cause"
         s.since_ns = now_ns
 
@@ -133,16 +128,11 @@ class Loading:
         return [t for t in self.transfers if t.sent is not None and not t.sent.settled]
 
     def charge_stall(self, stall_ns: int) -> None:
-        """Charge a step's excess to the slowest tier this request reads from."""
+        """Charge a step's excess to the slowest place this request reads from."""
         s = self.sequence
         if s.first_token_ns >= 0:
             return
-        if REMOTE in self._sources.values():
-            s.fetch_remote_ns += stall_ns
-        elif TIERS.index("disk") in self._sources.values():
-            s.fetch_disk_ns += stall_ns
-        else:
-            s.fetch_cpu_ns += stall_ns
+        s.charge_fetch(_charged(max(self._sources.values(), default=STAGING)), stall_ns)
         s.since_ns += stall_ns
         if stall_ns:
             assert self._latest is not None, "something was late"
@@ -157,6 +147,11 @@ class Loading:
                 assert hop.channel is not None
                 loads[hop.channel] = loads.get(hop.channel, 0) + hop.blocks * hop.mover.block_bytes
                 hop = hop.below
+
+
+def _charged(place: int) -> int:
+    """Return the place that a wait is charged to: what another request loads comes from below."""
+    return STAGING if place == COMPUTE else place
 
 
 def transfer_time(transfer: Transfer, complete: bool) -> int:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import cast
 
 from kvcache_sim.cache.admission import ADMISSION
 from kvcache_sim.cache.channel_choice import CHANNEL_CHOICE
 from kvcache_sim.cache.moves import AnyChannel, Mover
-from kvcache_sim.cache.settings import TIERS, TierSettings
+from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.cache.store import BlockStore
 from kvcache_sim.cache.write import WRITE
 from kvcache_sim.engine import Engine
@@ -25,6 +24,7 @@ from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.replica.keeping import Keeping
 from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.tiers import LOAD_EDGES, WRITE_EDGES
 
 #: Makes the store of a machine from its tiers and whether each writes its victims down.
 MakeStore = Callable[[Sequence[TierSettings], list[bool]], BlockStore]
@@ -71,9 +71,8 @@ def build_machine(
     ]
     write_back = [policy.writes_back for policy in writes] + [False]
     store = make_store(settings.tiers, write_back)
-    edges = [f"{a}->{b}" for a, b in pairwise(TIERS)]
-    edges += [f"{b}->{a}" for a, b in pairwise(TIERS)]
-    local = {e: channels[settings.edge_channels[e]] for e in edges if e in settings.edge_channels}
+    edges = [edge for edge in (*WRITE_EDGES, *LOAD_EDGES) if edge in settings.edge_channels]
+    local = {edge: channels[settings.edge_channels[edge]] for edge in edges}
     mover = Mover(machine, store, engine, local, (cluster.cache, cluster.movement))
     if settings.edge_rails:
         mover.choice = CHANNEL_CHOICE.make(movement.channel_choice)
@@ -113,8 +112,7 @@ def build_machine(
     if cluster.cache.admission != "all":
         admission = ADMISSION.make(cluster.cache.admission)
         replica.keeping = Keeping(admission, store, cluster.cache.block_size_tokens)
-    if len(writes) > 1:
-        mover.before_ready = lambda move: writes[1].arrived(store, move, engine.now_ns)
+    mover.writes = writes
     if replica_settings.duplicate_prefill == "wait":
         replica.entrance.duplicates = Duplicates(outcomes.trace, cluster.cache.block_size_tokens)
     return replica

@@ -1,18 +1,20 @@
-"""Prefetching: bringing blocks up to the cpu before they are asked for (semantics 4)."""
+"""Prefetching: bringing blocks up to where they are loaded from before they are asked for (semantics 4)."""
 
 from __future__ import annotations
 
-from kvcache_sim.cache.moves import CPU, DISK, Mover
+from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.prefetch import PREFETCH
 from kvcache_sim.cache.prefetch.policy import PrefetchPolicy
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import MovementSettings
+from kvcache_sim.cache.staging import is_staged, stage_up
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.engine import TRANSFER
+from kvcache_sim.tiers import STAGING
 
 
 class Prefetcher:
-    """Copies what a request would read from disk, or from another machine, into the cpu tier.
+    """Copies what a request would read from further down, or from another machine, to where it is staged.
 
     Its policy says of which request, when, and how much. What is on its way never takes more than
     ``prefetch_share`` of the tier. Under the fetch policies ``wait`` and ``timeout`` the request stays in the
@@ -24,25 +26,25 @@ class Prefetcher:
         self.settings = settings
         self.policy: PrefetchPolicy = PREFETCH.make(settings.prefetch)
         self.remote = remote
-        self.room = int(sum(mover.store.room(CPU)[:4]) * settings.prefetch_share)
+        self.room = int(sum(mover.store.room(STAGING)[:4]) * settings.prefetch_share)
         self.on_its_way = 0
         self.blocks = 0
         #: Moves that a request may have to wait for, and until when.
         self._pending: dict[int, tuple[set[int], int]] = {}
 
     def start(self, request: int, limit: int, now_ns: int) -> None:
-        """Bring up what lies below the cpu of the first ``limit`` blocks."""
+        """Bring up what lies further down of the first ``limit`` blocks."""
         store = self.mover.store
         parts = store.match_prefix(request, limit)
         found = parts[-1][2] if parts else 0
         moves: set[int] = set()
         for tier, start, end, by in parts:
-            if tier == DISK and by == NO_MOVE:
+            if tier > STAGING and by == NO_MOVE:
                 end = min(end, start + self.room - self.on_its_way)
-                move = store.stage(request, (start, end), CPU, None, now_ns) if end > start else None
-                if move is None:
+                copies = stage_up(store, request, (start, end), (tier, by), now_ns) if end > start else []
+                if not is_staged(copies):
                     break
-                self._count(move, end - start, moves)
+                self._count(copies[-1][1], end - start, moves)
         else:
             run = self.remote.longest(request, found, limit) if self.remote and found < limit else None
             for tier, start, end, by in run.parts if run else ():

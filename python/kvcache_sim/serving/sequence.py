@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from kvcache_sim.tiers import HOPS, PLACES
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.trace import Trace
+
+_NO_FETCH = (0,) * len(PLACES)
+_NO_STALL = (0,) * len(HOPS)
 
 
 class Status(Enum):
@@ -52,13 +56,9 @@ class SequenceState:
     queue_ns: int = 0
     lookup_ns: int = 0
     fetch_room_ns: int = 0
-    fetch_cpu_ns: int = 0
-    fetch_disk_ns: int = 0
-    fetch_remote_ns: int = 0
-    #: All of the three above, by the hop that was waited for.
-    stall_cpu_gpu_ns: int = 0
-    stall_remote_cpu_ns: int = 0
-    stall_disk_cpu_ns: int = 0
+    #: Exposed waits for KV: by the place it came from, and the same time by the hop that was waited for.
+    fetch_by_place_ns: tuple[int, ...] = _NO_FETCH
+    stall_by_hop_ns: tuple[int, ...] = _NO_STALL
     prefill_ns: int = 0
     batch_stall_ns: int = 0
     first_decode_ns: int = 0
@@ -71,10 +71,8 @@ class SequenceState:
     outcome: int = -1
     cached_prefix_length_used: int = 0
     num_tokens_requiring_prefill: int = 0
-    cached_gpu_tokens: int = 0
-    cached_cpu_tokens: int = 0
-    cached_disk_tokens: int = 0
-    cached_remote_tokens: int = 0
+    #: The cached prefix by the place it came from.
+    cached_tokens_by_place: tuple[int, ...] = _NO_FETCH
     prompt_tokens_fully_processed: int = 0
     #: Prompt tokens that the router expected to be computed; 0 where it did not ask.
     expected_prefill_tokens: int = 0
@@ -110,11 +108,17 @@ class SequenceState:
 
     def charge_hops(self, parts: Mapping[str, int]) -> None:
         """Add an exposed wait for KV, in ns by the hop that was waited for."""
-        self.stall_cpu_gpu_ns += parts.get("cpu->gpu", 0)
-        self.stall_remote_cpu_ns += parts.get("remote->cpu", 0)
-        self.stall_disk_cpu_ns += parts.get("disk->cpu", 0)
+        self.stall_by_hop_ns = tuple(
+            ns + parts.get(hop, 0) for ns, hop in zip(self.stall_by_hop_ns, HOPS, strict=True)
+        )
+
+    def charge_fetch(self, place: int, ns: int) -> None:
+        """Add an exposed wait for KV that came from a place."""
+        by_place = list(self.fetch_by_place_ns)
+        by_place[place] += ns
+        self.fetch_by_place_ns = tuple(by_place)
 
     @property
     def fetch_ns(self) -> int:
         """All waiting for KV or room so far."""
-        return self.fetch_room_ns + self.fetch_cpu_ns + self.fetch_disk_ns + self.fetch_remote_ns
+        return self.fetch_room_ns + sum(self.fetch_by_place_ns)

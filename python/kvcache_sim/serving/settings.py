@@ -48,8 +48,8 @@ class ReplicaSettings:
 class MachineSettings:
     """One machine: tiers from fast to slow, its replica, and the cost of a step on its GPU.
 
-    ``edge_channels`` names the channel of each local edge, ``"gpu->cpu"``, ``"cpu->gpu"``, ``"cpu->disk"``
-    and ``"disk->cpu"``; the same name on two edges (or machines) means that they contend.
+    ``edge_channels`` names the channel of each local edge, such as ``"cpu->gpu"``; the same name on two edges
+    (or machines) means that they contend.
     """
 
     tiers: tuple[TierSettings, ...]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvcache_sim.cache.fetch.plan import CPU, Plan
+from kvcache_sim.cache.fetch.plan import Plan
+from kvcache_sim.tiers import STAGING
 
 
 class FetchBestEffort:
@@ -12,7 +13,7 @@ class FetchBestEffort:
         """Return the leading blocks that are ready on gpu or cpu."""
         reused = plan.ready
         for part in plan.parts:
-            if part.tier > CPU or not part.is_ready:
+            if part.tier > STAGING or not part.is_ready:
                 break
             reused = max(reused, part.end)
         return reused

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvcache_sim.cache.fetch.plan import GPU, Plan
+from kvcache_sim.cache.fetch.plan import Plan
+from kvcache_sim.tiers import COMPUTE
 
 
 class FetchNever:
@@ -10,4 +11,4 @@ class FetchNever:
 
     def reuse(self, plan: Plan) -> int:
         """Return the gpu's part."""
-        return max((part.end for part in plan.parts if part.tier == GPU), default=0)
+        return max((part.end for part in plan.parts if part.tier == COMPUTE), default=0)

@@ -8,11 +8,9 @@ from typing import NamedTuple
 
 from kvcache_sim.cache.store import NO_MOVE
 
-GPU, CPU, DISK, REMOTE = range(4)
-
 
 class Part(NamedTuple):
-    """A part of the run to reuse: its fastest tier, its blocks, the move still writing it."""
+    """A part of the run to reuse: its fastest tier or REMOTE, its blocks, the move still writing it."""
 
     tier: int
     start: int
@@ -32,7 +30,7 @@ class Plan:
     """What a fetch policy sees. Times are ns from now, estimated from the channels' queues."""
 
     parts: Sequence[Part]
-    #: Leading blocks that are ready on the gpu.
+    #: Leading blocks that are ready to be computed on.
     ready: int
     layers: int
     pipelining: bool

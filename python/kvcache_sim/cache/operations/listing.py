@@ -12,8 +12,8 @@ from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.operations.block_tokens import BlockTokens
 from kvcache_sim.cache.operations.marking import marking
 from kvcache_sim.cache.operations.ready_times import ReadyTimes
-from kvcache_sim.cache.settings import TIERS
 from kvcache_sim.cache.store import NO_COPY, NO_MOVE
+from kvcache_sim.tiers import TIERS
 
 
 @dataclass(frozen=True, slots=True)

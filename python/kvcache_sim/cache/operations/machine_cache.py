@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kvcache_sim.cache.block_names import BlockNames
 from kvcache_sim.cache.bring_up import BringUp
 from kvcache_sim.cache.channel import Channel, Transmission
-from kvcache_sim.cache.fetch.plan import CPU, DISK, GPU, REMOTE, Part
+from kvcache_sim.cache.fetch.plan import Part
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.operations.active import Active, Switched
 from kvcache_sim.cache.operations.block_tokens import BlockTokens
@@ -15,12 +15,13 @@ from kvcache_sim.cache.operations.listing import ListedBlock, Place, list_blocks
 from kvcache_sim.cache.operations.marking import marking
 from kvcache_sim.cache.operations.ready_times import ReadyTimes
 from kvcache_sim.cache.operations.space import Space
-from kvcache_sim.cache.settings import TIERS, CacheSettings, MovementSettings
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import NO_COPY, NO_MOVE
 from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.cache.write.policy import WritePolicy
 from kvcache_sim.engine import NO_MACHINE, SAMPLE
 from kvcache_sim.errors import UsageError
+from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING, TIERS
 
 
 class MachineCache:
@@ -52,8 +53,7 @@ class MachineCache:
         self._block = cache.block_size_tokens
         self._kv_bytes = cache.kv_bytes_per_token
         self._writes = writes
-        if len(writes) > 1:
-            mover.before_ready = lambda move: writes[1].arrived(mover.store, move, self.now_ns)
+        mover.writes = writes
 
     # -- time
 
@@ -201,9 +201,9 @@ class MachineCache:
         the cpu already.
         """
         start, end = blocks
-        moves = self._only_on(DISK, CPU, request, blocks)
+        moves = self._only_on(STAGING + 1, STAGING, request, blocks)
         ready = max((move for move in moves if move != NO_MOVE), default=None)
-        move = self.store.stage(request, (start, end), CPU, ready, self.now_ns)
+        move = self.store.stage(request, (start, end), STAGING, ready, self.now_ns)
         if move is None:
             return None
         transfers = self._issue()
@@ -240,10 +240,10 @@ class MachineCache:
         """
         found = self.store.match_prefix(request, reuse)
         parts = [Part(*part) for part in found]
-        ready = parts[0].end if parts and parts[0].tier == GPU and parts[0].is_ready else 0
+        ready = parts[0].end if parts and parts[0].tier == COMPUTE and parts[0].is_ready else 0
         total = max(reuse, parts[-1].end if parts else 0) + active
-        joined = sum(part.end - part.start for part in parts if part.tier == GPU and not part.is_ready)
-        held = [(p.tier, self.store.protect(request, p.end, p.tier)) for p in parts if p.tier != GPU]
+        joined = sum(part.end - part.start for part in parts if part.tier == COMPUTE and not part.is_ready)
+        held = [(p.tier, self.store.protect(request, p.end, p.tier)) for p in parts if p.tier != COMPUTE]
         lease = self.store.acquire(request, ready)
         room = self.store.reserve(lease, total - ready - joined, self.now_ns)
         loads: list[int] = []
@@ -252,7 +252,7 @@ class MachineCache:
         if room is None:
             self.store.abandon(lease)
         else:
-            reused["gpu"] = ready
+            reused[TIERS[COMPUTE]] = ready
             for part in parts:
                 if part.end > ready:
                     load = self.bring_up.take((request, lease), part, room, self.now_ns)
@@ -281,12 +281,12 @@ class MachineCache:
             )
         start = self.store.depth(active.lease)
         end = start + blocks
-        there = self._on_tier(GPU, active.request, (start, end))
+        there = self._on_tier(COMPUTE, active.request, (start, end))
         merged = self.store.merged_blocks
         self.store.commit(active.lease, end)
         new = [block for block, move in zip(range(start, end), there, strict=True) if move == NO_COPY]
         self.times.note(
-            (self.names.key(active.request, block) for block in new), GPU, (first_layer_ns, self.now_ns)
+            (self.names.key(active.request, block) for block in new), COMPUTE, (first_layer_ns, self.now_ns)
         )
         active.active_blocks -= blocks
         written = None

@@ -14,7 +14,6 @@ from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.operations.machine_cache import MachineCache
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import (
-    TIERS,
     CacheSettings,
     ChannelSettings,
     MovementSettings,
@@ -24,6 +23,7 @@ from kvcache_sim.cache.settings import (
 from kvcache_sim.cache.store import BlockStore
 from kvcache_sim.cache.write import WRITE
 from kvcache_sim.engine import Engine
+from kvcache_sim.tiers import TIERS
 from kvcache_sim.workload.trace import Trace
 
 

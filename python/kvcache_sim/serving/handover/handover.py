@@ -7,14 +7,12 @@ from itertools import pairwise
 
 from kvcache_sim.cache.channel import Transmission
 from kvcache_sim.cache.moves import AnyChannel
-from kvcache_sim.cache.settings import TIERS
-from kvcache_sim.cache.transfer import HOP, REMOTE, Transfer
+from kvcache_sim.cache.transfer import HOP, Transfer
 from kvcache_sim.engine import HANDOVER
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.sequence import SequenceState
 from kvcache_sim.serving.settings import HandoverSettings
-
-GPU, CPU = TIERS.index("gpu"), TIERS.index("cpu")
+from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING
 
 
 class Handover:
@@ -102,12 +100,13 @@ class Handover:
 
     def _hops(self, blocks: int) -> list[Transfer]:
         here, there = self.source.mover, self.target.mover
-        wire = Transfer(there, HOP, REMOTE, GPU, blocks)
+        wire = Transfer(there, HOP, REMOTE, COMPUTE, blocks)
         wire.channel = self._channel
         if self.settings.path == "gpu-direct":
             hops = [wire]
         else:
-            down, up = Transfer(here, HOP, GPU, CPU, blocks), Transfer(there, HOP, CPU, GPU, blocks)
+            down = Transfer(here, HOP, COMPUTE, STAGING, blocks)
+            up = Transfer(there, HOP, STAGING, COMPUTE, blocks)
             down.channel, up.channel = here.channel_of(down), there.channel_of(up)
             hops = [down, wire, up]
         for before, after in pairwise(hops):

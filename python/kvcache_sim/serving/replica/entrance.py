@@ -164,9 +164,7 @@ class Entrance:
         s.cached_prefix_length_used = cached
         s.num_tokens_requiring_prefill = s.prompt_num_tokens - cached
         block = self.cache.block_size_tokens
-        gpu, cpu, disk, remote = admission.from_tier
-        s.cached_gpu_tokens, s.cached_cpu_tokens = gpu * block, cpu * block
-        s.cached_disk_tokens, s.cached_remote_tokens = disk * block, remote * block
+        s.cached_tokens_by_place = tuple([blocks * block for blocks in admission.from_place])
         told = self.milestones
         for event in told.outcomes.decide(s, cached, now):
             told.recorder.log_prefix_cache_event(s, told.machine, now, event)

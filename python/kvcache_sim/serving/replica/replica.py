@@ -11,7 +11,7 @@ from functools import partial
 
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.prefetch.policy import Candidate
-from kvcache_sim.cache.settings import TIERS, CacheSettings
+from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.cache.store import BlockStore
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, Engine, Event
 from kvcache_sim.serving.admission import Admitter
@@ -26,6 +26,7 @@ from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.replica.next_step import NextStep
 from kvcache_sim.serving.sequence import SequenceState, Status
 from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.tiers import TIERS
 
 
 class Replica:
