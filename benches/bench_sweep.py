@@ -9,7 +9,7 @@ import pytest
 from kvcache_sim.sweep.cell import Limits
 from kvcache_sim.sweep.coordinator import run_sweep
 from kvcache_sim.sweep.stop import StopRequest
-from kvcache_sim.sweep.supervisor import LocalBackend
+from kvcache_sim.sweep.supervisor import LocalRunner
 from sweep_driver import Silent, plan_of
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
@@ -24,7 +24,7 @@ def test_a_thousand_cells(benchmark, tmp_path, monkeypatch, function):
 
     def run():
         directory = tmp_path / os.urandom(4).hex()
-        return run_sweep(plan_of(CELLS, function), directory, LocalBackend(1, Limits()), stop, Silent())
+        return run_sweep(plan_of(CELLS, function), directory, LocalRunner(1, Limits()), stop, Silent())
 
     outcome = benchmark.pedantic(run, rounds=1)
     cells_s = sum(record.elapsed_s for record in outcome.records.values())

@@ -11,7 +11,7 @@ from kvcache_sim.sweep.coordinator import run_sweep
 from kvcache_sim.sweep.plan import Resolved, lay_out
 from kvcache_sim.sweep.space import Space
 from kvcache_sim.sweep.stop import stop_on_signals
-from kvcache_sim.sweep.supervisor import LocalBackend
+from kvcache_sim.sweep.supervisor import LocalRunner
 
 
 class Silent:
@@ -31,8 +31,8 @@ def plan_of(count, function, base="", files=None, repeats=1, grid=None):
 def main(directory, count, jobs, function, base):
     try:
         with stop_on_signals() as stop:
-            backend = LocalBackend(int(jobs), Limits(time_s=30.0))
-            outcome = run_sweep(plan_of(int(count), function, base), Path(directory), backend, stop, Silent())
+            runner = LocalRunner(int(jobs), Limits(time_s=30.0))
+            outcome = run_sweep(plan_of(int(count), function, base), Path(directory), runner, stop, Silent())
             return outcome.exit_code
     except KvsimError as error:
         print(error, file=sys.stderr)

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 from kvcache_sim.cli import main
+from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, REQUEST_COLUMNS, SERIES_COLUMNS
 from kvcache_sim.metrics.load_run import load_run
+from kvcache_sim.simulation import RunOptions
 
 ROOT = Path(__file__).resolve().parents[1]
 KVSIM = [sys.executable, "-m", "kvcache_sim"]
@@ -203,3 +205,16 @@ def test_the_quickstart_shows_every_tier(tmp_path, capsys):
     summary = load_run(tmp_path / "out").summary
     assert all(summary["cache"]["hit_tokens"][tier] > 0 for tier in ("gpu", "cpu", "disk"))
     assert summary["requests"]["finished"] == summary["requests"]["arrived"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("backend", "rust", "native or python"),
+        ("check", "fulll", "cheap or full"),
+        ("record_window_ns", (5, 5), "start < end"),
+    ],
+)
+def test_run_options_refuse_what_they_do_not_know(field, value, expected):
+    with pytest.raises(UsageError, match=f"{field}: .*expected {expected}"):
+        RunOptions(**{field: value})

@@ -18,7 +18,7 @@ from kvcache_sim.sweep.plan import Plan, Resolved, lay_out
 from kvcache_sim.sweep.space import Space
 from kvcache_sim.sweep.stop import StopRequest
 from kvcache_sim.sweep.study import read_sweep_file
-from kvcache_sim.sweep.supervisor import LocalBackend
+from kvcache_sim.sweep.supervisor import LocalRunner
 from sweep_driver import Silent, plan_of
 
 
@@ -30,7 +30,7 @@ def importable(monkeypatch):
 def sweep(plan, directory, jobs=1, limits=None):
     stop = StopRequest()
     try:
-        return run_sweep(plan, directory, LocalBackend(jobs, limits or Limits()), stop, Silent())
+        return run_sweep(plan, directory, LocalRunner(jobs, limits or Limits()), stop, Silent())
     finally:
         stop.close()
 
@@ -115,7 +115,7 @@ def test_longest_first(tmp_path):
             order.append(cell.work)
 
     stop = StopRequest()
-    run_sweep(plan_of(6, "quick"), tmp_path / "out", LocalBackend(1, Limits()), stop, Watch())
+    run_sweep(plan_of(6, "quick"), tmp_path / "out", LocalRunner(1, Limits()), stop, Watch())
     stop.close()
     assert order == sorted(order, reverse=True)
 

@@ -96,7 +96,8 @@ def test_the_report_of_a_sweep(study):
     [
         (["--shard", "3/2"], "I/N"),
         (["--shard", "x"], "I/N"),
-        (["--backend", "slurm"], "local or ray"),
+        (["--on", "slurm"], "local or ray"),
+        (["--backend", "ray"], "--backend: renamed; got ray; expected --on ray"),
         (["--pareto", "ttft.p99"], "METRIC:min"),
         (["--pareto", "nonsense:min"], "unknown metric"),
         (["--jobs", "-1"], "greater than or equal to 1"),
@@ -165,7 +166,7 @@ def test_without_ray_the_command_names_the_extra(study, monkeypatch, capsys):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *a: None if name == "ray" else found(name, *a)
     )
-    assert sweep("--backend", "ray") == 2
+    assert sweep("--on", "ray") == 2
     assert "kvcache-sim[ray]" in capsys.readouterr().err
 
 
@@ -176,9 +177,9 @@ def test_a_lost_ray_node_costs_nothing_but_time(tmp_path, monkeypatch):
     import ray
     from kvcache_sim.sweep.cell import Limits
     from kvcache_sim.sweep.coordinator import run_sweep
-    from kvcache_sim.sweep.ray_backend import RayBackend
+    from kvcache_sim.sweep.ray_runner import RayRunner
     from kvcache_sim.sweep.stop import StopRequest
-    from kvcache_sim.sweep.supervisor import LocalBackend
+    from kvcache_sim.sweep.supervisor import LocalRunner
     from ray.cluster_utils import Cluster
 
     plan = plan_of(12, "slow", str(tmp_path))
@@ -195,15 +196,13 @@ def test_a_lost_ray_node_costs_nothing_but_time(tmp_path, monkeypatch):
                 cluster.remove_node(doomed, allow_graceful=False)
 
     try:
-        outcome = run_sweep(
-            plan, tmp_path / "ray", RayBackend(cluster.address, 1, Limits()), stop, KillNode()
-        )
+        outcome = run_sweep(plan, tmp_path / "ray", RayRunner(cluster.address, 1, Limits()), stop, KillNode())
         assert outcome.exit_code == 0, outcome
         assert len(list((tmp_path).glob("ran-*"))) == 12
     finally:
         ray.shutdown()
         cluster.shutdown()
-    assert run_sweep(plan, tmp_path / "local", LocalBackend(2, Limits()), stop, Silent()).exit_code == 0
+    assert run_sweep(plan, tmp_path / "local", LocalRunner(2, Limits()), stop, Silent()).exit_code == 0
     stop.close()
     for name in ("results.csv", "results.parquet"):
         assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "local" / name).read_bytes()

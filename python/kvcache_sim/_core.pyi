@@ -1,13 +1,38 @@
 """The native core: the contract of every class and function of ``kvcache_sim._core``."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, TypedDict
+from typing import Any, Literal, Protocol, TypedDict, final, type_check_only
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.policies.plugins.hosted import HostedOrder
 
+__all__ = [
+    "Batch",
+    "Digest",
+    "ExactRequests",
+    "Fleet",
+    "Keys",
+    "PoolStore",
+    "RadixStore",
+    "ReplayPolicySettings",
+    "ReplayPrompts",
+    "SglangPool",
+    "StepTable",
+    "Store",
+    "TraceProblem",
+    "TraceSource",
+    "VllmPool",
+    "__release__",
+    "__version__",
+    "first_randrange",
+    "key_lines",
+    "reuse_distances",
+    "seeds_of_ids",
+    "seeds_of_names",
+    "write_token_rows",
+]
 __version__: str
 __release__: bool
 
@@ -19,6 +44,7 @@ def reuse_distances(ids: NDArray[np.uint32]) -> NDArray[np.int64]:
 class TraceProblem(ValueError):
     """A refused trace; ``args`` are line, col (0: none), kind, what, got, expected, hint."""
 
+@type_check_only
 class JsonlSchema(TypedDict):
     """Member names of one format of JSON rows; an empty name is a member the format does not have."""
 
@@ -38,6 +64,7 @@ class JsonlSchema(TypedDict):
     parent: str
     per_token: int
 
+@type_check_only
 class CsvSchema(TypedDict):
     """Column names of one format of CSV; ``time_unit_ns`` 0 means dates; an empty name: no column."""
 
@@ -47,6 +74,7 @@ class CsvSchema(TypedDict):
     output: str
     session: str
 
+@type_check_only
 class RawSettings(TypedDict):
     """How to read; ``order`` is error, sort or keep (sort leaves the sorting to the caller)."""
 
@@ -55,6 +83,7 @@ class RawSettings(TypedDict):
     order: str
     keep_unknown: bool
 
+@type_check_only
 class RawColumns(TypedDict):
     """What a reader hands over: columns as in ``workload.trace.Trace``, and what it found on the way."""
 
@@ -82,6 +111,7 @@ class RawColumns(TypedDict):
     bytes: int
     unordered: bool
 
+@final
 class TraceSource:
     """A trace's bytes, decompressed by content and hashed as stored; ``-`` is standard input."""
 
@@ -106,6 +136,7 @@ class TraceSource:
 #: in), blocks, flat; none where ``known`` is not given.
 ReplayAnswer = tuple[NDArray[np.uint32], int, int, int, NDArray[np.int64]]
 
+@final
 class ReplayPrompts:
     """The prompts of a trace cut into blocks, copied once; every replay starts from an empty tier.
 
@@ -150,14 +181,15 @@ class ReplayPrompts:
         """Replay the clairvoyant ceiling: prefix-closed, with bypass."""
     def belady_flat(self, capacity: int, order: str) -> ReplayAnswer:
         """Replay the clairvoyant ceiling of a flat cache that inserts every miss."""
-    def reuses(self, limits: NDArray[np.uint32], order: str) -> ReuseColumns:
+    def reuses(self, limits: NDArray[np.uint32], order: str) -> _ReuseColumns:
         """Return every reuse with the capacities from which least recently used finds it, in one pass."""
 
 #: Request, first capacity, blocks, step (block j hits from first + j × step), the last request to touch them.
-ReuseColumns = tuple[
+_ReuseColumns = tuple[
     NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]
 ]
 
+@final
 class ReplayPolicySettings:
     """What some policies need: ttl's time, pgdsf's attention length, priority's (from, to, priority, ns)."""
 
@@ -176,6 +208,7 @@ def seeds_of_names(prefix: str, names: list[str]) -> NDArray[np.uint64]:
 def first_randrange(seeds: NDArray[np.uint64], stop: int) -> NDArray[np.uint64]:
     """Return ``random.Random(seed).randrange(stop)`` of each seed; ValueError where stop is 0."""
 
+@type_check_only
 class TokenRows(Protocol):
     """Rows of tokens to write; dense ids index ``starts``, rows index ``tail_starts``."""
 
@@ -208,6 +241,7 @@ def write_token_rows(
 
 # store: the block store of one machine; see cache/store.py for what each call means
 
+@final
 class Keys:
     """Block keys of all requests, shared by the caches of all machines.
 
@@ -227,6 +261,7 @@ class Keys:
     def key(self, request: int, block: int) -> int:
         """Return a key; only one request can have one with bit 63 set."""
 
+@final
 class Store:
     """The native ``BlockStore``: a radix trie of block runs. Capacities in blocks, None without bound."""
 
@@ -235,7 +270,7 @@ class Store:
         keys: Keys,
         capacities_blocks: list[int | None],
         write_back: list[bool],
-        orders: Sequence[tuple[str, ReplayPolicySettings, int] | HostedOrder | None] = (),
+        orders: Sequence[tuple[str, ReplayPolicySettings, int] | HostedOrder | None] | None = None,
         touch: Literal["release", "admission"] = "release",
     ) -> Store:
         """``orders`` by tier: None is recency; else a policy (name, settings, blocks) or a plug-in.
@@ -292,6 +327,7 @@ class Store:
     def take_evictions(self) -> list[tuple[int, int, int]]: ...
     def check(self) -> None: ...
 
+@final
 class PoolStore:
     """vLLM's block pool as the store of a machine with a GPU tier alone; calls as in ``Store``."""
 
@@ -317,6 +353,7 @@ class PoolStore:
     def merged_blocks(self) -> int: ...
     def check(self) -> None: ...
 
+@final
 class RadixStore:
     """SGLang's radix tree as the store of a machine with a GPU tier alone; calls as in ``Store``."""
 
@@ -352,6 +389,7 @@ class RadixStore:
 
 # batch: the running batch in stretches; see serving/batch.py for what each call means
 
+@final
 class StepTable:
     """The integers of a step-time model; coefficients in the order pair half, kv decode, kv mixed,
     sequence, past, spread decode, spread mixed; ``longest_fs`` by decode sequences, or empty."""
@@ -365,6 +403,7 @@ class StepTable:
         longest_fs: NDArray[np.int64],
     ) -> StepTable: ...
 
+@final
 class Batch:
     """The native ``Batch``: runs the iterations of an unchanged batch in stretches."""
 
@@ -410,6 +449,7 @@ class Batch:
 
 # fleet
 
+@final
 class Fleet:
     """The stores of all machines, each with the batch that runs ahead of the clock on it, or None."""
 
@@ -430,6 +470,7 @@ class Fleet:
 
 # digest
 
+@final
 class Digest:
     """A 64-bit rolling hash over records, the twin of ``cache.digest.RollingDigest``."""
 
@@ -440,6 +481,7 @@ class Digest:
 
 # exact: real engines' cache managers
 
+@final
 class ExactRequests:
     """Requests to replay; all methods release the GIL and start from an empty cache.
 
@@ -467,6 +509,7 @@ class ExactRequests:
 def key_lines(keys: NDArray[np.uint64], blocks_per_id: int, names: list[str]) -> str:
     """Return the lines of vLLM's free queue, as its digest reads them; no names: ids are their own."""
 
+@final
 class VllmPool:
     """vLLM's block pool of one GPU, a step of a request at a time; counts are blocks.
 
@@ -496,6 +539,7 @@ class VllmPool:
     def free_queue(self) -> NDArray[np.uint64]:
         """Return the keys of the free blocks, next to be taken first; 2^64 - 1 for none."""
 
+@final
 class SglangPool:
     """SGLang's radix tree and token room of one GPU, a step of a request at a time; counts are tokens.
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from kvcache_sim.backends import Backend, checked_backend
 from kvcache_sim.cache.channel import Link
 from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.engine import Engine
-from kvcache_sim.errors import InvariantError
+from kvcache_sim.errors import InvariantError, UsageError
 from kvcache_sim.metrics.channel_use import ChannelUse
 from kvcache_sim.metrics.columns import FETCH_PARTS, TTFT_PARTS
 from kvcache_sim.metrics.digests import digest_of_events, digest_of_results
@@ -46,17 +47,27 @@ _EVENTS_PER_GLANCE = 20_000
 class RunOptions:
     """How to run, not what: none of these changes a result.
 
-    ``backend`` is ``native`` or ``python`` (the twin, slow, one iteration at a time); ``check`` is ``cheap``
-    (at the end) or ``full`` (at every boundary); ``record_window_ns`` keeps steps, transfers and evictions of
-    [start, end).
+    ``backend`` is ``native`` or ``python`` (the reference, slow, one iteration at a time); ``check`` is
+    ``cheap`` (at the end) or ``full`` (at every boundary); ``record_window_ns`` keeps steps, transfers and
+    evictions of [start, end). Raises UsageError for any other backend or check, and for an empty window.
     """
 
-    backend: str = "native"
+    backend: Backend = "native"
     step_every_iteration: bool = False
-    check: str = "cheap"
+    check: Literal["cheap", "full"] = "cheap"
     record_window_ns: tuple[int, int] | None = None
     #: Whether misses are counted by cause, after the run.
     causes: bool = False
+
+    def __post_init__(self) -> None:
+        checked_backend(self.backend)
+        if self.check not in ("cheap", "full"):
+            raise UsageError("unknown check", where="check", got=repr(self.check), expected="cheap or full")
+        if self.record_window_ns is not None and self.record_window_ns[0] >= self.record_window_ns[1]:
+            window = f"{self.record_window_ns[0]} to {self.record_window_ns[1]} ns"
+            raise UsageError(
+                "no time to record", where="record_window_ns", got=window, expected="start < end"
+            )
 
 
 class Simulation:

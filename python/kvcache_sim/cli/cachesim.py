@@ -24,7 +24,7 @@ class OutputFormat(StrEnum):
 
 
 class BackendChoice(StrEnum):
-    """Who decides: the native core, or its slow twin in Python."""
+    """Who decides: the native core, or the slow reference in Python."""
 
     native = "native"
     python = "python"
@@ -58,7 +58,7 @@ def cachesim(
         int, typer.Option(help="the same as a number of bytes", min=0, metavar="BYTES")
     ] = 0,
     backend: Annotated[
-        BackendChoice, typer.Option(help="the native core, or its slow twin in Python")
+        BackendChoice, typer.Option(help="the native core, or the slow reference in Python")
     ] = BackendChoice.native,
     format: Annotated[OutputFormat, typer.Option(help="what to print")] = OutputFormat.table,
     requests: Annotated[

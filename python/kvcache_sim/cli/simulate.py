@@ -52,7 +52,7 @@ def simulate(
         Literal["cheap", "full"], typer.Option(help="invariants: at the end, or at every step")
     ] = "cheap",
     backend: Annotated[
-        Literal["native", "python"], typer.Option(help="the core, or its slow twin")
+        Literal["native", "python"], typer.Option(help="the core, or the slow reference in Python")
     ] = "native",
     step_every_iteration: Annotated[
         bool, typer.Option("--step-every-iteration", help="no stretches; same results, slower")

@@ -14,7 +14,7 @@ from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED, UsageError
 
 if TYPE_CHECKING:
     from kvcache_sim.sweep.cell import Limits
-    from kvcache_sim.sweep.coordinator import Backend
+    from kvcache_sim.sweep.coordinator import CellRunner
     from kvcache_sim.sweep.plan import Plan
 
 app = verb_app()
@@ -45,7 +45,8 @@ def sweep(
     jobs: Annotated[
         int | None, typer.Option("-j", "--jobs", min=1, max=_MAX_JOBS, help="workers; default: one a core")
     ] = None,
-    backend: Annotated[str, typer.Option(metavar="local|ray[:ADDRESS]", help="where cells run")] = "local",
+    on: Annotated[str, typer.Option("--on", metavar="local|ray[:ADDRESS]", help="where cells run")] = "local",
+    backend: Annotated[str, typer.Option(hidden=True)] = "",
     shard: Annotated[str, typer.Option(metavar="I/N", help="run the I-th of N parts of the cells")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="count and estimate, run nothing")] = False,
     pareto: Annotated[str, typer.Option(metavar="GOALS", help="such as 'ttft.p99:min,cost:min'")] = "",
@@ -64,6 +65,8 @@ def sweep(
     """
     if context.invoked_subcommand is not None:
         return EXIT_OK
+    if backend:
+        raise UsageError("renamed", where="--backend", got=backend, expected=f"--on {backend}")
     from kvcache_sim.metrics.objectives import parse_objectives
     from kvcache_sim.sweep.inline import inline_sweep
     from kvcache_sim.sweep.simulation import plan_sweep
@@ -92,7 +95,7 @@ def sweep(
     from kvcache_sim.sweep.stop import stop_on_signals
     from kvcache_sim.sweep.tables import result_rows
 
-    runner = _backend(backend, workers, file.limits)
+    runner = _runner(on, workers, file.limits)
     with stop_on_signals() as stop, shown_sweep(quiet, objectives[0] if objectives else None) as observer:
         outcome = run_sweep(plan, directory, runner, stop, observer)
     rows = result_rows(plan.own_cells(), outcome.records)
@@ -137,17 +140,17 @@ def _shard(text: str) -> tuple[int, int]:
     raise UsageError("not a shard", where="--shard", got=repr(text), expected="I/N with I from 1 to N")
 
 
-def _backend(name: str, jobs: int, limits: Limits) -> Backend:
-    from kvcache_sim.sweep.supervisor import LocalBackend
+def _runner(on: str, jobs: int, limits: Limits) -> CellRunner:
+    from kvcache_sim.sweep.supervisor import LocalRunner
 
-    kind, _, address = name.partition(":")
-    if name == "local":
-        return LocalBackend(jobs, limits)
+    kind, _, address = on.partition(":")
+    if on == "local":
+        return LocalRunner(jobs, limits)
     if kind == "ray":
-        from kvcache_sim.sweep.ray_backend import RayBackend
+        from kvcache_sim.sweep.ray_runner import RayRunner
 
-        return RayBackend(address, jobs, limits)
-    raise UsageError("unknown backend", where="--backend", got=repr(name), expected="local or ray[:ADDRESS]")
+        return RayRunner(address, jobs, limits)
+    raise UsageError("no place to run cells", where="--on", got=repr(on), expected="local or ray[:ADDRESS]")
 
 
 def _estimate(plan: Plan, directory: Path, jobs: int) -> None:

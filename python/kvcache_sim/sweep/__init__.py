@@ -5,9 +5,9 @@
 - ``study``        ``sweep.yaml`` read
 - ``plan``         the study laid out as content-addressed cells
 - ``cell``         one cell and its record
-- ``coordinator``  runs the cells that are not finished yet on a backend, records each
-- ``supervisor``, ``worker``, ``pipe``  local backend: reused worker processes with limits
-- ``ray_backend``  the same cells on a Ray cluster
+- ``coordinator``  runs the cells that are not finished yet on a runner, records each
+- ``supervisor``, ``worker``, ``pipe``  the local runner: reused worker processes with limits
+- ``ray_runner``  the same cells on a Ray cluster
 - ``stop``         SIGINT, SIGTERM: a state that can be resumed
 - ``store``, ``lock``, ``tables``  the sweep directory: records, quarantine, SQLite, Parquet, CSV
 - ``merge``        shards back into one sweep

@@ -16,7 +16,7 @@ from kvcache_sim.sweep.store import CellStore
 from kvcache_sim.sweep.tables import LiveTable, export, is_sound_database, result_rows
 
 
-class Backend(Protocol):
+class CellRunner(Protocol):
     """Where cells run."""
 
     def run(self, study: Study, cells: Sequence[Cell], stop: StopRequest) -> Iterator[CellRecord]:
@@ -56,7 +56,7 @@ class SweepOutcome:
 
 
 def run_sweep(
-    plan: Plan, directory: Path, backend: Backend, stop: StopRequest, observer: SweepObserver
+    plan: Plan, directory: Path, runner: CellRunner, stop: StopRequest, observer: SweepObserver
 ) -> SweepOutcome:
     """Run the cells of a plan that have no sound record yet, then write the tables.
 
@@ -83,7 +83,7 @@ def run_sweep(
                 table.add(record)
             by_id = {cell.cell_id: cell for cell in unique}
             waiting = [cell for cell in unique if cell.cell_id not in records]
-            for record in backend.run(plan.study, waiting, stop):
+            for record in runner.run(plan.study, waiting, stop):
                 store.save(record)
                 table.add(record)
                 records[record.cell_id] = record

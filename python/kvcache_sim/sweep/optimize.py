@@ -19,7 +19,7 @@ from kvcache_sim.sweep.lock import claim, locked
 from kvcache_sim.sweep.plan import Resolve
 from kvcache_sim.sweep.stop import StopRequest
 from kvcache_sim.sweep.store import CellStore
-from kvcache_sim.sweep.supervisor import LocalBackend
+from kvcache_sim.sweep.supervisor import LocalRunner
 
 #: Trials proposed together, whatever the number of workers: so the search does not depend on it.
 _BATCH = 4
@@ -155,8 +155,8 @@ def _answers(
     kept, _ = store.load({cell.cell_id for cell in cells})
     records = {name: record for name, record in kept.items() if record.status == "ok"}
     missing = {cell.cell_id: cell for cell in cells if cell.cell_id not in records}
-    backend = LocalBackend(search.jobs, search.limits)
-    for record in backend.run(study, list(missing.values()), stop):
+    runner = LocalRunner(search.jobs, search.limits)
+    for record in runner.run(study, list(missing.values()), stop):
         store.save(record)
         records[record.cell_id] = record
     if any(cell.cell_id not in records for cell in cells):

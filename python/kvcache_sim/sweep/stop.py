@@ -14,7 +14,7 @@ from kvcache_sim.errors import EXIT_SIGINT, EXIT_SIGTERM
 class StopRequest:
     """Whether to stop: ``level`` 0 go on, 1 finish the running cells, 2 kill them. Readable when it changes.
 
-    ``fileno`` is for a selector, so that a backend waiting for its workers wakes up.
+    ``fileno`` is for a selector, so that a runner waiting for its workers wakes up.
     """
 
     def __init__(self) -> None:

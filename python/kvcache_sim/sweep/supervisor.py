@@ -1,4 +1,4 @@
-"""The local backend: spawned, reused worker processes, one cell at a time each, under limits."""
+"""The local runner: spawned, reused worker processes, one cell at a time each, under limits."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kvcache_sim.sweep.stop import StopRequest
 from kvcache_sim.sweep.worker_process import WorkerProcess
 
 
-class LocalBackend:
-    """Runs cells on this machine with ``jobs`` workers; see ``Backend`` in ``coordinator``."""
+class LocalRunner:
+    """Runs cells on this machine with ``jobs`` workers; see ``CellRunner`` in ``coordinator``."""
 
     def __init__(self, jobs: int, limits: Limits) -> None:
         self._jobs = jobs

@@ -27,7 +27,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     trace::register(m)?;
     digest::register(m)?;
     store::register(m)?;
-    order::register(m)?;
     pool_store::register(m)?;
     radix_store::register(m)?;
     batch::register(m)?;

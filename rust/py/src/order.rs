@@ -141,8 +141,3 @@ impl EvictionOrder for Hosted {
         self.answered.pop()
     }
 }
-
-/// Adds the class of this room.
-pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<Pinned>()
-}

@@ -27,9 +27,13 @@ impl PyPoolStore {
         self.0.acquire(request, depth)
     }
 
-    fn abandon(&mut self, _lease: u32) {}
+    fn abandon(&mut self, lease: u32) {
+        let _ = lease;
+    }
 
-    fn expire(&mut self, _now_ns: u64) {}
+    fn expire(&mut self, now_ns: u64) {
+        let _ = now_ns;
+    }
 
     fn reserve(&mut self, lease: u32, blocks: u64, now_ns: u64) -> Option<Vec<u32>> {
         room_to_py(self.0.reserve(&[(lease, blocks)], now_ns))
@@ -47,7 +51,8 @@ impl PyPoolStore {
         self.0.depth(lease)
     }
 
-    fn release(&mut self, lease: u32, _now_ns: u64) {
+    fn release(&mut self, lease: u32, now_ns: u64) {
+        let _ = now_ns;
         self.0.release(lease);
     }
 
@@ -55,12 +60,14 @@ impl PyPoolStore {
         Vec::new()
     }
 
-    fn room(&self, _tier: usize) -> (u64, u64, u64, u64, u64) {
+    fn room(&self, tier: usize) -> (u64, u64, u64, u64, u64) {
+        let _ = tier;
         let (free, held, idle) = self.0.room();
         (free, held, idle, 0, idle)
     }
 
-    fn losses(&self, _tier: usize) -> (u64, u64, u64) {
+    fn losses(&self, tier: usize) -> (u64, u64, u64) {
+        let _ = tier;
         (self.0.evictions(), 0, 0)
     }
 

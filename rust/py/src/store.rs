@@ -27,12 +27,12 @@ type PyOrder = (u32, usize, usize, u64, Vec<u32>);
 impl PyStore {
     /// `orders`: by tier, None for recency; none given means recency on all. `touch`: what makes blocks recent.
     #[new]
-    #[pyo3(signature = (keys, capacities_blocks, write_back, orders=Vec::new(), touch="release"))]
+    #[pyo3(signature = (keys, capacities_blocks, write_back, orders=None, touch="release"))]
     fn new(
         keys: &PyKeys,
         capacities_blocks: Vec<Option<u64>>,
         write_back: Vec<bool>,
-        orders: Vec<Option<OrderChoice<'_>>>,
+        orders: Option<Vec<Option<OrderChoice<'_>>>>,
         touch: &str,
     ) -> PyResult<Self> {
         if capacities_blocks.is_empty()
@@ -58,6 +58,7 @@ impl PyStore {
         };
         let failure = Failure::default();
         let orders = orders
+            .unwrap_or_default()
             .into_iter()
             .map(|choice| choice.map(|choice| order(choice, &failure)).transpose())
             .collect::<PyResult<Vec<_>>>()?;
@@ -137,8 +138,8 @@ impl PyStore {
         self.0.write_selected(lease, tier, uses, now_ns)
     }
 
-    fn write_on(&mut self, id: u32, now_ns: u64) -> Option<u32> {
-        self.0.write_on(id, now_ns)
+    fn write_on(&mut self, r#move: u32, now_ns: u64) -> Option<u32> {
+        self.0.write_on(r#move, now_ns)
     }
 
     fn touch(&mut self, request: u32, end: u32) {
@@ -161,8 +162,8 @@ impl PyStore {
         self.0.copies(request, limit)
     }
 
-    fn moved_keys(&self, id: u32) -> Vec<u64> {
-        self.0.moved_keys(id)
+    fn moved_keys(&self, r#move: u32) -> Vec<u64> {
+        self.0.moved_keys(r#move)
     }
 
     fn claim(&mut self, tier: usize, blocks: u64, now_ns: u64) -> Option<(u32, Vec<u32>)> {
@@ -215,8 +216,8 @@ impl PyStore {
             .collect()
     }
 
-    fn finish_move(&mut self, id: u32) -> PyResult<()> {
-        self.0.finish_move(id);
+    fn finish_move(&mut self, r#move: u32) -> PyResult<()> {
+        self.0.finish_move(r#move);
         raised(&self.1, ())
     }
 

@@ -23,8 +23,8 @@ _NODE_LOSSES = 5
 _GLANCE_S = 0.2
 
 
-class RayBackend:
-    """Runs cells on Ray; see ``Backend`` in ``coordinator``.
+class RayRunner:
+    """Runs cells on Ray; see ``CellRunner`` in ``coordinator``.
 
     ``address`` is Ray's (``auto``, ``host:port``), or "" for a Ray of this machine alone with ``jobs`` cores.
     Input files travel once to each node, by content.
@@ -32,7 +32,7 @@ class RayBackend:
 
     def __init__(self, address: str, jobs: int, limits: Limits) -> None:
         if importlib.util.find_spec("ray") is None:
-            raise UsageError("this backend needs the 'ray' extra", hint="pip install 'kvcache-sim[ray]'")
+            raise UsageError("running on Ray needs the 'ray' extra", hint="pip install 'kvcache-sim[ray]'")
         self._address = address
         self._jobs = jobs
         self._limits = limits
@@ -65,9 +65,7 @@ class RayBackend:
             ray.init(**where, **quiet, runtime_env=environment)
         except (ConnectionError, ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
-            raise InputOutputError(
-                f"cannot reach Ray: {reason}", where=f"--backend ray:{self._address}"
-            ) from None
+            raise InputOutputError(f"cannot reach Ray: {reason}", where=f"--on ray:{self._address}") from None
 
     def _collect(self, ray: Any, running: dict[Any, Cell], stop: StopRequest) -> Iterator[CellRecord]:
         gentle = False
