@@ -1,17 +1,49 @@
-"""Where the shared traces, oracles and figures lie: beside the checkout, never inside it."""
+"""Where the traces, oracles and figures of the tests lie: beside the checkout, or what is vendored of them.
+
+``tests/data`` holds real engines' integers and the input they were made from, so that a clone alone meets
+them; some of it compressed. What is too large lies in ``../shared`` only, and its tests are skipped without.
+"""
 
 from __future__ import annotations
 
+import lzma
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
+from packed_trace import unpack
 
 ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "tests" / "data"
 
 
 def shared(name: str) -> Path:
-    """Return the path of a shared file, or skip the test, saying so, where it is absent."""
+    """Return the path of a shared file or of its vendored copy; skip the test, saying so, where both are absent."""
     path = ROOT.parent / "shared" / name
-    if not path.exists():
+    if path.exists():
+        return path
+    copy = vendored(name)
+    if copy is None:
         pytest.skip(f"shared file absent: ../shared/{name}")
-    return path
+    return copy
+
+
+def vendored(name: str) -> Path | None:
+    """Return the path of a vendored file, decompressed if it must be; None where it is not vendored whole."""
+    path = DATA / name
+    if path.exists():
+        return path
+    for suffix, decompress in ((".xz", lzma.decompress), (".packed", unpack)):
+        packed = path.with_name(path.name + suffix)
+        if packed.exists():
+            target = Path(_unpacked().name) / path.name
+            if not target.exists():
+                target.write_bytes(decompress(packed.read_bytes()))
+            return target
+    return None
+
+
+@cache
+def _unpacked() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="kvsim-tests-")
