@@ -11,6 +11,7 @@ from kvcache_sim.cache.operations import MachineTiers, open_machines
 from kvcache_sim.cache.settings import (
     CacheSettings,
     ChannelSettings,
+    ClusterChannels,
     MovementSettings,
     NetworkSettings,
     TierSettings,
@@ -60,8 +61,9 @@ class Machines:
             built.append(MachineTiers(tiers, names))
         network = NetworkSettings(default=ChannelSettings("net", 10**9, 300))
         cache = CacheSettings(block_size_tokens=4, kv_bytes_per_token=1_000, num_layers=4)
+        links = ClusterChannels(channels, network)
         self.caches = open_machines(
-            trace_of(ROWS), built, (channels, network), (cache, MovementSettings(**movement)), backend
+            trace_of(ROWS), built, links, cache, MovementSettings(**movement), backend
         )
         self.capacities = capacities
         self.held = [[], []]
@@ -212,7 +214,7 @@ class Machines:
                 assert cached == evictable, "no reference is left"
             assert all(size % BLOCK_BYTES == 0 for size in cache.mover.edge_bytes.values())
         of_edges = sum(size for cache in self.caches for size in cache.mover.edge_bytes.values())
-        links = self.caches[0].bring_up.remote.channels
+        links = self.caches[0].machine.remote.channels
         assert sum(channel.sent_bytes for channel in links.values()) == of_edges, "I9"
 
 

@@ -25,6 +25,7 @@ from kvcache_sim.cache.operations import BlockCopy, BlockTokens, MachineTiers, o
 from kvcache_sim.cache.settings import (
     CacheSettings,
     ChannelSettings,
+    ClusterChannels,
     MovementSettings,
     NetworkSettings,
     TierSettings,
@@ -62,8 +63,8 @@ def machines(
         built.append(MachineTiers(tiers, edges))
     network = NetworkSettings(default=ChannelSettings("net", 10**9, 300))
     cache = CacheSettings(block_size_tokens=4, kv_bytes_per_token=1_000, num_layers=4)
-    settings = (cache, MovementSettings(lookup=lookup, **movement))
-    return open_machines(trace_of(ROWS), built, (channels, network), settings, backend)
+    movement = MovementSettings(lookup=lookup, **movement)
+    return open_machines(trace_of(ROWS), built, ClusterChannels(channels, network), cache, movement, backend)
 
 
 def where(cache, request, limit=3):
@@ -346,7 +347,7 @@ def test_machine_0_reads_from_1_while_1_reads_from_0(backend):
             MovementSettings(lookup="cluster"),
         )
         caches = open_machines(
-            trace_of(ROWS), built, (wires | local, NetworkSettings(pairs)), settings, backend
+            trace_of(ROWS), built, ClusterChannels(wires | local, NetworkSettings(pairs)), *settings, backend
         )
         for cache, request in zip(caches, (A, C), strict=True):
             cache.mark(cache.acquire_space("cpu", 1), request, 0, cache.transmit("gpu->cpu", 0))

@@ -30,7 +30,7 @@ def test_a_session_holds_what_its_last_turn_left():
 def test_the_least_recently_updated_session_leaves_first():
     gone = []
     view = SessionView(SessionViewSettings(max_sessions=2))
-    view.on_forget = gone.append
+    view.when_forgotten(gone.append)
     for name, at in (("a", 1), ("b", 2), ("a", 3), ("c", 4)):
         view.complete_turn(turn(name, at))
     assert list(view.active_sessions_kv_state) == ["a", "c"]

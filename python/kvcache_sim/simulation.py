@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
 from kvcache_sim.backends import Backend, checked_backend
 from kvcache_sim.cache.channel import Link
 from kvcache_sim.cache.channels import Channels
-from kvcache_sim.cache.remote import RemoteReads
+from kvcache_sim.cache.machine import MachineBuilder, MachineTiers
 from kvcache_sim.cache.settings import TierSettings
+from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.engine import Engine
 from kvcache_sim.errors import InvariantError, UsageError
 from kvcache_sim.metrics.channel_use import ChannelUse
@@ -24,15 +25,14 @@ from kvcache_sim.metrics.tier_use import TierUse
 from kvcache_sim.policies.plugins.watchdog import watching
 from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.handover.pools import Pools
-from kvcache_sim.serving.machine import build_machine
-from kvcache_sim.serving.prefetcher import Prefetcher
+from kvcache_sim.serving.machine import build_replica
+from kvcache_sim.serving.outcomes import KeepsSessions, Outcomes
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.router.index import RouterIndex
 from kvcache_sim.serving.router.look import look_at
 from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.serving.stores import Stores
 from kvcache_sim.tiers import COMPUTE, PLACES, TIERS
 from kvcache_sim.workload.trace import Trace
 
@@ -81,38 +81,25 @@ class Simulation:
         by_event = settings.movement.read_buffer_layers is not None
         handovers = settings.handover.network
         self.channels = Channels(settings.channels, settings.network, self.engine, handovers, by_event)
-        stores = Stores(settings, trace, self.engine, options.backend)
-        machines = range(len(settings.machines))
+        stores = StoreMaker(settings.cache, trace, lambda: self.engine.now_ns, options.backend)
         self._watchdog, self._orders = stores.watchdog, stores.orders
-        self.digests = [stores.digest() for _ in machines]
+        self.digests = [stores.digest() for _ in settings.machines]
         stretches = options.backend == "native" and not options.step_every_iteration and not stores.simplified
+        counted = settings.in_tokens() if stores.simplified else settings
+        builder = MachineBuilder(stores, self.channels, self.engine, counted.cache, settings.movement)
         self.replicas: list[Replica] = []
-        for machine in machines:
-            outcomes = stores.outcomes()
-            surroundings = (self.engine, self.recorder, outcomes)
-            maker = stores.maker(outcomes)
-            self.replicas.append(
-                build_machine(machine, stores.settings, maker, self.channels, stretches, surroundings)
-            )
-        if settings.movement.lookup == "cluster":
-            movers = [replica.mover for replica in self.replicas]
-            for replica in self.replicas:
-                if replica.tiers > 1:
-                    reads = RemoteReads(replica.mover, movers, self.channels, settings.movement)
-                    replica.admitter.remote = reads
-        if settings.movement.prefetch != "none":
-            for replica in self.replicas:
-                if replica.tiers > 1:
-                    replica.prefetcher = Prefetcher(replica.mover, settings.movement, replica.admitter.remote)
-                    if "queued" in replica.prefetcher.policy.occasions:
-                        replica.entrance.waiting.held_back = replica.held_back
-        pools = Pools(self.replicas, stores.settings, self.channels, self.engine)
-        block, look = stores.settings.cache.block_size_tokens, look_at(pools.routed, self.engine)
+        for machine in counted.machines:
+            tiers = MachineTiers(machine.tiers, machine.edge_channels, machine.edge_rails)
+            cache = builder.build(tiers)
+            tokens = cast(KeepsSessions, cache.store) if stores.simplified else None
+            outcomes = Outcomes(trace, settings.cache, cache.views, stores.gate_keys, tokens)
+            self.replicas.append(build_replica(cache, machine, outcomes, self.recorder, stretches))
+        pools = Pools(self.replicas, counted, self.channels, self.engine)
+        block, look = counted.cache.block_size_tokens, look_at(pools.routed, self.engine)
         self._index: RouterIndex | None = None
         if settings.router.index_blocks is not None:
-            make = stores.maker(stores.outcomes())
             tier = TierSettings(TIERS[COMPUTE], settings.router.index_blocks)
-            believed = [make([tier], [False]) for _ in pools.routed]
+            believed = [stores.make_lone(tier) for _ in pools.routed]
             self._index = RouterIndex(look, believed, pools.routed, self.engine, settings.router)
             look = self._index.look
         router = make_router(RouterView(pools.routed, settings.router, settings.seed, block, look))

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kvcache_sim.cache.channel import Channel
+from kvcache_sim.cache.edges import AnyChannel
 from kvcache_sim.cache.layered_channel import LayeredChannel
-from kvcache_sim.cache.moves import AnyChannel
 from kvcache_sim.cache.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.engine import Engine
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from kvcache_sim.cache.channel import Channel, Transmission
-from kvcache_sim.cache.channel_choice.policy import ChannelChoice, Sending
+from kvcache_sim.cache.edges import AnyChannel, Edges
 from kvcache_sim.cache.layered_channel import LayeredChannel
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import TRANSFER as TRANSFER_RECORD
@@ -16,37 +18,60 @@ from kvcache_sim.cache.write.policy import WritePolicy
 from kvcache_sim.engine import TRANSFER, Engine
 from kvcache_sim.tiers import COMPUTE, REMOTE, TIERS
 
-AnyChannel = Channel | LayeredChannel
+
+@dataclass(frozen=True, slots=True)
+class TransferSettings:
+    """What all transfers of a machine share: bytes of a block, the model's layers, their pipelining."""
+
+    block_bytes: int
+    layers: int
+    layer_pipelining: bool
+    #: Layers of each load to the gpu that may lie there ahead of their computation; None: all of them.
+    read_buffer_layers: int | None
+
+    @classmethod
+    def of(cls, cache: CacheSettings, movement: MovementSettings) -> TransferSettings:
+        """Return those of a machine with these settings."""
+        return cls(
+            cache.block_size_tokens * cache.kv_bytes_per_token,
+            cache.num_layers,
+            movement.layer_pipelining,
+            movement.read_buffer_layers,
+        )
+
+
+class Scheduler(Protocol):
+    """Who computes on a machine, told when its transfers change the store."""
+
+    def catch_up(self, now_ns: int) -> None:
+        """Bring the store to what it is at a time, before it changes."""
+
+    def moved(self) -> None:
+        """Go on: KV or room has come."""
 
 
 class Mover:
-    """Sends a machine's orders over its channels.
-
-    ``on_change(now)`` is called before the store changes, so that the replica catches up first;
-    ``record(transfer)`` sees each transfer as it is sent.
-    """
+    """Sends what a machine's store decides over its channels, and tells the store what has arrived."""
 
     def __init__(
         self,
         machine: int,
         store: BlockStore,
         engine: Engine,
-        channels: dict[str, AnyChannel],
-        settings: tuple[CacheSettings, MovementSettings],
+        edges: Edges,
+        writes: Sequence[WritePolicy],
+        settings: TransferSettings,
     ) -> None:
         self.machine = machine
         self.store = store
         self.engine = engine
         #: Channel of each edge of this machine, by edge name.
-        self.channels = channels
-        #: For an edge on several channels: all of them by name, and who chooses.
-        self.rails: dict[str, dict[str, AnyChannel]] = {}
-        self.choice: ChannelChoice | None = None
-        cache, movement = settings
-        self.block_bytes = cache.block_size_tokens * cache.kv_bytes_per_token
-        self.layers = cache.num_layers
-        self.pipelining = movement.layer_pipelining
-        self.read_buffer_layers = movement.read_buffer_layers
+        self.channels = edges.channels
+        self._edges = edges
+        self.block_bytes = settings.block_bytes
+        self.layers = settings.layers
+        self.pipelining = settings.layer_pipelining
+        self.read_buffer_layers = settings.read_buffer_layers
         self.transfers: dict[int, Transfer] = {}
         #: Bytes sent so far by edge.
         self.edge_bytes: dict[str, int] = {}
@@ -54,14 +79,36 @@ class Mover:
         self.read_bytes = [0] * len(TIERS)
         self.written_bytes = [0] * len(TIERS)
         #: The write policy of the edge below each tier: told of a copy about to become ready there.
-        self.writes: Sequence[WritePolicy] = ()
+        self._writes = writes
         #: Called when a move is done: what an exclusive edge leaves behind.
         self.when_done: dict[int, Callable[[], None]] = {}
-        #: Gives a read from another machine its channel and what it waits for there; returns its first hop.
-        self.wire_remote: Callable[[Transfer], Transfer] | None = None
-        self.on_change: Callable[[int], None] = lambda now: None
-        self.after_change: Callable[[], None] = lambda: None
-        self.record: Callable[[Transfer], None] | None = None
+        #: By move that reads from another machine: what gives it its channel and its first hop.
+        self._connects: dict[int, Callable[[Transfer], Transfer]] = {}
+        self._scheduler: Scheduler | None = None
+        self._watchers: list[Callable[[Transfer], None]] = []
+
+    def schedule_for(self, scheduler: Scheduler) -> None:
+        """Tell who computes on this machine of every change from now on; the two need each other."""
+        self._scheduler = scheduler
+
+    def when_sent(self, watcher: Callable[[Transfer], None]) -> None:
+        """Show each transfer that is sent from now on to a watcher."""
+        self._watchers.append(watcher)
+
+    def reads_remote(self, move: int, connect: Callable[[Transfer], Transfer]) -> None:
+        """Let ``connect`` give a move from another machine its channel; it returns its first hop."""
+        self._connects[move] = connect
+
+    def catch_up(self) -> None:
+        """Bring the store to what it is now, before it changes."""
+        if self._scheduler is not None:
+            self._scheduler.catch_up(self.engine.now_ns)
+
+    def moved(self) -> None:
+        """Send what can go now that the store has changed, and let the scheduler go on."""
+        self.issue()
+        if self._scheduler is not None:
+            self._scheduler.moved()
 
     def issue(self, computed: tuple[int, int] | None = None) -> None:
         """Send the store's new orders, or queue them behind what they depend on.
@@ -81,8 +128,7 @@ class Mover:
         self.transfers[move] = transfer
         first = transfer
         if from_tier == REMOTE:
-            assert self.wire_remote is not None, "KV of another machine needs a wire"
-            first = self.wire_remote(transfer)
+            first = self._connects.pop(move)(transfer)
         else:
             transfer.channel = self.channel_of(transfer)
         for earlier in after:
@@ -97,12 +143,8 @@ class Mover:
 
     def channel_of(self, transfer: Transfer) -> AnyChannel:
         """Return the channel of this machine that a transfer takes: the only one of its edge, or a choice."""
-        edge, rails = transfer.edge, self.rails.get(transfer.edge)
-        if rails is None or self.choice is None:
-            return self.channels[edge]
         size = transfer.blocks * self.block_bytes
-        sending = Sending(self.machine, edge, transfer.blocks, size, self.engine.now_ns)
-        return rails[self.choice.choose(sending, rails)]
+        return self._edges.channel(transfer.edge, transfer.blocks, size, self.engine.now_ns)
 
     def launch(self, transfer: Transfer) -> None:
         """Send a transfer once what it waits for is there, or its first layer where that is enough."""
@@ -115,7 +157,7 @@ class Mover:
     def _launch(self, dependent: Transfer) -> None:
         """Send what waited for a transfer of this machine, maybe on another one."""
         if dependent.mover is not self:
-            dependent.mover.on_change(self.engine.now_ns)
+            dependent.mover.catch_up()
         dependent.mover.launch(dependent)
 
     def computing(self, times: Transmission, into: Transfer) -> None:
@@ -213,7 +255,7 @@ class Mover:
         for tell in transfer.at_layer:
             tell(transfer)
         if layers == self.layers:
-            self.on_change(self.engine.now_ns)
+            self.catch_up()
             self._note(transfer, self.engine.now_ns)
             self._on_complete(transfer)
             return
@@ -239,23 +281,23 @@ class Mover:
             self.written_bytes[transfer.to_tier] += size
         subject = transfer.from_tier << 8 | transfer.to_tier
         self.store.note(TRANSFER_RECORD, now, subject << 40 | transfer.blocks, sent.completion_ns)
-        if self.record is not None:
-            self.record(transfer)
+        for watcher in self._watchers:
+            watcher(transfer)
 
     def _on_first_layer(self, transfer: Transfer) -> None:
-        self.on_change(self.engine.now_ns)
+        self.catch_up()
         for dependent in list(transfer.dependents):
             if dependent.job is None:
                 self._launch(dependent)
         for watcher in transfer.watchers:
             watcher(transfer, False)
-        self.after_change()
+        self.moved()
 
     def _on_complete(self, transfer: Transfer) -> None:
-        self.on_change(self.engine.now_ns)
+        self.catch_up()
         if transfer.move != HOP:
-            if COMPUTE < transfer.to_tier < len(self.writes) and not transfer.comes_up:
-                self.writes[transfer.to_tier].arrived(self.store, transfer.move, self.engine.now_ns)
+            if COMPUTE < transfer.to_tier < len(self._writes) and not transfer.comes_up:
+                self._writes[transfer.to_tier].arrived(self.store, transfer.move, self.engine.now_ns)
             del self.transfers[transfer.move]
             self.store.finish_move(transfer.move)
             if transfer.move in self.when_done:
@@ -270,4 +312,4 @@ class Mover:
                 self._launch(dependent)
         for watcher in transfer.watchers:
             watcher(transfer, True)
-        self.after_change()
+        self.moved()

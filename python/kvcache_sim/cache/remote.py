@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from kvcache_sim.cache.channel import layer_ns
 from kvcache_sim.cache.channels import Channels
-from kvcache_sim.cache.moves import AnyChannel, Mover
-from kvcache_sim.cache.settings import MovementSettings
+from kvcache_sim.cache.edges import AnyChannel
+from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.staging import is_staged, stage_up
 from kvcache_sim.cache.transfer import HOP, Transfer
 from kvcache_sim.tiers import LOAD_EDGES, STAGING, load_edge
@@ -43,19 +43,15 @@ class RemoteReads:
 
     Landing room is reserved before the source is held; the source is held until it has been read, and its
     readiness waited for. What lies below the tier that the network reads comes in one move over all channels
-    on its way, the owner's and the network's, layer by layer; ``remote_disk: staged`` copies it up to that
-    tier of the owner first, where that has room.
+    on its way, the owner's and the network's, layer by layer; ``staged`` copies it up to that tier of the
+    owner first, where that has room. ``movers``: those of all machines, also of those built later than this.
     """
 
-    def __init__(
-        self, mover: Mover, movers: Sequence[Mover], channels: Channels, settings: MovementSettings
-    ) -> None:
+    def __init__(self, mover: Mover, movers: Sequence[Mover], channels: Channels, staged: bool) -> None:
         self.mover = mover
         self.movers = movers
         self.channels = channels
-        self.staged = settings.remote_disk == "staged"
-        self._sources: dict[int, _Source] = {}
-        mover.wire_remote = self._wire
+        self.staged = staged
 
     def longest(self, request: int, start: int, limit: int) -> RemoteRun | None:
         """Return the longest run of blocks from ``start`` on that one other machine has below its GPU.
@@ -101,18 +97,17 @@ class RemoteReads:
         move = self.mover.store.receive(request, (start, end), now_ns)
         if move is None:
             return None
-        there.on_change(now_ns)
+        there.catch_up()
         if tier > STAGING and self.staged:
             copies = stage_up(there.store, request, (start, end), (tier, by), now_ns)
             there.issue()
             if is_staged(copies):
                 tier, by = STAGING, copies[-1][1]
         lent = there.store.lend(request, end, tier)
-        self._sources[move] = _Source(there, tier, lent, by)
+        self.mover.reads_remote(move, partial(self._connect, _Source(there, tier, lent, by)))
         return move
 
-    def _wire(self, transfer: Transfer) -> Transfer:
-        source = self._sources.pop(transfer.move)
+    def _connect(self, source: _Source, transfer: Transfer) -> Transfer:
         owner = source.owner
         transfer.channel = self.channels.between(owner.machine, self.mover.machine)
         transfer.at_completion.append(partial(self._give_back, source))
@@ -134,6 +129,6 @@ class RemoteReads:
 
     def _give_back(self, source: _Source) -> None:
         owner = source.owner
-        owner.on_change(owner.engine.now_ns)
+        owner.catch_up()
         owner.store.finish_move(source.lent)
-        owner.after_change()
+        owner.moved()

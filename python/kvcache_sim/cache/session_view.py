@@ -56,14 +56,19 @@ class SessionCacheInfo:
 class SessionView:
     """The active sessions of one machine, by session id, the least recently updated first.
 
-    ``on_forget`` is told the id of each session that is dropped (simplified accounting frees its tokens).
+    ``when_forgotten`` registers who is told the id of each session that is dropped (simplified accounting
+    frees its tokens).
     Cost: constant time a turn.
     """
 
     def __init__(self, settings: SessionViewSettings = SessionViewSettings()) -> None:
         self._settings = settings
-        self.on_forget: Callable[[str], None] = lambda session_id: None
+        self._forgotten: list[Callable[[str], None]] = []
         self.active_sessions_kv_state: dict[str, SessionCacheInfo] = {}
+
+    def when_forgotten(self, tell: Callable[[str], None]) -> None:
+        """Tell the id of each session that is dropped from now on."""
+        self._forgotten.append(tell)
 
     def complete_turn(self, info: SessionCacheInfo) -> None:
         """Enter a completed turn in place of the session's last one, then apply the bounds."""
@@ -83,7 +88,8 @@ class SessionView:
     def forget(self, session_id: str) -> None:
         """Drop a session."""
         if self.active_sessions_kv_state.pop(session_id, None) is not None:
-            self.on_forget(session_id)
+            for tell in self._forgotten:
+                tell(session_id)
 
     def expire(self, now_ns: int) -> None:
         """Drop the sessions whose last turn ended ``ttl_ns`` ago or longer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -54,6 +55,14 @@ class NetworkSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterChannels:
+    """All channels of a cluster: those that edges of its machines name, and those between machines."""
+
+    named: Mapping[str, ChannelSettings]
+    network: NetworkSettings = NetworkSettings()
+
+
+@dataclass(frozen=True, slots=True)
 class CacheSettings:
     """How blocks are kept on every machine of a cluster."""
 
@@ -80,6 +89,13 @@ class CacheSettings:
     admission: str = "all"
     session_view: SessionViewSettings = SessionViewSettings()
     prefix_view: PrefixViewSettings = PrefixViewSettings()
+
+    def matchable_blocks(self, tokens: int) -> int:
+        """Return how many leading blocks of that many tokens may hit (semantics 1)."""
+        if not self.enabled:
+            return 0
+        may_hit = tokens if self.full_hit == "skip-prefill" else tokens - 1
+        return may_hit // self.block_size_tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ class Orders:
         assert choice.plugin is not None
         plugin, maker = choice.plugin
         tier = tiers[level]
-        self._dog.watches = True
+        self._dog.start()
         policy = maker(TierView(tier.name, _blocks(tier), self._block))
         # a last copy may be pinned from above: then not all below a block may go with it
         one_by_one = 0 < level == len(tiers) - 1

@@ -90,7 +90,7 @@ class TokenStore(Recorded, OneTier):
 
     def __post_init__(self) -> None:
         self.prefixes = GlobalPrefixStore(self.block_size_tokens)
-        self.sessions.on_forget = self.drop_session
+        self.sessions.when_forgotten(self.drop_session)
 
     # -- looking
 

@@ -21,7 +21,9 @@ class Sends(Protocol):
     block_bytes: int
     layers: int
     pipelining: bool
-    on_change: Callable[[int], None]
+
+    def catch_up(self) -> None:
+        """Bring the store of that machine to what it is now."""
 
     def launch(self, transfer: Transfer) -> None:
         """Send a transfer once what it waits for is there."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvcache_sim.cache.bring_up import BringUp
 from kvcache_sim.cache.fetch import FETCH
 from kvcache_sim.cache.fetch.plan import Part
 from kvcache_sim.cache.fetch.policy import FetchPolicy
-from kvcache_sim.cache.moves import Mover
-from kvcache_sim.cache.remote import RemoteReads, RemoteRun
-from kvcache_sim.cache.settings import CacheSettings, MovementSettings
-from kvcache_sim.cache.store import NO_MOVE, BlockStore
+from kvcache_sim.cache.machine import Machine
+from kvcache_sim.cache.remote import RemoteRun
+from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.sequence import SequenceState
@@ -40,40 +38,22 @@ class Admitter:
 
     def __init__(
         self,
-        store: BlockStore,
-        mover: Mover,
-        settings: tuple[CacheSettings, MovementSettings],
+        machine: Machine,
         outcomes: Outcomes,
         estimates: Estimates,
     ) -> None:
-        cache, movement = settings
         self.outcomes = outcomes
-        self.store = store
-        self.mover = mover
-        self.block = cache.block_size_tokens
-        self.enabled = cache.enabled
-        self.skip_prefill = cache.full_hit == "skip-prefill"
-        self.fetches = movement.fetch != "never"
-        self.fetch: FetchPolicy = FETCH.make(movement.fetch)
+        self.store = machine.store
+        self.mover = machine.mover
+        self.block = machine.cache.block_size_tokens
+        self.enabled = machine.cache.enabled
+        self.matchable_blocks = machine.cache.matchable_blocks
+        self.fetches = machine.movement.fetch != "never"
+        self.fetch: FetchPolicy = FETCH.make(machine.movement.fetch)
         self.estimates = estimates
-        self.bring_up = BringUp(mover, movement.exclusive)
-        #: Whether a tier's policy gives blocks a time to live.
-        self.expires = False
-
-    @property
-    def remote(self) -> RemoteReads | None:
-        """Reads from other machines, where the look-up covers the cluster."""
-        return self.bring_up.remote
-
-    @remote.setter
-    def remote(self, reads: RemoteReads) -> None:
-        self.bring_up.remote = self.estimates.remote = reads
-
-    def matchable_blocks(self, tokens: int) -> int:
-        """Return how many leading blocks of that many tokens may hit (semantics 1)."""
-        if not self.enabled:
-            return 0
-        return tokens // self.block if self.skip_prefill else (tokens - 1) // self.block
+        self.loader = machine.loader
+        self.remote = machine.remote
+        self.expires = machine.expires
 
     def admit(self, s: SequenceState, now_ns: int) -> Admission | None:
         """Admit a request whose tokens need KV; None, without a trace, when room is refused."""
@@ -139,7 +119,7 @@ class Admitter:
 
     def _take(self, request: int, admission: Admission, part: Part, now_ns: int) -> bool:
         """Join or load one part of the found run; False when there is no room to stage it."""
-        load = self.bring_up.take((request, admission.lease), part, admission.room, now_ns)
+        load = self.loader.load(request, admission.lease, part, admission.room, now_ns)
         if load is None:
             return False
         admission.loads.append(load)

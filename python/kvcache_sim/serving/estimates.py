@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from kvcache_sim.cache.channel import layer_ns
+from kvcache_sim.cache.edges import AnyChannel
 from kvcache_sim.cache.fetch.plan import Part, Plan
-from kvcache_sim.cache.moves import AnyChannel, Mover
-from kvcache_sim.cache.remote import RemoteReads
-from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.cache.machine import Machine
 from kvcache_sim.model.step_time import StepBatch, StepTime
 from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, load_edge
 
@@ -17,12 +16,12 @@ from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, load_edge
 class Estimates:
     """What one machine can know when it decides between loading and recomputing."""
 
-    def __init__(self, mover: Mover, cache: CacheSettings, step_time: StepTime, budget_tokens: int) -> None:
-        self.mover = mover
-        self.block = cache.block_size_tokens
+    def __init__(self, machine: Machine, step_time: StepTime, budget_tokens: int) -> None:
+        self.mover = machine.mover
+        self.block = machine.cache.block_size_tokens
         self.step_time = step_time
         self.budget = budget_tokens
-        self.remote: RemoteReads | None = None
+        self.remote = machine.remote
 
     def plan(self, parts: Sequence[Part], ready: int, tokens: int) -> Plan:
         """Return the plan of a request that needs KV of ``tokens`` tokens and found ``parts``."""

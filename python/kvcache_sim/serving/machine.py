@@ -1,18 +1,12 @@
-"""A machine put together: its store, its channels, its batch, its replica."""
+"""A replica put together on one machine's cache: its batch, its admission, its scheduler."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
 from kvcache_sim.cache.admission import ADMISSION
-from kvcache_sim.cache.channel_choice import CHANNEL_CHOICE
-from kvcache_sim.cache.moves import AnyChannel, Mover
-from kvcache_sim.cache.settings import TierSettings
-from kvcache_sim.cache.store import BlockStore
-from kvcache_sim.cache.write import WRITE
-from kvcache_sim.engine import Engine
+from kvcache_sim.cache.machine import Machine
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 from kvcache_sim.serving.admission import Admitter
 from kvcache_sim.serving.batch import Batch, BatchSettings, SteppedBatch
@@ -23,11 +17,7 @@ from kvcache_sim.serving.queue.look_ahead import LookAhead
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.replica.keeping import Keeping
-from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.tiers import LOAD_EDGES, WRITE_EDGES
-
-#: Makes the store of a machine from its tiers and whether each writes its victims down.
-MakeStore = Callable[[Sequence[TierSettings], list[bool]], BlockStore]
+from kvcache_sim.serving.settings import MachineSettings
 
 
 def native_batch(settings: BatchSettings, table: StepTimeTable) -> Batch:
@@ -52,69 +42,49 @@ def native_batch(settings: BatchSettings, table: StepTimeTable) -> Batch:
     return cast(Batch, native)
 
 
-def build_machine(
-    machine: int,
-    cluster: ClusterSettings,
-    make_store: MakeStore,
-    channels: dict[str, AnyChannel],
-    stretches: bool,
-    surroundings: tuple[Engine, Recorder, Outcomes],
+def build_replica(
+    cache: Machine, settings: MachineSettings, outcomes: Outcomes, recorder: Recorder, stretches: bool
 ) -> Replica:
-    """Return the replica of one machine, wired to its store and channels."""
-    engine, recorder, outcomes = surroundings
-    settings = cluster.machines[machine]
-    present = [tier.name for tier in settings.tiers]
-    movement = cluster.movement
-    writes = [
-        WRITE.make(movement.write.get(name, "back"), level, movement)
-        for level, name in enumerate(present[:-1])
-    ]
-    write_back = [policy.writes_back for policy in writes] + [False]
-    store = make_store(settings.tiers, write_back)
-    edges = [edge for edge in (*WRITE_EDGES, *LOAD_EDGES) if edge in settings.edge_channels]
-    local = {edge: channels[settings.edge_channels[edge]] for edge in edges}
-    mover = Mover(machine, store, engine, local, (cluster.cache, cluster.movement))
-    if settings.edge_rails:
-        mover.choice = CHANNEL_CHOICE.make(movement.channel_choice)
-        mover.rails = {e: {n: channels[n] for n in names} for e, names in settings.edge_rails.items()}
+    """Return the replica that serves from one machine's cache."""
     replica_settings = settings.replica
     if settings.role == "prefill" and replica_settings.async_scheduling == "stop-token":
         # A prompt's end is foreseen, whatever will end its answer elsewhere.
         # It ends with the prompt, whose length is known.
         replica_settings = replace(replica_settings, async_scheduling="length")
     asynchronous = replica_settings.async_scheduling != "none"
+    writes = cache.writes
     batch_settings = BatchSettings(
-        block_size_tokens=cluster.cache.block_size_tokens,
+        block_size_tokens=cache.cache.block_size_tokens,
         max_num_batched_tokens=replica_settings.max_num_batched_tokens,
         step_overhead_ns=0 if asynchronous else replica_settings.step_overhead_ns,
         least_step_ns=replica_settings.step_overhead_ns if asynchronous else 0,
         late_ends=replica_settings.async_scheduling == "stop-token",
-        cache_enabled=cluster.cache.enabled,
-        cache_output=cluster.cache.cache_output,
+        cache_enabled=cache.cache.enabled,
+        cache_output=cache.cache.cache_output,
         track_commits=bool(writes) and writes[0].at_commit,
-        commit_at_begin=cluster.cache.semantics == "vllm",
-        asks_every_step=cluster.cache.semantics == "sglang",
+        commit_at_begin=cache.cache.semantics == "vllm",
+        asks_every_step=cache.cache.semantics == "sglang",
     )
     batch = make_batch(batch_settings, settings.step_time, replica_settings.max_num_seqs, stretches)
-    estimates = Estimates(mover, cluster.cache, settings.step_time, replica_settings.max_num_batched_tokens)
-    admitter = Admitter(store, mover, (cluster.cache, cluster.movement), outcomes, estimates)
-    admitter.expires = any(tier.policy.partition(":")[0] == "ttl" for tier in settings.tiers)
-    parts = (store, mover, admitter, batch)
-    replica = Replica(machine, (replica_settings, cluster.cache), parts, engine, recorder, outcomes)
-    replica.tiers = len(present)
-    replica.kept_free_blocks = int(
-        cluster.cache.semantics == "sglang" and cluster.cache.block_size_tokens > 1
-    )
-    replica.entrance.writes = writes
-    window = cluster.cache.scheduler_aware_window
+    estimates = Estimates(cache, settings.step_time, replica_settings.max_num_batched_tokens)
+    admitter = Admitter(cache, outcomes, estimates)
+    parts = (cache.store, cache.mover, admitter, batch)
+    engine = cache.mover.engine
+    replica = Replica(cache.number, (replica_settings, cache.cache), parts, engine, recorder, outcomes)
+    replica.tiers = len(cache.tiers)
+    replica.kept_free_blocks = cache.kept_free_blocks
+    replica.entrance.writes = list(writes)
+    window = cache.cache.scheduler_aware_window
     if window:
-        replica.entrance.look_ahead = LookAhead(store, window, admitter.matchable_blocks)
-    if cluster.cache.admission != "all":
-        admission = ADMISSION.make(cluster.cache.admission)
-        replica.keeping = Keeping(admission, store, cluster.cache.block_size_tokens)
-    mover.writes = writes
+        replica.entrance.look_ahead = LookAhead(cache.store, window, cache.cache.matchable_blocks)
+    if cache.cache.admission != "all":
+        admission = ADMISSION.make(cache.cache.admission)
+        replica.keeping = Keeping(admission, cache.store, cache.cache.block_size_tokens)
     if replica_settings.duplicate_prefill == "wait":
-        replica.entrance.duplicates = Duplicates(outcomes.trace, cluster.cache.block_size_tokens)
+        replica.entrance.duplicates = Duplicates(outcomes.trace, cache.cache.block_size_tokens)
+    replica.prefetcher = cache.prefetcher
+    if cache.prefetcher is not None and "queued" in cache.prefetcher.policy.occasions:
+        replica.entrance.waiting.held_back = replica.held_back
     return replica
 
 

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kvcache_sim.cache.outcome import PrefixCacheEvent, decide_outcome, found
-from kvcache_sim.cache.prefix_view import PrefixAdmission, PrefixHash
-from kvcache_sim.cache.session_view import SessionCacheInfo, SessionView
+from kvcache_sim.cache.prefix_view import PrefixHash
+from kvcache_sim.cache.session_view import SessionCacheInfo
 from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.cache.views import Views
 from kvcache_sim.serving.sequence import SequenceState
 from kvcache_sim.workload.trace import Trace
 
 if TYPE_CHECKING:
-    from kvcache_sim.cache.token_store import Keys, TokenStore
+    from kvcache_sim.cache.token_store import Keys
+
+
+class KeepsSessions(Protocol):
+    """A store that keeps the tokens of sessions."""
+
+    def keep_session(self, request: int, session_id: str, tokens: int) -> bool:
+        """Keep a session's tokens after a turn; False where they do not fit."""
+        ...
 
 
 class Outcomes:
-    """The session view and the gate of shared prefixes of one machine; labels of the trace are never read."""
+    """The session view and the gate of shared prefixes of one machine; labels of the trace are never read.
 
-    def __init__(self, trace: Trace, cache: CacheSettings, keys: Keys | None) -> None:
+    ``gate_keys`` names prefixes where not every one is shared at once; ``tokens`` is, under simplified
+    accounting, where the sessions' tokens are kept. ``cache`` counts in real blocks there too.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        cache: CacheSettings,
+        views: Views,
+        gate_keys: Keys | None,
+        tokens: KeepsSessions | None,
+    ) -> None:
         self.trace = trace
         self.cache = cache
-        self.keys = keys
-        self.sessions = SessionView(cache.session_view)
-        self.prefixes = PrefixAdmission(cache.prefix_view, cache.block_size_tokens)
-        #: Under simplified accounting: where the sessions' tokens are kept.
-        self.tokens: TokenStore | None = None
+        self.keys = gate_keys
+        self.sessions = views.sessions
+        self.prefixes = views.prefixes
+        self.tokens = tokens
 
     def reusable_blocks(self, s: SequenceState, found: int, now_ns: int) -> int:
         """Return how much of a found run may be reused: all by a follow-up, else what is admitted of it."""

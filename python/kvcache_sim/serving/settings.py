@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kvcache_sim.cache.settings import (
@@ -104,3 +104,17 @@ class ClusterSettings:
     router: RouterSettings = RouterSettings()
     handover: HandoverSettings = HandoverSettings()
     seed: int = 0
+
+    def in_tokens(self) -> ClusterSettings:
+        """Return the cluster with blocks of one token, and as many of them as its blocks hold."""
+        size = self.cache.block_size_tokens
+        machines = []
+        for machine in self.machines:
+            tiers = tuple(
+                tier
+                if tier.capacity_blocks is None
+                else replace(tier, capacity_blocks=tier.capacity_blocks * size)
+                for tier in machine.tiers
+            )
+            machines.append(replace(machine, tiers=tiers))
+        return replace(self, machines=tuple(machines), cache=replace(self.cache, block_size_tokens=1))

@@ -19,11 +19,12 @@ trace, `MachineCache` operates one. Requests and blocks are named by the trace.
 `listing` says what lies where, `ready_times` since when, `block_tokens` what it contains.
 """
 
+from kvcache_sim.cache.machine import MachineTiers
 from kvcache_sim.cache.operations.active import Active, Switched
 from kvcache_sim.cache.operations.block_tokens import BlockTokens
 from kvcache_sim.cache.operations.listing import BlockCopy, ListedBlock
 from kvcache_sim.cache.operations.machine_cache import MachineCache
-from kvcache_sim.cache.operations.open_machines import MachineTiers, open_machines
+from kvcache_sim.cache.operations.open_machines import open_machines
 from kvcache_sim.cache.operations.space import Space
 
 __all__ = [

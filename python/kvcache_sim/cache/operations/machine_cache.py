@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcache_sim.cache.block_names import BlockNames
-from kvcache_sim.cache.bring_up import BringUp
 from kvcache_sim.cache.channel import Channel, Transmission
 from kvcache_sim.cache.fetch.plan import Part
-from kvcache_sim.cache.moves import Mover
+from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.operations.active import Active, Switched
 from kvcache_sim.cache.operations.block_tokens import BlockTokens
 from kvcache_sim.cache.operations.listing import ListedBlock, Place, list_blocks
 from kvcache_sim.cache.operations.marking import marking
 from kvcache_sim.cache.operations.ready_times import ReadyTimes
 from kvcache_sim.cache.operations.space import Space
-from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import NO_COPY, NO_MOVE
 from kvcache_sim.cache.transfer import Transfer
-from kvcache_sim.cache.write.policy import WritePolicy
 from kvcache_sim.engine import NO_MACHINE, SAMPLE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING, TIERS
@@ -34,26 +31,21 @@ class MachineCache:
 
     def __init__(
         self,
-        mover: Mover,
-        tiers: Sequence[str],
+        machine: Machine,
+        machines: Sequence[Machine],
+        times: Sequence[ReadyTimes],
         names: BlockNames,
-        settings: tuple[CacheSettings, MovementSettings],
-        writes: Sequence[WritePolicy],
     ) -> None:
-        cache, movement = settings
-        self.mover = mover
-        self.tiers = tuple(tiers)
+        self.machine = machine
+        self.mover = machine.mover
+        self.tiers = machine.tiers
         self.names = names
-        self.store = marking(mover.store)
-        self.engine = mover.engine
-        self.bring_up = BringUp(mover, movement.exclusive)
+        self.store = marking(machine.store)
+        self.engine = machine.mover.engine
         #: All machines, this one among them: a look-up lists the copies on each.
-        self.others: Sequence[MachineCache] = (self,)
-        self.times = ReadyTimes(mover)
-        self._block = cache.block_size_tokens
-        self._kv_bytes = cache.kv_bytes_per_token
-        self._writes = writes
-        mover.writes = writes
+        self._machines = machines
+        self._times = times
+        self.times = times[machine.number]
 
     # -- time
 
@@ -66,6 +58,8 @@ class MachineCache:
         """Let time pass on all machines: what arrives until then, or at that moment, has arrived."""
         self.engine.schedule(ns, SAMPLE, NO_MACHINE, lambda _: None)
         self.engine.run(until_ns=ns)
+        for machine in self._machines:
+            machine.expire()
 
     # -- basic operations: look up, transmit, mark
 
@@ -78,10 +72,10 @@ class MachineCache:
         the GPU of one other machine. Copies are listed wherever they are. Recency is not changed.
         """
         found = self.store.peek(request, limit)[0]
-        if self.bring_up.remote is not None and found < limit:
-            away = self.bring_up.remote.longest(request, found, limit)
+        if self.machine.remote is not None and found < limit:
+            away = self.machine.remote.longest(request, found, limit)
             found = found if away is None else away.end
-        places = [Place(other.mover, other.times) for other in self.others]
+        places = [Place(m.mover, times) for m, times in zip(self._machines, self._times, strict=True)]
         return list_blocks(places, request, found, self.names, tokens)
 
     def transmit(self, edge: str, tokens: int) -> Transmission:
@@ -100,8 +94,8 @@ class MachineCache:
             )
         if tokens < 0:
             raise UsageError("fewer than no tokens", edge, got=str(tokens), expected="0 or more")
-        pieces = -(-tokens // self._block) * self.mover.layers
-        size = tokens * self._kv_bytes
+        pieces = -(-tokens // self.machine.cache.block_size_tokens) * self.mover.layers
+        size = tokens * self.machine.cache.kv_bytes_per_token
         self.mover.edge_bytes[edge] = self.mover.edge_bytes.get(edge, 0) + size
         return channel.transmit(size, pieces, self.mover.layers, self.now_ns)
 
@@ -215,7 +209,7 @@ class MachineCache:
         From another machine's cpu over the network, from its disk over both channels; its blocks are held
         until they have been read. Stops where landing is refused. UsageError under local look-up.
         """
-        reads = self.bring_up.remote
+        reads = self.machine.remote
         if reads is None:
             raise UsageError("other machines are not looked up", "fetch.lookup", expected="cluster")
         found = self.store.peek(request, limit)[0]
@@ -255,7 +249,7 @@ class MachineCache:
             reused[TIERS[COMPUTE]] = ready
             for part in parts:
                 if part.end > ready:
-                    load = self.bring_up.take((request, lease), part, room, self.now_ns)
+                    load = self.machine.loader.load(request, lease, part, room, self.now_ns)
                     if load is None:
                         break
                     loads.append(load[0])
@@ -290,8 +284,8 @@ class MachineCache:
         )
         active.active_blocks -= blocks
         written = None
-        if self._writes:
-            written = self._writes[0].committed(self.store, active.lease, (start, end), self.now_ns)
+        if self.machine.writes:
+            written = self.machine.writes[0].committed(self.store, active.lease, (start, end), self.now_ns)
         transfers = self._issue()
         duplicates = self.store.merged_blocks - merged
         return Switched(blocks - duplicates, duplicates, None if written is None else transfers[written])

@@ -22,8 +22,7 @@ class ReadyTimes:
     def __init__(self, mover: Mover) -> None:
         self._store = marking(mover.store)
         self._times: dict[tuple[int, int], Times] = {}
-        self._before = mover.record
-        mover.record = self._sent
+        mover.when_sent(self._sent)
 
     def note(self, keys: Iterable[int], tier: int, times: Times) -> None:
         """Keep the times of copies on a tier."""
@@ -35,8 +34,6 @@ class ReadyTimes:
         return self._times.get((key, tier))
 
     def _sent(self, transfer: Transfer) -> None:
-        if self._before is not None:
-            self._before(transfer)
         if transfer.move != HOP:
             times = (transfer.first_layer_ready_at_ns, transfer.ready_at_ns)
             self.note(self._store.moved_keys(transfer.move), transfer.to_tier, times)

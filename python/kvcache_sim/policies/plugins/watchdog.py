@@ -17,15 +17,19 @@ LIMIT_S = 10.0
 class Watchdog:
     """Counts hook calls; a call that lasts over the limit is interrupted (main thread only)."""
 
-    def __init__(self, policy: str) -> None:
+    def __init__(self, policy: str, watches: bool = True, at_work: bool = True) -> None:
         self.policy = policy
         #: Raised by the host before every hook call.
         self.calls = 0
         #: False where nothing needs watching.
-        self.watches = True
+        self.watches = watches
         #: Whether a call is under way.
-        self.at_work = True
+        self.at_work = at_work
         self._seen = -1
+
+    def start(self) -> None:
+        """Watch from now on: there is something that may not return."""
+        self.watches = True
 
     def tick(self, signum: int, frame: FrameType | None) -> None:
         """Raise where no call has begun since the last tick."""

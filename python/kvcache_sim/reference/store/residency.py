@@ -24,6 +24,7 @@ class Residency(Recorded):
         capacities: list[int | None],
         write_back: list[bool],
         touched_at: Touch = "release",
+        eviction: list[TierOrder | None] | None = None,
     ) -> None:
         super().__init__()
         self.touched_at = touched_at
@@ -38,7 +39,7 @@ class Residency(Recorded):
         #: Blocks of room by the move that claimed it, until blocks are placed there.
         self.claimed: dict[int, int] = {}
         #: By tier: who leaves first, where that is not the least recent.
-        self.eviction: list[TierOrder | None] = [None] * len(capacities)
+        self.eviction: list[TierOrder | None] = eviction or [None] * len(capacities)
         self.now_ns = 0
         self._numbers: dict[tuple[int, int], int] = {}
         self.orders: list[Order] = []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from kvcache_sim.cache.channel import Transmission
-from kvcache_sim.cache.moves import AnyChannel
+from kvcache_sim.cache.edges import AnyChannel
 from kvcache_sim.cache.transfer import HOP, Transfer
 from kvcache_sim.engine import HANDOVER
 from kvcache_sim.serving.replica import Replica

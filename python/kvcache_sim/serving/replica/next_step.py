@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kvcache_sim.cache.moves import AnyChannel, Mover
+from kvcache_sim.cache.edges import AnyChannel
+from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.serving.batch import Batch
 from kvcache_sim.serving.loading import Loading

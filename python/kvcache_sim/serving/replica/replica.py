@@ -11,13 +11,13 @@ from functools import partial
 
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.prefetch.policy import Candidate
+from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.cache.store import BlockStore
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, Engine, Event
 from kvcache_sim.serving.admission import Admitter
 from kvcache_sim.serving.batch import Batch
 from kvcache_sim.serving.outcomes import Outcomes
-from kvcache_sim.serving.prefetcher import Prefetcher
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.entrance import Entrance
 from kvcache_sim.serving.replica.handing_over import HandsOver
@@ -71,8 +71,7 @@ class Replica:
         self._written: set[int] = set()
         self._boundary: Event | None = None
         self._stepping = False
-        self.mover.on_change = self.catch_up
-        self.mover.after_change = self._after_move
+        self.mover.schedule_for(self)
 
     # -- arrivals
 
@@ -125,12 +124,17 @@ class Replica:
         if self._stepping:
             self.batch.advance(self.store, now_ns)
 
-    def _after_move(self) -> None:
-        self.go_on(self.engine.now_ns)
+    def moved(self) -> None:
+        """Go on: KV or room has come."""
+        self._try_again(self.engine.now_ns)
 
     def go_on(self, seen_ns: int) -> None:
-        """Go on after KV or room has come: a refused head may fit. ``seen_ns`` as in ``wake``."""
+        """Go on after room has come without a transfer. ``seen_ns`` as in ``wake``."""
         self.mover.issue()
+        self._try_again(seen_ns)
+
+    def _try_again(self, seen_ns: int) -> None:
+        """Compose a step as soon as one is possible: a refused head may fit now."""
         self.entrance.refused = False
         if self.entrance.has_ready or self.entrance.has_waiting:
             self.wake(seen_ns)
@@ -325,7 +329,7 @@ class Replica:
         self.milestones.records_all = True
         self.batch.log_steps()
         self.store.log_evictions()
-        self.mover.record = lambda transfer: self.recorder.log_transfer(transfer, self.machine)
+        self.mover.when_sent(lambda transfer: self.recorder.log_transfer(transfer, self.machine))
 
     def flush_records(self) -> None:
         """Hand what the native side kept to the recorder."""

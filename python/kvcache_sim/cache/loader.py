@@ -1,4 +1,4 @@
-"""Bringing a part of a found run to the GPU, from wherever it lies (semantics 4)."""
+"""Loading a part of a found run to the GPU, from wherever it lies (semantics 4)."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING, TIERS
 
 
-class BringUp:
+class Loader:
     """Loads parts into blocks that a lease has reserved: tier by tier, another machine's from where it lands.
 
     On the edges of ``exclusive``, by upper tier, the lower copy is given up once it has been read.
+    ``remote``: reads from other machines, where the look-up covers the cluster.
     """
 
-    def __init__(self, mover: Mover, exclusive: frozenset[str]) -> None:
+    def __init__(self, mover: Mover, remote: RemoteReads | None, exclusive: frozenset[str]) -> None:
         self.mover = mover
+        self.remote = remote
         self.exclusive = exclusive
-        #: Reads from other machines, where the look-up covers the cluster.
-        self.remote: RemoteReads | None = None
 
-    def take(
-        self, holder: tuple[int, int], part: Part, room: Sequence[int], now_ns: int
+    def load(
+        self, request: int, lease: int, part: Part, room: Sequence[int], now_ns: int
     ) -> tuple[int, int] | None:
-        """Join or load one part for (request, lease); return (move to the gpu, tier it comes from).
+        """Join or load one part for a request's lease; return (move to the gpu, tier it comes from).
 
         ``room``: moves that must end before the reserved blocks are free. None when there is no room to stage
         or to land it.
         """
-        request, lease = holder
         tier, start, end, by, away = part
         store = self.mover.store
         if tier == COMPUTE:

@@ -75,7 +75,7 @@ class Prefetcher:
         if self.settings.fetch == "timeout":
             until = now_ns + self.settings.fetch_timeout_ns
             engine = self.mover.engine
-            engine.schedule(until, TRANSFER, self.mover.machine, lambda _: self.mover.after_change())
+            engine.schedule(until, TRANSFER, self.mover.machine, lambda _: self.mover.moved())
         self._pending[request] = (moves, until)
 
     def holds_back(self, request: int, now_ns: int) -> bool:

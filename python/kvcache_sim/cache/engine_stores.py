@@ -11,8 +11,10 @@ from kvcache_sim.backends import reference
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.cache.store import BlockStore
 from kvcache_sim.errors import UsageError
-from kvcache_sim.serving.machine import MakeStore
 from kvcache_sim.workload.trace import Trace
+
+#: Makes a store from a machine's tiers and whether each writes its victims down.
+MakeStore = Callable[[Sequence[TierSettings], list[bool]], BlockStore]
 
 
 def engine_maker(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> MakeStore:

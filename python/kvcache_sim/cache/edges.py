@@ -1,0 +1,39 @@
+"""The channels of one machine's edges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kvcache_sim.cache.channel import Channel
+from kvcache_sim.cache.channel_choice.policy import ChannelChoice, Sending
+from kvcache_sim.cache.layered_channel import LayeredChannel
+
+AnyChannel = Channel | LayeredChannel
+
+
+class Edges:
+    """One channel for each edge between neighbouring tiers; ``choice`` picks where an edge has several.
+
+    An edge is named after its tiers, source first: ``gpu->cpu``. ``alternatives`` has all channels of those
+    edges that have several, by the channels' names.
+    """
+
+    def __init__(
+        self,
+        machine: int,
+        channels: Mapping[str, AnyChannel],
+        alternatives: Mapping[str, Mapping[str, AnyChannel]],
+        choice: ChannelChoice | None,
+    ) -> None:
+        self._machine = machine
+        self.channels = channels
+        self._alternatives = alternatives
+        self._choice = choice
+
+    def channel(self, edge: str, blocks: int, size_bytes: int, now_ns: int) -> AnyChannel:
+        """Return the channel that a transfer over an edge takes now."""
+        alternatives = self._alternatives.get(edge)
+        if alternatives is None or self._choice is None:
+            return self.channels[edge]
+        sending = Sending(self._machine, edge, blocks, size_bytes, now_ns)
+        return alternatives[self._choice.choose(sending, alternatives)]

@@ -1,0 +1,149 @@
+"""A machine's cache, built whole: the simulation serves from it, operations by hand drive it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kvcache_sim.cache.channel_choice import CHANNEL_CHOICE
+from kvcache_sim.cache.channels import Channels
+from kvcache_sim.cache.edges import Edges
+from kvcache_sim.cache.loader import Loader
+from kvcache_sim.cache.moves import Mover, TransferSettings
+from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
+from kvcache_sim.cache.remote import RemoteReads
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
+from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.cache.stores import StoreMaker
+from kvcache_sim.cache.views import Views, make_views
+from kvcache_sim.cache.write import WRITE
+from kvcache_sim.cache.write.policy import WritePolicy
+from kvcache_sim.engine import Engine
+from kvcache_sim.tiers import LOAD_EDGES, WRITE_EDGES
+
+
+@dataclass(frozen=True, slots=True)
+class MachineTiers:
+    """The tiers of one machine, fast to slow, and the channel of each of its edges by name.
+
+    ``edge_channels`` names the channel of each edge, ``"gpu->cpu"``, ``"cpu->gpu"`` and so on; the same name
+    on two edges (or machines) means that they contend. ``edge_rails``: all channels of those edges that have
+    several, in the scenario's order.
+    """
+
+    tiers: tuple[TierSettings, ...]
+    edge_channels: dict[str, str] = field(default_factory=dict)
+    edge_rails: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One machine's cache: its store with the eviction policy of each tier, and all that moves blocks."""
+
+    number: int
+    #: Names of its tiers, fast to slow.
+    tiers: tuple[str, ...]
+    cache: CacheSettings
+    movement: MovementSettings
+    store: BlockStore
+    views: Views
+    #: Sends what the store decides over the channels of the edges.
+    mover: Mover
+    #: Write policy of each edge, from the gpu down.
+    writes: tuple[WritePolicy, ...]
+    #: Reads from other machines, where the look-up covers the cluster.
+    remote: RemoteReads | None
+    loader: Loader
+    prefetcher: Prefetcher | None
+    #: Whether a tier's policy gives blocks a time to live.
+    expires: bool
+
+    @property
+    def kept_free_blocks(self) -> int:
+        """Blocks of the GPU that no request gets: SGLang keeps a page."""
+        return int(self.cache.semantics == "sglang" and self.cache.block_size_tokens > 1)
+
+    def expire(self) -> None:
+        """Let go of the blocks that have outlived their time to live by now."""
+        if self.expires:
+            self.store.expire(self.mover.engine.now_ns)
+
+
+class MachineBuilder:
+    """Builds the machines of one cluster, which share a clock, channels, and how blocks are kept and moved.
+
+    ``cache``: blocks as the store counts them, single tokens under simplified accounting.
+    """
+
+    def __init__(
+        self,
+        stores: StoreMaker,
+        channels: Channels,
+        engine: Engine,
+        cache: CacheSettings,
+        movement: MovementSettings,
+    ) -> None:
+        self._stores = stores
+        self._channels = channels
+        self._engine = engine
+        self._cache = cache
+        self._movement = movement
+        #: All machines' movers, those still to be built included once they are: remote reads look at each.
+        self._movers: list[Mover] = []
+
+    def build(self, tiers: MachineTiers) -> Machine:
+        """Return the next machine, empty.
+
+        UsageError for a policy that is unknown or cannot run here; KeyError for an edge whose channel is not
+        given.
+        """
+        number, movement = len(self._movers), self._movement
+        names = tuple(tier.name for tier in tiers.tiers)
+        writes = tuple(
+            WRITE.make(movement.write.get(name, "back"), level, movement)
+            for level, name in enumerate(names[:-1])
+        )
+        views = make_views(self._stores.cache)
+        store = self._stores.make(tiers.tiers, [*(policy.writes_back for policy in writes), False], views)
+        settings = TransferSettings.of(self._cache, movement)
+        mover = Mover(number, store, self._engine, self._edges(number, tiers), writes, settings)
+        self._movers.append(mover)
+        remote = None
+        if movement.lookup == "cluster" and len(names) > 1:
+            remote = RemoteReads(mover, self._movers, self._channels, movement.remote_disk == "staged")
+        prefetches = movement.prefetch != "none" and len(names) > 1
+        return Machine(
+            number=number,
+            tiers=names,
+            cache=self._cache,
+            movement=movement,
+            store=store,
+            views=views,
+            mover=mover,
+            writes=writes,
+            remote=remote,
+            loader=Loader(mover, remote, movement.exclusive),
+            prefetcher=Prefetcher(mover, movement, remote) if prefetches else None,
+            expires=any(tier.policy.partition(":")[0] == "ttl" for tier in tiers.tiers),
+        )
+
+    def _edges(self, number: int, tiers: MachineTiers) -> Edges:
+        """Return the channels of one machine's edges."""
+        named, depth = tiers.edge_channels, len(tiers.tiers) - 1
+        needed = WRITE_EDGES[:depth] + LOAD_EDGES[:depth]
+        # Beyond the edges between its tiers: hand-overs between gpus may cross the memory of both machines.
+        channels = {
+            edge: self._channels[named[edge]]
+            for edge in (*WRITE_EDGES, *LOAD_EDGES)
+            if edge in needed or edge in named
+        }
+        rails = {
+            edge: {name: self._channels[name] for name in names} for edge, names in tiers.edge_rails.items()
+        }
+        choice = CHANNEL_CHOICE.make(self._movement.channel_choice) if rails else None
+        return Edges(number, channels, rails, choice)
+
+
+def build_machines(builder: MachineBuilder, machines: Sequence[MachineTiers]) -> list[Machine]:
+    """Return one empty machine for each description, numbered in order."""
+    return [builder.build(tiers) for tiers in machines]

@@ -1,0 +1,146 @@
+"""Which store a machine gets: the native core's, its reference, a real engine's cache, or a count of tokens.
+
+Most runs need the native core alone; the others are imported when they are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from kvcache_sim.backends import checked_backend, reference
+from kvcache_sim.cache.digest import Digest, RollingDigest
+from kvcache_sim.cache.key_arrays import KeyArrays, key_arrays
+from kvcache_sim.cache.prefix_view import PrefixViewSettings
+from kvcache_sim.cache.settings import CacheSettings, TierSettings
+from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.cache.tier_orders import Orders
+from kvcache_sim.cache.views import Views, make_views
+from kvcache_sim.policies.plugins.watchdog import Watchdog
+from kvcache_sim.workload.trace import NOT_TOLD, Trace
+
+if TYPE_CHECKING:
+    from kvcache_sim.cache.token_store import Keys, Prompts
+
+#: Makes a store from a machine's tiers, whether each writes its victims down, and the machine's views.
+_Make = Callable[[Sequence[TierSettings], list[bool], Views], BlockStore]
+
+
+class StoreMaker:
+    """Makes the stores of machines that serve one trace, by the cache's settings and the backend.
+
+    Under simplified accounting capacities are counts of tokens, so tiers must come with theirs in tokens.
+    Raises UsageError where the cache's block does not divide the trace's, and for an unknown backend;
+    ``make`` raises it for a tier's policy that is unknown or cannot run here.
+    """
+
+    def __init__(self, cache: CacheSettings, trace: Trace, now_ns: Callable[[], int], backend: str) -> None:
+        self.cache = cache
+        self._trace = trace
+        self._now_ns = now_ns
+        self._native = checked_backend(backend) == "native"
+        self.simplified = cache.accounting == "simplified"
+        #: Watches plug-ins that order a tier's evictions, while a run lasts.
+        self.watchdog = Watchdog("", watches=False, at_work=False)
+        #: The eviction orders of all stores made here.
+        self.orders = Orders(cache.block_size_tokens, self.watchdog)
+        arrays = key_arrays(trace, cache.block_size_tokens)
+        gated = cache.prefix_view != PrefixViewSettings()
+        in_python = self.simplified or gated or not self._native
+        keys = _keys_in_python(arrays) if in_python else None
+        #: What names prefixes where not every prefix is shared at once, else None.
+        self.gate_keys = keys if gated else None
+        self._make = self._maker(arrays, keys)
+
+    def make(self, tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> BlockStore:
+        """Return an empty store; ``write_back``: whether each tier writes its victims to the one below."""
+        return self._make(tiers, write_back, views)
+
+    def make_lone(self, tier: TierSettings) -> BlockStore:
+        """Return an empty store of one tier that belongs to no machine, such as a router's index."""
+        return self._make([tier], [False], make_views(self.cache))
+
+    def digest(self) -> Digest:
+        """Return a new digest for the arrivals of one machine."""
+        if not self._native:
+            return RollingDigest()
+        from kvcache_sim import _core
+
+        return _core.Digest()
+
+    def _maker(self, arrays: KeyArrays, keys: Keys | None) -> _Make:
+        if self.simplified:
+            assert keys is not None
+            return self._of_tokens(keys)
+        if self.cache.semantics != "tree":
+            return self._of_engine(_native_keys(arrays) if self._native else keys)
+        return self._native_tree(arrays) if self._native else self._reference_tree(keys)
+
+    def _native_tree(self, arrays: KeyArrays) -> _Make:
+        from kvcache_sim import _core
+
+        keys, orders, touch = _native_keys(arrays), self.orders, self.cache.touch
+
+        def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> BlockStore:
+            return _core.Store(keys, _capacities(tiers), write_back, orders.native(tiers), touch)
+
+        return make
+
+    def _reference_tree(self, keys: Any) -> _Make:
+        make_store, orders, touch = reference("store"), self.orders, self.cache.touch
+
+        def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> BlockStore:
+            store = make_store(keys, _capacities(tiers), write_back, touch, orders.twin(tiers))
+            return cast(BlockStore, store)
+
+        return make
+
+    def _of_engine(self, keys: Any) -> _Make:
+        from kvcache_sim.cache.engine_stores import engine_maker
+
+        make_store = engine_maker(self.cache, self._trace, keys, self._native)
+        return lambda tiers, write_back, views: make_store(tiers, write_back)
+
+    def _of_tokens(self, keys: Keys) -> _Make:
+        from kvcache_sim.cache.token_store import TokenStore
+
+        prompts, block = _prompts(self._trace), self.cache.block_size_tokens
+
+        def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> BlockStore:
+            return TokenStore(
+                keys=keys,
+                prompts=prompts,
+                block_size_tokens=block,
+                capacity=tiers[0].capacity_blocks,
+                sessions=views.sessions,
+                admission=views.prefixes,
+                now_ns=self._now_ns,
+            )
+
+        return make
+
+
+def _capacities(tiers: Sequence[TierSettings]) -> list[int | None]:
+    """Return the blocks of each tier, None without bound."""
+    return [tier.capacity_blocks for tier in tiers]
+
+
+def _native_keys(arrays: KeyArrays) -> Any:
+    from kvcache_sim import _core
+
+    return _core.Keys(*arrays)
+
+
+def _keys_in_python(arrays: KeyArrays) -> Keys:
+    """Return keys that plain Python asks for block by block."""
+    keys: Keys = reference("keys")(*arrays)
+    return keys
+
+
+def _prompts(trace: Trace) -> Prompts:
+    """Return the columns of a trace that a token store reads."""
+    from kvcache_sim.cache.token_store import Prompts
+
+    history = trace.history_tokens.tolist() if len(trace.history_tokens) else [NOT_TOLD] * len(trace)
+    session_ids = [trace.session_id(session) for session in trace.session.tolist()]
+    return Prompts(session_ids, trace.input_tokens.tolist(), history)
