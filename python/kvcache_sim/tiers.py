@@ -8,6 +8,8 @@ from kvcache_sim.tier_table import ROWS
 
 #: Names from fast to slow; a tier's place among them is its level.
 TIERS = tuple(row.name for row in ROWS)
+#: Tiers that wear out by writing.
+WEARING = tuple(row.name for row in ROWS if row.wears)
 #: Level of the tier that computes.
 COMPUTE = 0
 #: Level of the tier where KV from further down, or from other machines, lands before it is loaded.
@@ -30,3 +32,8 @@ HOPS = (LOAD_EDGES[0], REMOTE_READ, *LOAD_EDGES[1:])
 def load_edge(lower: int) -> str:
     """Return the edge over which the tier at level ``lower`` is read by the one above it."""
     return LOAD_EDGES[lower - 1]
+
+
+def hop_name(edge: str) -> str:
+    """Return the name of an edge in columns and parts, such as ``cpu_gpu``."""
+    return edge.replace("->", "_")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kvcache_sim.tiers import COMPUTE, HOPS, PLACES, REMOTE, TIERS, hop_name
+
 
 class Column(NamedTuple):
     """One column: numpy dtype name (``str`` for a dictionary-coded text) and what it means."""
@@ -29,7 +31,10 @@ STATUSES = ("finished", "rejected")
 TTFT_PARTS = ("client", "queue", "lookup", "fetch", "prefill", "first_decode", "handover")
 
 #: Parts of ``fetch``, summing to it exactly: waiting for room, and the exposed stall of each hop.
-FETCH_PARTS = ("fetch_room", "stall_cpu_gpu", "stall_remote_cpu", "stall_disk_cpu")
+FETCH_PARTS = ("fetch_room", *(f"stall_{hop_name(hop)}" for hop in HOPS))
+
+#: Where KV that came from a place was before, for the meanings of columns.
+_WHENCE = {place: f"this machine's {place}" for place in TIERS} | {PLACES[REMOTE]: "another machine"}
 
 #: Why prompt tokens were missed at the first admission: with ``--causes`` the columns
 #: ``miss_{cause}_tokens`` sum exactly to input_tokens - cached_prefix_length_used.
@@ -61,14 +66,16 @@ REQUEST_COLUMNS: dict[str, Column] = {
     "lookup_ns": Column("int64", "looking the prefix up"),
     "fetch_ns": Column("int64", "waiting for KV or for room: the sum of the four parts below"),
     "fetch_room_ns": Column("int64", "waiting until evicted room was written down and free"),
-    "fetch_cpu_ns": Column("int64", "exposed wait for KV from this machine's cpu"),
-    "fetch_disk_ns": Column("int64", "exposed wait for KV from this machine's disk"),
-    "fetch_remote_ns": Column("int64", "exposed wait for KV from another machine"),
-    "stall_cpu_gpu_ns": Column(
-        "int64", "the three waits for KV by hop: from the time it was on this machine's cpu until it was here"
-    ),
-    "stall_remote_cpu_ns": Column("int64", "until it had come over the network from the other machine"),
-    "stall_disk_cpu_ns": Column("int64", "until a disk, here or there, had been read"),
+    **{
+        f"fetch_{place}_ns": Column("int64", f"exposed wait for KV from {_WHENCE[place]}")
+        for place in PLACES[COMPUTE + 1 :]
+    },
+    **{
+        f"stall_{hop_name(hop)}_ns": Column(
+            "int64", f"the same waits by hop: until KV had come over {hop}, here or on another machine"
+        )
+        for hop in HOPS
+    },
     "prefill_ns": Column("int64", "computing the missed part, batch mates' stalls included"),
     "batch_stall_ns": Column("int64", "part of prefill: the batch waited for another request's KV"),
     "first_decode_ns": Column("int64", "first decode step, where the prefill was skipped whole"),
@@ -84,10 +91,7 @@ REQUEST_COLUMNS: dict[str, Column] = {
     "input_tokens": Column("int64", "prompt tokens, history included"),
     "output_tokens": Column("int64", "generated tokens"),
     "cached_prefix_length_used": Column("int64", "prompt tokens served from any tier at the first admission"),
-    "cached_gpu_tokens": Column("int64", "of these, from the machine's gpu"),
-    "cached_cpu_tokens": Column("int64", "of these, from the machine's cpu"),
-    "cached_disk_tokens": Column("int64", "of these, from the machine's disk"),
-    "cached_remote_tokens": Column("int64", "of these, from another machine"),
+    **{f"cached_{place}_tokens": Column("int64", f"of these, from {_WHENCE[place]}") for place in PLACES},
     "num_tokens_actually_prefilled": Column("int64", "prompt tokens computed at the first admission"),
     "handover_blocks": Column("int64", "blocks handed over: those of its prompt that were not there"),
     "recomputed_tokens": Column("int64", "tokens computed again after preemptions"),
@@ -117,7 +121,7 @@ EVENT_COLUMNS: dict[str, Column] = {
     "request": Column("int32", "request, -1 when it concerns none"),
     "detail": Column(
         "str",
-        "outcome of a prefix_cache_event; edge and channel of a transfer (cpu->gpu pcie-0); tier evicted",
+        f"outcome of a prefix_cache_event; edge of a transfer, such as {HOPS[0]}; tier evicted",
     ),
     "tokens": Column(
         "int64",

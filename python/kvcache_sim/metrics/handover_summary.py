@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.metrics.percentiles import describe
+from kvcache_sim.tiers import HAND_OVER
 
 DEFINITIONS: dict[str, str] = {
     "handover.wait": "from the end of the prompt's prefill until its KV was on the decode machine",
@@ -28,7 +29,7 @@ def summarize_handovers(done: Mapping[str, NDArray[Any]], counters: Mapping[str,
     return {
         "requests": int(sent.sum()),
         "blocks": int(rows["handover_blocks"].sum()),
-        "bytes": counters.get("edge.remote->gpu.bytes", 0),
+        "bytes": counters.get(f"edge.{HAND_OVER}.bytes", 0),
         "wait": describe(wait),
         "room": describe(rows["handover_room_ns"]),
         "share_of_ttft": int(rows["handover_ns"].sum()) / ttft if ttft else None,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import FETCH_PARTS, TTFT_PARTS
+from kvcache_sim.tiers import COMPUTE, PLACES, TIERS, WEARING
 
 _STATISTICS = ("avg", "min", "max", "p99", "p90", "p75", "p50", "std")
 
@@ -17,8 +18,8 @@ STABLE_METRICS: dict[str, str] = {
     **{f"tokens.{name}": "tokens" for name in ("input", "output", "cached", "prefilled")},
     **{f"cache.{name}": "blocks" for name in ("block_refs", "hit_blocks")},
     **{f"cache.{name}_hit_rate": "share" for name in ("token", "block", "request")},
-    **{f"cache.hit_tokens.{tier}": "tokens" for tier in ("gpu", "cpu", "disk", "remote")},
-    **{f"cache.evictions.{tier}": "blocks" for tier in ("gpu", "cpu", "disk")},
+    **{f"cache.hit_tokens.{tier}": "tokens" for tier in PLACES},
+    **{f"cache.evictions.{tier}": "blocks" for tier in TIERS},
     **{
         f"latency.{name}.{statistic}": "ms"
         for name in ("ttft", "tpot", "itl", "e2e", "queue")
@@ -26,10 +27,10 @@ STABLE_METRICS: dict[str, str] = {
     },
     **{f"latency.ttft_parts.{part}.avg": "ms" for part in TTFT_PARTS},
     **{f"latency.fetch_parts.{part}.avg": "ms" for part in FETCH_PARTS},
-    **{f"tiers.{tier}.written_bytes": "bytes" for tier in ("gpu", "cpu", "disk")},
-    **{f"tiers.{tier}.read_bytes": "bytes" for tier in ("gpu", "cpu", "disk")},
-    **{f"tiers.{tier}.duplicate_blocks": "blocks" for tier in ("cpu", "disk")},
-    "tiers.disk.drive_writes_per_day": "1/d",
+    **{f"tiers.{tier}.written_bytes": "bytes" for tier in TIERS},
+    **{f"tiers.{tier}.read_bytes": "bytes" for tier in TIERS},
+    **{f"tiers.{tier}.duplicate_blocks": "blocks" for tier in TIERS[COMPUTE + 1 :]},
+    **{f"tiers.{tier}.drive_writes_per_day": "1/d" for tier in WEARING},
     "handover.requests": "",
     "handover.share_of_ttft": "share",
     **{f"handover.{name}.{statistic}": "ms" for name in ("wait", "room") for statistic in ("avg", "p99")},

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.metrics.channel_use import ChannelUse
 from kvcache_sim.metrics.tier_use import TierUse
+from kvcache_sim.tiers import TIERS
 
 
 class CodedText(NamedTuple):
@@ -33,9 +34,10 @@ class CountedTimes(NamedTuple):
 
 #: Every counter of a run. All keys are always there; a tier that is absent counts 0.
 COUNTERS: dict[str, str] = {
-    "evictions.gpu": "blocks evicted from gpu, written down or discarded",
-    "evictions.cpu": "blocks evicted from cpu, written down or discarded",
-    "evictions.disk": "blocks evicted from disk (always discarded)",
+    **{
+        f"evictions.{tier}": f"blocks evicted from {tier}, written down or, from a machine's last, discarded"
+        for tier in TIERS
+    },
     "dropped_blocks": "blocks that left their last tier unwritten: a policy said so, or an ancestor left",
 }
 

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.tiers import PLACES
 from kvcache_sim.units import NS_PER_S
 
 #: Bounds of the gaps in seconds: up to 1 s, then doubling to about four and a half hours, then all longer.
 GAP_BOUNDS_S = (0.0, *(float(2**k) for k in range(15)))
-
-_TIERS = ("gpu", "cpu", "disk", "remote")
 
 
 def session_survival(
@@ -25,7 +24,7 @@ def session_survival(
     the turn's prompt and answer in whole blocks, the last token excepted, as far as the next prompt may hit.
     A row has ``gap_from_s``, ``gap_to_s`` (None: no bound), ``turns``, ``survived`` (share of turns that
     found all of it), ``partly`` (some of it), and the mean share of its tokens found per tier, with ``lost``
-    the rest: gpu + cpu + disk + remote + lost = 1. ``admitted`` are columns of admitted requests.
+    the rest: the places and ``lost`` sum to 1. ``admitted`` are columns of admitted requests.
     """
     before, after = _neighbours(admitted)
     gap_ns = admitted["arrival_ns"][after] - admitted["finish_ns"][before]
@@ -58,8 +57,8 @@ def _found_by_tier(
 ) -> NDArray[np.int64]:
     """Return the tokens found in each tier; what other requests left beyond the session's own is cut off."""
     room = could.copy()
-    found = np.zeros((len(_TIERS), len(after)), np.int64)
-    for level, tier in enumerate(_TIERS):
+    found = np.zeros((len(PLACES), len(after)), np.int64)
+    for level, tier in enumerate(PLACES):
         found[level] = np.minimum(admitted[f"cached_{tier}_tokens"][after], room)
         room -= found[level]
     return found
@@ -76,6 +75,6 @@ def _row(place: int, could: NDArray[np.int64], found: NDArray[np.int64]) -> dict
         "survived": int((all_found == could).sum()) / len(could),
         "partly": int(((all_found > 0) & (all_found < could)).sum()) / len(could),
     }
-    row |= {tier: int(found[level].sum()) / total for level, tier in enumerate(_TIERS)}
+    row |= {tier: int(found[level].sum()) / total for level, tier in enumerate(PLACES)}
     row["lost"] = (total - int(all_found.sum())) / total
     return row

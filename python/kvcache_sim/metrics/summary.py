@@ -21,6 +21,7 @@ from kvcache_sim.metrics.run import Run
 from kvcache_sim.metrics.session_survival import session_survival
 from kvcache_sim.metrics.tier_use import DEFINITIONS as TIER_DEFINITIONS
 from kvcache_sim.metrics.tier_use import summarize_tiers
+from kvcache_sim.tiers import PLACES, TIERS
 from kvcache_sim.units import NS_PER_S
 
 #: What the rates and latencies mean, printed beside them.
@@ -43,8 +44,6 @@ DEFINITIONS: dict[str, str] = {
     **HANDOVER_DEFINITIONS,
 }
 
-_HIT_TIERS = ("gpu", "cpu", "disk", "remote")
-
 
 def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
     """Return the summary of a run: counts, shares in [0, 1], latencies in ms; None is "never measured".
@@ -61,7 +60,7 @@ def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
     hit_blocks = int((cached // block_size_tokens).sum())
     seconds = _makespan_ns(columns, done) / NS_PER_S
     ttft = done["first_token_ns"] - done["arrival_ns"]
-    hit_tokens = {tier: int(done[f"cached_{tier}_tokens"].sum()) for tier in _HIT_TIERS}
+    hit_tokens = {tier: int(done[f"cached_{tier}_tokens"].sum()) for tier in PLACES}
     return {
         "requests": {
             "arrived": arrived,
@@ -83,7 +82,7 @@ def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
             "block_hit_rate": _share(hit_blocks, block_refs),
             "request_hit_rate": math.fsum((cached / inputs).tolist()) / count if count else None,
             "hit_tokens": hit_tokens,
-            "evictions": {tier: run.counters[f"evictions.{tier}"] for tier in ("gpu", "cpu", "disk")},
+            "evictions": {tier: run.counters[f"evictions.{tier}"] for tier in TIERS},
             "dropped_blocks": run.counters["dropped_blocks"],
             "merged_blocks": run.counters.get("merged_blocks", 0),
         },

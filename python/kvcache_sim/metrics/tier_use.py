@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, TIERS, WEARING
 from kvcache_sim.units import NS_PER_S
 
 DEFINITIONS: dict[str, str] = {
-    "tiers.written_bytes": "KV that transfers brought to the tier; what the gpu computed is not counted",
+    "tiers.written_bytes": "KV that transfers brought to the tier; what the "
+    f"{TIERS[COMPUTE]} computed is not counted",
     "tiers.read_bytes": "KV that transfers took from it, to the next tier or to another machine",
     "tiers.duplicate_blocks": "at the end: its blocks that are on a faster tier of the same machine too",
     "tiers.drive_writes_per_day": "bytes written / capacity / simulated days; hottest: of the worst machine",
     "cache.merged_blocks": "blocks that two requests computed at once; the later copy was freed",
 }
-TIERS = ("gpu", "cpu", "disk")
 _NS_PER_DAY = 86_400 * NS_PER_S
 
 
@@ -43,19 +44,19 @@ def _summary(
     tier: str, uses: tuple[TierUse, ...], hit_tokens: Mapping[str, int], end_ns: int
 ) -> dict[str, Any]:
     own = [use for use in uses if use.tier == tier]
-    disks = [use for use in own if use.tier == "disk" and use.capacity_bytes is not None]
+    drives = [use for use in own if use.tier in WEARING and use.capacity_bytes is not None]
     days = end_ns / _NS_PER_DAY
-    room = sum(use.capacity_bytes or 0 for use in disks)
+    room = sum(use.capacity_bytes or 0 for use in drives)
     return {
         "present": len(own),
         "written_bytes": sum(use.written_bytes for use in own),
         "read_bytes": sum(use.read_bytes for use in own),
         "duplicate_blocks": sum(use.duplicate_blocks for use in own),
-        "drive_writes_per_day": sum(use.written_bytes for use in disks) / room / days
+        "drive_writes_per_day": sum(use.written_bytes for use in drives) / room / days
         if room and days
         else None,
         "drive_writes_per_day_hottest": max(
-            (use.written_bytes / (use.capacity_bytes or 1) / days for use in disks), default=None
+            (use.written_bytes / (use.capacity_bytes or 1) / days for use in drives), default=None
         )
         if days
         else None,
@@ -68,7 +69,7 @@ def no_effect(tier: str, uses: tuple[TierUse, ...], hit_tokens: Mapping[str, int
     own = [use for use in uses if use.tier == tier]
     level = TIERS.index(tier)
     lower = sum(hit_tokens[name] for name in TIERS[level:])
-    if level == 0 or not own or lower or (hit_tokens["remote"] and any(use.read_bytes for use in own)):
+    if level == 0 or not own or lower or (hit_tokens[PLACES[REMOTE]] and any(use.read_bytes for use in own)):
         return None
     if not own[0].loads:
         return f"{tier} could not have mattered: fetch.policy is never"

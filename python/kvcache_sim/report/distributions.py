@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.tiers import PLACES
+
 #: Positions at which a distribution curve is drawn: 200 points, denser at the tail.
 _POSITIONS = np.unique(np.concatenate([np.linspace(0, 0.98, 150), 1 - np.geomspace(0.02, 1e-4, 50), [1.0]]))
 
 HIT_CLASSES = ("full hit", "partial hit", "miss")
-TIERS = ("gpu", "cpu", "disk", "remote")
 
 
 def distribution(values: NDArray[Any]) -> list[tuple[float, float]]:
@@ -45,8 +46,8 @@ def hit_class(requests: dict[str, NDArray[Any]], block_size_tokens: int) -> NDAr
 
 
 def slowest_tier(requests: dict[str, NDArray[Any]]) -> NDArray[np.int8]:
-    """Return the index into ``TIERS`` of the slowest tier each request read from, −1 for none."""
+    """Return the index into ``PLACES`` of the slowest place each request read from, −1 for none."""
     slowest = np.full(len(requests["request"]), -1, np.int8)
-    for index, tier in enumerate(TIERS):
+    for index, tier in enumerate(PLACES):
         slowest[requests[f"cached_{tier}_tokens"] > 0] = index
     return slowest

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kvcache_sim.tier_table import ROWS
+from kvcache_sim.tiers import PLACES, REMOTE
+
 #: A cell of a table: what is not a number is shown as text.
 Value = str | int | float | None
 
@@ -43,12 +46,10 @@ class NothingToDraw:
     reason: str
 
 
+_PLACES = {row.name: row.colour for row in ROWS} | {PLACES[REMOTE]: "#a05fb4"}
 #: Colours that tell apart for colour-blind readers on light and on dark ground, by what they stand for.
 COLOURS: dict[str, str] = {
-    "gpu": "#1f9e89",
-    "cpu": "#3b82c4",
-    "disk": "#b5651d",
-    "remote": "#a05fb4",
+    **_PLACES,
     "none": "#8a8a8a",
     "full hit": "#1f9e89",
     "partial hit": "#d9a200",
@@ -57,9 +58,7 @@ COLOURS: dict[str, str] = {
     "queue": "#8a8a8a",
     "lookup": "#c9c06b",
     "fetch room": "#7a5c3e",
-    "fetch cpu": "#3b82c4",
-    "fetch disk": "#b5651d",
-    "fetch remote": "#a05fb4",
+    **{f"fetch {place}": colour for place, colour in _PLACES.items()},
     "prefill": "#d1495b",
     "first decode": "#1f9e89",
     "active": "#d1495b",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.report.explain.case import Case, percent
 from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.tiers import LOAD_EDGES, TIERS
 
 _LONGEST_BLOCKS = 1 << 12
-_PATHS = {"cpu": ("cpu->gpu",), "disk": ("disk->cpu", "cpu->gpu")}
 
 
 def load_ns(settings: ClusterSettings, tier: str, tokens: int) -> int | None:
@@ -20,7 +20,7 @@ def load_ns(settings: ClusterSettings, tier: str, tokens: int) -> int | None:
     bytes_ = tokens * settings.cache.kv_bytes_per_token
     pieces = tokens // settings.cache.block_size_tokens * settings.cache.num_layers
     occupations, latencies = [], 0
-    for edge in _PATHS[tier]:
+    for edge in reversed(LOAD_EDGES[: TIERS.index(tier)]):
         name = machine.edge_channels.get(edge)
         if name is None:
             return None
@@ -65,7 +65,8 @@ def break_even_tokens(settings: ClusterSettings, tier: str) -> int | None:
     return high * block
 
 
-def _sentence(case: Case, tier: str) -> str | None:
+def break_even(tier: str, case: Case) -> str | None:
+    """Return from which length on loading from a tier beats computing."""
     if tier not in case.tiers:
         return None
     settings = case.scenario.settings
@@ -91,13 +92,3 @@ def _sentence(case: Case, tier: str) -> str | None:
         f"Loading from {tier} beats computing from {shortest:,} tokens on, on an idle channel; "
         f"{percent(short)} of its hits were shorter."
     )
-
-
-def cpu(case: Case) -> str | None:
-    """The break-even length of the cpu tier."""
-    return _sentence(case, "cpu")
-
-
-def disk(case: Case) -> str | None:
-    """The break-even length of the disk tier."""
-    return _sentence(case, "disk")

@@ -8,8 +8,7 @@ from typing import Any
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.reuse import Reuse, reuse_of
 from kvcache_sim.scenario.load import Scenario, scenario_from_text
-
-TIERS = ("gpu", "cpu", "disk")
+from kvcache_sim.tiers import TIERS
 
 
 class Case:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.report.explain.case import Case
+from kvcache_sim.tiers import WEARING
 
 
 def too_slow(case: Case) -> str | None:
@@ -24,11 +25,13 @@ def too_slow(case: Case) -> str | None:
 
 def drive_writes(case: Case) -> str | None:
     """Drives are written more than once a day."""
-    disk = case.run.summary.get("tiers", {}).get("disk", {})
-    writes = disk.get("drive_writes_per_day")
-    if writes is None or writes < 1:
+    tiers = case.run.summary.get("tiers", {})
+    writes = {tier: tiers.get(tier, {}).get("drive_writes_per_day") or 0.0 for tier in WEARING}
+    tier = max(WEARING, key=lambda tier: writes[tier])
+    if writes[tier] < 1:
         return None
+    hottest = tiers[tier]["drive_writes_per_day_hottest"]
     return (
-        f"disk is written {writes:,.1f} times a day, on the hottest machine "
-        f"{disk['drive_writes_per_day_hottest']:,.1f} times: a longer endurance, more room or fewer writes."
+        f"{tier} is written {writes[tier]:,.1f} times a day, on the hottest machine "
+        f"{hottest:,.1f} times: a longer endurance, more room or fewer writes."
     )

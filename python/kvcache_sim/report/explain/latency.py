@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvcache_sim.report.explain.case import Case, percent
 from kvcache_sim.report.pictures.waterfall import PARTS, bands
+from kvcache_sim.tiers import COMPUTE, PLACES, TIERS
 
 _MOST = 0.5
 _MUCH = 0.25
@@ -56,7 +57,7 @@ def prefilling(case: Case) -> str | None:
 
 def fetching(case: Case) -> str | None:
     """Loading KV takes a large part of the tail."""
-    tiers = {tier: _tail(case, (f"fetch_{tier}_ns",)) for tier in ("cpu", "disk", "remote")}
+    tiers = {tier: _tail(case, (f"fetch_{tier}_ns",)) for tier in PLACES[COMPUTE + 1 :]}
     worst = max(tiers, key=lambda tier: tiers[tier])
     if tiers[worst] < _MUCH:
         return None
@@ -107,7 +108,7 @@ def preemptions(case: Case) -> str | None:
     again = int(rows["recomputed_tokens"].sum())
     return (
         f"{count:,} preemptions: running requests lost their blocks and computed {again:,} tokens again; "
-        "the gpu "
+        f"the {TIERS[COMPUTE]} "
         "is small for what runs at once."
     )
 
@@ -117,4 +118,4 @@ def rejections(case: Case) -> str | None:
     count = int((case.run.requests["status"] != 0).sum())
     if not count:
         return None
-    return f"{count:,} requests were rejected: they need more blocks than a gpu has."
+    return f"{count:,} requests were rejected: they need more blocks than a {TIERS[COMPUTE]} has."

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from kvcache_sim.report.explain import break_even, channels, hit_rate, latency, tiers
+from kvcache_sim.report.explain import channels, hit_rate, latency, tiers
+from kvcache_sim.report.explain.break_even import break_even
 from kvcache_sim.report.explain.case import Case
+from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, TIERS
 
 Sentence = Callable[[Case], str | None]
 
@@ -35,11 +38,12 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
         "rejections": latency.rejections,
     },
     "What mattered and what did not": {
-        "cpu-used": tiers.cpu_used,
-        "cpu-unused": tiers.cpu_unused,
-        "disk-used": tiers.disk_used,
-        "disk-unused": tiers.disk_unused,
-        "remote-used": tiers.remote_used,
+        **{
+            f"{tier}-{said}": partial(say, tier)
+            for tier in TIERS[COMPUTE + 1 :]
+            for said, say in (("used", tiers.used), ("unused", tiers.unused))
+        },
+        f"{PLACES[REMOTE]}-used": partial(tiers.used, PLACES[REMOTE]),
         "channel-too-slow": channels.too_slow,
         "drive-writes": channels.drive_writes,
         "policy-without-choice": tiers.policy_without_choice,
@@ -47,8 +51,7 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
         "write-policy-without-choice": tiers.write_policy_without_choice,
     },
     "Loading or computing again": {
-        "break-even-cpu": break_even.cpu,
-        "break-even-disk": break_even.disk,
+        f"break-even-{tier}": partial(break_even, tier) for tier in TIERS[COMPUTE + 1 :]
     },
 }
 

@@ -9,6 +9,7 @@ import numpy as np
 from kvcache_sim.errors import UsageError
 from kvcache_sim.report.finished import FinishedRun, number_column, text_column
 from kvcache_sim.report.pictures.waterfall import PARTS
+from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.units import format_time_ns
 
 
@@ -33,7 +34,7 @@ def story(run: FinishedRun, request: int) -> tuple[list[Moment], list[str]]:
         Moment(0, f"arrives: {row['input_tokens']:,} prompt tokens, {row['output_tokens']:,} to generate")
     ]
     if row["status"] != 0:
-        return [*moments, Moment(0, "is rejected: it needs more blocks than a gpu has")], []
+        return [*moments, Moment(0, f"is rejected: it needs more blocks than a {TIERS[COMPUTE]} has")], []
     moments += [Moment(time - arrival, text) for time, text in _events(run, request)]
     told = {moment.text for moment in moments}
     ends = {"first token": row["first_token_ns"], "last token": row["finish_ns"]}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from kvcache_sim.report.explain.case import Case, percent
+from kvcache_sim.tiers import TIERS
 
 
-def _unused(case: Case, tier: str, above: str) -> str | None:
+def unused(tier: str, case: Case) -> str | None:
+    """Return why a tier served nothing."""
     reason = case.run.summary.get("tiers", {}).get(tier, {}).get("no_effect")
     if reason is None:
         return None
+    above = TIERS[TIERS.index(tier) - 1]
     evicted = case.evictions(above)
     if not evicted:
         return f"{reason}."
@@ -18,17 +21,8 @@ def _unused(case: Case, tier: str, above: str) -> str | None:
     return told
 
 
-def cpu_unused(case: Case) -> str | None:
-    """The cpu tier served nothing."""
-    return _unused(case, "cpu", "gpu")
-
-
-def disk_unused(case: Case) -> str | None:
-    """The disk tier served nothing."""
-    return _unused(case, "disk", "cpu")
-
-
-def _used(case: Case, tier: str) -> str | None:
+def used(tier: str, case: Case) -> str | None:
+    """Return what a tier, or the other machines, served."""
     tokens = case.hit_tokens(tier)
     if not tokens:
         return None
@@ -39,21 +33,6 @@ def _used(case: Case, tier: str) -> str | None:
         "requests, "
         f"which waited {waited:,.2f} ms for it on average."
     )
-
-
-def cpu_used(case: Case) -> str | None:
-    """What the cpu tier served."""
-    return _used(case, "cpu")
-
-
-def disk_used(case: Case) -> str | None:
-    """What the disk tier served."""
-    return _used(case, "disk")
-
-
-def remote_used(case: Case) -> str | None:
-    """What other machines served."""
-    return _used(case, "remote")
 
 
 def policy_without_choice(case: Case) -> str | None:

@@ -15,6 +15,7 @@ from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, colour_scale, side_by_side
 from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.tiers import TIERS
 
 _TITLE = "Hit rate over cache size"
 _DEFINITION = (
@@ -109,7 +110,7 @@ def _own_sizes(run: FinishedRun, settings: Any) -> list[tuple[str, int, float]]:
     tokens = max(1, int(rows["input_tokens"].sum()))
     sizes: list[tuple[str, int, float]] = []
     names, blocks, hits = [], 0, 0
-    for tier in ("gpu", "cpu", "disk"):
+    for tier in TIERS:
         capacities = [t.capacity_blocks for m in settings.machines for t in m.tiers if t.name == tier]
         if not capacities or None in capacities:
             continue

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, colour_scale
 from kvcache_sim.report.reuse import CAUSES, reuse_of
+from kvcache_sim.tiers import PLACES
 
 _TITLE = "Where the prompt's tokens came from"
 _DEFINITION = (
     "All prompt tokens of finished requests: served by a tier, or computed for one cause each. "
     + "; ".join(f"{cause}: {meaning}" for cause, meaning in CAUSES.items())
 )
-_TIERS = ("gpu", "cpu", "disk", "remote")
 
 
 def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
@@ -26,7 +26,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
         reuse = reuse_of(run)
         if reuse is None:
             continue
-        served = {tier: int(run.finished[f"cached_{tier}_tokens"].sum()) for tier in _TIERS}
+        served = {tier: int(run.finished[f"cached_{tier}_tokens"].sum()) for tier in PLACES}
         tokens = served | {cause: int(values.sum()) for cause, values in reuse.missed.items()}
         total = max(1, sum(tokens.values()))
         for order, (source, count) in enumerate(tokens.items()):
@@ -34,7 +34,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
             table.append((run.label, source, count, round(count / total, 5)))
     if not data:
         return NothingToDraw("misses", _TITLE, "the run's trace is not where it was: causes are told from it")
-    sources = [*_TIERS, *CAUSES]
+    sources = [*PLACES, *CAUSES]
     chart = (
         alt.Chart(width=640, height=40 + 30 * len(runs))
         .mark_bar()

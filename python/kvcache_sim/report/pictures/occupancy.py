@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, colour_scale
 from kvcache_sim.report.time_series import series_names, summed_over_machines, thinned
+from kvcache_sim.tiers import TIERS
 
 _STATES = {"active": "active", "cached": "cached", "in_flight": "in flight", "free": "free"}
 _TITLE = "Occupancy of each tier"
@@ -25,7 +26,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
     tiers: dict[str, None] = {}
     for run in runs:
         names = series_names(run)
-        present = [tier for tier in ("gpu", "cpu", "disk") if f"{tier}.cached" in names]
+        present = [tier for tier in TIERS if f"{tier}.cached" in names]
         tiers.update(dict.fromkeys(present))
         for tier in present:
             figures: list[Value] = []

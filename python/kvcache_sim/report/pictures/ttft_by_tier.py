@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcache_sim.report.distributions import TIERS, slowest_tier
+from kvcache_sim.report.distributions import slowest_tier
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture
 from kvcache_sim.report.pictures.split_distribution import draw_split
+from kvcache_sim.tiers import PLACES
 
 _DEFINITION = (
     "TTFT: first token − arrival. A request counts under the slowest tier that served part of its prompt "
-    "(gpu, cpu, disk, remote), or under none."
+    f"({', '.join(PLACES)}), or under none."
 )
 
 
@@ -20,7 +21,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
     return draw_split(
         ("ttft-by-tier", "Time to first token, by tier", _DEFINITION),
         runs,
-        ("none", *TIERS),
+        ("none", *PLACES),
         lambda run: (
             (run.finished["first_token_ns"] - run.finished["arrival_ns"]) / 1e6,
             slowest_tier(run.finished) + 1,

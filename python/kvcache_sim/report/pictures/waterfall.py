@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, colour_scale, side_by_side
+from kvcache_sim.tiers import COMPUTE, PLACES
 
 #: part → columns whose sum it is. All parts sum to TTFT.
 PARTS: dict[str, str] = {
@@ -17,9 +18,7 @@ PARTS: dict[str, str] = {
     "queue": "queue_ns",
     "lookup": "lookup_ns",
     "fetch room": "fetch_room_ns",
-    "fetch cpu": "fetch_cpu_ns",
-    "fetch disk": "fetch_disk_ns",
-    "fetch remote": "fetch_remote_ns",
+    **{f"fetch {place}": f"fetch_{place}_ns" for place in PLACES[COMPUTE + 1 :]},
     "prefill": "prefill_ns",
     "first decode": "first_decode_ns",
     "handover": "handover_ns",

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from kvcache_sim.metrics.run import CodedText
 from kvcache_sim.report.timeline.lanes import lanes
 from kvcache_sim.report.timeline.trace_json import Track, flow_record, slice_record
+from kvcache_sim.tiers import TIERS
 
 _STEPS = 1
 _FIRST_CHANNEL = 100
-_TIERS = {"gpu": 10, "cpu": 11, "disk": 12}
+_FIRST_TIER, _UNKNOWN_TIER = 10, 99
+_TIERS = {tier: _FIRST_TIER + level for level, tier in enumerate(TIERS)}
 
 Events = dict[str, Any]
 
@@ -59,7 +61,7 @@ def machinery_records(
                 records.append(flow_record("t", track, span[0], flow))
                 records.append(flow_record("f", Track(machine + 1, _STEPS), step, flow))
         elif kind == "evict":
-            track = Track(machine + 1, _TIERS.get(detail, 19))
+            track = Track(machine + 1, _TIERS.get(detail, _UNKNOWN_TIER))
             names[track] = f"{detail} moves"
             records.append(slice_record(track, f"evict {blocks} blocks", span))
     return records, names

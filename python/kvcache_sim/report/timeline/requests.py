@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.report.timeline.lanes import lanes
 from kvcache_sim.report.timeline.trace_json import Track, slice_record
+from kvcache_sim.tiers import PLACES
 
 #: Rows of a machine: requests begin here, below its steps, channels and tiers.
 FIRST_LANE = 1000
@@ -23,10 +24,7 @@ _PARTS = (
 _SHOWN = (
     "input_tokens",
     "output_tokens",
-    "cached_gpu_tokens",
-    "cached_cpu_tokens",
-    "cached_disk_tokens",
-    "cached_remote_tokens",
+    *(f"cached_{place}_tokens" for place in PLACES),
     "num_tokens_actually_prefilled",
     "preemptions",
     "session",
