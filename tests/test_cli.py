@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -106,6 +107,20 @@ def test_exit_codes_are_documented(capsys):
         assert f"{code:>3}  {meaning}" in out
     family = [KvsimError, *KvsimError.__subclasses__()]
     assert {kind.exit_code for kind in family} <= set(EXIT_CODES)
+
+
+def test_the_topic_of_channels_fits_a_narrow_terminal(capsys):
+    assert main.run(["help", "channels"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_help_and_the_page_of_channels_have_the_same_edges(capsys):
+    page = (Path(__file__).parents[1] / "docs" / "channels.md").read_text()
+    assert main.run(["help", "channels"]) == 0
+    edge = r"(?:\d:)?[a-z]+->(?:\d:)?[a-z]+"
+    told = set(re.findall(edge, capsys.readouterr().out))
+    assert {"1:cpu->0:cpu", "0:cpu->gpu", "1:gpu->0:gpu", "remote->cpu"} <= told
+    assert told <= set(re.findall(edge, page))
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS))

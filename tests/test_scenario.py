@@ -117,6 +117,7 @@ REFUSED = {
     "trace: {path: t.jsonl}\nworkload: {kind: conversational}": "trace has no effect; workload.kind generates",
     # channels
     "channels: {c: {bandwidth: 1GB/s, edges: [gpu->disk]}}": "s.yaml:1:42: no such edge; got 'gpu->disk'",
+    'channels: {c: {bandwidth: 1GB/s, edges: ["0:cpu->1:disk"]}}': "s.yaml:1:42: no such edge; got '0:cpu->1:disk'; expected one of gpu->cpu, cpu->gpu, cpu->disk, disk->cpu, remote->cpu, remote->gpu; 1:cpu->0:cpu is what machine 0 reads from machine 1",
     "channels: {c: {bandwidth: 1GB/s, edges: []}}": "channel 'c' carries nothing",
     "tiers: {cpu: {capacity: 1GiB}}\nchannels:\n  a: {bandwidth: 1GB/s, edges: [cpu->gpu]}\n  b: {bandwidth: 1GB/s, edges: [cpu->gpu]}": "edge 'cpu->gpu' is on two channels; got 'a' and 'b'",
 }

@@ -20,9 +20,16 @@ PRESETS = (
     "cachedattention",
     "ragcache",
     "pd-disagg",
+    "two-machines",
 )
 #: What each of them must reach, with small tiers and few requests.
-REACHED = {"cpu-offload": "cpu", "nvme": "disk", "remote-pool": "remote", "mooncake-pool": "remote"}
+REACHED = {
+    "cpu-offload": "cpu",
+    "nvme": "disk",
+    "remote-pool": "remote",
+    "mooncake-pool": "remote",
+    "two-machines": "remote",
+}
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -47,6 +54,26 @@ def test_pools_smooth_the_time_between_tokens_and_cost_time_to_the_first():
     assert pools["latency"]["itl"]["std"] < one["latency"]["itl"]["std"] / 2
     assert pools["latency"]["itl"]["max"] < one["latency"]["itl"]["max"]
     assert pools["latency"]["ttft"]["avg"] > one["latency"]["ttft"]["avg"]
+
+
+def test_two_machines_that_read_from_each_other_contend_on_one_wire_and_not_on_two():
+    """Seed 001: make them select the same channel on fetching from remote, or two different ones."""
+    two = [
+        "channels.wire.edges=['1:cpu->0:cpu']",
+        "channels.back={bandwidth: 10Gb/s, latency: 5us, edges: ['0:cpu->1:cpu']}",
+    ]
+    found = []
+    for options in ([], two):
+        scenario = load_scenario(FOLDER / "two-machines.yaml", ["workload.requests=600", *options])
+        run = simulate(scenario.settings, read_requests(scenario))
+        wires = {c.name: c for c in run.channels if c.name in ("wire", "back")}
+        assert all(wire.jobs > 20 for wire in wires.values())
+        waits = sum(wire.queued_ns for wire in wires.values()) / sum(wire.jobs for wire in wires.values())
+        found.append((len(wires), waits, int(run.requests["stall_remote_cpu_ns"].sum())))
+    (one, shared_wait, shared_stall), (several, wait, stall) = found
+    assert (one, several) == (1, 2)
+    assert shared_wait > 2 * wait
+    assert shared_stall > stall
 
 
 def test_the_page_lists_every_scenario():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import random
 import tracemalloc
 
 import numpy as np
@@ -221,3 +222,52 @@ def test_memory_does_not_grow_with_the_tokens():
             tracemalloc.stop()
         assert total == count * 100_000
     assert max(peaks) < 2_000_000
+
+
+def test_ids_are_integers_of_any_size_and_sign(tmp_path, capsysbinary):
+    """The document's edge cases (zero, negative, large): the definition in arbitrary precision, id by id."""
+    ids = [-1, 10**30, 0, 2**64 - 1, 2**64, -(2**63) - 1, 7]
+    rows = (ids[:6], [-1, 2**64 - 1, 7])
+    path = tmp_path / "wide.jsonl"
+    path.write_text(
+        "".join(
+            f'{{"timestamp": {k}, "input_length": {512 * len(row)}, "output_length": 1, "hash_ids": {row}}}\n'
+            for k, row in enumerate(rows)
+        )
+    )
+    assert kvsim(str(path), "--offsets") == 0
+    offsets = [line.split(b":") for line in capsysbinary.readouterr().out.splitlines()]
+
+    def start(hash_id: int) -> int:
+        text = f"{BASE_SEED}:hash_id:{hash_id}"
+        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+        return random.Random(seed).randrange(1_000_000)
+
+    assert [(int(name), int(offset)) for name, offset in offsets] == [(name, start(name)) for name in ids]
+    assert kvsim(str(path), "-o", "-", "--quiet") == 0
+    lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    generator = rng.HashIdRandomGenerator(BASE_SEED)
+    tokens = {}
+    for name in ids:
+        generator.reseed_for_hash_id(name)
+        first = generator.randrange(1_000_000)
+        tokens[name] = [(first + k) % 1_000_000 for k in range(512)]
+    for line, row in zip(lines, rows, strict=True):
+        assert line["tokens"] == [token for name in row for token in tokens[name]]
+
+
+@pytest.mark.parametrize(
+    ("hash_ids", "message"),
+    [
+        ('[-1, "-1"]', "block ids of two kinds in one trace"),
+        ('["-1", -1]', "block ids of two kinds in one trace"),
+        ("[-1, 1e30]", "block id that is no integer"),
+        ("[-1, 2.0]", "block id that is no integer"),
+        ("[-0, 0]", "a block id stands twice"),
+    ],
+)
+def test_of_ids_only_integers_of_one_kind_are_taken(hash_ids, message, tmp_path, capsys):
+    path = tmp_path / "wide.jsonl"
+    path.write_text(f'{{"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": {hash_ids}}}\n')
+    assert kvsim(str(path), "--offsets") == 3
+    assert message in capsys.readouterr().err

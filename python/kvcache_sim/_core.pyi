@@ -82,6 +82,7 @@ class RawSettings(TypedDict):
     skip: bool
     order: str
     keep_unknown: bool
+    any_integer: bool
 
 @type_check_only
 class RawColumns(TypedDict):

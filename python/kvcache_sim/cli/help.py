@@ -26,6 +26,33 @@ def _units() -> str:
 A tier's capacity may also be a number of blocks (16384 blocks) or unbounded."""
 
 
+def _channels() -> str:
+    return """Channels: what moves KV, and what contends. Edges that name one channel share
+it; edges on different channels do not slow each other down.
+
+inside a machine
+  gpu->cpu, cpu->gpu, cpu->disk, disk->cpu    of every machine
+  0:cpu->gpu                                  of machine 0 alone
+between machines
+  1:cpu->0:cpu    what machine 0 reads from machine 1, its cpu or its disk
+  0:remote->cpu   all that machine 0 reads from others
+  1:cpu->remote   all that others read from machine 1
+  remote->cpu     all reads between machines; cpu->remote is the same
+  1:gpu->0:gpu    what machine 1 hands over to machine 0 (pools); the other
+                  forms have gpu for cpu too
+
+The most particular edge decides. A channel's scope makes one a machine
+(machine, the default), one for all (cluster), or one a pair of machines (pair).
+Two machines that read from each other over one wire contend:
+
+  channels:
+    wire:
+      bandwidth: 100Gb/s
+      edges: ["1:cpu->0:cpu", "0:cpu->1:cpu"]
+
+Over two channels, one an edge, they do not (scenarios/two-machines.yaml)."""
+
+
 def _scenario() -> str:
     from kvcache_sim.scenario.key_list import key_lines
 
@@ -34,13 +61,18 @@ def _scenario() -> str:
 
 
 #: topic → the page. Verbs are topics too.
-TOPICS: dict[str, Callable[[], str]] = {"exit-codes": _exit_codes, "scenario": _scenario, "units": _units}
+TOPICS: dict[str, Callable[[], str]] = {
+    "channels": _channels,
+    "exit-codes": _exit_codes,
+    "scenario": _scenario,
+    "units": _units,
+}
 
 
 @app.command()
 def help_topic(
     topic: Annotated[
-        str, typer.Argument(help="a verb, exit-codes, scenario or units", metavar="[TOPIC]")
+        str, typer.Argument(help="a verb, channels, exit-codes, scenario or units", metavar="[TOPIC]")
     ] = "",
 ) -> int:
     """Explain a verb or a topic.

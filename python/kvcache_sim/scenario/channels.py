@@ -192,6 +192,7 @@ def _claims(
                     where=where,
                     got=repr(text),
                     expected=f"one of {', '.join(EDGE_TIERS)}, remote->cpu, remote->gpu",
+                    hint="1:cpu->0:cpu is what machine 0 reads from machine 1; 'kvsim help channels' has all",
                 )
             machine = None if match[1] is None else int(match[1])
             candidates = machines if machine is None else machines[machine : machine + 1]

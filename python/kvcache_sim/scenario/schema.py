@@ -196,7 +196,9 @@ class ChannelSection(Section):
     scope: Literal["machine", "cluster", "pair"] = Field(
         "machine", description="one a machine, or one for all"
     )
-    edges: list[str] = Field(description="such as cpu->gpu, or 0:cpu->gpu for machine 0 alone")
+    edges: list[str] = Field(
+        description="such as cpu->gpu, or 0:cpu->gpu, 1:cpu->0:cpu (kvsim help channels)"
+    )
 
 
 class FetchSection(Section):

@@ -222,6 +222,7 @@ fn settings_from(dict: &Bound<'_, PyDict>) -> PyResult<Settings> {
             _ => Order::Keep,
         },
         keep_unknown: get(dict, "keep_unknown")?,
+        any_integer: get(dict, "any_integer")?,
     })
 }
 

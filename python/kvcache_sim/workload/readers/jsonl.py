@@ -37,6 +37,7 @@ def raw_settings(settings: ReadSettings, block_size: int) -> RawSettings:
         "skip": settings.on_bad_row == "skip",
         "order": settings.time_order,
         "keep_unknown": settings.keep_unknown,
+        "any_integer": settings.any_integer,
     }
 
 

@@ -28,6 +28,8 @@ class ReadSettings:
     missing_ids: MissingIds = "fill"
     #: Keep the text of members that no column holds (``Trace.extra``), for writing the trace again.
     keep_unknown: bool = False
+    #: Block ids may be integers of any size and sign, not only from 0 to 2⁶⁴−1; they become texts of digits.
+    any_integer: bool = False
     #: For formats whose lengths are bytes (LMCache, plain text): bytes that count as one token.
     bytes_per_token: int = 1
     #: For texts: path of a local tokenizer.json (package ``tokenizers``); None takes bytes.

@@ -44,6 +44,8 @@ pub struct IdTable {
     direct: Vec<u32>,
     numbers: HashMap<u64, u32, BuildHasherDefault<Mix>>,
     texts: HashMap<Arc<str>, u32>,
+    /// Whether the texts are the digits of integers, some of which are negative or beyond 64 bits.
+    of_integers: bool,
     pub names: Names,
     pub seen: Vec<Seen>,
     /// The line on which each block first stood.
@@ -56,6 +58,7 @@ impl Default for IdTable {
             direct: Vec::new(),
             numbers: HashMap::default(),
             texts: HashMap::new(),
+            of_integers: false,
             names: Names::Numbers(Vec::new()),
             seen: Vec::new(),
             first_line: Vec::new(),
@@ -96,6 +99,9 @@ impl IdTable {
     }
 
     fn number_slow(&mut self, id: u64) -> Option<u32> {
+        if self.of_integers {
+            return self.intern(&id.to_string());
+        }
         let next = u32::try_from(self.len()).ok().filter(|&n| n != NONE)?;
         let Names::Numbers(names) = &mut self.names else {
             return None;
@@ -129,16 +135,45 @@ impl IdTable {
 
     /// As `number`, for an id that is a text.
     pub fn text(&mut self, id: &str) -> Option<u32> {
-        if let Some(&dense) = self.texts.get(id) {
-            return Some(dense);
-        }
-        let next = u32::try_from(self.len()).ok().filter(|&n| n != NONE)?;
         if let Names::Numbers(names) = &self.names {
             if !names.is_empty() {
                 return None;
             }
             self.names = Names::Texts(Vec::new());
         }
+        if self.of_integers {
+            return None;
+        }
+        self.intern(id)
+    }
+
+    /// As `number`, for an integer of any size and sign, by its canonical digits. From the first one on the
+    /// names of all ids are texts.
+    #[cold]
+    pub fn integer(&mut self, digits: &str) -> Option<u32> {
+        match &self.names {
+            Names::Numbers(numbers) => {
+                let texts: Vec<Arc<str>> = numbers
+                    .iter()
+                    .map(|number| Arc::from(number.to_string()))
+                    .collect();
+                self.texts = texts.iter().cloned().zip(0..).collect();
+                self.names = Names::Texts(texts);
+                self.of_integers = true;
+                self.direct.clear();
+                self.numbers.clear();
+            }
+            Names::Texts(_) if !self.of_integers => return None,
+            Names::Texts(_) => {}
+        }
+        self.intern(digits)
+    }
+
+    fn intern(&mut self, id: &str) -> Option<u32> {
+        if let Some(&dense) = self.texts.get(id) {
+            return Some(dense);
+        }
+        let next = u32::try_from(self.len()).ok().filter(|&n| n != NONE)?;
         let name: Arc<str> = Arc::from(id);
         if let Names::Texts(names) = &mut self.names {
             names.push(Arc::clone(&name));
@@ -168,6 +203,7 @@ impl IdTable {
                 }
                 if names.is_empty() {
                     self.names = Names::Numbers(Vec::new());
+                    self.of_integers = false;
                 }
             }
         }
@@ -205,6 +241,25 @@ mod tests {
         assert_eq!(add(&mut table, ids[11]), 10);
         assert_eq!(add(&mut table, u64::MAX), 11);
         assert!(table.text("a").is_none());
+    }
+
+    #[test]
+    fn integers_of_any_size_are_named_by_their_digits() {
+        let mut table = IdTable::default();
+        assert_eq!(table.number(7), Some(0));
+        assert_eq!(table.number(u64::MAX), Some(1));
+        assert_eq!(table.integer("-1"), Some(2));
+        assert_eq!(table.number(7), Some(0));
+        assert_eq!(table.integer("18446744073709551616"), Some(3));
+        assert_eq!(table.number(u64::MAX), Some(1));
+        assert_eq!(table.number(8), Some(4));
+        assert_eq!(table.integer("-1"), Some(2));
+        assert_eq!(table.text("7"), None, "a text is no integer");
+        table.roll_back(2);
+        assert_eq!(table.integer("-1"), Some(2));
+        table.roll_back(0);
+        assert_eq!(table.text("7"), Some(0));
+        assert_eq!(table.integer("-1"), None);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub struct Settings {
     pub order: Order,
     /// Keep the text of members no reader knows.
     pub keep_unknown: bool,
+    /// Block ids may be negative integers and integers beyond 64 bits.
+    pub any_integer: bool,
 }
 
 /// Why a reading ended early.

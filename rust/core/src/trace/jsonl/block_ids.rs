@@ -4,15 +4,20 @@ use super::super::intern::IdTable;
 use super::super::json::Cursor;
 use super::super::problem::Refusal;
 
-/// An id that is not a plain run of digits.
+/// An id that is not a plain run of digits; negative ones and those beyond 64 bits only if `any_integer`.
 #[cold]
-fn odd_id(c: &mut Cursor, ids: &mut IdTable) -> Result<Option<u32>, Refusal> {
+fn odd_id(c: &mut Cursor, ids: &mut IdTable, any_integer: bool) -> Result<Option<u32>, Refusal> {
     let from = c.at;
     let wrong = |c: &Cursor, what: &str| {
+        let expected = if any_integer {
+            "an integer, or a string"
+        } else {
+            "an integer from 0 to 2⁶⁴−1, or a string"
+        };
         Err(c
             .problem(from, "id", what)
             .got(c.excerpt(from))
-            .expected("an integer from 0 to 2⁶⁴−1, or a string"))
+            .expected(expected))
     };
     match c.peek() {
         b'"' => {
@@ -29,6 +34,7 @@ fn odd_id(c: &mut Cursor, ids: &mut IdTable) -> Result<Option<u32>, Refusal> {
                 .and_then(|t| t.parse::<u64>().ok())
             {
                 Some(value) => Ok(ids.number(value)),
+                None if any_integer && is_integer(text) => Ok(ids.integer(canonical(text))),
                 None if text[0] == b'-' => wrong(c, "negative block id"),
                 None if text.iter().all(u8::is_ascii_digit) => wrong(c, "block id beyond 64 bits"),
                 None => wrong(c, "block id that is no integer"),
@@ -36,6 +42,21 @@ fn odd_id(c: &mut Cursor, ids: &mut IdTable) -> Result<Option<u32>, Refusal> {
         }
         _ if c.at >= c.text.len() => Err(c.unexpected("a block id")),
         _ => wrong(c, "not a block id"),
+    }
+}
+
+fn is_integer(text: &[u8]) -> bool {
+    text.strip_prefix(b"-")
+        .unwrap_or(text)
+        .iter()
+        .all(u8::is_ascii_digit)
+}
+
+/// The digits of an integer as they are hashed: JSON knows no leading zeros, but a zero with a sign.
+fn canonical(text: &[u8]) -> &str {
+    match text {
+        b"-0" => "0",
+        _ => std::str::from_utf8(text).unwrap_or_default(),
     }
 }
 
@@ -54,6 +75,7 @@ pub fn block_ids(
     c: &mut Cursor,
     ids: &mut IdTable,
     references: &mut Vec<u32>,
+    any_integer: bool,
 ) -> Result<bool, Refusal> {
     if c.peek() != b'[' {
         return no_ids(c);
@@ -83,7 +105,7 @@ pub fn block_ids(
             ids.number(value)
         } else {
             c.at = from;
-            let dense = odd_id(c, ids)?;
+            let dense = odd_id(c, ids, any_integer)?;
             at = c.at;
             dense
         };
