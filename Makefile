@@ -27,12 +27,13 @@ test: build lint ## build, then every test of both languages
 	cargo test --release --quiet --workspace --exclude kvsim-py
 	$(BIN)/python -m pytest -n 2
 
-lint: $(VENV)/.deps  ## formatting, lints and types of both languages
+lint: build      ## formatting, lints, types and the stub of both languages
 	cargo fmt --all --check
 	cargo clippy --release --quiet --workspace --all-targets -- -D warnings
 	$(BIN)/ruff check python tests benches
 	$(BIN)/ruff format --check python tests benches
 	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest --concise --mypy-config-file pyproject.toml kvcache_sim._core
 
 bench: build     ## print the table of benchmarks (release build)
 	$(BIN)/python -m pytest benches/bench_*.py --benchmark-only --benchmark-disable-gc -p no:xdist

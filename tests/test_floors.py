@@ -32,6 +32,7 @@ FLOOR = {
     "tier_table": 0,
     "tiers": 0.5,  # derived from the table
     "units": 0.5,  # its refusals are errors
+    "file_lock": 0.5,  # its refusals are errors
     "backends": 0.5,  # its refusals are errors
     "rng": 0.5,  # its refusals are errors
     "_core": -1,

@@ -75,7 +75,7 @@ def test_a_forced_run_that_fails_keeps_the_old_one(tmp_path):
 def test_two_runs_into_one_directory_the_second_refuses(tmp_path):
     with open_run_directory(tmp_path / "out", False):
         with pytest.raises(
-            OutputExistsError, match=f"another run is writing here; got process {os.getpid()}"
+            OutputExistsError, match=f"another process is writing here; got pid {os.getpid()} on "
         ):
             write_run(tmp_path / "out")
         with pytest.raises(OutputExistsError):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kvcache_sim.errors import InputOutputError, OutputExistsError
+from kvcache_sim.file_lock import FileLock
 
 COMPLETE = "COMPLETE"
 _NUMBERED = re.compile(r"(\d+)-.+-[0-9a-f]{6}")
@@ -33,7 +33,7 @@ class RunDirectory:
         self.target = target
         self.force = force
         self.part = target.parent / f".{target.name}.part"
-        self._lock = -1
+        self._lock: FileLock | None = None
 
     def write(self, name: str, data: str | bytes) -> None:
         """Write one file of the directory; not visible before ``commit``."""
@@ -64,28 +64,21 @@ class RunDirectory:
         with _place(self.target):
             self.target.parent.mkdir(parents=True, exist_ok=True)
             self.part.mkdir(exist_ok=True)
-            self._lock = os.open(self.part / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(self._lock, 20).decode()
-            os.close(self._lock)
-            self._lock = -1
-            raise OutputExistsError(
-                "another run is writing here", where=str(self.target), got=f"process {holder}"
-            ) from None
-        os.ftruncate(self._lock, 0)
-        os.write(self._lock, str(os.getpid()).encode())
+            try:
+                self._lock = FileLock(self.part / ".lock")
+            except OutputExistsError as error:
+                error.where = str(self.target)
+                raise
         for stale in self.part.iterdir():  # of a run that was killed
             if stale.name != ".lock":
                 stale.unlink()
 
     def release(self) -> None:
         """Remove what was written and not committed; does nothing after ``commit``."""
-        if self._lock >= 0:
+        if self._lock is not None:
             shutil.rmtree(self.part, ignore_errors=True)
-            os.close(self._lock)
-            self._lock = -1
+            self._lock.close()
+            self._lock = None
 
 
 @contextlib.contextmanager

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from kvcache_sim.errors import InputOutputError, OutputExistsError
+from kvcache_sim.file_lock import FileLock
 
 
 def claim(directory: Path) -> None:
@@ -30,43 +27,13 @@ def claim(directory: Path) -> None:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold ``sweep.lock`` in a directory; raises ``OutputExistsError`` naming the live holder.
-
-    ``flock`` leaves with its process, so the lock of a killed sweep needs no clearing up.
-    """
+    """Hold ``sweep.lock`` in a directory; raises ``OutputExistsError`` naming the live holder."""
     path = directory / "sweep.lock"
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        lock = FileLock(path)
     except OSError as error:
-        raise InputOutputError(f"cannot open: {error.strerror}", where=str(path)) from error
+        raise InputOutputError(f"cannot use: {error.strerror}", where=str(path)) from error
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise OutputExistsError(
-                "another sweep is running here",
-                where=str(directory),
-                got=_holder(handle),
-                hint="wait for it, stop it, or choose another -o",
-            ) from None
-        _write_holder(handle, path)
         yield
     finally:
-        os.close(handle)
-
-
-def _write_holder(handle: int, path: Path) -> None:
-    text = json.dumps({"pid": os.getpid(), "host": platform.node()}).encode()
-    try:
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, text, 0)
-    except OSError as error:
-        raise InputOutputError(f"cannot write: {error.strerror}", where=str(path)) from error
-
-
-def _holder(handle: int) -> str:
-    try:
-        holder = json.loads(os.pread(handle, 1000, 0))
-        return f"pid {holder['pid']} on {holder['host']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "an unknown holder"
+        lock.close()
