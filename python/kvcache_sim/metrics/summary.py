@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kvcache_sim.metrics.channel_use import DEFINITIONS as CHANNEL_DEFINITIONS
 from kvcache_sim.metrics.channel_use import summarize_channels
 from kvcache_sim.metrics.columns import FETCH_PARTS, STATUSES, TTFT_PARTS
+from kvcache_sim.metrics.context_window import DEFINITIONS as CONTEXT_WINDOW_DEFINITIONS
 from kvcache_sim.metrics.handover_summary import DEFINITIONS as HANDOVER_DEFINITIONS
 from kvcache_sim.metrics.handover_summary import summarize_handovers
 from kvcache_sim.metrics.percentiles import describe, describe_counted
@@ -42,6 +43,7 @@ DEFINITIONS: dict[str, str] = {
     **CHANNEL_DEFINITIONS,
     **PREFIX_CACHE_DEFINITIONS,
     **HANDOVER_DEFINITIONS,
+    **CONTEXT_WINDOW_DEFINITIONS,
 }
 
 

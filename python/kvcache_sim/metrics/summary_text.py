@@ -26,6 +26,7 @@ def summary_text(summary: Mapping[str, Any], title: str) -> str:
     lines = [
         title[:80],
         "requests   " + _counts(requests),
+        *_context_window(summary.get("context_window")),
         "tokens     " + _counts({k: tokens[k] for k in ("input", "output", "cached", "prefilled")}),
         *(
             f"{label:<11}{_percent(cache[f'{kind}_hit_rate'])} {meaning}"
@@ -53,6 +54,16 @@ def summary_text(summary: Mapping[str, Any], title: str) -> str:
         f"{summary['wall']['peak_rss_bytes'] / 2**20:.0f} MiB, {summary['engine']['events']:,} events",
     ]
     return "\n".join(lines)
+
+
+def _context_window(window: Mapping[str, int] | None) -> list[str]:
+    """Return whom the context window shortened or turned away, where there is one."""
+    if window is None:
+        return []
+    return [
+        f"window     {window['max_model_len']:,} tokens: {window['shortened']:,} requests lost "
+        f"{window['dropped_tokens']:,}, {window['rejected']:,} rejected"
+    ]
 
 
 def _sum_of_parts(ttft: float | None, parts: Mapping[str, Any]) -> list[str]:

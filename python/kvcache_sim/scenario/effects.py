@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.models import load_model
-from kvcache_sim.scenario import engine_effects, pools
+from kvcache_sim.scenario import context_window, engine_effects, pools
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path, Tree
@@ -25,6 +25,7 @@ def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, 
         *_movement(model, machines),
         *_channels(model),
         *_requests(model),
+        *context_window.findings(model, machines),
         *_kv_size(model, machines),
         *engine_effects.findings(model, machines),
         *pools.findings(model, machines),

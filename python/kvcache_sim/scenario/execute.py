@@ -16,6 +16,7 @@ import numpy as np
 from kvcache_sim import __version__, _core
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, REQUEST_COLUMNS, SERIES_COLUMNS, Column
+from kvcache_sim.metrics.context_window import summarize_context_window
 from kvcache_sim.metrics.run import Observer, Run
 from kvcache_sim.metrics.run_directory import RunDirectory
 from kvcache_sim.metrics.summary import summarize
@@ -50,6 +51,9 @@ def execute(
     """Simulate a scenario's requests; raises as ``simulate`` does."""
     run = simulate(scenario.settings, trace, observer, options)
     summary = with_cost(scenario, summarize(run, scenario.model.cache.block_size))
+    window_tokens = scenario.model.replica.max_model_len
+    if window_tokens is not None:
+        summary = {**summary, "context_window": summarize_context_window(run, trace, window_tokens)}
     if options.causes:
         run, summary = _with_causes(scenario, trace, run, summary)
     return Execution(scenario, trace, options, run, summary)

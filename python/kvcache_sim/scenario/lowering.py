@@ -108,6 +108,7 @@ def _replica(machine: MachineSection) -> ReplicaSettings:
     return ReplicaSettings(
         max_num_batched_tokens=replica.max_num_batched_tokens,
         max_num_seqs=replica.max_num_seqs,
+        max_model_len=replica.max_model_len,
         instant=replica.instant,
         queue_order=replica.queue_order,
         duplicate_prefill=replica.duplicate_prefill,

@@ -29,6 +29,11 @@ def read_requests(scenario: Scenario) -> Trace:
         raise UsageError(
             "no requests", where=scenario.tree.source, hint="name a trace (trace.path) or a workload.kind"
         )
+    window_tokens = model.replica.max_model_len
+    if window_tokens is not None and model.replica.on_overflow == "slide":
+        from kvcache_sim.workload.context_window import slide
+
+        trace = slide(trace, window_tokens)
     block_size = model.cache.block_size
     if trace.block_size % block_size:
         raise UsageError(

@@ -126,6 +126,12 @@ class ReplicaSection(Section):
         description="token budget of a step; with instant 1048576",
     )
     max_num_seqs: int = Field(256, ge=1, le=1 << 20, description="most sequences that run together")
+    max_model_len: int | None = Field(
+        None, ge=2, le=1 << 31, description="context window: most tokens of a prompt and its answer"
+    )
+    on_overflow: Literal["reject", "slide"] = Field(
+        "reject", description="a longer request is rejected, or loses its oldest history"
+    )
     step_time: str = Field("h100-llama-3-8b-tp1", description="step-time set by name, or a model file")
     queue_order: QueueOrderName = Field("fcfs", description="who is admitted first")
     duplicate_prefill: DuplicatePrefill = Field(

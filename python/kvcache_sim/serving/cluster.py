@@ -43,6 +43,9 @@ class Cluster:
         self.arrived = 0
         self.closed = 0
         self._instant = any(replica.settings.instant for replica in replicas)
+        windows = {replica.settings.max_model_len for replica in replicas} - {None}
+        #: Most tokens of a prompt and its answer.
+        self._window_tokens = min((w for w in windows if w is not None), default=None)
         waits_for = np.full(len(trace), NO_REQUEST) if self._instant else predecessors(trace)
         #: Arrival of the requests that wait for none; a closed-loop one comes its think time after the start.
         arrival_ns = np.where(trace.think_ns != OPEN_LOOP, trace.think_ns, trace.arrival_ns)
@@ -102,12 +105,18 @@ class Cluster:
         self.digests[machine].record(ARRIVE, now, request, sequence.prompt_num_tokens)
         if replica.milestones.records_all:
             self.recorder.log_milestone("arrive", sequence, machine, now)
-        if self.pools.can_serve(replica, sequence.prompt_num_tokens, sequence.total_kv_tokens):
+        if self._in_window(sequence) and self.pools.can_serve(
+            replica, sequence.prompt_num_tokens, sequence.total_kv_tokens
+        ):
             replica.arrive(sequence)
         else:
             sequence.status = Status.REJECTED
             self.recorder.close(sequence, machine)
             self._closed(sequence)
+
+    def _in_window(self, sequence: SequenceState) -> bool:
+        window_tokens = self._window_tokens
+        return window_tokens is None or sequence.prompt_num_tokens + sequence.output_tokens <= window_tokens
 
     def _closed(self, sequence: SequenceState) -> None:
         self.closed += 1

@@ -30,6 +30,8 @@ class ReplicaSettings:
 
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
+    #: The context window: a request whose prompt and answer are longer is rejected. None: any length.
+    max_model_len: int | None = None
     #: No service time: each request is looked up, computed and released before the next.
     instant: bool = False
     #: A row of ``serving.queue`` or ``file.py:Name``.

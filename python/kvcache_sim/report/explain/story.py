@@ -34,12 +34,20 @@ def story(run: FinishedRun, request: int) -> tuple[list[Moment], list[str]]:
         Moment(0, f"arrives: {row['input_tokens']:,} prompt tokens, {row['output_tokens']:,} to generate")
     ]
     if row["status"] != 0:
-        return [*moments, Moment(0, f"is rejected: it needs more blocks than a {TIERS[COMPUTE]} has")], []
+        return [*moments, Moment(0, _rejection(run, row))], []
     moments += [Moment(time - arrival, text) for time, text in _events(run, request)]
     told = {moment.text for moment in moments}
     ends = {"first token": row["first_token_ns"], "last token": row["finish_ns"]}
     moments += [Moment(time - arrival, text) for text, time in ends.items() if text not in told]
     return sorted(moments, key=lambda moment: moment.since_arrival_ns), _reasons(run, row)
+
+
+def _rejection(run: FinishedRun, row: dict[str, int]) -> str:
+    window_tokens = run.scenario.get("replica", {}).get("max_model_len")
+    tokens = row["input_tokens"] + row["output_tokens"]
+    if window_tokens is not None and tokens > window_tokens:
+        return f"is rejected: {tokens:,} tokens are over replica.max_model_len ({window_tokens:,})"
+    return f"is rejected: it needs more blocks than a {TIERS[COMPUTE]} has"
 
 
 def _events(run: FinishedRun, request: int) -> list[tuple[int, str]]:

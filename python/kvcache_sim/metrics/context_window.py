@@ -1,0 +1,29 @@
+"""What the context window of the engine did to the requests of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kvcache_sim.metrics.columns import STATUSES
+from kvcache_sim.metrics.run import Run
+from kvcache_sim.workload.context_window import beyond_window
+from kvcache_sim.workload.trace import Trace
+
+DEFINITIONS: dict[str, str] = {
+    "context_window.shortened": "requests that lost their oldest history to fit replica.max_model_len",
+    "context_window.dropped_tokens": "prompt tokens they lost",
+    "context_window.rejected": "requests whose prompt and answer are longer than it, and were rejected",
+}
+
+
+def summarize_context_window(run: Run, trace: Trace, max_model_len: int) -> dict[str, Any]:
+    """Return ``context_window`` of the summary: the window, and whom it shortened or turned away."""
+    rejected = np.asarray(run.requests["status"]) == STATUSES.index("rejected")
+    return {
+        "max_model_len": max_model_len,
+        "shortened": int(np.count_nonzero(trace.dropped_tokens)),
+        "dropped_tokens": int(trace.dropped_tokens.sum()),
+        "rejected": int(np.count_nonzero(rejected & beyond_window(trace, max_model_len))),
+    }

@@ -1,0 +1,86 @@
+"""The context window of an engine over a trace: what would not fit loses the oldest of its history."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.workload.sessions import continues_prompt, previous_turns
+from kvcache_sim.workload.trace import NO_REQUEST, NOT_TOLD, Trace
+
+
+def beyond_window(trace: Trace, max_model_len: int) -> NDArray[np.bool_]:
+    """Return for each request whether its prompt and answer are longer than ``max_model_len`` tokens."""
+    return np.asarray(trace.input_tokens + trace.output_tokens > max_model_len)
+
+
+def slide(trace: Trace, max_model_len: int) -> Trace:
+    """Return the trace with the oldest history dropped from requests that are longer than the window.
+
+    A request loses exactly the tokens that prompt and answer are over ``max_model_len``, from the beginning
+    of its prompt, if that much of it is history: tokens of earlier turns of its session. Otherwise it stays
+    as it is, for the cluster to reject. The hash of a block names all before it, so every block of a
+    shortened prompt is another one: it is shared with the prompts that begin at the same token of the same
+    text, as far as they agree, and with no others. ``dropped_tokens`` says how much each request lost,
+    ``history_tokens`` what it kept of its history: simplified accounting, which knows no blocks, takes that
+    for cached. Cost: a dictionary look-up a block of a shortened prompt. Source: seed 000, 4.5.
+    """
+    excess = trace.input_tokens + trace.output_tokens - max_model_len
+    history = _history(trace)
+    dropped = np.where((excess > 0) & (excess <= history), excess, 0)
+    if not dropped.any():
+        return trace
+    rows, counts = [], []
+    known: dict[tuple[int, int, int], int] = {}
+    fresh = trace.distinct_ids
+    for row in range(len(trace)):
+        ids = trace.block_ids[trace.id_offsets[row] : trace.id_offsets[row + 1]].astype(np.int64)
+        if lost := int(dropped[row]):
+            keys = _keys(ids, int(trace.input_tokens[row]), lost, trace.block_size)
+            ids = np.array([known.setdefault(key, fresh + len(known)) for key in keys], np.int64)
+        rows.append(ids)
+        counts.append(len(ids))
+    told = trace.history_tokens if len(trace.history_tokens) else np.full(len(trace), NOT_TOLD, np.int64)
+    return replace(
+        trace,
+        input_tokens=trace.input_tokens - dropped,
+        history_tokens=np.where(dropped > 0, history - dropped, told),
+        block_ids=_by_first_appearance(np.concatenate(rows)),
+        id_offsets=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        id_names=np.empty(0, np.int64),
+        dropped_tokens=dropped,
+    )
+
+
+def _history(trace: Trace) -> NDArray[np.int64]:
+    """Return how many leading tokens of each prompt are earlier turns'; one at least is new."""
+    previous = previous_turns(trace)
+    before = trace.input_tokens[previous] + trace.output_tokens[previous]
+    goes_on = (previous != NO_REQUEST) & continues_prompt(trace, previous)
+    history = np.where(goes_on, before, 0)
+    if len(trace.history_tokens):
+        history = np.where(trace.history_tokens != NOT_TOLD, trace.history_tokens, history)
+    return np.minimum(history, trace.input_tokens - 1)
+
+
+def _keys(ids: NDArray[np.int64], prompt_tokens: int, lost: int, size: int) -> list[tuple[int, int, int]]:
+    """Return what names each block of a prompt without its first ``lost`` tokens.
+
+    Where it begins, its place, and the id of the old block that held its last token, which names all before.
+    """
+    whole = len(ids) * size >= prompt_tokens  # a last id of less than a block is named too
+    kept = prompt_tokens - lost
+    blocks = -(-kept // size) if whole else kept // size
+    ends = np.minimum(lost + (np.arange(blocks) + 1) * size, prompt_tokens)
+    old = (ends - 1) // size
+    return [(lost, k, int(ids[at])) for k, at in enumerate(old.tolist()) if at < len(ids)]
+
+
+def _by_first_appearance(ids: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Return ids numbered in order of first appearance."""
+    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.uint32)
+    rank[np.argsort(first)] = np.arange(len(first), dtype=np.uint32)
+    return rank[inverse]

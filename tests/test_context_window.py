@@ -1,0 +1,174 @@
+"""``replica.max_model_len``: what is longer is rejected, or loses its oldest history; small cases by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.execute import execute
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.workload.context_window import slide
+from kvcache_sim.workload.sessions import continues_prompt, previous_turns
+from small_traces import trace_of
+
+#: A session of five turns over blocks of 16 tokens; each prompt is the last one, its answer of 16, and 16 new.
+TURNS = [(32 + 32 * turn, list(range(2 + 2 * turn))) for turn in range(5)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    rows = [
+        {
+            "timestamp": 1000 * k,
+            "input_length": tokens,
+            "output_length": 16,
+            "hash_ids": ids,
+            "session_id": "s",
+        }
+        for k, (tokens, ids) in enumerate(TURNS)
+    ]
+    rows.append({"timestamp": 6000, "input_length": 160, "output_length": 16, "hash_ids": [*range(50, 60)]})
+    file = tmp_path / "turns.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def scenario(path, *overrides):
+    text = f"trace: {{path: {path}, block_size: 16}}\ncache: {{block_size: 16}}\n"
+    return scenario_from_text(text, "s.yaml", path.parent, overrides)
+
+
+def ran(path, *overrides):
+    loaded = scenario(path, "tiers.gpu.capacity=unbounded", *overrides)
+    return execute(loaded, read_requests(loaded), RunOptions())
+
+
+@pytest.mark.parametrize("accounting", ["detailed", "simplified"])
+def test_what_is_longer_is_rejected(path, accounting):
+    # turn 2 has 96 + 16 = 112 tokens: the last that fits
+    done = ran(path, "replica.max_model_len=112", f"cache.accounting={accounting}")
+    assert done.run.requests["status"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert done.summary["requests"]["rejected"] == 3
+    assert done.summary["context_window"] == {
+        "max_model_len": 112, "shortened": 0, "dropped_tokens": 0, "rejected": 3,
+    }  # fmt: skip
+    assert ran(path, "replica.max_model_len=111").run.requests["status"].tolist() == [0, 0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("accounting", ["detailed", "simplified"])
+def test_the_oldest_history_goes_and_no_block_of_the_rest_is_the_same(path, accounting):
+    done = ran(
+        path, "replica.max_model_len=112", "replica.on_overflow=slide", f"cache.accounting={accounting}"
+    )
+    trace, rows = done.trace, done.run.requests
+    # Turns 3 and 4 have 144 and 176 tokens with their answers: 32 and 64 go. Request 5 has no history.
+    assert trace.dropped_tokens.tolist() == [0, 0, 0, 32, 64, 0]
+    assert trace.input_tokens.tolist() == [32, 64, 96, 96, 96, 160]
+    assert rows["status"].tolist() == [0, 0, 0, 0, 0, 1]
+    own = [set(trace.block_ids[a:b].tolist()) for a, b in pairwise(trace.id_offsets)]
+    assert [len(ids) for ids in own] == [2, 4, 6, 6, 6, 10]
+    assert not own[3] & (own[2] | own[4])
+    # Turns 1 and 2 hit prompt and answer of the one before, but for the last generated token's block. Of the
+    # shortened ones no block is known; where blocks are not, the kept 80 tokens of history count as cached.
+    hits = {"detailed": [0, 32, 64, 0, 0], "simplified": [0, 48, 80, 80, 80]}
+    assert rows["cached_prefix_length_used"][:5].tolist() == hits[accounting]
+    assert done.summary["context_window"] == {
+        "max_model_len": 112, "shortened": 2, "dropped_tokens": 96, "rejected": 1,
+    }  # fmt: skip
+
+
+def test_prompts_that_begin_at_the_same_token_share_what_they_agree_in(path):
+    """Two answers to choose from: turn 3 asked twice loses the same tokens, and is found the second time."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()][:4]
+    rows.append({**rows[3], "timestamp": 4000, "input_length": 128})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = ran(path, "replica.max_model_len=112", "replica.on_overflow=slide")
+    # Equal prompts do not go on from one another: the second is its session's new input alone, and too long.
+    assert done.run.requests["status"].tolist() == [0, 0, 0, 0, 1]
+    rows[4] |= {"history_length": 112}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = ran(path, "replica.max_model_len=112", "replica.on_overflow=slide")
+    assert done.trace.dropped_tokens.tolist() == [0, 0, 0, 32, 32]
+    assert done.run.requests["cached_prefix_length_used"].tolist() == [0, 32, 64, 0, 80]
+
+
+@given(
+    window=st.integers(20, 200),
+    lengths=st.lists(st.tuples(st.integers(1, 60), st.integers(0, 20)), min_size=1, max_size=8),
+    size=st.sampled_from([1, 4, 16]),
+)
+def test_what_is_kept_is_the_end_of_the_prompt_in_blocks_of_their_own(window, lengths, size):
+    prompts, ids, total = [], [], 0
+    for new, output in lengths:
+        total += new
+        prompts.append(total)
+        ids.append([f"b{k}" if (k + 1) * size <= total else f"p{total}" for k in range(-(-total // size))])
+        total += output
+    outputs = [output for _, output in lengths]
+    whole = trace_of(ids, size, prompts, list(range(len(prompts))), outputs)
+    whole = in_one_session(whole)
+    held = slide(whole, window)
+    lost = held.dropped_tokens if len(held.dropped_tokens) else np.zeros(len(held), np.int64)
+    over = whole.input_tokens + whole.output_tokens - window
+    history = [0, *(p + o for p, o in zip(prompts, outputs, strict=True))][: len(prompts)]
+    goes_on = continues_prompt(whole, previous_turns(whole))
+    for row in range(len(held)):
+        may_lose = history[row] if goes_on[row] else 0
+        expected = over[row] if 0 < over[row] <= min(may_lose, prompts[row] - 1) else 0
+        assert lost[row] == expected
+        assert held.input_tokens[row] == prompts[row] - expected
+        assert held.id_offsets[row + 1] - held.id_offsets[row] == -(-held.input_tokens[row] // size)
+    seen = {}
+    for row in range(len(held)):
+        for k, dense in enumerate(held.block_ids[held.id_offsets[row] : held.id_offsets[row + 1]].tolist()):
+            assert seen.setdefault(dense, (int(lost[row]), k)) == (int(lost[row]), k), (
+                "one beginning, one place"
+            )
+    assert sorted(set(held.block_ids.tolist())) == list(range(held.distinct_ids))
+
+
+def in_one_session(trace):
+    n = len(trace)
+    return replace(trace, session=np.zeros(n, np.int32), turn=np.arange(n, dtype=np.int32))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["replica.on_overflow=slide"], "replica.on_overflow has no effect; replica.max_model_len is null"),
+        (["replica.max_model_len=1"], "replica.max_model_len"),
+        (
+            ["machines[0].replica.max_model_len=100"],
+            "all machines serve one model: set replica.max_model_len",
+        ),
+        (
+            ["replica.max_model_len=100", "replica.on_overflow=slide", "trace=null", "workload.kind=diverse"],
+            "workload.kind diverse has no sessions",
+        ),
+    ],
+)
+def test_where_it_can_have_no_effect_it_is_refused(path, overrides, said):
+    with pytest.raises(UsageError, match=said.replace("[", r"\[").split(";")[-1].strip()):
+        scenario(path, *overrides)
+
+
+def test_a_generated_workload_slides_too_and_the_summary_says_so(tmp_path, capsys):
+    out = tmp_path / "run"
+    keys = ("workload.kind=conversational", "workload.requests=60", "workload.first_input_tokens=900",
+            "workload.turns=6", "replica.max_model_len=2000", "replica.on_overflow=slide")  # fmt: skip
+    sets = [part for key in keys for part in ("--set", key)]
+    assert kvsim(["simulate", *sets, "-o", str(out), "--quiet"]) == 0
+    text = capsys.readouterr().out
+    window = json.loads((out / "summary.json").read_text())["context_window"]
+    assert window["shortened"] > 0
+    assert f"window     2,000 tokens: {window['shortened']:,} requests lost" in text
+    assert all(len(line) <= 80 for line in text.splitlines() if line.startswith("window"))
