@@ -11,7 +11,7 @@ from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time, measured_on
 from kvcache_sim.report.fidelity import compare
 from kvcache_sim.report.fit_picture import fit_picture
-from kvcache_sim.report.request_log import read_request_log
+from kvcache_sim.report.request_log.read import read_request_log
 from test_calibration_fit import TRUE, random_rows
 
 
@@ -179,16 +179,76 @@ def test_a_run_is_compared_request_by_request(tmp_path):
     assert errors["tpot", "p99"] == pytest.approx(0)
 
 
-def test_per_request_errors_need_the_same_requests(tmp_path):
+def test_rows_in_the_order_of_their_end_are_paired_by_id(tmp_path):
+    """The second request ended first: by position both would be wrong."""
+    path = tmp_path / "sim.csv"
+    path.write_text(
+        "request id,output,arrival,latency,TTFT\n1,1,0,6000000000,2000000000\n0,11,0,2000000000,1000000000\n"
+    )
+    found = compare(REQUESTS, read_request_log(path))
+    assert (found.paired_by, found.paired_requests) == ("request id", 2)
+    assert found.per_request_mape == {"ttft": 0, "tpot": pytest.approx(0), "e2e": 0}
+
+
+def test_aiperf_records_are_paired_by_their_start(tmp_path):
+    """Records come as requests end; the failed one keeps its place among the starts."""
+    path = tmp_path / "profile_export.jsonl"
+    records = [(2, 2000, 6000, 1), (1, 1000, 2000, 11)]
+    lines = []
+    for start, *latencies in records:
+        record = json.loads(aiperf(*latencies)) | {"metadata": {"request_start_ns": start * 10**9}}
+        lines.append(json.dumps(record))
+    lines.append(json.dumps({"metadata": {"request_start_ns": 0}, "error": {"code": 500}}))
+    path.write_text("\n".join(lines))
+    run = {name: np.concatenate((column[2:], column[:2])) for name, column in REQUESTS.items()}
+    found = compare(run, read_request_log(path))
+    assert (found.paired_by, found.paired_requests) == ("start time", 2)
+    assert found.per_request_mape["ttft"] == 0
+    assert found.per_request_mape["e2e"] == 0
+
+
+def test_only_requests_of_both_are_paired(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(aiperf(1000, 2000, 11))
-    assert compare(REQUESTS, read_request_log(path)).per_request_mape == {}
+    found = compare(REQUESTS, read_request_log(path))
+    assert (found.paired_by, found.paired_requests, found.simulated_requests) == ("position", 1, 2)
+    assert found.per_request_mape["ttft"] == 0
+
+
+def test_guidellm_and_sglang_logs(tmp_path):
+    """GuideLLM sorts by how requests ended; SGLang's log has no time of the first token."""
+    done = [
+        {
+            "time_to_first_token_ms": ttft,
+            "request_latency": latency,
+            "output_tokens": tokens,
+            "info": {"timings": {"request_start": start}},
+        }
+        for ttft, latency, tokens, start in ((2000, 6.0, 1, 30.5), (1000, 2.0, 11, 30.0))
+    ]
+    path = tmp_path / "guidellm.json"
+    path.write_text(json.dumps({"benchmarks": [{"requests": {"successful": done, "errored": []}}]}))
+    found = compare(REQUESTS, read_request_log(path))
+    assert (found.paired_by, found.per_request_mape["ttft"], found.per_request_mape["e2e"]) == (
+        "start time",
+        0,
+        0,
+    )
+    events = [{"event": "request.received", "rid": rid, "obj": {}} for rid in "ab"]
+    for rid, latency, tokens in (("b", 6.0, 1), ("a", 2.0, 11)):
+        meta = {"e2e_latency": latency, "completion_tokens": tokens, "finish_reason": {"type": "length"}}
+        events.append({"event": "request.finished", "rid": rid, "obj": {}, "out": {"meta_info": meta}})
+    path = tmp_path / "sglang.jsonl"
+    path.write_text("\n".join(map(json.dumps, events)))
+    found = compare(REQUESTS, read_request_log(path))
+    assert found.per_request_mape == {"e2e": 0}
+    assert np.isnan(next(row.real_s for row in found.latencies if row.metric == "ttft"))
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a,b\n1,2\n", "no column output"),
+        ("a,b\n1,2\n", "no column request id"),
         ('{"metrics": {"request_latency": 3}}', "a.log:1: not an AIPerf"),
         ("", "column"),
     ],

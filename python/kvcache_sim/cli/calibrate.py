@@ -124,10 +124,12 @@ def shipped(
 @app.command()
 def compare(
     run: Annotated[Path, typer.Argument(help="run directory")],
-    log: Annotated[Path, typer.Argument(help="AIPerf .jsonl, vLLM benchmark .json or LLMServingSim .csv")],
+    log: Annotated[
+        Path, typer.Argument(help="AIPerf or SGLang .jsonl, vLLM or GuideLLM .json, LLMServingSim .csv")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Compare a run with the real requests it imitates, paired by position.
+    """Compare a run with the real requests it imitates, paired by request id or by when they started.
 
     \b
     Examples:
@@ -135,17 +137,17 @@ def compare(
     """
     from kvcache_sim.metrics.load_run import load_run
     from kvcache_sim.report.fidelity import compare as compare_with_log
-    from kvcache_sim.report.request_log import read_request_log
+    from kvcache_sim.report.request_log.read import read_request_log
 
     real = read_request_log(log)
     found = compare_with_log(load_run(run).requests(), real)
     if real.failed:
         typer.echo(f"{log}: {real.failed} failed requests left out", err=True)
-    if found.real_requests != found.simulated_requests:
-        counts = f"{found.simulated_requests} simulated, {found.real_requests} real"
-        typer.echo(f"requests differ in number ({counts}): no per-request error", err=True)
+    counts = f"{found.paired_requests} of {found.real_requests} real, {found.simulated_requests} simulated"
+    typer.echo(f"paired by {found.paired_by}: {counts} requests", err=True)
     if as_json:
-        typer.echo(json.dumps(asdict(found)))
+        figures = json.dumps(asdict(found)).replace(": NaN", ": null")  # a log without TTFT has none
+        typer.echo(figures)
         return
     typer.echo(f"{'':12}{'real s':>12}{'simulated s':>14}{'error %':>10}")
     for row in found.latencies:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.run import ColumnData
-from kvcache_sim.report.request_log import RequestLog
+from kvcache_sim.report.request_log.read import Pairing, RequestLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,14 @@ class LatencyError:
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """All statistics, and the mean absolute error a request (per cent) where both have the same requests."""
+    """All statistics, and the mean absolute error a request (%) over the requests that both finished."""
 
     latencies: list[LatencyError]
-    #: Metric → per-request MAPE in %; empty when the numbers of requests differ.
+    #: Metric → per-request MAPE in %.
     per_request_mape: dict[str, float]
+    #: How real requests were paired with simulated ones, and how many were.
+    paired_by: Pairing
+    paired_requests: int
     real_requests: int
     simulated_requests: int
 
@@ -54,23 +57,33 @@ def run_latencies(requests: dict[str, ColumnData]) -> dict[str, NDArray[np.float
 def compare(requests: dict[str, ColumnData], log: RequestLog) -> Fidelity:
     """Return the errors of mean, p50, p90 and p99 (linear interpolation) of TTFT, TPOT and E2E.
 
-    Requests are paired by position: the log must be in the order of the trace.
+    Statistics are over all requests of a side. Requests are paired by their index in the trace, by the order
+    in which they were started, or by position, as the log allows (``RequestLog.pairing``).
     """
     simulated = run_latencies(requests)
-    real = {"ttft": log.ttft_s, "tpot": log.tpot_s, "e2e": log.e2e_s}
+    ours, theirs = _paired(requests, log)
     rows: list[LatencyError] = []
-    paired: dict[str, float] = {}
-    for metric, measured in real.items():
-        ours = simulated[metric]
+    mape: dict[str, float] = {}
+    for metric, measured in {"ttft": log.ttft_s, "tpot": log.tpot_s, "e2e": log.e2e_s}.items():
         for statistic in ("mean", "p50", "p90", "p99"):
-            a, b = _statistic(measured, statistic), _statistic(ours, statistic)
+            a, b = _statistic(measured, statistic), _statistic(simulated[metric], statistic)
             rows.append(LatencyError(metric, statistic, a, b, 100 * (b / a - 1) if a else float("nan")))
-        if len(measured) == len(ours):
-            valid = (measured > 0) & ~np.isnan(ours)
-            if valid.any():
-                error = np.abs(ours[valid] / measured[valid] - 1)
-                paired[metric] = 100 * float(error.mean())
-    return Fidelity(rows, paired, len(log.e2e_s), len(simulated["e2e"]))
+        real, found = measured[theirs], simulated[metric][ours]
+        valid = (real > 0) & ~np.isnan(found)
+        if valid.any():
+            mape[metric] = 100 * float(np.abs(found[valid] / real[valid] - 1).mean())
+    return Fidelity(rows, mape, log.pairing, len(ours), len(log.e2e_s), len(simulated["e2e"]))
+
+
+def _paired(requests: dict[str, ColumnData], log: RequestLog) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the places, among the run's finished requests and in the log, of what is one request."""
+    finished = np.asarray(requests["status"]) == STATUSES.index("finished")
+    numbers = np.arange(len(finished))
+    if log.pairing == "start time":
+        by_arrival = np.argsort(np.asarray(requests["arrival_ns"]), kind="stable")
+        numbers[by_arrival] = np.arange(len(finished))
+    _, ours, theirs = np.intersect1d(numbers[finished], log.numbers, return_indices=True)
+    return ours, theirs
 
 
 def _statistic(values: NDArray[np.float64], name: str) -> float:

@@ -1,0 +1,93 @@
+"""A log of real requests, its format told by its content, in the order of the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import TraceError, UsageError
+from kvcache_sim.report.request_log.aiperf import read_aiperf
+from kvcache_sim.report.request_log.guidellm import read_guidellm
+from kvcache_sim.report.request_log.record import LoggedRequest
+from kvcache_sim.report.request_log.serving_sim import read_serving_sim
+from kvcache_sim.report.request_log.sglang import read_sglang
+from kvcache_sim.report.request_log.vllm import read_vllm
+
+#: How a log's requests are told apart: its own numbers, when they were started, or their place in it.
+Pairing = Literal["request id", "start time", "position"]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLog:
+    """Latencies of real requests in seconds, one a request that finished; NaN where the log has none.
+
+    TPOT is NaN for a single output token.
+    """
+
+    ttft_s: NDArray[np.float64]
+    tpot_s: NDArray[np.float64]
+    e2e_s: NDArray[np.float64]
+    #: Index in the trace of each, by ``pairing``.
+    numbers: NDArray[np.int64]
+    pairing: Pairing
+    #: Requests that failed and are left out.
+    failed: int = 0
+
+
+def read_request_log(path: Path) -> RequestLog:
+    """Return the requests of a log; see the formats' own files for what is read of each.
+
+    Raises UsageError for a missing file, TraceError with the line for what cannot be read, and where two
+    requests have one number.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise UsageError("file not found", where=str(path)) from None
+    except (IsADirectoryError, UnicodeDecodeError):
+        raise TraceError("not a text file", where=str(path)) from None
+    return _log(list(_reader(text)(text, path)), path)
+
+
+def _reader(text: str) -> Callable[[str, Path], Iterator[LoggedRequest]]:
+    if not text.lstrip().startswith("{"):
+        return read_serving_sim
+    first = text.lstrip().split("\n", 1)[0]
+    if '"request.received"' in first or '"request.finished"' in first:
+        return read_sglang
+    if '"benchmarks"' in text and '"time_to_first_token_ms"' in text:
+        return read_guidellm
+    return read_vllm if '"ttfts"' in text else read_aiperf
+
+
+def _log(requests: list[LoggedRequest], path: Path) -> RequestLog:
+    numbers, pairing = _numbers(requests)
+    kept = [(n, r) for n, r in zip(numbers, requests, strict=True) if not r.failed]
+    if not kept:
+        raise TraceError("no finished requests", where=str(path))
+    if len({n for n, _ in kept}) < len(kept):
+        raise TraceError("two requests have one number", where=str(path))
+    columns = np.array([(r.ttft_s, r.e2e_s, r.output_tokens) for _, r in kept], np.float64)
+    ttft, e2e, output = columns.T
+    many = output > 1
+    tpot = np.where(many, (e2e - ttft) / np.where(many, output - 1, 1), np.nan)
+    places = np.array([n for n, _ in kept], np.int64)
+    return RequestLog(ttft, tpot, e2e, places, pairing, len(requests) - len(kept))
+
+
+def _numbers(requests: list[LoggedRequest]) -> tuple[Iterable[int], Pairing]:
+    """Return each request's index in the trace: named, or its rank by start, or its place."""
+    if all(request.number is not None for request in requests):
+        named = [request.number or 0 for request in requests]
+        return named, "request id"
+    if all(request.started_s is not None for request in requests):
+        starts = np.array([request.started_s for request in requests])
+        ranks = np.empty(len(requests), np.int64)
+        ranks[np.argsort(starts, kind="stable")] = np.arange(len(requests))
+        return ranks.tolist(), "start time"
+    return range(len(requests)), "position"

@@ -1,0 +1,22 @@
+"""One real request of a log, and what pairs it with a simulated one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRequest:
+    """A request as a client or an engine logged it; NaN for a time that the log does not have.
+
+    ``number`` is its index in the trace where the log names it; ``started_s`` orders requests where only a
+    time tells them apart. Neither: the log is in the order of the trace. A ``failed`` request keeps its
+    place in that order and has no latencies.
+    """
+
+    ttft_s: float = float("nan")
+    e2e_s: float = float("nan")
+    output_tokens: float = 0
+    number: int | None = None
+    started_s: float | None = None
+    failed: bool = False
