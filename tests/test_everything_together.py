@@ -5,11 +5,11 @@ native core, its single steps and the Python twin tell the same story.
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import HealthCheck, event, given, settings
+from examples import examples
+from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
 from kvcache_sim.cache.channel import Channel
 from kvcache_sim.cache.settings import (
@@ -30,8 +30,6 @@ from kvcache_sim.serving.settings import (
 from kvcache_sim.simulation import RunOptions, Simulation
 from test_simulation_native import random_trace, table
 
-#: The suite tries the same few each time; KVSIM_EXAMPLES=2000 looks for new ones.
-EXAMPLES = int(os.environ.get("KVSIM_EXAMPLES", "40"))
 RATES = {"gpu->cpu": 4, "cpu->gpu": 5, "cpu->disk": 1, "disk->cpu": 2}
 WRITES = st.sampled_from(["back", "through", "through-sync", "selective"])
 FETCHES = ["always", "never", "cheaper", "split"]
@@ -180,12 +178,7 @@ def checked(cluster: ClusterSettings, trace, **options):
     return run
 
 
-@settings(
-    max_examples=EXAMPLES,
-    derandomize="KVSIM_EXAMPLES" not in os.environ,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@examples(40, suppress_health_check=[HealthCheck.too_slow])
 @given(clusters(), st.integers(0, 10**6))
 def test_everything_together(cluster, seed):
     trace = random_trace(seed, requests=40, sessions=4)

@@ -8,7 +8,8 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.errors import UsageError
@@ -98,7 +99,7 @@ def both(request: ReplayRequest, family: str, variant: str) -> dict:
 
 
 @given(workloads(), st.sampled_from(list(OUTPUTS.values())), st.booleans())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_vllm_core_is_its_twin(request, outputs, reuse):
     reuse = reuse and outputs != "prompt"
     core = both(replace(request, outputs=outputs, reuse_outputs=reuse), "vllm", "")
@@ -106,7 +107,7 @@ def test_vllm_core_is_its_twin(request, outputs, reuse):
 
 
 @given(workloads(), st.sampled_from(SGLANG), st.sampled_from(list(OUTPUTS.values())), st.booleans())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_sglang_core_is_its_twin(request, policy, outputs, reuse):
     reuse = reuse and outputs != "prompt"
     core = both(replace(request, outputs=outputs, reuse_outputs=reuse), "sglang", policy)
@@ -114,7 +115,7 @@ def test_sglang_core_is_its_twin(request, policy, outputs, reuse):
 
 
 @given(workloads(), st.sampled_from(["lru", "arc"]), st.integers(0, 3))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_offload_core_is_its_twin(request, policy, threshold):
     both(replace(request, window=0, store_threshold=threshold), "vllm-offload", policy)
 
@@ -132,7 +133,7 @@ def test_the_counter_of_offers_forgets_the_oldest(monkeypatch):
 
 
 @given(tree_traces(), st.integers(1, 40), st.data())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_pool_steps_are_the_twins(trace, capacity, data):
     """Look-ups, allocations, decoding, caching and releases in any order, as a timed simulation makes them."""
     keys = BlockKeys(trace, 2, [None] * len(trace))

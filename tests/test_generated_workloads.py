@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.workload.ceiling import ceiling_hit_tokens
@@ -317,7 +318,7 @@ def test_a_ramp_reaches_its_second_rate():
     assert ((seconds >= 100) & (seconds < 110)).sum() == pytest.approx(2000, rel=0.08)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     low=st.integers(1, 50),
     span=st.integers(0, 50),

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import MovementSettings, NetworkSettings
 from kvcache_sim.errors import UsageError
@@ -65,7 +66,7 @@ def test_a_first_token_from_the_prefill_machine_does_not_wait():
     bandwidth=st.sampled_from([1_000_000, 16_000_000, 999_999_937, 10**12]),
     latency_ns=st.integers(0, MS),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_layer_by_layer_what_compute_does_not_hide_is_exposed(tokens, bandwidth, latency_ns):
     wire = channel(bandwidth_bytes_per_s=bandwidth, latency_ns=latency_ns)
     network = NetworkSettings(default=wire)
@@ -268,7 +269,7 @@ def test_the_summary_tells_the_transfers_share():
     sharing=st.sampled_from(["fifo", "fair"]),
     through=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_every_way_of_running_agrees_and_keeps_its_promises(
     seed, roles, tiers, path, transfer, first_token, sharing, through
 ):

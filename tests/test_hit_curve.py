@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run
 from kvcache_sim.errors import UsageError
@@ -33,7 +34,7 @@ requests = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(requests)
 def test_the_curve_equals_a_replay_at_every_capacity(request):
     curve = hit_curve(blocks_of_prompts(request), request.touch_from)
@@ -44,7 +45,7 @@ def test_the_curve_equals_a_replay_at_every_capacity(request):
         assert curve.hit_tokens.at(at)[0] == result["hit_tokens"]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(requests)
 def test_the_ends_of_the_curve(request):
     prompts = blocks_of_prompts(request)
@@ -58,7 +59,7 @@ def test_the_ends_of_the_curve(request):
         assert curve.hit_blocks.at(np.array([marks.footprint_blocks - 1]))[0] < curve.hit_blocks.top
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(requests)
 def test_between_corners_the_curve_is_a_straight_line(request):
     steps = hit_curve(blocks_of_prompts(request), request.touch_from).hit_blocks
@@ -86,7 +87,7 @@ def test_a_lower_tier_is_the_next_slice_of_the_recency_list():
     assert tier.inclusive.tolist() == [0, 0, 2]
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(requests, st.randoms(use_true_random=False))
 def test_sessions_sum_to_the_whole(request, random):
     n = len(request.trace)

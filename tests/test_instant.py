@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
@@ -140,7 +140,6 @@ def as_trace(requests: list[tuple[list[int], int, int]]) -> Trace:
     )
 
 
-@settings(deadline=None)
 @given(chained_prompts(), st.integers(0, 60), st.sampled_from(["native", "python"]))
 def test_a_plain_lru_block_by_block(requests, spare, backend):
     longest = max(-(-(prompt + output - 1) // B) for _, prompt, output in requests)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kvcache_sim.cache.operations import MachineTiers, open_machines
 from kvcache_sim.cache.settings import (
@@ -232,7 +233,7 @@ def test_operations_keep_the_invariants_on_both_stores(shape):
     capacities, movement = SHAPES[shape]
     SEEN.clear()
 
-    @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @examples(60, suppress_health_check=list(HealthCheck))
     @given(STEPS)
     def run(steps):
         both = [

@@ -10,7 +10,8 @@ import textwrap
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import KvsimError, UsageError
@@ -223,7 +224,7 @@ def at(files, policy):
 
 
 @pytest.mark.parametrize(("plugin", "native"), PAIRS)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(request=requests)
 def test_a_plugin_decides_as_the_native_policy(files, plugin, native, request):
     found, expected = replay(request, at(files, plugin)), replay(request, native)
@@ -237,7 +238,7 @@ def test_a_plugin_decides_as_the_native_policy(files, plugin, native, request):
     assert found["holes"] == 0
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(request=requests)
 def test_redirected_victims_keep_the_tree_closed(files, request):
     result = replay(request, at(files, "good.py:Redirected"))

@@ -8,7 +8,8 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.policies.registry import POLICIES
@@ -48,13 +49,13 @@ replays = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(replays, st.sampled_from(VARIANTS))
 def test_prefix_aware_equals_the_reference(request, variant):
     assert figures(run(request, variant)) == figures(run(request, variant, backend="python"))
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(replays, st.sampled_from(VARIANTS), st.sampled_from(["tail", "root"]))
 def test_flat_equals_the_reference(request, variant, touch_from):
     changes = {"discipline": "flat", "touch_from": touch_from, "explain": False}
@@ -63,7 +64,7 @@ def test_flat_equals_the_reference(request, variant, touch_from):
     )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(replays, st.sampled_from(VARIANTS), st.sampled_from(["computed", "all"]))
 def test_outputs_take_room_and_equal_the_reference(request, variant, outputs):
     changes = {"last_partial": "drop", "outputs": outputs}
@@ -72,7 +73,7 @@ def test_outputs_take_room_and_equal_the_reference(request, variant, outputs):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(replays)
 def test_root_first_lru_equals_a_plain_recency_list(request):
     """The stack of all blocks in recency order, its newest ``capacity`` resident; look-up stops at a gap."""
@@ -99,7 +100,7 @@ def test_root_first_lru_equals_a_plain_recency_list(request):
     assert (told["p50"], told["max"]) == (ages[(len(ages) - 1) // 2], ages[-1]) if ages else (None, None)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(replays, st.sampled_from(VARIANTS))
 def test_one_after_another_what_is_as_deep_as_the_cache_is_large_was_never_admitted(request, variant):
     """The record of what left tells the same causes as the rule that needs no record."""
@@ -109,7 +110,7 @@ def test_one_after_another_what_is_as_deep_as_the_cache_is_large_was_never_admit
     assert run(request, variant)["requests"] == explained(request, prompts, variant, hits)["requests"]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(replays, st.sampled_from(VARIANTS))
 def test_no_policy_exceeds_its_ceilings(request, variant):
     result = run(request, variant)
@@ -118,7 +119,7 @@ def test_no_policy_exceeds_its_ceilings(request, variant):
     assert result["resident_blocks"] <= request.capacity_blocks
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(replays, st.sampled_from(VARIANTS))
 def test_what_is_resident_is_prefix_closed(request, variant):
     """In the reference, whose decisions are the native ones: no block without its parent, none too many."""
@@ -142,7 +143,7 @@ def test_what_is_resident_is_prefix_closed(request, variant):
         assert all(parent is None or parent in tier.blocks for parent in tier.parent.values())
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(replays)
 def test_lru_of_more_room_hits_what_less_room_hits(request):
     prompts = blocks_of_prompts(request)
@@ -152,7 +153,7 @@ def test_lru_of_more_room_hits_what_less_room_hits(request):
         assert (small <= large).all()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(replays, st.sampled_from([v for v in VARIANTS if not v.startswith("ttl")]))
 def test_with_room_for_all_every_policy_is_the_unbounded_cache(request, variant):
     result = run(request, variant, capacity_blocks=10**6)
@@ -160,7 +161,7 @@ def test_with_room_for_all_every_policy_is_the_unbounded_cache(request, variant)
     assert result["evictions"] == 0
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(replays, st.sampled_from(["lru", "lfu", "fifo", "gdsf"]), st.randoms(use_true_random=False))
 def test_other_names_for_the_ids_change_nothing(request, variant, random):
     names = list(range(request.trace.distinct_ids))
@@ -169,7 +170,7 @@ def test_other_names_for_the_ids_change_nothing(request, variant, random):
     assert figures(run(request, variant)) == figures(run(replace(request, trace=renamed), variant))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(tree_traces(), st.integers(1, 30))
 def test_smaller_blocks_in_the_same_room_hit_as_much_by_lru(trace, capacity):
     request = ReplayRequest(trace, 4, capacity, last_partial="keep")
@@ -178,7 +179,7 @@ def test_smaller_blocks_in_the_same_room_hit_as_much_by_lru(trace, capacity):
     assert split >= 4 * whole  # a prompt longer than the tier keeps its head to the block
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(replays, st.sampled_from([*VARIANTS, "belady", "unbounded"]))
 def test_every_missed_token_has_one_cause(request, variant):
     result = run(request, variant, explain=True)

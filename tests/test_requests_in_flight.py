@@ -6,7 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli import main
 from kvcache_sim.policies.variants import parse_variant
@@ -52,21 +53,21 @@ def in_common(a, b) -> int:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(request=replays)
 def test_every_policy_equals_its_reference(variant, request):
     assert run(request, variant) == run(request, variant, backend="python")
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(request=replays, touch_from=st.sampled_from(["tail", "root"]))
 def test_every_flat_policy_equals_its_reference(variant, request, touch_from):
     changes = {"discipline": "flat", "touch_from": touch_from, "explain": False}
     assert run(request, variant, **changes) == run(request, variant, backend="python", **changes)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(replays, st.sampled_from(VARIANTS))
 def test_a_window_of_one_is_one_after_another(request, variant):
     told = ("window", "not_admitted_blocks", "misses", "requests")
@@ -74,7 +75,7 @@ def test_a_window_of_one_is_one_after_another(request, variant):
     assert without(run(request, variant, window=1), *told) == alone
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(replays, st.sampled_from([v for v in VARIANTS if not v.startswith("ttl")]))
 def test_with_room_for_all_the_window_does_not_matter(request, variant):
     roomy = replace(request, capacity_blocks=10**6)
@@ -84,7 +85,7 @@ def test_with_room_for_all_the_window_does_not_matter(request, variant):
     assert without(result, *told) == without(run(roomy, variant, window=0), *told)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(replays, st.sampled_from(VARIANTS), st.integers(20, 120))
 def test_what_a_request_in_flight_holds_is_found(request, variant, capacity):
     request = replace(request, capacity_blocks=capacity)
@@ -96,7 +97,7 @@ def test_what_a_request_in_flight_holds_is_found(request, variant, capacity):
             assert hits[i] >= in_common(path, paths[j])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(replays, st.sampled_from(VARIANTS))
 def test_no_policy_exceeds_its_ceiling(request, variant):
     result = run(request, variant)

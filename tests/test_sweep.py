@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.objectives import pareto_front, parse_objectives
@@ -128,7 +129,7 @@ def test_one_worker_serves_many_cells(tmp_path):
 values = st.lists(st.integers(0, 9), min_size=1, max_size=3, unique=True)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.dictionaries(st.sampled_from("abc"), values, max_size=3), values, st.integers(1, 3))
 def test_a_space_is_the_product_of_its_parts(grid, column, draws):
     space = Space(

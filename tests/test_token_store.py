@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.prefix_view import PrefixAdmission, PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionCacheInfo, SessionView
@@ -155,7 +156,7 @@ def test_prefixes_enter_by_how_often_they_were_seen_and_within_their_limit():
     assert [long.serve(k) for k in range(4)] == [0, 32, 32, 0]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(
         st.tuples(st.integers(0, 2), st.text("ab", min_size=1, max_size=5), st.integers(1, 40)), max_size=25

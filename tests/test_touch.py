@@ -8,7 +8,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import Touch
 from kvcache_sim.scenario.load import scenario_from_text
@@ -112,7 +112,6 @@ def least_recent(
     return hits, evictions
 
 
-@settings(deadline=None)
 @given(chained_prompts(), st.integers(0, 60), st.sampled_from(TOUCH), st.sampled_from(["native", "python"]))
 def test_requests_one_after_another_are_a_plain_lru(sequential, spare, touch, backend):
     capacity = max(-(-(prompt + output - 1) // B) for _, prompt, output in sequential) + spare

@@ -10,7 +10,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kvcache_sim.errors import InvariantError, TraceError, UsageError
 from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
@@ -80,9 +81,7 @@ def read_rows(directory, lines):
     return read_trace(path, settings=LEAVE)
 
 
-SLOW_OK = settings(
-    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
-)
+SLOW_OK = examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @SLOW_OK
