@@ -35,8 +35,9 @@ lint: build      ## formatting, lints, types and the stub of both languages
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest --concise --mypy-config-file pyproject.toml kvcache_sim._core
 
-bench: build     ## print the table of benchmarks (release build)
-	$(BIN)/python -m pytest benches/bench_*.py --benchmark-only --benchmark-disable-gc -p no:xdist
+bench: build     ## print the benchmarks of both languages; OLD=../other/python runs another build in turn
+	cargo bench --quiet -p kvsim-core
+	KVSIM_BENCH_OLD=$(OLD) $(BIN)/python -m pytest benches --benchmark-only --benchmark-disable-gc -p no:xdist
 
 fmt: $(VENV)/.deps   ## format both languages
 	cargo fmt --all

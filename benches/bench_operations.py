@@ -1,0 +1,168 @@
+"""What each operation of the hot path costs from Python, in CPU ns, beside the same operation in Rust.
+
+The workload is the one of ``rust/core/benches/operations.rs``: 2,000 requests of 24 blocks in 50 groups that
+share their first 12, on a GPU of 10,000 blocks that is full.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from kvcache_sim import _core
+from kvcache_sim.cache.channel import Channel
+from kvcache_sim.cache.settings import ChannelSettings
+from kvcache_sim.engine import ARRIVAL, Engine
+
+REQUESTS, BLOCKS, SHARED, GROUPS, CAPACITY = 2_000, 24, 12, 50, 10_000
+MACHINES = 16
+pytestmark = pytest.mark.benchmark(group="operations, CPU time", timer=time.process_time)
+NOBODY = 2**32 - 1
+
+
+def keys() -> _core.Keys:
+    first = GROUPS * SHARED
+    rows = [
+        [
+            r % GROUPS * SHARED + b if b < SHARED else first + r * (BLOCKS - SHARED) + b - SHARED
+            for b in range(BLOCKS)
+        ]
+        for r in range(REQUESTS)
+    ]
+    offsets = np.arange(REQUESTS + 1, dtype=np.int64) * BLOCKS
+    full = np.full(REQUESTS, BLOCKS, np.uint32)
+    return _core.Keys(
+        offsets, np.array(rows, np.uint32).ravel(), 1, full, np.full(REQUESTS, NOBODY, np.uint32)
+    )
+
+
+def run_requests(store: _core.Store, first: int, last: int) -> None:
+    """Look up, admit, evict what must go, commit and release: the whole life of requests in the cache."""
+    for request in range(first, last):
+        ready = store.peek(request, BLOCKS)[1]
+        lease = store.acquire(request, ready)
+        store.reserve(lease, BLOCKS - ready, request)
+        store.commit(lease, BLOCKS)
+        store.release(lease, request)
+
+
+@pytest.fixture
+def store() -> _core.Store:
+    full = _core.Store(keys(), [CAPACITY], [False])
+    run_requests(full, 0, REQUESTS)
+    return full
+
+
+@pytest.fixture
+def measure(benchmark: Any) -> Callable[..., None]:
+    """Measure ``work()``, which does so many operations; the figure is ns an operation."""
+
+    def of(operations: int, work: Callable[..., Any], **options: Any) -> None:
+        benchmark.pedantic(work, **{"rounds": 7, "warmup_rounds": 1, **options})
+        benchmark.extra_info["ns/op"] = round(benchmark.stats["min"] * 1e9 / operations)
+        benchmark.extra_info["op/s"] = round(operations / benchmark.stats["min"])
+
+    return of
+
+
+def test_event_loop(measure):
+    """An event queued and run, a thousand waiting; the loop is Python and has no counterpart in Rust."""
+    events = 50_000
+
+    def run() -> None:
+        engine = Engine(64)
+
+        def again(number: int) -> None:
+            if number < events:
+                later = engine.now_ns + number * 7919 % 1_009
+                engine.schedule(later, ARRIVAL, number % 64, again, number + 1_000)
+
+        for number in range(1_000):
+            engine.schedule(number, ARRIVAL, number % 64, again, number + 1_000)
+        engine.run()
+        assert engine.processed == events
+
+    measure(events, run)
+
+
+def test_keys(measure):
+    named = keys()
+    measure(REQUESTS * BLOCKS, lambda: [named.key(r, b) for r in range(REQUESTS) for b in range(BLOCKS)])
+
+
+def test_peek(measure, store):
+    measure(REQUESTS, lambda: [store.peek(request, BLOCKS) for request in range(REQUESTS)])
+
+
+def test_match_prefix(measure, store):
+    measure(REQUESTS, lambda: [store.match_prefix(request, BLOCKS) for request in range(REQUESTS)])
+
+
+def test_acquire_reserve_release(measure, store):
+    """A request that computes nothing: held, one block reserved, let go."""
+
+    def run() -> None:
+        for request in range(REQUESTS):
+            lease = store.acquire(request, store.peek(request, BLOCKS)[1])
+            store.reserve(lease, 1, request)
+            store.release(lease, request)
+
+    measure(REQUESTS, run)
+
+
+def test_whole_requests_evicting(measure, store):
+    """peek, acquire, reserve (which evicts), commit, release."""
+    measure(REQUESTS, lambda: run_requests(store, 0, REQUESTS))
+
+
+def test_transmit(measure):
+    """A channel is Python and has no counterpart in Rust."""
+    jobs = 20_000
+
+    def run() -> None:
+        channel = Channel(ChannelSettings("pcie", 25 * 10**9, 5_000, 500))
+        for now_ns in range(jobs):
+            channel.transmit(2**21, 16, 32, now_ns)
+
+    measure(jobs, run)
+
+
+def test_stretch(measure):
+    """One iteration of 64 decoding sequences in a stretch of 1,000."""
+    base = np.full(8_193, 5_000_000, np.int64)
+    table = _core.StepTable(base, base, [0, 80_000_000, 0, 0, 0, 0, 0, 0], (0, 0), np.array([], np.int64))
+
+    def composed() -> tuple[tuple[_core.Batch, _core.Store], dict[str, Any]]:
+        blocks = _core.Store(keys(), [100_000], [False])
+        batch = _core.Batch(table, 16, 8_192, (0, 0), False, True, False, False, False, False)
+        batch.begin(blocks, 0)
+        for number in range(64):
+            lease = blocks.acquire(number, 0)
+            blocks.reserve(lease, BLOCKS, 0)
+            blocks.commit(lease, BLOCKS)
+            tokens = BLOCKS * 16
+            batch.add(number, lease, (tokens, tokens, tokens + 1_000, tokens, BLOCKS), 0)
+        return (batch, blocks), {}
+
+    def run(batch: _core.Batch, blocks: _core.Store) -> None:
+        batch.start(blocks, 0, 0)
+        batch.advance(blocks, 2**62)
+        assert batch.steps >= 990
+
+    measure(1_000, run, setup=composed, warmup_rounds=0)
+
+
+def test_routing_decision(measure):
+    """The longest prefix on sixteen machines, in one call."""
+    shared = keys()
+    stores = [_core.Store(shared, [CAPACITY], [False]) for _ in range(MACHINES)]
+    for number, one in enumerate(stores):
+        run_requests(one, 100 * number, 100 * number + 100)
+    fleet = _core.Fleet(stores, [None] * MACHINES)
+    loads = [number % 4 for number in range(MACHINES)]
+    measure(
+        REQUESTS, lambda: [fleet.longest((request, BLOCKS), 0, loads, 1e9) for request in range(REQUESTS)]
+    )
