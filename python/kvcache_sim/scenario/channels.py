@@ -16,30 +16,36 @@ from kvcache_sim.scenario.pools import hands_over
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.tier_table import ROWS
+from kvcache_sim.tiers import (
+    COMPUTE,
+    EDGES,
+    HAND_OVER,
+    LOAD_EDGES,
+    READ_OF_ONE,
+    REMOTE_READ,
+    STAGING,
+    TIERS,
+    WRITE_EDGES,
+)
 
 #: Channels of a machine unless the scenario says otherwise, one an edge and direction.
 DEFAULT_CHANNELS: dict[str, dict[str, Any]] = {
-    "gpu-to-cpu": {"preset": "pcie5-x16", "edges": ["gpu->cpu"]},
-    "cpu-to-gpu": {"preset": "pcie5-x16", "edges": ["cpu->gpu"]},
-    "cpu-to-disk": {"preset": "nvme", "edges": ["cpu->disk"]},
-    "disk-to-cpu": {"preset": "nvme", "edges": ["disk->cpu"]},
-    "net": {"preset": "rdma-8x400-transfer-engine", "edges": ["remote->cpu"], "scope": "pair"},
-    "handover": {"preset": "rdma-8x400-transfer-engine", "edges": ["remote->gpu"], "scope": "pair"},
+    **{
+        edge.replace("->", "-to-"): {"preset": row.link, "edges": [edge]}
+        for level, row in enumerate(ROWS[STAGING:])
+        for edge in (WRITE_EDGES[level], LOAD_EDGES[level])
+    },
+    "net": {"preset": "rdma-8x400-transfer-engine", "edges": [REMOTE_READ], "scope": "pair"},
+    "handover": {"preset": "rdma-8x400-transfer-engine", "edges": [HAND_OVER], "scope": "pair"},
 }
 #: The default channels between machines, by the tier they lead to.
-_BETWEEN = {"cpu": "net", "gpu": "handover"}
+_BETWEEN = {TIERS[STAGING]: "net", TIERS[COMPUTE]: "handover"}
 _UNUSED = {
-    "cpu": "no machine reads from another: fetch.lookup is local",
-    "gpu": "no machine hands over to another: no pools",
+    TIERS[STAGING]: "no machine reads from another: fetch.lookup is local",
+    TIERS[COMPUTE]: "no machine hands over to another: no pools",
 }
 
-#: Tiers an edge needs besides the gpu.
-EDGE_TIERS: dict[str, tuple[str, ...]] = {
-    "gpu->cpu": ("cpu",),
-    "cpu->gpu": ("cpu",),
-    "cpu->disk": ("cpu", "disk"),
-    "disk->cpu": ("cpu", "disk"),
-}
 _EDGE = re.compile(r"\s*(?:(\d{1,4})\s*:)?\s*(\w+)\s*->\s*(\w+)\s*")
 
 
@@ -88,10 +94,11 @@ def _figures(preset: str) -> dict[str, str]:
 
 
 def networks_of(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> dict[str, NetworkClaims]:
-    """Return what goes between machines: reads from others' ``cpu``, hand-overs from ``gpu`` to ``gpu``."""
+    """Return what goes between machines, by the tier it leads to: reads of others' KV, and hand-overs."""
     every = range(len(machines))
     reads = [(owner, reader) for owner in every for reader in every if owner != reader]
-    pairs = {"cpu": reads if model.fetch.lookup == "cluster" else [], "gpu": hands_over(machines)}
+    read = reads if model.fetch.lookup == "cluster" else []
+    pairs = {TIERS[STAGING]: read, TIERS[COMPUTE]: hands_over(machines)}
     return {tier: NetworkClaims(some) for tier, some in pairs.items() if some}
 
 
@@ -158,7 +165,7 @@ def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree)
     sections = {name: every[name] for name in every if name in used}
     first = tuple({edge: rails[0] for edge, rails in own.items()} for own in edge_rails)
     several = tuple({edge: rails for edge, rails in own.items() if len(rails) > 1} for own in edge_rails)
-    return Wiring(channels, first, several, wires["cpu"], wires["gpu"], sections)
+    return Wiring(channels, first, several, wires[TIERS[STAGING]], wires[TIERS[COMPUTE]], sections)
 
 
 def _claims(
@@ -186,13 +193,13 @@ def _claims(
                 continue
             match = _EDGE.fullmatch(text)
             edge = f"{match[2]}->{match[3]}" if match else ""
-            if match is None or edge not in EDGE_TIERS:
+            if match is None or edge not in EDGES:
                 raise UsageError(
                     "no such edge",
                     where=where,
                     got=repr(text),
-                    expected=f"one of {', '.join(EDGE_TIERS)}, remote->cpu, remote->gpu",
-                    hint="1:cpu->0:cpu is what machine 0 reads from machine 1; 'kvsim help channels' has all",
+                    expected=f"one of {', '.join((*EDGES, REMOTE_READ, HAND_OVER))}",
+                    hint=f"{READ_OF_ONE} is what machine 0 reads from machine 1; 'kvsim help channels' has all",
                 )
             machine = None if match[1] is None else int(match[1])
             candidates = machines if machine is None else machines[machine : machine + 1]
@@ -229,6 +236,5 @@ def _refuse_unchosen(claims: Mapping[tuple[int | None, str], list[str]], choice:
 
 
 def _edges(machine: MachineSection) -> list[str]:
-    """Return the edges of a machine, in the order of EDGE_TIERS."""
-    tiers = machine.tiers
-    return [edge for edge, needs in EDGE_TIERS.items() if all(getattr(tiers, tier) for tier in needs)]
+    """Return the edges of a machine, in the order of EDGES."""
+    return list(EDGES[: 2 * (len(machine.tiers.present) - 1)])

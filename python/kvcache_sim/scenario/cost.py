@@ -7,17 +7,18 @@ from typing import Any
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.load import Scenario
+from kvcache_sim.tier_table import ROWS
 
 _HOURS_A_MONTH = 730.0
 _GIB = 2**30
-_PRICED = {"cpu": "dram_gib_month", "disk": "nvme_gib_month"}
+_PRICED = {row.name: row.price for row in ROWS if row.price}
 
 
 def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float | None] | None:
     """Return the cost of a run in the currency of the prices, or None where the scenario has no ``cost``.
 
-    ``per_hour`` = machines × gpus_per_machine × gpu_hour + GiB of every cpu tier × dram_gib_month ÷ 730 + GiB
-    of every disk tier × nvme_gib_month ÷ 730; ``total`` = per_hour × the time from the first arrival to the
+    ``per_hour`` = machines × gpus_per_machine × gpu_hour + GiB of every lower tier × its price of a GiB for a
+    month ÷ 730; ``total`` = per_hour × the time from the first arrival to the
     last token; ``per_million_tokens`` counts prompt and generated tokens, ``per_million_output_tokens`` the
     generated ones. A share of an hour costs that share. None where no token was made. Raises ``UsageError``
     for a priced tier without bounds.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.models import load_model
@@ -11,6 +12,7 @@ from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.serving.router.registry import PREFIX_AWARE
+from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
 
 #: A setting without effect: its path, and why.
 Finding = tuple[Path, str]
@@ -37,20 +39,26 @@ def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, 
 
 def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     for index, machine in enumerate(machines):
-        if machine.tiers.disk and not machine.tiers.cpu:
-            yield _tier_path(model, index, "disk"), "blocks reach the disk through the cpu: add tiers.cpu"
-        for tier in ("cpu", "disk"):
-            section = getattr(machine.tiers, tier)
-            if section and section.capacity.auto:
-                yield (*_tier_path(model, index, tier), "capacity"), "auto is for the gpu: its model is known"
-        lower = "cpu" if machine.tiers.cpu else "disk"
-        if (machine.tiers.cpu or machine.tiers.disk) and not model.cache.enabled:
-            yield _tier_path(model, index, lower), "cache.enabled is false"
-        if machine.tiers.cpu and model.cache.semantics != "tree":
-            yield _tier_path(model, index, "cpu"), f"semantics {model.cache.semantics} has a gpu tier only"
+        lower = machine.tiers.lower
+        for upper, tier in pairwise(TIERS[STAGING:]):
+            if tier in lower and upper not in lower:
+                why = f"blocks reach the {tier} through the {upper}: add tiers.{upper}"
+                yield _tier_path(model, index, tier), why
+        for tier, section in lower.items():
+            if section.capacity.auto:
+                why = f"auto is for the {TIERS[COMPUTE]}: its model is known"
+                yield (*_tier_path(model, index, tier), "capacity"), why
+        if lower and not model.cache.enabled:
+            yield _tier_path(model, index, next(iter(lower))), "cache.enabled is false"
+        if lower and model.cache.semantics != "tree":
+            why = f"semantics {model.cache.semantics} has a {TIERS[COMPUTE]} tier only"
+            yield _tier_path(model, index, TIERS[STAGING]), why
         yield from _eviction(model, machine, index)
-        if machine.tiers.cpu and model.cache.accounting == "simplified":
-            yield _tier_path(model, index, "cpu"), "cache.accounting simplified counts one tier's tokens"
+        if lower and model.cache.accounting == "simplified":
+            yield (
+                _tier_path(model, index, TIERS[STAGING]),
+                "cache.accounting simplified counts one tier's tokens",
+            )
     if model.cache.discard_on_finish and model.cache.semantics != "tree":
         yield ("cache", "discard_on_finish"), f"semantics {model.cache.semantics} keeps what it has room for"
     if model.cache.scheduler_aware_window:
@@ -97,9 +105,8 @@ def _eviction(model: ScenarioModel, machine: MachineSection, index: int) -> Iter
         (model.cache.accounting == "simplified", "cache.accounting simplified evicts the oldest"),
     ]
     why = next((reason for holds, reason in reasons if holds), None)
-    for tier in ("gpu", "cpu", "disk"):
-        section = getattr(machine.tiers, tier)
-        if section and section.policy is not None and section.policy != model.cache.policy:
+    for tier, section in machine.tiers.present.items():
+        if section.policy is not None and section.policy != model.cache.policy:
             unbounded = "nothing is ever evicted from an unbounded tier"
             reason = why or (unbounded if str(section.capacity) == "unbounded" else None)
             if reason:
@@ -112,11 +119,11 @@ def _touch(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
     """Why blocks would not become recent at admissions, or nothing would be evicted otherwise if they did."""
     if model.cache.touch == "release" or not model.cache.enabled:
         return
-    used = [tier for m in machines for tier in (m.tiers.gpu, m.tiers.cpu, m.tiers.disk) if tier]
+    used = [tier for machine in machines for tier in machine.tiers.present.values()]
     others = {tier.policy or model.cache.policy for tier in used} - {"lru"}
     reasons = [
         (
-            model.replica.instant and not any(machine.tiers.cpu for machine in machines),
+            model.replica.instant and not any(machine.tiers.lower for machine in machines),
             "replica.instant is true: a request ends before the next one is admitted",
         ),
         (model.cache.semantics != "tree", f"semantics {model.cache.semantics} has an order of its own"),
@@ -156,30 +163,33 @@ def _tier_path(model: ScenarioModel, index: int, tier: str) -> Path:
 
 
 def _movement(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
-    has_cpu = any(machine.tiers.cpu for machine in machines)
-    has_disk = any(machine.tiers.disk for machine in machines)
-    no_lower = "no machine has a tier below the gpu"
+    there = {tier for machine in machines for tier in machine.tiers.present}
+    lower = there - {TIERS[COMPUTE]}
+    deeper = lower - {TIERS[STAGING]}
+    no_lower = f"no machine has a tier below the {TIERS[COMPUTE]}"
     policy = model.write.policy
     if isinstance(policy, dict):
-        for upper, below, there in (("gpu", "cpu", has_cpu), ("cpu", "disk", has_disk)):
-            if upper in policy and policy[upper] != "back" and not there:
+        for upper, below in pairwise(TIERS):
+            if upper in policy and policy[upper] != "back" and below not in there:
                 yield ("write", "policy", upper), f"no machine has a {below} tier to write to"
-    elif policy != "back" and not has_cpu:
+    elif policy != "back" and not lower:
         yield ("write", "policy"), no_lower
     used = set(policy.values()) if isinstance(policy, dict) else {policy}
     if model.write.selective_uses != 2 and "selective" not in used:
         yield ("write", "selective_uses"), "no edge has the write policy selective"
-    if model.fetch.policy != "always" and not has_cpu:
+    if model.fetch.policy != "always" and not lower:
         yield ("fetch", "policy"), no_lower
-    if isinstance(policy, dict) and policy.get("cpu") == "through-sync":
-        yield ("write", "policy", "cpu"), "no batch waits for what the cpu writes on: say through"
+    by_upper = policy if isinstance(policy, dict) else {}
+    for upper in TIERS[STAGING:-1]:
+        if by_upper.get(upper) == "through-sync":
+            yield ("write", "policy", upper), f"no batch waits for what the {upper} writes on: say through"
     if model.fetch.policy in ("best-effort", "wait", "timeout") and model.prefetch.policy in (
         "none",
         "session",
     ):
         yield ("fetch", "policy"), "nothing is fetched before the admission: set prefetch.policy queued"
-    if model.prefetch.policy != "none" and has_cpu and not has_disk and model.fetch.lookup == "local":
-        yield ("prefetch", "policy"), "nothing lies below the cpu"
+    if model.prefetch.policy != "none" and lower and not deeper and model.fetch.lookup == "local":
+        yield ("prefetch", "policy"), f"nothing lies below the {TIERS[STAGING]}"
     if model.prefetch.policy != "none" and model.fetch.policy == "never":
         yield ("prefetch", "policy"), "fetch.policy is never"
     if model.prefetch.policy == "none" and model.prefetch.share != 0.5:
@@ -189,19 +199,21 @@ def _movement(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
     if model.fetch.lookup == "cluster":
         if model.cluster.machines == 1:
             yield ("fetch", "lookup"), "there is one machine"
-        elif not has_cpu:
-            yield ("fetch", "lookup"), "KV of other machines is read from and lands on a cpu: add tiers.cpu"
+        elif not lower:
+            landing = TIERS[STAGING]
+            why = f"KV of other machines is read from and lands on a {landing}: add tiers.{landing}"
+            yield ("fetch", "lookup"), why
         elif model.fetch.policy == "never":
             yield ("fetch", "lookup"), "fetch.policy is never"
     if model.fetch.remote_disk != "direct":
         if model.fetch.lookup != "cluster":
             yield ("fetch", "remote_disk"), "fetch.lookup is local"
-        elif not has_disk:
-            yield ("fetch", "remote_disk"), "no machine has a disk tier"
-    if not model.fetch.layer_pipelining and not has_cpu:
+        elif not deeper:
+            yield ("fetch", "remote_disk"), f"no machine has a {TIERS[STAGING + 1]} tier"
+    if not model.fetch.layer_pipelining and not lower:
         yield ("fetch", "layer_pipelining"), no_lower
     if model.fetch.read_buffer_layers is not None:
-        if not has_cpu:
+        if not lower:
             yield ("fetch", "read_buffer_layers"), no_lower
         elif not model.fetch.layer_pipelining:
             yield (
@@ -213,11 +225,11 @@ def _movement(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
     if model.fetch.timeout is not None and model.fetch.policy != "timeout":
         yield ("fetch", "timeout"), "fetch.policy is not timeout"
     for position, edge in enumerate(model.fetch.exclusive):
-        if not (has_cpu if edge == "cpu->gpu" else has_disk):
+        if edge.split("->")[0] not in there:
             yield ("fetch", "exclusive", position), "no machine has this edge"
         elif model.fetch.policy == "never":
             yield ("fetch", "exclusive", position), "fetch.policy is never"
-    if model.prefetch.policy != "none" and not has_cpu:
+    if model.prefetch.policy != "none" and not lower:
         yield ("prefetch", "policy"), no_lower
 
 
@@ -227,8 +239,8 @@ def _channels(model: ScenarioModel) -> Iterator[Finding]:
             yield ("channels", name, "latency_occupies"), "a fair channel is not taken in turns"
         elif channel.latency_occupies and channel.latency == 0:
             yield ("channels", name, "latency_occupies"), "the channel has no latency"
-        stores = [edge.split(":")[-1].strip() in ("gpu->cpu", "cpu->disk") for edge in channel.edges]
-        loads = [edge.split(":")[-1].strip() in ("cpu->gpu", "disk->cpu") for edge in channel.edges]
+        stores = [edge.split(":")[-1].strip() in WRITE_EDGES for edge in channel.edges]
+        loads = [edge.split(":")[-1].strip() in LOAD_EDGES for edge in channel.edges]
         unused = model.fetch.policy == "never" and model.handover.path != "via-cpu"
         if unused and all(loads) and (name not in DEFAULT_CHANNELS or channel != default_channel(name)):
             yield ("channels", name), "fetch.policy is never: nothing is loaded"
@@ -237,8 +249,8 @@ def _channels(model: ScenarioModel) -> Iterator[Finding]:
 
 
 def _kv_size(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
-    moves = any(machine.tiers.cpu or machine.role == "prefill" for machine in machines)
-    sized = any(machine.tiers.gpu.capacity.size_bytes is not None for machine in machines)
+    moves = any(machine.tiers.lower or machine.role == "prefill" for machine in machines)
+    sized = any(machine.tiers.compute.capacity.size_bytes is not None for machine in machines)
     own = model.cache.kv_bytes_per_token
     if own and not (moves or sized) and own != load_model(str(model.model)).kv_bytes_per_token:
         yield ("cache", "kv_bytes_per_token"), "no KV moves, and no capacity is in bytes"

@@ -62,8 +62,8 @@ def _with_semantics(model: ScenarioModel, tree: Tree) -> ScenarioModel:
     views = (
         model.session_view == type(model.session_view)() and model.prefix_view == type(model.prefix_view)()
     )
-    alone = not (model.tiers.cpu or model.tiers.disk or model.machines or model.tiers.gpu.policy)
-    bounded = str(model.tiers.gpu.capacity) != "unbounded"
+    alone = len(model.tiers.present) == 1 and not (model.machines or model.tiers.compute.policy)
+    bounded = str(model.tiers.compute.capacity) != "unbounded"
     if not (model.replica.instant and plain and views and alone and bounded):
         return model
     return model.model_copy(update={"cache": model.cache.model_copy(update={"semantics": "vllm"})})

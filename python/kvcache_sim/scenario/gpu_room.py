@@ -13,8 +13,11 @@ from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Path, Tree
+from kvcache_sim.tiers import COMPUTE, TIERS
 
-GPU_CAPACITY: Path = ("tiers", "gpu", "capacity")
+GPU_CAPACITY: Path = ("tiers", TIERS[COMPUTE], "capacity")
+
+_KEY = ".".join(map(str, GPU_CAPACITY))
 
 
 def with_gpu_room(machine: MachineSection, model: ScenarioModel, tree: Tree, path: Path) -> MachineSection:
@@ -23,11 +26,11 @@ def with_gpu_room(machine: MachineSection, model: ScenarioModel, tree: Tree, pat
     ``path`` is where the capacity was written. Raises UsageError when the step-time set names no GPU or the
     model does not fit on it.
     """
-    if not machine.tiers.gpu.capacity.auto:
+    if not machine.tiers.compute.capacity.auto:
         return machine
     blocks = at_place(tree, path, lambda: _blocks(model, machine.replica.step_time))
-    gpu = machine.tiers.gpu.model_copy(update={"capacity": Capacity(blocks=blocks)})
-    return machine.model_copy(update={"tiers": machine.tiers.model_copy(update={"gpu": gpu})})
+    gpu = machine.tiers.compute.model_copy(update={"capacity": Capacity(blocks=blocks)})
+    return machine.model_copy(update={"tiers": machine.tiers.model_copy(update={TIERS[COMPUTE]: gpu})})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +47,9 @@ def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity |
     It is remarkable when it was computed, or is more than the memory holds. None where it is unbounded, where
     there is no service time, or where the step-time set names no GPU.
     """
-    capacity = written.tiers.gpu.capacity
+    capacity = written.tiers.compute.capacity
     if capacity.auto:
-        sentence = f"tiers.gpu.capacity: auto is {filled.tiers.gpu.capacity} here, from the GPU's memory"
+        sentence = f"{_KEY}: auto is {filled.tiers.compute.capacity} here, from the GPU's memory"
         return GpuCapacity(sentence, remarkable=True)
     given = capacity.blocks
     if capacity.size_bytes is not None:
@@ -58,7 +61,7 @@ def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity |
         blocks = _blocks(filled, filled.replica.step_time)
     except UsageError:
         return None
-    sentence = f"tiers.gpu.capacity: {capacity} as given; the GPU's memory would hold {blocks} blocks"
+    sentence = f"{_KEY}: {capacity} as given; the GPU's memory would hold {blocks} blocks"
     return GpuCapacity(sentence, remarkable=given > blocks)
 
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionViewSettings
-from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
+from kvcache_sim.cache.settings import WRITE_BACK, CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.models import load_model
 from kvcache_sim.model.step_time import StepTime, zero_step_time
@@ -24,7 +24,7 @@ from kvcache_sim.serving.settings import (
     ReplicaSettings,
     RouterSettings,
 )
-from kvcache_sim.tiers import TIERS
+from kvcache_sim.tiers import COMPUTE, TIERS
 
 
 def lower(
@@ -84,10 +84,7 @@ def _tiers(
 ) -> tuple[TierSettings, ...]:
     machine, index = numbered
     tiers = []
-    for name in TIERS:
-        section = getattr(machine.tiers, name)
-        if section is None:
-            continue
+    for name, section in machine.tiers.present.items():
         capacity: Capacity = section.capacity
         blocks = capacity.blocks
         if capacity.size_bytes is not None:
@@ -163,12 +160,13 @@ def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:
 
 def _movement(model: ScenarioModel) -> MovementSettings:
     policy = model.write.policy
-    write: dict[str, str] = {"gpu": "back", "cpu": "back"}
+    write = dict(WRITE_BACK)
     if isinstance(policy, dict):
         write |= {str(upper): own for upper, own in policy.items()}
     else:
-        # No batch waits for what the cpu itself writes on.
-        write = {"gpu": policy, "cpu": "through" if policy == "through-sync" else policy}
+        # No batch waits for what a lower tier itself writes on.
+        write = dict.fromkeys(WRITE_BACK, "through" if policy == "through-sync" else policy)
+        write[TIERS[COMPUTE]] = policy
     return MovementSettings(
         write=write,
         write_selective_uses=model.write.selective_uses,

@@ -21,9 +21,12 @@ from kvcache_sim.cache.settings import ChannelSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.schema import ChannelSection
 from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
-_PAIR = re.compile(r"\s*(\d{1,4})\s*:\s*(cpu|gpu)\s*->\s*(\d{1,4})\s*:\s*\2\s*")
-_SIDE = re.compile(r"\s*(?:(\d{1,4})\s*:)?\s*(?:remote\s*->\s*(cpu|gpu)|(cpu|gpu)\s*->\s*remote)\s*")
+#: Tiers that exchange KV with another machine's.
+_ENDS = f"({TIERS[STAGING]}|{TIERS[COMPUTE]})"
+_PAIR = re.compile(rf"\s*(\d{{1,4}})\s*:\s*{_ENDS}\s*->\s*(\d{{1,4}})\s*:\s*\2\s*")
+_SIDE = re.compile(rf"\s*(?:(\d{{1,4}})\s*:)?\s*(?:remote\s*->\s*{_ENDS}|{_ENDS}\s*->\s*remote)\s*")
 
 #: (owner, reader), None for any.
 _Claim = tuple[int | None, int | None, str]

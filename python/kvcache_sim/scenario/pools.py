@@ -8,6 +8,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.schema import HandoverSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.serving.settings import Role
+from kvcache_sim.tiers import STAGING, TIERS
 
 
 def with_machines_of_pools(model: ScenarioModel, tree: Tree) -> ScenarioModel:
@@ -66,5 +67,6 @@ def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterat
         yield path, "cache.accounting simplified has no blocks to hand over"
     if model.handover.router != "least-loaded" and len(machines) - roles.count("prefill") == 1:
         yield ("handover", "router"), "one machine decodes"
-    if model.handover.path == "via-cpu" and not all(machine.tiers.cpu for machine in machines):
-        yield ("handover", "path"), "KV goes over the cpu of both machines: add tiers.cpu"
+    if model.handover.path == "via-cpu" and not all(machine.tiers.lower for machine in machines):
+        why = f"KV goes over the {TIERS[STAGING]} of both machines: add tiers.{TIERS[STAGING]}"
+        yield ("handover", "path"), why

@@ -11,6 +11,7 @@ import numpy as np
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.schema import TraceSection
+from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.workload.trace import Trace
 
 
@@ -79,6 +80,6 @@ def _too_long(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
     if not count:
         return ()
     return (
-        f"{count} of {len(trace)} requests need more blocks than the smallest gpu has ({smallest}): "
-        f"they are rejected there; the longest needs {int(needed.max())}",
+        f"{count} of {len(trace)} requests need more blocks than the smallest {TIERS[COMPUTE]} has "
+        f"({smallest}): they are rejected there; the longest needs {int(needed.max())}",
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from kvcache_sim.cache.settings import Accounting, FullHit, Lookup, RemoteDisk, Semantics, Touch
 from kvcache_sim.scenario.policy_names import (
@@ -25,8 +25,13 @@ from kvcache_sim.serving.settings import (
     HandoverTransfer,
     Role,
 )
+from kvcache_sim.tier_table import ROWS
+from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, READ_OF_ONE, STAGING, TIERS
 from kvcache_sim.workload.readers.settings import OnBadRow, TimeOrder
 
+_FASTEST, _LANDING, _LOWER = TIERS[COMPUTE], TIERS[STAGING], " and ".join(TIERS[STAGING:])
+_PATHS = f"from {_FASTEST} to {_FASTEST}, or over both machines' {_LANDING}"
+_BY_UPPER = "{" + ", ".join(f"{tier}: …" for tier in TIERS[:-1]) + "}"
 #: 2³¹ − 1: token and sequence counts stay well inside 64-bit arithmetic.
 _MAX_COUNT = 2**31 - 1
 
@@ -98,16 +103,45 @@ class PrefixViewSection(Section):
 class TierSection(Section):
     """One tier of a machine."""
 
-    capacity: CapacityField = Field(description="blocks, a size, or unbounded; for the gpu also auto")
+    capacity: CapacityField = Field(
+        description=f"blocks, a size, or unbounded; for the {TIERS[COMPUTE]} also auto"
+    )
     policy: str | None = Field(None, description="eviction policy of this tier; null: cache.policy")
 
 
-class TiersSection(Section):
+class _Tiers(Section):
     """The tiers of a machine, fast to slow; one that is left out (or null) does not exist."""
 
-    gpu: TierSection = TierSection.model_construct(capacity=Capacity(auto=True))
-    cpu: TierSection | None = None
-    disk: TierSection | None = None
+    @property
+    def present(self) -> dict[str, TierSection]:
+        """The tiers there are, by name, from fast to slow."""
+        return {name: own for name in TIERS if (own := getattr(self, name)) is not None}
+
+    @property
+    def compute(self) -> TierSection:
+        """The tier that computes."""
+        own: TierSection = getattr(self, TIERS[COMPUTE])
+        return own
+
+    @property
+    def lower(self) -> dict[str, TierSection]:
+        """The tiers below it, by name, from fast to slow."""
+        return {name: own for name, own in self.present.items() if name != TIERS[COMPUTE]}
+
+
+if TYPE_CHECKING:
+    TiersSection = _Tiers
+
+    UpperTier: TypeAlias = str
+    LoadEdge: TypeAlias = str
+else:
+    _OTHERS = {name: (TierSection | None, None) for name in TIERS[COMPUTE + 1 :]}
+    _OWN = (TierSection, TierSection.model_construct(capacity=Capacity(auto=True)))
+    TiersSection = create_model(
+        "TiersSection", __base__=_Tiers, __doc__=_Tiers.__doc__, **{TIERS[COMPUTE]: _OWN}, **_OTHERS
+    )
+    UpperTier = Literal[TIERS[:-1]]
+    LoadEdge = Literal[LOAD_EDGES]
 
 
 #: Token budget where no service time passes: whole prompts, as the engines' own replays take them. A prompt
@@ -168,7 +202,10 @@ class PoolsSection(Section):
 class HandoverSection(Section):
     """How a request's KV goes from its prefill machine to its decode machine."""
 
-    path: HandoverPath = Field("gpu-direct", description="from gpu to gpu, or over both machines' cpu")
+    path: HandoverPath = Field(
+        "gpu-direct",
+        description=_PATHS,
+    )
     transfer: HandoverTransfer = Field("at-end", description="after the prompt, or each layer as computed")
     first_token: FirstToken = Field("decode", description="who answers: decode's waits for the hand-over")
     router: RouterName = Field("least-loaded", description="which decode machine: as router.policy")
@@ -203,7 +240,7 @@ class ChannelSection(Section):
         "machine", description="one a machine, or one for all"
     )
     edges: list[str] = Field(
-        description="such as cpu->gpu, or 0:cpu->gpu, 1:cpu->0:cpu (kvsim help channels)"
+        description=f"such as {LOAD_EDGES[0]}, or 0:{LOAD_EDGES[0]}, {READ_OF_ONE} (kvsim help channels)"
     )
 
 
@@ -212,13 +249,13 @@ class FetchSection(Section):
 
     policy: FetchName = Field("always", description="load what a lower tier has, or compute it again")
     timeout: DurationNs | None = Field(None, description="with policy timeout")
-    lookup: Lookup = Field("local", description="also in the cpu and disk tiers of the other machines?")
+    lookup: Lookup = Field("local", description=f"also in the {_LOWER} tiers of the other machines?")
     remote_disk: RemoteDisk = Field("direct", description="read it over two channels at once, or staged")
     read_buffer_layers: int | None = Field(
         None, ge=1, le=_MAX_COUNT, description="layers of a load ahead of their computation; null: all"
     )
     layer_pipelining: bool = Field(True, description="compute a layer as soon as its KV has arrived")
-    exclusive: list[Literal["cpu->gpu", "disk->cpu"]] = Field(
+    exclusive: list[LoadEdge] = Field(
         default_factory=list, description="edges on which a promoted block leaves the lower tier"
     )
 
@@ -226,8 +263,8 @@ class FetchSection(Section):
 class WriteSection(Section):
     """How KV goes down: one policy for all edges, or one an upper tier."""
 
-    policy: WriteName | dict[Literal["gpu", "cpu"], WriteName] = Field(
-        "back", description="at eviction or at once; or {gpu: …, cpu: …}, by upper tier"
+    policy: WriteName | dict[UpperTier, WriteName] = Field(
+        "back", description=f"at eviction or at once; or {_BY_UPPER}, by upper tier"
     )
     selective_uses: int = Field(2, ge=2, le=_MAX_COUNT, description="with policy selective: uses before it")
 
@@ -236,17 +273,28 @@ class PrefetchSection(Section):
     """Moving KV up before it is asked for."""
 
     policy: PrefetchName = Field("none", description="what moves up ahead of its request")
-    share: float = Field(0.5, gt=0, le=1, description="part of the cpu that prefetched blocks may take")
+    share: float = Field(
+        0.5, gt=0, le=1, description=f"part of the {_LANDING} that prefetched blocks may take"
+    )
     lead: DurationNs = Field(1_000_000_000, description="with session: how long before the next turn")
 
 
-class CostSection(Section):
+class _Prices(Section):
     """Prices in one currency, for ``cost`` in the summary; they change no result."""
 
     gpu_hour: float = Field(ge=0, description="price of one GPU for an hour")
     gpus_per_machine: int = Field(1, ge=1, le=1024, description="GPUs that one machine's replica takes")
-    dram_gib_month: float = Field(0.0, ge=0, description="price of a GiB of cpu tier for a month")
-    nvme_gib_month: float = Field(0.0, ge=0, description="price of a GiB of disk tier for a month")
+
+
+if TYPE_CHECKING:
+    CostSection = _Prices
+else:
+    _A_MONTH = {
+        row.price: (float, Field(0.0, ge=0, description=f"price of a GiB of {row.name} tier for a month"))
+        for row in ROWS
+        if row.price
+    }
+    CostSection = create_model("CostSection", __base__=_Prices, __doc__=_Prices.__doc__, **_A_MONTH)
 
 
 class ScenarioModel(Section):

@@ -8,13 +8,14 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.validation import dotted
 from kvcache_sim.scenario.yaml_tree import Path, Tree
+from kvcache_sim.tiers import LOAD_EDGES
 
 #: Setting → the values the simulation obeys. Who teaches it a new one adds it here.
 SIMULATED: dict[Path, tuple[str, ...]] = {
     ("cache", "semantics"): ("tree", "vllm", "sglang"),
     ("cache", "touch"): ("release", "admission"),
     ("cache", "full_hit"): ("prefill-remainder", "skip-prefill"),
-    ("fetch", "exclusive"): ("cpu->gpu", "disk->cpu"),
+    ("fetch", "exclusive"): LOAD_EDGES,
     ("channels", "sharing"): ("fifo", "fair"),
     ("channels", "priority"): ("in-order", "loads-first"),
 }

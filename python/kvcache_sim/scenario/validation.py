@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.yaml_tree import Path, Tree
+from kvcache_sim.tiers import LOAD_EDGES
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -19,7 +20,7 @@ _EXPECTED = {
     "bool_type": "true or false",
     "int_type": "a whole number",
     "string_type": "text",
-    "list_type": "a list, such as [cpu->gpu]",
+    "list_type": f"a list, such as [{LOAD_EDGES[0]}]",
     "dict_type": "a mapping",
     "model_type": "a mapping of settings",
     "finite_number": "a finite number",
