@@ -18,6 +18,7 @@ from kvcache_sim.replay.digest import hit_tokens_sha256
 from kvcache_sim.replay.misses import explained
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest, ReplayResult
+from kvcache_sim.tiers import COMPUTE, TIERS
 
 
 def replay_plugin(request: ReplayRequest, variant: str) -> ReplayResult:
@@ -80,7 +81,7 @@ def run_plugin(
     known: list[int] = prompts.known.tolist()
     missed: list[tuple[int, int, int]] = []
     with watched(plugin.name) as dog:
-        policy = maker(TierView("gpu", capacity_blocks, prompts.block_size_tokens))
+        policy = maker(TierView(TIERS[COMPUTE], capacity_blocks, prompts.block_size_tokens))
         tier = PolicyTier(policy, plugin.name, capacity_blocks, dog, window)
         for i, path in enumerate(prompts.numbered_paths()):
             dog.calls += 1

@@ -199,7 +199,8 @@ def _claims(
                     where=where,
                     got=repr(text),
                     expected=f"one of {', '.join((*EDGES, REMOTE_READ, HAND_OVER))}",
-                    hint=f"{READ_OF_ONE} is what machine 0 reads from machine 1; 'kvsim help channels' has all",
+                    hint=f"{READ_OF_ONE} is what machine 0 reads from machine 1; "
+                    "'kvsim help channels' has all",
                 )
             machine = None if match[1] is None else int(match[1])
             candidates = machines if machine is None else machines[machine : machine + 1]

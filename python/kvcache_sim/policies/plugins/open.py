@@ -17,6 +17,7 @@ from kvcache_sim.policies.plugins.views import TierView
 from kvcache_sim.policies.plugins.vllm_policy import VllmPolicy
 from kvcache_sim.policies.plugins.watchdog import watched
 from kvcache_sim.rng import stream
+from kvcache_sim.tiers import COMPUTE, TIERS
 
 #: Requests of the self-test, and the room it gives: small enough that nearly every one evicts.
 SELF_TEST_REQUESTS = 200
@@ -71,7 +72,7 @@ def self_test_paths() -> list[list[int]]:
 
 def _self_test(plugin: Plugin, maker: PolicyMaker, asks: int) -> list[int]:
     with watched(plugin.name) as dog:
-        policy = maker(TierView("gpu", SELF_TEST_BLOCKS, 16))
+        policy = maker(TierView(TIERS[COMPUTE], SELF_TEST_BLOCKS, 16))
         tier = PolicyTier(policy, plugin.name, SELF_TEST_BLOCKS, dog)
         # whether a child stays behind depends on the room; the real tier checks it
         tier.allow_holes = True
