@@ -152,8 +152,8 @@ def check_the_end(simulation: Simulation, run) -> None:
         assert not replica.mover.transfers
         assert not replica.mover.when_done
         assert not replica.running
-        assert not replica.entrance.waiting
-        assert not replica.entrance.loaded
+        assert not replica.scheduler.waiting
+        assert not replica.scheduler.loaded
     for machine, tier, (_, active, cached, in_flight, evictable) in rooms_of(simulation):
         assert (active, in_flight) == (0, 0), f"I3: machine {machine}, tier {tier}"
         assert cached == evictable, f"I3: machine {machine}, tier {tier}"

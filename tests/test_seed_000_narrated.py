@@ -147,7 +147,7 @@ def test_a_sequence_knows_what_of_its_prompt_is_processed_and_in_which_blocks():
     ends = [0.0014, 1.00132, 2.0012, 3.00112, 4.00102]
     simulation = prepared(CHAT)
     milestones = simulation.replicas[0].milestones
-    milestones.on_prefilled = prefilled
+    milestones.when_prefilled(prefilled)
     admit = milestones.admitted
 
     def admitted(s, reused_blocks, now):

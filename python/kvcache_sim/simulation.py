@@ -25,7 +25,7 @@ from kvcache_sim.metrics.tier_use import TierUse
 from kvcache_sim.policies.plugins.watchdog import watching
 from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.handover.pools import Pools
-from kvcache_sim.serving.machine import build_replica
+from kvcache_sim.serving.machine import Observation, build_replica
 from kvcache_sim.serving.outcomes import KeepsSessions, Outcomes
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.router.contract import RouterView
@@ -85,6 +85,7 @@ class Simulation:
         self._watchdog, self._orders = stores.watchdog, stores.orders
         self.digests = [stores.digest() for _ in settings.machines]
         stretches = options.backend == "native" and not options.step_every_iteration and not stores.simplified
+        observation = Observation(stretches, options.check == "full", options.record_window_ns is not None)
         counted = settings.in_tokens() if stores.simplified else settings
         builder = MachineBuilder(stores, self.channels, self.engine, counted.cache, settings.movement)
         self.replicas: list[Replica] = []
@@ -93,7 +94,7 @@ class Simulation:
             cache = builder.build(tiers)
             tokens = cast(KeepsSessions, cache.store) if stores.simplified else None
             outcomes = Outcomes(trace, settings.cache, cache.views, stores.gate_keys, tokens)
-            self.replicas.append(build_replica(cache, machine, outcomes, self.recorder, stretches))
+            self.replicas.append(build_replica(cache, machine, outcomes, self.recorder, observation))
         pools = Pools(self.replicas, counted, self.channels, self.engine)
         block, look = counted.cache.block_size_tokens, look_at(pools.routed, self.engine)
         self._index: RouterIndex | None = None
@@ -103,18 +104,10 @@ class Simulation:
             self._index = RouterIndex(look, believed, pools.routed, self.engine, settings.router)
             look = self._index.look
         router = make_router(RouterView(pools.routed, settings.router, settings.seed, block, look))
-        self.cluster = Cluster(
-            trace, self.replicas, (pools, router), self.engine, self.recorder, self.digests
-        )
+        self.cluster = Cluster(trace, self.replicas, pools, router, self.recorder, self.digests)
         span = int(trace.arrival_ns.max()) if len(trace) else 0
         self.sampler = Sampler(self.engine, self.replicas, self.channels, span // SAMPLES, self._done)
         self._span_ns = span
-        if options.check == "full":
-            for replica in self.replicas:
-                replica.check = self._check_store(replica)
-        if options.record_window_ns is not None:
-            for replica in self.replicas:
-                replica.record_all()
 
     def match_prefix(
         self, machine: int, request: int, tokens: BlockTokens | None = None
@@ -126,16 +119,6 @@ class Simulation:
         names = BlockNames(self.trace, self.settings.cache.block_size_tokens)
         prompt = int(self.trace.input_tokens[request])
         return list_hit(self.replicas, machine, (request, prompt), names, tokens)
-
-    def _check_store(self, replica: Replica):  # type: ignore[no-untyped-def]
-        def check() -> None:
-            try:
-                replica.store.check()
-            except RuntimeError as broken:
-                where = f"machine {replica.machine} at {self.engine.now_ns} ns"
-                raise InvariantError(str(broken), where) from broken
-
-        return check
 
     def _done(self) -> bool:
         return self.cluster.closed == len(self.trace)
@@ -169,7 +152,7 @@ class Simulation:
             events=self.engine.processed,
             tiers=used,
             token_hit_rate=sum(shares.values()),
-            queue=sum(r.entrance.queued for r in self.replicas),
+            queue=sum(r.scheduler.queued for r in self.replicas),
             end_ns=self._span_ns,
             tier_hit_rates=shares,
             channels={name: min(c.busy_ns / now, 1.0) for name, c in self.channels.items()},

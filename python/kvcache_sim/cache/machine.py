@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kvcache_sim.cache.admission import ADMISSION
+from kvcache_sim.cache.admission.policy import AdmissionPolicy
 from kvcache_sim.cache.channel_choice import CHANNEL_CHOICE
 from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.edges import Edges
@@ -57,6 +59,8 @@ class Machine:
     prefetcher: Prefetcher | None
     #: Whether a tier's policy gives blocks a time to live.
     expires: bool
+    #: Says what of a finished request is kept, where that is not everything.
+    admission: AdmissionPolicy | None
 
     @property
     def kept_free_blocks(self) -> int:
@@ -124,6 +128,7 @@ class MachineBuilder:
             remote=remote,
             loader=Loader(mover, remote, movement.exclusive),
             prefetcher=Prefetcher(mover, movement, remote) if prefetches else None,
+            admission=None if self._cache.admission == "all" else ADMISSION.make(self._cache.admission),
             expires=any(tier.policy.partition(":")[0] == "ttl" for tier in tiers.tiers),
         )
 

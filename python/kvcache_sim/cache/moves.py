@@ -47,7 +47,7 @@ class Scheduler(Protocol):
         """Bring the store to what it is at a time, before it changes."""
 
     def moved(self) -> None:
-        """Go on: KV or room has come."""
+        """Go on, with ``Mover.issue``: KV or room has come."""
 
 
 class Mover:
@@ -106,9 +106,10 @@ class Mover:
 
     def moved(self) -> None:
         """Send what can go now that the store has changed, and let the scheduler go on."""
-        self.issue()
         if self._scheduler is not None:
             self._scheduler.moved()
+        else:
+            self.issue()
 
     def issue(self, computed: tuple[int, int] | None = None) -> None:
         """Send the store's new orders, or queue them behind what they depend on.

@@ -49,10 +49,10 @@ class Sampler:
         already = len(values)
         for replica in self.replicas:
             replica.catch_up(now + 1)
-            entrance = replica.entrance
-            values.append(entrance.queued)
+            scheduler = replica.scheduler
+            values.append(scheduler.queued)
             values.append(len(replica.running))
-            values.append(entrance.on_their_way)
+            values.append(scheduler.on_their_way)
             values.append(replica.batch.generated_tokens)
             for level in range(replica.tiers):
                 values.extend(replica.store.room(level)[: len(_ROOM)])

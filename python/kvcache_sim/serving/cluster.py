@@ -8,7 +8,7 @@ import numpy as np
 
 from kvcache_sim.cache.digest import Digest
 from kvcache_sim.cache.store import ARRIVE
-from kvcache_sim.engine import ARRIVAL, NO_MACHINE, Engine
+from kvcache_sim.engine import ARRIVAL, NO_MACHINE
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
@@ -28,15 +28,15 @@ class Cluster:
         self,
         trace: Trace,
         replicas: Sequence[Replica],
-        routing: tuple[Pools, Router],
-        engine: Engine,
+        pools: Pools,
+        router: Router,
         recorder: Recorder,
         digests: Sequence[Digest],
     ) -> None:
         self.trace = trace
         self.replicas = replicas
-        self.pools, self.router = routing
-        self.engine = engine
+        self.pools, self.router = pools, router
+        self.engine = replicas[0].engine
         self.recorder = recorder
         #: Arrivals by machine; apart from the machine's own records, which may be made later.
         self.digests = digests
@@ -67,7 +67,7 @@ class Cluster:
         self._conversational = view(trace.is_conversational_turn)
         self._position = 0
         for replica in replicas:
-            replica.milestones.on_close = self._closed
+            replica.milestones.when_closed(self._closed)
 
     def start(self) -> None:
         """Queue the first arrival."""
@@ -130,12 +130,12 @@ class Cluster:
             following = self._waiting[place]
             at = self.engine.now_ns + self._think_ns[following]
             self.engine.schedule(at, ARRIVAL, NO_MACHINE, self._arrive, following)
-            self._bring_up(sequence, following, at)
+            self._prefetch(sequence, following, at)
         following = self._continues[request] if self._continues else NO_REQUEST
         if following != NO_REQUEST and self._think_ns[following] == OPEN_LOOP:
-            self._bring_up(sequence, following, self._arrival_ns[following])
+            self._prefetch(sequence, following, self._arrival_ns[following])
 
-    def _bring_up(self, sequence: SequenceState, following: int, at_ns: int) -> None:
+    def _prefetch(self, sequence: SequenceState, following: int, at_ns: int) -> None:
         """Prefetch a paused session's blocks a while before its next turn, on the machine that has them."""
         replica = self.replicas[self.machines[sequence.request]] if self._continues else None
         if replica is None or replica.prefetcher is None or at_ns <= self.engine.now_ns:

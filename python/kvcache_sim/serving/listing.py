@@ -25,10 +25,10 @@ def list_hit(
     request, prompt_tokens = of
     for replica in replicas:
         replica.catch_up(replica.engine.now_ns)
-    admitter = replicas[machine].admitter
-    limit = admitter.matchable_blocks(prompt_tokens)
-    found = admitter.store.peek(request, limit)[0]
-    if admitter.remote is not None and found < limit:
-        away = admitter.remote.longest(request, found, limit)
+    asked = replicas[machine]
+    limit = asked.cache.matchable_blocks(prompt_tokens)
+    found = asked.store.peek(request, limit)[0]
+    if asked.remote is not None and found < limit:
+        away = asked.remote.longest(request, found, limit)
         found = found if away is None else away.end
     return list_blocks([Place(replica.mover) for replica in replicas], request, found, names, tokens)

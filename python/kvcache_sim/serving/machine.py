@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
-from kvcache_sim.cache.admission import ADMISSION
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 from kvcache_sim.serving.admission import Admitter
 from kvcache_sim.serving.batch import Batch, BatchSettings, SteppedBatch
-from kvcache_sim.serving.duplicates import Duplicates
 from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
-from kvcache_sim.serving.queue.look_ahead import LookAhead
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
-from kvcache_sim.serving.replica.keeping import Keeping
+from kvcache_sim.serving.replica.milestones import Milestones
+from kvcache_sim.serving.replica.scheduler import Scheduler
 from kvcache_sim.serving.settings import MachineSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """How a replica is run and watched; none of it changes a result.
+
+    ``stretches``: unchanged iterations run in one native call; ``checks``: the store's invariants are checked
+    at every boundary; ``records_all``: iterations, transfers, evictions and milestones are recorded.
+    """
+
+    stretches: bool
+    checks: bool
+    records_all: bool
 
 
 def native_batch(settings: BatchSettings, table: StepTimeTable) -> Batch:
@@ -43,7 +54,7 @@ def native_batch(settings: BatchSettings, table: StepTimeTable) -> Batch:
 
 
 def build_replica(
-    cache: Machine, settings: MachineSettings, outcomes: Outcomes, recorder: Recorder, stretches: bool
+    cache: Machine, settings: MachineSettings, outcomes: Outcomes, recorder: Recorder, observed: Observation
 ) -> Replica:
     """Return the replica that serves from one machine's cache."""
     replica_settings = settings.replica
@@ -65,27 +76,12 @@ def build_replica(
         commit_at_begin=cache.cache.semantics == "vllm",
         asks_every_step=cache.cache.semantics == "sglang",
     )
-    batch = make_batch(batch_settings, settings.step_time, replica_settings.max_num_seqs, stretches)
+    batch = make_batch(batch_settings, settings.step_time, replica_settings.max_num_seqs, observed.stretches)
     estimates = Estimates(cache, settings.step_time, replica_settings.max_num_batched_tokens)
+    milestones = Milestones(cache.number, cache.store, recorder, outcomes, observed.records_all)
     admitter = Admitter(cache, outcomes, estimates)
-    parts = (cache.store, cache.mover, admitter, batch)
-    engine = cache.mover.engine
-    replica = Replica(cache.number, (replica_settings, cache.cache), parts, engine, recorder, outcomes)
-    replica.tiers = len(cache.tiers)
-    replica.kept_free_blocks = cache.kept_free_blocks
-    replica.entrance.writes = list(writes)
-    window = cache.cache.scheduler_aware_window
-    if window:
-        replica.entrance.look_ahead = LookAhead(cache.store, window, cache.cache.matchable_blocks)
-    if cache.cache.admission != "all":
-        admission = ADMISSION.make(cache.cache.admission)
-        replica.keeping = Keeping(admission, cache.store, cache.cache.block_size_tokens)
-    if replica_settings.duplicate_prefill == "wait":
-        replica.entrance.duplicates = Duplicates(outcomes.trace, cache.cache.block_size_tokens)
-    replica.prefetcher = cache.prefetcher
-    if cache.prefetcher is not None and "queued" in cache.prefetcher.policy.occasions:
-        replica.entrance.waiting.held_back = replica.held_back
-    return replica
+    scheduler = Scheduler(replica_settings, cache, admitter, batch, milestones)
+    return Replica(cache, replica_settings, batch, scheduler, milestones, observed.checks)
 
 
 def make_batch(settings: BatchSettings, step_time: StepTime, max_num_seqs: int, stretches: bool) -> Batch:

@@ -64,10 +64,15 @@ class Handover:
         #: Blocks that the decode router expected to be sent, in tokens.
         self.expected_tokens = 0
 
-    def to(self, target: Replica, channel: AnyChannel) -> None:
-        """Name the decode machine, and the channel of the edge between the two."""
+    def to(self, target: Replica, channel: AnyChannel, expected_tokens: int) -> None:
+        """Name the decode machine, the channel between the two, and the tokens expected to cross it."""
         self.target = target
         self._channel = channel
+        self.expected_tokens = expected_tokens
+
+    def asked(self, now_ns: int) -> None:
+        """Note when the decode machine heard of it."""
+        self.asked_ns = now_ns
 
     def reserved(self, lease: int, blocks: tuple[int, int], room: list[int], now_ns: int) -> None:
         """Send what the target lacks, of (total, lacking) blocks, when the moves ``room`` have freed it."""
@@ -83,7 +88,7 @@ class Handover:
                 self._when_heard(self.source, lambda: self._depart(hops, room))
         elif self.prefilled:
             self.complete = True
-            self._when_heard(self.source, lambda: self._let_go(heard=True))
+            self._when_heard(self.source, lambda: self._release_source(heard=True))
 
     def _depart(self, hops: list[Transfer], room: list[int]) -> None:
         first = hops[0]
@@ -94,7 +99,7 @@ class Handover:
             if before is not None:
                 first.wait_for(before)
                 before.watchers.append(self._room_came)
-        first.at_completion.append(lambda: self._let_go(heard=False))
+        first.at_completion.append(lambda: self._release_source(heard=False))
         hops[-1].at_completion.append(self._arrived)
         first.mover.launch(first)
 
@@ -126,19 +131,19 @@ class Handover:
             self._when_heard(self.target, self._nothing_to_send)
 
     def _nothing_to_send(self) -> None:
-        self._let_go(heard=True)
+        self._release_source(heard=True)
         self._arrived()
         self.target.go_on(self.target.engine.now_ns + 1)
 
     def _arrived(self) -> None:
         self.complete = True
-        reception = self.target.entrance.reception
+        reception = self.target.scheduler.reception
         assert reception is not None
         reception.received(self)
 
-    def _let_go(self, heard: bool) -> None:
+    def _release_source(self, heard: bool) -> None:
         """Give the source's blocks back; ``heard``: when all boundaries of this instant are over."""
-        self.source.let_go(self.sequence, self.source_lease, self.source.engine.now_ns + heard)
+        self.source.release(self.sequence, self.source_lease, self.source.engine.now_ns + heard)
 
     def _when_heard(self, machine: Replica, then: Callable[[], None]) -> None:
         """Let a machine hear of it once all boundaries of this instant are over."""

@@ -37,10 +37,9 @@ class Pools:
         told_layers = range(1, cluster.cache.num_layers + 1 if channels.by_layer else 1)
         for replica, role in zip(replicas, roles, strict=True):
             if role == "prefill":
-                replica.entrance.decodes = False
-                replica.sender = Sender(replica, self.settings, told_layers, self.assign)
+                replica.hand_over_by(Sender(replica, self.settings, told_layers, self.assign))
         for replica in self.decoding:
-            replica.entrance.reception = Reception(replica, self.settings.first_token == "decode")
+            replica.scheduler.receive_by(Reception(replica, self.settings.first_token == "decode"))
         settings = replace(cluster.router, policy=self.settings.router, index_blocks=None)
         # Its own stream of random numbers: not those that chose the prefill machine.
         seed = derive_seed(cluster.seed, "decode router")
@@ -64,11 +63,11 @@ class Pools:
         s = handover.sequence
         expected, s.expected_prefill_tokens = s.expected_prefill_tokens, 0
         place = self._router.choose(s)
-        handover.expected_tokens, s.expected_prefill_tokens = s.expected_prefill_tokens, expected
+        to_send, s.expected_prefill_tokens = s.expected_prefill_tokens, expected
         target = self.decoding[place]
         if not target.can_ever_hold(s.total_kv_tokens):
             from_there = [*self.decoding[place:], *self.decoding[:place]]
             target = next(r for r in from_there if r.can_ever_hold(s.total_kv_tokens))
-        handover.to(target, self.channels.handed_over(handover.source.machine, target.machine))
-        assert target.entrance.reception is not None
-        target.entrance.reception.ask(handover)
+        handover.to(target, self.channels.handed_over(handover.source.machine, target.machine), to_send)
+        assert target.scheduler.reception is not None
+        target.scheduler.reception.ask(handover)

@@ -21,15 +21,15 @@ class Reception:
     def ask(self, handover: HandedOver) -> None:
         """Queue a request for room."""
         self.replica.milestones.taken_over(handover.sequence, handover.expected_tokens)
-        handover.asked_ns = self.replica.engine.now_ns
-        self.replica.entrance.asking.append(handover)
-        if not self.replica.entrance.refused:
+        handover.asked(self.replica.engine.now_ns)
+        self.replica.scheduler.asking.append(handover)
+        if not self.replica.scheduler.refused:
             self.replica.wake(self.replica.engine.now_ns + 1)
 
     def take(self, now: int) -> bool:
         """Reserve room for the first of the queue and let its KV come; False when that is refused."""
-        replica, entrance, store = self.replica, self.replica.entrance, self.replica.store
-        handover = entrance.asking[0]
+        replica, scheduler, store = self.replica, self.replica.scheduler, self.replica.store
+        handover = scheduler.asking[0]
         s, block = handover.sequence, self.replica.cache.block_size_tokens
         total, full = -(-s.prompt_num_tokens // block), s.prompt_num_tokens // block
         here = store.peek(s.request, full)[1] if replica.cache.enabled else 0
@@ -38,8 +38,8 @@ class Reception:
         if room is None:
             store.abandon(lease)
             return False
-        entrance.asking.popleft()
-        entrance.arriving.add(s.request)
+        scheduler.asking.popleft()
+        scheduler.arriving.add(s.request)
         replica.mover.issue()
         handover.reserved(lease, (total, total - here), room, now)
         if handover.complete:
@@ -55,14 +55,14 @@ class Reception:
         if replica.cache.enabled:
             replica.share(s, s.prompt_num_tokens // replica.cache.block_size_tokens, now)
         replica.milestones.handed_over(s, now, handover.expected_tokens, self.delays_first_token)
-        replica.entrance.arriving.remove(s.request)
-        replica.entrance.arrived.append(handover)
+        replica.scheduler.arriving.remove(s.request)
+        replica.scheduler.arrived.append(handover)
 
     def join(self) -> None:
         """Let what has arrived into the step while it has tokens for it."""
-        entrance = self.replica.entrance
-        while entrance.arrived and entrance.batch.budget_left > 0:
-            handover = entrance.arrived.popleft()
+        scheduler = self.replica.scheduler
+        while scheduler.arrived and scheduler.batch.budget_left > 0:
+            handover = scheduler.arrived.popleft()
             s = handover.sequence
             prompt = s.prompt_num_tokens
-            entrance.into_batch(s, (prompt, prompt, handover.total_blocks), s.first_token_ns)
+            scheduler.into_batch(s, prompt, prompt, handover.total_blocks, s.first_token_ns)

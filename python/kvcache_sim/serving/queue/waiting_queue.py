@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
+from kvcache_sim.engine import Engine
 from kvcache_sim.serving.queue.order import QueueOrder, Waiting
 from kvcache_sim.serving.sequence import SequenceState
 
@@ -16,34 +17,47 @@ _WINDOW = 256
 class WaitingQueue(deque[SequenceState]):
     """Requests that wait for admission, in order of arrival; preempted ones are put before all others.
 
-    ``cached_tokens`` answers for an order; ``held_back`` says who has to stay (its blocks are on their way).
+    ``cached_tokens`` answers for an order; ``held_back`` says whether a request has to stay at a
+    time (its blocks are on their way).
     """
 
-    def __init__(self, order: QueueOrder | None, cached_tokens: Callable[[SequenceState], int]) -> None:
+    def __init__(
+        self,
+        order: QueueOrder | None,
+        cached_tokens: Callable[[SequenceState], int],
+        held_back: Callable[[int, int], bool] | None,
+        engine: Engine,
+    ) -> None:
         super().__init__()
         self.order = order
         self.cached_tokens = cached_tokens
-        self.held_back: Callable[[int], bool] | None = None
+        self.held_back = held_back
+        self._engine = engine
         #: Who came later is not known yet (asynchronous scheduling decides a step ahead); None: all are.
-        self.known_until_ns: int | None = None
+        self._known_until_ns: int | None = None
         self._passed: dict[int, int] = {}
 
     def head(self) -> SequenceState | None:
         """Return who is next, None when all have to stay."""
         if self.order is None and self.held_back is None:
-            return self[0] if self and self._known(self[0]) else None
-        held_back = self.held_back
+            return self[0] if self and self.knows(self[0].since_ns) else None
+        held_back, now = self.held_back, self._engine.now_ns
         candidates = [
             s
             for s in islice(self, _WINDOW)
-            if self._known(s) and (held_back is None or not held_back(s.request))
+            if self.knows(s.since_ns) and (held_back is None or not held_back(s.request, now))
         ]
         if not candidates or self.order is None or candidates[0].preemptions:
             return candidates[0] if candidates else None
         return min(candidates, key=self._key)
 
-    def _known(self, s: SequenceState) -> bool:
-        return self.known_until_ns is None or s.since_ns <= self.known_until_ns
+    def know_until(self, ns: int | None) -> None:
+        """Hide who came after a time; None: hide nobody."""
+        self._known_until_ns = ns
+
+    def knows(self, since_ns: int) -> bool:
+        """Return whether the scheduler knows of who came at a time."""
+        return self._known_until_ns is None or since_ns <= self._known_until_ns
 
     def _key(self, s: SequenceState) -> tuple[float, ...]:
         assert self.order is not None

@@ -2,10 +2,9 @@
 
 | file | idea |
 |---|---|
-| ``replica`` | the event loop: arrivals, boundaries, preemption |
-| ``entrance`` | from the queue into the step: admission, loading, joining |
+| ``replica`` | the event loop: arrivals, boundaries, what changes between them |
+| ``scheduler`` | who is in the next step: preemption, admission, loading, joining |
 | ``next_step`` | a composed step until it starts: waits for room and for KV, stalls |
-| ``keeping`` | what of a finished request stays in the cache |
 | ``handing_over`` | what it asks of hand-overs, where answers are decoded elsewhere |
 | ``milestones`` | what a request's milestones change: its times, the machine's load, the records |
 """

@@ -33,6 +33,9 @@ class HandedOver(Protocol):
     reserved_ns: int
     complete: bool
 
+    def asked(self, now_ns: int) -> None:
+        """Note when it asked for room."""
+
     def reserved(self, lease: int, blocks: tuple[int, int], room: list[int], now_ns: int) -> None:
         """Let what is lacking, of (total, lacking) blocks, come when the moves ``room`` have freed it."""
 

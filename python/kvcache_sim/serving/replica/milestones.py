@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kvcache_sim.cache.store import ADMIT, FINISH, FIRST_TOKEN, HANDOVER, PREEMPT, BlockStore
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.sequence import SequenceState, Status
 
+Told = Callable[[SequenceState], None]
+
 
 class Milestones:
     """Keeps the time of one machine's requests and counts what was sent there."""
 
-    def __init__(self, machine: int, store: BlockStore, recorder: Recorder, outcomes: Outcomes) -> None:
+    def __init__(
+        self, machine: int, store: BlockStore, recorder: Recorder, outcomes: Outcomes, records_all: bool
+    ) -> None:
         self.machine = machine
         self.store = store
         self.recorder = recorder
@@ -24,11 +28,18 @@ class Milestones:
         self.requests = 0
         #: Of the queued tokens, those that the router expected to be computed.
         self.expected_prefill_tokens = 0
-        #: Told when a request leaves this machine.
-        self.on_close: Callable[[SequenceState], None] = lambda sequence: None
-        #: Told when a request's prompt is computed.
-        self.on_prefilled: Callable[[SequenceState], None] = lambda sequence: None
-        self.records_all = False
+        #: Whether every milestone is recorded, beside each request's row.
+        self.records_all = records_all
+        self._closed: list[Told] = []
+        self._prefilled: list[Told] = []
+
+    def when_closed(self, tell: Told) -> None:
+        """Tell of each request that leaves this machine from now on."""
+        self._closed.append(tell)
+
+    def when_prefilled(self, tell: Told) -> None:
+        """Tell of each request whose prompt is computed from now on."""
+        self._prefilled.append(tell)
 
     def arrived(self, s: SequenceState, now: int) -> None:
         """Count a request that was sent here."""
@@ -52,7 +63,22 @@ class Milestones:
         """End a request's wait in the queue."""
         self.left_queue(s, now)
         self.store.note(ADMIT, now, s.request, reused_blocks)
-        self._log("admit", s, now)
+        if self.records_all:
+            self.recorder.log_milestone("admit", s, self.machine, now)
+
+    def first_admitted(
+        self, s: SequenceState, from_place: Sequence[int], block_tokens: int, cached: int, now: int
+    ) -> None:
+        """Note the blocks that a request reuses, by the place they came from, and its look-up's outcome."""
+        s.cached_prefix_length_used = cached
+        s.num_tokens_requiring_prefill = s.prompt_num_tokens - cached
+        s.cached_tokens_by_place = tuple([blocks * block_tokens for blocks in from_place])
+        for event in self.outcomes.decide(s, cached, now):
+            self.recorder.log_prefix_cache_event(s, self.machine, now, event)
+
+    def prefill_starts(self, s: SequenceState, tokens: int, now: int) -> None:
+        """Record that the prefill of that many missed tokens starts."""
+        self.recorder.log_prefill_start(s, self.machine, now, tokens)
 
     def left_queue(self, s: SequenceState, now: int) -> None:
         """Charge the time since the last milestone to the queue, unless the request's TTFT is over."""
@@ -72,13 +98,15 @@ class Milestones:
         s.since_ns = now
         self.queued_tokens -= s.prompt_num_tokens
         self.expected_prefill_tokens -= s.expected_prefill_tokens
-        self.on_prefilled(s)
+        for tell in self._prefilled:
+            tell(s)
 
     def first_token(self, s: SequenceState, now: int) -> None:
         """Show a request's first token."""
         s.first_token_ns = now
         self.store.note(FIRST_TOKEN, now, s.request, 0)
-        self._log("first_token", s, now)
+        if self.records_all:
+            self.recorder.log_milestone("first_token", s, self.machine, now)
 
     def left(self) -> None:
         """Take a request off the count that goes on elsewhere."""
@@ -115,7 +143,8 @@ class Milestones:
         s.preemptions += 1
         s.status = Status.WAITING
         self.store.note(PREEMPT, now, s.request, computed)
-        self._log("preempt", s, now)
+        if self.records_all:
+            self.recorder.log_milestone("preempt", s, self.machine, now)
 
     def finished(self, s: SequenceState, now: int) -> None:
         """End a request whose last token is out."""
@@ -123,14 +152,12 @@ class Milestones:
         s.finish_ns = now
         s.status = Status.FINISHED
         self.store.note(FINISH, now, s.request, s.output_tokens)
-        self._log("finish", s, now)
+        if self.records_all:
+            self.recorder.log_milestone("finish", s, self.machine, now)
         self.requests -= 1
         if s.decode_machine == self.machine:
             self.queued_tokens -= s.prompt_num_tokens
         self.outcomes.turn_completed(s, s.output_tokens, now)
         self.recorder.close(s, s.machine)
-        self.on_close(s)
-
-    def _log(self, kind: str, s: SequenceState, now: int) -> None:
-        if self.records_all:
-            self.recorder.log_milestone(kind, s, self.machine, now)
+        for tell in self._closed:
+            tell(s)

@@ -24,17 +24,16 @@ class NextStep:
         self,
         mover: Mover,
         batch: Batch,
-        layers: int,
         running: dict[int, SequenceState],
+        late: list[Loading],
         start: Callable[[int, int], None],
     ) -> None:
         self.mover = mover
         self.batch = batch
-        self.layers = layers
         self.running = running
         self._start = start
         #: Requests that joined the step while their KV still arrives.
-        self.late: list[Loading] = []
+        self.late = late
         #: Moves whose room the step waits for.
         self._room: set[int] = set()
         self._composed_ns = 0
@@ -96,7 +95,7 @@ class NextStep:
     def _stall(self, now: int) -> int:
         """Return how much longer the step takes for KV that is still arriving, and charge it."""
         compute = self.batch.step_ns()
-        ends = {late.sequence.request: late.late_until(now, compute, self.layers) for late in self.late}
+        ends = {late.sequence.request: late.late_until(now, compute, self.mover.layers) for late in self.late}
         stall = max(ends.values()) - (now + compute)
         loads: dict[AnyChannel, int] = {}
         for late in self.late:
@@ -108,5 +107,5 @@ class NextStep:
         for s in self.running.values():
             if s.first_token_ns < 0:
                 s.batch_stall_ns += stall - (ends.get(s.request, now + compute) - (now + compute))
-        self.late = []
+        self.late.clear()
         return stall

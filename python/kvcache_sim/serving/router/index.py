@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from kvcache_sim.cache.store import BlockStore
 from kvcache_sim.engine import Engine
@@ -34,14 +35,14 @@ class RouterIndex:
         self._engine = engine
         self._delay_ns = settings.index_delay_ns
         self._capacity = settings.index_blocks or 0
-        self._matchable = replicas[0].admitter.matchable_blocks
+        self._matchable = replicas[0].cache.matchable_blocks
         #: (when it is learnt, place in the stores, request, blocks), in order of time.
         self._news: deque[tuple[int, int, int, int]] = deque()
         self.false_hit_blocks = 0
         self.missed_hit_blocks = 0
         block = replicas[0].cache.block_size_tokens
         for place, replica in enumerate(replicas):
-            replica.milestones.on_prefilled = lambda s, p=place: self._computed(s, p, block)  # type: ignore[misc]
+            replica.milestones.when_prefilled(partial(self._computed, place, block))
 
     def look(self, sequence: SequenceState) -> Look:
         """Return what the index believes, with the active blocks as they are."""
@@ -54,7 +55,7 @@ class RouterIndex:
             self.missed_hit_blocks += max(found - index, 0)
         return Look(believed, truth.active_blocks)
 
-    def _computed(self, s: SequenceState, place: int, block: int) -> None:
+    def _computed(self, place: int, block: int, s: SequenceState) -> None:
         blocks = min(s.prompt_num_tokens // block, self._capacity)
         self._news.append((self._engine.now_ns + self._delay_ns, place, s.request, blocks))
 

@@ -27,14 +27,14 @@ def look_at(
     """
     from kvcache_sim import _core
 
-    admitter = replicas[0].admitter  # the rules of matching are the cluster's
+    matchable_blocks = replicas[0].cache.matchable_blocks  # the rules of matching are the cluster's
     stores = [store for r in replicas if (store := _native(r.store, _core.Store)) is not None]
     if len(stores) == len(replicas):
         batches = [_native(r.batch, _core.Batch) for r in replicas]
-        return FleetLook(_core.Fleet(stores, batches), admitter.matchable_blocks, engine, heard)
+        return FleetLook(_core.Fleet(stores, batches), matchable_blocks, engine, heard)
 
     def look_one_by_one(sequence: SequenceState) -> Look:
-        limit = admitter.matchable_blocks(sequence.prompt_num_tokens)
+        limit = matchable_blocks(sequence.prompt_num_tokens)
         for replica in replicas:
             replica.catch_up(engine.now_ns + heard)
         found = [replica.store.peek(sequence.request, limit)[0] if limit else 0 for replica in replicas]

@@ -1,0 +1,97 @@
+"""How far the code of one request is spread: Python calls, files and changes of file from arrival to close.
+
+One machine with a GPU and a CPU tier serves three requests, far apart in time: the second evicts the first to
+the CPU, the third asks for the first one's blocks again, a CPU hit. Counted is the third one, from the event
+before its arrival to the last event of the run: calls of functions of ``kvcache_sim``, in how many files they
+are, and how often a call is in another file than the one before it. The counts are exact and repeat.
+
+    python benches/request_path.py [--calls]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import kvcache_sim
+import numpy as np
+from kvcache_sim.cache.settings import CacheSettings, ChannelSettings, TierSettings
+from kvcache_sim.model.step_times import load_step_time
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
+from kvcache_sim.simulation import RunOptions, Simulation
+from kvcache_sim.workload.trace import Trace
+
+PACKAGE = str(Path(kvcache_sim.__file__).parent)
+BLOCK = 512
+S = 10**9
+
+
+def three_requests() -> Trace:
+    """Return two prompts of three blocks each and then the first one again, 100 s apart."""
+    prompts = [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 8]]
+    n = len(prompts)
+    return Trace(
+        arrival_ns=np.arange(n, dtype=np.int64) * 100 * S,
+        input_tokens=np.full(n, 4 * BLOCK, np.int64),
+        output_tokens=np.full(n, 8, np.int64),
+        id_offsets=np.arange(n + 1, dtype=np.int64) * 4,
+        block_ids=np.array(prompts, np.uint32).reshape(-1),
+        block_size=BLOCK,
+        session=np.full(n, -1, np.int32),
+        turn=np.zeros(n, np.int32),
+        think_ns=np.full(n, -1, np.int64),
+        is_conversational_turn=np.zeros(n, np.bool_),
+    )
+
+
+def simulation() -> Simulation:
+    """Return the cluster of one machine with room for one request on its GPU."""
+    edges = ("gpu->cpu", "cpu->gpu")
+    machine = MachineSettings(
+        tiers=(TierSettings("gpu", 5), TierSettings("cpu", 100)),
+        step_time=load_step_time("h100-llama-3-8b-tp1"),
+        edge_channels={edge: edge for edge in edges},
+    )
+    channels = {edge: ChannelSettings(edge, 50 * 10**9, 5_000) for edge in edges}
+    settings = ClusterSettings((machine,), channels, CacheSettings(block_size_tokens=BLOCK))
+    return Simulation(settings, three_requests(), RunOptions())
+
+
+def calls_of_a_cpu_hit() -> list[tuple[str, str]]:
+    """Return (file, function) of each call, in order."""
+    run = simulation()
+    run.cluster.start()
+    run.engine.run(until_ns=199 * S)
+    calls: list[tuple[str, str]] = []
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        file = frame.f_code.co_filename
+        if event == "call" and file.startswith(PACKAGE):
+            calls.append((file[len(PACKAGE) + 1 :], frame.f_code.co_qualname))
+
+    sys.setprofile(note)
+    try:
+        run.engine.run()
+    finally:
+        sys.setprofile(None)
+    assert run.replicas[0].mover.edge_bytes["cpu->gpu"] > 0, "the third request is a CPU hit"
+    return calls
+
+
+def main() -> None:
+    """Print the counts, and the calls themselves where asked."""
+    calls = calls_of_a_cpu_hit()
+    files = [file for file, _ in calls]
+    changes = sum(a != b for a, b in pairwise(files))
+    print(f"{len(calls)} calls in {len(set(files))} files, {changes} changes of file")
+    if "--calls" in sys.argv:
+        for (file, function), n in Counter(calls).most_common():
+            print(f"{n:4}  {file}  {function}")
+
+
+if __name__ == "__main__":
+    main()
