@@ -277,7 +277,7 @@ def pinned(got: dict) -> tuple[int, int, int, str]:
 @pytest.mark.parametrize(
     ("change", "option"),
     [
-        ({"order": "root"}, "--order"),
+        ({"touch_from": "root"}, "--order"),
         ({"last_partial": "keep"}, "--last-partial"),
         ({"discipline": "flat"}, "--flat"),
         ({"store_threshold": 2}, "--store-threshold"),

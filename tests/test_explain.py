@@ -121,6 +121,16 @@ def together(p):
     p.rows[11] = (p.rows[10][0] + MS, 2049, p.rows[10][2])
 
 
+def parted(p):
+    p.rows[30] = (p.rows[30][0], 2049, [*p.rows[10][2][:2], 9001, 9002])
+    p.cached(30, 1024)
+
+
+def kept_out(p):
+    evicted(p)
+    p.scenario_text = TWO_TIERS + "cache: {discard_on_finish: true}\n"
+
+
 def long_ends(p):
     p.columns["input_tokens"][:] = 2049 + 400
     p.rows = [(arrival, 2449, ids) for arrival, _, ids in p.rows]
@@ -221,9 +231,11 @@ CAUSES = {
         "2.5 % of the prompt tokens had been computed on the same machine",
     ),
     "evictors": (evicted, everything_again, "median of 76 blocks on its machine, whose tiers hold 2,000"),
-    "on-another-machine": (on_another, evicted, "the router (round-robin) sent"),
+    "elsewhere": (on_another, evicted, "the router (round-robin) sent"),
+    "diverged": (parted, quiet, "new behind a beginning that other requests had continued"),
+    "not-admitted": (kept_out, evicted, "the scenario keeps blocks out of the cache or out of reach"),
     "not-ready": (together, evicted, "arrive together"),
-    "shorter-than-a-block": (long_ends, quiet, "fill no block of 512 tokens"),
+    "shorter": (long_ends, quiet, "fill no block of 512 tokens"),
     "parts": (
         quiet,
         nothing_finished,

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.policies.registry import POLICIES
 from kvcache_sim.policies.variants import parse_variant
+from kvcache_sim.reference.causes.engine import MissCauses
 from kvcache_sim.reference.policies.block import Block
 from kvcache_sim.reference.policies.replay import TWINS, Tier, leaf_first, path_of
-from kvcache_sim.replay.misses import explained
+from kvcache_sim.replay.miss_causes import MISS_CAUSES, told_by
+from kvcache_sim.replay.policy_misses import explained
 from kvcache_sim.replay.prefix import prefix_answer
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
@@ -108,6 +110,35 @@ def test_one_after_another_what_is_as_deep_as_the_cache_is_large_was_never_admit
     prompts = blocks_of_prompts(request)
     hits = prefix_answer(request, prompts, parse_variant(variant, request.block_size_tokens))[0]
     assert run(request, variant)["requests"] == explained(request, prompts, variant, hits)["requests"]
+
+
+@examples(60)
+@given(replays, st.sampled_from(VARIANTS))
+def test_causes_are_those_of_the_reference_block_by_block(request, variant):
+    request = replace(request, explain=True, last_partial="drop")
+    prompts, size = blocks_of_prompts(request), request.block_size_tokens
+    policy = parse_variant(variant, size)
+    capacity = min(request.capacity_blocks, max(1, prompts.references))
+    tier = Tier(TWINS[policy.name](policy, capacity), capacity)
+    causes = MissCauses(size, evicted_by=tier.evicted_by)
+    now_ns = 0
+    for i, (tokens, limit) in enumerate(
+        zip(prompts.trace.input_tokens, prompts.limits.tolist(), strict=True)
+    ):
+        tier.request, tier.held, path = i, set(), path_of(prompts, i)
+        now_ns = max(now_ns, int(prompts.trace.arrival_ns[i]))
+        for block in tier.policy.expire(now_ns):
+            tier.remove(block)
+        found = next((k for k, key in enumerate(path) if key not in tier.blocks), len(path))
+        causes.count(int(tokens), path[:limit], min(found, limit), lambda key: False)
+        causes.learn(path)
+        tier.held = set(path)
+        new = [Block(key, k, 1, 0, 0, now_ns, found, len(path) - found) for k, key in enumerate(path)]
+        leaf_first(tier, new, found, i + 1)
+    native = run(request, variant)["requests"]
+    for cause in told_by("replay"):
+        column = [row[MISS_CAUSES.index(cause)] for row in causes.tokens]
+        assert native[f"{cause.name}_tokens"] == column, cause.name
 
 
 @examples(100)

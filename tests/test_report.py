@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from browser import page
 from fake_run import made_up_run, request_columns, write_run
 from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.report.distributions import HIT_CLASSES, distribution, hit_class
 from kvcache_sim.report.finished import FinishedRun, open_runs
 from kvcache_sim.report.picture import NothingToDraw
 from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.pictures.waterfall import PARTS, bands
 from kvcache_sim.report.render import draw, vega_lite
-from kvcache_sim.report.reuse import CAUSES, reuse_of
+from kvcache_sim.report.reuse import reuse_of
 from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
 
 HOSTILE = """</script><script>document.title='owned'</script><img src=x onerror="document.title='owned'">&amp;\u202eevil"""
@@ -133,45 +135,42 @@ def causes_of(rows, cached, machines=None, prefill_ns=10):
     """Return cause → tokens of the last of some requests that run one after another."""
     count = len(rows)
     arrival = np.array([arrival for arrival, _, _ in rows])
-    columns = {name: np.zeros(count, np.int64) for name in ("client_ns", "queue_ns", "lookup_ns")}
+    columns = {name: np.zeros(count, np.int64) for name in REQUEST_COLUMNS}
     columns |= {
         "request": np.arange(count),
         "arrival_ns": arrival,
         "machine": np.array(machines or [0] * count),
         "input_tokens": np.array([tokens for _, tokens, _ in rows]),
         "cached_prefix_length_used": np.array(cached),
+        "prefill_ns": np.full(count, prefill_ns),
         "first_token_ns": arrival + prefill_ns,
         "finish_ns": arrival + prefill_ns,
     }
 
     class Run:
-        finished = columns
+        requests = finished = columns
         trace = make_trace(rows)
         block_size_tokens = 512
+        directory = Path("/run")
+        scenario_text = "tiers: {gpu: {capacity: 9 blocks}}\n"
 
     reuse = reuse_of(Run)
     total = sum(reuse.missed.values())
     assert (total == columns["input_tokens"] - columns["cached_prefix_length_used"]).all()
     assert all((tokens >= 0).all() for tokens in reuse.missed.values())
-    return {cause: int(reuse.missed[cause][-1]) for cause in CAUSES if reuse.missed[cause][-1]}
+    return {cause: int(tokens[-1]) for cause, tokens in reuse.missed.items() if tokens[-1]}
 
 
 def test_each_cause_of_a_miss_is_told_from_the_others():
     first = (0, 1536, [0, 1, 2])
     again = (100, 1536, [0, 1, 2])
-    assert causes_of([first], [0]) == {"shorter than a block": 512, "never seen": 1024}
-    assert causes_of([first, again], [0, 1024]) == {"shorter than a block": 512}
-    assert causes_of([first, again], [0, 512]) == {"shorter than a block": 512, "evicted": 512}
-    assert causes_of([first, again], [0, 0], [0, 1]) == {
-        "shorter than a block": 512,
-        "on another machine": 1024,
-    }
-    assert causes_of([first, again], [0, 0], prefill_ns=500) == {
-        "shorter than a block": 512,
-        "not ready": 1024,
-    }
+    assert causes_of([first], [0]) == {"shorter": 512, "never_seen": 1024}
+    assert causes_of([first, again], [0, 1024]) == {"shorter": 512}
+    assert causes_of([first, again], [0, 512]) == {"shorter": 512, "evicted": 512}
+    assert causes_of([first, again], [0, 0], [0, 1]) == {"shorter": 512, "elsewhere": 1024}
+    assert causes_of([first, again], [0, 0], prefill_ns=500) == {"shorter": 512, "not_ready": 1024}
     parted = (100, 1536, [0, 7, 8])
-    assert causes_of([first, parted], [0, 512]) == {"shorter than a block": 512, "never seen": 512}
+    assert causes_of([first, parted], [0, 512]) == {"shorter": 512, "diverged": 512}
 
 
 def test_a_report_is_the_same_bytes_each_time(directories, tmp_path, capsys):

@@ -480,6 +480,55 @@ class Digest:
     @property
     def value(self) -> int: ...
 
+# causes: why prompt tokens were missed
+
+#: The names of the causes, in the order of the columns (``replay.miss_causes.MISS_CAUSES``).
+MISS_CAUSES: tuple[str, ...]
+
+def policy_miss_tokens(
+    id_offsets: NDArray[np.int64],
+    block_ids: NDArray[np.uint32],
+    blocks_per_id: int,
+    block_size_tokens: int,
+    input_tokens: NDArray[np.int64],
+    blocks: NDArray[np.uint32],
+    limits: NDArray[np.uint32],
+    known: NDArray[np.uint32],
+    admitted: NDArray[np.int64],
+    hits: NDArray[np.uint32],
+) -> NDArray[np.int64]:
+    """Return the missed tokens of a policy replay, a row a request, a column a cause.
+
+    Leading blocks of each request: ``blocks`` are named by its ids, ``limits`` may hit, ``known`` an earlier
+    prompt showed, ``admitted`` of these the cache had taken in, ``hits`` were found. A row sums to the prompt
+    minus its hit. Releases the GIL; raises ``ValueError`` for arrays that do not fit together.
+    """
+
+def timed_miss_tokens(
+    id_offsets: NDArray[np.int64],
+    block_ids: NDArray[np.uint32],
+    id_tokens: int,
+    block_size_tokens: int,
+    continuation: NDArray[np.int32],
+    finished: NDArray[np.bool_],
+    machine: NDArray[np.int64],
+    input_tokens: NDArray[np.int64],
+    output_tokens: NDArray[np.int64],
+    cached_tokens: NDArray[np.int64],
+    admitted_ns: NDArray[np.int64],
+    first_token_ns: NDArray[np.int64],
+    finish_ns: NDArray[np.int64],
+    kept: bool,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the missed tokens of a timed run, a row a request, a column a cause; and idle times.
+
+    The latter are ns since the last use of a request's evicted blocks, the longest of them, −1 without one.
+    ``continuation`` is the turn whose ids name an answer, negative for none; ``kept`` whether the cache takes
+    all blocks in and keeps them within reach. A finished request's row sums to prompt − cached tokens, the
+    others have zeros. Cost: linear in the ids, and a sort. Releases the GIL; raises ``ValueError`` for
+    columns that do not fit together.
+    """
+
 # exact: real engines' cache managers
 
 @final

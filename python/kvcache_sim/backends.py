@@ -24,6 +24,7 @@ REFERENCES = {
     "replay.sglang": "kvcache_sim.reference.engines.sglang_replay:replay_sglang_twin",
     "replay.vllm-offload": "kvcache_sim.reference.engines.offload_replay:replay_offload_twin",
     "replay.prefix": "kvcache_sim.reference.policies.replay:replay_in_python",
+    "causes.timed": "kvcache_sim.reference.causes.timed:timed_miss_tokens",
     "policies": "kvcache_sim.reference.policies.replay:TWINS",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kvcache_sim.replay.miss_causes import MissCause, told_by
 from kvcache_sim.tiers import COMPUTE, HOPS, PLACES, REMOTE, TIERS, hop_name
 
 
@@ -35,18 +36,6 @@ FETCH_PARTS = ("fetch_room", *(f"stall_{hop_name(hop)}" for hop in HOPS))
 
 #: Where KV that came from a place was before, for the meanings of columns.
 _WHENCE = {place: f"this machine's {place}" for place in TIERS} | {PLACES[REMOTE]: "another machine"}
-
-#: Why prompt tokens were missed at the first admission: with ``--causes`` the columns
-#: ``miss_{cause}_tokens`` sum exactly to input_tokens - cached_prefix_length_used.
-MISS_CAUSES: dict[str, str] = {
-    "never_seen": "no request had shown the block; the prompt is new, or goes on where one ended",
-    "diverged": "not shown before, and other requests went on differently after the same blocks",
-    "evicted": "it had been ready on this machine, and had left",
-    "shorter": "the end of the prompt, which fills no block that may hit",
-    "not_ready": "another request was still computing it here",
-    "elsewhere": "another machine has had it",
-    "not_admitted": "it had been ready here, but a setting keeps blocks out of the cache or out of reach",
-}
 
 #: requests.parquet: a row a request, in file order. Times are ns since the start of the simulation.
 REQUEST_COLUMNS: dict[str, Column] = {
@@ -130,3 +119,16 @@ EVENT_COLUMNS: dict[str, Column] = {
     "blocks": Column("int64", "transfer, evict: blocks; step: decode sequences"),
     "left_tokens": Column("int64", "prefix_cache_event: tokens left to prefill; else 0"),
 }
+
+
+def miss_column(cause: MissCause) -> str:
+    """Return the name of the column of the tokens missed for one cause."""
+    return f"miss_{cause.name}_tokens"
+
+
+#: What ``--causes`` adds to requests.parquet: why prompt tokens were missed at the first admission. The
+#: tokens sum exactly to input_tokens - cached_prefix_length_used.
+MISS_COLUMNS: dict[str, Column] = {
+    miss_column(cause): Column("int64", f"prompt tokens missed: {cause.meaning}")
+    for cause in told_by("timed")
+} | {"evicted_idle_ns": Column("int64", "longest time since the last use of an evicted block, else -1")}

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from textwrap import wrap
 from typing import Any
 
-from kvcache_sim.metrics.columns import MISS_CAUSES, TTFT_PARTS
+from kvcache_sim.metrics.columns import TTFT_PARTS
 from kvcache_sim.metrics.percentiles import STATISTICS
+from kvcache_sim.replay.miss_causes import told_by
 
 _LATENCIES = ("ttft", "tpot", "itl", "e2e", "queue")
 _HIT_RATES = (
@@ -139,6 +140,7 @@ def _misses(misses: Mapping[str, Any] | None) -> list[str]:
     """Return why tokens were missed, where the run was asked for it."""
     if misses is None:
         return []
-    told = {cause.replace("_", " "): misses[cause] for cause in MISS_CAUSES if misses[cause]}
-    lines = wrap(_counts(told), 68, break_long_words=False)
+    names = [cause.name for cause in told_by("timed")]
+    missed = {name.replace("_", " "): misses[name] for name in names if misses[name]}
+    lines = wrap(_counts(missed), 68, break_long_words=False)
     return [f"{'misses' if n == 0 else '':<11}{line}" for n, line in enumerate(lines)]

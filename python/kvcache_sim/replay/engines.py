@@ -19,7 +19,7 @@ from kvcache_sim.replay.engine_requests import (
     refuse_without_effect,
     total_tokens,
 )
-from kvcache_sim.replay.miss_summary import miss_summary, requests_table
+from kvcache_sim.replay.miss_tables import miss_summary, requests_table
 from kvcache_sim.replay.request import REJECTED, ReplayRequest, ReplayResult
 
 #: Output modes as the oracle rows abbreviate them.

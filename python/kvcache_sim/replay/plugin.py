@@ -15,7 +15,7 @@ from kvcache_sim.policies.plugins.views import TierView
 from kvcache_sim.policies.plugins.watchdog import watched
 from kvcache_sim.replay.ceilings import ceilings, share
 from kvcache_sim.replay.digest import hit_tokens_sha256
-from kvcache_sim.replay.misses import explained
+from kvcache_sim.replay.policy_misses import explained
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest, ReplayResult
 from kvcache_sim.tiers import COMPUTE, TIERS

@@ -12,7 +12,7 @@ from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.policies.variants import Variant, parse_variant
 from kvcache_sim.replay.ceilings import ceilings, share
 from kvcache_sim.replay.digest import hit_tokens_sha256
-from kvcache_sim.replay.misses import explained
+from kvcache_sim.replay.policy_misses import explained
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest, ReplayResult
 

@@ -6,7 +6,7 @@ import csv
 import io
 from typing import Any
 
-from kvcache_sim.replay.miss_summary import MISS_CAUSES
+from kvcache_sim.replay.miss_causes import told_by
 from kvcache_sim.units import format_bytes, format_time_ns
 
 #: Figures that the lines above the list say already, or that are tables themselves.
@@ -57,9 +57,9 @@ def _size(result: dict[str, Any]) -> str:
 def _miss_lines(misses: dict[str, Any]) -> list[str]:
     total = max(1, misses["missed_tokens"])
     lines = [f"{misses['missed_tokens']:,} tokens missed:"]
-    for cause, meaning in MISS_CAUSES.items():
-        tokens = misses[f"{cause}_tokens"]
-        lines.append(f"  {tokens / total:6.1%}  {cause.replace('_', ' '):<13} {meaning}")
+    for cause in told_by("replay"):
+        tokens = misses[f"{cause.name}_tokens"]
+        lines.append(f"  {tokens / total:6.1%}  {cause.name.replace('_', ' '):<13} {cause.meaning}")
     if "evicted_before_ns" in misses:
         requests, times = misses["evicted_before_requests"], misses["evicted_before_ns"]
         half, most = (f"{requests[p]:,} requests ({format_time_ns(times[p])})" for p in ("p50", "p90"))

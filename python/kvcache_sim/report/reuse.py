@@ -1,4 +1,4 @@
-"""What could have been reused, told from the trace afterwards: why prompt tokens were computed."""
+"""What could have been reused, told from the trace afterwards, and why it was not."""
 
 from __future__ import annotations
 
@@ -8,17 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.metrics.columns import MISS_COLUMNS, miss_column
+from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes
+from kvcache_sim.replay.miss_causes import told_by
 from kvcache_sim.report.finished import FinishedRun
+from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.workload.trace import Trace
-
-#: Why a prompt token was computed, in the order causes are told apart; they sum to all tokens computed.
-CAUSES = {
-    "shorter than a block": "the end of a prompt that fills no block, and the last token, always computed",
-    "never seen": "no earlier request held these blocks: no cache of any size could serve them",
-    "on another machine": "only other machines had computed them",
-    "not ready": "the request that computed them first was not done when this one was admitted",
-    "evicted": "this machine had computed them and did not hold them any more",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +22,7 @@ class Reuse:
 
     #: Served from a tier at the first admission.
     cached: NDArray[np.int64]
-    #: cause → tokens; over all causes they sum to ``input_tokens − cached``.
+    #: Name of a cause that timed runs tell → tokens; over all causes they sum to ``input_tokens − cached``.
     missed: dict[str, NDArray[np.int64]]
     #: Leading tokens that an earlier request held: what an unbounded cache could have served.
     seen: NDArray[np.int64]
@@ -50,33 +45,24 @@ def reuse_of(run: FinishedRun) -> Reuse | None:
     block = run.block_size_tokens
     inputs, cached = rows["input_tokens"], rows["cached_prefix_length_used"]
     full = np.maximum(cached, (inputs - 1) // block * block)
-
     seen_blocks, last = references.leading(references.previous(references.ids))
-    here_keys = references.ids * (int(rows["machine"].max(initial=0)) + 1) + references.machine
-    previous_here = references.previous(here_keys)
-    here_blocks, _ = references.leading(previous_here)
-    first_here = references.first(here_keys)
-    admitted = rows["arrival_ns"] + rows["client_ns"] + rows["queue_ns"] + rows["lookup_ns"]
-    ready = rows["first_token_ns"][references.owner[first_here]] <= admitted[references.owner]
-    ready_blocks, _ = references.leading(np.where(ready, previous_here, -1))
-
-    def tokens(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        covered: NDArray[np.int64] = np.minimum(full, np.maximum(cached, blocks * trace.block_size))
-        return covered // block * block if block <= trace.block_size else covered
-
-    seen, here, ready_tokens = tokens(seen_blocks), tokens(here_blocks), tokens(ready_blocks)
-    seen, here, ready_tokens = (np.maximum(cached, level) for level in (seen, here, ready_tokens))
-    missed = {
-        "shorter than a block": inputs - full,
-        "never seen": full - seen,
-        "on another machine": seen - here,
-        "not ready": here - ready_tokens,
-        "evicted": ready_tokens - cached,
-    }
+    covered = np.minimum(full, np.maximum(cached, seen_blocks * trace.block_size))
+    seen = np.maximum(cached, covered // block * block if block <= trace.block_size else covered)
     users = np.where(last >= 0, references.owner[np.maximum(last, 0)], -1)
     idle = np.where(last >= 0, rows["arrival_ns"] - rows["finish_ns"][np.maximum(users, 0)], -1)
     idle = np.where(last >= 0, np.maximum(idle, 0), -1)
-    return Reuse(cached, missed, np.where(last >= 0, seen, 0), idle, users)
+    return Reuse(cached, _missed(run, trace), np.where(last >= 0, seen, 0), idle, users)
+
+
+def _missed(run: FinishedRun, trace: Trace) -> dict[str, NDArray[np.int64]]:
+    """Return the misses of finished requests by cause: as the run tells them, or told now."""
+    columns = run.requests
+    if not columns.keys() >= MISS_COLUMNS.keys():
+        source = str(run.directory / "scenario.yaml")
+        cache = scenario_from_text(run.scenario_text, source, run.directory).settings.cache
+        columns = miss_causes(columns, trace, run.block_size_tokens, keeps_all_blocks(cache))
+    done = run.requests["status"] == 0
+    return {cause.name: columns[miss_column(cause)][done] for cause in told_by("timed")}
 
 
 class _References:
@@ -94,7 +80,6 @@ class _References:
         )
         self.ids: NDArray[np.int64] = trace.block_ids[flat].astype(np.int64)
         self.owner: NDArray[np.int64] = np.repeat(order, counts)
-        self.machine: NDArray[np.int64] = rows["machine"][self.owner].astype(np.int64)
 
     def previous(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return for each reference the index of the one before it with the same key, or −1."""
@@ -103,12 +88,6 @@ class _References:
         same = keys[order[1:]] == keys[order[:-1]]
         previous[order[1:][same]] = order[:-1][same]
         return previous
-
-    def first(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return for each reference the index of the first one with the same key."""
-        _, index, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        first: NDArray[np.int64] = index[inverse]
-        return first
 
     def leading(self, previous: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return a row's count of leading references that have a previous one, and the last of these (−1)."""

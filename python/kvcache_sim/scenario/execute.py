@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim import __version__, _core
-from kvcache_sim.cache.prefix_view import PrefixViewSettings
-from kvcache_sim.metrics.columns import EVENT_COLUMNS, REQUEST_COLUMNS, SERIES_COLUMNS, Column
+from kvcache_sim.metrics.columns import EVENT_COLUMNS, MISS_COLUMNS, REQUEST_COLUMNS, SERIES_COLUMNS, Column
 from kvcache_sim.metrics.context_window import summarize_context_window
+from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes, summarize_misses
 from kvcache_sim.metrics.run import Observer, Run
 from kvcache_sim.metrics.run_directory import RunDirectory
 from kvcache_sim.metrics.summary import summarize
@@ -55,25 +55,18 @@ def execute(
     if window_tokens is not None:
         summary = {**summary, "context_window": summarize_context_window(run, trace, window_tokens)}
     if options.causes:
-        run, summary = _with_causes(scenario, trace, run, summary)
+        run, summary = _with_causes(scenario, trace, options, run, summary)
     return Execution(scenario, trace, options, run, summary)
 
 
 def _with_causes(
-    scenario: Scenario, trace: Trace, run: Run, summary: dict[str, Any]
+    scenario: Scenario, trace: Trace, options: RunOptions, run: Run, summary: dict[str, Any]
 ) -> tuple[Run, dict[str, Any]]:
     """Return the run and its summary with every missed token under its cause."""
-    from kvcache_sim.metrics.miss_causes import miss_causes, summarize_misses
-
     cache = scenario.settings.cache
-    plain = PrefixViewSettings()
-    kept = (
-        cache.enabled
-        and cache.admission == "all"
-        and cache.prefix_view == plain
-        and not cache.discard_on_finish
+    columns = miss_causes(
+        run.requests, trace, cache.block_size_tokens, keeps_all_blocks(cache), options.backend
     )
-    columns = miss_causes(run.requests, trace, cache.block_size_tokens, kept)
     tiers = [tier for machine in scenario.settings.machines for tier in machine.tiers]
     policies = sorted({f"{tier.policy} on {tier.name}" for tier in tiers})
     misses = summarize_misses(columns, policies)
@@ -113,8 +106,6 @@ def store(execution: Execution, directory: RunDirectory, argv: Sequence[str]) ->
 def _request_columns(options: RunOptions) -> dict[str, Column]:
     if not options.causes:
         return REQUEST_COLUMNS
-    from kvcache_sim.metrics.miss_causes import MISS_COLUMNS
-
     return {**REQUEST_COLUMNS, **MISS_COLUMNS}
 
 

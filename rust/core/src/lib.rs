@@ -5,6 +5,8 @@
 
 /// The running batch of a replica, advanced in stretches.
 pub mod batch;
+/// Why prompt tokens were missed.
+pub mod causes;
 /// The rolling hash over semantic records.
 pub mod digest;
 /// Real engines' cache managers.

@@ -1,7 +1,7 @@
 //! Real engines' cache managers: whole replays, and pools that a timed simulation drives step by step.
 
+use kvsim_core::causes::engine::MissCauses;
 use kvsim_core::exact::block_pool::BlockPool;
-use kvsim_core::exact::miss_causes::{MissCauses, CAUSES};
 use kvsim_core::exact::offload_arc::OffloadArc;
 use kvsim_core::exact::offload_lru::OffloadLru;
 use kvsim_core::exact::offload_replay::{self, OffloadPolicy};
@@ -14,6 +14,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::causes::by_cause;
 use crate::keys::PyKeys;
 
 /// Requests, one entry each, and how they overlap.
@@ -157,18 +158,12 @@ fn set_causes(answer: &Bound<'_, PyDict>, causes: Option<MissCauses>) -> PyResul
         answer.set_item("miss_tokens", py.None())?;
         return answer.set_item("evicted_misses", py.None());
     };
-    let tokens: Vec<u64> = causes.tokens.concat();
     let evicted: Vec<u32> = causes
         .evicted
         .iter()
         .flat_map(|m| [m.request, m.by, m.blocks])
         .collect();
-    answer.set_item(
-        "miss_tokens",
-        tokens
-            .into_pyarray(py)
-            .reshape([causes.tokens.len(), CAUSES])?,
-    )?;
+    answer.set_item("miss_tokens", by_cause(py, &causes.tokens)?)?;
     answer.set_item(
         "evicted_misses",
         evicted

@@ -1,6 +1,7 @@
 //! The border: one file here per room of `kvsim-core`; nothing is decided on this side.
 
 mod batch;
+mod causes;
 mod digest;
 mod exact;
 mod fleet;
@@ -20,6 +21,7 @@ use pyo3::prelude::*;
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add("__release__", !cfg!(debug_assertions))?;
+    causes::register(m)?;
     exact::register(m)?;
     keys::register(m)?;
     replay::register(m)?;

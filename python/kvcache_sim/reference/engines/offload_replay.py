@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kvcache_sim.reference.engines.miss_causes import MissCauses
+from kvcache_sim.reference.causes.engine import MissCauses
 from kvcache_sim.reference.engines.offload_arc import OffloadArc
 from kvcache_sim.reference.engines.offload_lru import OffloadLru
 from kvcache_sim.reference.engines.requests import Requests

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kvcache_sim.reference.engines.miss_causes import MissCauses
+from kvcache_sim.reference.causes.engine import MissCauses
 from kvcache_sim.reference.engines.requests import Overlap, Requests
 from kvcache_sim.reference.engines.sglang_tree import Node, SglangTree
 from kvcache_sim.replay.block_keys import Key

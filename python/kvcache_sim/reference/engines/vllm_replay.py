@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kvcache_sim.reference.engines.miss_causes import MissCauses
+from kvcache_sim.reference.causes.engine import MissCauses
 from kvcache_sim.reference.engines.requests import Overlap, Requests
 from kvcache_sim.reference.engines.vllm_pool import VllmPool
 from kvcache_sim.replay.request import REJECTED

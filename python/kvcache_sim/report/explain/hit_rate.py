@@ -10,6 +10,8 @@ from kvcache_sim.units import format_time_ns
 #: Below this share of all prompt tokens a cause is not worth a sentence.
 _WORTH_SAYING = 0.005
 _NEAR_CEILING = 0.95
+#: What an unbounded cache shared by all machines would have served.
+_SERVABLE = ("evicted", "not_ready", "elsewhere", "not_admitted")
 
 
 def _missed(case: Case, cause: str) -> float:
@@ -24,7 +26,7 @@ def _rates(case: Case) -> tuple[float, float] | None:
     if case.reuse is None or not case.prompt_tokens:
         return None
     hit = int(case.reuse.cached.sum()) / case.prompt_tokens
-    lost = sum(_missed(case, cause) for cause in ("evicted", "not ready", "on another machine"))
+    lost = sum(_missed(case, cause) for cause in _SERVABLE)
     return hit, hit + lost
 
 
@@ -65,10 +67,21 @@ def nothing_repeats(case: Case) -> str | None:
 
 def never_seen(case: Case) -> str | None:
     """Compulsory misses."""
-    share = _missed(case, "never seen")
+    share = _missed(case, "never_seen")
     if share < _WORTH_SAYING:
         return None
     return f"{percent(share)} of the prompt tokens were asked for the first time: no cache could serve them."
+
+
+def diverged(case: Case) -> str | None:
+    """Compulsory misses behind a common beginning."""
+    share = _missed(case, "diverged")
+    if share < _WORTH_SAYING:
+        return None
+    return (
+        f"{percent(share)} of the prompt tokens were new behind a beginning that other requests had "
+        "continued differently: no cache could serve them."
+    )
 
 
 def evicted(case: Case) -> str | None:
@@ -122,9 +135,9 @@ def evictors(case: Case) -> str | None:
     )
 
 
-def on_another_machine(case: Case) -> str | None:
+def elsewhere(case: Case) -> str | None:
     """The router spread a prefix."""
-    share = _missed(case, "on another machine")
+    share = _missed(case, "elsewhere")
     if share < _WORTH_SAYING:
         return None
     policy = case.scenario.settings.router.policy
@@ -137,7 +150,7 @@ def on_another_machine(case: Case) -> str | None:
 
 def not_ready(case: Case) -> str | None:
     """Requests came before their prefix was computed."""
-    share = _missed(case, "not ready")
+    share = _missed(case, "not_ready")
     if share < _WORTH_SAYING:
         return None
     return (
@@ -147,12 +160,24 @@ def not_ready(case: Case) -> str | None:
     )
 
 
-def shorter_than_a_block(case: Case) -> str | None:
+def shorter(case: Case) -> str | None:
     """Block granularity."""
-    share = _missed(case, "shorter than a block")
+    share = _missed(case, "shorter")
     if share < 0.02:
         return None
     return (
         f"{percent(share)} of the prompt tokens lie in ends of prompts that fill no block of "
         f"{case.run.block_size_tokens} tokens: smaller blocks could share some of them."
+    )
+
+
+def not_admitted(case: Case) -> str | None:
+    """A setting kept blocks out."""
+    share = _missed(case, "not_admitted")
+    if share < _WORTH_SAYING:
+        return None
+    return (
+        f"{percent(share)} of the prompt tokens had been computed on the same machine, but the scenario "
+        "keeps blocks out of the cache or out of reach (cache.enabled, cache.admission, "
+        "cache.discard_on_finish, prefix_view)."
     )

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::key_index::{KeyIndex, NONE};
-use super::miss_causes::EvictionLog;
+use crate::causes::eviction_log::EvictionLog;
 use crate::keys::BlockKeys;
 
 /// The queue's two ends are one node, block 0, which no request ever gets.

@@ -12,8 +12,6 @@ mod key_index;
 pub mod labels;
 /// A queue of keys that moves any of them in constant time.
 mod linked_keys;
-/// Why a block was missed.
-pub mod miss_causes;
 /// The policy ARC of vLLM's CPU tier.
 pub mod offload_arc;
 /// The policy LRU of vLLM's CPU tier.

@@ -8,8 +8,9 @@ use std::hash::BuildHasherDefault;
 
 use super::key_index::{KeyHasher, KeyMap};
 use super::linked_keys::LinkedKeys;
-use super::miss_causes::{EvictionLog, Lookup, MissCauses};
 use super::requests::Requests;
+use crate::causes::engine::{Lookup, MissCauses};
+use crate::causes::eviction_log::EvictionLog;
 
 /// Keys that a store may not evict.
 #[derive(Debug, Default)]

@@ -1,9 +1,9 @@
 //! Requests in file order through SGLang's pool, times ignored.
 
-use super::miss_causes::{Lookup, MissCauses};
 use super::radix_pool::RadixPool;
 use super::radix_tree::{LeafPolicy, TreeCounts};
 use super::requests::{Overlap, Requests, REJECTED};
+use crate::causes::engine::{Lookup, MissCauses};
 
 /// What a replay decided.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::key_index::KeyMap;
-use super::miss_causes::EvictionLog;
+use crate::causes::eviction_log::EvictionLog;
 use crate::keys::BlockKeys;
 
 /// The root, which is never evicted.

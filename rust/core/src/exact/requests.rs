@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::miss_causes::{EvictionLog, MissCauses};
+use crate::causes::engine::MissCauses;
+use crate::causes::eviction_log::EvictionLog;
 use crate::keys::BlockKeys;
 
 /// The hit of a request that was rejected.

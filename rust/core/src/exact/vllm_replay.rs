@@ -1,8 +1,8 @@
 //! Requests in file order through vLLM's block pool, times ignored.
 
 use super::block_pool::{BlockPool, PoolCounts};
-use super::miss_causes::{Lookup, MissCauses};
 use super::requests::{Overlap, Requests, REJECTED};
+use crate::causes::engine::{Lookup, MissCauses};
 
 /// What a replay decided.
 #[derive(Debug)]

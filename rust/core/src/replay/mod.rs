@@ -4,7 +4,6 @@
 //! - `recency`   least recently used on runs, released tail first or touched root first
 //! - `leaves`    any `LeafPolicy` on segments of runs: leaf first, what requests in flight need is held
 //! - `holds`     requests in flight, and what they hold
-//! - `evicted_misses`  whose demand had evicted what was missed
 //! - `blocks`    the trace block by block, for policies that keep queues of single blocks
 //! - `objects`   any `ObjectPolicy` on blocks: flat, or leaf first
 //! - `belady`    the ceilings: farthest next use, prefix-closed or flat
@@ -12,14 +11,13 @@
 pub mod belady;
 pub mod blocks;
 pub mod curve;
-pub mod evicted_misses;
 pub mod holds;
 pub mod leaves;
 pub mod objects;
 pub mod recency;
 pub mod runs;
 
-use crate::exact::miss_causes::EvictedMiss;
+use crate::causes::eviction_log::EvictedMiss;
 
 /// What one replay decided; the hits of each request in blocks, and the totals of the tier.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Replay of an object policy on single blocks: leaf first, or flat in one of two ways.
 
 use super::blocks::Blocks;
-use super::evicted_misses::EvictedMisses;
 use super::{Decisions, TouchOrder};
+use crate::causes::known_misses::EvictedMisses;
 use crate::policies::leaf::Facts;
 use crate::policies::object::ObjectPolicy;
 

@@ -1,8 +1,8 @@
 //! Least recently used on runs: one list of runs in recency order, trimmed from its old end.
 
-use super::evicted_misses::{run_key, EvictedMisses, RUN_LENGTH};
 use super::runs::{Runs, NONE};
 use super::{Decisions, TouchOrder};
+use crate::causes::known_misses::{run_key, EvictedMisses, RUN_LENGTH};
 
 /// A run's place in the recency list, and how much of it is resident.
 #[derive(Clone, Copy)]

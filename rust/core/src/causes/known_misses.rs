@@ -1,7 +1,7 @@
-//! Why known blocks were missed: whose demand had evicted them, or that they were never admitted.
+//! Replays of eviction policies: which known blocks were missed, and whose demand had evicted them.
 
-use super::runs::NONE;
-use crate::exact::miss_causes::{EvictedMiss, EvictionLog};
+use super::eviction_log::{EvictedMiss, EvictionLog};
+use crate::replay::runs::NONE;
 
 /// Remembers who evicted what last, and what was missed of it; `by` is `NONE` for what never came in.
 #[derive(Debug)]
@@ -48,6 +48,7 @@ impl<'a> EvictedMisses<'a> {
         }
     }
 
+    /// The misses of all requests, in order.
     pub fn into_misses(self) -> Vec<EvictedMiss> {
         self.misses
     }

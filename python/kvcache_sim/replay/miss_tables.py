@@ -1,4 +1,4 @@
-"""Misses by cause: the summary of a replay, and its table of requests."""
+"""The misses of a replay by cause: its summary, and its table of requests."""
 
 from __future__ import annotations
 
@@ -8,16 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.replay.miss_causes import MISS_CAUSES, told_by
 from kvcache_sim.workload.trace import Trace
 
-#: Causes in the order of the columns that replays return, with what they mean.
-MISS_CAUSES: dict[str, str] = {
-    "never_seen": "no prompt showed the block before, and the prompt is new, or goes on where one ended",
-    "diverged": "no prompt showed it before, and others went on differently after the same blocks",
-    "evicted": "it was in the cache and was evicted, or lies behind a block that was",
-    "shorter": "the end of a prompt that fills no block which may hit: the last token is always computed",
-    "not_admitted": "a prompt showed it before, but the cache did not take it",
-}
+#: Column of the tokens by cause → the name under which a replay reports it.
+_COLUMNS = {MISS_CAUSES.index(cause): f"{cause.name}_tokens" for cause in told_by("replay")}
 
 
 def miss_summary(
@@ -25,13 +20,12 @@ def miss_summary(
 ) -> dict[str, Any]:
     """Return the missed tokens by cause, and how long before each missed block had been evicted.
 
-    ``tokens`` has a row a request and a column a cause; ``evicted`` rows of (request, the request whose
-    demand evicted, blocks). Ages are quantiles over blocks, in requests and in the trace's own time.
+    ``tokens`` has a row a request and a column a cause (``MISS_CAUSES``); ``evicted`` rows of (request, the
+    request whose demand evicted, blocks). Ages are quantiles over blocks, in requests and in the trace's own
+    time.
     """
     totals = tokens.sum(axis=0).tolist()
-    summary: dict[str, Any] = {
-        f"{cause}_tokens": total for cause, total in zip(MISS_CAUSES, totals, strict=True)
-    }
+    summary: dict[str, Any] = {name: totals[column] for column, name in _COLUMNS.items()}
     summary["missed_tokens"] = sum(totals)
     if len(evicted):
         request, by, blocks = evicted.T
@@ -59,6 +53,4 @@ def requests_table(
         "input_tokens": trace.input_tokens.tolist(),
         "hit_tokens": hits.tolist(),
     }
-    for index, cause in enumerate(MISS_CAUSES):
-        columns[f"{cause}_tokens"] = tokens[:, index].tolist()
-    return columns
+    return columns | {name: tokens[:, column].tolist() for column, name in _COLUMNS.items()}

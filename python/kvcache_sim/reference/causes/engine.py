@@ -1,4 +1,4 @@
-"""Why a block of a prompt was missed: each under one cause, so the causes sum to the misses."""
+"""Why a block of a prompt was missed in a replay: each under one cause, so the causes sum to the misses."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from kvcache_sim.replay.block_keys import Key
+from kvcache_sim.replay.miss_causes import MISS_CAUSES
 
-#: The causes, in the order of the columns.
-#: never_seen: no prompt showed the block before, and the prompt is new or goes on where one ended.
-#: diverged: no prompt showed it before, and others went on differently after the same blocks.
-#: evicted: it was in the cache and was evicted, or lies behind a block that was.
-#: shorter: the end of the prompt, which fills no block that may hit (the last token is always computed).
-#: not_admitted: a prompt showed it before, but the cache did not take it.
-CAUSES = ("never_seen", "diverged", "evicted", "shorter", "not_admitted")
+#: The names of the causes, in the order of the columns.
+CAUSES = tuple(cause.name for cause in MISS_CAUSES)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,1 @@
+"""Slow references of the causes of misses, block by block."""

@@ -1,0 +1,110 @@
+"""Why prompt tokens were missed in a timed run: the reference of ``_core.timed_miss_tokens``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.replay.miss_causes import MISS_CAUSES
+
+_COLUMNS = {cause.name: column for column, cause in enumerate(MISS_CAUSES)}
+
+
+@dataclass(slots=True)
+class _Use:
+    """One place on one machine: when it was ready, and when a request last used it."""
+
+    ready_ns: int
+    used_ns: int
+
+
+@dataclass(slots=True)
+class _History:
+    """What the requests admitted so far have shown, by place in the tree of all paths."""
+
+    #: (place before, id) → place; the root is -1.
+    places: dict[tuple[int, int], int] = field(default_factory=dict)
+    #: By (machine, place).
+    uses: dict[tuple[int, int], _Use] = field(default_factory=dict)
+    #: Places that any machine has shown, and those that some request went on from.
+    shown: set[int] = field(default_factory=set)
+    went_on: set[int] = field(default_factory=set)
+
+    def path(self, ids: list[int], before: int = -1) -> list[int]:
+        """Return the places of ids that follow each other."""
+        places = []
+        for one in ids:
+            before = self.places.setdefault((before, one), len(self.places))
+            places.append(before)
+        return places
+
+    def show(self, machine: int, path: list[int], ready_ns: int, used_ns: int) -> None:
+        """Enter a path that a request computes or reuses on a machine."""
+        for place in path:
+            known = self.uses.setdefault((machine, place), _Use(ready_ns, used_ns))
+            known.ready_ns = min(known.ready_ns, ready_ns)
+            known.used_ns = max(known.used_ns, used_ns)
+        self.shown.update(path)
+        self.went_on.update(path[:-1])
+
+
+def timed_miss_tokens(
+    id_offsets: NDArray[np.int64],
+    block_ids: NDArray[np.uint32],
+    id_tokens: int,
+    block_size_tokens: int,
+    continuation: NDArray[np.int32],
+    finished: NDArray[np.bool_],
+    machine: NDArray[np.int64],
+    input_tokens: NDArray[np.int64],
+    output_tokens: NDArray[np.int64],
+    cached_tokens: NDArray[np.int64],
+    admitted_ns: NDArray[np.int64],
+    first_token_ns: NDArray[np.int64],
+    finish_ns: NDArray[np.int64],
+    kept: bool,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return what ``_core.timed_miss_tokens`` returns. Cost: a dictionary look-up an id."""
+    n = len(finished)
+    tokens = np.zeros((n, len(MISS_CAUSES)), np.int64)
+    idle_ns = np.full(n, -1, np.int64)
+    history = _History()
+
+    def ids(i: int) -> list[int]:
+        return [int(one) for one in block_ids[id_offsets[i] : id_offsets[i + 1]]]
+
+    for i in np.lexsort((np.arange(n), admitted_ns)).tolist():
+        if not finished[i]:
+            continue
+        path, on, prompt, now = history.path(ids(i)), int(machine[i]), int(input_tokens[i]), admitted_ns[i]
+        at = int(cached_tokens[i])
+        end = max((prompt - 1) // block_size_tokens * block_size_tokens, at)
+        tokens[i, _COLUMNS["shorter"]] = prompt - end
+        novelty = ""
+        while at < end:
+            k = at // id_tokens
+            upto = min((k + 1) * id_tokens, end) if k < len(path) else end
+            known = history.uses.get((on, path[k])) if k < len(path) else None
+            if known is not None and known.ready_ns > now:
+                cause = "not_ready"
+            elif known is not None:
+                cause = "evicted" if kept else "not_admitted"
+                idle_ns[i] = max(idle_ns[i], now - known.used_ns, 0)
+            elif k < len(path) and path[k] in history.shown:
+                cause = "elsewhere"
+            else:
+                parts = 0 < k < len(path) and path[k - 1] in history.went_on
+                novelty = cause = novelty or ("diverged" if parts else "never_seen")
+            tokens[i, _COLUMNS[cause]] += upto - at
+            at = upto
+        last = int(finish_ns[i])
+        whole = -(-(prompt // block_size_tokens * block_size_tokens) // id_tokens)
+        history.show(on, path[:whole], int(first_token_ns[i]), last)
+        if continuation[i] >= 0 and whole * id_tokens <= prompt:
+            # an answer has the next turn's ids only where no block is named by an id of its own
+            own, whole = prompt // id_tokens, (prompt + max(int(output_tokens[i]), 1) - 1) // id_tokens
+            answer = history.path(ids(int(continuation[i]))[own:whole], path[own - 1] if own else -1)
+            history.show(on, answer, last, last)
+    return tokens, idle_ns

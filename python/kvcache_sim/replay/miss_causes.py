@@ -1,0 +1,57 @@
+"""The causes of a miss: the one list of them, with what each means and who can tell it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+#: Who tells causes: replays without time (``kvsim cachesim``), or timed runs (``kvsim simulate --causes``,
+#: ``kvsim explain``).
+Teller = Literal["replay", "timed"]
+
+
+@dataclass(frozen=True, slots=True)
+class MissCause:
+    """One cause of a miss: every missed prompt token stands under exactly one."""
+
+    name: str
+    #: One sentence, for tables and pictures.
+    meaning: str
+    told_by: frozenset[Teller]
+
+
+_BOTH: frozenset[Teller] = frozenset({"replay", "timed"})
+_TIMED: frozenset[Teller] = frozenset({"timed"})
+
+#: Every cause, in the order of the columns. ``rust/core/src/causes`` has the rules, under the same names in
+#: the same order (``_core.MISS_CAUSES``).
+MISS_CAUSES: tuple[MissCause, ...] = (
+    MissCause(
+        "never_seen",
+        "no prompt had shown the block; the prompt is new, or goes on where one ended",
+        _BOTH,
+    ),
+    MissCause(
+        "diverged",
+        "no prompt had shown it, and others went on differently where the prompt left them",
+        _BOTH,
+    ),
+    MissCause("evicted", "it was in the cache and was evicted, or lies behind a block that was", _BOTH),
+    MissCause(
+        "shorter",
+        "the end of the prompt, which fills no block that may hit: the last token is always computed",
+        _BOTH,
+    ),
+    MissCause("not_ready", "another request was still computing it on the same machine", _TIMED),
+    MissCause("elsewhere", "only other machines have had it", _TIMED),
+    MissCause(
+        "not_admitted",
+        "it was shown before, but the cache did not take it, or keeps it out of reach",
+        _BOTH,
+    ),
+)
+
+
+def told_by(teller: Teller) -> tuple[MissCause, ...]:
+    """Return the causes that replays, or timed runs, can tell, in the order of the columns."""
+    return tuple(cause for cause in MISS_CAUSES if teller in cause.told_by)

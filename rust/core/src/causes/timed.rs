@@ -1,0 +1,424 @@
+//! Timed runs: the causes of each request's misses, told after the run from its table of requests.
+//!
+//! A token belongs to its id after all ids before it. What a machine has computed and a request misses there
+//! was evicted, or was not ready yet; nothing else needs to be recorded while the run lasts.
+
+use std::collections::HashMap;
+
+use super::prompt::PromptMisses;
+use super::{MissCause, TokensByCause};
+
+/// A finished run, one entry a request (but `id_offsets` and `ids`); times in ns.
+#[derive(Debug, Clone, Copy)]
+pub struct TimedRun<'a> {
+    /// Request `r` has the ids `ids[id_offsets[r]..id_offsets[r + 1]]`.
+    pub id_offsets: &'a [i64],
+    /// Ids of all requests.
+    pub ids: &'a [u32],
+    /// Tokens an id covers.
+    pub id_tokens: i64,
+    /// Tokens a block of the cache.
+    pub block_tokens: i64,
+    /// The turn whose ids name the request's answer; negative for none.
+    pub continuation: &'a [i32],
+    /// Whether the request finished; the others have no misses and show nothing.
+    pub finished: &'a [bool],
+    /// The machine that computed the prompt.
+    pub machine: &'a [i64],
+    /// Tokens of the prompt.
+    pub input_tokens: &'a [i64],
+    /// Tokens of the answer.
+    pub output_tokens: &'a [i64],
+    /// Prompt tokens served at the first admission.
+    pub cached_tokens: &'a [i64],
+    /// The first admission.
+    pub admitted_ns: &'a [i64],
+    /// When the first token was there, and the prompt's KV with it.
+    pub first_token_ns: &'a [i64],
+    /// The end of the request.
+    pub finish_ns: &'a [i64],
+    /// Whether the cache takes all blocks in and keeps them within reach; where not, what was ready and is
+    /// missed was not admitted.
+    pub kept: bool,
+}
+
+/// Why a run cannot be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TimedRunError {
+    /// The columns differ in length.
+    Shape,
+    /// The ids of a request lie outside, or its continuation is no request.
+    Ids(usize),
+    /// Tokens or the machine of a request cannot be.
+    Request(usize),
+}
+
+/// What a run missed, one entry a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimedMisses {
+    /// Missed tokens by cause; for a finished request they sum to prompt minus cached tokens.
+    pub tokens: Vec<TokensByCause>,
+    /// The longest time since the last use of a block counted as evicted, −1 without one.
+    pub evicted_idle_ns: Vec<i64>,
+}
+
+impl TimedRun<'_> {
+    fn check(&self) -> Result<(), TimedRunError> {
+        let n = self.finished.len();
+        let columns = [
+            self.machine.len(),
+            self.input_tokens.len(),
+            self.output_tokens.len(),
+            self.cached_tokens.len(),
+            self.admitted_ns.len(),
+            self.first_token_ns.len(),
+            self.finish_ns.len(),
+            self.continuation.len(),
+        ];
+        let fits = columns.iter().all(|&len| len == n) && self.id_offsets.len() == n + 1;
+        if !fits || self.id_tokens < 1 || self.block_tokens < 1 {
+            return Err(TimedRunError::Shape);
+        }
+        for r in 0..n {
+            let (from, to) = (self.id_offsets[r], self.id_offsets[r + 1]);
+            let inside = 0 <= from && from <= to && to <= self.ids.len() as i64;
+            if !inside || i64::from(self.continuation[r]) >= n as i64 {
+                return Err(TimedRunError::Ids(r));
+            }
+            let (prompt, cached) = (self.input_tokens[r], self.cached_tokens[r]);
+            let tokens = (0..1 << 40).contains(&prompt)
+                && (0..1 << 40).contains(&self.output_tokens[r])
+                && (0..=prompt).contains(&cached);
+            if self.finished[r] && !(tokens && (0..1 << 20).contains(&self.machine[r])) {
+                return Err(TimedRunError::Request(r));
+            }
+        }
+        Ok(())
+    }
+
+    fn ids_of(&self, request: usize) -> &[u32] {
+        &self.ids[self.id_offsets[request] as usize..self.id_offsets[request + 1] as usize]
+    }
+
+    /// Puts every missed token under one cause, requests in order of admission.
+    ///
+    /// Cost: O(ids) and a sort of the requests; 16 bytes an id of each machine that showed it, in pages of 256 ids.
+    pub fn misses(&self) -> Result<TimedMisses, TimedRunError> {
+        self.check()?;
+        let n = self.finished.len();
+        let mut out = TimedMisses {
+            tokens: vec![TokensByCause::default(); n],
+            evicted_idle_ns: vec![-1; n],
+        };
+        let mut history = History::new(self.ids);
+        let (mut path, mut answer) = (Vec::new(), Vec::new());
+        let mut order: Vec<usize> = (0..n).filter(|&r| self.finished[r]).collect();
+        order.sort_by_key(|&r| (self.admitted_ns[r], r));
+        for r in order {
+            let machine = self.machine[r] as usize;
+            let (prompt, last_ns) = (self.input_tokens[r], self.finish_ns[r]);
+            path.clear();
+            history.paths.follow(self.ids_of(r), ROOT, &mut path);
+            (out.tokens[r], out.evicted_idle_ns[r]) = self.look_up(r, &path, &history);
+            let blocks = prompt / self.block_tokens * self.block_tokens;
+            let whole = (blocks as u64).div_ceil(self.id_tokens as u64) as usize;
+            let shown = &path[..whole.min(path.len())];
+            history.show(machine, shown, self.first_token_ns[r], last_ns);
+            let next = self.continuation[r];
+            if next >= 0 && whole as i64 * self.id_tokens <= prompt {
+                // an answer has the next turn's ids only where no block is named by an id of its own
+                let own = (prompt / self.id_tokens) as usize;
+                let end = (prompt + self.output_tokens[r].max(1) - 1) / self.id_tokens;
+                let ids = self.ids_of(next as usize);
+                let ids = ids
+                    .get(own..(end as usize).min(ids.len()))
+                    .unwrap_or_default();
+                let before = match own {
+                    0 => Some(ROOT),
+                    _ => path.get(own - 1).copied(),
+                };
+                if let Some(before) = before {
+                    answer.clear();
+                    history.paths.follow(ids, before, &mut answer);
+                    history.show(machine, &answer, last_ns, last_ns);
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// Tells the misses of one request, and the longest idle time of what had been evicted.
+    fn look_up(&self, r: usize, path: &[u32], history: &History) -> (TokensByCause, i64) {
+        let (machine, now_ns) = (self.machine[r] as usize, self.admitted_ns[r]);
+        let (prompt, cached) = (self.input_tokens[r], self.cached_tokens[r]);
+        let may_hit = (prompt - 1).div_euclid(self.block_tokens) * self.block_tokens;
+        let mut misses = PromptMisses::after(cached as u64);
+        let (mut at, mut idle_ns) = (cached, -1);
+        while at < may_hit {
+            let k = (at / self.id_tokens) as usize;
+            let Some(&place) = path.get(k) else {
+                let new = misses.new_block(|| false); // the trace names no id here
+                misses.until(may_hit as u64, new);
+                break;
+            };
+            at = ((k as i64 + 1) * self.id_tokens).min(may_hit);
+            let cause = match history.machines.use_of(machine, place) {
+                Some(here) if here.ready_ns > now_ns => MissCause::NotReady,
+                Some(here) => {
+                    idle_ns = idle_ns.max((now_ns - here.used_ns).max(0));
+                    if self.kept {
+                        MissCause::Evicted
+                    } else {
+                        MissCause::NotAdmitted
+                    }
+                }
+                None if history.was_shown(place) => MissCause::Elsewhere,
+                None => misses.new_block(|| k > 0 && history.went_on(path[k - 1])),
+            };
+            misses.until(at as u64, cause);
+        }
+        (misses.end(prompt as u64), idle_ns)
+    }
+}
+
+/// Place before all ids.
+const ROOT: u32 = u32::MAX;
+
+/// The place of an id under the first parent that showed it: ids chained over their prefix have no other.
+#[derive(Debug, Clone, Copy)]
+struct FirstPlace {
+    parent: u32,
+    place: u32,
+}
+
+/// The tree of all paths of ids; a place is a number, in order of its first sight.
+#[derive(Debug)]
+struct Paths {
+    first: Vec<FirstPlace>,
+    /// Places of ids under other parents, for traces whose ids are not chained.
+    others: HashMap<(u32, u32), u32>,
+    places: u32,
+}
+
+impl Paths {
+    fn new(ids: &[u32]) -> Self {
+        let none = FirstPlace {
+            parent: ROOT,
+            place: ROOT,
+        };
+        let distinct = ids.iter().max().map_or(0, |&id| id as usize + 1);
+        Self {
+            first: vec![none; distinct],
+            others: HashMap::new(),
+            places: 0,
+        }
+    }
+
+    /// Appends the places of `ids`, which follow each other from the place `before` on.
+    fn follow(&mut self, ids: &[u32], mut before: u32, path: &mut Vec<u32>) {
+        for &id in ids {
+            let first = &mut self.first[id as usize];
+            let next = self.places;
+            let place = if first.place == ROOT {
+                *first = FirstPlace {
+                    parent: before,
+                    place: next,
+                };
+                next
+            } else if first.parent == before {
+                first.place
+            } else {
+                *self.others.entry((before, id)).or_insert(next)
+            };
+            self.places += u32::from(place == next);
+            path.push(place);
+            before = place;
+        }
+    }
+}
+
+/// When a place was ready on a machine, and when a request there last used it.
+#[derive(Debug, Clone, Copy)]
+struct Use {
+    ready_ns: i64,
+    used_ns: i64,
+}
+
+const UNUSED: Use = Use {
+    ready_ns: i64::MAX,
+    used_ns: i64::MIN,
+};
+
+/// Places a page.
+const PAGE: usize = 256;
+
+/// The uses of places, machine by machine, in pages of neighbouring places.
+#[derive(Debug, Default)]
+struct Machines {
+    pages: Vec<Vec<Option<Box<[Use; PAGE]>>>>,
+}
+
+impl Machines {
+    fn use_of(&self, machine: usize, place: u32) -> Option<&Use> {
+        let page = self.pages.get(machine)?.get(place as usize / PAGE)?;
+        let here = &page.as_ref()?[place as usize % PAGE];
+        (here.ready_ns < i64::MAX).then_some(here)
+    }
+
+    fn enter(&mut self, machine: usize, place: u32, ready_ns: i64, used_ns: i64) {
+        if self.pages.len() <= machine {
+            self.pages.resize_with(machine + 1, Vec::new);
+        }
+        let pages = &mut self.pages[machine];
+        let number = place as usize / PAGE;
+        if pages.len() <= number {
+            pages.resize_with(number + 1, || None);
+        }
+        let page = pages[number].get_or_insert_with(|| Box::new([UNUSED; PAGE]));
+        let here = &mut page[place as usize % PAGE];
+        here.ready_ns = here.ready_ns.min(ready_ns);
+        here.used_ns = here.used_ns.max(used_ns);
+    }
+}
+
+/// What the requests admitted so far have shown.
+#[derive(Debug)]
+struct History {
+    paths: Paths,
+    machines: Machines,
+    /// By place: whether any machine has shown it, and whether some request went on from it.
+    shown: Vec<bool>,
+    went_on: Vec<bool>,
+}
+
+impl History {
+    fn new(ids: &[u32]) -> Self {
+        Self {
+            paths: Paths::new(ids),
+            machines: Machines::default(),
+            shown: Vec::new(),
+            went_on: Vec::new(),
+        }
+    }
+
+    fn was_shown(&self, place: u32) -> bool {
+        self.shown.get(place as usize) == Some(&true)
+    }
+
+    fn went_on(&self, place: u32) -> bool {
+        self.went_on.get(place as usize) == Some(&true)
+    }
+
+    /// Enters a path that a request computes or reuses on a machine.
+    fn show(&mut self, machine: usize, path: &[u32], ready_ns: i64, used_ns: i64) {
+        let places = self.paths.places as usize;
+        self.shown.resize(places, false);
+        self.went_on.resize(places, false);
+        for &place in path {
+            self.machines.enter(machine, place, ready_ns, used_ns);
+            self.shown[place as usize] = true;
+        }
+        for &place in path.split_last().map_or(path, |(_, before)| before) {
+            self.went_on[place as usize] = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Time of admission, ids, machine.
+    type Row = (i64, [u32; 2], i64);
+
+    /// Requests of two ids of 64 tokens and one token more, that finish 10 ns after they are admitted.
+    fn causes(rows: &[Row], cached: &[i64], kept: bool) -> TokensByCause {
+        let n = rows.len();
+        let column = |of: fn(&Row) -> i64| rows.iter().map(of).collect::<Vec<_>>();
+        let ids: Vec<u32> = rows.iter().flat_map(|row| row.1).collect();
+        let offsets: Vec<i64> = (0..=n as i64).map(|r| 2 * r).collect();
+        let run = TimedRun {
+            id_offsets: &offsets,
+            ids: &ids,
+            id_tokens: 64,
+            block_tokens: 16,
+            continuation: &vec![-1; n],
+            finished: &vec![true; n],
+            machine: &column(|row| row.2),
+            input_tokens: &vec![129; n],
+            output_tokens: &vec![1; n],
+            cached_tokens: cached,
+            admitted_ns: &column(|row| row.0),
+            first_token_ns: &column(|row| row.0 + 10),
+            finish_ns: &column(|row| row.0 + 10),
+            kept,
+        };
+        let misses = run.misses().unwrap();
+        *misses.tokens.last().unwrap()
+    }
+
+    #[test]
+    fn each_cause_is_told_from_the_others() {
+        let (first, again) = ((0, [0, 1], 0), (100, [0, 1], 0));
+        assert_eq!(causes(&[first], &[0], true), [128, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(
+            causes(&[first, again], &[0, 64], true),
+            [0, 0, 64, 1, 0, 0, 0]
+        );
+        assert_eq!(
+            causes(&[first, again], &[0, 64], false),
+            [0, 0, 0, 1, 0, 0, 64]
+        );
+        let soon = (9, [0, 1], 0);
+        assert_eq!(
+            causes(&[first, soon], &[0, 0], true),
+            [0, 0, 0, 1, 128, 0, 0]
+        );
+        let other = (100, [0, 1], 1);
+        assert_eq!(
+            causes(&[first, other], &[0, 0], true),
+            [0, 0, 0, 1, 0, 128, 0]
+        );
+        let parted = (100, [0, 2], 0);
+        assert_eq!(
+            causes(&[first, parted], &[0, 64], true),
+            [0, 64, 0, 1, 0, 0, 0]
+        );
+    }
+
+    #[test]
+    fn an_id_after_another_parent_is_another_place() {
+        let moved = (100, [1, 0], 0);
+        assert_eq!(
+            causes(&[(0, [0, 1], 0), moved], &[0, 0], true),
+            [128, 0, 0, 1, 0, 0, 0]
+        );
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_are_refused() {
+        let run = TimedRun {
+            id_offsets: &[0, 3],
+            ids: &[0],
+            id_tokens: 64,
+            block_tokens: 16,
+            continuation: &[-1],
+            finished: &[true],
+            machine: &[0],
+            input_tokens: &[1],
+            output_tokens: &[1],
+            cached_tokens: &[0],
+            admitted_ns: &[0],
+            first_token_ns: &[0],
+            finish_ns: &[0],
+            kept: true,
+        };
+        assert_eq!(run.misses().unwrap_err(), TimedRunError::Ids(0));
+        let run = TimedRun {
+            id_offsets: &[0, 1],
+            cached_tokens: &[2],
+            ..run
+        };
+        assert_eq!(run.misses().unwrap_err(), TimedRunError::Request(0));
+    }
+}
