@@ -17,7 +17,7 @@ from kvcache_sim.cache.settings import (
     NetworkSettings,
     TierSettings,
 )
-from kvcache_sim.cache.store import NO_COPY
+from kvcache_sim.cache.store import NO_COPY, NO_MOVE
 from kvcache_sim.errors import UsageError
 from small_traces import trace_of
 
@@ -186,7 +186,7 @@ class Machines:
                 assert ready >= cache.now_ns, "I5: nothing ends in the past"
             for request, row in enumerate(ROWS):
                 for _, by in cache.store.copies(request, len(row)):
-                    unready = [move for move in by if move < NO_COPY]
+                    unready = [move for move in by if move not in (NO_COPY, NO_MOVE)]
                     assert all(move in on_its_way for move in unready), "I7: what is not ready is on its way"
                 for block in cache.match_prefix(request, len(row)):
                     assert all(copy.ready_at_ns is not None for copy in block.copies), "I7: since when?"

@@ -199,7 +199,7 @@ class StoreMachine(RuleBasedStateMachine):
     def mark_present(self, request: int, tier: int, span: tuple[int, int], source: int | None) -> None:
         """Claim room, place blocks there or give it back at once; they are ready when the move ends."""
         start, end = span[0], min(span[0] + span[1], self.full[request])
-        if tier >= len(self.capacities) or end <= start:
+        if max(tier, source or 0) >= len(self.capacities) or end <= start:
             return
         self.now += 1
         before = [self.native.losses(t)[0] for t in range(len(self.capacities))]
@@ -340,7 +340,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Return of each found block whether each tier's copy is ready, in flight or none."""
         blocks = []
         for end, by in store.copies(request, limit):
-            blocks += [[move if move >= NO_COPY else 0 for move in by]] * (end - len(blocks))
+            blocks += [[move if move in (NO_COPY, NO_MOVE) else 0 for move in by]] * (end - len(blocks))
         return blocks
 
     def recency(self, store, request: int, limit: int) -> list[int]:

@@ -62,6 +62,10 @@ class UsageError(KvsimError):
     exit_code = EXIT_USAGE
 
 
+class StoreError(UsageError):
+    """A call that a block store cannot obey, such as a second release; nothing was changed (exit 2)."""
+
+
 class TraceError(KvsimError):
     """A trace whose data cannot be trusted (exit 3)."""
 

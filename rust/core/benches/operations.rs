@@ -59,10 +59,12 @@ fn empty_store(keys: &Arc<BlockKeys>, capacity_blocks: u64) -> Store {
 fn run_requests(store: &mut Store, requests: std::ops::Range<u32>) {
     for request in requests {
         let ready = store.peek(request, BLOCKS).1;
-        let lease = store.acquire(request, ready);
-        store.reserve(&[(lease, u64::from(BLOCKS - ready))], u64::from(request));
-        store.commit(lease, BLOCKS);
-        store.release(lease, u64::from(request));
+        let lease = store.acquire(request, ready).unwrap();
+        store
+            .reserve(&[(lease, u64::from(BLOCKS - ready))], u64::from(request))
+            .unwrap();
+        store.commit(lease, BLOCKS).unwrap();
+        store.release(lease, u64::from(request)).unwrap();
     }
 }
 
@@ -103,11 +105,11 @@ fn stretch(keys: &Arc<BlockKeys>) {
         .map(|_| {
             let mut store = empty_store(keys, 100_000);
             let mut batch = Batch::new(config.clone(), table.clone());
-            batch.begin(&mut store, 0);
+            batch.begin(&mut store, 0).unwrap();
             for id in 0..64 {
-                let lease = store.acquire(id, 0);
-                store.reserve(&[(lease, u64::from(BLOCKS))], 0);
-                store.commit(lease, BLOCKS);
+                let lease = store.acquire(id, 0).unwrap();
+                store.reserve(&[(lease, u64::from(BLOCKS))], 0).unwrap();
+                store.commit(lease, BLOCKS).unwrap();
                 let tokens = u64::from(BLOCKS) * 16;
                 batch.add(Sequence {
                     id,
@@ -127,7 +129,7 @@ fn stretch(keys: &Arc<BlockKeys>) {
     measure("stretch, 64 decoding", 1_000, || {
         let (mut batch, mut store) = composed.pop().expect("one for each round");
         batch.start(&store, 0, 0);
-        batch.advance(&mut store, 1 << 62);
+        batch.advance(&mut store, 1 << 62).unwrap();
         assert!(batch.steps >= 990);
     });
 }
@@ -159,9 +161,11 @@ fn main() {
     });
     measure("acquire_reserve_release", REQUESTS, || {
         for request in 0..REQUESTS {
-            let lease = store.acquire(request, store.peek(request, BLOCKS).1);
-            store.reserve(&[(lease, 1)], u64::from(request));
-            store.release(lease, u64::from(request));
+            let lease = store
+                .acquire(request, store.peek(request, BLOCKS).1)
+                .unwrap();
+            store.reserve(&[(lease, 1)], u64::from(request)).unwrap();
+            store.release(lease, u64::from(request)).unwrap();
         }
     });
     measure("whole_requests_evicting", REQUESTS, || {

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use crate::order::raised;
 use crate::pool_store::PyPoolStore;
 use crate::radix_store::PyRadixStore;
+use crate::refusal::answered;
 use crate::store::{room_to_py, PyStore};
 
 /// The integers of a step-time model.
@@ -73,15 +74,15 @@ macro_rules! with_store {
                     let $inner = &mut tree.0;
                     $call
                 };
-                raised(&tree.1, answer)
+                raised(&tree.1, answer).and_then(answered)
             }
             AnyStore::Pool(mut pool) => {
                 let $inner = &mut pool.0;
-                Ok($call)
+                answered($call)
             }
             AnyStore::Radix(mut radix) => {
                 let $inner = &mut radix.0;
-                Ok($call)
+                answered($call)
             }
         }
     };
@@ -124,7 +125,7 @@ impl PyBatch {
         Self(Batch::new(config, table.0.clone()))
     }
 
-    fn begin(&mut self, store: AnyStore<'_>, now_ns: u64) -> PyResult<Option<Vec<u32>>> {
+    fn begin(&mut self, store: AnyStore<'_>, now_ns: u64) -> PyResult<Option<Vec<u64>>> {
         with_store!(store, s => self.0.begin(s, now_ns)).map(room_to_py)
     }
 
@@ -132,7 +133,7 @@ impl PyBatch {
     fn add(
         &mut self,
         id: u32,
-        lease: u32,
+        lease: u64,
         tokens: (u64, u64, u64, u64, u64),
         last_token_ns: Option<u64>,
     ) -> u64 {
@@ -171,7 +172,7 @@ impl PyBatch {
     }
 
     fn start(&mut self, store: AnyStore<'_>, now_ns: u64, stall_ns: u64) -> PyResult<u64> {
-        with_store!(store, s => self.0.start(s, now_ns, stall_ns))
+        with_store!(store, s => Ok(self.0.start(s, now_ns, stall_ns)))
     }
 
     fn advance(&mut self, store: AnyStore<'_>, now_ns: u64) -> PyResult<u64> {

@@ -5,6 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::batch::PyBatch;
+use crate::refusal::answered;
 use crate::store::PyStore;
 
 /// The stores of all machines, each with the batch that runs ahead of the clock on it.
@@ -25,17 +26,24 @@ impl PyFleet {
     }
 
     /// By machine: leading blocks found, and blocks active on the GPU; batches are brought to `now_ns` first.
-    fn look(&self, py: Python<'_>, request: u32, limit: u32, now_ns: u64) -> (Vec<u32>, Vec<u64>) {
+    fn look(
+        &self,
+        py: Python<'_>,
+        request: u32,
+        limit: u32,
+        now_ns: u64,
+    ) -> PyResult<(Vec<u32>, Vec<u64>)> {
         let (mut found, mut active) = (Vec::new(), Vec::new());
         for (store, batch) in &self.machines {
             let mut store = store.borrow_mut(py);
             if let Some(batch) = batch {
-                batch.borrow_mut(py).0.advance(&mut store.0, now_ns);
+                answered(batch.borrow_mut(py).0.advance(&mut store.0, now_ns))?;
             }
+            answered(store.0.known_request(request))?;
             found.push(store.0.peek(request, limit).0);
             active.push(store.0.tier(0).active);
         }
-        (found, active)
+        Ok((found, active))
     }
 
     /// Machines that longest-prefix routing finds equal; `loads` by machine. Only candidates are looked at.
@@ -51,14 +59,18 @@ impl PyFleet {
             return Err(PyValueError::new_err("a load for each machine"));
         }
         let (request, limit) = wanted;
-        Ok(longest_prefix(&loads, threshold, |machine| {
+        let mut failed = Ok(());
+        let equal = longest_prefix(&loads, threshold, |machine| {
             let (store, batch) = &self.machines[machine];
             let mut store = store.borrow_mut(py);
             if let Some(batch) = batch {
-                batch.borrow_mut(py).0.advance(&mut store.0, now_ns);
+                let advanced = batch.borrow_mut(py).0.advance(&mut store.0, now_ns);
+                failed = failed.and(advanced.map(drop));
             }
+            failed = failed.and(store.0.known_request(request));
             store.0.peek(request, limit).0
-        }))
+        });
+        answered(failed).map(|()| equal)
     }
 }
 

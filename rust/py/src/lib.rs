@@ -9,6 +9,7 @@ mod keys;
 mod order;
 mod pool_store;
 mod radix_store;
+mod refusal;
 mod replay;
 mod store;
 mod tokens;

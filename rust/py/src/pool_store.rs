@@ -5,6 +5,7 @@ use kvsim_core::exact::pool_store::PoolStore;
 use pyo3::prelude::*;
 
 use crate::keys::PyKeys;
+use crate::refusal::answered;
 use crate::store::room_to_py;
 
 /// The blocks of one GPU under vLLM's rules.
@@ -23,11 +24,11 @@ impl PyPoolStore {
         (found, found)
     }
 
-    fn acquire(&mut self, request: u32, depth: u32) -> u32 {
+    fn acquire(&mut self, request: u32, depth: u32) -> u64 {
         self.0.acquire(request, depth)
     }
 
-    fn abandon(&mut self, lease: u32) {
+    fn abandon(&mut self, lease: u64) {
         let _ = lease;
     }
 
@@ -35,23 +36,23 @@ impl PyPoolStore {
         let _ = now_ns;
     }
 
-    fn reserve(&mut self, lease: u32, blocks: u64, now_ns: u64) -> Option<Vec<u32>> {
-        room_to_py(self.0.reserve(&[(lease, blocks)], now_ns))
+    fn reserve(&mut self, lease: u64, blocks: u64, now_ns: u64) -> PyResult<Option<Vec<u64>>> {
+        answered(self.0.reserve(&[(lease, blocks)], now_ns)).map(room_to_py)
     }
 
-    fn reserve_many(&mut self, wanted: Vec<(u32, u64)>, now_ns: u64) -> Option<Vec<u32>> {
-        room_to_py(self.0.reserve(&wanted, now_ns))
+    fn reserve_many(&mut self, wanted: Vec<(u64, u64)>, now_ns: u64) -> PyResult<Option<Vec<u64>>> {
+        answered(self.0.reserve(&wanted, now_ns)).map(room_to_py)
     }
 
-    fn commit(&mut self, lease: u32, to: u32) {
-        self.0.commit(lease, to);
+    fn commit(&mut self, lease: u64, to: u32) -> PyResult<()> {
+        answered(self.0.commit(lease, to))
     }
 
-    fn depth(&self, lease: u32) -> u32 {
-        self.0.depth(lease)
+    fn depth(&self, lease: u64) -> PyResult<u32> {
+        answered(self.0.depth(lease))
     }
 
-    fn release(&mut self, lease: u32, now_ns: u64) {
+    fn release(&mut self, lease: u64, now_ns: u64) {
         let _ = now_ns;
         self.0.release(lease);
     }

@@ -1,18 +1,19 @@
 //! `Store`: the block store of one machine.
 
-use kvsim_core::store::{Room, Store, TierConfig, Touch};
+use kvsim_core::store::{Part, Room, Store, TierConfig, Touch};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::keys::PyKeys;
 use crate::order::{order, raised, Failure, OrderChoice};
+use crate::refusal::{answered, Whole};
 
 /// The block store of one machine.
 #[pyclass(name = "Store")]
 pub struct PyStore(pub Store, pub Failure);
 
 /// A room as Python sees it: None refused, else the moves to wait for.
-pub fn room_to_py(room: Room) -> Option<Vec<u32>> {
+pub fn room_to_py(room: Room) -> Option<Vec<u64>> {
     match room {
         Room::Refused => None,
         Room::Ready => Some(Vec::new()),
@@ -21,7 +22,18 @@ pub fn room_to_py(room: Room) -> Option<Vec<u32>> {
 }
 
 /// A transmission as Python sees it: (move, from tier, to tier, blocks, moves that must end first).
-type PyOrder = (u32, usize, usize, u64, Vec<u32>);
+type PyOrder = (u64, usize, usize, u64, Vec<u64>);
+
+/// A stretch of a path as Python sees it: (tier, first block, past the last, move writing it).
+type PyPart = (usize, u32, u32, u64);
+
+/// Room claimed, and the moves that must end before it is free.
+type PyClaim = (u64, Vec<u64>);
+
+fn parts_to_py(parts: Vec<Part>) -> Vec<PyPart> {
+    let each = parts.into_iter();
+    each.map(|p| (p.tier, p.start, p.end, p.by)).collect()
+}
 
 #[pymethods]
 impl PyStore {
@@ -68,143 +80,200 @@ impl PyStore {
         Ok(Self(store, failure))
     }
 
-    fn peek(&self, request: u32, limit: u32) -> (u32, u32) {
-        self.0.peek(request, limit)
+    fn peek(&self, request: Whole, limit: Whole) -> PyResult<(u32, u32)> {
+        answered(self.0.known_request(request.u32()))?;
+        Ok(self.0.peek(request.u32(), limit.u32()))
     }
 
-    fn uses(&self, request: u32, limit: u32) -> Vec<(u32, u32, u64)> {
-        self.0.uses(request, limit)
+    fn uses(&self, request: Whole, limit: Whole) -> PyResult<Vec<(u32, u32, u64)>> {
+        answered(self.0.known_request(request.u32()))?;
+        Ok(self.0.uses(request.u32(), limit.u32()))
     }
 
-    fn match_prefix(&self, request: u32, limit: u32) -> Vec<(usize, u32, u32, u32)> {
-        let parts = self.0.match_prefix(request, limit);
-        parts
-            .into_iter()
-            .map(|p| (p.tier, p.start, p.end, p.by))
-            .collect()
+    fn match_prefix(&self, request: Whole, limit: Whole) -> PyResult<Vec<PyPart>> {
+        answered(self.0.known_request(request.u32()))?;
+        Ok(parts_to_py(self.0.match_prefix(request.u32(), limit.u32())))
     }
 
-    fn acquire(&mut self, request: u32, depth: u32) -> u32 {
-        self.0.acquire(request, depth)
+    fn acquire(&mut self, request: Whole, depth: Whole) -> PyResult<u64> {
+        answered(self.0.acquire(request.u32(), depth.u32()))
     }
 
-    fn reserve(&mut self, lease: u32, blocks: u64, now_ns: u64) -> PyResult<Option<Vec<u32>>> {
-        let room = self.0.reserve(&[(lease, blocks)], now_ns);
-        raised(&self.1, room_to_py(room))
+    fn reserve(
+        &mut self,
+        lease: Whole,
+        blocks: Whole,
+        now_ns: Whole,
+    ) -> PyResult<Option<Vec<u64>>> {
+        let wanted = [(lease.u64(), blocks.u64())];
+        let room = self.0.reserve(&wanted, now_ns.u64());
+        raised(&self.1, room).and_then(answered).map(room_to_py)
     }
 
-    fn reserve_many(&mut self, wanted: Vec<(u32, u64)>, now_ns: u64) -> PyResult<Option<Vec<u32>>> {
-        let room = self.0.reserve(&wanted, now_ns);
-        raised(&self.1, room_to_py(room))
+    fn reserve_many(
+        &mut self,
+        wanted: Vec<(Whole, Whole)>,
+        now_ns: Whole,
+    ) -> PyResult<Option<Vec<u64>>> {
+        let wanted: Vec<(u64, u64)> = wanted.iter().map(|w| (w.0.u64(), w.1.u64())).collect();
+        let room = self.0.reserve(&wanted, now_ns.u64());
+        raised(&self.1, room).and_then(answered).map(room_to_py)
     }
 
-    fn load(&mut self, lease: u32, to: u32, after: Vec<u32>) -> u32 {
-        self.0.load(lease, to, &after)
+    fn load(&mut self, lease: Whole, to: Whole, after: Vec<Whole>) -> PyResult<u64> {
+        let after: Vec<u64> = after.into_iter().map(Whole::u64).collect();
+        answered(self.0.load(lease.u64(), to.u32(), &after))
     }
 
-    fn join(&mut self, lease: u32, to: u32) {
-        self.0.join(lease, to);
+    fn join(&mut self, lease: Whole, to: Whole) -> PyResult<()> {
+        answered(self.0.join(lease.u64(), to.u32()))
     }
 
     #[pyo3(signature = (request, part, to_tier, ready, now_ns))]
     fn stage(
         &mut self,
-        request: u32,
-        part: (u32, u32),
-        to_tier: usize,
-        ready: Option<u32>,
-        now_ns: u64,
-    ) -> Option<u32> {
-        self.0.stage(request, part, to_tier, ready, now_ns)
+        request: Whole,
+        part: (Whole, Whole),
+        to_tier: Whole,
+        ready: Option<Whole>,
+        now_ns: Whole,
+    ) -> PyResult<Option<u64>> {
+        let staged = self.0.stage(
+            request.u32(),
+            (part.0.u32(), part.1.u32()),
+            to_tier.index(),
+            ready.map(Whole::u64),
+            now_ns.u64(),
+        );
+        raised(&self.1, staged).and_then(answered)
     }
 
-    fn protect(&mut self, request: u32, end: u32, tier: usize) -> u32 {
-        self.0.protect(request, end, tier)
+    fn protect(&mut self, request: Whole, end: Whole, tier: Whole) -> PyResult<u64> {
+        answered(self.0.protect(request.u32(), end.u32(), tier.index()))
     }
 
-    fn unprotect(&mut self, tier: usize, hold: u32) {
-        self.0.unprotect(tier, hold);
+    fn unprotect(&mut self, tier: Whole, hold: Whole) -> PyResult<()> {
+        answered(self.0.unprotect(tier.index(), hold.u64()))
     }
 
-    fn abandon(&mut self, lease: u32) {
-        self.0.abandon(lease);
+    fn abandon(&mut self, lease: Whole) -> PyResult<()> {
+        answered(self.0.abandon(lease.u64()))
     }
 
-    fn write_through(&mut self, lease: u32, start: u32, end: u32, now_ns: u64) -> Option<u32> {
-        self.0.write_through(lease, start, end, now_ns)
+    fn write_through(
+        &mut self,
+        lease: Whole,
+        start: Whole,
+        end: Whole,
+        now_ns: Whole,
+    ) -> PyResult<Option<u64>> {
+        let (start, end) = (start.u32(), end.u32());
+        let sent = self.0.write_through(lease.u64(), start, end, now_ns.u64());
+        raised(&self.1, sent).and_then(answered)
     }
 
-    fn write_selected(&mut self, lease: u32, tier: usize, uses: u32, now_ns: u64) -> Option<u32> {
-        self.0.write_selected(lease, tier, uses, now_ns)
+    fn write_selected(
+        &mut self,
+        lease: Whole,
+        tier: Whole,
+        uses: Whole,
+        now_ns: Whole,
+    ) -> PyResult<Option<u64>> {
+        let (tier, uses) = (tier.index(), uses.u32());
+        let sent = self.0.write_selected(lease.u64(), tier, uses, now_ns.u64());
+        raised(&self.1, sent).and_then(answered)
     }
 
-    fn write_on(&mut self, r#move: u32, now_ns: u64) -> Option<u32> {
-        self.0.write_on(r#move, now_ns)
+    fn write_on(&mut self, r#move: Whole, now_ns: Whole) -> PyResult<Option<u64>> {
+        let sent = self.0.write_on(r#move.u64(), now_ns.u64());
+        raised(&self.1, sent).and_then(answered)
     }
 
-    fn touch(&mut self, request: u32, end: u32) {
-        self.0.touch(request, end);
+    fn touch(&mut self, request: Whole, end: Whole) -> PyResult<()> {
+        let touched = self.0.touch(request.u32(), end.u32());
+        raised(&self.1, touched).and_then(answered)
     }
 
-    fn discard(&mut self, request: u32, start: u32, end: u32) {
-        self.0.discard(request, start, end);
+    fn discard(&mut self, request: Whole, start: Whole, end: Whole) -> PyResult<()> {
+        let (start, end) = (start.u32(), end.u32());
+        let discarded = self.0.discard(request.u32(), start, end);
+        raised(&self.1, discarded).and_then(answered)
     }
 
-    fn match_below(&self, request: u32, start: u32, limit: u32) -> Vec<(usize, u32, u32, u32)> {
-        let parts = self.0.match_below(request, start, limit);
-        parts
-            .into_iter()
-            .map(|p| (p.tier, p.start, p.end, p.by))
-            .collect()
+    fn match_below(&self, request: Whole, start: Whole, limit: Whole) -> PyResult<Vec<PyPart>> {
+        answered(self.0.known_request(request.u32()))?;
+        let (start, limit) = (start.u32(), limit.u32());
+        Ok(parts_to_py(self.0.match_below(request.u32(), start, limit)))
     }
 
-    fn copies(&self, request: u32, limit: u32) -> Vec<(u32, [u32; 3])> {
-        self.0.copies(request, limit)
+    fn copies(&self, request: Whole, limit: Whole) -> PyResult<Vec<(u32, [u64; 3])>> {
+        answered(self.0.known_request(request.u32()))?;
+        Ok(self.0.copies(request.u32(), limit.u32()))
     }
 
-    fn moved_keys(&self, r#move: u32) -> Vec<u64> {
-        self.0.moved_keys(r#move)
+    fn moved_keys(&self, r#move: Whole) -> PyResult<Vec<u64>> {
+        answered(self.0.moved_keys(r#move.u64()))
     }
 
-    fn claim(&mut self, tier: usize, blocks: u64, now_ns: u64) -> Option<(u32, Vec<u32>)> {
-        self.0.claim(tier, blocks, now_ns)
+    fn claim(&mut self, tier: Whole, blocks: Whole, now_ns: Whole) -> PyResult<Option<PyClaim>> {
+        let claimed = self.0.claim(tier.index(), blocks.u64(), now_ns.u64());
+        raised(&self.1, claimed).and_then(answered)
     }
 
-    fn give_back(&mut self, claim: u32) {
-        self.0.give_back(claim);
+    fn give_back(&mut self, claim: Whole) -> PyResult<()> {
+        answered(self.0.give_back(claim.u64()))
     }
 
-    fn place(&mut self, claim: u32, request: u32, part: (u32, u32), source: Option<usize>) -> bool {
-        self.0.place(claim, request, part, source)
+    fn place(
+        &mut self,
+        claim: Whole,
+        request: Whole,
+        part: (Whole, Whole),
+        source: Option<Whole>,
+    ) -> PyResult<bool> {
+        let part = (part.0.u32(), part.1.u32());
+        let source = source.map(Whole::index);
+        let placed = self.0.place(claim.u64(), request.u32(), part, source);
+        raised(&self.1, placed).and_then(answered)
     }
 
-    fn remove(&mut self, request: u32, part: (u32, u32), tier: usize) -> u32 {
-        self.0.remove(request, part, tier)
+    fn remove(&mut self, request: Whole, part: (Whole, Whole), tier: Whole) -> PyResult<u32> {
+        let part = (part.0.u32(), part.1.u32());
+        let removed = self.0.remove(request.u32(), part, tier.index());
+        raised(&self.1, removed).and_then(answered)
     }
 
-    fn lend(&mut self, request: u32, end: u32, tier: usize) -> u32 {
-        self.0.lend(request, end, tier)
+    fn lend(&mut self, request: Whole, end: Whole, tier: Whole) -> PyResult<u64> {
+        answered(self.0.lend(request.u32(), end.u32(), tier.index()))
     }
 
-    fn receive(&mut self, request: u32, part: (u32, u32), now_ns: u64) -> Option<u32> {
-        self.0.receive(request, part, now_ns)
+    fn receive(
+        &mut self,
+        request: Whole,
+        part: (Whole, Whole),
+        now_ns: Whole,
+    ) -> PyResult<Option<u64>> {
+        let part = (part.0.u32(), part.1.u32());
+        let landed = self.0.receive(request.u32(), part, now_ns.u64());
+        raised(&self.1, landed).and_then(answered)
     }
 
-    fn commit(&mut self, lease: u32, to: u32) {
-        self.0.commit(lease, to);
+    fn commit(&mut self, lease: Whole, to: Whole) -> PyResult<()> {
+        let committed = self.0.commit(lease.u64(), to.u32());
+        raised(&self.1, committed).and_then(answered)
     }
 
-    fn depth(&self, lease: u32) -> u32 {
-        self.0.lease(lease).depth
+    fn depth(&self, lease: Whole) -> PyResult<u32> {
+        answered(self.0.lease(lease.u64())).map(|lease| lease.depth)
     }
 
-    fn release(&mut self, lease: u32, now_ns: u64) -> PyResult<()> {
-        self.0.release(lease, now_ns);
-        raised(&self.1, ())
+    fn release(&mut self, lease: Whole, now_ns: Whole) -> PyResult<()> {
+        let released = self.0.release(lease.u64(), now_ns.u64());
+        raised(&self.1, released).and_then(answered)
     }
 
-    fn expire(&mut self, now_ns: u64) -> PyResult<()> {
-        self.0.expire(now_ns);
+    fn expire(&mut self, now_ns: Whole) -> PyResult<()> {
+        self.0.expire(now_ns.u64());
         raised(&self.1, ())
     }
 
@@ -216,30 +285,35 @@ impl PyStore {
             .collect()
     }
 
-    fn finish_move(&mut self, r#move: u32) -> PyResult<()> {
-        self.0.finish_move(r#move);
-        raised(&self.1, ())
+    fn finish_move(&mut self, r#move: Whole) -> PyResult<()> {
+        let ended = self.0.finish_move(r#move.u64());
+        raised(&self.1, ended).and_then(answered)
     }
 
-    fn drop_copy(&mut self, request: u32, start: u32, end: u32, tier: usize) {
-        self.0.drop_copy(request, start, end, tier);
+    fn drop_copy(&mut self, request: Whole, start: Whole, end: Whole, tier: Whole) -> PyResult<()> {
+        let (start, end, tier) = (start.u32(), end.u32(), tier.index());
+        let dropped = self.0.drop_copy(request.u32(), start, end, tier);
+        raised(&self.1, dropped).and_then(answered)
     }
 
     /// (free, active, cached, in flight, evictable) blocks of a tier.
-    fn room(&self, tier: usize) -> (u64, u64, u64, u64, u64) {
-        let t = self.0.tier(tier);
-        (t.free, t.active, t.cached, t.in_flight, t.evictable)
+    fn room(&self, tier: Whole) -> PyResult<(u64, u64, u64, u64, u64)> {
+        answered(self.0.known_tier(tier.index()))?;
+        let t = self.0.tier(tier.index());
+        Ok((t.free, t.active, t.cached, t.in_flight, t.evictable))
     }
 
     /// (evictions, overflowed, orphaned) blocks of a tier.
-    fn losses(&self, tier: usize) -> (u64, u64, u64) {
-        let t = self.0.tier(tier);
-        (t.evictions, t.overflowed, t.orphaned)
+    fn losses(&self, tier: Whole) -> PyResult<(u64, u64, u64)> {
+        answered(self.0.known_tier(tier.index()))?;
+        let t = self.0.tier(tier.index());
+        Ok((t.evictions, t.overflowed, t.orphaned))
     }
 
     /// Blocks of a tier that are on a faster one too.
-    fn duplicates(&self, tier: usize) -> u64 {
-        self.0.duplicates(tier)
+    fn duplicates(&self, tier: Whole) -> PyResult<u64> {
+        answered(self.0.known_tier(tier.index()))?;
+        Ok(self.0.duplicates(tier.index()))
     }
 
     #[getter]

@@ -63,6 +63,8 @@ class Lease:
     access: int
     reserved: int = 0
     pending: int = 0
+    #: Reserved blocks that a move is loading.
+    loading: int = 0
     live: bool = True
     #: Room was made for it: what it found has been used.
     admitted: bool = False
@@ -82,3 +84,7 @@ class Move:
     #: Blocks whose path it holds on its target tier.
     held: list[Block] = field(default_factory=list)
     waiting: list[Lease] = field(default_factory=list)
+    #: Blocks of room that was claimed by hand, until blocks are placed there.
+    claimed: int | None = None
+    #: What must end before claimed room is free.
+    after: list[int] = field(default_factory=list)

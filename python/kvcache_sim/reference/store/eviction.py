@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from kvcache_sim.cache.store import EVICT
 from kvcache_sim.reference.store.blocks import ABSENT, IN_FLIGHT, READY, Block, Move
 from kvcache_sim.reference.store.orders import Standing
+from kvcache_sim.reference.store.refusals import HANDLES, numbered
 from kvcache_sim.reference.store.residency import Residency
 
 
@@ -20,8 +21,10 @@ class Eviction(Residency):
     def _evictable(self, tier: int) -> int:
         return sum(self._may_go(b, tier) for b in self.resident[tier])
 
+    @numbered
     def room(self, tier: int) -> tuple[int, int, int, int, int]:
         """Return (free, active, cached, in flight, evictable) blocks."""
+        self._known_tier(tier)
         t = self.tiers[tier]
         return t.free, t.active, self._cached(tier), t.in_flight, self._evictable(tier)
 
@@ -81,6 +84,7 @@ class Eviction(Residency):
     def _standing(self, tier: int) -> Standing:
         return lambda block: (self._may_go(block, tier), self._is_leaf(block, tier))
 
+    @numbered
     def expire(self, now_ns: int) -> None:
         """Discard what its tier's policy keeps no longer."""
         self.now_ns = now_ns
@@ -165,6 +169,6 @@ class Eviction(Residency):
         self._log_eviction(now_ns, tier, 1)
 
     def _new_move(self, move: Move) -> int:
-        self.moves[self._next_move] = move
-        self._next_move += 1
-        return self._next_move - 1
+        handle = next(HANDLES)
+        self.moves[handle] = move
+        return handle

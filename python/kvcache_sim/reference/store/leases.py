@@ -4,51 +4,71 @@ from __future__ import annotations
 
 from kvcache_sim.reference.store.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Lease
 from kvcache_sim.reference.store.eviction import Eviction
+from kvcache_sim.reference.store.refusals import HANDLES, numbered, refuse
 
 
 class Leases(Eviction):
     """Holds paths for requests, reserves room for what they compute, and shares it."""
 
+    @numbered
     def acquire(self, request: int, depth: int) -> int:
         """Hold the first blocks of a path on the GPU; return the lease."""
         tail = self._at(request, depth)
+        self._there(tail, GPU)
         self._hold(GPU, tail)
         for block in tail.path():
             block.uses += 1
         self.clock += 1
-        self.leases.append(Lease(request, tail, depth, self.clock, found=depth))
-        return len(self.leases) - 1
+        handle = next(HANDLES)
+        self.leases[handle] = Lease(request, tail, depth, self.clock, found=depth)
+        return handle
 
+    @numbered
     def abandon(self, lease: int) -> None:
         """Take an acquisition back."""
-        held = self.leases[lease]
+        held = self._lease(lease)
+        if held.reserved:
+            raise refuse("blocks are reserved", "a lease without a reservation; release it")
         self._hold(GPU, held.tail, -1)
         for block in held.tail.path():
             block.uses -= 1
         held.live = False
 
+    @numbered
     def protect(self, request: int, end: int, tier: int) -> int:
         """Hold a path on a tier for a moment."""
+        self._known_tier(tier)
         block = self._at(request, end)
+        self._there(block, tier)
         self._hold(tier, block)
-        self.holds[len(self.holds)] = block
-        return len(self.holds) - 1
+        handle = next(HANDLES)
+        self.holds[handle] = tier, block
+        return handle
 
+    @numbered
     def unprotect(self, tier: int, hold: int) -> None:
         """End a ``protect``."""
-        self._hold(tier, self.holds[hold], -1)
-        self._sweep_orphans(self.holds[hold])
+        if hold not in self.holds or self.holds[hold][0] != tier:
+            raise refuse("no such hold", "one that is held on this tier")
+        block = self.holds.pop(hold)[1]
+        self._hold(tier, block, -1)
+        self._sweep_orphans(block)
 
+    @numbered
     def depth(self, lease: int) -> int:
         """Return how many blocks a lease holds through the cache."""
-        return self.leases[lease].depth
+        return self._lease(lease).depth
 
+    @numbered
     def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None:
         """Reserve private GPU blocks."""
         return self.reserve_many([(lease, blocks)], now_ns)
 
+    @numbered
     def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
         """Reserve private GPU blocks for several leases, all or nothing."""
+        for lease, _ in wanted:
+            self._lease(lease)
         total = sum(n for _, n in wanted)
         pending = self._make_room(GPU, total, now_ns)
         if pending is None:
@@ -67,9 +87,12 @@ class Leases(Eviction):
                 self.moves[move].waiting.append(taker)
         return sorted({move for move, _ in pending})
 
+    @numbered
     def commit(self, lease: int, to: int) -> None:
         """Share computed blocks; where the GPU has one already, ours is freed."""
-        held = self.leases[lease]
+        held = self._lease(lease)
+        if to - held.depth > held.reserved - max(held.pending, held.loading):
+            raise refuse("more blocks than are reserved and free", "a reservation first")
         gpu = self.tiers[GPU]
         for depth in range(held.depth, to):
             key = self.keys.key(held.request, depth)
@@ -90,9 +113,12 @@ class Leases(Eviction):
             held.reserved -= 1
         held.depth = max(held.depth, to)
 
+    @numbered
     def release(self, lease: int, now_ns: int) -> None:
         """End a lease, touch its path if releases do that, free its private blocks."""
-        held = self.leases[lease]
+        held = self._lease(lease)
+        if held.loading:
+            raise refuse("blocks are still being loaded", "its loads to have ended")
         self.now_ns = now_ns
         self.clock += 1
         computed = max(self.keys.full[held.request] - held.found, 0)
@@ -107,10 +133,12 @@ class Leases(Eviction):
         held.reserved = held.pending
         held.live = False
 
+    @numbered
     def touch(self, request: int, end: int) -> None:
         """Make a path the most recently used."""
+        path = self._path(request, end)
         self.clock += 1
-        for block in reversed(self._find(request, end)):
+        for block in reversed(path):
             self._stamp(block)
             self._let_go_of(block, (block.depth, 1))
 
@@ -136,9 +164,13 @@ class Leases(Eviction):
         self._released(block, found_and_computed)
         self._refresh(block)
 
+    @numbered
     def discard(self, request: int, start: int, end: int) -> None:
         """Discard a path from ``end`` up to ``start`` or to what is held, in flight or has children."""
-        for block in reversed(self._find(request, end)[start:]):
+        self._known_request(request)
+        if start >= end:
+            return
+        for block in reversed(self._path(request, end)[start:]):
             if self._pinned(block) or block.children or IN_FLIGHT in block.state:
                 return
             for tier in range(len(self.tiers)):

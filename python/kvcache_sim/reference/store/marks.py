@@ -4,45 +4,69 @@ from __future__ import annotations
 
 from kvcache_sim.cache.store import NO_COPY, NO_MOVE
 from kvcache_sim.reference.store.blocks import ABSENT, GPU, IN_FLIGHT, READY, Move
-from kvcache_sim.reference.store.moves import Moves
+from kvcache_sim.reference.store.moves import NOT_FREE, Moves
+from kvcache_sim.reference.store.refusals import numbered, refuse
 
 
 class Marks(Moves):
     """The basic operations of seed 001; a claim is a move without blocks until they are placed."""
 
+    @numbered
     def copies(self, request: int, limit: int) -> list[tuple[int, list[int]]]:
         """Return (past the block, move writing it on each tier) of each found block."""
+        self._known_request(request)
         by = {ABSENT: NO_COPY, READY: NO_MOVE}
         return [
             (depth + 1, [by.get(state, move) for state, move in zip(block.state, block.by, strict=True)])
             for depth, block in enumerate(self._found(request, limit))
         ]
 
+    @numbered
     def moved_keys(self, move: int) -> list[int]:
         """Return the keys of the blocks that a move writes, ascending."""
-        return sorted(block.key for block in self.moves[move].blocks)
+        return sorted(block.key for block in self._under_way(move).blocks)
 
+    @numbered
     def claim(self, tier: int, blocks: int, now_ns: int) -> tuple[int, list[int]] | None:
         """Take room on a tier."""
+        self._known_tier(tier)
         pending = self._make_room(tier, blocks, now_ns)
         if pending is None:
             return None
         self.tiers[tier].in_flight += blocks
-        claim = self._new_move(Move(tier, []))
-        self.claimed[claim] = blocks
-        return claim, sorted({move for move, _ in pending})
+        after = sorted({move for move, _ in pending})
+        claim = self._new_move(Move(tier, [], claimed=blocks, after=after))
+        return claim, list(after)
 
+    @numbered
     def give_back(self, claim: int) -> None:
         """Give claimed room back."""
-        tier = self.tiers[self.moves.pop(claim).to]
-        blocks = self.claimed.pop(claim)
+        move, blocks = self._claimed(claim)
+        if self._some_under_way(move.after):
+            raise refuse(*NOT_FREE)
+        del self.moves[claim]
+        tier = self.tiers[move.to]
         tier.in_flight -= blocks
         tier.free += blocks
 
+    def _claimed(self, claim: int) -> tuple[Move, int]:
+        move = self.moves.get(claim)
+        if move is None or move.claimed is None:
+            raise refuse("no claimed room", "a claim without blocks")
+        return move, move.claimed
+
+    @numbered
     def place(self, claim: int, request: int, part: tuple[int, int], source: int | None) -> bool:
         """Mark blocks as being written into claimed room."""
         start, end = part
-        move = self.moves[claim]
+        move, blocks = self._claimed(claim)
+        self._known_request(request)
+        if start >= end:
+            raise refuse("no blocks", "a first block before the end")
+        if blocks != end - start:
+            raise refuse("not the size of the claim", f"{blocks} blocks")
+        if source is not None:
+            self._known_tier(source)
         tier, path = move.to, self._find(request, end)
         if len(self._found(request, end)) < start or (source is not None and len(path) < end):
             return False
@@ -66,11 +90,14 @@ class Marks(Moves):
         if source is not None:
             self._hold(source, parent)
             move.sources = [(source, parent)]
-        del self.claimed[claim]
+        move.claimed = None
         return True
 
+    @numbered
     def remove(self, request: int, part: tuple[int, int], tier: int) -> int:
         """Mark blocks absent, from the last one on as far as they may go."""
+        self._known_tier(tier)
+        self._known_request(request)
         start, end = part
         removed = 0
         for block in reversed(self._found(request, end)[start:]):

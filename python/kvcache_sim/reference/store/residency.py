@@ -11,6 +11,7 @@ from kvcache_sim.reference.policies.block import Block as Facts
 from kvcache_sim.reference.store.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Lease, Move, Tier
 from kvcache_sim.reference.store.keys import ReferenceKeys
 from kvcache_sim.reference.store.orders import TierOrder
+from kvcache_sim.reference.store.refusals import numbered, refuse
 
 _UNBOUNDED = 1 << 60
 
@@ -33,11 +34,10 @@ class Residency(Recorded):
         self.tiers = [Tier(c, c, back) for c, back in zip(sizes, write_back, strict=True)]
         self.root = Block(-1, -1, None)
         self.resident: list[dict[Block, None]] = [{}, {}, {}]
-        self.leases: list[Lease] = []
+        self.leases: dict[int, Lease] = {}
         self.moves: dict[int, Move] = {}
-        self.holds: dict[int, Block] = {}
-        #: Blocks of room by the move that claimed it, until blocks are placed there.
-        self.claimed: dict[int, int] = {}
+        #: Paths protected for a moment: (tier, last block).
+        self.holds: dict[int, tuple[int, Block]] = {}
         #: By tier: who leaves first, where that is not the least recent.
         self.eviction: list[TierOrder | None] = eviction or [None] * len(capacities)
         self.now_ns = 0
@@ -45,7 +45,6 @@ class Residency(Recorded):
         self.orders: list[Order] = []
         self.clock = 0
         self.merged_blocks = 0
-        self._next_move = 0
 
     def _add(self, parent: Block, key: int, depth: int) -> Block:
         block = parent.children[key] = Block(key, depth, parent)
@@ -68,28 +67,69 @@ class Residency(Recorded):
         return list(takewhile(lambda block: not block.gone(), self._find(request, limit)))
 
     def _at(self, request: int, depth: int) -> Block:
-        blocks = self._find(request, depth)
-        assert len(blocks) == depth, "the path is in the trie"
+        blocks = self._path(request, depth)
         return blocks[-1] if blocks else self.root
 
+    def _path(self, request: int, end: int) -> list[Block]:
+        """Return the first blocks of a request, all of which are in the trie."""
+        self._known_request(request)
+        blocks = self._find(request, min(end, 1 << 32))
+        if len(blocks) < end:
+            raise refuse("blocks are not found", "a path of which every block is in the trie")
+        return blocks
+
+    def _part(self, request: int, start: int, end: int) -> list[Block]:
+        if start >= end:
+            raise refuse("no blocks", "a first block before the end")
+        return self._path(request, end)[start:]
+
+    def _known_request(self, request: int) -> None:
+        requests = len(self.keys.full)
+        if request >= requests:
+            raise refuse("no such request", f"0 to {requests - 1}")
+
+    def _known_tier(self, tier: int) -> None:
+        if tier >= len(self.tiers):
+            raise refuse("no such tier", f"0 to {len(self.tiers) - 1}")
+
+    def _there(self, block: Block, tier: int) -> None:
+        if block is not self.root and block.state[tier] == ABSENT:
+            raise refuse("a block is not on the tier", "a copy of every block there")
+
+    def _lease(self, lease: int) -> Lease:
+        if lease not in self.leases or not self.leases[lease].live:
+            raise refuse("no such lease", "one that is held")
+        return self.leases[lease]
+
+    def _under_way(self, move: int) -> Move:
+        if move not in self.moves:
+            raise refuse("no such move", "one that is under way")
+        return self.moves[move]
+
+    @numbered
     def peek(self, request: int, limit: int) -> tuple[int, int]:
         """Return how many blocks are found, and how many are ready on the GPU."""
+        self._known_request(request)
         found = self._found(request, limit)
         ready = 0
         while ready < len(found) and found[ready].state[GPU] == READY:
             ready += 1
         return len(found), ready
 
+    @numbered
     def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
         """Return (past the block, holders, access on the fastest tier) of each found block."""
+        self._known_request(request)
         parts = []
         for depth, block in enumerate(self._found(request, limit)):
             tier = next(t for t in range(3) if block.state[t] != ABSENT)
             parts.append((depth + 1, sum(block.holds), block.access[tier]))
         return parts
 
+    @numbered
     def match_prefix(self, request: int, limit: int) -> list[tuple[int, int, int, int]]:
         """Return the found run in parts by fastest tier and move."""
+        self._known_request(request)
         parts: list[tuple[int, int, int, int]] = []
         for depth, block in enumerate(self._found(request, limit)):
             tier = next(t for t in range(3) if block.state[t] != ABSENT)
@@ -100,8 +140,10 @@ class Residency(Recorded):
                 parts.append((tier, depth, depth + 1, by))
         return parts
 
+    @numbered
     def match_below(self, request: int, start: int, limit: int) -> list[tuple[int, int, int, int]]:
         """Return the run from block ``start`` on that is found below the GPU, in parts."""
+        self._known_request(request)
         parts: list[tuple[int, int, int, int]] = []
         for depth, block in list(enumerate(self._found(request, limit)))[start:]:
             tier = next((t for t in (1, 2) if block.state[t] != ABSENT), None)
@@ -163,11 +205,15 @@ class Residency(Recorded):
     def _cached(self, tier: int) -> int:
         return sum(b.state[tier] == READY for b in self.resident[tier])
 
+    @numbered
     def losses(self, tier: int) -> tuple[int, int, int]:
         """Return (evicted, overflowed, orphaned) blocks."""
+        self._known_tier(tier)
         t = self.tiers[tier]
         return t.evicted, t.overflowed, t.orphaned
 
+    @numbered
     def duplicates(self, tier: int) -> int:
         """Return how many blocks of a tier have a copy on a faster one too."""
+        self._known_tier(tier)
         return sum(any(b.state[t] != ABSENT for t in range(tier)) for b in self.resident[tier])

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from kvcache_sim.reference.store.blocks import ABSENT, GPU, IN_FLIGHT, Block, Move
+from kvcache_sim.reference.store.blocks import GPU, IN_FLIGHT, Block, Move
+from kvcache_sim.reference.store.check import violations
 from kvcache_sim.reference.store.marks import Marks
+from kvcache_sim.reference.store.refusals import numbered, refuse
 
 
 class ReferenceStore(Marks):
     """A ``BlockStore`` that can be read in one sitting. Cost: linear in the resident blocks, every call."""
 
+    @numbered
     def lend(self, request: int, end: int, tier: int) -> int:
         """Hold a path on a tier until the returned move is finished."""
+        self._known_tier(tier)
         tail = self._at(request, end)
+        self._there(tail, tier)
         self._hold(tier, tail)
         return self._new_move(Move(tier, [], None, [(tier, tail)]))
 
+    @numbered
     def receive(self, request: int, part: tuple[int, int], now_ns: int) -> int | None:
         """Land blocks of another machine on the CPU, room made there first."""
+        self._known_tier(GPU + 1)
         start, end = part
+        if start >= end:
+            raise refuse("no blocks", "a first block before the end")
         parent = self._at(request, start)
         if self.keys.key(request, start) in parent.children:
             return None
@@ -44,11 +53,5 @@ class ReferenceStore(Marks):
 
     def check(self) -> None:
         """Raise RuntimeError naming the first violated invariant."""
-        for number, tier in enumerate(self.tiers):
-            used = tier.free + tier.active + self._cached(number) + tier.in_flight
-            if used != tier.capacity:
-                raise RuntimeError(f"I2: tier {number} accounts for {used} of {tier.capacity} blocks")
-        for block in self.resident[GPU]:
-            parent = block.parent
-            if parent is not self.root and (parent is None or parent.state[GPU] == ABSENT):
-                raise RuntimeError(f"I4: block {block.key} is on the gpu, its parent is not")
+        for broken in violations(self):
+            raise RuntimeError(broken)

@@ -1,36 +1,36 @@
 //! Running iterations: room is taken when one begins, blocks are committed and tokens counted when it ends.
 
 use super::{Batch, BatchConfig, BatchStore, Ended, Sequence, StepRecord};
-use crate::store::{LeaseId, Room};
+use crate::store::{Answer, LeaseId, Room};
 
 impl Batch {
     /// Runs every iteration of the stretch that begins before `now_ns`; returns the end of the current one.
-    pub fn advance<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> u64 {
+    pub fn advance<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<u64> {
         while self.iterations_left > 1 && self.end_ns < now_ns {
-            self.next_iteration(store);
+            self.next_iteration(store)?;
         }
-        self.end_ns
+        Ok(self.end_ns)
     }
 
     /// Cuts the stretch short at the end of the iteration that is running at `now_ns`; returns that end.
-    pub fn interrupt<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> u64 {
-        self.advance(store, now_ns);
+    pub fn interrupt<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<u64> {
+        self.advance(store, now_ns)?;
         self.iterations_left = self.iterations_left.min(1);
-        self.end_ns
+        Ok(self.end_ns)
     }
 
     /// Runs the rest of the stretch and ends its last iteration.
-    pub fn end<S: BatchStore>(&mut self, store: &mut S) -> Ended {
+    pub fn end<S: BatchStore>(&mut self, store: &mut S) -> Answer<Ended> {
         while self.iterations_left > 1 {
-            self.next_iteration(store);
+            self.next_iteration(store)?;
         }
         let mut ended = Ended::default();
-        self.finish_iteration(store, Some(&mut ended));
+        self.finish_iteration(store, Some(&mut ended))?;
         self.iterations_left = 0;
         if !ended.finished.is_empty() || self.config.late_ends {
             self.leave();
         }
-        ended
+        Ok(ended)
     }
 
     fn leave(&mut self) {
@@ -41,46 +41,53 @@ impl Batch {
         });
     }
 
-    fn next_iteration<S: BatchStore>(&mut self, store: &mut S) {
-        self.finish_iteration(store, None);
+    fn next_iteration<S: BatchStore>(&mut self, store: &mut S) -> Answer<()> {
+        self.finish_iteration(store, None)?;
         self.iterations_left -= 1;
         self.begin_ns = self.end_ns;
-        let room = self.reserve_blocks(store, self.begin_ns);
+        let room = self.reserve_blocks(store, self.begin_ns)?;
         debug_assert_eq!(
             room,
             Room::Ready,
             "a stretch is planned within the room there is"
         );
-        self.commit_scheduled(store);
+        self.commit_scheduled(store)?;
         self.end_ns = self.begin_ns + self.step_ns();
+        Ok(())
     }
 
     /// As [`Batch::begin`] does for all: shares what the last added sequence will fill.
-    pub fn commit_last<S: BatchStore>(&mut self, store: &mut S) {
+    pub fn commit_last<S: BatchStore>(&mut self, store: &mut S) -> Answer<()> {
         if let (true, Some(sequence)) = (self.config.commit_at_begin, self.sequences.last()) {
             let filled = sequence.computed + sequence.chunk;
-            commit_full_blocks(&self.config, sequence, filled, store);
+            commit_full_blocks(&self.config, sequence, filled, store)?;
         }
+        Ok(())
     }
 
     /// Shares the blocks that the composed step will fill, where keys exist from scheduling on.
-    pub(super) fn commit_scheduled<S: BatchStore>(&mut self, store: &mut S) {
+    pub(super) fn commit_scheduled<S: BatchStore>(&mut self, store: &mut S) -> Answer<()> {
         if self.config.commit_at_begin {
             for sequence in self.sequences.iter().filter(|s| s.chunk > 0) {
                 let filled = sequence.computed + sequence.chunk;
-                commit_full_blocks(&self.config, sequence, filled, store);
+                commit_full_blocks(&self.config, sequence, filled, store)?;
             }
         }
+        Ok(())
     }
 
     /// Blocks that decoding sequences lack for the composed step, reserved all or nothing.
-    pub(super) fn reserve_blocks<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Room {
+    pub(super) fn reserve_blocks<S: BatchStore>(
+        &mut self,
+        store: &mut S,
+        now_ns: u64,
+    ) -> Answer<Room> {
         let block = self.config.block_size_tokens;
         let every = self.config.asks_every_step;
         let lacking = |s: &Sequence| s.needs_block(block);
         let asks = |s: &Sequence| lacking(s) || (every && s.chunk > 0 && !s.prefilling());
         if !self.sequences.iter().any(asks) {
-            return Room::Ready;
+            return Ok(Room::Ready);
         }
         let wanted: Vec<(LeaseId, u64)> = self
             .sequences
@@ -88,17 +95,21 @@ impl Batch {
             .filter(|s| asks(s))
             .map(|s| (s.lease, u64::from(lacking(s))))
             .collect();
-        let room = store.reserve(&wanted, now_ns);
+        let room = store.reserve(&wanted, now_ns)?;
         if room != Room::Refused {
             self.sequences
                 .iter_mut()
                 .filter(|s| lacking(s))
                 .for_each(|s| s.blocks += 1);
         }
-        room
+        Ok(room)
     }
 
-    fn finish_iteration<S: BatchStore>(&mut self, store: &mut S, mut ended: Option<&mut Ended>) {
+    fn finish_iteration<S: BatchStore>(
+        &mut self,
+        store: &mut S,
+        mut ended: Option<&mut Ended>,
+    ) -> Answer<()> {
         let end_ns = self.end_ns;
         self.steps += 1;
         let shape = self.log.is_some().then(|| self.shape());
@@ -114,7 +125,7 @@ impl Batch {
         for sequence in self.sequences.iter_mut().filter(|s| s.chunk > 0) {
             sequence.computed += sequence.chunk;
             let computed = sequence.computed;
-            let committed = commit_full_blocks(&self.config, sequence, computed, store);
+            let committed = commit_full_blocks(&self.config, sequence, computed, store)?;
             if let (true, Some((from, to)), Some(ended)) = (
                 self.config.commit_ends_stretch,
                 committed,
@@ -146,6 +157,7 @@ impl Batch {
             }
         }
         self.itl.add(gap_ns, gap_times);
+        Ok(())
     }
 }
 
@@ -155,9 +167,9 @@ fn commit_full_blocks<S: BatchStore>(
     sequence: &Sequence,
     computed: u64,
     store: &mut S,
-) -> Option<(u32, u32)> {
+) -> Answer<Option<(u32, u32)>> {
     if !config.cache_enabled || computed > sequence.total {
-        return None;
+        return Ok(None);
     }
     let tokens = if config.cache_output {
         computed
@@ -165,10 +177,10 @@ fn commit_full_blocks<S: BatchStore>(
         computed.min(sequence.prompt_tokens)
     };
     let full = (tokens / config.block_size_tokens) as u32;
-    let depth = store.depth(sequence.lease);
+    let depth = store.depth(sequence.lease)?;
     if full <= depth {
-        return None;
+        return Ok(None);
     }
-    store.commit(sequence.lease, full);
-    Some((depth, full))
+    store.commit(sequence.lease, full)?;
+    Ok(Some((depth, full)))
 }

@@ -15,31 +15,31 @@ pub use sequence::Sequence;
 
 use crate::histogram::Histogram;
 use crate::step_time::{StepShape, StepTimeTable};
-use crate::store::{LeaseId, Room, Store, GPU};
+use crate::store::{Answer, LeaseId, Room, Store, GPU};
 
 /// What a batch asks of the blocks of its GPU.
 pub trait BatchStore {
     /// Reserves private blocks for several leases, all or nothing.
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Room;
+    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room>;
     /// Blocks of a lease that are shared already.
-    fn depth(&self, lease: LeaseId) -> u32;
+    fn depth(&self, lease: LeaseId) -> Answer<u32>;
     /// Shares a lease's blocks up to `to`.
-    fn commit(&mut self, lease: LeaseId, to: u32);
+    fn commit(&mut self, lease: LeaseId, to: u32) -> Answer<()>;
     /// Blocks that reservations get at once, without sending anything.
     fn spare_blocks(&self) -> u64;
 }
 
 impl BatchStore for Store {
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Room {
+    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
         Store::reserve(self, wanted, now_ns)
     }
 
-    fn depth(&self, lease: LeaseId) -> u32 {
-        self.lease(lease).depth
+    fn depth(&self, lease: LeaseId) -> Answer<u32> {
+        Ok(self.lease(lease)?.depth)
     }
 
-    fn commit(&mut self, lease: LeaseId, to: u32) {
-        Store::commit(self, lease, to);
+    fn commit(&mut self, lease: LeaseId, to: u32) -> Answer<()> {
+        Store::commit(self, lease, to)
     }
 
     fn spare_blocks(&self) -> u64 {
@@ -157,18 +157,18 @@ impl Batch {
 
     /// Gives every running sequence its tokens of the next step, oldest first, and reserves the blocks that
     /// decoding needs, all or nothing. On a refusal nothing is reserved: take the last one out and ask again.
-    pub fn begin<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Room {
+    pub fn begin<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<Room> {
         let mut left = self.config.max_num_batched_tokens;
         for sequence in &mut self.sequences {
             sequence.chunk = sequence.wanted_tokens().min(left);
             left -= sequence.chunk;
         }
         self.budget_left = left;
-        let room = self.reserve_blocks(store, now_ns);
+        let room = self.reserve_blocks(store, now_ns)?;
         if room != Room::Refused {
-            self.commit_scheduled(store);
+            self.commit_scheduled(store)?;
         }
-        room
+        Ok(room)
     }
 
     /// Adds an admitted sequence to the step being composed; returns the tokens it got of the budget.

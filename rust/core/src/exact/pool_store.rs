@@ -8,7 +8,7 @@ use super::block_pool::BlockPool;
 use crate::batch::BatchStore;
 use crate::keys::BlockKeys;
 use crate::records::Records;
-use crate::store::{LeaseId, Room};
+use crate::store::{Answer, LeaseId, Room};
 
 /// The blocks of one GPU under vLLM's rules.
 #[derive(Debug)]
@@ -40,12 +40,12 @@ impl PoolStore {
     /// Notes what a request found; its blocks are held when its room is reserved, in one step with it.
     pub fn acquire(&mut self, request: u32, hits: u32) -> LeaseId {
         self.hits[request as usize] = hits;
-        request
+        LeaseId::from(request)
     }
 
     /// Lets go of a request's blocks.
     pub fn release(&mut self, lease: LeaseId) {
-        self.pool.release(lease);
+        self.pool.release(lease as u32);
     }
 
     /// (free without a key, held, free with a key) blocks.
@@ -61,7 +61,7 @@ impl PoolStore {
         self.pool.counts().evicted
     }
 
-    fn take(&mut self, lease: LeaseId, blocks: u32) -> bool {
+    fn take(&mut self, lease: u32, blocks: u32) -> bool {
         let held = self.pool.held_blocks(lease);
         if held > 0 {
             return self.pool.extend(lease, held + blocks);
@@ -72,29 +72,30 @@ impl PoolStore {
 }
 
 impl BatchStore for PoolStore {
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Room {
+    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
         let before = self.pool.counts().evicted;
         let total: u64 = wanted.iter().map(|w| w.1).sum();
         if total > u64::from(self.pool.free_blocks()) {
-            return Room::Refused;
+            return Ok(Room::Refused);
         }
         // Several leases only ever extend, so the sum decides for all; a first admission comes alone.
         for &(lease, blocks) in wanted {
-            if !self.take(lease, blocks as u32) {
-                return Room::Refused;
+            if !self.take(lease as u32, blocks as u32) {
+                return Ok(Room::Refused);
             }
         }
         let evicted = self.pool.counts().evicted - before;
         self.records.evicted_blocks(evicted, now_ns);
-        Room::Ready
+        Ok(Room::Ready)
     }
 
-    fn depth(&self, lease: LeaseId) -> u32 {
-        self.pool.keyed_prefix(lease)
+    fn depth(&self, lease: LeaseId) -> Answer<u32> {
+        Ok(self.pool.keyed_prefix(lease as u32))
     }
 
-    fn commit(&mut self, lease: LeaseId, to: u32) {
-        self.pool.cache(lease, to);
+    fn commit(&mut self, lease: LeaseId, to: u32) -> Answer<()> {
+        self.pool.cache(lease as u32, to);
+        Ok(())
     }
 
     fn spare_blocks(&self) -> u64 {

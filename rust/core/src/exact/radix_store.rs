@@ -11,7 +11,7 @@ use super::radix_tree::LeafPolicy;
 use crate::batch::BatchStore;
 use crate::keys::BlockKeys;
 use crate::records::Records;
-use crate::store::{LeaseId, Room};
+use crate::store::{Answer, LeaseId, Room};
 
 /// What a request has at most computed, in tokens: its prompt, and prompt + output − 1 in the end.
 #[derive(Debug, Clone, Default)]
@@ -66,13 +66,13 @@ impl RadixStore {
     pub fn acquire(&mut self, request: u32, hits: u32) -> LeaseId {
         self.hits[request as usize] = hits;
         self.full[request as usize] = hits;
-        request
+        LeaseId::from(request)
     }
 
     /// Checks what the request computed into the tree and lets go of it.
     pub fn release(&mut self, lease: LeaseId) {
         let full = u64::from(std::mem::take(&mut self.full[lease as usize]));
-        self.pool.finish(lease, full * self.page);
+        self.pool.finish(lease as u32, full * self.page);
     }
 
     /// (free, held and not in the tree, in the tree, of these evictable) pages.
@@ -99,7 +99,7 @@ impl RadixStore {
 
     /// Holds what a request found and takes its prompt's room; false, without a trace, where the whole
     /// request would not fit.
-    fn admit(&mut self, lease: LeaseId, pages: u64) -> bool {
+    fn admit(&mut self, lease: u32, pages: u64) -> bool {
         let hits = self.hits[lease as usize];
         let asked = u64::from(hits) + pages;
         let tokens = self.lengths.total_tokens[lease as usize].max(asked * self.page);
@@ -117,39 +117,37 @@ impl RadixStore {
             return false;
         }
         for &(lease, pages) in wanted {
-            self.pool.take(lease, pages * self.page);
+            self.pool.take(lease as u32, pages * self.page);
         }
         true
     }
 }
 
 impl BatchStore for RadixStore {
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Room {
+    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
         let before = self.evictions();
         let got = match *wanted {
-            [(lease, pages)] if !self.pool.holds(lease) => self.admit(lease, pages),
+            [(lease, pages)] if !self.pool.holds(lease as u32) => self.admit(lease as u32, pages),
             _ => self.extend(wanted),
         };
         let evicted = self.evictions() - before;
         self.records.evicted_blocks(evicted, now_ns);
-        if got {
-            Room::Ready
-        } else {
-            Room::Refused
-        }
+        Ok(if got { Room::Ready } else { Room::Refused })
     }
 
-    fn depth(&self, lease: LeaseId) -> u32 {
-        self.full[lease as usize]
+    fn depth(&self, lease: LeaseId) -> Answer<u32> {
+        Ok(self.full[lease as usize])
     }
 
-    fn commit(&mut self, lease: LeaseId, to: u32) {
+    fn commit(&mut self, lease: LeaseId, to: u32) -> Answer<()> {
+        let lease = lease as u32;
         self.full[lease as usize] = to;
         let prompt_pages = self.lengths.prompt_tokens[lease as usize] / self.page;
         let tokens = prompt_pages.min(u64::from(to)) * self.page;
         if tokens > self.pool.protected_tokens(lease) {
             self.pool.cache(lease, tokens);
         }
+        Ok(())
     }
 
     fn spare_blocks(&self) -> u64 {

@@ -64,14 +64,8 @@ impl Store {
                 ));
             }
         }
-        let free: Vec<bool> = self.free_marks();
-        let leases = || {
-            self.leases
-                .iter()
-                .zip(&free)
-                .filter(|(_, free)| !**free)
-                .map(|(lease, _)| lease)
-        };
+        let leases = || self.leases.iter().map(|(_, lease)| lease);
+        let moves = || self.moves.iter().map(|(_, mv)| mv);
         let active: u64 = leases()
             .filter(|l| l.live)
             .map(|l| l.reserved - l.pending)
@@ -83,23 +77,26 @@ impl Store {
             ));
         }
         let pending: u64 = leases().map(|l| l.pending).sum();
-        let waits = || {
-            self.moves
-                .iter()
-                .filter(|m| m.live)
-                .flat_map(|m| &m.waiting)
-        };
+        let waits = || moves().flat_map(|m| &m.waiting);
         let awaited: u64 = waits().map(|w| w.blocks).sum();
         if pending != awaited {
             return Err(format!(
                 "I2: {pending} gpu blocks pending, {awaited} awaited"
             ));
         }
+        for (id, lease) in self.leases.iter() {
+            let own = moves().filter(|m| m.lease == Some(id)).map(|m| m.blocks);
+            let loading: u64 = own.sum();
+            if loading != lease.loading || loading.max(lease.pending) > lease.reserved {
+                return Err(format!(
+                    "I2: a lease loads {loading} blocks and waits for {}, counted {} of {}",
+                    lease.pending, lease.loading, lease.reserved
+                ));
+            }
+        }
         for (t, tier) in self.tiers.iter().enumerate() {
-            let landing = self
-                .moves
-                .iter()
-                .filter(|m| m.live && m.to == t && m.lease.is_none())
+            let landing = moves()
+                .filter(|m| m.to == t && m.lease.is_none())
                 .map(|m| m.blocks);
             let leaving = waits().filter(|_| t == GPU).map(|w| w.blocks);
             let in_flight: u64 = landing.chain(leaving).sum();
@@ -113,14 +110,6 @@ impl Store {
         Ok(())
     }
 
-    fn free_marks(&self) -> Vec<bool> {
-        let mut free = vec![false; self.leases.len()];
-        for &id in &self.free_leases {
-            free[id as usize] = true;
-        }
-        free
-    }
-
     fn check_holds(&self, live: &[NodeId]) -> Result<(), Violation> {
         let mut holds = vec![[0u32; super::MAX_TIERS]; self.nodes.len()];
         let mut walk = |tier: usize, mut at: NodeId| {
@@ -129,13 +118,13 @@ impl Store {
                 at = self.nodes[at as usize].parent;
             }
         };
-        let free = self.free_marks();
-        for (lease, free) in self.leases.iter().zip(free) {
-            if lease.live && !free {
-                walk(GPU, lease.tail);
-            }
+        for (_, lease) in self.leases.iter().filter(|(_, lease)| lease.live) {
+            walk(GPU, lease.tail);
         }
-        for mv in self.moves.iter().filter(|m| m.live) {
+        for (_, hold) in self.holds.iter() {
+            walk(hold.tier, hold.tail);
+        }
+        for (_, mv) in self.moves.iter() {
             for &(tail, _) in &mv.parts {
                 walk(mv.to, tail);
             }
@@ -188,12 +177,7 @@ impl Store {
         }
         for (t, copy) in node.copies.iter().enumerate() {
             let in_flight = copy.state == State::InFlight;
-            if in_flight
-                && !self
-                    .moves
-                    .get(copy.by as usize)
-                    .is_some_and(|m| m.live && m.to == t)
-            {
+            if in_flight && self.moves.get(copy.by).is_none_or(|m| m.to != t) {
                 return Err(format!(
                     "I7: run {id} is in flight to tier {t} without a move"
                 ));

@@ -3,13 +3,13 @@
 use super::moves::NO_MOVE;
 use super::node::{NodeId, State, NONE, ROOT};
 use super::orders::Release;
-use super::{Store, Touch, GPU};
+use super::{Answer, Store, StoreError, Touch, GPU};
 
-/// Index of a lease in the arena.
-pub type LeaseId = u32;
+/// The handle of a lease ([`super::Slots`]).
+pub type LeaseId = u64;
 
 /// A held path, and private blocks reserved for what will be computed or loaded.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Lease {
     pub request: u32,
     /// Last held run of the request's path.
@@ -20,6 +20,8 @@ pub struct Lease {
     pub reserved: u64,
     /// Of these, blocks whose room is not free yet.
     pub pending: u64,
+    /// Of these, blocks that a move is loading.
+    pub(super) loading: u64,
     /// The access counter at its admission: recency of what it commits until its release.
     pub(super) access: u64,
     /// Whether its admission stands and has been told ([`Store::admitted`]).
@@ -31,8 +33,9 @@ pub struct Lease {
 
 impl Store {
     /// Holds the first `depth` blocks of a request's path, all of which must have a GPU copy.
-    pub fn acquire(&mut self, request: u32, depth: u32) -> LeaseId {
-        let tail = self.node_at(request, depth);
+    pub fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
+        let tail = self.node_at(request, depth)?;
+        self.on_tier(tail, GPU)?;
         self.hold(GPU, tail);
         self.count_use(tail, 1);
         self.access += 1;
@@ -44,34 +47,37 @@ impl Store {
             depth,
             reserved: 0,
             pending: 0,
+            loading: 0,
             live: true,
             found: depth,
         };
-        if let Some(id) = self.free_leases.pop() {
-            self.leases[id as usize] = lease;
-            return id;
-        }
-        self.leases.push(lease);
-        (self.leases.len() - 1) as LeaseId
+        Ok(self.leases.insert(lease))
     }
 
-    /// A lease as it stands.
-    pub fn lease(&self, id: LeaseId) -> &Lease {
-        &self.leases[id as usize]
+    /// A lease as it stands; one that was released is none.
+    pub fn lease(&self, id: LeaseId) -> Answer<&Lease> {
+        let lease = self.leases.get(id).filter(|lease| lease.live);
+        lease.ok_or(StoreError::NoSuchLease)
     }
 
     /// Turns the lease's computed blocks up to `to` into cached, shareable ones (active → cached).
     ///
     /// Where another request already has the block on the GPU, ours is freed and theirs is held instead.
-    pub fn commit(&mut self, id: LeaseId, to: u32) {
+    /// Nothing happens where the lease holds `to` blocks already.
+    pub fn commit(&mut self, id: LeaseId, to: u32) -> Answer<()> {
         let Lease {
             request,
             mut tail,
             mut depth,
             access,
+            reserved,
+            pending,
+            loading,
             ..
-        } = self.leases[id as usize];
-        debug_assert!(u64::from(to.saturating_sub(depth)) <= self.leases[id as usize].reserved);
+        } = *self.lease(id)?;
+        if u64::from(to.saturating_sub(depth)) > reserved - pending.max(loading) {
+            return Err(StoreError::NotReserved);
+        }
         while depth < to {
             let taken = match self
                 .children
@@ -88,12 +94,11 @@ impl Store {
                 }
             };
             depth += taken;
-            self.leases[id as usize].reserved -= u64::from(taken);
+            self.leases[id].reserved -= u64::from(taken);
         }
-        (
-            self.leases[id as usize].tail,
-            self.leases[id as usize].depth,
-        ) = (tail, depth);
+        let lease = &mut self.leases[id];
+        (lease.tail, lease.depth) = (tail, depth);
+        Ok(())
     }
 
     /// Joins the part of a known run that matches; returns it.
@@ -187,7 +192,10 @@ impl Store {
 
     /// Ends a lease: private blocks become free, the path is let go of deepest first and, where
     /// a release touches ([`Touch`]), made recent on every tier.
-    pub fn release(&mut self, id: LeaseId, now_ns: u64) {
+    pub fn release(&mut self, id: LeaseId, now_ns: u64) -> Answer<()> {
+        if self.lease(id)?.loading > 0 {
+            return Err(StoreError::Loading);
+        }
         self.tell_time(now_ns);
         let Lease {
             request,
@@ -196,7 +204,7 @@ impl Store {
             reserved,
             pending,
             ..
-        } = self.leases[id as usize];
+        } = self.leases[id];
         let all = self.keys.full_blocks(request);
         let release = Release {
             found_blocks: found,
@@ -223,11 +231,13 @@ impl Store {
         let now_free = reserved - pending;
         self.tiers[GPU].active -= now_free;
         self.tiers[GPU].free += now_free;
-        self.leases[id as usize].live = false;
-        self.leases[id as usize].reserved = pending;
         if pending == 0 {
-            self.free_leases.push(id);
+            self.leases.remove(id);
+            return Ok(());
         }
+        let lease = &mut self.leases[id];
+        (lease.live, lease.reserved) = (false, pending);
+        Ok(())
     }
 
     fn count_use(&mut self, tail: NodeId, times: i32) {
@@ -240,19 +250,14 @@ impl Store {
     }
 
     /// Takes an admission back: as if it had never been, recency included. Nothing may be reserved.
-    pub fn abandon(&mut self, id: LeaseId) {
-        debug_assert_eq!(self.leases[id as usize].reserved, 0);
-        let tail = self.leases[id as usize].tail;
+    pub fn abandon(&mut self, id: LeaseId) -> Answer<()> {
+        let Lease { tail, reserved, .. } = *self.lease(id)?;
+        if reserved > 0 {
+            return Err(StoreError::Reserved);
+        }
         self.unhold(GPU, tail);
         self.count_use(tail, -1);
-        self.leases[id as usize].live = false;
-        self.free_leases.push(id);
-    }
-
-    /// Gives private blocks back before the end (a partial block no longer needed).
-    pub fn unreserve(&mut self, id: LeaseId, blocks: u64) {
-        self.leases[id as usize].reserved -= blocks;
-        self.tiers[GPU].active -= blocks;
-        self.tiers[GPU].free += blocks;
+        self.leases.remove(id);
+        Ok(())
     }
 }

@@ -5,10 +5,10 @@
 
 use super::moves::{Move, MoveId, NO_MOVE};
 use super::node::{State, ROOT};
-use super::{Store, GPU, MAX_TIERS};
+use super::{Answer, Store, StoreError, GPU, MAX_TIERS};
 
 /// In [`Store::copies`]: a tier without a copy. `NO_MOVE` is a ready one.
-pub const NO_COPY: MoveId = u32::MAX - 1;
+pub const NO_COPY: MoveId = NO_MOVE - 1;
 
 /// Blocks up to `end` that have the same copies: on each tier the move that writes it, [`NO_MOVE`] where it is
 /// ready, [`NO_COPY`] where there is none.
@@ -33,16 +33,16 @@ impl Store {
     }
 
     /// The keys of the blocks that a move writes, in ascending order.
-    pub fn moved_keys(&self, id: MoveId) -> Vec<u64> {
+    pub fn moved_keys(&self, id: MoveId) -> Answer<Vec<u64>> {
         let mut keys = Vec::new();
-        for &(tail, start) in &self.moves[id as usize].parts {
+        for &(tail, start) in &self.under_way(id)?.parts {
             for run in self.runs_from(tail, start) {
                 let node = &self.nodes[run as usize];
                 keys.extend((node.start..node.end).map(|block| self.keys.key(node.owner, block)));
             }
         }
         keys.sort_unstable();
-        keys
+        Ok(keys)
     }
 
     /// Takes `blocks` blocks of room on a tier, evicting the shortfall. `None` refuses, nothing changed. Else
@@ -52,27 +52,43 @@ impl Store {
         tier: usize,
         blocks: u64,
         now_ns: u64,
-    ) -> Option<(MoveId, Vec<MoveId>)> {
-        let pending = self.make_room(tier, blocks, now_ns)?;
+    ) -> Answer<Option<(MoveId, Vec<MoveId>)>> {
+        self.known_tier(tier)?;
+        let Some(pending) = self.make_room(tier, blocks, now_ns) else {
+            return Ok(None);
+        };
         self.tiers[tier].in_flight += blocks;
         let mut waits: Vec<MoveId> = pending.iter().map(|p| p.0).collect();
         waits.sort_unstable();
         waits.dedup();
-        let claim = self.new_move(Move {
-            live: true,
+        let claim = self.moves.insert(Move {
             to: tier,
             blocks,
+            claimed: true,
+            after: waits.clone(),
             ..Move::default()
         });
-        Some((claim, waits))
+        Ok(Some((claim, waits)))
     }
 
     /// Gives claimed room back, all of it; what it waited for must have ended.
-    pub fn give_back(&mut self, claim: MoveId) {
-        let Move { to, blocks, .. } = std::mem::take(&mut self.moves[claim as usize]);
-        self.free_moves.push(claim);
+    pub fn give_back(&mut self, claim: MoveId) -> Answer<()> {
+        let Move {
+            to, blocks, after, ..
+        } = self.claimed(claim)?;
+        let (to, blocks) = (*to, *blocks);
+        if self.some_under_way(after) {
+            return Err(StoreError::NotFree);
+        }
+        self.moves.remove(claim);
         self.tiers[to].in_flight -= blocks;
         self.tiers[to].free += blocks;
+        Ok(())
+    }
+
+    fn claimed(&self, claim: MoveId) -> Answer<&Move> {
+        let open = self.moves.get(claim).filter(|m| m.claimed);
+        open.ok_or(StoreError::NoClaim)
     }
 
     /// Marks blocks `[start, end)` of a request as being written into claimed room, which must be of that size;
@@ -86,33 +102,36 @@ impl Store {
         request: u32,
         (start, end): (u32, u32),
         source: Option<usize>,
-    ) -> bool {
-        let tier = self.moves[claim as usize].to;
-        debug_assert_eq!(
-            self.moves[claim as usize].blocks,
-            u64::from(end - start),
-            "a claim is placed whole"
-        );
+    ) -> Answer<bool> {
+        let Move {
+            to: tier, blocks, ..
+        } = *self.claimed(claim)?;
+        self.known_request(request)?;
+        if start >= end {
+            return Err(StoreError::NoBlocks);
+        }
+        if blocks != u64::from(end - start) {
+            return Err(StoreError::ClaimSize(blocks));
+        }
+        source.map_or(Ok(()), |from| self.known_tier(from))?;
         let known = self.in_trie(request, end);
         if self.peek(request, end).0 < start || (source.is_some() && known < end) {
-            return false;
+            return Ok(false);
         }
-        let before = self.node_at(request, start);
+        let before = self.node_at(request, start)?;
         if tier == GPU
             && before != ROOT
             && self.nodes[before as usize].copies[GPU].state == State::Absent
         {
-            return false;
+            return Ok(false);
         }
-        let mut tail = self.node_at(request, known);
-        if start > 0 {
-            self.node_at(request, start);
-        }
+        let mut tail = self.node_at(request, known)?;
+        self.node_at(request, start)?;
         for run in self.runs_from(tail, start) {
             let copies = &self.nodes[run as usize].copies;
             let missing = source.is_some_and(|from| copies[from].state == State::Absent);
             if missing || copies[tier].state != State::Absent {
-                return false;
+                return Ok(false);
             }
         }
         if known < end {
@@ -127,26 +146,26 @@ impl Store {
             self.set_state(run, tier, State::InFlight, claim);
         }
         self.hold(tier, tail);
-        self.moves[claim as usize].parts = vec![(tail, start)];
         if let Some(from) = source {
             self.hold(from, tail);
-            self.moves[claim as usize].sources = vec![(from, tail)];
+            self.moves[claim].sources = vec![(from, tail)];
         }
-        true
+        let placed = &mut self.moves[claim];
+        (placed.parts, placed.claimed) = (vec![(tail, start)], false);
+        Ok(true)
     }
 
     /// Marks blocks of a request absent from a tier, from block `end` down to `start`, as far as they are ready,
     /// held by nobody and followed by none on that tier; returns how many. Nothing is written down: what loses
     /// its last copy is discarded.
-    pub fn remove(&mut self, request: u32, (start, end): (u32, u32), tier: usize) -> u32 {
+    pub fn remove(&mut self, request: u32, (start, end): (u32, u32), tier: usize) -> Answer<u32> {
+        self.known_tier(tier)?;
+        self.known_request(request)?;
         let end = end.min(self.peek(request, end).0);
         if end <= start {
-            return 0;
+            return Ok(0);
         }
-        let tail = self.node_at(request, end);
-        if start > 0 {
-            self.node_at(request, start);
-        }
+        let tail = self.part(request, (start, end))?;
         let mut removed = 0;
         for run in self.runs_from(tail, start) {
             let node = &self.nodes[run as usize];
@@ -162,7 +181,7 @@ impl Store {
             self.tiers[tier].free += u64::from(blocks);
             self.discard_if_gone(run);
         }
-        removed
+        Ok(removed)
     }
 
     /// How many leading blocks of a request the trie has a place for, copies or not.
@@ -207,14 +226,14 @@ mod tests {
     #[test]
     fn what_is_placed_is_found_and_ready_when_its_move_ends() {
         let mut store = store();
-        let (claim, waits) = store.claim(1, 2, 0).unwrap();
+        let (claim, waits) = store.claim(1, 2, 0).unwrap().unwrap();
         assert!(waits.is_empty());
-        assert!(store.place(claim, 0, (0, 2), None));
+        assert_eq!(store.place(claim, 0, (0, 2), None), Ok(true));
         assert_eq!(store.copies(1, 4), vec![(2, [NO_COPY, claim, NO_COPY])]);
-        assert_eq!(store.moved_keys(claim), vec![0, 1]);
-        store.finish_move(claim);
+        assert_eq!(store.moved_keys(claim), Ok(vec![0, 1]));
+        store.finish_move(claim).unwrap();
         assert_eq!(store.copies(0, 4), vec![(2, [NO_COPY, NO_MOVE, NO_COPY])]);
-        assert_eq!(store.remove(0, (1, 2), 1), 1);
+        assert_eq!(store.remove(0, (1, 2), 1), Ok(1));
         assert_eq!(store.peek(0, 4).0, 1);
         store.check().unwrap();
     }
@@ -222,19 +241,22 @@ mod tests {
     #[test]
     fn a_claim_evicts_and_room_that_is_not_used_is_given_back() {
         let mut store = store();
-        let (claim, _) = store.claim(0, 4, 0).unwrap();
-        assert!(store.place(claim, 0, (0, 4), None));
-        store.finish_move(claim);
-        let (claim, waits) = store.claim(0, 3, 1).unwrap();
+        let (claim, _) = store.claim(0, 4, 0).unwrap().unwrap();
+        assert_eq!(store.place(claim, 0, (0, 4), None), Ok(true));
+        store.finish_move(claim).unwrap();
+        let (claim, waits) = store.claim(0, 3, 1).unwrap().unwrap();
         // One victim is let go, the cpu takes two of them.
         assert_eq!(store.tier(0).overflowed, 1);
         let [order] = &store.take_orders()[..] else {
             panic!("one write")
         };
         assert_eq!((order.blocks, &waits[..]), (2, &[order.id][..]));
-        assert!(!store.place(claim, 1, (0, 3), None), "block 0 is there");
-        store.finish_move(order.id);
-        store.give_back(claim);
+        let placed = store.place(claim, 1, (0, 3), None);
+        assert_eq!(placed, Ok(false), "block 0 is there");
+        assert_eq!(store.give_back(claim), Err(StoreError::NotFree));
+        store.finish_move(order.id).unwrap();
+        store.give_back(claim).unwrap();
+        assert_eq!(store.give_back(claim), Err(StoreError::NoClaim));
         assert_eq!(store.tier(0).free, 3);
         store.check().unwrap();
     }

@@ -2,6 +2,8 @@
 //!
 //! | file | what lives there |
 //! |---|---|
+//! | `error` | why a call is refused |
+//! | `slots` | records under handles that are never given out twice |
 //! | `node` | a run of blocks and its copies on the tiers |
 //! | `tier` | room of a tier and its eviction candidates |
 //! | `trie` | walking, splitting, linking and unlinking runs |
@@ -16,6 +18,7 @@
 //! | `check` | the invariants in one place |
 
 mod check;
+mod error;
 mod lease;
 mod marks;
 mod moves;
@@ -23,17 +26,20 @@ mod node;
 mod orders;
 mod remote;
 mod reserve;
+mod slots;
 mod tier;
 mod touch;
 mod trie;
 mod writes;
 
 pub use check::Violation;
+pub use error::{Answer, StoreError};
 pub use lease::{Lease, LeaseId};
 pub use marks::{CopyRun, NO_COPY};
-pub use moves::{MoveId, Order, NO_MOVE};
+pub use moves::{HoldId, MoveId, Order, NO_MOVE};
 pub use node::{NodeId, State};
 pub use reserve::Room;
+pub use slots::Slots;
 pub use tier::{Tier, TierConfig};
 pub use touch::Touch;
 pub use trie::Part;
@@ -44,7 +50,7 @@ use std::sync::Arc;
 
 use crate::keys::BlockKeys;
 use crate::records::Records;
-use moves::Move;
+use moves::{Hold, Move};
 use node::Node;
 use orders::Orders;
 
@@ -64,10 +70,9 @@ pub struct Store {
     free_nodes: Vec<NodeId>,
     children: Children,
     tiers: Vec<Tier>,
-    leases: Vec<Lease>,
-    free_leases: Vec<LeaseId>,
-    moves: Vec<Move>,
-    free_moves: Vec<MoveId>,
+    leases: Slots<Lease>,
+    moves: Slots<Move>,
+    holds: Slots<Hold>,
     orders: Vec<Order>,
     /// Recency: raised by one at each admission and release, never the clock, so no two leases tie.
     access: u64,
@@ -92,10 +97,9 @@ impl Store {
             free_nodes: Vec::new(),
             children: Children::default(),
             tiers: tiers.iter().map(Tier::new).collect(),
-            leases: Vec::new(),
-            free_leases: Vec::new(),
-            moves: Vec::new(),
-            free_moves: Vec::new(),
+            leases: Slots::default(),
+            moves: Slots::default(),
+            holds: Slots::default(),
             orders: Vec::new(),
             access: 0,
             touch: Touch::default(),
@@ -113,6 +117,22 @@ impl Store {
     /// How many tiers there are.
     pub fn tiers(&self) -> usize {
         self.tiers.len()
+    }
+
+    /// Refuses a tier that the store does not have.
+    pub fn known_tier(&self, tier: usize) -> Answer<()> {
+        if tier < self.tiers.len() {
+            return Ok(());
+        }
+        Err(StoreError::NoSuchTier(self.tiers.len()))
+    }
+
+    /// Refuses a request that the trace does not have.
+    pub fn known_request(&self, request: u32) -> Answer<()> {
+        if request < self.keys.requests() {
+            return Ok(());
+        }
+        Err(StoreError::NoSuchRequest(self.keys.requests()))
     }
 
     /// Blocks with a copy on a tier and another one on a faster tier. Cost: a walk over all runs.

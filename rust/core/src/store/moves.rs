@@ -3,11 +3,14 @@
 
 use super::lease::{Lease, LeaseId};
 use super::node::{NodeId, State, ROOT};
-use super::{Store, GPU};
+use super::{Answer, Store, StoreError, GPU};
 
-/// Index of a move in the arena.
-pub type MoveId = u32;
-pub const NO_MOVE: MoveId = u32::MAX;
+/// The handle of a move ([`super::Slots`]); of two moves of a store the later one has the larger.
+pub type MoveId = u64;
+/// No move: a copy that is ready. Never a handle.
+pub const NO_MOVE: MoveId = u32::MAX as u64;
+/// The handle of a hold ([`Store::protect`]).
+pub type HoldId = u64;
 
 /// A transmission to be put on the channel of its edge, once the moves in `after` have ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,10 +29,16 @@ pub(super) struct Waiting {
     pub blocks: u64,
 }
 
+/// A path protected on a tier.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Hold {
+    pub tier: usize,
+    pub tail: NodeId,
+}
+
 /// A copy on its way.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Move {
-    pub live: bool,
     pub to: usize,
     pub blocks: u64,
     /// Runs being written: (last run, first block of the part).
@@ -40,16 +49,20 @@ pub(super) struct Move {
     pub sources: Vec<(usize, NodeId)>,
     /// Leases that wait for the room it frees on the GPU.
     pub waiting: Vec<Waiting>,
+    /// Whether it is room claimed by hand, and nothing was placed there yet.
+    pub claimed: bool,
+    /// What still occupies claimed room.
+    pub after: Vec<MoveId>,
 }
 
 impl Store {
-    pub(super) fn new_move(&mut self, new: Move) -> MoveId {
-        if let Some(id) = self.free_moves.pop() {
-            self.moves[id as usize] = new;
-            return id;
-        }
-        self.moves.push(new);
-        (self.moves.len() - 1) as MoveId
+    /// A move under way.
+    pub(super) fn under_way(&self, id: MoveId) -> Answer<&Move> {
+        self.moves.get(id).ok_or(StoreError::NoSuchMove)
+    }
+
+    pub(super) fn all_under_way(&self, ids: &[MoveId]) -> Answer<()> {
+        ids.iter().try_for_each(|&id| self.under_way(id).map(drop))
     }
 
     /// The transmissions decided since the last call, in the order of decision.
@@ -59,30 +72,69 @@ impl Store {
 
     /// Lets the lease read blocks `[from its depth, to)` into the GPU from the next tier down, into reserved
     /// blocks; the source is held until the read ends. `after`: what must end first. Returns the move.
-    pub fn load(&mut self, id: LeaseId, to: u32, after: &[MoveId]) -> MoveId {
-        let Lease { request, depth, .. } = self.leases[id as usize].clone();
-        let tail = self.node_at(request, to);
-        self.land(tail, depth, GPU, 1, after, Some(id))
+    pub fn load(&mut self, id: LeaseId, to: u32, after: &[MoveId]) -> Answer<MoveId> {
+        let Lease {
+            request,
+            depth,
+            reserved,
+            loading,
+            ..
+        } = *self.lease(id)?;
+        if to <= depth {
+            return Err(StoreError::NoBlocks);
+        }
+        let blocks = u64::from(to - depth);
+        if blocks > reserved - loading {
+            return Err(StoreError::NotReserved);
+        }
+        self.all_under_way(after)?;
+        self.known_tier(GPU + 1)?;
+        let tail = self.node_at(request, to)?;
+        self.can_be_copied((tail, depth), GPU + 1, GPU)?;
+        self.leases[id].loading += blocks;
+        Ok(self.land(tail, depth, GPU, 1, after, Some(id)))
+    }
+
+    /// Refuses to copy a path part of which a block has no copy on one tier, or has one on the other.
+    fn can_be_copied(&self, part: (NodeId, u32), from: usize, to: usize) -> Answer<()> {
+        for run in self.runs_from(part.0, part.1) {
+            self.on_tier(run, from)?;
+            if self.nodes[run as usize].copies[to].state != State::Absent {
+                return Err(StoreError::OnTierAlready);
+            }
+        }
+        Ok(())
     }
 
     /// Protects the first `end` blocks of a request's path on a tier while room is made; returns the hold.
-    pub fn protect(&mut self, request: u32, end: u32, tier: usize) -> NodeId {
-        let tail = self.node_at(request, end);
+    pub fn protect(&mut self, request: u32, end: u32, tier: usize) -> Answer<HoldId> {
+        self.known_tier(tier)?;
+        let tail = self.node_at(request, end)?;
+        self.on_tier(tail, tier)?;
         self.hold(tier, tail);
-        tail
+        Ok(self.holds.insert(Hold { tier, tail }))
     }
 
     /// Ends a [`Store::protect`].
-    pub fn unprotect(&mut self, tier: usize, hold: NodeId) {
-        self.unhold(tier, hold);
-        self.sweep_orphans(hold);
+    pub fn unprotect(&mut self, tier: usize, hold: HoldId) -> Answer<()> {
+        let held = self.holds.get(hold).filter(|held| held.tier == tier);
+        let Hold { tail, .. } = *held.ok_or(StoreError::NoSuchHold)?;
+        self.holds.remove(hold);
+        self.unhold(tier, tail);
+        self.sweep_orphans(tail);
+        Ok(())
     }
 
     /// Holds on to blocks that another request is already loading.
-    pub fn join(&mut self, id: LeaseId, to: u32) {
-        let request = self.leases[id as usize].request;
-        let tail = self.node_at(request, to);
+    pub fn join(&mut self, id: LeaseId, to: u32) -> Answer<()> {
+        let Lease { request, depth, .. } = *self.lease(id)?;
+        if to <= depth {
+            return Err(StoreError::NoBlocks);
+        }
+        let tail = self.node_at(request, to)?;
+        self.on_tier(tail, GPU)?;
         self.extend_hold(id, tail, to);
+        Ok(())
     }
 
     /// Stages blocks `[start, end)` of a request one tier up to `to_tier` (disk → cpu), room made there first.
@@ -96,18 +148,30 @@ impl Store {
         to_tier: usize,
         ready: Option<MoveId>,
         now_ns: u64,
-    ) -> Option<MoveId> {
-        let tail = self.node_at(request, end);
-        if start > 0 {
-            self.node_at(request, start);
+    ) -> Answer<Option<MoveId>> {
+        self.known_tier(to_tier)?;
+        if to_tier == GPU || to_tier + 1 == self.tiers.len() {
+            return Err(StoreError::WrongTier);
         }
+        if let Some(writing) = ready {
+            self.under_way(writing)?;
+        }
+        let tail = self.part(request, (start, end))?;
+        self.can_be_copied((tail, start), to_tier + 1, to_tier)?;
         self.hold(to_tier + 1, tail);
         let room = self.make_room(to_tier, u64::from(end - start), now_ns);
         self.unhold(to_tier + 1, tail);
-        let room = room?;
+        let Some(room) = room else { return Ok(None) };
         self.tiers[to_tier].in_flight += u64::from(end - start);
         let after: Vec<MoveId> = room.iter().map(|&(m, _)| m).chain(ready).collect();
-        Some(self.land(tail, start, to_tier, to_tier + 1, &after, None))
+        Ok(Some(self.land(
+            tail,
+            start,
+            to_tier,
+            to_tier + 1,
+            &after,
+            None,
+        )))
     }
 
     fn land(
@@ -122,7 +186,6 @@ impl Store {
         let end = self.nodes[tail as usize].end;
         let blocks = u64::from(end - start);
         let new = Move {
-            live: true,
             to,
             blocks,
             parts: vec![(tail, start)],
@@ -130,7 +193,7 @@ impl Store {
             sources: vec![(from, tail)],
             ..Move::default()
         };
-        let mv = self.new_move(new);
+        let mv = self.moves.insert(new);
         self.hold(from, tail);
         for run in self.runs_from(tail, start) {
             let access = self.nodes[run as usize].copies[from].access;
@@ -152,15 +215,12 @@ impl Store {
     }
 
     fn extend_hold(&mut self, id: LeaseId, tail: NodeId, to: u32) {
-        let Lease { depth, access, .. } = self.leases[id as usize];
-        self.leases[id as usize].found = to;
+        let Lease { depth, access, .. } = self.leases[id];
         for run in self.runs_from(tail, depth) {
             self.hold_one(run, access);
         }
-        (
-            self.leases[id as usize].tail,
-            self.leases[id as usize].depth,
-        ) = (tail, to);
+        let lease = &mut self.leases[id];
+        (lease.tail, lease.depth, lease.found) = (tail, to, to);
     }
 
     /// The runs of a path part from its last run up to the one that starts at block `start`, deepest first.
@@ -175,18 +235,23 @@ impl Store {
     }
 
     /// Ends a move: what it wrote is ready, its source is released, the room it freed goes to who waits.
-    pub fn finish_move(&mut self, id: MoveId) {
+    pub fn finish_move(&mut self, id: MoveId) -> Answer<()> {
+        let Move { claimed, after, .. } = self.under_way(id)?;
+        if *claimed {
+            return Err(StoreError::Unplaced);
+        }
+        if self.some_under_way(after) || self.lands_too_early(id) {
+            return Err(StoreError::NotFree);
+        }
         let Move {
-            live,
             to,
             blocks,
             parts,
             lease,
             sources,
             waiting,
-        } = std::mem::take(&mut self.moves[id as usize]);
-        debug_assert!(live, "a move ends once");
-        self.free_moves.push(id);
+            ..
+        } = self.moves.remove(id).unwrap_or_default();
         for &(tail, start) in &parts {
             for run in self.runs_from(tail, start) {
                 self.set_state(run, to, State::Ready, NO_MOVE);
@@ -205,7 +270,9 @@ impl Store {
         tier.cached += blocks;
         if let Some(lease) = lease {
             tier.active -= blocks;
-            self.leases[lease as usize].reserved -= blocks;
+            let lease = &mut self.leases[lease];
+            lease.reserved -= blocks;
+            lease.loading -= blocks;
         } else {
             tier.in_flight -= blocks;
         }
@@ -213,10 +280,23 @@ impl Store {
             self.tiers[GPU].in_flight -= blocks;
             self.room_is_free(lease, blocks);
         }
+        Ok(())
+    }
+
+    /// Whether it would land in a lease's room that a write still occupies.
+    fn lands_too_early(&self, id: MoveId) -> bool {
+        let Move { lease, blocks, .. } = &self.moves[id];
+        let lease = lease.map(|lease| &self.leases[lease]);
+        lease.is_some_and(|lease| lease.reserved - lease.pending < *blocks)
+    }
+
+    /// Whether one of these moves has not ended.
+    pub(super) fn some_under_way(&self, ids: &[MoveId]) -> bool {
+        ids.iter().any(|&id| self.moves.get(id).is_some())
     }
 
     fn room_is_free(&mut self, id: LeaseId, blocks: u64) {
-        let owner = &mut self.leases[id as usize];
+        let owner = &mut self.leases[id];
         owner.pending -= blocks;
         if owner.live {
             self.tiers[GPU].active += blocks;
@@ -225,16 +305,14 @@ impl Store {
         owner.reserved -= blocks;
         self.tiers[GPU].free += blocks;
         if owner.pending == 0 {
-            self.free_leases.push(id);
+            self.leases.remove(id);
         }
     }
 
     /// Gives up the lower copies of blocks `[start, end)` after a load (exclusive edges), where nobody holds them.
-    pub fn drop_copy(&mut self, request: u32, start: u32, end: u32, tier: usize) {
-        let tail = self.node_at(request, end);
-        if start > 0 {
-            self.node_at(request, start);
-        }
+    pub fn drop_copy(&mut self, request: u32, start: u32, end: u32, tier: usize) -> Answer<()> {
+        self.known_tier(tier)?;
+        let tail = self.part(request, (start, end))?;
         for run in self.runs_from(tail, start) {
             let node = &self.nodes[run as usize];
             let copy = &node.copies[tier];
@@ -245,5 +323,6 @@ impl Store {
                 self.tiers[tier].free += blocks;
             }
         }
+        Ok(())
     }
 }

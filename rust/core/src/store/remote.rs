@@ -1,9 +1,9 @@
 //! What another machine reads here, and what this one reads there: copies, landing on the CPU tier.
 
 use super::moves::{Move, MoveId, Order, NO_MOVE};
-use super::node::{State, ROOT};
+use super::node::State;
 use super::trie::Part;
-use super::{Store, MAX_TIERS};
+use super::{Answer, Store, StoreError, MAX_TIERS};
 
 /// The tier on which KV of another machine lands.
 const CPU: usize = 1;
@@ -42,15 +42,16 @@ impl Store {
 
     /// Lets another machine read the first `end` blocks of a request's path on a tier: they stay until the
     /// returned move is finished.
-    pub fn lend(&mut self, request: u32, end: u32, tier: usize) -> MoveId {
-        let tail = self.node_at(request, end);
+    pub fn lend(&mut self, request: u32, end: u32, tier: usize) -> Answer<MoveId> {
+        self.known_tier(tier)?;
+        let tail = self.node_at(request, end)?;
+        self.on_tier(tail, tier)?;
         self.hold(tier, tail);
-        self.new_move(Move {
-            live: true,
+        Ok(self.moves.insert(Move {
             to: tier,
             sources: vec![(tier, tail)],
             ..Move::default()
-        })
+        }))
     }
 
     /// Lands blocks `[start, end)` of a request from another machine on the CPU tier, room made there first;
@@ -61,26 +62,25 @@ impl Store {
         request: u32,
         (start, end): (u32, u32),
         now_ns: u64,
-    ) -> Option<MoveId> {
-        let parent = self.node_at(request, start);
+    ) -> Answer<Option<MoveId>> {
+        self.known_tier(CPU)?;
+        if start >= end {
+            return Err(StoreError::NoBlocks);
+        }
+        let parent = self.node_at(request, start)?;
         let first_key = self.keys.key(request, start);
         if self.children.contains_key(&(parent, first_key)) {
-            return None;
+            return Ok(None);
         }
         let blocks = u64::from(end - start);
         self.hold(CPU, parent);
         let room = self.make_room(CPU, blocks, now_ns);
         self.unhold(CPU, parent);
-        let room = room?;
-        let parent = if start > 0 {
-            self.node_at(request, start)
-        } else {
-            ROOT
-        };
+        let Some(room) = room else { return Ok(None) };
+        let parent = self.node_at(request, start)?;
         self.tiers[CPU].in_flight += blocks;
         self.access += 1; // a use of its own: nothing else may tie with it
-        let id = self.new_move(Move {
-            live: true,
+        let id = self.moves.insert(Move {
             to: CPU,
             blocks,
             ..Move::default()
@@ -90,7 +90,7 @@ impl Store {
             self.nodes[run as usize].copies[CPU].access = self.access;
             self.set_state(run, CPU, State::InFlight, id);
         }
-        self.moves[id as usize].parts = vec![(run, start)];
+        self.moves[id].parts = vec![(run, start)];
         self.hold(CPU, run);
         self.orders.push(Order {
             id,
@@ -99,6 +99,6 @@ impl Store {
             blocks,
             after: room.iter().map(|&(mv, _)| mv).collect(),
         });
-        Some(id)
+        Ok(Some(id))
     }
 }

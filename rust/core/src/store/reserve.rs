@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::lease::LeaseId;
 use super::moves::{Move, MoveId, Order, Waiting, NO_MOVE};
 use super::node::{NodeId, State, NONE, ROOT};
-use super::{Store, GPU};
+use super::{Answer, Store, GPU};
 
 /// What a reservation got.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,26 +29,30 @@ type PendingRoom = Vec<(MoveId, u64)>;
 
 impl Store {
     /// Reserves private GPU blocks for several leases, all or nothing.
-    pub fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Room {
-        let blocks: u64 = wanted.iter().map(|w| w.1).sum();
+    pub fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
+        let mut blocks = 0u64;
+        for &(lease, n) in wanted {
+            self.lease(lease)?;
+            blocks = blocks.saturating_add(n);
+        }
         let Some(pending) = self.make_room(GPU, blocks, now_ns) else {
-            return Room::Refused;
+            return Ok(Room::Refused);
         };
         let late: u64 = pending.iter().map(|p| p.1).sum();
         self.tiers[GPU].active += blocks - late;
         self.tiers[GPU].in_flight += late;
         for &(lease, n) in wanted {
-            self.leases[lease as usize].reserved += n;
+            self.leases[lease].reserved += n;
             self.admitted(lease);
         }
         if pending.is_empty() {
-            return Room::Ready;
+            return Ok(Room::Ready);
         }
         self.assign_pending(wanted, &pending);
         let mut moves: Vec<MoveId> = pending.iter().map(|p| p.0).collect();
         moves.sort_unstable();
         moves.dedup();
-        Room::Pending(moves)
+        Ok(Room::Pending(moves))
     }
 
     fn assign_pending(&mut self, wanted: &[(LeaseId, u64)], pending: &PendingRoom) {
@@ -58,11 +62,11 @@ impl Store {
             while blocks > 0 {
                 let (lease, open) = taker.expect("pending room never exceeds what was asked for");
                 let take = open.min(blocks);
-                self.moves[mv as usize].waiting.push(Waiting {
+                self.moves[mv].waiting.push(Waiting {
                     lease,
                     blocks: take,
                 });
-                self.leases[lease as usize].pending += take;
+                self.leases[lease].pending += take;
                 blocks -= take;
                 taker = if take == open {
                     takers.next()
@@ -291,8 +295,7 @@ impl Store {
             return;
         };
         self.tiers[below].in_flight += written;
-        let mv = self.new_move(Move {
-            live: true,
+        let mv = self.moves.insert(Move {
             to: below,
             blocks: written,
             ..Move::default()
@@ -304,7 +307,7 @@ impl Store {
                 self.set_state(run, below, State::InFlight, mv);
             }
         }
-        self.moves[mv as usize].parts = kept;
+        self.moves[mv].parts = kept;
         let after = room.iter().map(|r| r.0).collect();
         self.orders.push(Order {
             id: mv,

@@ -23,7 +23,7 @@ impl Store {
 
     /// A lease's admission stands, for room was made: what it found has now been used.
     pub(super) fn admitted(&mut self, id: LeaseId) {
-        let lease = &mut self.leases[id as usize];
+        let lease = &mut self.leases[id];
         if self.touch == Touch::Release || std::mem::replace(&mut lease.admitted, true) {
             return;
         }
@@ -71,15 +71,16 @@ mod tests {
             write_back: false,
         };
         let mut store = Store::new(Arc::new(keys.unwrap()), &[tier]).with_touch(touch);
-        let first = store.acquire(0, 0);
-        let second = store.acquire(1, 0);
-        assert_eq!(store.reserve(&[(first, 1), (second, 1)], 0), Room::Ready);
-        store.commit(first, 1);
-        store.commit(second, 1);
-        store.release(second, 1); // admitted later, released earlier
-        store.release(first, 2);
-        let third = store.acquire(2, 0);
-        assert_eq!(store.reserve(&[(third, 1)], 3), Room::Ready);
+        let first = store.acquire(0, 0).unwrap();
+        let second = store.acquire(1, 0).unwrap();
+        let room = store.reserve(&[(first, 1), (second, 1)], 0);
+        assert_eq!(room, Ok(Room::Ready));
+        store.commit(first, 1).unwrap();
+        store.commit(second, 1).unwrap();
+        store.release(second, 1).unwrap(); // admitted later, released earlier
+        store.release(first, 2).unwrap();
+        let third = store.acquire(2, 0).unwrap();
+        assert_eq!(store.reserve(&[(third, 1)], 3), Ok(Room::Ready));
         (store.peek(0, 1).0, store.peek(1, 1).0)
     }
 

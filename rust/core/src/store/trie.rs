@@ -2,7 +2,7 @@
 
 use super::moves::{MoveId, NO_MOVE};
 use super::node::{Node, NodeId, State, NONE, ROOT};
-use super::{Store, GPU};
+use super::{Answer, Store, StoreError, GPU};
 use crate::policies::order::Standing;
 
 /// A stretch of a request's path that is found on one tier in one state.
@@ -64,6 +64,9 @@ impl Store {
     }
 
     pub(super) fn walk(&self, request: u32, limit: u32, mut visit: impl FnMut(&Node, u32, u32)) {
+        if self.known_request(request).is_err() {
+            return; // it has no blocks
+        }
         let (mut at, mut block) = (ROOT, 0);
         while block < limit {
             let Some(&child) = self.children.get(&(at, self.keys.key(request, block))) else {
@@ -85,17 +88,47 @@ impl Store {
         }
     }
 
-    /// The node whose last block is block `depth − 1` of the request's path, which must be in the trie.
-    pub(super) fn node_at(&mut self, request: u32, depth: u32) -> NodeId {
+    /// The node whose last block is block `depth − 1` of the request's path, split off where it is not the last
+    /// of its run. `NotFound` where the path is not in the trie that far.
+    pub(super) fn node_at(&mut self, request: u32, depth: u32) -> Answer<NodeId> {
+        self.known_request(request)?;
         let (mut at, mut block) = (ROOT, 0);
         while block < depth {
-            at = self.children[&(at, self.keys.key(request, block))];
-            if self.nodes[at as usize].end > depth {
-                at = self.split(at, depth);
+            let key = self.keys.key(request, block);
+            let child = *self.children.get(&(at, key)).ok_or(StoreError::NotFound)?;
+            let Node { owner, end, .. } = self.nodes[child as usize];
+            let to = end.min(depth);
+            if self.keys.common(owner, request, block, to) < to - block {
+                return Err(StoreError::NotFound);
             }
-            block = self.nodes[at as usize].end;
+            at = if end > depth {
+                self.split(child, depth)
+            } else {
+                child
+            };
+            block = to;
         }
-        at
+        Ok(at)
+    }
+
+    /// The last run of blocks `[start, end)` of a request's path, runs split at both ends.
+    pub(super) fn part(&mut self, request: u32, (start, end): (u32, u32)) -> Answer<NodeId> {
+        if start >= end {
+            return Err(StoreError::NoBlocks);
+        }
+        let tail = self.node_at(request, end)?;
+        if start > 0 {
+            self.node_at(request, start)?;
+        }
+        Ok(tail)
+    }
+
+    /// Refuses a run without a copy on a tier; the root needs none.
+    pub(super) fn on_tier(&self, run: NodeId, tier: usize) -> Answer<()> {
+        if run == ROOT || self.nodes[run as usize].copies[tier].state != State::Absent {
+            return Ok(());
+        }
+        Err(StoreError::NotOnTier)
     }
 
     /// Cuts a run before block `at`; returns the new upper part. The lower part keeps its id.

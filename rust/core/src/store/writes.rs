@@ -4,7 +4,7 @@ use super::lease::{Lease, LeaseId};
 use super::moves::{Move, MoveId, Order};
 use super::node::{NodeId, State, ROOT};
 use super::orders::Release;
-use super::{Store, GPU};
+use super::{Answer, Store, StoreError, GPU};
 
 impl Store {
     /// Copies blocks `[start, end)` that the lease holds on the GPU to the CPU (write-through). Blocks already
@@ -15,14 +15,18 @@ impl Store {
         start: u32,
         end: u32,
         now_ns: u64,
-    ) -> Option<MoveId> {
-        let request = self.leases[id as usize].request;
-        let tail = self.node_at(request, end);
-        if start > 0 {
-            self.node_at(request, start);
+    ) -> Answer<Option<MoveId>> {
+        let Lease { request, depth, .. } = *self.lease(id)?;
+        self.known_tier(GPU + 1)?;
+        if start == end {
+            return Ok(None);
         }
+        if end > depth {
+            return Err(StoreError::NotHeld);
+        }
+        let tail = self.part(request, (start, end))?;
         let missing = self.missing_below(GPU, tail, start);
-        self.copy_down(GPU, missing, vec![tail], now_ns)
+        Ok(self.copy_down(GPU, missing, vec![tail], now_ns))
     }
 
     /// Copies what the lease holds and `uses` requests have used from a tier to the next one.
@@ -32,29 +36,34 @@ impl Store {
         tier: usize,
         uses: u32,
         now_ns: u64,
-    ) -> Option<MoveId> {
-        let Lease { tail, .. } = self.leases[id as usize];
+    ) -> Answer<Option<MoveId>> {
+        let Lease { tail, .. } = *self.lease(id)?;
+        self.known_tier(tier)?;
+        if tier + 1 == self.tiers.len() {
+            return Err(StoreError::WrongTier);
+        }
         let mut missing = self.missing_below(tier, tail, 0);
         missing.retain(|&(run, _)| {
             let node = &self.nodes[run as usize];
             node.uses >= uses && node.copies[tier].state == State::Ready
         });
         let source = missing.first().map(|part| part.0);
-        self.copy_down(tier, missing, source.into_iter().collect(), now_ns)
+        Ok(self.copy_down(tier, missing, source.into_iter().collect(), now_ns))
     }
 
     /// Copies what a move is about to make ready one tier further down. Call it before the move is finished.
-    pub fn write_on(&mut self, id: MoveId, now_ns: u64) -> Option<MoveId> {
-        let Move { to, ref parts, .. } = self.moves[id as usize];
+    pub fn write_on(&mut self, id: MoveId, now_ns: u64) -> Answer<Option<MoveId>> {
+        let Move { to, ref parts, .. } = *self.under_way(id)?;
         let parts = parts.clone();
         if to + 1 >= self.tiers.len() {
-            return None;
+            return Ok(None);
         }
         let missing: Vec<(NodeId, u32)> = parts
             .iter()
             .flat_map(|&(tail, start)| self.missing_below(to, tail, start))
             .collect();
-        self.copy_down(to, missing, parts.iter().map(|p| p.0).collect(), now_ns)
+        let sources = parts.iter().map(|p| p.0).collect();
+        Ok(self.copy_down(to, missing, sources, now_ns))
     }
 
     /// The runs of a path part without a copy one tier down: each with its first block, since making room may
@@ -93,8 +102,7 @@ impl Store {
             return None;
         };
         self.tiers[below].in_flight += blocks;
-        let id = self.new_move(Move {
-            live: true,
+        let id = self.moves.insert(Move {
             to: below,
             blocks,
             sources: sources.into_iter().map(|source| (tier, source)).collect(),
@@ -108,7 +116,7 @@ impl Store {
             }
             self.hold(below, last);
         }
-        self.moves[id as usize].parts = parts;
+        self.moves[id].parts = parts;
         let after = room.iter().map(|&(mv, _)| mv).collect();
         self.orders.push(Order {
             id,
@@ -121,9 +129,9 @@ impl Store {
     }
 
     /// Makes the first `end` blocks of a request's path the most recently used, on every tier.
-    pub fn touch(&mut self, request: u32, end: u32) {
+    pub fn touch(&mut self, request: u32, end: u32) -> Answer<()> {
+        let mut at = self.node_at(request, end)?;
         self.access += 1;
-        let mut at = self.node_at(request, end);
         while at != ROOT {
             let node = &mut self.nodes[at as usize];
             for copy in &mut node.copies {
@@ -140,18 +148,22 @@ impl Store {
             self.refresh(at);
             at = parent;
         }
+        Ok(())
     }
 
     /// Discards blocks `start` to `end` of a request's path from all tiers, from the last one up to the first
     /// that is held, in flight or followed by another block.
-    pub fn discard(&mut self, request: u32, start: u32, end: u32) {
-        self.node_at(request, start); // no run reaches across `start` then
-        let tail = self.node_at(request, end);
+    pub fn discard(&mut self, request: u32, start: u32, end: u32) -> Answer<()> {
+        self.known_request(request)?;
+        if start >= end {
+            return Ok(());
+        }
+        let tail = self.part(request, (start, end))?;
         for run in self.runs_from(tail, start) {
             let node = &self.nodes[run as usize];
             let in_flight = node.copies.iter().any(|c| c.state == State::InFlight);
             if node.pins > 0 || node.first_child != super::node::NONE || in_flight {
-                return;
+                return Ok(());
             }
             let blocks = u64::from(node.blocks());
             for tier in 0..self.tiers.len() {
@@ -163,5 +175,6 @@ impl Store {
             }
             self.discard_if_gone(run);
         }
+        Ok(())
     }
 }

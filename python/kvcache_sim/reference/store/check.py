@@ -1,0 +1,81 @@
+"""The invariants of the reference store, recounted from its leases, moves and holds (I2, I3, I4, I7)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from kvcache_sim.reference.store.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block
+from kvcache_sim.reference.store.residency import Residency
+
+
+def violations(store: Residency) -> Iterator[str]:
+    """Yield each broken invariant in words. Cost: linear in blocks times holders."""
+    yield from _room(store)
+    yield from _holders(store)
+    yield from _places(store)
+
+
+def _room(store: Residency) -> Iterator[str]:
+    live = [lease for lease in store.leases.values() if lease.live]
+    waiting = [lease for move in store.moves.values() for lease in move.waiting]
+    active = sum(lease.reserved - lease.pending for lease in live)
+    if active != store.tiers[GPU].active:
+        yield f"I2: leases reserve {active} blocks, counted {store.tiers[GPU].active}"
+    for lease in store.leases.values():
+        pending = sum(waits is lease for waits in waiting)
+        loading = sum(len(move.blocks) for move in store.moves.values() if move.lease is lease)
+        if (pending, loading) != (lease.pending, lease.loading) or max(pending, loading) > lease.reserved:
+            yield f"I2: a lease waits for {pending} blocks and loads {loading}, counted {lease}"
+    for number, tier in enumerate(store.tiers):
+        cached = sum(block.state[number] == READY for block in _blocks(store))
+        used = tier.free + tier.active + cached + tier.in_flight
+        if used != tier.capacity or min(tier.free, tier.active, tier.in_flight) < 0:
+            yield f"I2: tier {number} accounts for {used} of {tier.capacity} blocks"
+        landing = sum(
+            len(move.blocks) if move.claimed is None else move.claimed
+            for move in store.moves.values()
+            if move.to == number and move.lease is None
+        )
+        in_flight = landing + (len(waiting) if number == GPU else 0)
+        if in_flight != tier.in_flight:
+            yield f"I2: tier {number} has {in_flight} blocks in flight, counted {tier.in_flight}"
+
+
+def _holders(store: Residency) -> Iterator[str]:
+    held: Counter[tuple[Block, int]] = Counter()
+    paths = [(GPU, lease.tail) for lease in store.leases.values() if lease.live]
+    paths += store.holds.values()
+    for move in store.moves.values():
+        paths += [(move.to, block) for block in move.held]
+        paths += move.sources
+    for tier, tail in paths:
+        held.update((block, tier) for block in tail.path())
+    for block in _blocks(store):
+        expected = [held[block, tier] for tier in range(len(block.holds))]
+        if block.holds != expected:
+            yield f"I3: block {block.key} has {block.holds} holds, {expected} holders"
+
+
+def _places(store: Residency) -> Iterator[str]:
+    for block in _blocks(store):
+        if block.gone() and not any(block.holds):
+            yield f"I4: block {block.key} has no copy and no holder"
+        parent = block.parent
+        alone = parent is None or (parent is not store.root and parent.state[GPU] == ABSENT)
+        if alone and block.state[GPU] != ABSENT:
+            yield f"I4: block {block.key} is on the gpu, its parent is not"
+        for tier, state in enumerate(block.state):
+            if (block in store.resident[tier]) != (state != ABSENT):
+                yield f"I2: block {block.key} is wrongly counted on tier {tier}"
+            if state == IN_FLIGHT:
+                move = store.moves.get(block.by[tier])
+                if move is None or move.to != tier or block not in move.blocks:
+                    yield f"I7: block {block.key} is in flight to tier {tier} without a move"
+
+
+def _blocks(store: Residency) -> Iterator[Block]:
+    below = [store.root]
+    for block in below:
+        yield from block.children.values()
+        below.extend(block.children.values())

@@ -1,0 +1,110 @@
+//! Why a store refuses a call: the caller's mistakes, each found before anything is changed.
+
+use std::fmt;
+
+/// A call that a store cannot obey. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreError {
+    /// A lease that was released, abandoned, or never given out by this store.
+    NoSuchLease,
+    /// A move that has ended, or was never given out by this store.
+    NoSuchMove,
+    /// A hold that has ended, is of another tier, or was never given out by this store.
+    NoSuchHold,
+    /// A tier that the store does not have; it has this many.
+    NoSuchTier(usize),
+    /// A tier that the operation cannot use.
+    WrongTier,
+    /// A request beyond the trace, which has this many.
+    NoSuchRequest(u32),
+    /// A range of blocks that holds none.
+    NoBlocks,
+    /// Blocks that have no place in the trie.
+    NotFound,
+    /// A block without a copy on the tier that it is read from or held on.
+    NotOnTier,
+    /// A block that has a copy on the tier already.
+    OnTierAlready,
+    /// Blocks past those that the lease holds.
+    NotHeld,
+    /// More blocks than the lease has reserved and has room for.
+    NotReserved,
+    /// A lease that has reserved blocks cannot be abandoned.
+    Reserved,
+    /// A lease whose blocks are still being loaded.
+    Loading,
+    /// A move that is no claim, or a claim in which blocks were placed.
+    NoClaim,
+    /// A claim in which no blocks were placed.
+    Unplaced,
+    /// Room that a write still occupies.
+    NotFree,
+    /// Blocks of another number than were claimed; this many were.
+    ClaimSize(u64),
+}
+
+impl StoreError {
+    /// What is wrong.
+    pub fn what(&self) -> &'static str {
+        match self {
+            Self::NoSuchLease => "no such lease",
+            Self::NoSuchMove => "no such move",
+            Self::NoSuchHold => "no such hold",
+            Self::NoSuchTier(_) => "no such tier",
+            Self::WrongTier => "not on this tier",
+            Self::NoSuchRequest(_) => "no such request",
+            Self::NoBlocks => "no blocks",
+            Self::NotFound => "blocks are not found",
+            Self::NotOnTier => "a block is not on the tier",
+            Self::OnTierAlready => "a block is on the tier already",
+            Self::NotHeld => "more blocks than the lease holds",
+            Self::NotReserved => "more blocks than are reserved and free",
+            Self::Reserved => "blocks are reserved",
+            Self::Loading => "blocks are still being loaded",
+            Self::NoClaim => "no claimed room",
+            Self::Unplaced => "no blocks were placed in the claimed room",
+            Self::NotFree => "the room is not free yet",
+            Self::ClaimSize(_) => "not the size of the claim",
+        }
+    }
+
+    /// What would have been right.
+    pub fn expected(&self) -> String {
+        let text = match self {
+            Self::NoSuchLease => "one that is held",
+            Self::NoSuchMove => "one that is under way",
+            Self::NoSuchHold => "one that is held on this tier",
+            Self::NoSuchTier(tiers) => return format!("0 to {}", tiers - 1),
+            Self::WrongTier => {
+                "a tier below the gpu, with one below it where blocks are read from there"
+            }
+            Self::NoSuchRequest(requests) => {
+                return format!("0 to {}", i64::from(*requests) - 1);
+            }
+            Self::NoBlocks => "a first block before the end",
+            Self::NotFound => "a path of which every block is in the trie",
+            Self::NotOnTier => "a copy of every block there",
+            Self::OnTierAlready => "no copy of any block there",
+            Self::NotHeld => "blocks of its path",
+            Self::NotReserved => "a reservation first",
+            Self::Reserved => "a lease without a reservation; release it",
+            Self::Loading => "its loads to have ended",
+            Self::NoClaim => "a claim without blocks",
+            Self::Unplaced => "placed blocks; give the room back",
+            Self::NotFree => "the writes that it waits for to have ended",
+            Self::ClaimSize(blocks) => return format!("{blocks} blocks"),
+        };
+        text.to_owned()
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; expected {}", self.what(), self.expected())
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// What a store answers to a call that may be a mistake.
+pub type Answer<T> = Result<T, StoreError>;

@@ -1,0 +1,136 @@
+//! Records kept under handles: numbers that are given out once in a process, so that a stale or foreign one is
+//! recognised even where the place of its record has been taken again.
+
+use std::ops::{Index, IndexMut};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bits of a handle that say where its record lies; the rest is its serial number.
+const PLACE_BITS: u32 = 28;
+const PLACE: u64 = (1 << PLACE_BITS) - 1;
+/// No record.
+const VACANT: u64 = 0;
+
+/// Serial numbers of all handles of the process. They decide nothing: among the handles of one store a later
+/// one is larger, whatever else runs. The first handle is 2³², beyond [`super::NO_MOVE`].
+static SERIAL: AtomicU64 = AtomicU64::new(1 << (32 - PLACE_BITS));
+
+#[derive(Clone, Debug)]
+struct Slot<T> {
+    handle: u64,
+    record: T,
+}
+
+/// Records by handle. Cost: constant, one comparison beside the access.
+#[derive(Clone, Debug)]
+pub struct Slots<T> {
+    slots: Vec<Slot<T>>,
+    vacant: Vec<u32>,
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            vacant: Vec::new(),
+        }
+    }
+}
+
+impl<T: Default> Slots<T> {
+    /// Keeps a record; returns its handle.
+    pub fn insert(&mut self, record: T) -> u64 {
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let place = match self.vacant.pop() {
+            Some(place) => place as usize,
+            None => {
+                self.slots.push(Slot {
+                    handle: VACANT,
+                    record: T::default(),
+                });
+                self.slots.len() - 1
+            }
+        };
+        let handle = serial << PLACE_BITS | place as u64;
+        self.slots[place] = Slot { handle, record };
+        handle
+    }
+
+    /// Takes a record out; None where the handle names none.
+    pub fn remove(&mut self, handle: u64) -> Option<T> {
+        let place = (handle & PLACE) as usize;
+        let slot = self.slots.get_mut(place)?;
+        if slot.handle != handle || handle == VACANT {
+            return None;
+        }
+        slot.handle = VACANT;
+        self.vacant.push(place as u32);
+        Some(std::mem::take(&mut slot.record))
+    }
+}
+
+impl<T> Slots<T> {
+    /// The record of a handle; None for a handle that has ended or was given out elsewhere.
+    pub fn get(&self, handle: u64) -> Option<&T> {
+        let slot = self.slots.get((handle & PLACE) as usize)?;
+        (slot.handle == handle && handle != VACANT).then_some(&slot.record)
+    }
+
+    /// Every record with its handle, by place.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        let taken = self.slots.iter().filter(|slot| slot.handle != VACANT);
+        taken.map(|slot| (slot.handle, &slot.record))
+    }
+}
+
+/// For handles that are known to be good.
+impl<T> Index<u64> for Slots<T> {
+    type Output = T;
+
+    fn index(&self, handle: u64) -> &T {
+        let slot = &self.slots[(handle & PLACE) as usize];
+        debug_assert_eq!(slot.handle, handle);
+        &slot.record
+    }
+}
+
+impl<T> IndexMut<u64> for Slots<T> {
+    fn index_mut(&mut self, handle: u64) -> &mut T {
+        let slot = &mut self.slots[(handle & PLACE) as usize];
+        debug_assert_eq!(slot.handle, handle);
+        &mut slot.record
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Slots;
+
+    #[test]
+    fn a_handle_names_its_record_until_it_ends() {
+        let mut slots = Slots::default();
+        let first = slots.insert("first");
+        assert_eq!((slots.get(first), slots[first]), (Some(&"first"), "first"));
+        assert_eq!(slots.remove(first), Some("first"));
+        assert_eq!(slots.get(first), None);
+        assert_eq!(slots.remove(first), None);
+        assert_eq!(slots.iter().count(), 0);
+    }
+
+    #[test]
+    fn a_stale_handle_is_recognised_where_its_place_is_taken_again() {
+        let mut slots = Slots::default();
+        let stale = slots.insert(1);
+        slots.remove(stale);
+        let fresh = slots.insert(2);
+        assert!(fresh > stale);
+        assert_eq!((slots.get(stale), slots.get(fresh)), (None, Some(&2)));
+    }
+
+    #[test]
+    fn a_foreign_handle_is_recognised() {
+        let (mut mine, mut theirs) = (Slots::default(), Slots::default());
+        let (a, b) = (mine.insert(1), theirs.insert(2));
+        assert_eq!((mine.get(b), theirs.get(a)), (None, None));
+        assert_eq!((mine.get(0), mine.get(u64::MAX)), (None, None));
+    }
+}

@@ -1,0 +1,73 @@
+//! What the core refuses, as the exceptions of `kvcache_sim.errors`; and whole numbers from Python.
+
+use kvsim_core::store::{Answer, StoreError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+/// `kvcache_sim.errors.StoreError`.
+static STORE_ERROR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+fn store_error(py: Python<'_>, what: &str, expected: &str) -> PyErr {
+    let class = STORE_ERROR.get_or_try_init(py, || {
+        let errors = py.import("kvcache_sim.errors")?;
+        errors.getattr("StoreError").map(Bound::unbind)
+    });
+    let made = class.and_then(|class| class.call1(py, (what, "store", "", expected)));
+    match made {
+        Ok(error) => PyErr::from_value(error.into_bound(py)),
+        Err(error) => error,
+    }
+}
+
+/// A refused call as Python sees it.
+pub fn refusal(error: &StoreError) -> PyErr {
+    Python::attach(|py| store_error(py, error.what(), &error.expected()))
+}
+
+/// An answer, or the exception.
+pub fn answered<T>(answer: Answer<T>) -> PyResult<T> {
+    answer.map_err(|error| refusal(&error))
+}
+
+/// A whole number from Python, at least 0: a request, block, tier, count, handle or time.
+///
+/// What is too large for its place in the core becomes the largest number there, which names nothing.
+#[derive(Clone, Copy)]
+pub struct Whole(u64);
+
+impl Whole {
+    /// As a request or block number.
+    pub fn u32(self) -> u32 {
+        u32::try_from(self.0).unwrap_or(u32::MAX)
+    }
+
+    /// As a handle, a count of blocks or a time.
+    pub fn u64(self) -> u64 {
+        self.0
+    }
+
+    /// As a tier.
+    pub fn index(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Whole {
+    type Error = PyErr;
+
+    fn extract(number: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match number.extract::<u64>() {
+            Ok(whole) => Ok(Self(whole)),
+            Err(error)
+                if error.is_instance_of::<pyo3::exceptions::PyOverflowError>(number.py()) =>
+            {
+                Err(store_error(
+                    number.py(),
+                    "a number is out of range",
+                    "0 to 2^64 - 1",
+                ))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
