@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test build lint fmt bench clean
+.PHONY: help demo test build lint fmt bench faults clean
 help:            ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  /'
 
@@ -38,6 +38,9 @@ lint: build      ## formatting, lints, types and the stub of both languages
 bench: build     ## print the benchmarks of both languages; OLD=../other/python runs another build in turn
 	cargo bench --quiet -p kvsim-core
 	KVSIM_BENCH_OLD=$(OLD) $(BIN)/python -m pytest benches --benchmark-only --benchmark-disable-gc -p no:xdist
+
+faults: build    ## plant the faults of tests/planted_faults and tell which of them the tests catch
+	$(BIN)/python tests/plant.py
 
 fmt: $(VENV)/.deps   ## format both languages
 	cargo fmt --all

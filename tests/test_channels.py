@@ -233,3 +233,21 @@ def test_waiting_on_a_channel_is_that_of_m_d_1(load):
     for at in np.cumsum(gaps).astype(np.int64).tolist():
         channel.transmit(work, 0, 1, at)
     assert channel.queued_ns / jobs == pytest.approx(load * work / (2 * (1 - load)), rel=0.05)
+
+
+def test_loads_go_before_stores_and_among_themselves_in_turn():
+    engine = Engine()
+    settings = ChannelSettings("c", 10**9, priority="loads-first")
+    channel = LayeredChannel(settings, engine)
+    jobs = [(100, False), (100, False), (300, True), (200, True)]
+    sent = []
+    for size, is_load in jobs:
+        engine.schedule(
+            0,
+            ARRIVAL,
+            -1,
+            lambda job: sent.append(channel.submit((job[0], 0, 1), 1, job[1], lambda _: None)),
+            (size, is_load),
+        )
+    engine.run()
+    assert [job.times.completion_ns for job in sent] == [600, 700, 300, 500]

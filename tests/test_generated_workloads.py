@@ -392,3 +392,9 @@ def test_lengths_and_rate_of_a_trace(tmp_path):
     assert trace.arrival_ns[-1] / 1e9 == pytest.approx(6000, rel=0.05)
     with pytest.raises(UsageError, match="trace not found"):
         settings_of("diverse", {"arrivals": {"process": "trace", "path": str(tmp_path / "no"), "bin": "2s"}})
+
+
+@pytest.mark.parametrize(("tokens", "ids"), [(1023, 2), (1024, 2), (1025, 3)])
+def test_a_prompt_of_whole_blocks_has_no_partial_one(tokens, ids):
+    trace = build("diverse", {"requests": 5, "prompt_tokens": tokens, "block_size": 512}, 3)
+    assert np.diff(trace.id_offsets).tolist() == [ids] * 5

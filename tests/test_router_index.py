@@ -10,6 +10,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import simulate
+from pools import MS, TOKEN_NS, pools, requests
 from test_simulation_native import agree, cluster, random_trace
 
 
@@ -50,3 +51,15 @@ def test_a_later_or_smaller_index_misses_more():
 def test_an_index_that_nobody_asks_is_refused(router, why):
     with pytest.raises(UsageError, match=why):
         scenario_from_text(f"cluster: {{machines: 2}}\nrouter: {router}", "s.yaml", Path.cwd())
+
+
+@pytest.mark.parametrize(("late_ns", "missed"), [(0, 0), (-1, 4)])
+def test_news_that_are_due_now_are_known_now(late_ns, missed):
+    delay_ns = 7 * MS
+    computed_ns = 64 * TOKEN_NS
+    arrival_ms = (computed_ns + delay_ns + late_ns) / MS
+    # the second prompt goes on from the first one's four blocks
+    trace = requests((0, 64, 1), (arrival_ms, 80, 1), shared=4)
+    router = RouterSettings("longest-prefix", index_blocks=100, index_delay_ns=delay_ns)
+    run = simulate(replace(pools("b"), router=router), trace)
+    assert run.counters["router.missed_hit_blocks"] == missed

@@ -6,6 +6,7 @@ import dataclasses
 import json
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES, REQUEST_COLUMNS
@@ -133,3 +134,12 @@ def test_the_text_fits_a_terminal_of_80_by_25(values, tokens):
     lines = text.splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 24  # and the line of the next command
+
+
+def test_the_makespan_goes_from_the_first_arrival_to_the_last_end():
+    ms = 1_000_000
+    made = example()
+    made.requests["arrival_ns"] += 500 * ms
+    made.requests["finish_ns"][:2] = (np.int64(2_600 * ms), np.int64(2_500 * ms))
+    throughput = summarize(made, 512)["throughput"]
+    assert throughput["requests_per_s"] == pytest.approx(2 / 2.1)

@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.objectives import pareto_front, parse_objectives
 from kvcache_sim.scenario.repeats import repeat_seed
-from kvcache_sim.sweep.cell import Cell, Limits, Study
+from kvcache_sim.sweep.cell import Cell, CellRecord, Limits, Study
 from kvcache_sim.sweep.coordinator import run_sweep
 from kvcache_sim.sweep.interval import Choice, interval
+from kvcache_sim.sweep.lock import claim
 from kvcache_sim.sweep.merge import merge_shards
-from kvcache_sim.sweep.plan import Plan, Resolved, lay_out
+from kvcache_sim.sweep.plan import Plan, Resolved, keep_plan, lay_out
 from kvcache_sim.sweep.space import Space
 from kvcache_sim.sweep.stop import StopRequest
+from kvcache_sim.sweep.store import CellStore
 from kvcache_sim.sweep.study import read_sweep_file
 from kvcache_sim.sweep.supervisor import LocalRunner
 from sweep_driver import Silent, plan_of
@@ -232,3 +234,26 @@ def test_a_cell_is_the_same_after_a_trip_to_a_worker():
 
     cell = Cell(1, "a", {"x": 1.5, "y": "2GiB"}, 2, 3.0)
     assert Cell(**asdict(cell)) == cell
+
+
+def test_cells_over_other_input_files_are_other_cells():
+    plans = [plan_of(3, "quick", files={"/data/trace": digest}) for digest in ("aa", "bb")]
+    names = [{cell.cell_id for cell in plan.cells} for plan in plans]
+    assert not names[0] & names[1]
+
+
+@pytest.mark.parametrize("order", [("ok", "failed"), ("failed", "ok")])
+def test_a_shard_that_did_a_cell_wins_over_one_that_failed_it(tmp_path, order):
+    plan = plan_of(1, "quick")
+    [cell] = plan.cells
+    shards = []
+    for number, status in enumerate(order, 1):
+        directory = tmp_path / status
+        claim(directory)
+        store = CellStore(directory)
+        store.create()
+        keep_plan(Plan(plan.name, plan.study, plan.cells, (number, 2)), directory / "plan.json")
+        store.save(CellRecord(cell.cell_id, status, {"y": 1.0} if status == "ok" else {}))
+        shards.append(directory)
+    _, records, damaged = merge_shards(shards, tmp_path / "merged")
+    assert (records[cell.cell_id].status, damaged) == ("ok", [])

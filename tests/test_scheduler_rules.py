@@ -1,0 +1,71 @@
+"""Rules of the scheduler that hardly change a total, each against a closed form or a count of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from kvcache_sim.serving.duplicates import Duplicates
+from kvcache_sim.simulation import RunOptions, simulate
+from pools import pools, requests
+from small_traces import trace_of
+from test_simulation_native import cluster, random_trace
+
+WINDOW = (0, 2**62)
+
+
+def test_a_request_that_loads_has_its_place():
+    run = simulate(replace_seqs(cluster((90, 200)), 3), random_trace(2))
+    rows = run.requests
+    assert rows["cached_cpu_tokens"].any()
+    once = rows["preemptions"] == 0
+    begin = rows["arrival_ns"] + rows["client_ns"] + rows["lookup_ns"] + rows["queue_ns"]
+    moments = sorted(
+        [(at, 1) for at in begin[once].tolist()] + [(at, -1) for at in rows["finish_ns"][once].tolist()]
+    )
+    # whoever ends at an instant makes room for who is admitted then
+    places = np.cumsum([change for _, change in moments])
+    assert places.max() == 3
+
+
+def replace_seqs(settings, places):
+    machines = [replace(m, replica=replace(m.replica, max_num_seqs=places)) for m in settings.machines]
+    return replace(settings, machines=tuple(machines))
+
+
+def test_blocks_of_an_id_stand_at_their_ids_place():
+    """Ids of two blocks: what the third and fourth block are is told by the second id."""
+    duplicates = Duplicates(trace_of(["ab", "ac", "xb"], block_size=8), 4)
+
+    class Of:
+        def __init__(self, request):
+            self.request = request
+
+    for found, others in [(0, (1,)), (1, (1,)), (2, ()), (3, ()), (4, ())]:
+        assert tuple(o for o in (1, 2) if duplicates.computed_by_any(Of(0), found, [Of(o)])) == (
+            others if found < 2 else (2,) if found < 4 else ()
+        )
+
+
+def test_a_wait_is_the_cpus_until_its_kv_is_here_and_the_disks_only_then():
+    run = simulate(cluster((90, 60, 400), pipelined=False), random_trace(5))
+    rows = run.requests
+    from_both = (rows["cached_cpu_tokens"] > 0) & (rows["cached_disk_tokens"] > 0)
+    assert from_both.any()
+    assert (rows["fetch_cpu_ns"][from_both] > 0).any()
+
+
+def test_tokens_computed_again_are_those_of_the_steps_beyond_the_prompts():
+    run = simulate(
+        pools("b", tiers=(20,)),
+        requests(*[(0, 64, 60)] * 4),
+        options=RunOptions(record_window_ns=WINDOW, check="full"),
+    )
+    rows = run.requests
+    assert rows["preemptions"].any()
+    kinds = run.events["kind"]
+    step = kinds.codes == kinds.words.index("step")
+    computed = int(run.events["tokens"][step].sum())
+    first = int((rows["input_tokens"] - rows["cached_prefix_length_used"]).sum())
+    # a prefill after a preemption computes what had KV and is no longer cached, and the last token shown
+    assert computed == first + int(rows["recomputed_tokens"].sum() + rows["preemptions"].sum())
