@@ -14,10 +14,11 @@ from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionViewSettings
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.cache.trie_view import resident_prefixes
+from kvcache_sim.engine import NO_MACHINE, SAMPLE
 from kvcache_sim.metrics.columns import OUTCOMES
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.reference.store import ReferenceKeys
-from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.simulation import RunOptions, Simulation
 from kvcache_sim.workload.trace import Trace
 
@@ -162,6 +163,51 @@ def test_a_sequence_knows_what_of_its_prompt_is_processed_and_in_which_blocks():
     assert seen[1::2] == [(0, 40, 40), (48, 32, 80), (80, 20, 100), (48, 12, 60), (48, 2, 50)]
 
 
+@pytest.mark.parametrize("stretches", [True, False])
+@pytest.mark.parametrize(
+    ("accounting", "backend"), [("detailed", "native"), ("detailed", "python"), ("simplified", "native")]
+)
+def test_a_prompt_is_processed_chunk_by_chunk(accounting, backend, stretches):
+    """A budget of 20 tokens a step: 48 cached, then 20, 20 and 12 more; a step takes 1 ms and 10 us a token."""
+    rows = [
+        (0, -1, 0, 50, 1, ["a", "b", "c", "x0"]),
+        (1, -1, 0, 100, 3, ["a", "b", "c", "d", "e", "f", "g0"]),
+    ]
+    replica_settings = ReplicaSettings(max_num_batched_tokens=20)
+    settings = ClusterSettings(
+        machines=(MachineSettings((TierSettings("gpu", None),), step_time(), replica_settings),),
+        channels={},
+        cache=CacheSettings(block_size_tokens=16, accounting=accounting),
+    )
+    options = RunOptions(backend=backend, step_every_iteration=not stretches)
+    simulation = Simulation(settings, trace(rows), options)
+    seen, served = [], []
+    milestones = simulation.replicas[0].milestones
+    arrived = milestones.arrived
+
+    def arrives(sequence, now):
+        served.append(sequence)
+        assert (sequence.prompt_tokens_fully_processed, *sequence.kv_block_ids_for_prompt) == (0,)
+        arrived(sequence, now)
+
+    milestones.arrived = arrives
+
+    def look(_):
+        s = served[-1]
+        seen.append((s.status.value, s.prompt_tokens_fully_processed, len(s.kv_block_ids_for_prompt)))
+
+    at = SECOND + 1  # a nanosecond into each step, and into the first step after the prefill
+    for tokens in (20, 20, 12, 0):
+        simulation.engine.schedule(at, SAMPLE, NO_MACHINE, look)
+        at += MS + tokens * 10_000
+    simulation.run()
+    assert seen == [
+        ("PREFILLING", 48, 3), ("PREFILLING", 68, 5), ("PREFILLING", 88, 6), ("DECODING", 100, 7),
+    ]  # fmt: skip
+    assert served[-1].prompt_tokens_fully_processed == 100
+    assert list(served[-1].kv_block_ids_for_prompt) == [0, 1, 2, 4, 5, 6, 7]
+
+
 def test_the_same_conversation_when_its_blocks_had_to_go():
     # Four blocks: turn 0 fits with its answer; another prompt of four blocks then takes them all.
     rows = [CHAT[0], (0.5, -1, 0, 60, 2, ["w", "x", "y", "z0"]), (1, 0, 1, 60, 2, ["a", "b", "c", "d0"])]
@@ -278,16 +324,17 @@ def test_the_global_prefix_store_is_a_view_of_the_trie():
         full = np.asarray([40, 80, 100, 60, 50], np.uint32) // 16
         after = np.asarray([1, 2, 2**32 - 1, 2**32 - 1, 2**32 - 1], np.uint32)
         keys = ReferenceKeys(rows.id_offsets, rows.block_ids, 1, full, after)
-        prefixes = resident_prefixes(replica.store, keys, 2, 100, 16)
+        used = replica.milestones.outcomes.last_use_ns
+        prefixes = resident_prefixes(replica.store, keys, 2, 100, 16, used)
         assert [p.length for p in prefixes.values()] == [16, 32, 48, 64, 80, 96]
         assert [p.reference_count for p in prefixes.values()] == [0] * 6  # without users, and still here
         *_, deepest = prefixes.values()
         assert deepest.kv_block_ids == tuple(prefixes)
         # a b c were used by the last request, d e f by turn 2
-        last = [p.last_access for p in prefixes.values()]
-        assert last[0] == last[1] == last[2] > last[3] == last[4] == last[5]
+        last = [p.last_access_time for p in prefixes.values()]
+        assert last == pytest.approx([4.00102] * 3 + [2.0092] * 3)
         # While a request runs its prefix has a user.
         lease = replica.store.acquire(4, 3)
-        prefixes = resident_prefixes(replica.store, keys, 2, 100, 16)
+        prefixes = resident_prefixes(replica.store, keys, 2, 100, 16, used)
         assert [p.reference_count for p in prefixes.values()] == [1, 1, 1, 0, 0, 0]
         replica.store.release(lease, 0)

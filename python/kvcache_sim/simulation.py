@@ -19,7 +19,7 @@ from kvcache_sim.metrics.channel_use import ChannelUse
 from kvcache_sim.metrics.columns import FETCH_PARTS, TTFT_PARTS
 from kvcache_sim.metrics.digests import digest_of_events, digest_of_results
 from kvcache_sim.metrics.recorder import RunRecorder
-from kvcache_sim.metrics.run import CountedTimes, Observer, Progress, Run
+from kvcache_sim.metrics.run import ColumnData, CountedTimes, Observer, Progress, Run
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
 from kvcache_sim.metrics.tier_use import TierUse
 from kvcache_sim.policies.plugins.watchdog import watching
@@ -58,6 +58,8 @@ class RunOptions:
     record_window_ns: tuple[int, int] | None = None
     #: Whether misses are counted by cause, after the run.
     causes: bool = False
+    #: Whether the global prefix store's entries at the end are kept; ``cache.semantics: tree`` has one.
+    prefixes: bool = False
 
     def __post_init__(self) -> None:
         checked_backend(self.backend)
@@ -76,6 +78,10 @@ class Simulation:
     def __init__(self, settings: ClusterSettings, trace: Trace, options: RunOptions) -> None:
         make_router = router_maker(settings.router.policy)
         self.settings, self.trace, self.options = settings, trace, options
+        if options.prefixes and settings.cache.semantics != "tree":
+            raise UsageError(
+                "no global prefix store", "--prefixes", settings.cache.semantics, "cache.semantics tree"
+            )
         self.engine = Engine(len(settings.machines))
         self.recorder = RunRecorder(len(trace), options.record_window_ns)
         by_event = settings.movement.read_buffer_layers is not None
@@ -204,7 +210,21 @@ class Simulation:
             warnings=tuple(self._orders.remarks()),
             channels=tuple(_channel_use(name, channel) for name, channel in self.channels.items()),
             tiers=tuple(use for replica in self.replicas for use in self._tier_uses(replica)),
+            prefixes=self._prefixes(requests) if self.options.prefixes else None,
         )
+
+    def _prefixes(self, requests: dict[str, ColumnData]) -> dict[str, ColumnData]:
+        from kvcache_sim.metrics.prefix_entries import prefix_entries
+
+        block = self.settings.cache.block_size_tokens
+        unit = self.replicas[0].cache.block_size_tokens  # 1 under simplified accounting
+        prompts = self.trace.input_tokens
+
+        def resident(machine: int, request: int) -> list[tuple[int, int]]:
+            parts = self.replicas[machine].store.uses(request, int(prompts[request]) // block * block // unit)
+            return [(end * unit, users) for end, users, _ in parts]
+
+        return prefix_entries(requests, self.trace, resident, block)
 
     def _tier_uses(self, replica: Replica) -> list[TierUse]:
         cache, mover, store = self.settings.cache, replica.mover, replica.store

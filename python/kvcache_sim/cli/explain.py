@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from kvcache_sim.cli.verb import verb_app
+from kvcache_sim.errors import UsageError
 
 app = verb_app()
 
@@ -19,6 +20,12 @@ def explain(
     request: Annotated[
         int | None, typer.Option("--request", metavar="ID", help="tell one request's story")
     ] = None,
+    session: Annotated[
+        str | None, typer.Option("--session", metavar="S", help="what the cache knew of a session, by turn")
+    ] = None,
+    prefixes: Annotated[
+        bool, typer.Option("--prefixes", help="the global prefix store's entries at the end of the run")
+    ] = False,
     output_format: Annotated[Literal["text", "json"], typer.Option("--format")] = "text",
 ) -> None:
     """Say why the hit rate is what it is, what TTFT is made of, and what did not matter.
@@ -27,14 +34,34 @@ def explain(
     Examples:
       kvsim explain runs/1-quickstart-3fa9c1
       kvsim explain runs/1-quickstart-3fa9c1 --request 4711
+      kvsim explain runs/1-quickstart-3fa9c1 --session 17
     """
     from kvcache_sim.report.explain.case import Case
+    from kvcache_sim.report.explain.prefixes import prefix_rows, prefixes_text
     from kvcache_sim.report.explain.sentences import explain as sentences
+    from kvcache_sim.report.explain.session_cache import session_json, session_text, session_turns
     from kvcache_sim.report.explain.story import story
     from kvcache_sim.report.finished import open_runs
     from kvcache_sim.report.trace_of import find_trace
 
+    asked = {"--request": request is not None, "--session": session is not None, "--prefixes": prefixes}
+    if sum(asked.values()) > 1:
+        raise UsageError("one at a time", where=", ".join(name for name, given in asked.items() if given))
     (opened,) = open_runs([run])
+    if session is not None:
+        turns = session_turns(opened, session)
+        if output_format == "json":
+            print(json.dumps(session_json(session, turns), indent=2, ensure_ascii=False))
+        else:
+            print(session_text(session, turns))
+        return
+    if prefixes:
+        rows = prefix_rows(opened)
+        if output_format == "json":
+            print(json.dumps({"prefixes": rows}, indent=2, ensure_ascii=False))
+        else:
+            print(prefixes_text(rows))
+        return
     if request is not None:
         moments, reasons = story(opened, request)
         if output_format == "json":

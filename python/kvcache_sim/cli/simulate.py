@@ -61,6 +61,10 @@ def simulate(
         bool,
         typer.Option("--causes", help="count missed tokens by cause: summary and requests table"),
     ] = False,
+    prefixes: Annotated[
+        bool,
+        typer.Option("--prefixes", help="keep the prefix store's entries for 'kvsim explain --prefixes'"),
+    ] = False,
     fail_if: Annotated[
         list[str] | None, typer.Option(metavar="CONDITION", help="exit 4 if it holds; may be repeated")
     ] = None,
@@ -95,7 +99,7 @@ def simulate(
     )
     thresholds = [_own_threshold(text, baseline) for text in fail_if or []]
     measured_from = load_run(Path(baseline)).summary if baseline else None
-    options = RunOptions(backend, step_every_iteration, check, parse_record(record), causes)
+    options = RunOptions(backend, step_every_iteration, check, parse_record(record), causes, prefixes)
     requests = read_requests(scenario)
     resolved_hash = config_hash(resolved_with_trace(scenario, requests), requests.sha256)
     target = Path(output) if output else numbered(Path("runs"), scenario.model.name, resolved_hash)

@@ -36,6 +36,10 @@ class StoredRun:
         """Return the columns of ``EVENT_COLUMNS``."""
         return self._table("events")
 
+    def prefixes(self) -> dict[str, ColumnData] | None:
+        """Return the columns of ``PREFIX_COLUMNS``; None where the run did not keep them."""
+        return self._table("prefixes") if (self.path / "prefixes.parquet").exists() else None
+
     def _table(self, name: str) -> dict[str, ColumnData]:
         path = self.path / f"{name}.parquet"
         try:

@@ -69,6 +69,8 @@ class Run:
     #: Every channel, and every tier of every machine.
     channels: tuple[ChannelUse, ...] = ()
     tiers: tuple[TierUse, ...] = ()
+    #: The columns of ``PREFIX_COLUMNS``, where they were asked for.
+    prefixes: dict[str, ColumnData] | None = None
 
 
 @dataclass(frozen=True, slots=True)

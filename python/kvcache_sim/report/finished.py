@@ -53,6 +53,11 @@ class FinishedRun:
         return self._stored.events()
 
     @cached_property
+    def prefixes(self) -> dict[str, ColumnData] | None:
+        """Return the columns of ``PREFIX_COLUMNS``; None where the run did not keep them."""
+        return self._stored.prefixes()
+
+    @cached_property
     def scenario(self) -> dict[str, Any]:
         """Return the resolved scenario as plain values."""
         from kvcache_sim.scenario.yaml_tree import read_tree

@@ -87,11 +87,15 @@ def store(execution: Execution, directory: RunDirectory, argv: Sequence[str]) ->
     Cost: importing pyarrow (60 MiB, 0.1 s) and writing a row a request and two events a request.
     """
     run = execution.run
-    tables = (
+    tables = [
         ("requests", run.requests, _request_columns(execution.options)),
         ("series", run.series, SERIES_COLUMNS),
         ("events", run.events, EVENT_COLUMNS),
-    )
+    ]
+    if run.prefixes is not None:
+        from kvcache_sim.metrics.prefix_entries import PREFIX_COLUMNS
+
+        tables.append(("prefixes", run.prefixes, PREFIX_COLUMNS))
     for name, columns, schema in tables:
         write_table(directory.part / f"{name}.parquet", columns, schema)
     resolved = resolved_with_trace(execution.scenario, execution.trace)

@@ -39,6 +39,10 @@ class Batch(Protocol):
         """Take the last sequence out: (id, tokens with KV, time of its last token)."""
         ...
 
+    def computed_tokens(self, id: int) -> int | None:
+        """Return how many tokens of a running sequence have KV; None for one that does not run."""
+        ...
+
     def step_ns(self) -> int:
         """Return the duration of the composed step."""
         ...
@@ -205,6 +209,10 @@ class SteppedBatch:
             return None
         s = self.running.pop()
         return s.id, s.computed, s.last_token_ns
+
+    def computed_tokens(self, id: int) -> int | None:
+        """Return how many tokens of a running sequence have KV; None for one that does not run."""
+        return next((s.computed for s in self.running if s.id == id), None)
 
     def step_ns(self) -> int:
         """Return the duration of the composed step."""

@@ -43,6 +43,8 @@ class Outcomes:
         self.cache = cache
         self.keys = gate_keys
         self.sessions = views.sessions
+        #: When each request was last admitted or done here.
+        self.last_use_ns: dict[int, int] = {}
         self.prefixes = views.prefixes
         self.tokens = tokens
 
@@ -54,6 +56,7 @@ class Outcomes:
 
     def decide(self, s: SequenceState, run_tokens: int, now_ns: int) -> tuple[PrefixCacheEvent, ...]:
         """Return the events of a first admission that reuses ``run_tokens``; note the outcome on it."""
+        self.last_use_ns[s.request] = now_ns
         info = self._session(s, now_ns)
         total = None if info is None else info.total_tokens_in_cache
         events = decide_outcome(s.prompt_num_tokens, total, run_tokens)
@@ -66,6 +69,7 @@ class Outcomes:
 
     def turn_completed(self, s: SequenceState, kept_output_tokens: int, now_ns: int) -> None:
         """Enter a finished turn into the session view, with as much of its answer as is kept here."""
+        self.last_use_ns[s.request] = now_ns
         session_id = self.trace.session_id(s.session)
         if session_id is None or not self.cache.enabled:
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from kvcache_sim.tiers import HOPS, PLACES
 from kvcache_sim.units import NS_PER_S
@@ -24,6 +25,18 @@ class Status(Enum):
     DECODING = "DECODING"
     FINISHED = "FINISHED"
     REJECTED = "REJECTED"
+
+
+#: Where a request has no KV that is its own to use.
+_WITHOUT_KV = (Status.WAITING, Status.LOADING, Status.REJECTED)
+
+
+class Progress(Protocol):
+    """Who computes requests."""
+
+    def computed_tokens(self, request: int) -> int | None:
+        """Return how many of a running request's tokens have KV now; None where it does not run."""
+        ...
 
 
 @dataclass(slots=True)
@@ -73,7 +86,10 @@ class SequenceState:
     num_tokens_requiring_prefill: int = 0
     #: The cached prefix by the place it came from.
     cached_tokens_by_place: tuple[int, ...] = _NO_FETCH
-    prompt_tokens_fully_processed: int = 0
+    #: Prompt tokens with KV while it is in no batch; in one, ``prompt_tokens_fully_processed`` asks that.
+    processed_tokens: int = 0
+    #: The replica that serves it, which knows how far its prompt is computed.
+    progress: Progress | None = None
     #: Prompt tokens that the router expected to be computed; 0 where it did not ask.
     expected_prefill_tokens: int = 0
     prefill_end_time_ns: int = -1
@@ -94,12 +110,29 @@ class SequenceState:
         return self.prompt_num_tokens + max(self.output_tokens, 1) - 1
 
     @property
+    def prompt_tokens_fully_processed(self) -> int:
+        """Seed 000's name: prompt tokens that have KV now, cached ones included; grows chunk by chunk.
+
+        0 while it waits: before its admission, while its cached prefix is loaded, and after a preemption.
+        """
+        if self.status is Status.PREFILLING and self.progress is not None:
+            computed = self.progress.computed_tokens(self.request)
+            if computed is not None:
+                return min(computed, self.prompt_num_tokens)
+        return 0 if self.status in _WITHOUT_KV else self.processed_tokens
+
+    @prompt_tokens_fully_processed.setter
+    def prompt_tokens_fully_processed(self, tokens: int) -> None:
+        self.processed_tokens = tokens
+
+    @property
     def kv_block_ids_for_prompt(self) -> Sequence[int]:
-        """Seed 000's name: the ids of the blocks with its prompt's KV; none before its prefill ends."""
-        if self.trace is None or not self.prompt_tokens_fully_processed:
+        """Seed 000's name: the trace's ids of the blocks that hold ``prompt_tokens_fully_processed``."""
+        if self.trace is None:
             return ()
-        start, end = self.trace.id_offsets[self.request : self.request + 2]
-        return tuple(self.trace.block_ids[start:end].tolist())
+        start, end = self.trace.id_offsets[self.request : self.request + 2].tolist()
+        blocks = -(-self.prompt_tokens_fully_processed // self.trace.block_size)
+        return tuple(self.trace.block_ids[start : min(start + blocks, end)].tolist())
 
     @property
     def prefill_end_time_sim(self) -> float:

@@ -163,6 +163,10 @@ impl PyBatch {
             .map(|s| (s.id, s.computed, s.last_token_ns))
     }
 
+    fn computed_tokens(&self, id: u32) -> Option<u64> {
+        self.0.computed_tokens(id)
+    }
+
     fn step_ns(&self) -> u64 {
         self.0.step_ns()
     }

@@ -79,6 +79,7 @@ class Replica:
     def arrive(self, sequence: SequenceState) -> None:
         """Take a request over; it queues once the scheduler has it and it has been looked up."""
         now = self.engine.now_ns
+        sequence.progress = self
         self.milestones.arrived(sequence, now)
         if offset := self.settings.client_offset_ns:
             self.engine.schedule(now + offset, ARRIVAL, self.machine, self._received, sequence)
@@ -123,6 +124,11 @@ class Replica:
             if end < self._boundary[0]:
                 self.engine.cancel(self._boundary)
                 self._boundary = self.engine.schedule(end, BOUNDARY, self.machine, self._at_boundary)
+
+    def computed_tokens(self, request: int) -> int | None:
+        """Return how many of a running request's tokens have KV now; None where it does not run."""
+        self.catch_up(self.engine.now_ns)
+        return self.batch.computed_tokens(request)
 
     def catch_up(self, now_ns: int) -> None:
         """Run the iterations that began before now, so that the store is as it is now."""

@@ -189,6 +189,14 @@ impl Batch {
         self.sequences.pop()
     }
 
+    /// Tokens of a running sequence that have KV; None for one that does not run.
+    pub fn computed_tokens(&self, id: u32) -> Option<u64> {
+        self.sequences
+            .iter()
+            .find(|s| s.id == id)
+            .map(|s| s.computed)
+    }
+
     /// Sequences whose first token comes with the composed step, in batch order.
     pub fn first_tokens_due(&self) -> Vec<u32> {
         self.sequences
