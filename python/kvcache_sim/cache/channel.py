@@ -77,15 +77,11 @@ class Channel:
         """Return how long a job queued now waits for the earlier ones."""
         return max(self.free_at_ns - now_ns, 0)
 
-    def per_layer_ns(self, size_bytes: int, pieces: int, layers: int) -> int:
-        """Return the time one of ``layers`` equal parts of a job occupies the channel."""
-        return layer_ns(self.settings, size_bytes, pieces, layers)
-
     def transmit(self, size_bytes: int, pieces: int, layers: int, now_ns: int) -> Transmission:
         """Queue a job whose data are all at hand; nothing to send takes no time and no turn."""
         if size_bytes == 0:
             return Transmission(now_ns, now_ns, now_ns, 0)
-        per_layer = self.per_layer_ns(size_bytes, pieces, layers)
+        per_layer = layer_ns(self.settings, size_bytes, pieces, layers)
         start = max(now_ns, self.free_at_ns)
         end = start + layers * per_layer
         latency = self.settings.latency_ns
@@ -101,7 +97,7 @@ class Channel:
         """
         if size_bytes == 0:
             return Transmission(feed.first_layer_ns, feed.first_layer_ns, feed.completion_ns, 0)
-        per_layer = self.per_layer_ns(size_bytes, pieces, layers)
+        per_layer = layer_ns(self.settings, size_bytes, pieces, layers)
         latency = self.settings.latency_ns
         arrived = feed.first_layer_ns
         start = max(arrived, self.free_at_ns)

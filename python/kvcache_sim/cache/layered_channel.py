@@ -36,6 +36,10 @@ class LayeredJob:
         self.left = 0
         self.times = Transmission(-1, NOT_YET, NOT_YET, 0)
 
+    def limit(self, layers: int) -> None:
+        """Let it send its first ``layers`` layers at most until more buffers are free."""
+        self.allowed = min(layers, self.layers)
+
     @property
     def can_send(self) -> bool:
         """Whether its next layer is at hand and has a buffer to go to."""

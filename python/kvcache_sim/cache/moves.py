@@ -124,20 +124,20 @@ class Mover:
         move, from_tier, to_tier, blocks, after = order
         if from_tier > to_tier + 1:  # KV comes up tier by tier, unless from another machine
             from_tier = REMOTE
-        transfer = Transfer(self, move, from_tier, to_tier, blocks)
-        transfer.computed = computed if self.pipelining and from_tier == COMPUTE and not after else None
+        at_layers = computed if self.pipelining and from_tier == COMPUTE and not after else None
+        transfer = Transfer(self, move, from_tier, to_tier, blocks, at_layers)
         self.transfers[move] = transfer
         first = transfer
         if from_tier == REMOTE:
             first = self._connects.pop(move)(transfer)
         else:
-            transfer.channel = self.channel_of(transfer)
+            transfer.take(self.channel_of(transfer))
         for earlier in after:
             before = self.transfers.get(earlier)
             if before is not None:
                 first.wait_for(before)
                 if before.from_tier > before.to_tier == first.from_tier:
-                    first.below = before
+                    first.follow(before)
         first.mover.launch(first)
         if first is not transfer:
             self.launch(transfer)
@@ -164,7 +164,7 @@ class Mover:
     def computing(self, times: Transmission, into: Transfer) -> None:
         """Feed a transfer with what a step computes between these times, layer by layer."""
         step = Transfer(self, HOP, COMPUTE, COMPUTE, 0)
-        step.sent = times
+        step.leave(times)
         into.wait_for(step)
         at = max(times.first_layer_ns, self.engine.now_ns)
         self.engine.schedule(at, TRANSFER, self.machine, self._first_computed, step)
@@ -223,7 +223,7 @@ class Mover:
             # Fed now, though the hop's first layer may have come earlier.
             fed = Transmission(before.start_ns, now, before.completion_ns, before.per_layer_ns)
             sent = channel.forward(*size, fed)
-        transfer.sent = sent
+        transfer.leave(sent)
         self._note(transfer, now)
         self.arrive(transfer)
 
@@ -232,7 +232,7 @@ class Mover:
         sent = transfer.sent
         assert sent is not None
         schedule = self.engine.schedule
-        if self._by_layer(transfer) and sent.first_layer_ns < sent.completion_ns:
+        if sent.first_layer_ns < sent.completion_ns and self._by_layer(transfer):
             schedule(sent.first_layer_ns, TRANSFER, self.machine, self._on_first_layer, transfer)
         schedule(sent.completion_ns, TRANSFER, self.machine, self._on_complete, transfer)
 
@@ -245,12 +245,12 @@ class Mover:
         if feed is not None and feed.sent is not None:
             at_hand = sum(arrival <= self.engine.now_ns for arrival in feed.sent.arrivals_ns)
         is_load = transfer.from_tier > transfer.to_tier
-        transfer.job = channel.submit(size, at_hand, is_load, partial(self._on_layer, transfer))
-        transfer.sent = transfer.job.times
+        job = channel.submit(size, at_hand, is_load, partial(self._on_layer, transfer))
+        transfer.leave(job.times, job)
         loads = is_load and transfer.to_tier == COMPUTE and transfer.move != HOP  # hand-overs are no loads
         if self.read_buffer_layers is not None and loads:
             # Its first layer has a buffer in any case, and no layer has left yet.
-            transfer.job.allowed = min(self.read_buffer_layers, self.layers)
+            job.limit(self.read_buffer_layers)
 
     def _on_layer(self, transfer: Transfer, layers: int) -> None:
         for tell in transfer.at_layer:

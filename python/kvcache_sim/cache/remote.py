@@ -109,20 +109,20 @@ class RemoteReads:
 
     def _connect(self, source: _Source, transfer: Transfer) -> Transfer:
         owner = source.owner
-        transfer.channel = self.channels.between(owner.machine, self.mover.machine)
+        transfer.take(self.channels.between(owner.machine, self.mover.machine))
         transfer.at_completion.append(partial(self._give_back, source))
         first = transfer
         for level in range(STAGING + 1, source.tier + 1):
             hop = Transfer(owner, HOP, level, level - 1, transfer.blocks)
-            hop.channel = owner.channels[load_edge(level)]
+            hop.take(owner.channels[load_edge(level)])
             first.wait_for(hop)
-            first.below = hop
+            first.follow(hop)
             first = hop
         before = owner.transfers.get(source.by)
         if before is not None:
             first.wait_for(before)
             if before.from_tier > before.to_tier == source.tier:
-                first.below = before
+                first.follow(before)
         if source.tier == STAGING:
             owner.read_bytes[STAGING] += transfer.blocks * owner.block_bytes
         return first

@@ -13,6 +13,12 @@ from kvcache_sim.tiers import PLACES, REMOTE
 #: No move of the store: a hop that only feeds another one.
 HOP = -1
 
+_EDGES = {
+    (source, target): f"{PLACES[source]}->{PLACES[target]}"
+    for source in range(len(PLACES))
+    for target in range(len(PLACES))
+}
+
 
 class Sends(Protocol):
     """Who sends a transfer: the mover of the machine that the channel belongs to."""
@@ -44,6 +50,7 @@ class Transfer:
         "channel",
         "computed",
         "dependents",
+        "edge",
         "from_tier",
         "job",
         "move",
@@ -55,12 +62,22 @@ class Transfer:
         "watchers",
     )
 
-    def __init__(self, mover: Sends, move: int, from_tier: int, to_tier: int, blocks: int) -> None:
+    def __init__(
+        self,
+        mover: Sends,
+        move: int,
+        from_tier: int,
+        to_tier: int,
+        blocks: int,
+        computed: tuple[int, int] | None = None,
+    ) -> None:
         self.mover = mover
         self.move = move
         self.from_tier = from_tier
         self.to_tier = to_tier
         self.blocks = blocks
+        #: Its edge, such as ``cpu->gpu`` or ``remote->cpu``.
+        self.edge = _EDGES[from_tier, to_tier]
         #: Whether it is fed, and feeds, layer by layer.
         self.streams = mover.pipelining
         #: Where it goes, once that is known.
@@ -74,7 +91,7 @@ class Transfer:
         #: Its job there, on a channel served layer by layer.
         self.job: LayeredJob | None = None
         #: When a step computed its first and its last layer, where it writes through.
-        self.computed: tuple[int, int] | None = None
+        self.computed = computed
         #: Called with the transfer when its first layer arrives (layer pipelining) and when it is complete.
         self.watchers: list[Callable[[Transfer, bool], None]] = []
         #: Called with it at each layer's arrival, on a channel served layer by layer.
@@ -82,10 +99,26 @@ class Transfer:
         #: Called once it is complete and the store knows.
         self.at_completion: list[Callable[[], None]] = []
 
-    @property
-    def edge(self) -> str:
-        """Its edge, such as ``cpu->gpu`` or ``remote->cpu``."""
-        return f"{PLACES[self.from_tier]}->{PLACES[self.to_tier]}"
+    # -- what becomes known of it on its way
+
+    def take(self, channel: Channel | LayeredChannel) -> None:
+        """Go over a channel."""
+        self.channel = channel
+
+    def follow(self, below: Transfer) -> None:
+        """Send on what the hop ``below`` brings."""
+        self.below = below
+
+    def stream(self, streams: bool) -> None:
+        """Be fed, and feed, layer by layer, or whole."""
+        self.streams = streams
+
+    def leave(self, times: Transmission, job: LayeredJob | None = None) -> None:
+        """Be on the channel, with these times; ``job``: where it is served layer by layer."""
+        self.sent = times
+        self.job = job
+
+    # -- what is asked
 
     @property
     def comes_up(self) -> bool:

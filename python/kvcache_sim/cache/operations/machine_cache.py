@@ -121,7 +121,7 @@ class MachineCache:
             return None
         level = self._level(space.tier)
         transfer = Transfer(self.mover, space.move, REMOTE if origin is None else origin, level, space.blocks)
-        transfer.sent = sent
+        transfer.leave(sent)
         self.mover.transfers[space.move] = transfer
         self.times.note(self.store.moved_keys(space.move), level, (sent.first_layer_ns, sent.completion_ns))
         self.mover.arrive(transfer)

@@ -106,18 +106,19 @@ class Handover:
     def _hops(self, blocks: int) -> list[Transfer]:
         here, there = self.source.mover, self.target.mover
         wire = Transfer(there, HOP, REMOTE, COMPUTE, blocks)
-        wire.channel = self._channel
+        wire.take(self._channel)
         if self.settings.path == "gpu-direct":
             hops = [wire]
         else:
             down = Transfer(here, HOP, COMPUTE, STAGING, blocks)
             up = Transfer(there, HOP, STAGING, COMPUTE, blocks)
-            down.channel, up.channel = here.channel_of(down), there.channel_of(up)
+            down.take(here.channel_of(down))
+            up.take(there.channel_of(up))
             hops = [down, wire, up]
         for before, after in pairwise(hops):
             after.wait_for(before)
         for hop in hops:
-            hop.streams = self.settings.transfer == "layer-by-layer"
+            hop.stream(self.settings.transfer == "layer-by-layer")
         return hops
 
     def _room_came(self, transfer: Transfer, complete: bool) -> None:

@@ -142,8 +142,7 @@ class Replica:
     def go_on(self, seen_ns: int) -> None:
         """Send what can go now, and compose a step as soon as one is possible. ``seen_ns`` as in ``wake``."""
         self.mover.issue()
-        self.scheduler.try_again()
-        if self.scheduler.has_work:
+        if self.scheduler.try_again():
             self.wake(seen_ns)
 
     def release(self, s: SequenceState, lease: int, seen_ns: int) -> None:

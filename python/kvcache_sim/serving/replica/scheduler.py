@@ -99,9 +99,10 @@ class Scheduler:
         """Whether the blocks of waiting requests are evicted last (``scheduler_aware_window``)."""
         return self._look_ahead is not None
 
-    def try_again(self) -> None:
-        """Try a refused head once more at the next boundary: something has been given back."""
+    def try_again(self) -> bool:
+        """Try a refused head once more: something has been given back. Return whether anyone waits."""
         self.refused = False
+        return bool(self.loaded or self.waiting or self.arrived or self.asking)
 
     def step_ended(self, finished: list[int], now: int) -> None:
         """Take requests that have generated their last token out of the step."""
@@ -116,11 +117,6 @@ class Scheduler:
             self.waiting.know_until(self.batch.begin_ns)
 
     # -- what it is asked
-
-    @property
-    def has_work(self) -> bool:
-        """Whether a request could get into a step now or later."""
-        return bool(self.loaded or self.waiting or self.arrived or self.asking)
 
     @property
     def queued(self) -> int:
