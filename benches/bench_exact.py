@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from kvcache_sim.reference.engines.sglang_replay import replay_sglang_twin
 from kvcache_sim.reference.engines.vllm_replay import replay_vllm_twin
-from kvcache_sim.replay.engine_requests import exact_requests, python_requests
+from kvcache_sim.replay.engine_requests import native_requests, python_requests
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers import read_trace
 from shared_files import shared
@@ -39,7 +39,7 @@ def blocks(request: ReplayRequest) -> int:
 @pytest.mark.parametrize("capacity", [8_192, CAPACITY])
 def test_vllm(benchmark, request_at_16, capacity):
     """From Python, arrays handed over and the free queue handed back in every round."""
-    answer = benchmark.pedantic(lambda: exact_requests(request_at_16).vllm(capacity), rounds=5)
+    answer = benchmark.pedantic(lambda: native_requests(request_at_16).vllm(capacity), rounds=5)
     benchmark.extra_info |= {
         "M blocks/s": round(blocks(request_at_16) / benchmark.stats["min"] / 1e6, 1),
         "MiB of the pool": round(answer["heap_bytes"] / 2**20, 1),
@@ -49,14 +49,14 @@ def test_vllm(benchmark, request_at_16, capacity):
 
 def test_vllm_with_causes(benchmark, request_at_16):
     asked = replace(request_at_16, explain=True)
-    benchmark.pedantic(lambda: exact_requests(asked).vllm(CAPACITY), rounds=3)
+    benchmark.pedantic(lambda: native_requests(asked).vllm(CAPACITY), rounds=3)
     benchmark.extra_info["M blocks/s"] = round(blocks(asked) / benchmark.stats["min"] / 1e6, 1)
 
 
 @pytest.mark.parametrize("manager", MANAGERS)
 def test_others(benchmark, request_at_16, manager):
     family, _, variant = manager.partition(":")
-    native = exact_requests(request_at_16)
+    native = native_requests(request_at_16)
     if family == "sglang":
         answer = benchmark.pedantic(lambda: native.sglang(variant, CAPACITY * 16), rounds=3)
         benchmark.extra_info["bytes a node"] = round(answer["heap_bytes"] / answer["nodes"])
@@ -72,7 +72,7 @@ def test_beside_the_twin(benchmark, manager, backend):
     """The same small workload through the core and through its twin."""
     request = ReplayRequest(generated(), 4, 26, window=3, outputs="computed")
     if backend == "native":
-        native = exact_requests(request)
+        native = native_requests(request)
         run = (lambda: native.vllm(26)) if manager == "vllm" else (lambda: native.sglang("lru", 26 * 4))
     else:
         twin = python_requests(request)

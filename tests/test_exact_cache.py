@@ -208,6 +208,49 @@ def test_sglang_steps():
         pool.allocate(1, 8)
 
 
+def test_what_cannot_be_is_refused_and_never_panics():
+    trace = trace_of([["a", "b"]], output_tokens=[1])
+    none = np.full(1, 2**32 - 1, np.uint32)
+    keys = _core.Keys(trace.id_offsets, trace.block_ids, 1, np.array([2], np.uint32), none)
+    n = trace.input_tokens.astype(np.uint64)
+    pool, tree = _core.VllmPool(keys, 8), _core.SglangPool(keys, "lru", 4, 16, n)
+    replays = _core.EngineRequests(keys, n, n, 4, 0, False)
+    tree.admit(0, 0)
+    tree.allocate(0, 4)
+    calls = [
+        lambda: keys.key(1, 0),
+        lambda: _core.Keys(trace.id_offsets, trace.block_ids | 2**32 - 1, 1, np.array([2], np.uint32), none),
+        lambda: pool.held_blocks(1),
+        lambda: pool.peek(1, 1),
+        lambda: pool.allocate(1, 0, 1),
+        lambda: pool.extend(1, 1),
+        lambda: pool.cache(1, 0),
+        lambda: pool.release(1),
+        lambda: _core.VllmPool(keys, 0),
+        lambda: _core.VllmPool(keys, 2**32 - 1),
+        lambda: _core.SglangPool(keys, "lru", 4, 0, n),
+        lambda: _core.SglangPool(keys, "lru", 0, 4, n),
+        lambda: tree.peek(1, 1),
+        lambda: tree.peek(0, 2**40),
+        lambda: tree.admit(1, 1),
+        lambda: tree.withdraw(1),
+        lambda: tree.fits(0, 2**63),
+        lambda: tree.allocate(0, 2**63),
+        lambda: tree.extend(0, 2**63),
+        lambda: tree.cache(0, 8),
+        lambda: tree.release(1),
+        lambda: replays.vllm(0),
+        lambda: replays.vllm(2**32 - 1),
+        lambda: replays.sglang("lru", 5),
+        lambda: replays.offload("arc", 0, 0),
+        lambda: _core.EngineRequests(keys, n, n + 2**62, 4, 0, False),
+        lambda: _core.key_lines(np.zeros(1, np.uint64), 0, []),
+    ]
+    for number, call in enumerate(calls):
+        with pytest.raises(ValueError, match=r"\w"):
+            pytest.fail(f"call {number} answered {call()!r}")
+
+
 # what the replays refuse, and their integers on a workload that anyone can make
 
 

@@ -11,7 +11,7 @@ from kvcache_sim.policies.plugins.hosted import HostedOrder
 __all__ = [
     "Batch",
     "Digest",
-    "ExactRequests",
+    "EngineRequests",
     "Fleet",
     "Keys",
     "PoolStore",
@@ -533,7 +533,7 @@ def timed_miss_tokens(
 # exact: real engines' cache managers
 
 @final
-class ExactRequests:
+class EngineRequests:
     """Requests to replay; all methods release the GIL and start from an empty cache.
 
     With ``explain`` answers have ``miss_tokens`` (a row a request, a column a cause) and ``evicted_misses``
@@ -549,7 +549,7 @@ class ExactRequests:
         block_size: int,
         window: int,
         explain: bool,
-    ) -> ExactRequests: ...
+    ) -> EngineRequests: ...
     def vllm(self, capacity_blocks: int) -> dict[str, Any]:
         """Return hits, forced, taken, inserted, evicted, cached_blocks, unique_keys, free_queue."""
     def sglang(self, policy: str, capacity_tokens: int) -> dict[str, Any]:

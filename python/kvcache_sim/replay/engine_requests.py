@@ -87,7 +87,7 @@ def python_requests(request: ReplayRequest) -> Any:
     )
 
 
-def exact_requests(request: ReplayRequest) -> _core.ExactRequests:
+def native_requests(request: ReplayRequest) -> _core.EngineRequests:
     """Return what the core replays; arrays cross here, once."""
     trace, size = request.trace, request.block_size_tokens
     per_id = trace.block_size // size
@@ -100,7 +100,7 @@ def exact_requests(request: ReplayRequest) -> _core.ExactRequests:
         np.minimum(trace.input_tokens // size, named).astype(np.uint32),
         np.where(turns < 0, _NO_REQUEST, turns).astype(np.uint32),
     )
-    return _core.ExactRequests(
+    return _core.EngineRequests(
         keys,
         trace.input_tokens.astype(np.uint64),
         total_tokens(request).astype(np.uint64),

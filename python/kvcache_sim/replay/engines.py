@@ -14,7 +14,7 @@ from kvcache_sim import _core
 from kvcache_sim.backends import reference
 from kvcache_sim.replay.engine_requests import (
     block_keys,
-    exact_requests,
+    native_requests,
     python_requests,
     refuse_without_effect,
     total_tokens,
@@ -39,7 +39,7 @@ def replay_vllm(request: ReplayRequest, variant: str) -> ReplayResult:
         answer = reference("replay.vllm")(python_requests(request), useful)
         chunks: Iterator[str] = iter(["".join(f"{line}\n" for line in answer["queue_lines"])])
     else:
-        answer = exact_requests(request).vllm(useful)
+        answer = native_requests(request).vllm(useful)
         chunks = _queue_chunks(request, answer["free_queue"])
     digest, first = hashlib.sha256(), list[str]()
     for chunk in chain(_idle_chunks(capacity - useful), chunks):
@@ -81,7 +81,7 @@ def replay_sglang(request: ReplayRequest, variant: str) -> ReplayResult:
         answer = reference("replay.sglang")(python_requests(request), variant, capacity_tokens)
         leaves = answer["leaf_lines"]
     else:
-        answer = exact_requests(request).sglang(variant, capacity_tokens)
+        answer = native_requests(request).sglang(variant, capacity_tokens)
         leaves = _leaf_lines(request, answer["leaf_keys"], answer["leaf_pages"])
     hits = np.asarray(answer["hits"], np.int64)
     return {
@@ -116,7 +116,7 @@ def replay_offload(request: ReplayRequest, variant: str) -> ReplayResult:
         answer = reference("replay.vllm-offload")(python_requests(request), variant, capacity, threshold)
         sizes = answer["arc"]
     else:
-        answer = exact_requests(request).offload(variant, capacity, threshold)
+        answer = native_requests(request).offload(variant, capacity, threshold)
         names = ("t1", "t2", "b1", "b2", "target_t1")
         sizes = dict(zip(names, answer["arc"], strict=True)) if answer["arc"] else {}
     hits = np.asarray(answer["hits"], np.int64)

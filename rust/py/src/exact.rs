@@ -15,11 +15,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::causes::by_cause;
-use crate::keys::PyKeys;
+use crate::keys::{known_request, PyKeys};
 
 /// Requests, one entry each, and how they overlap.
 #[pyclass(frozen, module = "kvcache_sim._core")]
-pub struct ExactRequests {
+pub struct EngineRequests {
     keys: Py<PyKeys>,
     input_tokens: Vec<u64>,
     total_tokens: Vec<u64>,
@@ -29,7 +29,7 @@ pub struct ExactRequests {
 }
 
 #[pymethods]
-impl ExactRequests {
+impl EngineRequests {
     #[new]
     fn new(
         keys: Py<PyKeys>,
@@ -47,9 +47,10 @@ impl ExactRequests {
             .iter()
             .zip(&total_tokens)
             .all(|(&n, &total)| 0 < n && n <= total);
-        if !shapes || !ordered || block_size == 0 {
+        let bounded = |&total: &u64| total.div_ceil(u64::from(block_size)) < MOST;
+        if !shapes || !ordered || block_size == 0 || !total_tokens.iter().all(bounded) {
             return Err(PyValueError::new_err(
-                "lengths must be ≥ 1, one a request, totals no shorter",
+                "lengths must be ≥ 1, one a request, totals no shorter and fewer than 2³¹ blocks",
             ));
         }
         Ok(Self {
@@ -64,6 +65,7 @@ impl ExactRequests {
 
     /// Replays through vLLM's block pool.
     fn vllm<'py>(&self, py: Python<'py>, capacity_blocks: u32) -> PyResult<Bound<'py, PyDict>> {
+        at_least_one(u64::from(capacity_blocks), "blocks")?;
         let done = py.detach(|| vllm_replay::replay(&self.requests(), capacity_blocks));
         let answer = PyDict::new(py);
         answer.set_item("hits", done.hits.into_pyarray(py))?;
@@ -87,6 +89,7 @@ impl ExactRequests {
         capacity_tokens: u64,
     ) -> PyResult<Bound<'py, PyDict>> {
         let policy = leaf_policy(policy)?;
+        whole_pages(capacity_tokens, self.block_size)?;
         let done = py.detach(|| radix_replay::replay(&self.requests(), policy, capacity_tokens));
         let answer = PyDict::new(py);
         let (first, pages): (Vec<u64>, Vec<u32>) = done.leaves.into_iter().unzip();
@@ -113,6 +116,7 @@ impl ExactRequests {
         capacity_blocks: u32,
         store_threshold: u32,
     ) -> PyResult<Bound<'py, PyDict>> {
+        at_least_one(u64::from(capacity_blocks), "blocks")?;
         let capacity = capacity_blocks as usize;
         let mut tier: Box<dyn OffloadPolicy + Send> = match policy {
             "lru" => Box::new(OffloadLru::default()),
@@ -133,7 +137,7 @@ impl ExactRequests {
     }
 }
 
-impl ExactRequests {
+impl EngineRequests {
     fn requests(&self) -> Requests<'_> {
         Requests {
             keys: &self.keys.get().0,
@@ -144,6 +148,31 @@ impl ExactRequests {
             explain: self.explain,
         }
     }
+}
+
+/// More blocks, or tokens of a request, than any replay takes.
+const MOST: u64 = 1 << 31;
+
+fn at_least_one(capacity: u64, of: &str) -> PyResult<()> {
+    if (1..MOST).contains(&capacity) {
+        return Ok(());
+    }
+    let message = format!("capacity must be 1 to 2³¹ − 1 {of}, not {capacity}");
+    Err(PyValueError::new_err(message))
+}
+
+fn whole_pages(capacity_tokens: u64, page: u32) -> PyResult<()> {
+    if page == 0 || capacity_tokens % u64::from(page) > 0 {
+        return Err(PyValueError::new_err("capacity must be whole pages"));
+    }
+    at_least_one(capacity_tokens / u64::from(page), "pages")
+}
+
+fn few_tokens(tokens: u64) -> PyResult<()> {
+    if tokens < MOST {
+        return Ok(());
+    }
+    Err(PyValueError::new_err("a request has fewer than 2³¹ tokens"))
 }
 
 fn leaf_policy(name: &str) -> PyResult<LeafPolicy> {
@@ -180,6 +209,9 @@ fn key_lines(
     blocks_per_id: u32,
     names: Vec<String>,
 ) -> PyResult<String> {
+    if blocks_per_id == 0 {
+        return Err(PyValueError::new_err("an id covers at least one block"));
+    }
     let keys = keys.as_slice()?;
     Ok(py.detach(|| labels::lines(keys, blocks_per_id, &names)))
 }
@@ -191,8 +223,9 @@ struct VllmPool(BlockPool);
 #[pymethods]
 impl VllmPool {
     #[new]
-    fn new(keys: &PyKeys, capacity_blocks: u32) -> Self {
-        Self(BlockPool::new(keys.0.clone(), capacity_blocks))
+    fn new(keys: &PyKeys, capacity_blocks: u32) -> PyResult<Self> {
+        at_least_one(u64::from(capacity_blocks), "blocks")?;
+        Ok(Self(BlockPool::new(keys.0.clone(), capacity_blocks)))
     }
 
     #[getter]
@@ -205,15 +238,18 @@ impl VllmPool {
         self.0.counts().evicted
     }
 
-    fn held_blocks(&self, request: u32) -> u32 {
-        self.0.held_blocks(request)
+    fn held_blocks(&self, request: u32) -> PyResult<u32> {
+        known_request(request, self.0.requests())?;
+        Ok(self.0.held_blocks(request))
     }
 
-    fn peek(&self, request: u32, limit: u32) -> u32 {
-        self.0.peek(request, limit)
+    fn peek(&self, request: u32, limit: u32) -> PyResult<u32> {
+        known_request(request, self.0.requests())?;
+        Ok(self.0.peek(request, limit))
     }
 
     fn allocate(&mut self, request: u32, hits: u32, blocks: u32) -> PyResult<bool> {
+        known_request(request, self.0.requests())?;
         if self.0.held_blocks(request) > 0 || self.0.peek(request, hits) < hits || blocks < hits {
             return Err(PyValueError::new_err(
                 "holds blocks already, or hits are not resident",
@@ -222,11 +258,13 @@ impl VllmPool {
         Ok(self.0.allocate(request, hits, blocks))
     }
 
-    fn extend(&mut self, request: u32, blocks: u32) -> bool {
-        self.0.extend(request, blocks)
+    fn extend(&mut self, request: u32, blocks: u32) -> PyResult<bool> {
+        known_request(request, self.0.requests())?;
+        Ok(self.0.extend(request, blocks))
     }
 
     fn cache(&mut self, request: u32, blocks: u32) -> PyResult<()> {
+        known_request(request, self.0.requests())?;
         if blocks > self.0.held_blocks(request) {
             return Err(PyValueError::new_err("more blocks than the request holds"));
         }
@@ -234,8 +272,10 @@ impl VllmPool {
         Ok(())
     }
 
-    fn release(&mut self, request: u32) {
+    fn release(&mut self, request: u32) -> PyResult<()> {
+        known_request(request, self.0.requests())?;
         self.0.release(request);
+        Ok(())
     }
 
     fn free_queue<'py>(&self, py: Python<'py>) -> Bound<'py, numpy::PyArray1<u64>> {
@@ -258,13 +298,9 @@ impl SglangPool {
         input_tokens: PyReadonlyArray1<'_, u64>,
     ) -> PyResult<Self> {
         let prompts = input_tokens.as_slice()?.to_vec();
-        if page == 0
-            || capacity_tokens % u64::from(page) > 0
-            || prompts.len() != keys.0.requests() as usize
-        {
-            return Err(PyValueError::new_err(
-                "capacity must be whole pages, and every request needs a length",
-            ));
+        whole_pages(capacity_tokens, page)?;
+        if prompts.len() != keys.0.requests() as usize {
+            return Err(PyValueError::new_err("every request needs a length"));
         }
         Ok(Self(RadixPool::new(
             keys.0.clone(),
@@ -290,38 +326,58 @@ impl SglangPool {
         self.0.evicted_tokens()
     }
 
-    fn peek(&self, request: u32, limit: u64) -> u64 {
-        self.0.peek(request, limit)
+    fn peek(&self, request: u32, limit: u64) -> PyResult<u64> {
+        known_request(request, self.0.requests())?;
+        few_tokens(limit)?;
+        Ok(self.0.peek(request, limit))
     }
 
     fn admit(&mut self, request: u32, limit: u64) -> PyResult<u64> {
+        known_request(request, self.0.requests())?;
+        few_tokens(limit)?;
         if self.0.holds(request) {
             return Err(PyValueError::new_err("the request is admitted already"));
         }
         Ok(self.0.admit(request, limit))
     }
 
-    fn withdraw(&mut self, request: u32) {
+    fn withdraw(&mut self, request: u32) -> PyResult<()> {
+        known_request(request, self.0.requests())?;
         self.0.withdraw(request);
+        Ok(())
     }
 
     fn fits(&self, request: u32, total: u64) -> PyResult<bool> {
         self.admitted(request)?;
+        few_tokens(total)?;
         Ok(self.0.fits(request, total))
     }
 
     fn allocate(&mut self, request: u32, tokens: u64) -> PyResult<bool> {
         self.admitted(request)?;
+        few_tokens(tokens)?;
+        if tokens < self.0.protected_tokens(request) {
+            return Err(PyValueError::new_err("fewer tokens than were found"));
+        }
         Ok(self.0.allocate(request, tokens))
     }
 
     fn extend(&mut self, request: u32, tokens: u64) -> PyResult<bool> {
         self.admitted(request)?;
+        few_tokens(tokens)?;
         Ok(self.0.extend(request, tokens))
     }
 
     fn cache(&mut self, request: u32, tokens: u64) -> PyResult<()> {
         self.admitted(request)?;
+        let filled = self.0.protected_tokens(request)..=self.0.filled_tokens(request);
+        if !filled.contains(&tokens) {
+            return Err(PyValueError::new_err(format!(
+                "{tokens} tokens to cache, but {} to {} have room",
+                filled.start(),
+                filled.end()
+            )));
+        }
         self.0.cache(request, tokens);
         Ok(())
     }
@@ -344,7 +400,7 @@ impl SglangPool {
 
 /// Adds the room to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<ExactRequests>()?;
+    m.add_class::<EngineRequests>()?;
     m.add_class::<VllmPool>()?;
     m.add_class::<SglangPool>()?;
     m.add_function(wrap_pyfunction!(key_lines, m)?)

@@ -60,7 +60,7 @@ class OfferCounts:
 def replay_offload_twin(
     requests: Requests, variant: str, capacity_blocks: int, store_threshold: int
 ) -> dict[str, Any]:
-    """Replay every request and return what ``_core.ExactRequests.offload`` returns."""
+    """Replay every request and return what ``_core.EngineRequests.offload`` returns."""
     policy: OffloadPolicy = POLICIES[variant](capacity_blocks)
     offers, causes = OfferCounts(store_threshold), MissCauses(requests.block_size)
     hits: list[int] = []

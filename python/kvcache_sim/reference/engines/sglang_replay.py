@@ -80,7 +80,7 @@ class TokenRoom:
 
 
 def replay_sglang_twin(requests: Requests, policy: str, capacity_tokens: int) -> dict[str, Any]:
-    """Replay every request and return what ``_core.ExactRequests.sglang`` returns, leaves as text."""
+    """Replay every request and return what ``_core.EngineRequests.sglang`` returns, leaves as text."""
     page = requests.block_size
     tree = SglangTree(policy)
     room, overlap = TokenRoom(tree, page, capacity_tokens), Overlap(requests.window)

@@ -12,7 +12,7 @@ from kvcache_sim.replay.request import REJECTED
 
 
 def replay_vllm_twin(requests: Requests, capacity_blocks: int) -> dict[str, Any]:
-    """Replay every request and return what ``_core.ExactRequests.vllm`` returns, the queue as text."""
+    """Replay every request and return what ``_core.EngineRequests.vllm`` returns, the queue as text."""
     pool, overlap = VllmPool(capacity_blocks), Overlap(requests.window)
     causes = MissCauses(requests.block_size)
     hits: list[int] = []

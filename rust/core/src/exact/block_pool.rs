@@ -73,6 +73,11 @@ impl BlockPool {
         }
     }
 
+    /// How many requests it knows.
+    pub fn requests(&self) -> u32 {
+        self.held.len() as u32
+    }
+
     /// Blocks in the free queue.
     pub fn free_blocks(&self) -> u32 {
         self.free

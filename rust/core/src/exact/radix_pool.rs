@@ -52,6 +52,11 @@ impl RadixPool {
         }
     }
 
+    /// How many requests it knows.
+    pub fn requests(&self) -> u32 {
+        self.held.len() as u32
+    }
+
     /// Tokens neither in the tree nor taken by a running request.
     pub fn free_tokens(&self) -> u64 {
         self.free_tokens
@@ -80,6 +85,11 @@ impl RadixPool {
     /// Leading tokens of an admitted request that are in the tree.
     pub fn protected_tokens(&self, request: u32) -> u64 {
         self.of(request).protected
+    }
+
+    /// Tokens of an admitted request that have room, from its first on.
+    pub fn filled_tokens(&self, request: u32) -> u64 {
+        self.of(request).filled
     }
 
     /// Tokens in whole pages, the last one filled up.
