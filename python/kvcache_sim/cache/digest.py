@@ -1,4 +1,4 @@
-"""The rolling hash over semantic records, in Python: the twin of the native one (I11)."""
+"""The rolling hash over semantic records, in Python: the reference of the native one (I11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of a machine's block store: what the native core and the Python twin both are."""
+"""The contract of a machine's block store: what the native store and the reference both fulfil."""
 
 from __future__ import annotations
 

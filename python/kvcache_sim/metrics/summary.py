@@ -144,7 +144,7 @@ def _tpot_ns(done: Columns) -> NDArray[np.int64]:
 def _machines(done: Columns, counters: Mapping[str, int]) -> dict[str, Any]:
     """Return how evenly requests were routed: per machine, largest over mean, and Jain's index (1984).
 
-    The two figures are those of the machines that requests are routed to: one that only decodes is none.
+    Both figures cover the machines that requests are routed to; machines that only decode are left out.
     """
     if not len(done["machine"]):
         return {"requests": [], "max_over_mean": None, "jain": None}

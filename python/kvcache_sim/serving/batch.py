@@ -1,4 +1,4 @@
-"""The running batch, one iteration at a time: the rules, to be read. The native twin runs them in stretches.
+"""The running batch, one iteration at a time: the rules to read. The native batch runs them in stretches.
 
 A step gives every running sequence its tokens, oldest first, within the token budget; a decoding sequence
 gets one. Blocks that decoding needs are reserved at the step's start, all or nothing; full blocks are

@@ -14,7 +14,7 @@ from kvcache_sim.tiers import COMPUTE, PLACES, STAGING
 
 
 class Loading:
-    """Counts down what an admitted request waits for, and tells whose fault each nanosecond was.
+    """Counts down what an admitted request waits for, and charges each nanosecond of the wait to its cause.
 
     With layer pipelining KV counts as there from its first layer on; what is still missing then stalls the
     step, which is charged at its start.
