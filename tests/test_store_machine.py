@@ -28,7 +28,7 @@ from kvcache_sim.cache.settings import Touch
 from kvcache_sim.cache.store import NO_COPY, NO_MOVE, NO_REQUEST
 from kvcache_sim.reference.store import ReferenceKeys, ReferenceStore
 
-GPU, CPU, DISK = 0, 1, 2
+GPU = 0
 #: What happened over all runs of a session.
 SEEN: Counter[str] = Counter()
 #: A request of the machine at hand.
@@ -155,12 +155,12 @@ class StoreMachine(RuleBasedStateMachine):
         for tier, start, end, by in lower:
             after = sorted(room)
             waits = [] if by == NO_MOVE else [by]
-            if tier == DISK:
+            for upper in range(tier - 1, GPU, -1):
                 twins = [self.moves[m][0] for m in waits]
                 x, y = self.both(
                     "stage",
-                    (request, (start, end), CPU, waits[0] if waits else None, self.now),
-                    (request, (start, end), CPU, twins[0] if twins else None, self.now),
+                    (request, (start, end), upper, waits[0] if waits else None, self.now),
+                    (request, (start, end), upper, twins[0] if twins else None, self.now),
                 )
                 assert (x is None) == (y is None)
                 self.orders()
@@ -192,9 +192,9 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.capacities) > 1)
     @rule(
         request=REQUEST,
-        tier=st.integers(0, 2),
+        tier=st.integers(0, 3),
         span=st.tuples(st.integers(0, 3), st.integers(1, 3)),
-        source=st.none() | st.integers(0, 2),
+        source=st.none() | st.integers(0, 3),
     )
     def mark_present(self, request: int, tier: int, span: tuple[int, int], source: int | None) -> None:
         """Claim room, place blocks there or give it back at once; they are ready when the move ends."""
@@ -224,7 +224,7 @@ class StoreMachine(RuleBasedStateMachine):
         else:  # what was evicted for it is still being written
             self.claims.append((a[0], b[0], set(a[1])))
 
-    @rule(tier=st.integers(0, 2), blocks=st.integers(1, 12))
+    @rule(tier=st.integers(0, 3), blocks=st.integers(1, 12))
     def take_room(self, tier: int, blocks: int) -> None:
         """Claim room that several victims must leave."""
         if tier >= len(self.capacities):
@@ -248,7 +248,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(
         request=REQUEST,
-        tier=st.integers(0, 2),
+        tier=st.integers(0, 3),
         span=st.tuples(st.integers(0, 3), st.integers(1, 4)),
     )
     def mark_absent(self, request: int, tier: int, span: tuple[int, int]) -> None:
@@ -379,6 +379,7 @@ MUST_HAPPEN = {
     "tiny lower tiers": {"refusal", "move 0->1", "move 1->2"},
     "unbounded disk": {"move 1->2", "move 2->1"},
     "deep trees": {"refusal", "move 0->1", "move 1->2", "a claim evicts"},
+    "four tiers": {"refusal", "move 0->1", "move 1->2", "move 2->3"},
 }  # fmt: skip
 SHAPES = {
     "gpu only": (20,),
@@ -387,6 +388,7 @@ SHAPES = {
     "tiny lower tiers": (12, 1, 2),
     "unbounded disk": (12, 6, None),
     "deep trees": (14, 16, 40),
+    "four tiers": (12, 8, 6, 20),
 }
 #: Where the requests are others than those of the thicket.
 FORESTS = {"deep trees": {"paths": staticmethod(deep_trees), "requests": list(range(12))}}

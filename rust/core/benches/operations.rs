@@ -12,7 +12,7 @@ use kvsim_core::digest::Digest;
 use kvsim_core::keys::{BlockKeys, NO_REQUEST};
 use kvsim_core::routing::longest_prefix;
 use kvsim_core::step_time::StepTimeTable;
-use kvsim_core::store::{Store, TierConfig};
+use kvsim_core::store::{Store, TierConfig, Times};
 
 const REQUESTS: u32 = 2_000;
 const BLOCKS: u32 = 24;
@@ -63,7 +63,7 @@ fn run_requests(store: &mut Store, requests: std::ops::Range<u32>) {
         store
             .reserve(&[(lease, u64::from(BLOCKS - ready))], u64::from(request))
             .unwrap();
-        store.commit(lease, BLOCKS).unwrap();
+        store.commit(lease, BLOCKS, Times::at(0)).unwrap();
         store.release(lease, u64::from(request)).unwrap();
     }
 }
@@ -86,6 +86,7 @@ fn stretch(keys: &Arc<BlockKeys>) {
     let config = BatchConfig {
         block_size_tokens: 16,
         max_num_batched_tokens: 8_192,
+        num_layers: 32,
         cache_enabled: true,
         cache_output: false,
         commit_at_begin: false,
@@ -109,7 +110,7 @@ fn stretch(keys: &Arc<BlockKeys>) {
             for id in 0..64 {
                 let lease = store.acquire(id, 0).unwrap();
                 store.reserve(&[(lease, u64::from(BLOCKS))], 0).unwrap();
-                store.commit(lease, BLOCKS).unwrap();
+                store.commit(lease, BLOCKS, Times::at(0)).unwrap();
                 let tokens = u64::from(BLOCKS) * 16;
                 batch.add(Sequence {
                     id,

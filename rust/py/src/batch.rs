@@ -96,7 +96,7 @@ pub struct PyBatch(pub Batch);
 impl PyBatch {
     /// `durations_ns`: the overhead of a step, and the least that a step takes.
     #[new]
-    #[pyo3(signature = (table, block_size_tokens, max_num_batched_tokens, durations_ns, late_ends, cache_enabled, cache_output, commit_ends_stretch, commit_at_begin, asks_every_step))]
+    #[pyo3(signature = (table, block_size_tokens, max_num_batched_tokens, durations_ns, late_ends, cache_enabled, cache_output, commit_ends_stretch, commit_at_begin, asks_every_step, num_layers=1))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         table: &PyStepTable,
@@ -109,10 +109,12 @@ impl PyBatch {
         commit_ends_stretch: bool,
         commit_at_begin: bool,
         asks_every_step: bool,
+        num_layers: u64,
     ) -> Self {
         let config = BatchConfig {
             block_size_tokens,
             max_num_batched_tokens,
+            num_layers,
             cache_enabled,
             cache_output,
             commit_ends_stretch,

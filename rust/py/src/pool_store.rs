@@ -2,6 +2,7 @@
 
 use kvsim_core::batch::BatchStore;
 use kvsim_core::exact::pool_store::PoolStore;
+use kvsim_core::store::Times;
 use pyo3::prelude::*;
 
 use crate::keys::PyKeys;
@@ -45,7 +46,7 @@ impl PyPoolStore {
     }
 
     fn commit(&mut self, lease: u64, to: u32) -> PyResult<()> {
-        answered(self.0.commit(lease, to))
+        answered(self.0.commit(lease, to, Times::default()))
     }
 
     fn depth(&self, lease: u64) -> PyResult<u32> {

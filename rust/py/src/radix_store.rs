@@ -3,6 +3,7 @@
 use kvsim_core::batch::BatchStore;
 use kvsim_core::exact::radix_store::{Lengths, RadixStore};
 use kvsim_core::exact::radix_tree::LeafPolicy;
+use kvsim_core::store::Times;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -61,7 +62,7 @@ impl PyRadixStore {
     }
 
     fn commit(&mut self, lease: u64, to: u32) -> PyResult<()> {
-        answered(self.0.commit(lease, to))
+        answered(self.0.commit(lease, to, Times::default()))
     }
 
     fn depth(&self, lease: u64) -> PyResult<u32> {

@@ -1,6 +1,6 @@
 //! `Store`: the block store of one machine.
 
-use kvsim_core::store::{Part, Room, Store, TierConfig, Touch};
+use kvsim_core::store::{Part, Residency, Room, Store, TierConfig, Times, Touch};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -27,8 +27,19 @@ type PyOrder = (u64, usize, usize, u64, Vec<u64>);
 /// A stretch of a path as Python sees it: (tier, first block, past the last, move writing it).
 type PyPart = (usize, u32, u32, u64);
 
+/// Blocks up to the first number, each with these copies: (tier, move writing it, first layer ready, whole ready,
+/// last access), times in ns.
+type PyResidencies = (u32, Vec<(usize, u64, u64, u64, u64)>);
+
 /// Room claimed, and the moves that must end before it is free.
 type PyClaim = (u64, Vec<u64>);
+
+fn times((first_layer_ns, ready_ns): (Whole, Whole)) -> Times {
+    Times {
+        first_layer_ns: first_layer_ns.u64(),
+        ready_ns: ready_ns.u64(),
+    }
+}
 
 fn parts_to_py(parts: Vec<Part>) -> Vec<PyPart> {
     let each = parts.into_iter();
@@ -47,12 +58,9 @@ impl PyStore {
         orders: Option<Vec<Option<OrderChoice<'_>>>>,
         touch: &str,
     ) -> PyResult<Self> {
-        if capacities_blocks.is_empty()
-            || capacities_blocks.len() > 3
-            || capacities_blocks.len() != write_back.len()
-        {
+        if capacities_blocks.is_empty() || capacities_blocks.len() != write_back.len() {
             return Err(PyValueError::new_err(
-                "one to three tiers, each with its write policy",
+                "a tier or more, each with its write policy",
             ));
         }
         let tiers: Vec<TierConfig> = capacities_blocks
@@ -206,9 +214,28 @@ impl PyStore {
         Ok(parts_to_py(self.0.match_below(request.u32(), start, limit)))
     }
 
-    fn copies(&self, request: Whole, limit: Whole) -> PyResult<Vec<(u32, [u64; 3])>> {
+    fn copies(&self, request: Whole, limit: Whole) -> PyResult<Vec<(u32, Vec<u64>)>> {
         answered(self.0.known_request(request.u32()))?;
         Ok(self.0.copies(request.u32(), limit.u32()))
+    }
+
+    fn residency(&self, request: Whole, limit: Whole) -> PyResult<Vec<PyResidencies>> {
+        answered(self.0.known_request(request.u32()))?;
+        let runs = self.0.residency(request.u32(), limit.u32()).into_iter();
+        let told = |r: Residency| {
+            let Times {
+                first_layer_ns,
+                ready_ns,
+            } = r.times;
+            (r.tier, r.by, first_layer_ns, ready_ns, r.last_access_ns)
+        };
+        let runs = runs.map(|(end, copies)| (end, copies.into_iter().map(told).collect()));
+        Ok(runs.collect())
+    }
+
+    fn set_times(&mut self, r#move: Whole, first_layer_ns: Whole, ready_ns: Whole) -> PyResult<()> {
+        let arrival = times((first_layer_ns, ready_ns));
+        answered(self.0.set_times(r#move.u64(), arrival))
     }
 
     fn moved_keys(&self, r#move: Whole) -> PyResult<Vec<u64>> {
@@ -258,8 +285,10 @@ impl PyStore {
         raised(&self.1, landed).and_then(answered)
     }
 
-    fn commit(&mut self, lease: Whole, to: Whole) -> PyResult<()> {
-        let committed = self.0.commit(lease.u64(), to.u32());
+    #[pyo3(signature = (lease, to, ready=None))]
+    fn commit(&mut self, lease: Whole, to: Whole, ready: Option<(Whole, Whole)>) -> PyResult<()> {
+        let ready = ready.map_or_else(|| Times::at(self.0.now_ns()), times);
+        let committed = self.0.commit(lease.u64(), to.u32(), ready);
         raised(&self.1, committed).and_then(answered)
     }
 

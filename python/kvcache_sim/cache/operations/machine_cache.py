@@ -316,7 +316,7 @@ class MachineCache:
         start, end = blocks
         moves: list[int] = []
         for past, by in self.store.copies(request, end):
-            moves += [by[tier]] * (past - len(moves))
+            moves += [by[tier] if tier < len(by) else NO_COPY] * (past - len(moves))
         moves += [NO_COPY] * (end - len(moves))
         return moves[start:end]
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from kvcache_sim.cache.store import NO_MOVE
 
 GPU = 0
+#: In place of a tier, where KV comes from another machine.
+REMOTE = 255
 ABSENT, IN_FLIGHT, READY = range(3)
 
 
@@ -18,14 +20,23 @@ class Block:
     key: int
     depth: int
     parent: Block | None
+    #: How many tiers there are.
+    tiers: int
     children: dict[int, Block] = field(default_factory=dict)
-    state: list[int] = field(default_factory=lambda: [ABSENT] * 3)
-    by: list[int] = field(default_factory=lambda: [NO_MOVE] * 3)
-    access: list[int] = field(default_factory=lambda: [0] * 3)
-    holds: list[int] = field(default_factory=lambda: [0] * 3)
+    state: list[int] = field(init=False)
+    by: list[int] = field(init=False)
+    access: list[int] = field(init=False)
+    holds: list[int] = field(init=False)
     uses: int = 0
     #: The same whenever it comes back.
     number: int = -1
+
+    def __post_init__(self) -> None:
+        """Have no copy anywhere."""
+        self.state = [ABSENT] * self.tiers
+        self.by = [NO_MOVE] * self.tiers
+        self.access = [0] * self.tiers
+        self.holds = [0] * self.tiers
 
     def path(self) -> Iterator[Block]:
         """Yield the block and all before it, deepest first; the root is not a block."""
@@ -36,7 +47,7 @@ class Block:
 
     def gone(self) -> bool:
         """Return whether no tier has a copy."""
-        return self.state == [ABSENT] * 3
+        return self.state == [ABSENT] * self.tiers
 
 
 @dataclass(slots=True)

@@ -151,12 +151,12 @@ class Leases(Eviction):
     def _use(self, block: Block, admission: int) -> None:
         """Make a block as recent as the admission that uses it, if admissions do that."""
         if self.touched_at == "admission":
-            for tier in range(3):
+            for tier in range(len(self.tiers)):
                 if block.state[tier] != ABSENT:
                     block.access[tier] = max(block.access[tier], admission)
 
     def _stamp(self, block: Block) -> None:
-        for tier in range(3):
+        for tier in range(len(self.tiers)):
             if block.state[tier] == READY:
                 block.access[tier] = self.clock
 

@@ -102,7 +102,7 @@ class Marks(Moves):
         removed = 0
         for block in reversed(self._found(request, end)[start:]):
             followed = any(child.state[tier] != ABSENT for child in block.children.values())
-            last = all(block.state[t] == ABSENT for t in range(3) if t != tier)
+            last = all(block.state[t] == ABSENT for t in range(len(self.tiers)) if t != tier)
             if block.state[tier] != READY or block.holds[tier] or followed or (last and self._pinned(block)):
                 break
             self._set(block, tier, ABSENT)

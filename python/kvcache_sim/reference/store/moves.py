@@ -190,7 +190,7 @@ class Moves(Leases):
         """Drop lower copies that nobody holds and that are not the last."""
         self._known_tier(tier)
         for block in reversed(self._part(request, start, end)):
-            elsewhere = any(block.state[t] != ABSENT for t in range(3) if t != tier)
+            elsewhere = any(block.state[t] != ABSENT for t in range(len(self.tiers)) if t != tier)
             if block.state[tier] == READY and not block.holds[tier] and elsewhere:
                 self._set(block, tier, ABSENT)
                 self.tiers[tier].free += 1

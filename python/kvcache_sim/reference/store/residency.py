@@ -17,7 +17,7 @@ _UNBOUNDED = 1 << 60
 
 
 class Residency(Recorded):
-    """The blocks of up to three tiers. Every question is answered by looking at all blocks."""
+    """The blocks of one tier or more. Every question is answered by looking at all blocks."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class Residency(Recorded):
         self.keys = keys
         sizes = [_UNBOUNDED if c is None else c for c in capacities]
         self.tiers = [Tier(c, c, back) for c, back in zip(sizes, write_back, strict=True)]
-        self.root = Block(-1, -1, None)
-        self.resident: list[dict[Block, None]] = [{}, {}, {}]
+        self.root = Block(-1, -1, None, len(capacities))
+        self.resident: list[dict[Block, None]] = [{} for _ in capacities]
         self.leases: dict[int, Lease] = {}
         self.moves: dict[int, Move] = {}
         #: Paths protected for a moment: (tier, last block).
@@ -47,7 +47,7 @@ class Residency(Recorded):
         self.merged_blocks = 0
 
     def _add(self, parent: Block, key: int, depth: int) -> Block:
-        block = parent.children[key] = Block(key, depth, parent)
+        block = parent.children[key] = Block(key, depth, parent, len(self.tiers))
         block.number = self._numbers.setdefault((parent.number, key), len(self._numbers))
         return block
 
@@ -122,7 +122,7 @@ class Residency(Recorded):
         self._known_request(request)
         parts = []
         for depth, block in enumerate(self._found(request, limit)):
-            tier = next(t for t in range(3) if block.state[t] != ABSENT)
+            tier = next(t for t in range(len(self.tiers)) if block.state[t] != ABSENT)
             parts.append((depth + 1, sum(block.holds), block.access[tier]))
         return parts
 
@@ -132,7 +132,7 @@ class Residency(Recorded):
         self._known_request(request)
         parts: list[tuple[int, int, int, int]] = []
         for depth, block in enumerate(self._found(request, limit)):
-            tier = next(t for t in range(3) if block.state[t] != ABSENT)
+            tier = next(t for t in range(len(self.tiers)) if block.state[t] != ABSENT)
             by = block.by[tier] if block.state[tier] == IN_FLIGHT else NO_MOVE
             if parts and parts[-1][0] == tier and parts[-1][3] == by:
                 parts[-1] = (tier, parts[-1][1], depth + 1, by)
@@ -146,7 +146,7 @@ class Residency(Recorded):
         self._known_request(request)
         parts: list[tuple[int, int, int, int]] = []
         for depth, block in list(enumerate(self._found(request, limit)))[start:]:
-            tier = next((t for t in (1, 2) if block.state[t] != ABSENT), None)
+            tier = next((t for t in range(1, len(self.tiers)) if block.state[t] != ABSENT), None)
             if tier is None:
                 break
             by = block.by[tier] if block.state[tier] == IN_FLIGHT else NO_MOVE
@@ -199,7 +199,7 @@ class Residency(Recorded):
         """Return whether nothing but the blocks after it keeps a block on a tier."""
         if block.state[tier] != READY or block.holds[tier]:
             return False
-        last_copy = all(block.state[t] == ABSENT for t in range(3) if t != tier)
+        last_copy = all(block.state[t] == ABSENT for t in range(len(self.tiers)) if t != tier)
         return not (tier == len(self.tiers) - 1 and last_copy and self._pinned(block))
 
     def _cached(self, tier: int) -> int:

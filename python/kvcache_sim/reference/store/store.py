@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvcache_sim.reference.store.blocks import GPU, IN_FLIGHT, Block, Move
+from kvcache_sim.reference.store.blocks import GPU, IN_FLIGHT, REMOTE, Block, Move
 from kvcache_sim.reference.store.check import violations
 from kvcache_sim.reference.store.marks import Marks
 from kvcache_sim.reference.store.refusals import numbered, refuse
@@ -48,7 +48,7 @@ class ReferenceStore(Marks):
             block.access[GPU + 1] = self.clock
             self._set(block, GPU + 1, IN_FLIGHT, move)
         self._hold(GPU + 1, parent)
-        self.orders.append((move, 3, GPU + 1, len(blocks), [m for m, _ in room]))
+        self.orders.append((move, REMOTE, GPU + 1, len(blocks), [m for m, _ in room]))
         return move
 
     def check(self) -> None:

@@ -1,7 +1,7 @@
 //! Running iterations: room is taken when one begins, blocks are committed and tokens counted when it ends.
 
 use super::{Batch, BatchConfig, BatchStore, Ended, Sequence, StepRecord};
-use crate::store::{Answer, LeaseId, Room};
+use crate::store::{Answer, LeaseId, Room, Times};
 
 impl Batch {
     /// Runs every iteration of the stretch that begins before `now_ns`; returns the end of the current one.
@@ -45,13 +45,14 @@ impl Batch {
         self.finish_iteration(store, None)?;
         self.iterations_left -= 1;
         self.begin_ns = self.end_ns;
+        self.stall_ns = 0;
         let room = self.reserve_blocks(store, self.begin_ns)?;
         debug_assert_eq!(
             room,
             Room::Ready,
             "a stretch is planned within the room there is"
         );
-        self.commit_scheduled(store)?;
+        self.commit_scheduled(store, self.begin_ns)?;
         self.end_ns = self.begin_ns + self.step_ns();
         Ok(())
     }
@@ -60,17 +61,23 @@ impl Batch {
     pub fn commit_last<S: BatchStore>(&mut self, store: &mut S) -> Answer<()> {
         if let (true, Some(sequence)) = (self.config.commit_at_begin, self.sequences.last()) {
             let filled = sequence.computed + sequence.chunk;
-            commit_full_blocks(&self.config, sequence, filled, store)?;
+            let now = Times::at(self.end_ns);
+            commit_full_blocks(&self.config, sequence, filled, (store, now))?;
         }
         Ok(())
     }
 
     /// Shares the blocks that the composed step will fill, where keys exist from scheduling on.
-    pub(super) fn commit_scheduled<S: BatchStore>(&mut self, store: &mut S) -> Answer<()> {
+    pub(super) fn commit_scheduled<S: BatchStore>(
+        &mut self,
+        store: &mut S,
+        now_ns: u64,
+    ) -> Answer<()> {
         if self.config.commit_at_begin {
             for sequence in self.sequences.iter().filter(|s| s.chunk > 0) {
                 let filled = sequence.computed + sequence.chunk;
-                commit_full_blocks(&self.config, sequence, filled, store)?;
+                let now = Times::at(now_ns);
+                commit_full_blocks(&self.config, sequence, filled, (store, now))?;
             }
         }
         Ok(())
@@ -121,11 +128,17 @@ impl Batch {
                 decode_sequences: shape.decode_sequences,
             });
         }
+        let computing_ns = end_ns - self.begin_ns - self.stall_ns;
+        let ready = Times {
+            first_layer_ns: end_ns - computing_ns + computing_ns / self.config.num_layers.max(1),
+            ready_ns: end_ns,
+        };
         let (mut gap_ns, mut gap_times) = (0, 0);
         for sequence in self.sequences.iter_mut().filter(|s| s.chunk > 0) {
             sequence.computed += sequence.chunk;
             let computed = sequence.computed;
-            let committed = commit_full_blocks(&self.config, sequence, computed, store)?;
+            let committed =
+                commit_full_blocks(&self.config, sequence, computed, (&mut *store, ready))?;
             if let (true, Some((from, to)), Some(ended)) = (
                 self.config.commit_ends_stretch,
                 committed,
@@ -166,7 +179,7 @@ fn commit_full_blocks<S: BatchStore>(
     config: &BatchConfig,
     sequence: &Sequence,
     computed: u64,
-    store: &mut S,
+    (store, ready): (&mut S, Times),
 ) -> Answer<Option<(u32, u32)>> {
     if !config.cache_enabled || computed > sequence.total {
         return Ok(None);
@@ -181,6 +194,6 @@ fn commit_full_blocks<S: BatchStore>(
     if full <= depth {
         return Ok(None);
     }
-    store.commit(sequence.lease, full)?;
+    store.commit(sequence.lease, full, ready)?;
     Ok(Some((depth, full)))
 }

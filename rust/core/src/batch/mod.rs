@@ -15,7 +15,7 @@ pub use sequence::Sequence;
 
 use crate::histogram::Histogram;
 use crate::step_time::{StepShape, StepTimeTable};
-use crate::store::{Answer, LeaseId, Room, Store, GPU};
+use crate::store::{Answer, LeaseId, Room, Store, Times, GPU};
 
 /// What a batch asks of the blocks of its GPU.
 pub trait BatchStore {
@@ -23,8 +23,8 @@ pub trait BatchStore {
     fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room>;
     /// Blocks of a lease that are shared already.
     fn depth(&self, lease: LeaseId) -> Answer<u32>;
-    /// Shares a lease's blocks up to `to`.
-    fn commit(&mut self, lease: LeaseId, to: u32) -> Answer<()>;
+    /// Shares a lease's blocks up to `to`, computed at some times.
+    fn commit(&mut self, lease: LeaseId, to: u32, ready: Times) -> Answer<()>;
     /// Blocks that reservations get at once, without sending anything.
     fn spare_blocks(&self) -> u64;
 }
@@ -38,8 +38,8 @@ impl BatchStore for Store {
         Ok(self.lease(lease)?.depth)
     }
 
-    fn commit(&mut self, lease: LeaseId, to: u32) -> Answer<()> {
-        Store::commit(self, lease, to)
+    fn commit(&mut self, lease: LeaseId, to: u32, ready: Times) -> Answer<()> {
+        Store::commit(self, lease, to, ready)
     }
 
     fn spare_blocks(&self) -> u64 {
@@ -57,6 +57,8 @@ impl BatchStore for Store {
 pub struct BatchConfig {
     pub block_size_tokens: u64,
     pub max_num_batched_tokens: u64,
+    /// Layers of the model: the first one is computed before the others.
+    pub num_layers: u64,
     /// Whether computed blocks are kept for others at all.
     pub cache_enabled: bool,
     /// Whether blocks of the answer are kept too.
@@ -105,6 +107,8 @@ pub struct Batch {
     iterations_left: u64,
     begin_ns: u64,
     end_ns: u64,
+    /// What the current iteration waited beyond its computation.
+    stall_ns: u64,
     /// Time between tokens of one sequence.
     pub itl: Histogram,
     pub steps: u64,
@@ -123,6 +127,7 @@ impl Batch {
             iterations_left: 0,
             begin_ns: 0,
             end_ns: 0,
+            stall_ns: 0,
             itl: Histogram::default(),
             steps: 0,
             generated_tokens: 0,
@@ -166,7 +171,7 @@ impl Batch {
         self.budget_left = left;
         let room = self.reserve_blocks(store, now_ns)?;
         if room != Room::Refused {
-            self.commit_scheduled(store)?;
+            self.commit_scheduled(store, now_ns)?;
         }
         Ok(room)
     }

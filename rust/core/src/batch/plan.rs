@@ -10,6 +10,7 @@ impl Batch {
     /// next changes by itself.
     pub fn start<S: BatchStore>(&mut self, store: &S, now_ns: u64, stall_ns: u64) -> u64 {
         self.begin_ns = now_ns;
+        self.stall_ns = stall_ns;
         self.end_ns = now_ns + self.step_ns() + stall_ns;
         self.iterations_left = if stall_ns > 0 {
             1

@@ -8,7 +8,7 @@ use super::block_pool::BlockPool;
 use crate::batch::BatchStore;
 use crate::keys::BlockKeys;
 use crate::records::Records;
-use crate::store::{Answer, LeaseId, Room};
+use crate::store::{Answer, LeaseId, Room, Times};
 
 /// The blocks of one GPU under vLLM's rules.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl BatchStore for PoolStore {
         Ok(self.pool.keyed_prefix(lease as u32))
     }
 
-    fn commit(&mut self, lease: LeaseId, to: u32) -> Answer<()> {
+    fn commit(&mut self, lease: LeaseId, to: u32, _ready: Times) -> Answer<()> {
         self.pool.cache(lease as u32, to);
         Ok(())
     }

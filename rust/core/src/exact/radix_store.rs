@@ -11,7 +11,7 @@ use super::radix_tree::LeafPolicy;
 use crate::batch::BatchStore;
 use crate::keys::BlockKeys;
 use crate::records::Records;
-use crate::store::{Answer, LeaseId, Room};
+use crate::store::{Answer, LeaseId, Room, Times};
 
 /// What a request has at most computed, in tokens: its prompt, and prompt + output − 1 in the end.
 #[derive(Debug, Clone, Default)]
@@ -139,7 +139,7 @@ impl BatchStore for RadixStore {
         Ok(self.full[lease as usize])
     }
 
-    fn commit(&mut self, lease: LeaseId, to: u32) -> Answer<()> {
+    fn commit(&mut self, lease: LeaseId, to: u32, _ready: Times) -> Answer<()> {
         let lease = lease as u32;
         self.full[lease as usize] = to;
         let prompt_pages = self.lengths.prompt_tokens[lease as usize] / self.page;

@@ -41,7 +41,7 @@ impl Store {
                     tier.capacity
                 ));
             }
-            let ready = |id: &&NodeId| self.nodes[**id as usize].copies[t].state == State::Ready;
+            let ready = |id: &&NodeId| self.copy(**id, t).state == State::Ready;
             let sum = |ids: &mut dyn Iterator<Item = &NodeId>| -> u64 {
                 ids.map(|&id| u64::from(self.nodes[id as usize].blocks()))
                     .sum()
@@ -55,7 +55,7 @@ impl Store {
             }
             let evictable: u64 = live
                 .iter()
-                .map(|&id| u64::from(self.nodes[id as usize].copies[t].evictable))
+                .map(|&id| u64::from(self.copy(id, t).evictable))
                 .sum();
             if evictable != tier.evictable {
                 return Err(format!(
@@ -111,7 +111,7 @@ impl Store {
     }
 
     fn check_holds(&self, live: &[NodeId]) -> Result<(), Violation> {
-        let mut holds = vec![[0u32; super::MAX_TIERS]; self.nodes.len()];
+        let mut holds = vec![vec![0u32; self.tiers.len()]; self.nodes.len()];
         let mut walk = |tier: usize, mut at: NodeId| {
             while at != ROOT && at != NONE {
                 holds[at as usize][tier] += 1;
@@ -135,10 +135,11 @@ impl Store {
         for &id in live {
             let node = &self.nodes[id as usize];
             for (t, &expected) in holds[id as usize].iter().enumerate() {
-                if node.copies[t].holds != expected {
+                let counted = self.copy(id, t).holds;
+                if counted != expected {
                     return Err(format!(
                         "I3: run {id} has {} holds on tier {t}, {expected} holders",
-                        node.copies[t].holds
+                        counted
                     ));
                 }
             }
@@ -166,16 +167,17 @@ impl Store {
         {
             return Err(format!("run {id} is not found by its key"));
         }
-        if node.fastest().is_none() && node.pins == 0 {
+        if self.is_gone(id) && node.pins == 0 {
             return Err(format!("I4: run {id} has no copy and no holder"));
         }
         if node.parent != ROOT
-            && node.copies[GPU].state != State::Absent
-            && parent.copies[GPU].state == State::Absent
+            && self.copy(id, GPU).state != State::Absent
+            && self.copy(node.parent, GPU).state == State::Absent
         {
             return Err(format!("I4: run {id} is on the gpu, its parent is not"));
         }
-        for (t, copy) in node.copies.iter().enumerate() {
+        for (t, copy) in self.copies_of(id).iter().enumerate() {
+            self.check_times(id, t)?;
             let in_flight = copy.state == State::InFlight;
             if in_flight && self.moves.get(copy.by).is_none_or(|m| m.to != t) {
                 return Err(format!(
@@ -185,7 +187,7 @@ impl Store {
             let mut children = 0;
             let mut child = node.first_child;
             while child != NONE {
-                children += u32::from(self.nodes[child as usize].copies[t].state != State::Absent);
+                children += u32::from(self.copy(child, t).state != State::Absent);
                 child = self.nodes[child as usize].next;
             }
             if children != copy.children {
@@ -194,19 +196,54 @@ impl Store {
                     copy.children
                 ));
             }
-            if t >= self.tiers.len() {
-                continue;
-            }
-            let bound = t + 1 == self.tiers.len() && node.pins > 0 && node.only_on(t);
+            let bound = t + 1 == self.tiers.len() && node.pins > 0 && self.only_on(id, t);
             let idle = copy.state == State::Ready && copy.holds == 0 && !bound;
-            let listed = copy
-                .listed
-                .is_some_and(|(a, e)| self.tiers[t].candidates.contains(&(a, u32::MAX - e, id)));
-            if listed != (idle && children == 0) {
+            let (access, end) = copy.listed;
+            let place = (access, u32::MAX - end, id);
+            let listed = end > 0 && self.tiers[t].candidates.contains(&place);
+            let right = !listed || copy.listed == (copy.access, node.end);
+            if !right || listed != (idle && children == 0) {
                 return Err(format!(
                     "I3: run {id} is wrongly listed for eviction on tier {t}"
                 ));
             }
+        }
+        Ok(())
+    }
+
+    /// I7: nothing is ready before its time, and a first layer no later than the whole.
+    fn check_times(&self, id: NodeId, tier: usize) -> Result<(), Violation> {
+        let (node, copy) = (&self.nodes[id as usize], self.copy(id, tier));
+        let ends: Vec<u32> = node.computed.iter().map(|s| s.end).collect();
+        let inside = |end: &u32| node.start < *end && *end < node.end;
+        if !ends.iter().all(inside) || !ends.windows(2).all(|pair| pair[0] < pair[1]) {
+            return Err(format!("run {id} has stretches that end at {ends:?}"));
+        }
+        let times = match copy.state {
+            State::Absent => return Ok(()),
+            State::InFlight => vec![self.moves[copy.by].times],
+            State::Ready if tier == GPU => {
+                let stretches = node.computed.iter().map(|s| s.times);
+                stretches.chain([copy.times]).collect()
+            }
+            State::Ready => vec![copy.times],
+        };
+        let ready = copy.state == State::Ready;
+        for time in times {
+            let wrong = if ready {
+                time.ready_ns > self.now_ns
+            } else {
+                time.ready_ns < self.now_ns
+            };
+            if wrong || time.first_layer_ns > time.ready_ns {
+                return Err(format!(
+                    "I7: run {id} on tier {tier} is {:?} with {time:?} at {}",
+                    copy.state, self.now_ns
+                ));
+            }
+        }
+        if copy.access > self.access {
+            return Err(format!("run {id} on tier {tier} is used in the future"));
         }
         Ok(())
     }

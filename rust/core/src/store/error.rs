@@ -39,6 +39,8 @@ pub enum StoreError {
     Unplaced,
     /// Room that a write still occupies.
     NotFree,
+    /// A first layer that would be ready after the last.
+    LastLayerFirst,
     /// Blocks of another number than were claimed; this many were.
     ClaimSize(u64),
 }
@@ -64,6 +66,7 @@ impl StoreError {
             Self::NoClaim => "no claimed room",
             Self::Unplaced => "no blocks were placed in the claimed room",
             Self::NotFree => "the room is not free yet",
+            Self::LastLayerFirst => "ready before its first layer",
             Self::ClaimSize(_) => "not the size of the claim",
         }
     }
@@ -92,6 +95,7 @@ impl StoreError {
             Self::NoClaim => "a claim without blocks",
             Self::Unplaced => "placed blocks; give the room back",
             Self::NotFree => "the writes that it waits for to have ended",
+            Self::LastLayerFirst => "a first layer no later than the whole",
             Self::ClaimSize(blocks) => return format!("{blocks} blocks"),
         };
         text.to_owned()

@@ -1,8 +1,8 @@
 //! A lease: what one admitted request holds on the GPU, from admission to finish or preemption.
 
-use super::moves::NO_MOVE;
 use super::node::{NodeId, State, NONE, ROOT};
 use super::orders::Release;
+use super::times::Times;
 use super::{Answer, Store, StoreError, Touch, GPU};
 
 /// The handle of a lease ([`super::Slots`]).
@@ -31,6 +31,14 @@ pub struct Lease {
     pub(super) found: u32,
 }
 
+/// Blocks as they were computed: by whom, since which admission, and when.
+#[derive(Clone, Copy)]
+struct Computed {
+    request: u32,
+    access: u64,
+    ready: Times,
+}
+
 impl Store {
     /// Holds the first `depth` blocks of a request's path, all of which must have a GPU copy.
     pub fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
@@ -38,9 +46,8 @@ impl Store {
         self.on_tier(tail, GPU)?;
         self.hold(GPU, tail);
         self.count_use(tail, 1);
-        self.access += 1;
         let lease = Lease {
-            access: self.access,
+            access: self.next_access(),
             admitted: false,
             request,
             tail,
@@ -63,8 +70,8 @@ impl Store {
     /// Turns the lease's computed blocks up to `to` into cached, shareable ones (active → cached).
     ///
     /// Where another request already has the block on the GPU, ours is freed and theirs is held instead.
-    /// Nothing happens where the lease holds `to` blocks already.
-    pub fn commit(&mut self, id: LeaseId, to: u32) -> Answer<()> {
+    /// Nothing happens where the lease holds `to` blocks already. `ready`: when they had been computed.
+    pub fn commit(&mut self, id: LeaseId, to: u32, ready: Times) -> Answer<()> {
         let Lease {
             request,
             mut tail,
@@ -78,6 +85,15 @@ impl Store {
         if u64::from(to.saturating_sub(depth)) > reserved - pending.max(loading) {
             return Err(StoreError::NotReserved);
         }
+        if ready.first_layer_ns > ready.ready_ns {
+            return Err(StoreError::LastLayerFirst);
+        }
+        self.now_ns = self.now_ns.max(ready.ready_ns);
+        let by = Computed {
+            request,
+            access,
+            ready,
+        };
         while depth < to {
             let taken = match self
                 .children
@@ -85,11 +101,11 @@ impl Store {
                 .copied()
             {
                 Some(child) => {
-                    tail = self.commit_into(child, (request, access), depth, to);
+                    tail = self.commit_into(child, by, depth, to);
                     self.nodes[tail as usize].blocks()
                 }
                 None => {
-                    tail = self.commit_new(tail, (request, access), depth, to);
+                    tail = self.commit_new(tail, by, depth, to);
                     to - depth
                 }
             };
@@ -102,89 +118,70 @@ impl Store {
     }
 
     /// Joins the part of a known run that matches; returns it.
-    fn commit_into(
-        &mut self,
-        child: NodeId,
-        (request, access): (u32, u64),
-        depth: u32,
-        to: u32,
-    ) -> NodeId {
+    fn commit_into(&mut self, child: NodeId, by: Computed, depth: u32, to: u32) -> NodeId {
         let node = &self.nodes[child as usize];
         let same = self
             .keys
-            .common(node.owner, request, depth, node.end.min(to));
+            .common(node.owner, by.request, depth, node.end.min(to));
         let run = if depth + same < node.end {
             self.split(child, depth + same)
         } else {
             child
         };
         let blocks = u64::from(same);
-        self.hold_one(run, access); // before it is ready: nothing may take it away
-        let gpu = &mut self.tiers[GPU];
-        gpu.active -= blocks;
-        if self.nodes[run as usize].copies[GPU].state == State::Absent {
-            gpu.cached += blocks;
-            self.nodes[run as usize].copies[GPU].access = access;
-            self.set_state(run, GPU, State::Ready, NO_MOVE);
+        self.hold_one(run, by.access); // before it is ready: nothing may take it away
+        self.tiers[GPU].active -= blocks;
+        if self.copy(run, GPU).state == State::Absent {
+            self.tiers[GPU].cached += blocks;
+            self.copy_mut(run, GPU).access = by.access;
+            self.ready_at(run, GPU, by.ready);
         } else {
-            gpu.free += blocks;
+            self.tiers[GPU].free += blocks;
             self.merged_blocks += blocks;
         }
         run
     }
 
     /// Adds blocks that no one has: to the lease's own last run where nobody could tell, else as a new run.
-    fn commit_new(
-        &mut self,
-        tail: NodeId,
-        (request, access): (u32, u64),
-        depth: u32,
-        to: u32,
-    ) -> NodeId {
+    fn commit_new(&mut self, tail: NodeId, by: Computed, depth: u32, to: u32) -> NodeId {
         let blocks = u64::from(to - depth);
         self.tiers[GPU].active -= blocks;
         self.tiers[GPU].cached += blocks;
         if self.single_blocks() {
             return (depth..to).fold(tail, |above, block| {
-                self.add_run(above, (request, access), block, block + 1)
+                self.add_run(above, by, block, block + 1)
             });
         }
-        let own = &self.nodes[tail as usize];
+        let (own, gpu) = (&self.nodes[tail as usize], self.copy(tail, GPU));
         if tail != ROOT
-            && own.owner == request
+            && own.owner == by.request
             && own.pins == 1
             && own.uses == 1
-            && own.copies[GPU].holds == 1
-            && own.copies[GPU].access == access
-            && own.copies[GPU].state == State::Ready
-            && own.only_on(GPU)
+            && gpu.holds == 1
+            && gpu.access == by.access
+            && gpu.state == State::Ready
+            && self.only_on(tail, GPU)
             && own.first_child == NONE
         {
-            self.nodes[tail as usize].end = to;
+            self.grow(tail, to, by.ready);
             self.refresh(tail);
             return tail;
         }
-        self.add_run(tail, (request, access), depth, to)
+        self.add_run(tail, by, depth, to)
     }
 
-    fn add_run(
-        &mut self,
-        above: NodeId,
-        (request, access): (u32, u64),
-        start: u32,
-        end: u32,
-    ) -> NodeId {
-        let run = self.link(above, request, start, end);
-        self.nodes[run as usize].copies[GPU].access = access;
-        self.hold_one(run, access);
-        self.set_state(run, GPU, State::Ready, NO_MOVE);
+    fn add_run(&mut self, above: NodeId, by: Computed, start: u32, end: u32) -> NodeId {
+        let run = self.link(above, by.request, start, end);
+        self.copy_mut(run, GPU).access = by.access;
+        self.hold_one(run, by.access);
+        self.ready_at(run, GPU, by.ready);
         run
     }
 
     /// Extends the hold of the lease admitted at `access` by one run: those before it are held already.
     pub(super) fn hold_one(&mut self, run: NodeId, access: u64) {
         self.used(run, access);
-        self.nodes[run as usize].copies[GPU].holds += 1;
+        self.copy_mut(run, GPU).holds += 1;
         self.nodes[run as usize].pins += 1;
         self.nodes[run as usize].uses += 1;
         self.refresh(run);
@@ -210,19 +207,20 @@ impl Store {
             found_blocks: found,
             computed_blocks: all.saturating_sub(found),
         };
-        self.access += 1;
+        self.next_access();
         let mut at = tail;
         while at != ROOT {
-            let node = &mut self.nodes[at as usize];
-            node.copies[GPU].holds -= 1;
-            node.pins -= 1;
-            if self.touch == Touch::Release {
-                for copy in &mut node.copies {
-                    if copy.state == State::Ready {
-                        copy.access = self.access;
-                    }
+            let access = self.access;
+            let renews = self.touch == Touch::Release;
+            let copies = self.copies_mut(at);
+            copies[GPU].holds -= 1;
+            if renews {
+                for copy in copies.iter_mut().filter(|c| c.state == State::Ready) {
+                    copy.access = access;
                 }
             }
+            let node = &mut self.nodes[at as usize];
+            node.pins -= 1;
             let parent = node.parent;
             self.released(at, release);
             self.refresh(at);

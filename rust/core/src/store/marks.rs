@@ -5,25 +5,26 @@
 
 use super::moves::{Move, MoveId, NO_MOVE};
 use super::node::{State, ROOT};
-use super::{Answer, Store, StoreError, GPU, MAX_TIERS};
+use super::{Answer, Store, StoreError, GPU};
 
 /// In [`Store::copies`]: a tier without a copy. `NO_MOVE` is a ready one.
 pub const NO_COPY: MoveId = NO_MOVE - 1;
 
 /// Blocks up to `end` that have the same copies: on each tier the move that writes it, [`NO_MOVE`] where it is
 /// ready, [`NO_COPY`] where there is none.
-pub type CopyRun = (u32, [MoveId; MAX_TIERS]);
+pub type CopyRun = (u32, Vec<MoveId>);
 
 impl Store {
     /// Every copy of the found leading blocks of a request, in runs. Changes nothing. Cost: linear in the runs.
     pub fn copies(&self, request: u32, limit: u32) -> Vec<CopyRun> {
         let mut runs: Vec<CopyRun> = Vec::new();
-        self.walk(request, limit, |node, _, end| {
-            let by = node.copies.map(|copy| match copy.state {
+        self.walk(request, limit, |run, _, end| {
+            let by = run.copies.iter().map(|copy| match copy.state {
                 State::Absent => NO_COPY,
                 State::Ready => NO_MOVE,
                 State::InFlight => copy.by,
             });
+            let by: Vec<MoveId> = by.collect();
             match runs.last_mut() {
                 Some(last) if last.1 == by => last.0 = end,
                 _ => runs.push((end, by)),
@@ -119,16 +120,13 @@ impl Store {
             return Ok(false);
         }
         let before = self.node_at(request, start)?;
-        if tier == GPU
-            && before != ROOT
-            && self.nodes[before as usize].copies[GPU].state == State::Absent
-        {
+        if tier == GPU && before != ROOT && self.copy(before, GPU).state == State::Absent {
             return Ok(false);
         }
         let mut tail = self.node_at(request, known)?;
         self.node_at(request, start)?;
         for run in self.runs_from(tail, start) {
-            let copies = &self.nodes[run as usize].copies;
+            let copies = self.copies_of(run);
             let missing = source.is_some_and(|from| copies[from].state == State::Absent);
             if missing || copies[tier].state != State::Absent {
                 return Ok(false);
@@ -137,12 +135,10 @@ impl Store {
         if known < end {
             tail = self.link_path(tail, request, known, end);
         }
-        self.access += 1; // as an admission: no two paths tie
+        self.next_access(); // as an admission: no two paths tie
         for run in self.runs_from(tail, start) {
-            let access = source.map_or(self.access, |from| {
-                self.nodes[run as usize].copies[from].access
-            });
-            self.nodes[run as usize].copies[tier].access = access;
+            let access = source.map_or(self.access, |from| self.copy(run, from).access);
+            self.copy_mut(run, tier).access = access;
             self.set_state(run, tier, State::InFlight, claim);
         }
         self.hold(tier, tail);
@@ -169,9 +165,9 @@ impl Store {
         let mut removed = 0;
         for run in self.runs_from(tail, start) {
             let node = &self.nodes[run as usize];
-            let copy = &node.copies[tier];
+            let copy = self.copy(run, tier);
             let free = copy.state == State::Ready && copy.holds == 0 && copy.children == 0;
-            if !free || (node.only_on(tier) && node.pins > 0) {
+            if !free || (self.only_on(run, tier) && node.pins > 0) {
                 break;
             }
             let blocks = node.blocks();
@@ -229,10 +225,10 @@ mod tests {
         let (claim, waits) = store.claim(1, 2, 0).unwrap().unwrap();
         assert!(waits.is_empty());
         assert_eq!(store.place(claim, 0, (0, 2), None), Ok(true));
-        assert_eq!(store.copies(1, 4), vec![(2, [NO_COPY, claim, NO_COPY])]);
+        assert_eq!(store.copies(1, 4), vec![(2, vec![NO_COPY, claim])]);
         assert_eq!(store.moved_keys(claim), Ok(vec![0, 1]));
         store.finish_move(claim).unwrap();
-        assert_eq!(store.copies(0, 4), vec![(2, [NO_COPY, NO_MOVE, NO_COPY])]);
+        assert_eq!(store.copies(0, 4), vec![(2, vec![NO_COPY, NO_MOVE])]);
         assert_eq!(store.remove(0, (1, 2), 1), Ok(1));
         assert_eq!(store.peek(0, 4).0, 1);
         store.check().unwrap();

@@ -1,4 +1,4 @@
-//! The block store of one machine: a radix trie of block runs with residency on one to three tiers.
+//! The block store of one machine: a radix trie of block runs with residency on one tier or more.
 //!
 //! | file | what lives there |
 //! |---|---|
@@ -8,6 +8,7 @@
 //! | `tier` | room of a tier and its eviction candidates |
 //! | `trie` | walking, splitting, linking and unlinking runs |
 //! | `lease` | what a running request holds: acquire, commit, release |
+//! | `times` | when copies are ready, and were last made recent |
 //! | `touch` | when blocks become recent |
 //! | `orders` | eviction orders other than recency |
 //! | `reserve` | making room: evict, demote, discard |
@@ -28,6 +29,7 @@ mod remote;
 mod reserve;
 mod slots;
 mod tier;
+mod times;
 mod touch;
 mod trie;
 mod writes;
@@ -41,6 +43,7 @@ pub use node::{NodeId, State};
 pub use reserve::Room;
 pub use slots::Slots;
 pub use tier::{Tier, TierConfig};
+pub use times::{Residency, Times, NOT_YET};
 pub use touch::Touch;
 pub use trie::Part;
 
@@ -51,13 +54,13 @@ use std::sync::Arc;
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use moves::{Hold, Move};
-use node::Node;
+use node::{Copy, Node, Run};
 use orders::Orders;
 
-/// Tiers from fast to slow: gpu, cpu, disk.
-pub const MAX_TIERS: usize = 3;
-/// The tier that computes.
+/// The tier that computes; those below it are numbered from fast to slow.
 pub const GPU: usize = 0;
+/// In place of a tier: another machine.
+pub const REMOTE: usize = 255;
 
 /// Children by (parent, key of the child's first block). Only looked up, never iterated.
 type Children = HashMap<(NodeId, u64), NodeId, BuildHasherDefault<PairHasher>>;
@@ -67,6 +70,8 @@ type Children = HashMap<(NodeId, u64), NodeId, BuildHasherDefault<PairHasher>>;
 pub struct Store {
     keys: Arc<BlockKeys>,
     nodes: Vec<Node>,
+    /// Of each node as many as there are tiers.
+    copies: Vec<Copy>,
     free_nodes: Vec<NodeId>,
     children: Children,
     tiers: Vec<Tier>,
@@ -76,6 +81,10 @@ pub struct Store {
     orders: Vec<Order>,
     /// Recency: raised by one at each admission and release, never the clock, so no two leases tie.
     access: u64,
+    /// When each count of `access` was made.
+    accessed_ns: Vec<u64>,
+    /// The latest time that a caller told.
+    now_ns: u64,
     touch: Touch,
     pub records: Records,
     /// Blocks computed twice and merged at commit.
@@ -87,13 +96,11 @@ pub struct Store {
 impl Store {
     /// An empty store with the given tiers, fastest first.
     pub fn new(keys: Arc<BlockKeys>, tiers: &[TierConfig]) -> Self {
-        assert!(
-            !tiers.is_empty() && tiers.len() <= MAX_TIERS,
-            "one to three tiers"
-        );
+        assert!(!tiers.is_empty(), "a store has a tier");
         Self {
             keys,
             nodes: vec![Node::root()],
+            copies: vec![Copy::default(); tiers.len()],
             free_nodes: Vec::new(),
             children: Children::default(),
             tiers: tiers.iter().map(Tier::new).collect(),
@@ -102,6 +109,8 @@ impl Store {
             holds: Slots::default(),
             orders: Vec::new(),
             access: 0,
+            accessed_ns: vec![0],
+            now_ns: 0,
             touch: Touch::default(),
             records: Records::default(),
             merged_blocks: 0,
@@ -137,7 +146,7 @@ impl Store {
 
     /// Blocks with a copy on a tier and another one on a faster tier. Cost: a walk over all runs.
     pub fn duplicates(&self, tier: usize) -> u64 {
-        let on = |id: NodeId, t: usize| self.nodes[id as usize].copies[t].state != State::Absent;
+        let on = |id: NodeId, t: usize| self.copy(id, t).state != State::Absent;
         let twice = |id: &NodeId| on(*id, tier) && (0..tier).any(|t| on(*id, t));
         let live = self.live_nodes();
         let blocks = live.iter().copied().filter(twice);
@@ -149,6 +158,42 @@ impl Store {
     /// Live runs in the trie, the root not counted.
     pub fn runs(&self) -> usize {
         self.nodes.len() - self.free_nodes.len() - 1
+    }
+
+    fn copy(&self, id: NodeId, tier: usize) -> &Copy {
+        &self.copies[id as usize * self.tiers.len() + tier]
+    }
+
+    fn copy_mut(&mut self, id: NodeId, tier: usize) -> &mut Copy {
+        &mut self.copies[id as usize * self.tiers.len() + tier]
+    }
+
+    fn copies_of(&self, id: NodeId) -> &[Copy] {
+        let first = id as usize * self.tiers.len();
+        &self.copies[first..first + self.tiers.len()]
+    }
+
+    fn copies_mut(&mut self, id: NodeId) -> &mut [Copy] {
+        let first = id as usize * self.tiers.len();
+        &mut self.copies[first..first + self.tiers.len()]
+    }
+
+    fn run(&self, id: NodeId) -> Run<'_> {
+        Run {
+            node: &self.nodes[id as usize],
+            copies: self.copies_of(id),
+        }
+    }
+
+    /// Whether no tier but `except` has a copy of a run.
+    fn only_on(&self, id: NodeId, except: usize) -> bool {
+        let mut copies = self.copies_of(id).iter().enumerate();
+        copies.all(|(t, copy)| t == except || copy.state == State::Absent)
+    }
+
+    /// Whether no tier has a copy of a run.
+    fn is_gone(&self, id: NodeId) -> bool {
+        self.run(id).fastest().is_none()
     }
 
     fn note_evicted(&mut self, tier: usize, node: NodeId, from: u32, to: u32, now_ns: u64) {

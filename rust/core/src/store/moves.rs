@@ -3,6 +3,7 @@
 
 use super::lease::{Lease, LeaseId};
 use super::node::{NodeId, State, ROOT};
+use super::times::{Times, NOT_YET};
 use super::{Answer, Store, StoreError, GPU};
 
 /// The handle of a move ([`super::Slots`]); of two moves of a store the later one has the larger.
@@ -37,10 +38,12 @@ pub(super) struct Hold {
 }
 
 /// A copy on its way.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Move {
     pub to: usize,
     pub blocks: u64,
+    /// When it arrives, as far as that is known.
+    pub times: Times,
     /// Runs being written: (last run, first block of the part).
     pub parts: Vec<(NodeId, u32)>,
     /// The lease into whose reserved blocks it lands (loads to the GPU).
@@ -53,6 +56,22 @@ pub(super) struct Move {
     pub claimed: bool,
     /// What still occupies claimed room.
     pub after: Vec<MoveId>,
+}
+
+impl Default for Move {
+    fn default() -> Self {
+        Self {
+            to: GPU,
+            blocks: 0,
+            times: Times::UNKNOWN,
+            parts: Vec::new(),
+            lease: None,
+            sources: Vec::new(),
+            waiting: Vec::new(),
+            claimed: false,
+            after: Vec::new(),
+        }
+    }
 }
 
 impl Store {
@@ -99,7 +118,7 @@ impl Store {
     fn can_be_copied(&self, part: (NodeId, u32), from: usize, to: usize) -> Answer<()> {
         for run in self.runs_from(part.0, part.1) {
             self.on_tier(run, from)?;
-            if self.nodes[run as usize].copies[to].state != State::Absent {
+            if self.copy(run, to).state != State::Absent {
                 return Err(StoreError::OnTierAlready);
             }
         }
@@ -196,8 +215,7 @@ impl Store {
         let mv = self.moves.insert(new);
         self.hold(from, tail);
         for run in self.runs_from(tail, start) {
-            let access = self.nodes[run as usize].copies[from].access;
-            self.nodes[run as usize].copies[to].access = access;
+            self.copy_mut(run, to).access = self.copy(run, from).access;
             self.set_state(run, to, State::InFlight, mv);
         }
         self.hold(to, tail);
@@ -250,11 +268,16 @@ impl Store {
             lease,
             sources,
             waiting,
+            mut times,
             ..
         } = self.moves.remove(id).unwrap_or_default();
+        if times.ready_ns == NOT_YET {
+            times = Times::at(self.now_ns); // nobody told
+        }
+        self.now_ns = self.now_ns.max(times.ready_ns);
         for &(tail, start) in &parts {
             for run in self.runs_from(tail, start) {
-                self.set_state(run, to, State::Ready, NO_MOVE);
+                self.ready_at(run, to, times);
             }
         }
         // One by one: what is still held keeps its runs alive while another part is swept.
@@ -314,9 +337,8 @@ impl Store {
         self.known_tier(tier)?;
         let tail = self.part(request, (start, end))?;
         for run in self.runs_from(tail, start) {
-            let node = &self.nodes[run as usize];
-            let copy = &node.copies[tier];
-            if copy.state == State::Ready && copy.holds == 0 && !node.only_on(tier) {
+            let (node, copy) = (&self.nodes[run as usize], self.copy(run, tier));
+            if copy.state == State::Ready && copy.holds == 0 && !self.only_on(run, tier) {
                 let blocks = u64::from(node.blocks());
                 self.set_state(run, tier, State::Absent, NO_MOVE);
                 self.tiers[tier].cached -= blocks;

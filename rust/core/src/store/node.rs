@@ -1,40 +1,61 @@
-//! A node: a run of blocks that no request parts, uniform on every tier.
+//! A node: a run of blocks that no request parts, uniform on every tier but for when its blocks were computed.
 
 use super::moves::{MoveId, NO_MOVE};
-use super::MAX_TIERS;
+use super::times::{Stretch, Times};
 
 /// Index of a node in the arena. A split gives the upper part a new id, so ids held elsewhere go on naming
 /// the same last block.
 pub type NodeId = u32;
+/// The node above all others: no block.
 pub const ROOT: NodeId = 0;
+/// No node.
 pub const NONE: NodeId = u32::MAX;
 
 /// Whether a run has a copy on a tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
+    /// No copy.
     #[default]
     Absent,
     /// Found but not ready: being written by a move.
     InFlight,
+    /// There.
     Ready,
 }
 
-/// A run's copy on one tier.
-#[derive(Clone, Copy, Debug, Default)]
+/// A run's copy on one tier. They lie in one arena, as many for a node as the store has tiers.
+#[derive(Clone, Copy, Debug)]
 pub struct Copy {
     pub state: State,
-    /// The move that writes it while it is in flight.
-    pub by: MoveId,
     /// Holders of this run or of one below it, on this tier.
     pub holds: u32,
     /// Children with a copy on this tier.
     pub children: u32,
-    /// Recency: the access counter at the last release, or admission ([`super::Touch`]).
-    pub access: u64,
     /// What this copy adds to the tier's evictable blocks.
     pub evictable: u32,
-    /// Its place among the tier's candidates: (access, last block).
-    pub listed: Option<(u64, u32)>,
+    /// Its place among the tier's candidates: access and last block; the latter is 0 where it is none.
+    pub listed: (u64, u32),
+    /// The move that writes it while it is in flight.
+    pub by: MoveId,
+    /// Recency: the access counter at the last release, or admission ([`super::Touch`]).
+    pub access: u64,
+    /// When it was ready; while it is in flight its move knows.
+    pub times: Times,
+}
+
+impl Default for Copy {
+    fn default() -> Self {
+        Self {
+            state: State::Absent,
+            holds: 0,
+            children: 0,
+            evictable: 0,
+            listed: (0, 0),
+            by: NO_MOVE,
+            access: 0,
+            times: Times::default(),
+        }
+    }
 }
 
 /// A run of blocks `[start, end)` of the path of request `owner`.
@@ -51,7 +72,8 @@ pub struct Node {
     pub pins: u32,
     /// How many requests have computed, reused or loaded it.
     pub uses: u32,
-    pub copies: [Copy; MAX_TIERS],
+    /// Leading blocks computed at other times than the last ones, for its copy on the GPU.
+    pub computed: Vec<Stretch>,
 }
 
 impl Node {
@@ -60,10 +82,6 @@ impl Node {
     }
 
     pub fn new(parent: NodeId, owner: u32, start: u32, end: u32) -> Self {
-        let copy = Copy {
-            by: NO_MOVE,
-            ..Copy::default()
-        };
         Self {
             parent,
             owner,
@@ -74,21 +92,26 @@ impl Node {
             previous: NONE,
             pins: 0,
             uses: 0,
-            copies: [copy; MAX_TIERS],
+            computed: Vec::new(),
         }
     }
 
     pub fn blocks(&self) -> u32 {
         self.end - self.start
     }
+}
 
-    /// Whether no tier but `except` has a copy.
-    pub fn only_on(&self, except: usize) -> bool {
-        (0..MAX_TIERS).all(|t| t == except || self.copies[t].state == State::Absent)
-    }
+/// A run as a walk sees it.
+#[derive(Clone, Copy)]
+pub struct Run<'a> {
+    pub node: &'a Node,
+    /// By tier.
+    pub copies: &'a [Copy],
+}
 
+impl Run<'_> {
     /// The fastest tier with a copy, ready or not.
     pub fn fastest(&self) -> Option<usize> {
-        (0..MAX_TIERS).find(|&t| self.copies[t].state != State::Absent)
+        self.copies.iter().position(|c| c.state != State::Absent)
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 use super::node::{NodeId, State, ROOT};
-use super::{PairHasher, Store, MAX_TIERS};
+use super::{PairHasher, Store};
 use crate::policies::leaf::Facts;
 use crate::policies::order::{EvictionOrder, Named, Standing};
 
@@ -29,7 +29,7 @@ struct TierOrder {
 /// The orders of a store's tiers, and the numbers of its blocks.
 #[derive(Default)]
 pub struct Orders {
-    tiers: [Option<TierOrder>; MAX_TIERS],
+    tiers: Vec<Option<TierOrder>>,
     /// By the number before it and the key: a block keeps its number when it comes back. Only looked up.
     numbers: HashMap<(u32, u64), u32, BuildHasherDefault<PairHasher>>,
     node_of: Vec<NodeId>,
@@ -73,6 +73,7 @@ impl Store {
         orders: impl IntoIterator<Item = Option<Box<dyn EvictionOrder>>>,
     ) -> Self {
         let mut all = Orders::default();
+        all.tiers.resize_with(self.tiers.len(), || None);
         for (tier, order) in all.tiers.iter_mut().zip(orders) {
             *tier = order.map(|order| TierOrder {
                 order,
@@ -95,7 +96,7 @@ impl Store {
         self.eviction.is_some()
     }
 
-    pub(super) fn tell_time(&mut self, now_ns: u64) {
+    pub(super) fn tell_orders(&mut self, now_ns: u64) {
         if let Some(orders) = &mut self.eviction {
             orders.now_ns = now_ns;
         }
@@ -107,7 +108,7 @@ impl Store {
             return;
         }
         for tier in 0..self.tiers.len() {
-            if !self.has_order(tier) || self.nodes[id as usize].copies[tier].state != State::Ready {
+            if !self.has_order(tier) || self.copy(id, tier).state != State::Ready {
                 continue;
             }
             let orders = self.eviction.as_mut().expect("there are orders");
@@ -127,13 +128,14 @@ impl Store {
 
     fn enter_order(&mut self, id: NodeId, tier: usize, release: Release) {
         let node = &self.nodes[id as usize];
+        let access = self.copy(id, tier).access;
         let orders = self.eviction.as_mut().expect("there are orders");
         let number = orders.number_of[id as usize];
         let parent = (node.parent != ROOT).then(|| orders.number_of[node.parent as usize]);
         let facts = Facts {
             depth: node.start,
             hits: 1,
-            last_access: node.copies[tier].access,
+            last_access: access,
             created: self.access,
             last_access_ns: orders.now_ns as i64,
             found_blocks: release.found_blocks,

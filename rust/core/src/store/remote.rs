@@ -3,7 +3,7 @@
 use super::moves::{Move, MoveId, Order, NO_MOVE};
 use super::node::State;
 use super::trie::Part;
-use super::{Answer, Store, StoreError, MAX_TIERS};
+use super::{Answer, Store, StoreError, REMOTE};
 
 /// The tier on which KV of another machine lands.
 const CPU: usize = 1;
@@ -14,12 +14,15 @@ impl Store {
     pub fn match_below(&self, request: u32, start: u32, limit: u32) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         let mut reached = start;
-        self.walk(request, limit, |node, first, end| {
-            let tier = (CPU..MAX_TIERS).find(|&t| node.copies[t].state != State::Absent);
+        self.walk(request, limit, |run, first, end| {
+            let below = CPU..run.copies.len();
+            let tier = below
+                .into_iter()
+                .find(|&t| run.copies[t].state != State::Absent);
             let Some(tier) = tier.filter(|_| end > start && first <= reached) else {
                 return;
             };
-            let copy = &node.copies[tier];
+            let copy = &run.copies[tier];
             let by = if copy.state == State::Ready {
                 NO_MOVE
             } else {
@@ -79,7 +82,7 @@ impl Store {
         let Some(room) = room else { return Ok(None) };
         let parent = self.node_at(request, start)?;
         self.tiers[CPU].in_flight += blocks;
-        self.access += 1; // a use of its own: nothing else may tie with it
+        let access = self.next_access(); // a use of its own: nothing else may tie with it
         let id = self.moves.insert(Move {
             to: CPU,
             blocks,
@@ -87,14 +90,14 @@ impl Store {
         });
         let run = self.link_path(parent, request, start, end);
         for run in self.runs_from(run, start) {
-            self.nodes[run as usize].copies[CPU].access = self.access;
+            self.copy_mut(run, CPU).access = access;
             self.set_state(run, CPU, State::InFlight, id);
         }
         self.moves[id].parts = vec![(run, start)];
         self.hold(CPU, run);
         self.orders.push(Order {
             id,
-            from: MAX_TIERS,
+            from: REMOTE,
             to: CPU,
             blocks,
             after: room.iter().map(|&(mv, _)| mv).collect(),

@@ -43,6 +43,7 @@ impl Store {
         self.tiers[GPU].in_flight += late;
         for &(lease, n) in wanted {
             self.leases[lease].reserved += n;
+            self.admitted_at(lease, now_ns);
             self.admitted(lease);
         }
         if pending.is_empty() {
@@ -136,7 +137,7 @@ impl Store {
             self.tiers[tier].cached -= take;
             self.tiers[tier].free += take;
             let node = &self.nodes[id as usize];
-            if take < blocks && node.first_child == NONE && node.only_on(tier) {
+            if take < blocks && node.first_child == NONE && self.only_on(id, tier) {
                 self.trim(tier, id, cut);
                 continue;
             }
@@ -150,7 +151,12 @@ impl Store {
 
     /// Shortens a run in place: its tail has no other copy and nothing below.
     fn trim(&mut self, tier: usize, id: NodeId, cut: u32) {
-        debug_assert!(self.nodes[id as usize].only_on(tier));
+        debug_assert!(self.only_on(id, tier));
+        if !self.nodes[id as usize].computed.is_empty() {
+            let (before, _, times) = self.cut_stretches(id, cut);
+            self.nodes[id as usize].computed = before;
+            self.copy_mut(id, GPU).times = times;
+        }
         self.nodes[id as usize].end = cut;
         self.refresh(id);
     }
@@ -181,7 +187,7 @@ impl Store {
             let parent = &self.nodes[node.parent as usize];
             let taken = bared.entry(node.parent).or_default();
             *taken += 1;
-            let copy = &parent.copies[tier];
+            let copy = self.copy(node.parent, tier);
             if copy.evictable > 0 && copy.children == *taken {
                 promoted.insert((copy.access, u32::MAX - parent.end, node.parent));
             }
@@ -222,7 +228,7 @@ impl Store {
             };
             left -= 1;
             let blocks = u64::from(self.nodes[id as usize].blocks());
-            let lower = self.nodes[id as usize].copies[below];
+            let lower = *self.copy(id, below);
             if lower.state == State::Absent {
                 self.hold(below, id);
                 to_write.push(id);
@@ -302,8 +308,7 @@ impl Store {
         });
         for &(tail, start) in &kept {
             for run in self.runs_from(tail, start) {
-                let access = self.nodes[run as usize].copies[tier].access;
-                self.nodes[run as usize].copies[below].access = access;
+                self.copy_mut(run, below).access = self.copy(run, tier).access;
                 self.set_state(run, below, State::InFlight, mv);
             }
         }
@@ -337,7 +342,7 @@ impl Store {
     /// Removes a run that has lost its last copy, and what hangs below it. What a reader or a write pins stays
     /// until it is let go ([`Store::sweep_orphans`]); until then nothing finds it.
     pub(super) fn discard_if_gone(&mut self, id: NodeId) {
-        if self.nodes[id as usize].fastest().is_some() {
+        if !self.is_gone(id) {
             return;
         }
         let mut order = vec![id];
@@ -355,7 +360,7 @@ impl Store {
                 continue;
             }
             for tier in 0..self.tiers.len() {
-                if self.nodes[node as usize].copies[tier].state == State::Ready {
+                if self.copy(node, tier).state == State::Ready {
                     let blocks = u64::from(self.nodes[node as usize].blocks());
                     self.set_state(node, tier, State::Absent, NO_MOVE);
                     self.tiers[tier].cached -= blocks;
@@ -372,7 +377,7 @@ impl Store {
         let mut highest = None;
         let mut at = id;
         while at != ROOT {
-            if self.nodes[at as usize].fastest().is_none() {
+            if self.is_gone(at) {
                 highest = Some(at);
             }
             at = self.nodes[at as usize].parent;

@@ -41,7 +41,7 @@ impl Store {
         if self.touch == Touch::Release {
             return;
         }
-        for copy in &mut self.nodes[run as usize].copies {
+        for copy in self.copies_mut(run) {
             if copy.state != State::Absent {
                 copy.access = copy.access.max(access); // a later admission may have used it already
             }
@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
     use crate::keys::{BlockKeys, NO_REQUEST};
-    use crate::store::{Room, TierConfig};
+    use crate::store::{Room, TierConfig, Times};
 
     /// Two blocks on the GPU: request 0 computes block 0, request 1 block 1, request 2 needs room for one.
     fn left_after_eviction(touch: Touch) -> (u32, u32) {
@@ -75,8 +75,8 @@ mod tests {
         let second = store.acquire(1, 0).unwrap();
         let room = store.reserve(&[(first, 1), (second, 1)], 0);
         assert_eq!(room, Ok(Room::Ready));
-        store.commit(first, 1).unwrap();
-        store.commit(second, 1).unwrap();
+        store.commit(first, 1, Times::at(1)).unwrap();
+        store.commit(second, 1, Times::at(1)).unwrap();
         store.release(second, 1).unwrap(); // admitted later, released earlier
         store.release(first, 2).unwrap();
         let third = store.acquire(2, 0).unwrap();

@@ -1,7 +1,7 @@
 //! The trie: walking along a request's keys, splitting a run, linking and unlinking, holding a path.
 
 use super::moves::{MoveId, NO_MOVE};
-use super::node::{Node, NodeId, State, NONE, ROOT};
+use super::node::{Copy, Node, NodeId, Run, State, NONE, ROOT};
 use super::{Answer, Store, StoreError, GPU};
 use crate::policies::order::Standing;
 
@@ -19,12 +19,12 @@ impl Store {
     /// Where the leading blocks of a request lie, at most `limit`: each on its fastest tier. Changes nothing.
     pub fn match_prefix(&self, request: u32, limit: u32) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
-        self.walk(request, limit, |node, start, end| {
-            if let Some(tier) = node.fastest() {
-                let by = if node.copies[tier].state == State::Ready {
+        self.walk(request, limit, |run, start, end| {
+            if let Some(tier) = run.fastest() {
+                let by = if run.copies[tier].state == State::Ready {
                     NO_MOVE
                 } else {
-                    node.copies[tier].by
+                    run.copies[tier].by
                 };
                 match parts.last_mut() {
                     Some(last) if last.tier == tier && last.by == by => last.end = end,
@@ -43,8 +43,8 @@ impl Store {
     /// How many leading blocks are found anywhere, and how many of them are ready on the GPU. Changes nothing.
     pub fn peek(&self, request: u32, limit: u32) -> (u32, u32) {
         let (mut found, mut ready) = (0, 0);
-        self.walk(request, limit, |node, start, end| {
-            if ready == start && node.copies[GPU].state == State::Ready {
+        self.walk(request, limit, |run, start, end| {
+            if ready == start && run.copies[GPU].state == State::Ready {
                 ready = end;
             }
             found = end;
@@ -55,15 +55,15 @@ impl Store {
     /// The found leading blocks in runs: (past the last block, holders, access on the fastest tier).
     pub fn uses(&self, request: u32, limit: u32) -> Vec<(u32, u32, u64)> {
         let mut runs = Vec::new();
-        self.walk(request, limit, |node, _, end| {
-            if let Some(tier) = node.fastest() {
-                runs.push((end, node.pins, node.copies[tier].access));
+        self.walk(request, limit, |run, _, end| {
+            if let Some(tier) = run.fastest() {
+                runs.push((end, run.node.pins, run.copies[tier].access));
             }
         });
         runs
     }
 
-    pub(super) fn walk(&self, request: u32, limit: u32, mut visit: impl FnMut(&Node, u32, u32)) {
+    pub(super) fn walk(&self, request: u32, limit: u32, mut visit: impl FnMut(Run<'_>, u32, u32)) {
         if self.known_request(request).is_err() {
             return; // it has no blocks
         }
@@ -73,13 +73,14 @@ impl Store {
                 break;
             };
             let node = &self.nodes[child as usize];
-            if node.fastest().is_none() {
+            let run = self.run(child);
+            if run.fastest().is_none() {
                 break; // kept only for what a reader pins below it
             }
             let same = self
                 .keys
                 .common(node.owner, request, block, node.end.min(limit));
-            visit(node, block, block + same);
+            visit(run, block, block + same);
             block += same;
             if block < node.end {
                 break;
@@ -125,7 +126,7 @@ impl Store {
 
     /// Refuses a run without a copy on a tier; the root needs none.
     pub(super) fn on_tier(&self, run: NodeId, tier: usize) -> Answer<()> {
-        if run == ROOT || self.nodes[run as usize].copies[tier].state != State::Absent {
+        if run == ROOT || self.copy(run, tier).state != State::Absent {
             return Ok(());
         }
         Err(StoreError::NotOnTier)
@@ -137,15 +138,26 @@ impl Store {
         debug_assert!(lower.start < at && at < lower.end);
         let (parent, owner) = (lower.parent, lower.owner);
         let first_key = self.keys.key(owner, lower.start);
-        let mut upper = lower.clone();
-        upper.end = at;
-        upper.first_child = NONE;
-        for copy in &mut upper.copies {
-            copy.children = u32::from(copy.state != State::Absent);
-            copy.evictable = 0;
-            copy.listed = None;
-        }
+        let mut upper = Node {
+            end: at,
+            first_child: NONE,
+            computed: Vec::new(),
+            ..*lower
+        };
+        let (before, after, computed) = self.cut_stretches(id, at);
+        upper.computed = before;
         let upper_id = self.push_node(upper);
+        for tier in 0..self.tiers.len() {
+            let copy = *self.copy(id, tier);
+            *self.copy_mut(upper_id, tier) = Copy {
+                children: u32::from(copy.state != State::Absent),
+                evictable: 0,
+                listed: (0, 0),
+                ..copy
+            };
+        }
+        self.copy_mut(upper_id, GPU).times = computed;
+        self.nodes[id as usize].computed = after;
         for sibling in [
             self.nodes[id as usize].previous,
             self.nodes[id as usize].next,
@@ -204,7 +216,7 @@ impl Store {
     /// Takes a run without children and copies out of the trie.
     pub(super) fn unlink(&mut self, id: NodeId) {
         let node = &self.nodes[id as usize];
-        debug_assert!(node.first_child == NONE && node.pins == 0 && node.fastest().is_none());
+        debug_assert!(node.first_child == NONE && node.pins == 0 && self.is_gone(id));
         let (parent, previous, next) = (node.parent, node.previous, node.next);
         self.children
             .remove(&(parent, self.keys.key(node.owner, node.start)));
@@ -222,20 +234,23 @@ impl Store {
     fn push_node(&mut self, node: Node) -> NodeId {
         if let Some(id) = self.free_nodes.pop() {
             self.nodes[id as usize] = node;
+            self.copies_mut(id).fill(Copy::default());
             return id;
         }
         self.nodes.push(node);
+        let copies = self.nodes.len() * self.tiers.len();
+        self.copies.resize(copies, Copy::default());
         (self.nodes.len() - 1) as NodeId
     }
 
     /// Changes whether a run has a copy on a tier; room is the caller's business.
     pub(super) fn set_state(&mut self, id: NodeId, tier: usize, state: State, by: MoveId) {
-        let node = &mut self.nodes[id as usize];
-        let before = std::mem::replace(&mut node.copies[tier].state, state);
-        node.copies[tier].by = by;
-        let parent = node.parent;
+        let copy = self.copy_mut(id, tier);
+        let before = std::mem::replace(&mut copy.state, state);
+        copy.by = by;
+        let parent = self.nodes[id as usize].parent;
         if (before == State::Absent) != (state == State::Absent) {
-            let children = &mut self.nodes[parent as usize].copies[tier].children;
+            let children = &mut self.copy_mut(parent, tier).children;
             *children = if state == State::Absent {
                 *children - 1
             } else {
@@ -254,21 +269,28 @@ impl Store {
         if id == ROOT {
             return;
         }
-        let node = &mut self.nodes[id as usize];
-        let last = self.tiers.len() - 1;
-        for (t, tier) in self.tiers.iter_mut().enumerate() {
-            let bound = t == last && node.pins > 0 && node.only_on(t);
-            let copy = &mut node.copies[t];
-            let idle = copy.state == State::Ready && copy.holds == 0 && !bound;
+        let node = &self.nodes[id as usize];
+        let tiers = self.tiers.len();
+        let copies = &mut self.copies[id as usize * tiers..][..tiers];
+        let above = &copies[..tiers - 1];
+        // a pinned run keeps its last copy
+        let bound = node.pins > 0 && above.iter().all(|c| c.state == State::Absent);
+        for (t, (tier, copy)) in self.tiers.iter_mut().zip(copies).enumerate() {
+            let kept = bound && t + 1 == tiers;
+            let idle = copy.state == State::Ready && copy.holds == 0 && !kept;
             let evictable = if idle { node.end - node.start } else { 0 };
             tier.evictable = tier.evictable + u64::from(evictable) - u64::from(copy.evictable);
             copy.evictable = evictable;
-            let listed = (idle && copy.children == 0).then_some((copy.access, node.end));
+            let listed = if idle && copy.children == 0 {
+                (copy.access, node.end)
+            } else {
+                (0, 0)
+            };
             if listed != copy.listed {
-                if let Some((access, end)) = copy.listed {
+                if let (access, end @ 1..) = copy.listed {
                     tier.candidates.remove(&(access, u32::MAX - end, id));
                 }
-                if let Some((access, end)) = listed {
+                if let (access, end @ 1..) = listed {
                     tier.candidates.insert((access, u32::MAX - end, id));
                 }
                 copy.listed = listed;
@@ -281,7 +303,7 @@ impl Store {
 
     fn refresh_orders(&mut self, id: NodeId) {
         for tier in 0..self.tiers.len() {
-            let copy = &self.nodes[id as usize].copies[tier];
+            let copy = self.copy(id, tier);
             let standing = Standing {
                 idle: copy.evictable > 0,
                 leaf: copy.children == 0,
@@ -294,8 +316,8 @@ impl Store {
     pub(super) fn hold(&mut self, tier: usize, id: NodeId) {
         let mut at = id;
         while at != ROOT {
+            self.copy_mut(at, tier).holds += 1;
             let node = &mut self.nodes[at as usize];
-            node.copies[tier].holds += 1;
             node.pins += 1;
             let parent = node.parent;
             self.refresh(at);
@@ -307,8 +329,8 @@ impl Store {
     pub(super) fn unhold(&mut self, tier: usize, id: NodeId) {
         let mut at = id;
         while at != ROOT {
+            self.copy_mut(at, tier).holds -= 1;
             let node = &mut self.nodes[at as usize];
-            node.copies[tier].holds -= 1;
             node.pins -= 1;
             let parent = node.parent;
             self.refresh(at);

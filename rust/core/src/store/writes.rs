@@ -45,7 +45,7 @@ impl Store {
         let mut missing = self.missing_below(tier, tail, 0);
         missing.retain(|&(run, _)| {
             let node = &self.nodes[run as usize];
-            node.uses >= uses && node.copies[tier].state == State::Ready
+            node.uses >= uses && self.copy(run, tier).state == State::Ready
         });
         let source = missing.first().map(|part| part.0);
         Ok(self.copy_down(tier, missing, source.into_iter().collect(), now_ns))
@@ -70,7 +70,7 @@ impl Store {
     /// cut it (a copy further down goes).
     fn missing_below(&self, tier: usize, tail: NodeId, start: u32) -> Vec<(NodeId, u32)> {
         let mut missing = self.runs_from(tail, start);
-        missing.retain(|&run| self.nodes[run as usize].copies[tier + 1].state == State::Absent);
+        missing.retain(|&run| self.copy(run, tier + 1).state == State::Absent);
         missing
             .into_iter()
             .map(|run| (run, self.nodes[run as usize].start))
@@ -110,8 +110,7 @@ impl Store {
         });
         for &(last, first) in &parts {
             for run in self.runs_from(last, first) {
-                let access = self.nodes[run as usize].copies[tier].access;
-                self.nodes[run as usize].copies[below].access = access;
+                self.copy_mut(run, below).access = self.copy(run, tier).access;
                 self.set_state(run, below, State::InFlight, id);
             }
             self.hold(below, last);
@@ -131,14 +130,14 @@ impl Store {
     /// Makes the first `end` blocks of a request's path the most recently used, on every tier.
     pub fn touch(&mut self, request: u32, end: u32) -> Answer<()> {
         let mut at = self.node_at(request, end)?;
-        self.access += 1;
+        let access = self.next_access();
         while at != ROOT {
-            let node = &mut self.nodes[at as usize];
-            for copy in &mut node.copies {
+            for copy in self.copies_mut(at) {
                 if copy.state == State::Ready {
-                    copy.access = self.access;
+                    copy.access = access;
                 }
             }
+            let node = &self.nodes[at as usize];
             let (parent, depth) = (node.parent, node.start);
             let alone = Release {
                 found_blocks: depth,
@@ -161,13 +160,14 @@ impl Store {
         let tail = self.part(request, (start, end))?;
         for run in self.runs_from(tail, start) {
             let node = &self.nodes[run as usize];
-            let in_flight = node.copies.iter().any(|c| c.state == State::InFlight);
+            let mut copies = self.copies_of(run).iter();
+            let in_flight = copies.any(|c| c.state == State::InFlight);
             if node.pins > 0 || node.first_child != super::node::NONE || in_flight {
                 return Ok(());
             }
             let blocks = u64::from(node.blocks());
             for tier in 0..self.tiers.len() {
-                if self.nodes[run as usize].copies[tier].state == State::Ready {
+                if self.copy(run, tier).state == State::Ready {
                     self.set_state(run, tier, State::Absent, super::moves::NO_MOVE);
                     self.tiers[tier].cached -= blocks;
                     self.tiers[tier].free += blocks;

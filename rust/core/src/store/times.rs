@@ -1,0 +1,177 @@
+//! When copies are ready: whole, and by their first layer, and when they were last made recent.
+//!
+//! A copy that a move writes has the times of its transmission ([`Store::set_times`]); its move knows them until
+//! it ends. A computed block has those of its step. Blocks that one request computes one after another lie in
+//! one run whenever they were computed: the run keeps a stretch for each time ([`Stretch`]), so that every
+//! block's own times are known and nothing is split for them.
+
+use super::lease::LeaseId;
+use super::moves::{MoveId, NO_MOVE};
+use super::node::{NodeId, Run, State};
+use super::{Answer, Store, StoreError, GPU};
+
+/// A time that is not known yet.
+pub const NOT_YET: u64 = 1 << 62;
+
+/// When a copy's first layer is ready, and all of it, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    pub first_layer_ns: u64,
+    pub ready_ns: u64,
+}
+
+impl Times {
+    /// Of a transmission that nobody has timed.
+    pub const UNKNOWN: Self = Self {
+        first_layer_ns: NOT_YET,
+        ready_ns: NOT_YET,
+    };
+
+    /// All at one moment.
+    pub fn at(now_ns: u64) -> Self {
+        Self {
+            first_layer_ns: now_ns,
+            ready_ns: now_ns,
+        }
+    }
+}
+
+/// Blocks of a run, up to `end`, that were computed at the same times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    pub end: u32,
+    pub times: Times,
+}
+
+/// A copy of a block on a tier as it is told to whoever looks it up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Residency {
+    pub tier: usize,
+    /// The move that writes it, or [`NO_MOVE`] where it is ready.
+    pub by: MoveId,
+    pub times: Times,
+    /// When a request last made it recent.
+    pub last_access_ns: u64,
+}
+
+impl Store {
+    /// Tells when the copies that a move writes will be ready: its first layer and all of it.
+    pub fn set_times(&mut self, id: MoveId, times: Times) -> Answer<()> {
+        self.under_way(id)?;
+        if times.first_layer_ns > times.ready_ns {
+            return Err(StoreError::LastLayerFirst);
+        }
+        self.moves[id].times = times;
+        Ok(())
+    }
+
+    /// Every copy of the found leading blocks of a request with its times, in runs: (past the last block, copies
+    /// from fast to slow). Changes nothing. Cost: linear in the runs.
+    pub fn residency(&self, request: u32, limit: u32) -> Vec<(u32, Vec<Residency>)> {
+        let mut runs: Vec<(u32, Vec<Residency>)> = Vec::new();
+        self.walk(request, limit, |run, start, end| {
+            let own = run.node.computed.iter().filter(|s| s.end > start);
+            let ends = own.map(|s| s.end.min(end)).take_while(|&past| past < end);
+            let mut first = start;
+            for past in ends.chain([end]) {
+                let copies = self.residencies(run, first);
+                match runs.last_mut() {
+                    Some(last) if last.1 == copies => last.0 = past,
+                    _ => runs.push((past, copies)),
+                }
+                first = past;
+            }
+        });
+        runs
+    }
+
+    fn residencies(&self, run: Run<'_>, block: u32) -> Vec<Residency> {
+        let mut found = Vec::new();
+        for (tier, copy) in run.copies.iter().enumerate() {
+            let computed = run.node.computed.iter().find(|s| s.end > block);
+            let (by, times) = match (copy.state, computed) {
+                (State::Absent, _) => continue,
+                (State::InFlight, _) => (copy.by, self.moves[copy.by].times),
+                (State::Ready, Some(stretch)) if tier == GPU => (NO_MOVE, stretch.times),
+                (State::Ready, _) => (NO_MOVE, copy.times),
+            };
+            found.push(Residency {
+                tier,
+                by,
+                times,
+                last_access_ns: self.accessed_ns[copy.access as usize],
+            });
+        }
+        found
+    }
+
+    /// The latest time that a caller told.
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Counts an access that makes blocks recent, at the latest time told.
+    pub(super) fn next_access(&mut self) -> u64 {
+        self.access += 1;
+        self.accessed_ns.push(self.now_ns);
+        self.access
+    }
+
+    /// An admission happened when room was made for it.
+    pub(super) fn admitted_at(&mut self, lease: LeaseId, now_ns: u64) {
+        let lease = &self.leases[lease];
+        if !lease.admitted {
+            self.accessed_ns[lease.access as usize] = now_ns;
+        }
+    }
+
+    /// Takes a time that the caller told: the store never looks at a clock.
+    pub(super) fn tell_time(&mut self, now_ns: u64) {
+        self.now_ns = self.now_ns.max(now_ns);
+        self.tell_orders(now_ns);
+    }
+
+    /// Makes the copy of a run on a tier ready at some times.
+    pub(super) fn ready_at(&mut self, run: NodeId, tier: usize, times: Times) {
+        self.copy_mut(run, tier).times = times;
+        if tier == GPU {
+            self.nodes[run as usize].computed = Vec::new();
+        }
+        self.set_state(run, tier, State::Ready, NO_MOVE);
+    }
+
+    /// Lets a run grow to `end` by blocks that were computed at some times.
+    pub(super) fn grow(&mut self, run: NodeId, end: u32, times: Times) {
+        let before = std::mem::replace(&mut self.copy_mut(run, GPU).times, times);
+        let node = &mut self.nodes[run as usize];
+        if before != times {
+            let stretch = Stretch {
+                end: node.end,
+                times: before,
+            };
+            node.computed.push(stretch);
+        }
+        node.end = end;
+    }
+
+    /// The stretches of a run before block `at` and after it, and the times of the block before `at`.
+    pub(super) fn cut_stretches(
+        &self,
+        run: NodeId,
+        at: u32,
+    ) -> (Vec<Stretch>, Vec<Stretch>, Times) {
+        let computed = &self.nodes[run as usize].computed;
+        if computed.is_empty() {
+            return (Vec::new(), Vec::new(), self.copy(run, GPU).times);
+        }
+        let upper = computed.partition_point(|s| s.end < at);
+        let lower = computed.partition_point(|s| s.end <= at);
+        let last = computed.get(upper);
+        let times = last.map_or(self.copy(run, GPU).times, |s| s.times);
+        (
+            computed[..upper].to_vec(),
+            computed[lower..].to_vec(),
+            times,
+        )
+    }
+}
