@@ -1,7 +1,8 @@
 """Plants each fault of ``planted_faults`` in a copy of the project and tells whether its test file sees it.
 
 ``make faults``, or ``python tests/plant.py WORD…`` for the faults whose name has a word. A fault in Rust costs a
-build of the core (without link-time optimisation, kept in ``target/faults``). Exit code 1: one survived.
+build of the core (without link-time optimisation, kept in ``target/faults``). Exit code 1: one survived; 2: a test
+file fails without any.
 """
 
 from __future__ import annotations
@@ -63,19 +64,28 @@ def build(project: Path) -> None:
 
 
 def caught(fault: Fault, project: Path) -> bool:
-    """Plant a fault in a copy of the project, run its test file, and take it out again."""
+    """Plant a fault in a sound copy of the project, run its test file, and take it out again."""
     path, core = project / fault.file, project / CORE
     sound, sound_core = path.read_text(), core.read_bytes()
     path.write_text(sound.replace(fault.old, fault.new))
     try:
         if path.suffix == ".rs":
             build(project)
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", fault.tests]
-        environment = {**os.environ, "PYTHONPATH": str(project / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(command, cwd=project, env=environment, capture_output=True, timeout=TIMEOUT_S)
+        return fails(project, fault.tests)
     finally:
         path.write_text(sound)
         core.write_bytes(sound_core)
+
+
+def fails(project: Path, tests: str) -> bool:
+    """Return whether a test fails; raises RuntimeError where pytest could not run them."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", tests]
+    environment = {**os.environ, "PYTHONPATH": str(project / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        command, cwd=project, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S
+    )
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"pytest {tests}: exit code {done.returncode}\n{done.stdout[-2000:]}")
     return done.returncode == 1
 
 
@@ -85,9 +95,12 @@ def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="kvsim-faults-") as directory:
         project = Path(directory) / "project"
         copy_project(project)
-        for fault in faults():
-            if words and not any(word in fault.name for word in words):
-                continue
+        chosen = [f for f in faults() if not words or any(word in f.name for word in words)]
+        broken = [tests for tests in sorted({f.tests for f in chosen}) if fails(project, tests)]
+        if broken:
+            print(f"fails without a fault: {', '.join(broken)}")
+            return 2
+        for fault in chosen:
             begin = time.monotonic()
             seen = caught(fault, project)
             survivors += not seen

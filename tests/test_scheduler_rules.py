@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
 from kvcache_sim.serving.duplicates import Duplicates
 from kvcache_sim.simulation import RunOptions, simulate
-from pools import pools, requests
+from pools import MS, pools, requests
 from small_traces import trace_of
 from test_simulation_native import cluster, random_trace
 
@@ -15,22 +12,15 @@ WINDOW = (0, 2**62)
 
 
 def test_a_request_that_loads_has_its_place():
-    run = simulate(replace_seqs(cluster((90, 200)), 3), random_trace(2))
-    rows = run.requests
-    assert rows["cached_cpu_tokens"].any()
-    once = rows["preemptions"] == 0
-    begin = rows["arrival_ns"] + rows["client_ns"] + rows["lookup_ns"] + rows["queue_ns"]
-    moments = sorted(
-        [(at, 1) for at in begin[once].tolist()] + [(at, -1) for at in rows["finish_ns"][once].tolist()]
-    )
-    # whoever ends at an instant makes room for who is admitted then
-    places = np.cumsum([change for _, change in moments])
-    assert places.max() == 3
-
-
-def replace_seqs(settings, places):
-    machines = [replace(m, replica=replace(m.replica, max_num_seqs=places)) for m in settings.machines]
-    return replace(settings, machines=tuple(machines))
+    # the second prompt drives the first one's tail to the cpu; the third reads it back, a millisecond a block,
+    # and the fourth, which needs nothing but a place, waits until the third has ended
+    rows = [list("abcd"), list("efghijkl"), list("abcdx"), list("y")]
+    trace = trace_of(rows, block_size=16, arrival_ns=[0, 20 * MS, 60 * MS, 61 * MS])
+    settings = pools("b", tiers=(9, 50), max_num_seqs=1)
+    done = simulate(settings, trace, options=RunOptions(check="full")).requests
+    assert done["cached_cpu_tokens"][2] == 3 * 16
+    assert done["fetch_cpu_ns"][2] > MS
+    assert done["queue_ns"][3] == done["finish_ns"][2] - 61 * MS
 
 
 def test_blocks_of_an_id_stand_at_their_ids_place():
