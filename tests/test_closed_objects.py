@@ -56,7 +56,7 @@ def name_of(node: ast.expr) -> str:
 def fields(record: type) -> set[str]:
     """Return the names of a record's fields."""
     listed = getattr(record, "__slots__", ()) or ()
-    return {*listed, *getattr(record, "__annotations__", ()), "where"}
+    return {*listed, *getattr(record, "__annotations__", ()), *(("where",) if record is UsageError else ())}
 
 
 def is_field(node: ast.Attribute, file: str) -> bool:

@@ -121,10 +121,6 @@ class SequenceState:
                 return min(computed, self.prompt_num_tokens)
         return 0 if self.status in _WITHOUT_KV else self.processed_tokens
 
-    @prompt_tokens_fully_processed.setter
-    def prompt_tokens_fully_processed(self, tokens: int) -> None:
-        self.processed_tokens = tokens
-
     @property
     def kv_block_ids_for_prompt(self) -> Sequence[int]:
         """Seed 000's name: the trace's ids of the blocks that hold ``prompt_tokens_fully_processed``."""

@@ -91,7 +91,7 @@ class Milestones:
         if s.status is Status.PREFILLING:
             s.prefill_ns += now - s.since_ns
             s.prefill_end_time_ns = now
-            s.prompt_tokens_fully_processed = s.prompt_num_tokens
+            s.processed_tokens = s.prompt_num_tokens
             s.status = Status.DECODING
         else:
             s.first_decode_ns += now - s.since_ns

@@ -307,7 +307,7 @@ class Scheduler:
             s.status = Status.DECODING
             if s.first_token_ns < 0:
                 s.prefill_end_time_ns = now
-                s.prompt_tokens_fully_processed = s.prompt_num_tokens
+                s.processed_tokens = s.prompt_num_tokens
         else:
             s.status = Status.PREFILLING
             if s.preemptions == 0:
