@@ -11,6 +11,7 @@ from kvcache_sim.backends import reference
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.cache.store import BlockStore
 from kvcache_sim.errors import UsageError
+from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.workload.trace import Trace
 
 #: Makes a store from a machine's tiers and whether each writes its victims down.
@@ -29,7 +30,7 @@ def engine_maker(cache: CacheSettings, trace: Trace, keys: Any, native: bool) ->
         capacity = tiers[0].capacity_blocks
         if len(tiers) > 1 or capacity is None:
             got = "lower tiers" if len(tiers) > 1 else "no bound"
-            what = f"{cache.semantics} semantics need a gpu tier alone, with a bound"
+            what = f"{cache.semantics} semantics need a {TIERS[COMPUTE]} tier alone, with a bound"
             raise UsageError(what, "cache.semantics", got)
         return cast(BlockStore, make(capacity))
 

@@ -1,0 +1,249 @@
+"""A tier is a row of the table: a machine of gpu, cpu, disk and object, end to end; and no name stands elsewhere."""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from kvcache_sim.tier_table import ROWS
+from kvcache_sim.tiers import TIERS
+from tiered_scenario import BASE
+
+PACKAGE = Path(__file__).resolve().parents[1] / "python" / "kvcache_sim"
+WITH_OBJECT = BASE.replace(
+    "disk: {capacity: 9000 blocks}}", "disk: {capacity: 900 blocks}, object: {capacity: 9000 blocks}}"
+)
+BLOCK_BYTES = 64 * 131_072
+
+
+def kvsim(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command line of a kvsim whose table has a fourth row."""
+    command = [sys.executable, str(Path(__file__).with_name("four_tiers.py")), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def simulated(directory: Path, *arguments: str, name: str = "run") -> Path:
+    scenario = directory / "s.yaml"
+    scenario.write_text(WITH_OBJECT)
+    out = directory / name
+    done = kvsim("simulate", "-c", str(scenario), "-o", str(out), "--quiet", *arguments)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def summary(run: Path) -> dict:
+    return json.loads((run / "summary.json").read_text())
+
+
+def columns(run: Path, table: str) -> dict[str, np.ndarray]:
+    return {
+        name: np.array(values) for name, values in pq.read_table(run / f"{table}.parquet").to_pydict().items()
+    }
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four tiers; ``--check full`` holds I2, I3, I4 and I7 of every store after every step."""
+    arguments = ("--check", "full", "--record", "all", "--causes")
+    return simulated(tmp_path_factory.mktemp("four"), *arguments)
+
+
+def test_a_fourth_tier_serves_and_has_its_part_everywhere(run: Path):
+    told, rows = summary(run), columns(run, "requests")
+    assert told["cache"]["hit_tokens"]["object"] == rows["cached_object_tokens"].sum() > 0
+    assert told["cache"]["evictions"]["disk"] > 0
+    assert told["tiers"]["object"]["present"] == 2
+    assert told["tiers"]["object"]["written_bytes"] > 0 < told["tiers"]["object"]["read_bytes"]
+    assert told["tiers"]["object"]["no_effect"] is None
+    assert rows["fetch_object_ns"].sum() > 0 < rows["stall_object_disk_ns"].sum()
+    assert told["latency"]["fetch_parts"]["stall_object_disk"]["avg"] > 0
+    assert {"object.free", "object.cached"} <= set(columns(run, "series")["name"])
+
+
+def test_the_parts_of_ttft_and_the_tiers_hits_sum_exactly(run: Path):
+    rows = {
+        name: values[columns(run, "requests")["status"] == 0]
+        for name, values in columns(run, "requests").items()
+    }
+    hops = [name for name in rows if name.startswith("stall_")]
+    assert len(hops) == 4
+    assert np.array_equal(rows["fetch_room_ns"] + sum(rows[name] for name in hops), rows["fetch_ns"])
+    places = ("cpu", "disk", "object", "remote")
+    assert np.array_equal(
+        rows["fetch_room_ns"] + sum(rows[f"fetch_{p}_ns"] for p in places), rows["fetch_ns"]
+    )
+    hits = sum(rows[f"cached_{place}_tokens"] for place in ("gpu", *places))
+    assert np.array_equal(hits, rows["cached_prefix_length_used"])
+
+
+def test_bytes_on_each_edge_are_its_blocks(run: Path):
+    """I9, over the channels of the fourth tier and all others."""
+    events, told = columns(run, "events"), summary(run)
+    sent = events["kind"] == "transfer"
+    for edge in ("disk->object", "object->disk", "disk->cpu", "cpu->gpu"):
+        blocks = int(events["blocks"][sent & (events["detail"] == edge)].sum())
+        carried = sum(
+            told["channels"][f"{edge.replace('->', '-to-')}-{machine}"]["bytes"] for machine in (0, 1)
+        )
+        assert carried == blocks * BLOCK_BYTES > 0, edge
+
+
+def test_a_miss_is_put_down_to_the_tier_that_was_too_small(tmp_path: Path):
+    small = ("--causes", "--set", "tiers.object.capacity=400 blocks", "--set", "tiers.object.policy=sieve")
+    told = summary(simulated(tmp_path, *small))
+    assert told["misses"]["evicted"] > 0 < told["cache"]["evictions"]["object"]
+    assert "sieve on object" in told["misses"]["evicted_by"]
+
+
+def test_the_reference_and_single_steps_give_the_same_run(run: Path, tmp_path: Path):
+    digest = summary(run)["digest"]
+    assert summary(simulated(tmp_path, "--backend", "python", name="slow"))["digest"] == digest
+    assert summary(simulated(tmp_path, "--step-every-iteration", name="steps"))["digest"] == digest
+
+
+CHANGES = {
+    "prefetch": ("prefetch.policy=queued",),
+    "writing through": ("write.policy=through",),
+    "an edge of its own": ("write.policy={disk: through}",),
+    "exclusive": ("fetch.exclusive=[object->disk]",),
+    "cheaper": ("fetch.policy=cheaper",),
+    "remote": ("fetch.lookup=cluster",),
+    "remote, staged": ("fetch.lookup=cluster", "fetch.remote_disk=staged"),
+    "a channel of its own": (
+        "channels.s3={bandwidth: 2GB/s, latency: 5ms, edges: [disk->object, object->disk]}",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_way_of_moving_reaches_the_fourth_tier(change: str, run: Path, tmp_path: Path):
+    settings = [word for setting in CHANGES[change] for word in ("--set", setting)]
+    told, plain = summary(simulated(tmp_path, "--check", "full", *settings)), summary(run)
+    assert told["requests"]["finished"] == 150
+    assert told["digest"]["events"] != plain["digest"]["events"]
+    at, was = told["tiers"]["object"], plain["tiers"]["object"]
+    if change == "prefetch":
+        assert told["cache"]["hit_tokens"]["object"] < plain["cache"]["hit_tokens"]["object"], (
+            "it is up already"
+        )
+    if change in ("writing through", "an edge of its own"):
+        assert at["written_bytes"] > 0 < at["duplicate_blocks"]
+        assert at["duplicate_blocks"] > was["duplicate_blocks"]
+    if change == "exclusive":
+        assert at["duplicate_blocks"] < was["duplicate_blocks"]
+    if change.startswith("remote"):
+        assert told["cache"]["hit_tokens"]["remote"] > 0
+    if change == "a channel of its own":
+        assert told["channels"]["s3-0"]["bytes"] > 0
+        assert "object-to-disk-0" not in told["channels"]
+
+
+def test_it_is_explained_and_drawn(run: Path, tmp_path: Path):
+    said = kvsim("explain", str(run))
+    assert "object served" in said.stdout, said.stderr
+    assert "Loading from object" in said.stdout
+    page = tmp_path / "page.html"
+    assert kvsim("report", str(run), "-o", str(page)).returncode == 0
+    assert "fetch object" in page.read_text()
+    assert kvsim("timeline", str(run), "-o", str(tmp_path / "t.json.gz")).returncode == 0
+    assert b"disk->object" in gzip.decompress((tmp_path / "t.json.gz").read_bytes())
+
+
+def test_settings_of_the_fourth_tier_are_checked_as_those_of_others(tmp_path: Path):
+    keys = kvsim("help", "scenario").stdout
+    assert "tiers.object.capacity" in keys
+    assert "cost.object_gib_month" in keys
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text(BASE)
+    for setting, why in (
+        ("tiers={gpu: {capacity: 400 blocks}, cpu: {capacity: 9 blocks}, object: {capacity: 9 blocks}}",
+         "blocks reach the object through the disk: add tiers.disk"),
+        ("fetch.exclusive=[object->disk]", "no machine has this edge"),
+        ("channels.s3={bandwidth: 1GB/s, edges: [disk->object]}", "no machine has this edge"),
+    ):  # fmt: skip
+        done = kvsim("simulate", "-c", str(scenario), "--set", setting, "-o", str(tmp_path / "r"))
+        assert done.returncode == 2, setting
+        assert why in done.stderr
+
+
+def test_a_three_tier_run_is_the_same_whether_or_not_the_table_has_a_fourth_row(tmp_path: Path):
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text(BASE)
+    ours = [sys.executable, "-m", "kvcache_sim", "simulate", "-c", str(scenario), "--quiet", "-o"]
+    subprocess.run([*ours, str(tmp_path / "three")], check=True, timeout=300)
+    assert kvsim("simulate", "-c", str(scenario), "--quiet", "-o", str(tmp_path / "four")).returncode == 0
+    three, four = (columns(tmp_path / name, "requests") for name in ("three", "four"))
+    assert not any("object" in name for name in three)
+    assert all(np.array_equal(values, four[name]) for name, values in three.items())
+    assert not any(four[name].any() for name in set(four) - set(three))
+
+
+# -- names
+
+#: Text in which a tier's name stands for something else, or as an example: by file, with the reason.
+EXCEPTIONS = {
+    "tier_table.py": "the table",
+    "model/": "a GPU as a product, not as a tier",
+    "errors.py": "a full disk of the machine that simulates",
+    "cli/main.py": "an example",
+    "cli/help.py": "a help page with examples",
+    "cli/sweep.py": "CPU time of the simulation",
+    "metrics/names.py": "CPU time of the simulation",
+    "metrics/summary_text.py": "CPU time of the simulation",
+    "scenario/execute.py": "CPU time of the simulation; where the capacity of a GPU comes from",
+    "scenario/starter.py": "an example scenario",
+    "policies/plugins/stand_ins.py": "a module of vLLM",
+    "replay/engines.py": "an option of vLLM",
+    "reference/store/": "refusals in the very words of the native store",
+}
+#: Words of scenarios that were named when there was one such tier.
+SCENARIO_WORDS = {"remote_disk", "gpu-direct", "via-cpu"}
+NAME = re.compile(rf"(?<![A-Za-z])({'|'.join(row.name for row in ROWS)})(?![A-Za-z])")
+
+
+def names_of_tiers(source: str) -> list[str]:
+    """Return the texts of a module, docstrings apart, in which a tier's name stands as a word."""
+    tree = ast.parse(source)
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    texts = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+    ]
+    return [text for text in texts if text not in SCENARIO_WORDS and NAME.search(text)]
+
+
+def test_names_of_tiers_stand_in_the_table_alone():
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = path.relative_to(PACKAGE).as_posix()
+        if not place.startswith(tuple(EXCEPTIONS)):
+            found[place] = names_of_tiers(path.read_text())
+    assert {place: texts for place, texts in found.items() if texts} == {}
+
+
+def test_every_exception_is_still_needed():
+    for place in EXCEPTIONS:
+        paths = (PACKAGE / place).rglob("*.py") if place.endswith("/") else [PACKAGE / place]
+        assert any(names_of_tiers(path.read_text()) for path in paths), place
+
+
+def test_the_search_for_names_finds_them():
+    for text in ("gpu", "cpu->gpu", "cached_disk_tokens", "tiers.cpu.capacity", "the gpu is small"):
+        assert names_of_tiers(f"x = {text!r}") == [text]
+    assert names_of_tiers('"""gpu"""\nx = "gpus, discs"') == []
+    assert TIERS == ("gpu", "cpu", "disk")
