@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 
 import pytest
-from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from shared_files import shared
@@ -40,11 +39,6 @@ def test_a_block_is_found_from_its_scheduling_on_as_the_tree_finds_it_only_when_
         for semantics, settings in (("tree", cluster((5000,))), ("vllm", vllm((5000,))))
     }
     assert found["vllm"] > found["tree"]
-
-
-def test_lower_tiers_are_refused():
-    with pytest.raises(UsageError, match="gpu tier alone"):
-        simulate(vllm((90, 200)), random_trace(1))
 
 
 @pytest.mark.parametrize(

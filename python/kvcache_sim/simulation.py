@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from kvcache_sim.cache.channel import Link
 from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.machine import MachineBuilder, MachineTiers
 from kvcache_sim.cache.settings import TierSettings
+from kvcache_sim.cache.store import KeepsSessions, TieredStore
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.engine import Engine
 from kvcache_sim.errors import InvariantError, UsageError
@@ -26,13 +27,14 @@ from kvcache_sim.policies.plugins.watchdog import watching
 from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.machine import Observation, build_replica
-from kvcache_sim.serving.outcomes import KeepsSessions, Outcomes
+from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.router.index import RouterIndex
 from kvcache_sim.serving.router.look import look_at
 from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.serving.store_limits import refuse_beyond_store
 from kvcache_sim.tiers import COMPUTE, PLACES, TIERS
 from kvcache_sim.workload.trace import Trace
 
@@ -76,6 +78,7 @@ class Simulation:
     """A cluster about to run one trace."""
 
     def __init__(self, settings: ClusterSettings, trace: Trace, options: RunOptions) -> None:
+        refuse_beyond_store(settings)
         make_router = router_maker(settings.router.policy)
         self.settings, self.trace, self.options = settings, trace, options
         if options.prefixes and settings.cache.semantics != "tree":
@@ -95,11 +98,13 @@ class Simulation:
         counted = settings.in_tokens() if stores.simplified else settings
         builder = MachineBuilder(stores, self.channels, self.engine, counted.cache, settings.movement)
         self.replicas: list[Replica] = []
+        #: By machine the store, where it tells who uses its prefixes.
+        self._tell_uses: list[TieredStore | KeepsSessions | None] = []
         for machine in counted.machines:
             tiers = MachineTiers(machine.tiers, machine.edge_channels, machine.edge_rails)
             cache = builder.build(tiers)
-            tokens = cast(KeepsSessions, cache.store) if stores.simplified else None
-            outcomes = Outcomes(trace, settings.cache, cache.views, stores.gate_keys, tokens)
+            outcomes = Outcomes(trace, settings.cache, cache.views, stores.gate_keys, cache.sessions)
+            self._tell_uses.append(cache.tree or cache.sessions)
             self.replicas.append(build_replica(cache, machine, outcomes, self.recorder, observation))
         pools = Pools(self.replicas, counted, self.channels, self.engine)
         block, look = counted.cache.block_size_tokens, look_at(pools.routed, self.engine)
@@ -146,9 +151,9 @@ class Simulation:
         used: dict[str, float] = {}
         for level, tier in enumerate(TIERS):
             rooms = [r.store.room(level) for r in self.replicas if r.tiers > level]
-            capacity = sum(sum(room[:4]) for room in rooms)
+            capacity = sum(room.capacity_blocks for room in rooms)
             if rooms and capacity < 1 << 60:
-                used[tier] = 1 - sum(room[0] for room in rooms) / capacity
+                used[tier] = 1 - sum(room.free_blocks for room in rooms) / capacity
         shares = self.recorder.hit_shares()
         now = max(self.engine.now_ns, 1)
         return Progress(
@@ -188,8 +193,8 @@ class Simulation:
             raise InvariantError("I8: the tiers' hits do not sum to the hit")
         for replica in self.replicas:
             replica.store.check()
-            _, active, cached, in_flight, evictable = replica.store.room(0)
-            if active or in_flight or cached != evictable:
+            room = replica.store.room(0)
+            if room.active_blocks or room.in_flight_blocks or room.cached_blocks != room.evictable_blocks:
                 raise InvariantError("I3: blocks are held after the end", f"machine {replica.machine}")
 
     def _finished(self) -> Run:
@@ -221,7 +226,10 @@ class Simulation:
         prompts = self.trace.input_tokens
 
         def resident(machine: int, request: int) -> list[tuple[int, int]]:
-            parts = self.replicas[machine].store.uses(request, int(prompts[request]) // block * block // unit)
+            store = self._tell_uses[machine]
+            if store is None:
+                return []
+            parts = store.uses(request, int(prompts[request]) // block * block // unit)
             return [(end * unit, users) for end, users, _ in parts]
 
         return prefix_entries(requests, self.trace, resident, block)
@@ -233,18 +241,19 @@ class Simulation:
         for level, tier in enumerate(self.settings.machines[replica.machine].tiers):
             capacity = None if tier.capacity_blocks is None else tier.capacity_blocks * block
             moved = mover.written_bytes[level], mover.read_bytes[level]
-            duplicates = store.duplicates(level) if level else 0
+            duplicates = mover.tree.duplicates(level) if level and mover.tree is not None else 0
             loads = self.settings.movement.fetch != "never"
-            uses.append(TierUse(tier.name, capacity, *moved, store.losses(level)[0], duplicates, loads))
+            evicted = store.losses(level).evicted_blocks
+            uses.append(TierUse(tier.name, capacity, *moved, evicted, duplicates, loads))
         return uses
 
     def _counters(self) -> dict[str, int]:
         counters = dict.fromkeys((f"evictions.{t}" for t in TIERS), 0) | {"dropped_blocks": 0}
         for replica in self.replicas:
             for level in range(replica.tiers):
-                evicted, overflowed, orphaned = replica.store.losses(level)
-                counters[f"evictions.{TIERS[level]}"] += evicted
-                counters["dropped_blocks"] += overflowed + orphaned
+                lost = replica.store.losses(level)
+                counters[f"evictions.{TIERS[level]}"] += lost.evicted_blocks
+                counters["dropped_blocks"] += lost.overflowed_blocks + lost.orphaned_blocks
         counters["machines"] = len(self.replicas)
         for replica in self.replicas:
             if replica not in self.cluster.pools.routed:

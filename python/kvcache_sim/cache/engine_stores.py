@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from kvcache_sim.backends import reference
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
-from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.cache.store import GpuStore
 from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.workload.trace import Trace
 
-#: Makes a store from a machine's tiers and whether each writes its victims down.
-MakeStore = Callable[[Sequence[TierSettings], list[bool]], BlockStore]
+#: Makes a store from a machine's tiers.
+MakeStore = Callable[[Sequence[TierSettings]], GpuStore]
 
 
 def engine_maker(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> MakeStore:
@@ -25,19 +25,18 @@ def engine_maker(cache: CacheSettings, trace: Trace, keys: Any, native: bool) ->
     """
     make = _POOLS[cache.semantics](cache, trace, keys, native)
 
-    def make_store(tiers: Sequence[TierSettings], write_back: list[bool]) -> BlockStore:
-        del write_back
+    def make_store(tiers: Sequence[TierSettings]) -> GpuStore:
         capacity = tiers[0].capacity_blocks
         if len(tiers) > 1 or capacity is None:
             got = "lower tiers" if len(tiers) > 1 else "no bound"
             what = f"{cache.semantics} semantics need a {TIERS[COMPUTE]} tier alone, with a bound"
             raise UsageError(what, "cache.semantics", got)
-        return cast(BlockStore, make(capacity))
+        return make(capacity)
 
     return make_store
 
 
-def _vllm(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Callable[[int], Any]:
+def _vllm(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Callable[[int], GpuStore]:
     if not native:
         make = reference("store.vllm")
         return lambda capacity: make(keys, capacity)
@@ -46,7 +45,7 @@ def _vllm(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Callab
     return lambda capacity: _core.PoolStore(keys, capacity)
 
 
-def _sglang(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Callable[[int], Any]:
+def _sglang(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Callable[[int], GpuStore]:
     prompts = trace.input_tokens.tolist()
     totals = (trace.input_tokens + np.maximum(trace.output_tokens, 1) - 1).tolist()
     if not native:

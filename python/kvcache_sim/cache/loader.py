@@ -9,7 +9,7 @@ from kvcache_sim.cache.fetch.plan import Part
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.staging import is_staged, stage_up
-from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.cache.store import NO_MOVE, TieredStore
 from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING, TIERS
 
 
@@ -20,8 +20,11 @@ class Loader:
     ``remote``: reads from other machines, where the look-up covers the cluster.
     """
 
-    def __init__(self, mover: Mover, remote: RemoteReads | None, exclusive: frozenset[str]) -> None:
+    def __init__(
+        self, mover: Mover, store: TieredStore, remote: RemoteReads | None, exclusive: frozenset[str]
+    ) -> None:
         self.mover = mover
+        self.store = store
         self.remote = remote
         self.exclusive = exclusive
 
@@ -34,7 +37,7 @@ class Loader:
         or to land it.
         """
         tier, start, end, by, away = part
-        store = self.mover.store
+        store = self.store
         if tier == COMPUTE:
             store.join(lease, end)
             return by, self._source_of(by)
@@ -64,7 +67,7 @@ class Loader:
 
     def _drop_when_done(self, move: int, request: int, blocks: tuple[int, int], tier: int) -> None:
         """Give up the lower copy once a move over an exclusive edge is done."""
-        self.mover.when_done[move] = partial(self.mover.store.drop_copy, request, *blocks, tier)
+        self.mover.when_done[move] = partial(self.store.drop_copy, request, *blocks, tier)
 
     def _source_of(self, move: int) -> int:
         transfer = self.mover.transfers.get(move)

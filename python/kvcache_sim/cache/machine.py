@@ -15,11 +15,12 @@ from kvcache_sim.cache.moves import Mover, TransferSettings
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
-from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.cache.store import GpuStore, KeepsSessions, MarkingStore, TieredStore
+from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.cache.views import Views, make_views
 from kvcache_sim.cache.write import WRITE
-from kvcache_sim.cache.write.policy import WritePolicy
+from kvcache_sim.cache.write.edges import WriteEdges
 from kvcache_sim.engine import Engine
 from kvcache_sim.tiers import LOAD_EDGES, WRITE_EDGES
 
@@ -47,15 +48,20 @@ class Machine:
     tiers: tuple[str, ...]
     cache: CacheSettings
     movement: MovementSettings
-    store: BlockStore
+    store: GpuStore
+    #: The same store where blocks may lie on lower tiers and be marked by hand: a tree.
+    tree: MarkingStore | None
+    #: The same store where it keeps what sessions have: a count of tokens.
+    sessions: KeepsSessions | None
     views: Views
     #: Sends what the store decides over the channels of the edges.
     mover: Mover
-    #: Write policy of each edge, from the gpu down.
-    writes: tuple[WritePolicy, ...]
+    #: Write policies of the edges, where there is one.
+    writes: WriteEdges | None
     #: Reads from other machines, where the look-up covers the cluster.
     remote: RemoteReads | None
-    loader: Loader
+    #: Loads to the GPU what a tree has further down.
+    loader: Loader | None
     prefetcher: Prefetcher | None
     #: Whether a tier's policy gives blocks a time to live.
     expires: bool
@@ -65,12 +71,12 @@ class Machine:
     @property
     def kept_free_blocks(self) -> int:
         """Blocks of the GPU that no request gets: SGLang keeps a page."""
-        return int(self.cache.semantics == "sglang" and self.cache.block_size_tokens > 1)
+        return int(store_kind(self.cache).keeps_page_free and self.cache.block_size_tokens > 1)
 
     def expire(self) -> None:
         """Let go of the blocks that have outlived their time to live by now."""
-        if self.expires:
-            self.store.expire(self.mover.engine.now_ns)
+        if self.expires and self.tree is not None:
+            self.tree.expire(self.mover.engine.now_ns)
 
 
 class MachineBuilder:
@@ -92,8 +98,8 @@ class MachineBuilder:
         self._engine = engine
         self._cache = cache
         self._movement = movement
-        #: All machines' movers, those still to be built included once they are: remote reads look at each.
-        self._movers: list[Mover] = []
+        #: By machine what remote reads look at, those still to be built included once they are.
+        self._trees: list[tuple[Mover, TieredStore | None]] = []
 
     def build(self, tiers: MachineTiers) -> Machine:
         """Return the next machine, empty.
@@ -101,33 +107,40 @@ class MachineBuilder:
         UsageError for a policy that is unknown or cannot run here; KeyError for an edge whose channel is not
         given.
         """
-        number, movement = len(self._movers), self._movement
+        number, movement = len(self._trees), self._movement
         names = tuple(tier.name for tier in tiers.tiers)
-        writes = tuple(
+        policies = tuple(
             WRITE.make(movement.write.get(name, "back"), level, movement)
             for level, name in enumerate(names[:-1])
         )
         views = make_views(self._stores.cache)
-        store = self._stores.make(tiers.tiers, [*(policy.writes_back for policy in writes), False], views)
+        store = self._stores.make(tiers.tiers, [*(policy.writes_back for policy in policies), False], views)
+        tree = store.tree
+        writes = WriteEdges(tree, policies) if tree is not None and policies else None
         settings = TransferSettings.of(self._cache, movement)
         mover = Mover(number, store, self._engine, self._edges(number, tiers), writes, settings)
-        self._movers.append(mover)
-        remote = None
-        if movement.lookup == "cluster" and len(names) > 1:
-            remote = RemoteReads(mover, self._movers, self._channels, movement.remote_disk == "staged")
-        prefetches = movement.prefetch != "none" and len(names) > 1
+        self._trees.append((mover, tree))
+        remote = prefetcher = None
+        if tree is not None and len(names) > 1:
+            if movement.lookup == "cluster":
+                staged = movement.remote_disk == "staged"
+                remote = RemoteReads(mover, tree, self._trees, self._channels, staged)
+            if movement.prefetch != "none":
+                prefetcher = Prefetcher(mover, tree, movement, remote)
         return Machine(
             number=number,
             tiers=names,
             cache=self._cache,
             movement=movement,
-            store=store,
+            store=store.gpu,
+            tree=tree,
+            sessions=store.sessions,
             views=views,
             mover=mover,
             writes=writes,
             remote=remote,
-            loader=Loader(mover, remote, movement.exclusive),
-            prefetcher=Prefetcher(mover, movement, remote) if prefetches else None,
+            loader=None if tree is None else Loader(mover, tree, remote, movement.exclusive),
+            prefetcher=prefetcher,
             admission=None if self._cache.admission == "all" else ADMISSION.make(self._cache.admission),
             expires=any(tier.policy.partition(":")[0] == "ttl" for tier in tiers.tiers),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -12,9 +12,9 @@ from kvcache_sim.cache.edges import AnyChannel, Edges
 from kvcache_sim.cache.layered_channel import LayeredChannel
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import TRANSFER as TRANSFER_RECORD
-from kvcache_sim.cache.store import BlockStore, Order
+from kvcache_sim.cache.store import MachineStore, Order
 from kvcache_sim.cache.transfer import HOP, Transfer
-from kvcache_sim.cache.write.policy import WritePolicy
+from kvcache_sim.cache.write.edges import WriteEdges
 from kvcache_sim.engine import TRANSFER, Engine
 from kvcache_sim.tiers import COMPUTE, REMOTE, TIERS
 
@@ -56,14 +56,16 @@ class Mover:
     def __init__(
         self,
         machine: int,
-        store: BlockStore,
+        store: MachineStore,
         engine: Engine,
         edges: Edges,
-        writes: Sequence[WritePolicy],
+        writes: WriteEdges | None,
         settings: TransferSettings,
     ) -> None:
         self.machine = machine
-        self.store = store
+        self.store = store.gpu
+        #: The same store where it has tiers to move blocks between.
+        self.tree = store.tree
         self.engine = engine
         #: Channel of each edge of this machine, by edge name.
         self.channels = edges.channels
@@ -78,7 +80,7 @@ class Mover:
         #: Bytes that transfers have read from and written to each of this machine's tiers.
         self.read_bytes = [0] * len(TIERS)
         self.written_bytes = [0] * len(TIERS)
-        #: The write policy of the edge below each tier: told of a copy about to become ready there.
+        #: The write policies, told of a copy about to become ready on a tier.
         self._writes = writes
         #: Called when a move is done: what an exclusive edge leaves behind.
         self.when_done: dict[int, Callable[[], None]] = {}
@@ -116,8 +118,8 @@ class Mover:
 
         ``computed``: when a step had the first and the last layer of what is now written through.
         """
-        if self.channels:  # a gpu alone orders nothing
-            for order in self.store.take_orders():
+        if self.channels and self.tree is not None:  # a gpu alone orders nothing
+            for order in self.tree.take_orders():
                 self._accept(order, computed)
 
     def _accept(self, order: Order, computed: tuple[int, int] | None) -> None:
@@ -297,10 +299,11 @@ class Mover:
     def _on_complete(self, transfer: Transfer) -> None:
         self.catch_up()
         if transfer.move != HOP:
-            if COMPUTE < transfer.to_tier < len(self._writes) and not transfer.comes_up:
-                self._writes[transfer.to_tier].arrived(self.store, transfer.move, self.engine.now_ns)
+            if self._writes is not None and transfer.to_tier > COMPUTE and not transfer.comes_up:
+                self._writes.arrived(transfer.to_tier, transfer.move, self.engine.now_ns)
             del self.transfers[transfer.move]
-            self.store.finish_move(transfer.move)
+            assert self.tree is not None, "a store without lower tiers has no moves"
+            self.tree.finish_move(transfer.move)
             if transfer.move in self.when_done:
                 self.when_done.pop(transfer.move)()
         for tell in transfer.at_completion:

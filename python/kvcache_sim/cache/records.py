@@ -9,7 +9,7 @@ from kvcache_sim.cache.digest import RollingDigest
 
 @dataclass(slots=True, eq=False)
 class Recorded:
-    """The part of ``BlockStore`` that records: a store of plain Python is one of these."""
+    """The part of ``GpuStore`` that records: a store of plain Python is one of these."""
 
     _digest: RollingDigest = field(default_factory=RollingDigest, init=False)
     _log: list[tuple[int, int, int]] | None = field(default=None, init=False)

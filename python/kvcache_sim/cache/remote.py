@@ -11,6 +11,7 @@ from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.edges import AnyChannel
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.staging import is_staged, stage_up
+from kvcache_sim.cache.store import TieredStore
 from kvcache_sim.cache.transfer import HOP, Transfer
 from kvcache_sim.tiers import LOAD_EDGES, STAGING, load_edge
 
@@ -32,6 +33,7 @@ class RemoteRun(NamedTuple):
 
 class _Source(NamedTuple):
     owner: Mover
+    store: TieredStore
     tier: int
     #: The hold there, and the move that still writes what is read.
     lent: int
@@ -44,12 +46,21 @@ class RemoteReads:
     Landing room is reserved before the source is held; the source is held until it has been read, and its
     readiness waited for. What lies below the tier that the network reads comes in one move over all channels
     on its way, the owner's and the network's, layer by layer; ``staged`` copies it up to that tier of the
-    owner first, where that has room. ``movers``: those of all machines, also of those built later than this.
+    owner first, where that has room. ``machines``: the movers and trees of all machines, also of those built
+    later than this one.
     """
 
-    def __init__(self, mover: Mover, movers: Sequence[Mover], channels: Channels, staged: bool) -> None:
+    def __init__(
+        self,
+        mover: Mover,
+        store: TieredStore,
+        machines: Sequence[tuple[Mover, TieredStore | None]],
+        channels: Channels,
+        staged: bool,
+    ) -> None:
         self.mover = mover
-        self.movers = movers
+        self.store = store
+        self.machines = machines
         self.channels = channels
         self.staged = staged
 
@@ -59,9 +70,9 @@ class RemoteReads:
         Ties: the earlier estimated arrival, then the lower machine number. Cost: a look-up a machine.
         """
         runs = []
-        for owner, mover in enumerate(self.movers):
-            if mover is not self.mover:
-                parts = mover.store.match_below(request, start, limit)
+        for owner, (mover, store) in enumerate(self.machines):
+            if mover is not self.mover and store is not None:
+                parts = store.match_below(request, start, limit)
                 if parts:
                     runs.append(RemoteRun(owner, parts))
         if not runs:
@@ -72,7 +83,7 @@ class RemoteReads:
 
     def estimate_ns(self, run: RemoteRun) -> int:
         """Return about how long it takes until the run has landed, by the channels' queues now."""
-        owner = self.movers[run.owner]
+        owner, _ = self.machines[run.owner]
         network = self.channels.between(run.owner, self.mover.machine)
         total = self._time(network, run.end - run.parts[0][1])
         for level, edge in enumerate(LOAD_EDGES[STAGING:], STAGING + 1):
@@ -91,20 +102,21 @@ class RemoteReads:
     def fetch(self, request: int, owner: int, part: Part, now_ns: int) -> int | None:
         """Read one part of a run; return the move that lands it, None when that is refused."""
         tier, start, end, by = part
-        there = self.movers[owner]
-        if self.staged and there.store.match_below(request, start, end) != [part]:
+        there, its_store = self.machines[owner]
+        assert its_store is not None, "it was found there"
+        if self.staged and its_store.match_below(request, start, end) != [part]:
             return None  # staging an earlier part has pushed this one out there
-        move = self.mover.store.receive(request, (start, end), now_ns)
+        move = self.store.receive(request, (start, end), now_ns)
         if move is None:
             return None
         there.catch_up()
         if tier > STAGING and self.staged:
-            copies = stage_up(there.store, request, (start, end), (tier, by), now_ns)
+            copies = stage_up(its_store, request, (start, end), (tier, by), now_ns)
             there.issue()
             if is_staged(copies):
                 tier, by = STAGING, copies[-1][1]
-        lent = there.store.lend(request, end, tier)
-        self.mover.reads_remote(move, partial(self._connect, _Source(there, tier, lent, by)))
+        lent = its_store.lend(request, end, tier)
+        self.mover.reads_remote(move, partial(self._connect, _Source(there, its_store, tier, lent, by)))
         return move
 
     def _connect(self, source: _Source, transfer: Transfer) -> Transfer:
@@ -130,5 +142,5 @@ class RemoteReads:
     def _give_back(self, source: _Source) -> None:
         owner = source.owner
         owner.catch_up()
-        owner.store.finish_move(source.lent)
+        source.store.finish_move(source.lent)
         owner.moved()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kvcache_sim.cache.store import NO_MOVE, BlockStore
+from kvcache_sim.cache.store import NO_MOVE, TieredStore
 from kvcache_sim.tiers import STAGING
 
 
 def stage_up(
-    store: BlockStore, request: int, blocks: tuple[int, int], source: tuple[int, int], now_ns: int
+    store: TieredStore, request: int, blocks: tuple[int, int], source: tuple[int, int], now_ns: int
 ) -> list[tuple[int, int]]:
     """Copy blocks (first, past the last) up to the tier they are loaded from, each copy fed by the one below.
 

@@ -1,8 +1,9 @@
-"""The contract of a machine's block store: what the native store and the reference both fulfil."""
+"""The contracts of a machine's block store: what a lone GPU needs, what lower tiers add, marks by hand."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 #: No move: a block that is ready.
 NO_MOVE = 0xFFFF_FFFF
@@ -18,23 +19,44 @@ Order = tuple[int, int, int, int, list[int]]
 ARRIVE, ADMIT, FIRST_TOKEN, PREEMPT, EVICT, TRANSFER, FINISH, HANDOVER = range(1, 9)
 
 
-class BlockStore(Protocol):
-    """Residency, holders and eviction on one machine's tiers; blocks are named by (request, block).
+class Room(NamedTuple):
+    """How the blocks of a tier are used: the first four sum to its capacity."""
 
-    Rooms are counts of blocks. ``reserve`` and ``begin`` of a batch answer None when refused, else the moves
-    that must end before the room is free.
+    free_blocks: int
+    #: Private to running requests.
+    active_blocks: int
+    #: Shared, whether held or not.
+    cached_blocks: int
+    #: Being written, or not to be used before a write of their content has ended.
+    in_flight_blocks: int
+    #: Of the cached blocks those that nobody holds.
+    evictable_blocks: int
+
+    @property
+    def capacity_blocks(self) -> int:
+        """All blocks of the tier."""
+        return self.free_blocks + self.active_blocks + self.cached_blocks + self.in_flight_blocks
+
+
+class Losses(NamedTuple):
+    """Blocks that have left a tier so far, by why."""
+
+    evicted_blocks: int
+    #: Evicted from the tier above, and not taken by this one, which had no room.
+    overflowed_blocks: int
+    #: Gone because the blocks that they follow went.
+    orphaned_blocks: int
+
+
+class GpuStore(Protocol):
+    """Residency, holders and eviction of a machine's GPU; blocks are named by (request, block).
+
+    Rooms are counts of blocks. ``reserve`` answers None when refused, else the moves that must end before
+    the room is free: none where there is no lower tier.
     """
 
     def peek(self, request: int, limit: int) -> tuple[int, int]:
         """Return how many of the first ``limit`` blocks are found, and how many are ready on the GPU."""
-        ...
-
-    def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
-        """Return the found run in parts: (past the last block, holders, access on the fastest tier)."""
-        ...
-
-    def match_prefix(self, request: int, limit: int) -> list[tuple[int, int, int, int]]:
-        """Return the found run in parts: (fastest tier, first block, past the last, move writing it)."""
         ...
 
     def acquire(self, request: int, depth: int) -> int:
@@ -51,6 +73,80 @@ class BlockStore(Protocol):
 
     def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
         """Reserve private GPU blocks for several (lease, blocks), all or nothing."""
+        ...
+
+    def commit(self, lease: int, to: int) -> None:
+        """Share the lease's computed blocks up to ``to``."""
+        ...
+
+    def depth(self, lease: int) -> int:
+        """Return how many blocks the lease holds through the cache."""
+        ...
+
+    def release(self, lease: int, now_ns: int) -> None:
+        """End a lease and touch its path."""
+        ...
+
+    def room(self, tier: int) -> Room:
+        """Return how a tier's blocks are used."""
+        ...
+
+    def losses(self, tier: int) -> Losses:
+        """Return how many blocks a tier has lost so far."""
+        ...
+
+    def note(self, kind: int, now_ns: int, subject: int, value: int) -> None:
+        """Add a record to the machine's digest."""
+        ...
+
+    @property
+    def digest(self) -> int:
+        """The rolling hash so far."""
+        ...
+
+    @property
+    def merged_blocks(self) -> int:
+        """Blocks computed twice and merged."""
+        ...
+
+    def log_evictions(self) -> None:
+        """Start keeping evictions."""
+        ...
+
+    def take_evictions(self) -> list[tuple[int, int, int]]:
+        """Return (time, tier, blocks) of the evictions since the last call."""
+        ...
+
+    def check(self) -> None:
+        """Raise RuntimeError naming the first violated invariant."""
+        ...
+
+
+class TieredStore(GpuStore, Protocol):
+    """A tree of blocks over any number of tiers: found parts, moves between tiers, recency by hand."""
+
+    def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
+        """Return the found run in parts: (past the last block, holders, access on the fastest tier)."""
+        ...
+
+    def match_prefix(self, request: int, limit: int) -> list[tuple[int, int, int, int]]:
+        """Return the found run in parts: (fastest tier, first block, past the last, move writing it)."""
+        ...
+
+    def match_below(self, request: int, start: int, limit: int) -> list[tuple[int, int, int, int]]:
+        """Return the run from block ``start`` on that is found below the GPU, in parts."""
+        ...
+
+    def touch(self, request: int, end: int) -> None:
+        """Make the first ``end`` blocks the most recently used."""
+        ...
+
+    def discard(self, request: int, start: int, end: int) -> None:
+        """Discard a path from ``end`` up to ``start`` or to what is held, in flight or has children."""
+        ...
+
+    def expire(self, now_ns: int) -> None:
+        """Discard what its tier's policy keeps no longer (``ttl``)."""
         ...
 
     def protect(self, request: int, end: int, tier: int) -> int:
@@ -87,40 +183,12 @@ class BlockStore(Protocol):
         """Copy what a move is about to make ready one tier further down; call it before ``finish_move``."""
         ...
 
-    def touch(self, request: int, end: int) -> None:
-        """Make the first ``end`` blocks the most recently used."""
-        ...
-
-    def discard(self, request: int, start: int, end: int) -> None:
-        """Discard a path from ``end`` up to ``start`` or to what is held, in flight or has children."""
-        ...
-
-    def match_below(self, request: int, start: int, limit: int) -> list[tuple[int, int, int, int]]:
-        """Return the run from block ``start`` on that is found below the GPU, in parts."""
-        ...
-
     def lend(self, request: int, end: int, tier: int) -> int:
         """Hold the first ``end`` blocks on a tier for another machine, until the move is finished."""
         ...
 
     def receive(self, request: int, part: tuple[int, int], now_ns: int) -> int | None:
         """Land blocks of another machine on the CPU; return the move, None when that is refused."""
-        ...
-
-    def commit(self, lease: int, to: int) -> None:
-        """Share the lease's computed blocks up to ``to``."""
-        ...
-
-    def depth(self, lease: int) -> int:
-        """Return how many blocks the lease holds through the cache."""
-        ...
-
-    def release(self, lease: int, now_ns: int) -> None:
-        """End a lease and touch its path."""
-        ...
-
-    def expire(self, now_ns: int) -> None:
-        """Discard what its tier's policy keeps no longer (``ttl``)."""
         ...
 
     def take_orders(self) -> list[Order]:
@@ -135,46 +203,12 @@ class BlockStore(Protocol):
         """Drop lower copies after a load over an exclusive edge."""
         ...
 
-    def room(self, tier: int) -> tuple[int, int, int, int, int]:
-        """Return (free, active, cached, in flight, evictable) blocks."""
-        ...
-
-    def losses(self, tier: int) -> tuple[int, int, int]:
-        """Return (evicted, overflowed, orphaned) blocks."""
-        ...
-
     def duplicates(self, tier: int) -> int:
         """Return how many blocks of a tier have a copy on a faster one too."""
         ...
 
-    def note(self, kind: int, now_ns: int, subject: int, value: int) -> None:
-        """Add a record to the machine's digest."""
-        ...
 
-    @property
-    def digest(self) -> int:
-        """The rolling hash so far."""
-        ...
-
-    @property
-    def merged_blocks(self) -> int:
-        """Blocks computed twice and merged."""
-        ...
-
-    def log_evictions(self) -> None:
-        """Start keeping evictions."""
-        ...
-
-    def take_evictions(self) -> list[tuple[int, int, int]]:
-        """Return (time, tier, blocks) of the evictions since the last call."""
-        ...
-
-    def check(self) -> None:
-        """Raise RuntimeError naming the first violated invariant."""
-        ...
-
-
-class MarkingStore(BlockStore, Protocol):
+class MarkingStore(TieredStore, Protocol):
     """A store whose room and copies can also be marked by hand, and every copy of a block told.
 
     A claim is room on a tier, and a move like any other once blocks are placed in it: ``finish_move`` makes
@@ -214,3 +248,28 @@ class MarkingStore(BlockStore, Protocol):
     def remove(self, request: int, part: tuple[int, int], tier: int) -> int:
         """Mark blocks absent from a tier, last first, as far as nothing keeps them; return how many."""
         ...
+
+
+class KeepsSessions(Protocol):
+    """A store that keeps the tokens of sessions."""
+
+    def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
+        """Return (past the last token, users, access) of each shared prefix of a prompt."""
+        ...
+
+    def keep_session(self, request: int, session_id: str, tokens: int) -> bool:
+        """Keep a session's tokens after a turn; False where they do not fit."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MachineStore:
+    """One machine's store under the contracts that it fulfils.
+
+    ``tree`` is the same store where it is a tree of blocks, which may lie on lower tiers and be marked by
+    hand; ``sessions`` the same where it counts the tokens that sessions keep.
+    """
+
+    gpu: GpuStore
+    tree: MarkingStore | None = None
+    sessions: KeepsSessions | None = None

@@ -6,14 +6,15 @@ Most runs need the native core alone; the others are imported when they are made
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.backends import checked_backend, reference
 from kvcache_sim.cache.digest import Digest, RollingDigest
 from kvcache_sim.cache.key_arrays import KeyArrays, key_arrays
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
-from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.cache.store import GpuStore, MachineStore, MarkingStore
+from kvcache_sim.cache.store_kinds import TOKENS, store_kind
 from kvcache_sim.cache.tier_orders import Orders
 from kvcache_sim.cache.views import Views, make_views
 from kvcache_sim.policies.plugins.watchdog import Watchdog
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from kvcache_sim.cache.token_store import Keys, Prompts
 
 #: Makes a store from a machine's tiers, whether each writes its victims down, and the machine's views.
-_Make = Callable[[Sequence[TierSettings], list[bool], Views], BlockStore]
+_Make = Callable[[Sequence[TierSettings], list[bool], Views], MachineStore]
 
 
 class StoreMaker:
@@ -39,7 +40,7 @@ class StoreMaker:
         self._trace = trace
         self._now_ns = now_ns
         self._native = checked_backend(backend) == "native"
-        self.simplified = cache.accounting == "simplified"
+        self.simplified = store_kind(cache) is TOKENS
         #: Watches plug-ins that order a tier's evictions, while a run lasts.
         self.watchdog = Watchdog("", watches=False, at_work=False)
         #: The eviction orders of all stores made here.
@@ -52,13 +53,13 @@ class StoreMaker:
         self.gate_keys = keys if gated else None
         self._make = self._maker(arrays, keys)
 
-    def make(self, tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> BlockStore:
+    def make(self, tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
         """Return an empty store; ``write_back``: whether each tier writes its victims to the one below."""
         return self._make(tiers, write_back, views)
 
-    def make_lone(self, tier: TierSettings) -> BlockStore:
+    def make_lone(self, tier: TierSettings) -> GpuStore:
         """Return an empty store of one tier that belongs to no machine, such as a router's index."""
-        return self._make([tier], [False], make_views(self.cache))
+        return self._make([tier], [False], make_views(self.cache)).gpu
 
     def digest(self) -> Digest:
         """Return a new digest for the arrivals of one machine."""
@@ -81,17 +82,18 @@ class StoreMaker:
 
         keys, orders, touch = _native_keys(arrays), self.orders, self.cache.touch
 
-        def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> BlockStore:
-            return _core.Store(keys, _capacities(tiers), write_back, orders.native(tiers), touch)
+        def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
+            store = _core.Store(keys, _capacities(tiers), write_back, orders.native(tiers), touch)
+            return MachineStore(store, store)
 
         return make
 
     def _reference_tree(self, keys: Any) -> _Make:
         make_store, orders, touch = reference("store"), self.orders, self.cache.touch
 
-        def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> BlockStore:
-            store = make_store(keys, _capacities(tiers), write_back, touch, orders.twin(tiers))
-            return cast(BlockStore, store)
+        def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
+            store: MarkingStore = make_store(keys, _capacities(tiers), write_back, touch, orders.twin(tiers))
+            return MachineStore(store, store)
 
         return make
 
@@ -99,15 +101,15 @@ class StoreMaker:
         from kvcache_sim.cache.engine_stores import engine_maker
 
         make_store = engine_maker(self.cache, self._trace, keys, self._native)
-        return lambda tiers, write_back, views: make_store(tiers, write_back)
+        return lambda tiers, write_back, views: MachineStore(make_store(tiers))
 
     def _of_tokens(self, keys: Keys) -> _Make:
         from kvcache_sim.cache.token_store import TokenStore
 
         prompts, block = _prompts(self._trace), self.cache.block_size_tokens
 
-        def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> BlockStore:
-            return TokenStore(
+        def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
+            store = TokenStore(
                 keys=keys,
                 prompts=prompts,
                 block_size_tokens=block,
@@ -116,6 +118,7 @@ class StoreMaker:
                 admission=views.prefixes,
                 now_ns=self._now_ns,
             )
+            return MachineStore(store, sessions=store)
 
         return make
 

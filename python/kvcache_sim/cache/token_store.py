@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kvcache_sim.cache.one_tier import OneTier
 from kvcache_sim.cache.prefix_view import GlobalPrefixStore, PrefixAdmission, PrefixHash
 from kvcache_sim.cache.records import Recorded
 from kvcache_sim.cache.session_view import SessionView
+from kvcache_sim.cache.store import Losses, Room
 
 _UNBOUNDED = 1 << 60
 
@@ -63,7 +63,7 @@ class _Lease:
 
 
 @dataclass(slots=True)
-class TokenStore(Recorded, OneTier):
+class TokenStore(Recorded):
     """Unique tokens on one tier: shared prefixes, what sessions keep, and what running requests added.
 
     ``capacity`` in tokens, None without bound. Over capacity the oldest unused entry goes, session or
@@ -274,12 +274,12 @@ class TokenStore(Recorded, OneTier):
         """Unique tokens in memory."""
         return self.prefixes.tokens + self._remainders + self._private
 
-    def room(self, tier: int) -> tuple[int, int, int, int, int]:
-        """Return (free, active, cached, in flight, evictable) tokens."""
+    def room(self, tier: int) -> Room:
+        """Return how the tier's tokens are used."""
         del tier
         capacity = _UNBOUNDED if self.capacity is None else self.capacity
         cached = self.prefixes.tokens + self._remainders
-        return capacity - self.used, self._private, cached, 0, cached - self._pinned()
+        return Room(capacity - self.used, self._private, cached, 0, cached - self._pinned())
 
     def _pinned(self) -> int:
         """Return the tokens that running requests keep from being evicted."""
@@ -319,10 +319,10 @@ class TokenStore(Recorded, OneTier):
         self._evicted += tokens
         self._log_eviction(self.now_ns(), 0, tokens)
 
-    def losses(self, tier: int) -> tuple[int, int, int]:
-        """Return (evicted, overflowed, orphaned) tokens."""
+    def losses(self, tier: int) -> Losses:
+        """Return how many tokens the tier has lost so far."""
         del tier
-        return self._evicted, 0, 0
+        return Losses(self._evicted, 0, 0)
 
     def check(self) -> None:
         """Raise RuntimeError naming the first count that does not add up."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvcache_sim.cache.prefix_view import PrefixHash
-from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.cache.store import TieredStore
 from kvcache_sim.cache.token_store import Keys
 from kvcache_sim.units import NS_PER_S
 
@@ -29,7 +29,7 @@ class ResidentPrefix:
 
 
 def resident_prefixes(
-    store: BlockStore,
+    store: TieredStore,
     keys: Keys,
     request: int,
     prompt_tokens: int,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from kvcache_sim.cache.store_kinds import Ability, beyond_store, store_kind
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.models import load_model
 from kvcache_sim.scenario import context_window, engine_effects, pools
@@ -38,6 +39,7 @@ def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, 
 
 
 def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
+    lacks = store_kind(model.cache).lacks
     for index, machine in enumerate(machines):
         lower = machine.tiers.lower
         for upper, tier in pairwise(TIERS[STAGING:]):
@@ -50,32 +52,17 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
                 yield (*_tier_path(model, index, tier), "capacity"), why
         if lower and not model.cache.enabled:
             yield _tier_path(model, index, next(iter(lower))), "cache.enabled is false"
-        if lower and model.cache.semantics != "tree":
-            why = f"semantics {model.cache.semantics} has a {TIERS[COMPUTE]} tier only"
-            yield _tier_path(model, index, TIERS[STAGING]), why
+        if lower and Ability.LOWER_TIERS in lacks:
+            yield _tier_path(model, index, TIERS[STAGING]), lacks[Ability.LOWER_TIERS]
+        unbounded = str(machine.tiers.present[TIERS[COMPUTE]].capacity) == "unbounded"
+        if unbounded and Ability.NO_BOUND in lacks:
+            yield (*_tier_path(model, index, TIERS[COMPUTE]), "capacity"), lacks[Ability.NO_BOUND]
         yield from _eviction(model, machine, index)
-        if lower and model.cache.accounting == "simplified":
-            yield (
-                _tier_path(model, index, TIERS[STAGING]),
-                "cache.accounting simplified counts one tier's tokens",
-            )
-    if model.cache.discard_on_finish and model.cache.semantics != "tree":
-        yield ("cache", "discard_on_finish"), f"semantics {model.cache.semantics} keeps what it has room for"
-    if model.cache.scheduler_aware_window:
-        if model.replica.instant:
-            yield ("cache", "scheduler_aware_window"), "replica.instant is true: nobody waits"
-        if model.cache.semantics != "tree":
-            yield (
-                ("cache", "scheduler_aware_window"),
-                f"semantics {model.cache.semantics} has rules of its own",
-            )
-    if model.cache.accounting == "simplified":
-        for key in ("discard_on_finish", "admission", "scheduler_aware_window"):
-            if getattr(model.cache, key) != type(model.cache).model_fields[key].default:
-                yield ("cache", key), "cache.accounting simplified keeps tokens, not blocks"
+    if model.cache.scheduler_aware_window and model.replica.instant:
+        yield ("cache", "scheduler_aware_window"), "replica.instant is true: nobody waits"
+    for key, why in beyond_store(model.cache):
+        yield ("cache", key), why
     if model.cache.admission != "all":
-        if model.cache.semantics != "tree":
-            yield ("cache", "admission"), f"semantics {model.cache.semantics} keeps what it has room for"
         if model.cache.discard_on_finish:
             yield ("cache", "admission"), "cache.discard_on_finish keeps nothing"
         if model.cache.admission == "prompt" and not model.cache.cache_output:
@@ -99,20 +86,14 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
 
 def _eviction(model: ScenarioModel, machine: MachineSection, index: int) -> Iterator[Finding]:
     """Tiers whose policy cannot matter."""
-    reasons = [
-        (not model.cache.enabled, "cache.enabled is false"),
-        (model.cache.semantics != "tree", f"semantics {model.cache.semantics} has an order of its own"),
-        (model.cache.accounting == "simplified", "cache.accounting simplified evicts the oldest"),
-    ]
-    why = next((reason for holds, reason in reasons if holds), None)
+    lacking = store_kind(model.cache).lacks.get(Ability.TIER_POLICIES)
+    why = lacking if model.cache.enabled else "cache.enabled is false"
     for tier, section in machine.tiers.present.items():
         if section.policy is not None and section.policy != model.cache.policy:
             unbounded = "nothing is ever evicted from an unbounded tier"
             reason = why or (unbounded if str(section.capacity) == "unbounded" else None)
             if reason:
                 yield (*_tier_path(model, index, tier), "policy"), reason
-    if index == 0 and model.cache.accounting == "simplified" and model.cache.policy != "lru":
-        yield ("cache", "policy"), "cache.accounting simplified evicts the oldest"
 
 
 def _touch(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
@@ -126,8 +107,6 @@ def _touch(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
             model.replica.instant and not any(machine.tiers.lower for machine in machines),
             "replica.instant is true: a request ends before the next one is admitted",
         ),
-        (model.cache.semantics != "tree", f"semantics {model.cache.semantics} has an order of its own"),
-        (model.cache.accounting == "simplified", "cache.accounting simplified keeps tokens, not blocks"),
         (
             bool(others),
             f"policy {min(others, default='')} is told of releases alone: only lru has the choice",
@@ -143,18 +122,17 @@ def _touch(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
 
 
 def _views(model: ScenarioModel) -> Iterator[Finding]:
-    if model.cache.accounting == "simplified" and model.cache.semantics != "tree":
-        yield ("cache", "accounting"), f"semantics {model.cache.semantics} has rules of its own"
     if model.prefix_view.max_tokens is not None and model.cache.accounting == "detailed":
         yield ("prefix_view", "max_tokens"), "with accounting detailed the tiers' capacities are the limit"
+    why = store_kind(model.cache).lacks.get(Ability.VIEWS)
     for section in ("session_view", "prefix_view"):
         given = getattr(model, section)
         for key, field in type(given).model_fields.items():
             if getattr(given, key) != field.default:
                 if not model.cache.enabled:
                     yield (section, key), "cache.enabled is false"
-                if model.cache.semantics != "tree":
-                    yield (section, key), f"semantics {model.cache.semantics} has rules of its own"
+                if why:
+                    yield (section, key), why
 
 
 def _tier_path(model: ScenarioModel, index: int, tier: str) -> Path:
@@ -276,8 +254,8 @@ def _router(model: ScenarioModel, routed: int) -> Iterator[Finding]:
     if router.index_blocks is not None:
         if router.policy not in PREFIX_AWARE and ":" not in router.policy:
             yield ("router", "index_blocks"), f"router.policy {router.policy} looks at no prefixes"
-        if model.cache.accounting == "simplified":
-            yield ("router", "index_blocks"), "cache.accounting simplified has no blocks"
+        if why := store_kind(model.cache).lacks.get(Ability.BLOCKS):
+            yield ("router", "index_blocks"), why
     elif router.index_delay:
         yield ("router", "index_delay"), "router.index_blocks is null: the router sees the truth"
     if router.policy == "least-loaded" and model.replica.instant:

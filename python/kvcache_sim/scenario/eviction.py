@@ -7,21 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.cache.tier_orders import choose_eviction
 from kvcache_sim.errors import UsageError
-from kvcache_sim.policies.registry import POLICIES
 from kvcache_sim.scenario.policy_names import absolute_plugin
 from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Path as KeyPath
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.tiers import TIERS
-
-#: Names of ``cache.policy`` where the rules of reuse are an engine's: vLLM's free queue is one order.
-ENGINE_EVICTION: dict[str, tuple[str, ...]] = {
-    "vllm": ("lru",),
-    "sglang": tuple(row.variant for row in POLICIES if row.family == "sglang"),
-}
 
 
 def with_absolute_eviction(tree: Tree, directory: Path) -> None:
@@ -32,7 +26,7 @@ def with_absolute_eviction(tree: Tree, directory: Path) -> None:
 
 def refuse_unknown_eviction(model: ScenarioModel, tree: Tree) -> None:
     """Raise UsageError for an eviction policy that is unknown, broken, or none of ``cache.semantics``."""
-    known = ENGINE_EVICTION.get(model.cache.semantics)
+    known = store_kind(model.cache).policies
     name = model.cache.policy
     if known is None:
         names = {path: holder["policy"] for path, holder in _named(tree.values)}

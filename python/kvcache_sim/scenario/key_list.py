@@ -10,7 +10,6 @@ from pydantic.fields import FieldInfo
 
 from kvcache_sim.policies.plugins.choice import OneOf
 from kvcache_sim.scenario.schema import ChannelSection, ScenarioModel, TierSection, TraceChanges
-from kvcache_sim.scenario.simulated import SIMULATED
 
 _PRESET = ("channels.NAME.preset", "null", "a measured link, such as pcie5-x16: gives what is not given here")
 
@@ -41,7 +40,7 @@ def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str
         elif inner is not None:
             yield from _rows(inner, f"{prefix}{name}.")
         else:
-            yield prefix + name, _default(field), _choices(field, prefix, name) + (field.description or "")
+            yield prefix + name, _default(field), _choices(field) + (field.description or "")
 
 
 def _section(field: FieldInfo) -> type[BaseModel] | None:
@@ -62,10 +61,10 @@ def _default(field: FieldInfo) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _choices(field: FieldInfo, prefix: str, name: str) -> str:
-    """Return the words a key takes, those that the simulation obeys."""
-    words = tuple(choice for choice in get_args(field.annotation) if isinstance(choice, str))
-    words = SIMULATED.get((prefix.split(".")[0], name), words)
+def _choices(field: FieldInfo) -> str:
+    """Return the words a key takes, one or a list of them."""
+    inner = [word for part in get_args(field.annotation) for word in (part, *get_args(part))]
+    words = tuple(word for word in inner if isinstance(word, str))
     for check in field.metadata:
         if isinstance(check, AfterValidator) and isinstance(check.func, OneOf):
             words = (*check.func.kind.names, "file.py:Name")

@@ -20,7 +20,6 @@ from kvcache_sim.scenario.overrides import apply_override, set_value
 from kvcache_sim.scenario.policy_names import refuse_broken_plugins, with_absolute_plugins
 from kvcache_sim.scenario.resolved import resolve
 from kvcache_sim.scenario.schema import ScenarioModel
-from kvcache_sim.scenario.simulated import refuse_not_simulated
 from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import MAX_BYTES, Tree, read_tree
 from kvcache_sim.serving.settings import ClusterSettings
@@ -74,7 +73,6 @@ def scenario_from_text(
     model = fill(written, directory, tree)
     machines = build_machines(model, tree)
     refuse_without_effect(model, machines, tree)
-    refuse_not_simulated(model, tree)
     refuse_unknown_eviction(model, tree)
     refuse_broken_plugins(tree)
     wiring = wire(model, machines, tree)

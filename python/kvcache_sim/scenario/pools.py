@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kvcache_sim.cache.store_kinds import Ability, store_kind
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.schema import HandoverSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path, Tree
@@ -63,8 +64,8 @@ def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterat
     path: Path = ("pools",) if model.pools.prefill else ("machines",)
     if model.replica.instant:
         yield path, "replica.instant is true: there are no service times"
-    if model.cache.accounting == "simplified":
-        yield path, "cache.accounting simplified has no blocks to hand over"
+    if why := store_kind(model.cache).lacks.get(Ability.BLOCKS):
+        yield path, f"{why} to hand over"
     if model.handover.router != "least-loaded" and len(machines) - roles.count("prefill") == 1:
         yield ("handover", "router"), "one machine decodes"
     if model.handover.path == "via-cpu" and not all(machine.tiers.lower for machine in machines):

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from kvcache_sim.cache.fetch import FETCH
 from kvcache_sim.cache.fetch.plan import Part
 from kvcache_sim.cache.fetch.policy import FetchPolicy
+from kvcache_sim.cache.loader import Loader
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.remote import RemoteRun
-from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.cache.store import NO_MOVE, TieredStore
 from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.sequence import SequenceState
@@ -53,15 +54,15 @@ class Admitter:
         self.estimates = estimates
         self.loader = machine.loader
         self.remote = machine.remote
-        self.expires = machine.expires
+        self.expire = machine.expire if machine.expires else None
 
     def admit(self, s: SequenceState, now_ns: int) -> Admission | None:
         """Admit a request whose tokens need KV; None, without a trace, when room is refused."""
         store, request, tokens = self.store, s.request, s.prefill_target_tokens
         total = -(-tokens // self.block)
         limit = self.matchable_blocks(tokens)
-        if self.expires:
-            store.expire(now_ns)
+        if self.expire is not None:
+            self.expire()
         found, ready = store.peek(request, limit) if self.enabled else (0, 0)
         away = (
             self.remote.longest(request, found, limit)
@@ -72,9 +73,9 @@ class Admitter:
         reusable = self.outcomes.reusable_blocks(s, everywhere, now_ns)
         ready = min(ready, reusable)
         if reusable > ready:
-            return self._admit_with_loads(
-                s, self._parts(request, min(found, reusable), reusable, away), now_ns
-            )
+            assert self.loader is not None, "what a GPU alone has is ready"
+            parts = _parts(self.loader.store, request, min(found, reusable))
+            return self._admit_with_loads(s, self.loader, [*parts, *_remote_parts(away, reusable)], now_ns)
         lease = store.acquire(request, ready)
         room = store.reserve(lease, total - ready, now_ns)
         if room is None:
@@ -82,17 +83,10 @@ class Admitter:
             return None
         return Admission(lease, ready, total, [ready, *_NONE_BELOW], room)
 
-    def _parts(self, request: int, here: int, end: int, away: RemoteRun | None) -> list[Part]:
-        """Return the run to reuse in parts: what is here, then what one other machine has, up to ``end``."""
-        parts = [Part(*part) for part in self.store.match_prefix(request, here)] if here else []
-        if away is not None:
-            for tier, first, last, by in away.parts:
-                if first < end:
-                    parts.append(Part(REMOTE, first, min(last, end), by, (away.owner, tier)))
-        return parts
-
-    def _admit_with_loads(self, s: SequenceState, parts: list[Part], now_ns: int) -> Admission | None:
-        store, request, tokens = self.store, s.request, s.prefill_target_tokens
+    def _admit_with_loads(
+        self, s: SequenceState, loader: Loader, parts: list[Part], now_ns: int
+    ) -> Admission | None:
+        store, request, tokens = loader.store, s.request, s.prefill_target_tokens
         total = -(-tokens // self.block)
         ready = parts[0][2] if parts[0][0] == COMPUTE and parts[0][3] == NO_MOVE else 0
         depth = self.fetch.reuse(self.estimates.plan(parts, ready, tokens))
@@ -111,18 +105,29 @@ class Admitter:
             return None
         admission = Admission(lease, ready, total, [ready, *_NONE_BELOW], room)
         for part in reusable:
-            if part[2] > ready and not self._take(request, admission, part, now_ns):
-                break
+            if part[2] > ready:
+                load = loader.load(request, lease, part, room, now_ns)
+                if load is None:  # there is no room to stage it
+                    break
+                admission.loads.append(load)
+                admission.from_place[part.tier] += part.end - part.start
+                admission.reused_blocks = part.end
         for tier, hold in held:
             store.unprotect(tier, hold)
         return admission
 
-    def _take(self, request: int, admission: Admission, part: Part, now_ns: int) -> bool:
-        """Join or load one part of the found run; False when there is no room to stage it."""
-        load = self.loader.load(request, admission.lease, part, admission.room, now_ns)
-        if load is None:
-            return False
-        admission.loads.append(load)
-        admission.from_place[part.tier] += part.end - part.start
-        admission.reused_blocks = part.end
-        return True
+
+def _parts(store: TieredStore, request: int, blocks: int) -> list[Part]:
+    """Return a found run of so many blocks in parts."""
+    return [Part(*part) for part in store.match_prefix(request, blocks)] if blocks else []
+
+
+def _remote_parts(away: RemoteRun | None, end: int) -> list[Part]:
+    """Return what one other machine has before block ``end``, in parts."""
+    if away is None:
+        return []
+    return [
+        Part(REMOTE, first, min(last, end), by, (away.owner, tier))
+        for tier, first, last, by in away.parts
+        if first < end
+    ]

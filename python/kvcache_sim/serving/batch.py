@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Protocol
 
-from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.cache.store import GpuStore
 from kvcache_sim.model.step_time import StepBatch, StepTime
 
 #: (first tokens, finished, committed blocks (sequence, first, past the last)), each in batch order.
@@ -21,7 +21,7 @@ Ended = tuple[list[int], list[int], list[tuple[int, int, int]]]
 class Batch(Protocol):
     """What a replica needs of its running batch."""
 
-    def begin(self, store: BlockStore, now_ns: int) -> list[int] | None:
+    def begin(self, store: GpuStore, now_ns: int) -> list[int] | None:
         """Share out the budget and reserve blocks; None when refused, else the moves to wait for."""
         ...
 
@@ -31,7 +31,7 @@ class Batch(Protocol):
         """Add a sequence; ``tokens``: computed, prefill target, total, prompt, blocks. Return its chunk."""
         ...
 
-    def commit_last(self, store: BlockStore) -> None:
+    def commit_last(self, store: GpuStore) -> None:
         """Share what the last added sequence will fill, where keys exist from scheduling on."""
         ...
 
@@ -51,19 +51,19 @@ class Batch(Protocol):
         """Return whose first token comes with the composed step, in batch order."""
         ...
 
-    def start(self, store: BlockStore, now_ns: int, stall_ns: int) -> int:
+    def start(self, store: GpuStore, now_ns: int, stall_ns: int) -> int:
         """Start the composed step; return when the batch next changes by itself."""
         ...
 
-    def advance(self, store: BlockStore, now_ns: int) -> int:
+    def advance(self, store: GpuStore, now_ns: int) -> int:
         """Run the iterations that begin before ``now_ns``; return the end of the current one."""
         ...
 
-    def interrupt(self, store: BlockStore, now_ns: int) -> int:
+    def interrupt(self, store: GpuStore, now_ns: int) -> int:
         """Cut the stretch at the end of the current iteration; return that end."""
         ...
 
-    def end(self, store: BlockStore) -> Ended:
+    def end(self, store: GpuStore) -> Ended:
         """End the stretch's last iteration."""
         ...
 
@@ -162,7 +162,7 @@ class SteppedBatch:
         """Return the number of running sequences."""
         return len(self.running)
 
-    def begin(self, store: BlockStore, now_ns: int) -> list[int] | None:
+    def begin(self, store: GpuStore, now_ns: int) -> list[int] | None:
         """Share out the budget and reserve blocks; None when refused, else the moves to wait for."""
         left = self.settings.max_num_batched_tokens
         for s in self.running:
@@ -197,7 +197,7 @@ class SteppedBatch:
         self.running.append(s)
         return s.chunk
 
-    def commit_last(self, store: BlockStore) -> None:
+    def commit_last(self, store: GpuStore) -> None:
         """Share what the last added sequence will fill, where keys exist from scheduling on."""
         if self.settings.commit_at_begin:
             s = self.running[-1]
@@ -233,21 +233,21 @@ class SteppedBatch:
         chunks = tuple((s.chunk, s.computed) for s in at_work if s.prefilling)
         return StepBatch(chunks, len(decoding), sum(decoding), max(decoding, default=0))
 
-    def start(self, store: BlockStore, now_ns: int, stall_ns: int) -> int:
+    def start(self, store: GpuStore, now_ns: int, stall_ns: int) -> int:
         """Start the composed step; return its end."""
         self.begin_ns = now_ns
         self._end_ns = now_ns + self.step_ns() + stall_ns
         return self._end_ns
 
-    def advance(self, store: BlockStore, now_ns: int) -> int:
+    def advance(self, store: GpuStore, now_ns: int) -> int:
         """Return the end of the current iteration: nothing runs ahead here."""
         return self._end_ns
 
-    def interrupt(self, store: BlockStore, now_ns: int) -> int:
+    def interrupt(self, store: GpuStore, now_ns: int) -> int:
         """Return the end of the current iteration."""
         return self._end_ns
 
-    def end(self, store: BlockStore) -> Ended:
+    def end(self, store: GpuStore) -> Ended:
         """End the iteration: KV is there, full blocks are shared, tokens come out."""
         now = self._end_ns
         self.steps += 1
@@ -276,7 +276,7 @@ class SteppedBatch:
         return ended
 
     def _commit(
-        self, s: _Running, computed: int, store: BlockStore, committed: list[tuple[int, int, int]]
+        self, s: _Running, computed: int, store: GpuStore, committed: list[tuple[int, int, int]]
     ) -> None:
         settings = self.settings
         if not settings.cache_enabled or computed > s.total:

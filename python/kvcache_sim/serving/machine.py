@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import cast
 
 from kvcache_sim.cache.machine import Machine
+from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 from kvcache_sim.serving.admission import Admitter
 from kvcache_sim.serving.batch import Batch, BatchSettings, SteppedBatch
@@ -38,7 +38,7 @@ def native_batch(settings: BatchSettings, table: StepTimeTable) -> Batch:
     coefficients = [table.pair_half_fs, table.kv_decode_fs, table.kv_mixed_fs, table.sequence_fs]
     coefficients += [table.past_fs, table.spread_decode_fs, table.spread_mixed_fs, table.scan_fs]
     least = (table.least_kv_tokens, table.least_query_tokens)
-    native = _core.Batch(
+    return _core.Batch(
         _core.StepTable(table.base_ns, table.decode_base_ns, coefficients, least, table.longest_fs),
         settings.block_size_tokens,
         settings.max_num_batched_tokens,
@@ -50,7 +50,6 @@ def native_batch(settings: BatchSettings, table: StepTimeTable) -> Batch:
         settings.commit_at_begin,
         settings.asks_every_step,
     )
-    return cast(Batch, native)
 
 
 def build_replica(
@@ -63,7 +62,7 @@ def build_replica(
         # It ends with the prompt, whose length is known.
         replica_settings = replace(replica_settings, async_scheduling="length")
     asynchronous = replica_settings.async_scheduling != "none"
-    writes = cache.writes
+    kind = store_kind(cache.cache)
     batch_settings = BatchSettings(
         block_size_tokens=cache.cache.block_size_tokens,
         max_num_batched_tokens=replica_settings.max_num_batched_tokens,
@@ -72,9 +71,9 @@ def build_replica(
         late_ends=replica_settings.async_scheduling == "stop-token",
         cache_enabled=cache.cache.enabled,
         cache_output=cache.cache.cache_output,
-        track_commits=bool(writes) and writes[0].at_commit,
-        commit_at_begin=cache.cache.semantics == "vllm",
-        asks_every_step=cache.cache.semantics == "sglang",
+        track_commits=cache.writes is not None and cache.writes.at_commit,
+        commit_at_begin=kind.commits_at_begin,
+        asks_every_step=kind.asks_every_step,
     )
     batch = make_batch(batch_settings, settings.step_time, replica_settings.max_num_seqs, observed.stretches)
     estimates = Estimates(cache, settings.step_time, replica_settings.max_num_batched_tokens)

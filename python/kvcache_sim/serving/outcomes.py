@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.outcome import PrefixCacheEvent, decide_outcome, found
 from kvcache_sim.cache.prefix_view import PrefixHash
 from kvcache_sim.cache.session_view import SessionCacheInfo
 from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.cache.store import KeepsSessions
 from kvcache_sim.cache.views import Views
 from kvcache_sim.serving.sequence import SequenceState
 from kvcache_sim.workload.trace import Trace
 
 if TYPE_CHECKING:
     from kvcache_sim.cache.token_store import Keys
-
-
-class KeepsSessions(Protocol):
-    """A store that keeps the tokens of sessions."""
-
-    def keep_session(self, request: int, session_id: str, tokens: int) -> bool:
-        """Keep a session's tokens after a turn; False where they do not fit."""
-        ...
 
 
 class Outcomes:

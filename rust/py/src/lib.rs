@@ -6,6 +6,7 @@ mod digest;
 mod exact;
 mod fleet;
 mod keys;
+mod named;
 mod order;
 mod pool_store;
 mod radix_store;

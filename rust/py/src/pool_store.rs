@@ -6,6 +6,7 @@ use kvsim_core::store::Times;
 use pyo3::prelude::*;
 
 use crate::keys::PyKeys;
+use crate::named;
 use crate::refusal::answered;
 use crate::store::room_to_py;
 
@@ -33,10 +34,6 @@ impl PyPoolStore {
         let _ = lease;
     }
 
-    fn expire(&mut self, now_ns: u64) {
-        let _ = now_ns;
-    }
-
     fn reserve(&mut self, lease: u64, blocks: u64, now_ns: u64) -> PyResult<Option<Vec<u64>>> {
         answered(self.0.reserve(&[(lease, blocks)], now_ns)).map(room_to_py)
     }
@@ -58,19 +55,15 @@ impl PyPoolStore {
         self.0.release(lease);
     }
 
-    fn take_orders(&self) -> Vec<u32> {
-        Vec::new()
-    }
-
-    fn room(&self, tier: usize) -> (u64, u64, u64, u64, u64) {
+    fn room<'py>(&self, py: Python<'py>, tier: usize) -> PyResult<Bound<'py, PyAny>> {
         let _ = tier;
         let (free, held, idle) = self.0.room();
-        (free, held, idle, 0, idle)
+        named::room(py, (free, held, idle, 0, idle))
     }
 
-    fn losses(&self, tier: usize) -> (u64, u64, u64) {
+    fn losses<'py>(&self, py: Python<'py>, tier: usize) -> PyResult<Bound<'py, PyAny>> {
         let _ = tier;
-        (self.0.evictions(), 0, 0)
+        named::losses(py, (self.0.evictions(), 0, 0))
     }
 
     fn note(&mut self, kind: u8, now_ns: u64, subject: u64, value: u64) {

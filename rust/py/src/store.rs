@@ -5,6 +5,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::keys::PyKeys;
+use crate::named;
 use crate::order::{order, raised, Failure, OrderChoice};
 use crate::refusal::{answered, Whole};
 
@@ -326,17 +327,17 @@ impl PyStore {
     }
 
     /// (free, active, cached, in flight, evictable) blocks of a tier.
-    fn room(&self, tier: Whole) -> PyResult<(u64, u64, u64, u64, u64)> {
+    fn room<'py>(&self, py: Python<'py>, tier: Whole) -> PyResult<Bound<'py, PyAny>> {
         answered(self.0.known_tier(tier.index()))?;
         let t = self.0.tier(tier.index());
-        Ok((t.free, t.active, t.cached, t.in_flight, t.evictable))
+        named::room(py, (t.free, t.active, t.cached, t.in_flight, t.evictable))
     }
 
     /// (evictions, overflowed, orphaned) blocks of a tier.
-    fn losses(&self, tier: Whole) -> PyResult<(u64, u64, u64)> {
+    fn losses<'py>(&self, py: Python<'py>, tier: Whole) -> PyResult<Bound<'py, PyAny>> {
         answered(self.0.known_tier(tier.index()))?;
         let t = self.0.tier(tier.index());
-        Ok((t.evictions, t.overflowed, t.orphaned))
+        named::losses(py, (t.evictions, t.overflowed, t.orphaned))
     }
 
     /// Blocks of a tier that are on a faster one too.

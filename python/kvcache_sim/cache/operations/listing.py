@@ -62,7 +62,7 @@ def list_blocks(
     keys = [names.key(request, block) for block in range(blocks)]
     for place in places:
         first = 0
-        for end, by in marking(place.mover.store).copies(request, blocks):
+        for end, by in marking(place.mover).copies(request, blocks):
             for block in range(first, min(end, blocks)):
                 copies[block] += _copies(place, keys[block], by)
             first = end

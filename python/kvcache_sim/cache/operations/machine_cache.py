@@ -40,8 +40,10 @@ class MachineCache:
         self.mover = machine.mover
         self.tiers = machine.tiers
         self.names = names
-        self.store = marking(machine.store)
+        self.store = marking(machine.mover)
         self.engine = machine.mover.engine
+        assert machine.loader is not None, "a tree can load"
+        self._loader = machine.loader
         #: All machines, this one among them: a look-up lists the copies on each.
         self._machines = machines
         self._times = times
@@ -142,13 +144,13 @@ class MachineCache:
 
         The seed's synced_acquire_space; the space is the caller's from now on, free at ``ready_at_ns``.
         """
-        before = [self.store.losses(level)[0] for level in range(len(self.tiers))]
+        before = self._evicted()
         claimed = self.store.claim(self._level(tier), blocks, self.now_ns)
         if claimed is None:
             return None
         self.mover.issue()
         move, after = claimed
-        evicted = {name: self.store.losses(level)[0] - before[level] for level, name in enumerate(self.tiers)}
+        evicted = {tier: blocks - before[tier] for tier, blocks in self._evicted().items()}
         return Space(tier, blocks, move, self.now_ns, self._open(after), evicted)
 
     def give_back(self, space: Space) -> None:
@@ -171,7 +173,7 @@ class MachineCache:
         What is absent below is written there first; on the lowest tier it is discarded. Returns the space,
         which is given back to the tier when it is free.
         """
-        space = self.acquire_space(tier, self.store.room(self._level(tier))[0] + blocks)
+        space = self.acquire_space(tier, self.store.room(self._level(tier)).free_blocks + blocks)
         if space is not None:
             self.give_back(space)
         return space
@@ -249,7 +251,7 @@ class MachineCache:
             reused[TIERS[COMPUTE]] = ready
             for part in parts:
                 if part.end > ready:
-                    load = self.machine.loader.load(request, lease, part, room, self.now_ns)
+                    load = self._loader.load(request, lease, part, room, self.now_ns)
                     if load is None:
                         break
                     loads.append(load[0])
@@ -284,8 +286,8 @@ class MachineCache:
         )
         active.active_blocks -= blocks
         written = None
-        if self.machine.writes:
-            written = self.machine.writes[0].committed(self.store, active.lease, (start, end), self.now_ns)
+        if self.machine.writes is not None:
+            written = self.machine.writes.committed(active.lease, (start, end), self.now_ns)
         transfers = self._issue()
         duplicates = self.store.merged_blocks - merged
         return Switched(blocks - duplicates, duplicates, None if written is None else transfers[written])
@@ -296,6 +298,10 @@ class MachineCache:
         active.active_blocks = 0
 
     # -- within
+
+    def _evicted(self) -> dict[str, int]:
+        """Return the blocks that each tier has evicted so far."""
+        return {name: self.store.losses(level).evicted_blocks for level, name in enumerate(self.tiers)}
 
     def _level(self, tier: str) -> int:
         if tier not in self.tiers:

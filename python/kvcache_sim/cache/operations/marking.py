@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from kvcache_sim.cache.store import BlockStore, MarkingStore
+from kvcache_sim.cache.moves import Mover
+from kvcache_sim.cache.store import MarkingStore
 from kvcache_sim.errors import UsageError
 
 
-def marking(store: BlockStore) -> MarkingStore:
-    """Return the store; UsageError for the stores of other engines' rules, which keep no tiers."""
-    if not hasattr(store, "copies"):
+def marking(mover: Mover) -> MarkingStore:
+    """Return a machine's store; UsageError for the stores of other engines' rules, which keep no tiers."""
+    if mover.tree is None:
         raise UsageError(
             "only blocks of the tree can be listed and marked", "cache.semantics", expected="tree"
         )
-    return cast(MarkingStore, store)
+    return mover.tree

@@ -20,7 +20,7 @@ class ReadyTimes:
     """
 
     def __init__(self, mover: Mover) -> None:
-        self._store = marking(mover.store)
+        self._store = marking(mover)
         self._times: dict[tuple[int, int], Times] = {}
         mover.when_sent(self._sent)
 

@@ -8,7 +8,7 @@ from kvcache_sim.cache.prefetch.policy import PrefetchPolicy
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.cache.staging import is_staged, stage_up
-from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.cache.store import NO_MOVE, TieredStore
 from kvcache_sim.engine import TRANSFER
 from kvcache_sim.tiers import STAGING
 
@@ -21,12 +21,15 @@ class Prefetcher:
     queue until its blocks have come.
     """
 
-    def __init__(self, mover: Mover, settings: MovementSettings, remote: RemoteReads | None) -> None:
+    def __init__(
+        self, mover: Mover, store: TieredStore, settings: MovementSettings, remote: RemoteReads | None
+    ) -> None:
         self.mover = mover
+        self.store = store
         self.settings = settings
         self.policy: PrefetchPolicy = PREFETCH.make(settings.prefetch)
         self.remote = remote
-        self.room = int(sum(mover.store.room(STAGING)[:4]) * settings.prefetch_share)
+        self.room = int(store.room(STAGING).capacity_blocks * settings.prefetch_share)
         self.on_its_way = 0
         self.blocks = 0
         #: Moves that a request may have to wait for, and until when.
@@ -34,7 +37,7 @@ class Prefetcher:
 
     def start(self, request: int, limit: int, now_ns: int) -> None:
         """Bring up what lies further down of the first ``limit`` blocks."""
-        store = self.mover.store
+        store = self.store
         parts = store.match_prefix(request, limit)
         found = parts[-1][2] if parts else 0
         moves: set[int] = set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.cache.settings import MovementSettings
-from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.cache.store import TieredStore
 
 
 class WriteBack:
@@ -17,14 +17,14 @@ class WriteBack:
         self.upper = upper
         self.settings = settings
 
-    def committed(self, store: BlockStore, lease: int, blocks: tuple[int, int], now_ns: int) -> int | None:
+    def committed(self, store: TieredStore, lease: int, blocks: tuple[int, int], now_ns: int) -> int | None:
         """Send nothing."""
         return None
 
-    def used(self, store: BlockStore, lease: int, now_ns: int) -> int | None:
+    def used(self, store: TieredStore, lease: int, now_ns: int) -> int | None:
         """Send nothing."""
         return None
 
-    def arrived(self, store: BlockStore, move: int, now_ns: int) -> int | None:
+    def arrived(self, store: TieredStore, move: int, now_ns: int) -> int | None:
         """Send nothing."""
         return None

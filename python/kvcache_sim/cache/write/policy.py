@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.cache.store import TieredStore
 
 
 class WritePolicy(Protocol):
@@ -17,14 +17,14 @@ class WritePolicy(Protocol):
     #: Whether the next step waits for what ``committed`` sent.
     delays_step: bool
 
-    def committed(self, store: BlockStore, lease: int, blocks: tuple[int, int], now_ns: int) -> int | None:
+    def committed(self, store: TieredStore, lease: int, blocks: tuple[int, int], now_ns: int) -> int | None:
         """Blocks [first, past the last) of a lease were computed and are shared now (edge of the gpu)."""
         ...
 
-    def used(self, store: BlockStore, lease: int, now_ns: int) -> int | None:
+    def used(self, store: TieredStore, lease: int, now_ns: int) -> int | None:
         """A request was admitted and holds what it reuses."""
         ...
 
-    def arrived(self, store: BlockStore, move: int, now_ns: int) -> int | None:
+    def arrived(self, store: TieredStore, move: int, now_ns: int) -> int | None:
         """A copy from another tier is about to become ready on the upper tier (edge of the cpu)."""
         ...

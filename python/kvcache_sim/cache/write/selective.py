@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.cache.store import TieredStore
 from kvcache_sim.cache.write.back import WriteBack
 
 
@@ -14,6 +14,6 @@ class WriteSelective(WriteBack):
 
     writes_back = False
 
-    def used(self, store: BlockStore, lease: int, now_ns: int) -> int | None:
+    def used(self, store: TieredStore, lease: int, now_ns: int) -> int | None:
         """Copy what has now been used often enough."""
         return store.write_selected(lease, self.upper, self.settings.write_selective_uses, now_ns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.cache.settings import MovementSettings
-from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.cache.store import TieredStore
 from kvcache_sim.cache.write.back import WriteBack
 
 
@@ -14,11 +14,11 @@ class WriteThrough(WriteBack):
         super().__init__(upper, settings)
         self.at_commit = upper == 0
 
-    def committed(self, store: BlockStore, lease: int, blocks: tuple[int, int], now_ns: int) -> int | None:
+    def committed(self, store: TieredStore, lease: int, blocks: tuple[int, int], now_ns: int) -> int | None:
         """Copy what was computed."""
         return store.write_through(lease, *blocks, now_ns)
 
-    def arrived(self, store: BlockStore, move: int, now_ns: int) -> int | None:
+    def arrived(self, store: TieredStore, move: int, now_ns: int) -> int | None:
         """Copy what arrives."""
         return store.write_on(move, now_ns)
 

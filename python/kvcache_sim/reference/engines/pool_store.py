@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kvcache_sim.cache.records import Recorded
-from kvcache_sim.cache.store import EVICT
+from kvcache_sim.cache.store import EVICT, GpuStore, Losses, Room
 from kvcache_sim.reference.engines.vllm_pool import VllmPool
 from kvcache_sim.reference.store import ReferenceKeys
 from kvcache_sim.replay.block_keys import Key
@@ -70,30 +72,29 @@ class ReferencePoolStore(Recorded):
         """Return how many leading blocks have been offered their keys."""
         return self.keyed[lease]
 
-    def expire(self, now_ns: int) -> None:
-        """Do nothing: no block has a time to live."""
-
     def release(self, lease: int, now_ns: int) -> None:
         """Let go of a request's blocks."""
         self.pool.release(lease)
         self.keyed[lease] = 0
 
-    def take_orders(self) -> list[tuple[int, int, int, int, list[int]]]:
-        """Return nothing: blocks never move."""
-        return []
-
-    def room(self, tier: int) -> tuple[int, int, int, int, int]:
+    def room(self, tier: int) -> Room:
         """Return (free without a key, held, free with a key, 0, free with a key)."""
         idle = sum(block in self.pool.key_of for block in self.pool.free)
         free = len(self.pool.free)
-        return free - idle, self.pool.capacity_blocks - free, idle, 0, idle
+        return Room(free - idle, self.pool.capacity_blocks - free, idle, 0, idle)
 
-    def losses(self, tier: int) -> tuple[int, int, int]:
+    def losses(self, tier: int) -> Losses:
         """Return (evicted, 0, 0) blocks."""
-        return len(self.pool.evicted), 0, 0
+        return Losses(len(self.pool.evicted), 0, 0)
 
     def check(self) -> None:
         """Raise RuntimeError when holders and free blocks do not add up (I2)."""
         held = sum(count > 0 for count in self.pool.holders.values())
         if held + len(self.pool.free) != self.pool.capacity_blocks:
             raise RuntimeError(f"I2: {held} held and {len(self.pool.free)} free blocks")
+
+
+if TYPE_CHECKING:
+
+    def _fulfils(store: ReferencePoolStore) -> GpuStore:
+        return store

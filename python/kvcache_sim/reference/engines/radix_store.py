@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kvcache_sim.cache.records import Recorded
-from kvcache_sim.cache.store import EVICT
+from kvcache_sim.cache.store import EVICT, GpuStore, Losses, Room
 from kvcache_sim.reference.engines.sglang_replay import Held, TokenRoom
 from kvcache_sim.reference.engines.sglang_tree import SglangTree
 from kvcache_sim.reference.store import ReferenceKeys
@@ -129,9 +131,6 @@ class ReferenceRadixStore(Recorded):
         """Return how many leading pages were found or computed."""
         return self.full[lease]
 
-    def expire(self, now_ns: int) -> None:
-        """Do nothing: no block has a time to live."""
-
     def release(self, lease: int, now_ns: int) -> None:
         """Check everything computed into the tree and let go of it."""
         self._check_in(lease, self.full.pop(lease))
@@ -139,18 +138,14 @@ class ReferenceRadixStore(Recorded):
         self.tokens.free += self.taken.pop(lease) * self.page - held.protected
         self.tree.lock(held.node, -1)
 
-    def take_orders(self) -> list[tuple[int, int, int, int, list[int]]]:
-        """Return nothing: pages never move."""
-        return []
-
-    def room(self, tier: int) -> tuple[int, int, int, int, int]:
+    def room(self, tier: int) -> Room:
         """Return (free, held and not in the tree, in the tree, 0, of these evictable) pages."""
         free, cached = self.tokens.free // self.page, sum(len(node.key) for node in self.tree.nodes())
-        return free, self.capacity_pages - free - cached, cached, 0, self.tree.evictable_pages()
+        return Room(free, self.capacity_pages - free - cached, cached, 0, self.tree.evictable_pages())
 
-    def losses(self, tier: int) -> tuple[int, int, int]:
+    def losses(self, tier: int) -> Losses:
         """Return (evicted, 0, 0) pages."""
-        return len(self.tree.evicted), 0, 0
+        return Losses(len(self.tree.evicted), 0, 0)
 
     def check(self) -> None:
         """Raise RuntimeError when the pages of the tree, of requests and the free ones do not add up (I2)."""
@@ -158,3 +153,9 @@ class ReferenceRadixStore(Recorded):
         private = sum(n - self.held[lease].protected // self.page for lease, n in self.taken.items())
         if free + cached + private != self.capacity_pages:
             raise RuntimeError(f"I2: {free} free, {cached} cached and {private} held pages")
+
+
+if TYPE_CHECKING:
+
+    def _fulfils(store: ReferenceRadixStore) -> GpuStore:
+        return store

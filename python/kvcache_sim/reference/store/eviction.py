@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from kvcache_sim.cache.store import EVICT
+from kvcache_sim.cache.store import EVICT, Room
 from kvcache_sim.reference.store.blocks import ABSENT, IN_FLIGHT, READY, Block, Move
 from kvcache_sim.reference.store.orders import Standing
 from kvcache_sim.reference.store.refusals import HANDLES, numbered
@@ -22,11 +22,11 @@ class Eviction(Residency):
         return sum(self._may_go(b, tier) for b in self.resident[tier])
 
     @numbered
-    def room(self, tier: int) -> tuple[int, int, int, int, int]:
-        """Return (free, active, cached, in flight, evictable) blocks."""
+    def room(self, tier: int) -> Room:
+        """Return how a tier's blocks are used."""
         self._known_tier(tier)
         t = self.tiers[tier]
-        return t.free, t.active, self._cached(tier), t.in_flight, self._evictable(tier)
+        return Room(t.free, t.active, self._cached(tier), t.in_flight, self._evictable(tier))
 
     def _select(self, tier: int, blocks: int) -> list[Block]:
         """Return the next victims in eviction order: leaves, oldest access first, deepest first."""

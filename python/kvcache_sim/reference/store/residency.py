@@ -6,7 +6,7 @@ from itertools import takewhile
 
 from kvcache_sim.cache.records import Recorded
 from kvcache_sim.cache.settings import Touch
-from kvcache_sim.cache.store import NO_MOVE, Order
+from kvcache_sim.cache.store import NO_MOVE, Losses, Order
 from kvcache_sim.reference.policies.block import Block as Facts
 from kvcache_sim.reference.store.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Lease, Move, Tier
 from kvcache_sim.reference.store.keys import ReferenceKeys
@@ -206,11 +206,11 @@ class Residency(Recorded):
         return sum(b.state[tier] == READY for b in self.resident[tier])
 
     @numbered
-    def losses(self, tier: int) -> tuple[int, int, int]:
-        """Return (evicted, overflowed, orphaned) blocks."""
+    def losses(self, tier: int) -> Losses:
+        """Return how many blocks a tier has lost so far."""
         self._known_tier(tier)
         t = self.tiers[tier]
-        return t.evicted, t.overflowed, t.orphaned
+        return Losses(t.evicted, t.overflowed, t.orphaned)
 
     @numbered
     def duplicates(self, tier: int) -> int:

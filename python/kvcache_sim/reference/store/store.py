@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from kvcache_sim.cache.store import MarkingStore
 from kvcache_sim.reference.store.blocks import GPU, IN_FLIGHT, REMOTE, Block, Move
 from kvcache_sim.reference.store.check import violations
 from kvcache_sim.reference.store.marks import Marks
@@ -9,7 +12,7 @@ from kvcache_sim.reference.store.refusals import numbered, refuse
 
 
 class ReferenceStore(Marks):
-    """A ``BlockStore`` that can be read in one sitting. Cost: linear in the resident blocks, every call."""
+    """A ``MarkingStore`` that can be read in one sitting. Cost: linear in the resident blocks, every call."""
 
     @numbered
     def lend(self, request: int, end: int, tier: int) -> int:
@@ -55,3 +58,9 @@ class ReferenceStore(Marks):
         """Raise RuntimeError naming the first violated invariant."""
         for broken in violations(self):
             raise RuntimeError(broken)
+
+
+if TYPE_CHECKING:
+
+    def _fulfils(store: ReferenceStore) -> MarkingStore:
+        return store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import islice
 
-from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.cache.store import TieredStore
 from kvcache_sim.serving.sequence import SequenceState
 
 
@@ -16,7 +16,7 @@ class LookAhead:
     over the scheduler's queue. Cost: a look-up and a walk for each request of the window.
     """
 
-    def __init__(self, store: BlockStore, window: int, matchable_blocks: Callable[[int], int]) -> None:
+    def __init__(self, store: TieredStore, window: int, matchable_blocks: Callable[[int], int]) -> None:
         self._store = store
         self._window = window
         self._matchable = matchable_blocks

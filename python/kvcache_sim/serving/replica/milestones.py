@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kvcache_sim.cache.store import ADMIT, FINISH, FIRST_TOKEN, HANDOVER, PREEMPT, BlockStore
+from kvcache_sim.cache.store import ADMIT, FINISH, FIRST_TOKEN, HANDOVER, PREEMPT, GpuStore
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.sequence import SequenceState, Status
@@ -16,7 +16,7 @@ class Milestones:
     """Keeps the time of one machine's requests and counts what was sent there."""
 
     def __init__(
-        self, machine: int, store: BlockStore, recorder: Recorder, outcomes: Outcomes, records_all: bool
+        self, machine: int, store: GpuStore, recorder: Recorder, outcomes: Outcomes, records_all: bool
     ) -> None:
         self.machine = machine
         self.store = store

@@ -55,10 +55,10 @@ class Replica:
         self.step = NextStep(self.mover, batch, scheduler.running, scheduler.late, self._start)
         #: Set where requests go on elsewhere after their prompt.
         self.sender: HandsOver | None = None
-        self._most_blocks = sum(self.store.room(0)[:4]) - cache.kept_free_blocks
+        self._most_blocks = self.store.room(0).capacity_blocks - cache.kept_free_blocks
         self._checks = checks
-        #: The write policy that wants to know of commits.
-        self._write = next((policy for policy in cache.writes[:1] if policy.at_commit), None)
+        #: The write policies, where they want to know of commits.
+        self._write = cache.writes if cache.writes is not None and cache.writes.at_commit else None
         #: Copies on their way that the next step waits for (``through-sync``).
         self._written: set[int] = set()
         self._boundary: Event | None = None
@@ -195,7 +195,7 @@ class Replica:
 
     def _write_committed(self, lease: int, blocks: tuple[int, int], now: int) -> None:
         assert self._write is not None
-        move = self._write.committed(self.store, lease, blocks, now)
+        move = self._write.committed(lease, blocks, now)
         if move is not None and self._write.delays_step:
             self._written.add(move)
             # Its number is used again once it is done, maybe before a step is composed.

@@ -36,6 +36,7 @@ class Scheduler:
     ) -> None:
         self.cache = machine.cache
         self.store = machine.store
+        self._tree = machine.tree
         self.mover = machine.mover
         self.admitter = admitter
         self.batch = batch
@@ -61,7 +62,9 @@ class Scheduler:
         self.leaving: dict[int, SequenceState] = {}
         self._joined = 0
         window = self.cache.scheduler_aware_window
-        self._look_ahead = LookAhead(self.store, window, self.cache.matchable_blocks) if window else None
+        self._look_ahead: LookAhead | None = None
+        if window and machine.tree is not None:
+            self._look_ahead = LookAhead(machine.tree, window, self.cache.matchable_blocks)
         self._duplicates: Duplicates | None = None
         if settings.duplicate_prefill == "wait":
             self._duplicates = Duplicates(admitter.outcomes.trace, self.cache.block_size_tokens)
@@ -211,8 +214,10 @@ class Scheduler:
         """Give up a request's blocks; those that the cache does not admit are discarded."""
         depth = self.store.depth(lease)
         self.store.release(lease, now)
+        if self._tree is None:
+            return
         if self.cache.discard_on_finish:
-            self.store.discard(s.request, 0, depth)
+            self._tree.discard(s.request, 0, depth)
         elif self._admission is not None:
             finished = Finished(
                 request=s.request,
@@ -224,7 +229,7 @@ class Scheduler:
                 block_size_tokens=self.cache.block_size_tokens,
                 blocks=depth,
             )
-            self.store.discard(s.request, self._admission.kept_blocks(finished), depth)
+            self._tree.discard(s.request, self._admission.kept_blocks(finished), depth)
 
     # -- admission
 
@@ -267,8 +272,8 @@ class Scheduler:
             return False
         self.waiting.take(s)
         s.lease = admission.lease
-        for policy in self._writes:
-            policy.used(self.store, s.lease, now)
+        if self._writes is not None:
+            self._writes.used(s.lease, now)
         self.milestones.admitted(s, admission.reused_blocks, now)
         cached = min(admission.reused_blocks * self.cache.block_size_tokens, s.prefill_target_tokens)
         if s.preemptions == 0:

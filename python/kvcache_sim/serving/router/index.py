@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from kvcache_sim.cache.store import BlockStore
+from kvcache_sim.cache.store import GpuStore
 from kvcache_sim.engine import Engine
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.router.contract import Look
@@ -25,7 +25,7 @@ class RouterIndex:
     def __init__(
         self,
         truth: Callable[[SequenceState], Look],
-        stores: Sequence[BlockStore],
+        stores: Sequence[GpuStore],
         replicas: Sequence[Replica],
         engine: Engine,
         settings: RouterSettings,

@@ -38,7 +38,7 @@ def look_at(
         for replica in replicas:
             replica.catch_up(engine.now_ns + heard)
         found = [replica.store.peek(sequence.request, limit)[0] if limit else 0 for replica in replicas]
-        return Look(found, [replica.store.room(0)[1] for replica in replicas])
+        return Look(found, [replica.store.room(0).active_blocks for replica in replicas])
 
     return look_one_by_one
 

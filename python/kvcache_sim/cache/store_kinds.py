@@ -1,0 +1,155 @@
+"""What each kind of store can do, known before one is built: a row a kind, and what follows for settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, Protocol
+
+from kvcache_sim.cache.settings import Accounting, CacheSettings, Semantics
+from kvcache_sim.errors import UsageError
+from kvcache_sim.policies.registry import POLICIES
+
+
+class Ability(Enum):
+    """Something that not every store can do."""
+
+    #: Blocks also lie below the GPU, and move between tiers (``TieredStore``).
+    LOWER_TIERS = auto()
+    #: A GPU without a bound.
+    NO_BOUND = auto()
+    #: Each tier has an eviction policy of its own, time to live included.
+    TIER_POLICIES = auto()
+    #: Admissions make blocks recent, not only releases.
+    TOUCH_AT_ADMISSION = auto()
+    #: Blocks are made recent by hand: those of waiting requests.
+    TOUCH = auto()
+    #: Blocks of a finished request are discarded by hand.
+    DISCARD = auto()
+    #: Sessions end and prefixes are admitted by the views' rules.
+    VIEWS = auto()
+    #: Blocks have names of their own: they can be handed over, and a router can keep an index of them.
+    BLOCKS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreKind:
+    """One kind of store: what it cannot do, and why; and how a batch asks it for room."""
+
+    #: Value of ``cache.semantics``, or of ``cache.accounting`` where that is ``simplified``.
+    name: str
+    #: Why an ability is lacking; the others are there.
+    lacks: Mapping[Ability, str] = field(default_factory=dict)
+    #: The eviction policies it knows; None: all, and plug-ins.
+    policies: tuple[str, ...] | None = None
+    #: Blocks have their keys when the step that fills them begins, not when it ends.
+    commits_at_begin: bool = False
+    #: Every decoding request asks for room at every step, needed or not.
+    asks_every_step: bool = False
+    #: A page of more than one token is never given out.
+    keeps_page_free: bool = False
+
+
+def _engine(name: str, policies: tuple[str, ...], **rules: bool) -> StoreKind:
+    """Return the kind of a store that decides as a real engine's GPU does."""
+    own_rules = f"semantics {name} has rules of its own"
+    keeps = f"semantics {name} keeps what it has room for"
+    own_order = f"semantics {name} has an order of its own"
+    lacks = {
+        Ability.LOWER_TIERS: f"semantics {name} has a gpu tier only",
+        Ability.NO_BOUND: f"semantics {name} needs a bound",
+        Ability.TIER_POLICIES: own_order,
+        Ability.TOUCH_AT_ADMISSION: own_order,
+        Ability.TOUCH: own_rules,
+        Ability.DISCARD: keeps,
+        Ability.VIEWS: own_rules,
+    }
+    return StoreKind(name, lacks, policies, **rules)
+
+
+_TOKENS = "cache.accounting simplified keeps tokens, not blocks"
+_OLDEST = "cache.accounting simplified evicts the oldest"
+
+#: A tree of blocks on any number of tiers; it can do everything.
+TREE = StoreKind("tree")
+
+#: A count of unique tokens.
+TOKENS = StoreKind(
+    "simplified",
+    {
+        Ability.LOWER_TIERS: "cache.accounting simplified counts one tier's tokens",
+        Ability.TIER_POLICIES: _OLDEST,
+        Ability.TOUCH_AT_ADMISSION: _TOKENS,
+        Ability.TOUCH: _TOKENS,
+        Ability.DISCARD: _TOKENS,
+        Ability.BLOCKS: "cache.accounting simplified has no blocks",
+    },
+)
+
+#: Under detailed accounting, by ``cache.semantics``.
+SEMANTICS: dict[Semantics, StoreKind] = {
+    "tree": TREE,
+    "vllm": _engine("vllm", ("lru",), commits_at_begin=True),
+    "sglang": _engine(
+        "sglang",
+        tuple(row.variant for row in POLICIES if row.family == "sglang"),
+        asks_every_step=True,
+        keeps_page_free=True,
+    ),
+}
+
+#: Setting of the cache → what it asks of the store, where it is not at its default.
+_NEEDS = {
+    "discard_on_finish": Ability.DISCARD,
+    "admission": Ability.DISCARD,
+    "scheduler_aware_window": Ability.TOUCH,
+    "touch": Ability.TOUCH_AT_ADMISSION,
+}
+
+
+class CacheChoices(Protocol):
+    """The settings of the cache that say what is asked of its store, of a scenario or of a cluster."""
+
+    @property
+    def semantics(self) -> Semantics:
+        """Rules of reuse: the tree's, or an engine's own."""
+        ...
+
+    @property
+    def accounting(self) -> Accounting:
+        """Blocks, or a count of unique tokens."""
+        ...
+
+    @property
+    def policy(self) -> str:
+        """Eviction policy of all tiers."""
+        ...
+
+
+def store_kind(cache: CacheChoices) -> StoreKind:
+    """Return the kind of store that the settings ask for; UsageError for a name that is none."""
+    semantics, accounting = cache.semantics, cache.accounting
+    if semantics not in SEMANTICS:
+        raise UsageError(
+            "no such rules of reuse", "cache.semantics", repr(semantics), f"one of {', '.join(SEMANTICS)}"
+        )
+    if accounting not in ("detailed", "simplified"):
+        raise UsageError("no such accounting", "cache.accounting", repr(accounting), "detailed or simplified")
+    return SEMANTICS[semantics] if accounting == "detailed" else TOKENS
+
+
+def beyond_store(cache: CacheChoices) -> Iterator[tuple[str, str]]:
+    """Yield (setting of the cache, why) for those that ask of the store what its kind cannot do."""
+    kind = store_kind(cache)
+    if kind is TOKENS and cache.semantics != "tree":
+        yield "accounting", SEMANTICS[cache.semantics].lacks[Ability.VIEWS]
+    for key, ability in _NEEDS.items():
+        if ability in kind.lacks and getattr(cache, key) != _default(key):
+            yield key, kind.lacks[ability]
+    if kind is TOKENS and cache.policy != _default("policy"):
+        yield "policy", kind.lacks[Ability.TIER_POLICIES]
+
+
+def _default(key: str) -> Any:
+    return getattr(CacheSettings(), key)

@@ -1,0 +1,61 @@
+"""Settings that ask of a machine's store what its kind cannot do are refused, however they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+from kvcache_sim.cache.prefix_view import PrefixViewSettings
+from kvcache_sim.cache.session_view import SessionViewSettings
+from kvcache_sim.cache.settings import CacheSettings, FullHit, Touch
+from kvcache_sim.cache.store_kinds import Ability, beyond_store, store_kind
+from kvcache_sim.errors import UsageError
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
+
+
+def refuse_beyond_store(cluster: ClusterSettings) -> None:
+    """Raise UsageError for the first setting that the stores of the cluster cannot obey, or for no choice."""
+    cache = cluster.cache
+    for key, known in (("touch", get_args(Touch)), ("full_hit", get_args(FullHit))):
+        if getattr(cache, key) not in known:
+            got = repr(getattr(cache, key))
+            raise UsageError("no such choice", f"cache.{key}", got, f"one of {', '.join(known)}")
+    kind = store_kind(cache)
+    if kind.policies is not None and cache.policy not in kind.policies:
+        expected = f"one of {', '.join(kind.policies)}"
+        what = f"cache.policy: no such policy under semantics {kind.name}"
+        raise UsageError(what, got=repr(cache.policy), expected=expected)
+    findings = [(f"cache.{key}", why) for key, why in beyond_store(cache)]
+    findings += _of_cluster(cluster)
+    for index, machine in enumerate(cluster.machines):
+        findings += _of_machine(f"machines.{index}", machine, cache)
+    for setting, why in findings:
+        raise UsageError(f"{setting} has no effect", hint=why)
+
+
+def _of_cluster(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
+    """Yield (setting, why) for the views, and for what needs blocks."""
+    lacks = store_kind(cluster.cache).lacks
+    if why := lacks.get(Ability.VIEWS):
+        if cluster.cache.session_view != SessionViewSettings():
+            yield "session_view", why
+        if cluster.cache.prefix_view != PrefixViewSettings():
+            yield "prefix_view", why
+    if why := lacks.get(Ability.BLOCKS):
+        if cluster.router.index_blocks is not None:
+            yield "router.index_blocks", why
+        if any(machine.role == "prefill" for machine in cluster.machines):
+            yield "role: prefill", f"{why} to hand over"
+
+
+def _of_machine(where: str, machine: MachineSettings, cache: CacheSettings) -> Iterator[tuple[str, str]]:
+    """Yield (setting, why) for the tiers of one machine."""
+    lacks = store_kind(cache).lacks
+    if (why := lacks.get(Ability.LOWER_TIERS)) and len(machine.tiers) > 1:
+        yield f"{where}.tiers.{machine.tiers[1].name}", why
+    if (why := lacks.get(Ability.NO_BOUND)) and machine.tiers[0].capacity_blocks is None:
+        yield f"{where}.tiers.gpu.capacity unbounded", why
+    if why := lacks.get(Ability.TIER_POLICIES):
+        for tier in machine.tiers:
+            if tier.policy not in (CacheSettings().policy, cache.policy):
+                yield f"{where}.tiers.{tier.name}.policy", why
