@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from kvcache_sim.backends import Backend, checked_backend
-from kvcache_sim.cache.channel import Link
 from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.machine import MachineBuilder, MachineTiers
 from kvcache_sim.cache.settings import TierSettings
@@ -16,13 +11,10 @@ from kvcache_sim.cache.store import KeepsSessions, TieredStore
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.engine import Engine
 from kvcache_sim.errors import InvariantError, UsageError
-from kvcache_sim.metrics.channel_use import ChannelUse
-from kvcache_sim.metrics.columns import FETCH_PARTS, TTFT_PARTS
 from kvcache_sim.metrics.digests import digest_of_events, digest_of_results
 from kvcache_sim.metrics.recorder import RunRecorder
-from kvcache_sim.metrics.run import ColumnData, CountedTimes, Observer, Progress, Run
+from kvcache_sim.metrics.run import ColumnData, Observer, Progress, Run
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
-from kvcache_sim.metrics.tier_use import TierUse
 from kvcache_sim.policies.plugins.watchdog import watching
 from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.handover.pools import Pools
@@ -35,7 +27,10 @@ from kvcache_sim.serving.router.look import look_at
 from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.store_limits import refuse_beyond_store
-from kvcache_sim.tiers import COMPUTE, PLACES, TIERS
+from kvcache_sim.simulation.end_checks import check_rows, check_stores
+from kvcache_sim.simulation.measured import channel_use, counters, inter_token_latencies, tier_uses
+from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
+from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.workload.trace import Trace
 
 if TYPE_CHECKING:
@@ -43,35 +38,6 @@ if TYPE_CHECKING:
     from kvcache_sim.cache.operations.listing import ListedBlock
 
 _EVENTS_PER_GLANCE = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How to run, not what: none of these changes a result.
-
-    ``backend`` is ``native`` or ``python`` (the reference, slow, one iteration at a time); ``check`` is
-    ``cheap`` (at the end) or ``full`` (at every boundary); ``record_window_ns`` keeps steps, transfers and
-    evictions of [start, end). Raises UsageError for any other backend or check, and for an empty window.
-    """
-
-    backend: Backend = "native"
-    step_every_iteration: bool = False
-    check: Literal["cheap", "full"] = "cheap"
-    record_window_ns: tuple[int, int] | None = None
-    #: Whether misses are counted by cause, after the run.
-    causes: bool = False
-    #: Whether the global prefix store's entries at the end are kept; ``cache.semantics: tree`` has one.
-    prefixes: bool = False
-
-    def __post_init__(self) -> None:
-        checked_backend(self.backend)
-        if self.check not in ("cheap", "full"):
-            raise UsageError("unknown check", where="check", got=repr(self.check), expected="cheap or full")
-        if self.record_window_ns is not None and self.record_window_ns[0] >= self.record_window_ns[1]:
-            window = f"{self.record_window_ns[0]} to {self.record_window_ns[1]} ns"
-            raise UsageError(
-                "no time to record", where="record_window_ns", got=window, expected="start < end"
-            )
 
 
 class Simulation:
@@ -170,32 +136,11 @@ class Simulation:
         )
 
     def _check_end(self) -> None:
-        """The cheap invariants, always: I1, I3 and I12 at the end, I6 and I8 over the rows."""
         n, closed = len(self.trace), self.cluster.closed
         if closed != n:
             raise InvariantError("I1: requests were left behind", got=f"{closed} of {n}")
-        rows = self.recorder.request_columns()
-        done = np.asarray(rows["status"]) == 0
-        column = {name: np.asarray(data)[done] for name, data in rows.items() if isinstance(data, np.ndarray)}
-        ttft = column["first_token_ns"] - column["arrival_ns"]
-        if not np.array_equal(sum(column[f"{part}_ns"] for part in FETCH_PARTS), column["fetch_ns"]):
-            raise InvariantError("I8: room and the hops' stalls do not sum to the fetch part")
-        parts = sum(column[f"{p}_ns"] for p in TTFT_PARTS)
-        if not np.array_equal(parts, ttft):
-            raise InvariantError("I8: parts of TTFT do not sum to it")
-        if (
-            column["cached_prefix_length_used"] + column["num_tokens_actually_prefilled"]
-            != column["input_tokens"]
-        ).any():
-            raise InvariantError("I8: cached + prefilled ≠ prompt tokens")
-        tiers = sum(column[f"cached_{t}_tokens"] for t in PLACES)
-        if not np.array_equal(tiers, column["cached_prefix_length_used"]):
-            raise InvariantError("I8: the tiers' hits do not sum to the hit")
-        for replica in self.replicas:
-            replica.store.check()
-            room = replica.store.room(0)
-            if room.active_blocks or room.in_flight_blocks or room.cached_blocks != room.evictable_blocks:
-                raise InvariantError("I3: blocks are held after the end", f"machine {replica.machine}")
+        check_rows(self.recorder.request_columns())
+        check_stores(self.replicas)
 
     def _finished(self) -> Run:
         for replica in self.replicas:
@@ -206,15 +151,15 @@ class Simulation:
             requests=requests,
             series=self.sampler.columns(),
             events=self.recorder.event_columns(),
-            counters=self._counters(),
-            itl_ns=self._itl(),
+            counters=counters(self.replicas, self.cluster.pools.routed, self._index, self.channels),
+            itl_ns=inter_token_latencies(self.replicas),
             digest_events=digest_of_events(lanes),
             digest_results=digest_of_results(requests),
             events_processed=self.engine.processed,
             end_ns=self.engine.now_ns,
             warnings=tuple(self._orders.remarks()),
-            channels=tuple(_channel_use(name, channel) for name, channel in self.channels.items()),
-            tiers=tuple(use for replica in self.replicas for use in self._tier_uses(replica)),
+            channels=tuple(channel_use(name, channel) for name, channel in self.channels.items()),
+            tiers=tuple(use for replica in self.replicas for use in tier_uses(self.settings, replica)),
             prefixes=self._prefixes(requests) if self.options.prefixes else None,
         )
 
@@ -234,75 +179,12 @@ class Simulation:
 
         return prefix_entries(requests, self.trace, resident, block)
 
-    def _tier_uses(self, replica: Replica) -> list[TierUse]:
-        cache, mover, store = self.settings.cache, replica.mover, replica.store
-        block = cache.block_size_tokens * cache.kv_bytes_per_token
-        uses = []
-        for level, tier in enumerate(self.settings.machines[replica.machine].tiers):
-            capacity = None if tier.capacity_blocks is None else tier.capacity_blocks * block
-            moved = mover.written_bytes[level], mover.read_bytes[level]
-            duplicates = mover.tree.duplicates(level) if level and mover.tree is not None else 0
-            loads = self.settings.movement.fetch != "never"
-            evicted = store.losses(level).evicted_blocks
-            uses.append(TierUse(tier.name, capacity, *moved, evicted, duplicates, loads))
-        return uses
-
-    def _counters(self) -> dict[str, int]:
-        counters = dict.fromkeys((f"evictions.{t}" for t in TIERS), 0) | {"dropped_blocks": 0}
-        for replica in self.replicas:
-            for level in range(replica.tiers):
-                lost = replica.store.losses(level)
-                counters[f"evictions.{TIERS[level]}"] += lost.evicted_blocks
-                counters["dropped_blocks"] += lost.overflowed_blocks + lost.orphaned_blocks
-        counters["machines"] = len(self.replicas)
-        for replica in self.replicas:
-            if replica not in self.cluster.pools.routed:
-                counters[f"machine.{replica.machine}.routed"] = 0
-        if self._index is not None:
-            counters["router.false_hit_blocks"] = self._index.false_hit_blocks
-            counters["router.missed_hit_blocks"] = self._index.missed_hit_blocks
-        counters["merged_blocks"] = sum(r.store.merged_blocks for r in self.replicas)
-        counters["steps"] = sum(r.batch.steps for r in self.replicas)
-        for replica in self.replicas:
-            for edge, size in replica.mover.edge_bytes.items():
-                counters[f"edge.{edge}.bytes"] = counters.get(f"edge.{edge}.bytes", 0) + size
-            if replica.prefetcher is not None:
-                prefetched = counters.get("prefetched_blocks", 0) + replica.prefetcher.blocks
-                counters["prefetched_blocks"] = prefetched
-        for name, channel in self.channels.items():
-            counters[f"channel.{name}.bytes"] = channel.sent_bytes
-            counters[f"channel.{name}.busy_ns"] = channel.busy_ns
-            counters[f"channel.{name}.queued_ns"] = channel.queued_ns
-        return counters
-
-    def _itl(self) -> CountedTimes:
-        merged: dict[int, int] = {}
-        for replica in self.replicas:
-            edges, counts, *_ = replica.batch.itl()
-            for edge, count in zip(edges, counts, strict=True):
-                merged[edge] = merged.get(edge, 0) + count
-        values = sorted(merged)
-        return CountedTimes(np.array(values, np.int64), np.array([merged[v] for v in values], np.int64))
-
-
-def _channel_use(name: str, channel: Link) -> ChannelUse:
-    return ChannelUse(
-        name=name,
-        bandwidth_bytes_per_s=channel.settings.bandwidth_bytes_per_s,
-        sent_bytes=channel.sent_bytes,
-        jobs=channel.jobs,
-        busy_ns=channel.busy_ns,
-        queued_ns=channel.queued_ns,
-        needed=np.array(channel.demand.hiding, np.int64),
-        offered=np.array(channel.demand.offered, np.int64),
-    )
-
 
 def simulate(
     settings: ClusterSettings,
     trace: Trace,
     observer: Observer | None = None,
-    options: RunOptions = RunOptions(),
+    options: RunOptions = DEFAULT_OPTIONS,
 ) -> Run:
     """Simulate a trace on a cluster and return what was measured.
 

@@ -1,0 +1,38 @@
+"""The cheap invariants at the end of every run: I8 over the rows, I2 and I3 of the stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from kvcache_sim.errors import InvariantError
+from kvcache_sim.metrics.columns import FETCH_PARTS, TTFT_PARTS
+from kvcache_sim.metrics.run import ColumnData
+from kvcache_sim.serving.replica import Replica
+from kvcache_sim.tiers import COMPUTE, PLACES
+
+
+def check_rows(rows: dict[str, ColumnData]) -> None:
+    """Raise InvariantError unless the sums of I8 hold in every row of a finished request."""
+    done = np.asarray(rows["status"]) == 0
+    column = {name: np.asarray(data)[done] for name, data in rows.items() if isinstance(data, np.ndarray)}
+    ttft = column["first_token_ns"] - column["arrival_ns"]
+    if not np.array_equal(sum(column[f"{part}_ns"] for part in FETCH_PARTS), column["fetch_ns"]):
+        raise InvariantError("I8: room and the hops' stalls do not sum to the fetch part")
+    if not np.array_equal(sum(column[f"{part}_ns"] for part in TTFT_PARTS), ttft):
+        raise InvariantError("I8: parts of TTFT do not sum to it")
+    cached = column["cached_prefix_length_used"]
+    if (cached + column["num_tokens_actually_prefilled"] != column["input_tokens"]).any():
+        raise InvariantError("I8: cached + prefilled ≠ prompt tokens")
+    if not np.array_equal(sum(column[f"cached_{place}_tokens"] for place in PLACES), cached):
+        raise InvariantError("I8: the tiers' hits do not sum to the hit")
+
+
+def check_stores(replicas: Iterable[Replica]) -> None:
+    """Raise InvariantError where a block is held or on its way after the end, and what stores raise."""
+    for replica in replicas:
+        replica.store.check()
+        room = replica.store.room(COMPUTE)
+        if room.active_blocks or room.in_flight_blocks or room.cached_blocks != room.evictable_blocks:
+            raise InvariantError("I3: blocks are held after the end", f"machine {replica.machine}")

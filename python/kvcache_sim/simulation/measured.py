@@ -1,0 +1,89 @@
+"""What the parts of a finished cluster counted, put together for its ``Run``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kvcache_sim.cache.channel import Link
+from kvcache_sim.cache.channels import Channels
+from kvcache_sim.metrics.channel_use import ChannelUse
+from kvcache_sim.metrics.run import CountedTimes
+from kvcache_sim.metrics.tier_use import TierUse
+from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.router.index import RouterIndex
+from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.tiers import TIERS
+
+
+def tier_uses(settings: ClusterSettings, replica: Replica) -> list[TierUse]:
+    """Return what each tier of one machine took and gave, fast to slow."""
+    cache, mover, store = settings.cache, replica.mover, replica.store
+    block = cache.block_size_tokens * cache.kv_bytes_per_token
+    uses = []
+    for level, tier in enumerate(settings.machines[replica.machine].tiers):
+        capacity = None if tier.capacity_blocks is None else tier.capacity_blocks * block
+        moved = mover.written_bytes[level], mover.read_bytes[level]
+        duplicates = mover.tree.duplicates(level) if level and mover.tree is not None else 0
+        loads = settings.movement.fetch != "never"
+        evicted = store.losses(level).evicted_blocks
+        uses.append(TierUse(tier.name, capacity, *moved, evicted, duplicates, loads))
+    return uses
+
+
+def counters(
+    replicas: Sequence[Replica], routed: Sequence[Replica], index: RouterIndex | None, channels: Channels
+) -> dict[str, int]:
+    """Return the counts of a finished run by name; ``routed`` are the replicas that requests are sent to."""
+    found = dict.fromkeys((f"evictions.{t}" for t in TIERS), 0) | {"dropped_blocks": 0}
+    for replica in replicas:
+        for level in range(replica.tiers):
+            lost = replica.store.losses(level)
+            found[f"evictions.{TIERS[level]}"] += lost.evicted_blocks
+            found["dropped_blocks"] += lost.overflowed_blocks + lost.orphaned_blocks
+    found["machines"] = len(replicas)
+    for replica in replicas:
+        if replica not in routed:
+            found[f"machine.{replica.machine}.routed"] = 0
+    if index is not None:
+        found["router.false_hit_blocks"] = index.false_hit_blocks
+        found["router.missed_hit_blocks"] = index.missed_hit_blocks
+    found["merged_blocks"] = sum(r.store.merged_blocks for r in replicas)
+    found["steps"] = sum(r.batch.steps for r in replicas)
+    for replica in replicas:
+        for edge, size in replica.mover.edge_bytes.items():
+            found[f"edge.{edge}.bytes"] = found.get(f"edge.{edge}.bytes", 0) + size
+        if replica.prefetcher is not None:
+            prefetched = found.get("prefetched_blocks", 0) + replica.prefetcher.blocks
+            found["prefetched_blocks"] = prefetched
+    for name, channel in channels.items():
+        found[f"channel.{name}.bytes"] = channel.sent_bytes
+        found[f"channel.{name}.busy_ns"] = channel.busy_ns
+        found[f"channel.{name}.queued_ns"] = channel.queued_ns
+    return found
+
+
+def inter_token_latencies(replicas: Sequence[Replica]) -> CountedTimes:
+    """Return how often each time between two tokens of a request occurred, over all machines."""
+    merged: dict[int, int] = {}
+    for replica in replicas:
+        edges, counts, *_ = replica.batch.itl()
+        for edge, count in zip(edges, counts, strict=True):
+            merged[edge] = merged.get(edge, 0) + count
+    values = sorted(merged)
+    return CountedTimes(np.array(values, np.int64), np.array([merged[v] for v in values], np.int64))
+
+
+def channel_use(name: str, channel: Link) -> ChannelUse:
+    """Return what was asked of one channel and what it gave."""
+    return ChannelUse(
+        name=name,
+        bandwidth_bytes_per_s=channel.settings.bandwidth_bytes_per_s,
+        sent_bytes=channel.sent_bytes,
+        jobs=channel.jobs,
+        busy_ns=channel.busy_ns,
+        queued_ns=channel.queued_ns,
+        needed=np.array(channel.demand.hiding, np.int64),
+        offered=np.array(channel.demand.offered, np.int64),
+    )

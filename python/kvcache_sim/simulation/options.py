@@ -1,0 +1,42 @@
+"""How to run a simulation: none of it changes a result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kvcache_sim.backends import Backend, checked_backend
+from kvcache_sim.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How to run, not what: none of these changes a result.
+
+    ``backend`` is ``native`` or ``python`` (the reference, slow, one iteration at a time); ``check`` is
+    ``cheap`` (at the end) or ``full`` (at every boundary); ``record_window_ns`` keeps steps, transfers and
+    evictions of [start, end). Raises UsageError for any other backend or check, and for an empty window.
+    """
+
+    backend: Backend = "native"
+    step_every_iteration: bool = False
+    check: Literal["cheap", "full"] = "cheap"
+    record_window_ns: tuple[int, int] | None = None
+    #: Whether misses are counted by cause, after the run.
+    causes: bool = False
+    #: Whether the global prefix store's entries at the end are kept; ``cache.semantics: tree`` has one.
+    prefixes: bool = False
+
+    def __post_init__(self) -> None:
+        checked_backend(self.backend)
+        if self.check not in ("cheap", "full"):
+            raise UsageError("unknown check", where="check", got=repr(self.check), expected="cheap or full")
+        if self.record_window_ns is not None and self.record_window_ns[0] >= self.record_window_ns[1]:
+            window = f"{self.record_window_ns[0]} to {self.record_window_ns[1]} ns"
+            raise UsageError(
+                "no time to record", where="record_window_ns", got=window, expected="start < end"
+            )
+
+
+#: The native core, checked at the end, nothing recorded besides.
+DEFAULT_OPTIONS = RunOptions()
