@@ -1,4 +1,4 @@
-"""From a replay's settings to the requests that the core and the twins take; useless settings refused."""
+"""From the settings of an engine replay to the requests that the core and the references take."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def total_tokens(request: ReplayRequest) -> NDArray[np.int64]:
 
 
 def block_keys(request: ReplayRequest) -> BlockKeys:
-    """Return the twins' keys of the trace's blocks."""
+    """Return the keys of the trace's blocks as the references name them."""
     trace = request.trace
     turns = [None if turn < 0 else turn for turn in _continuations(request).tolist()]
     return BlockKeys(trace, request.block_size_tokens, turns)
@@ -78,7 +78,7 @@ def _continuations(request: ReplayRequest) -> NDArray[np.int32]:
 
 
 def python_requests(request: ReplayRequest) -> Any:
-    """Return what the twins replay."""
+    """Return the requests that the references replay; the core takes ``native_requests``."""
     return reference("replay.requests")(
         keys=block_keys(request),
         input_tokens=request.trace.input_tokens.tolist(),
@@ -88,7 +88,7 @@ def python_requests(request: ReplayRequest) -> Any:
 
 
 def native_requests(request: ReplayRequest) -> _core.EngineRequests:
-    """Return what the core replays; arrays cross here, once."""
+    """Return the requests that the core replays. Cost: the arrays are copied across the border once."""
     trace, size = request.trace, request.block_size_tokens
     per_id = trace.block_size // size
     named = np.diff(trace.id_offsets) * per_id

@@ -1,4 +1,4 @@
-"""Replays of real engines' caches, through the core or the twins, under the names of the oracle rows."""
+"""Engine replays: real engines' caches on a trace, under the names of the oracle rows."""
 
 from __future__ import annotations
 
