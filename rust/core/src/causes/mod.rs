@@ -8,10 +8,11 @@
 //! - [`engine`]        replays of real engines' caches, look-up by look-up
 //! - [`known_misses`]  replays of eviction policies: which known blocks were missed, and who evicted them
 //! - [`policy`]        replays of eviction policies, from their hits and their known misses
-//! - [`timed`]         timed runs, from their table of requests
+//! - [`timed`]         timed runs, from their table of requests; `history` is what those have shown so far
 
 pub mod engine;
 pub mod eviction_log;
+mod history;
 pub mod known_misses;
 pub mod policy;
 pub mod prompt;
