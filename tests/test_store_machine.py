@@ -86,6 +86,8 @@ class StoreMachine(RuleBasedStateMachine):
         #: native move → (twin move, moves that must end first); the stores give an ended move's id out again
         self.moves: dict[int, tuple[int, set[int]]] = {}
         self.loading: dict[int, set[int]] = {}
+        #: Moves whose times were told.
+        self.timed: set[int] = set()
         #: Claims that wait for room: native, twin, moves that must end first.
         self.claims: list[tuple[int, int, set[int]]] = []
 
@@ -181,6 +183,11 @@ class StoreMachine(RuleBasedStateMachine):
         open_moves = [m for m, (_, after) in self.moves.items() if not after]
         move = open_moves[pick % len(open_moves)]
         twin, _ = self.moves.pop(move)
+        if pick % 3 or move in self.timed:
+            self.both(
+                "set_times", (move, self.now - pick % 2, self.now), (twin, self.now - pick % 2, self.now)
+            )
+        self.timed.discard(move)
         self.both("finish_move", (move,), (twin,))
         for _, after in self.moves.values():
             after.discard(move)
@@ -188,6 +195,15 @@ class StoreMachine(RuleBasedStateMachine):
             after.discard(move)
         for waits in self.loading.values():
             waits.discard(move)
+
+    @precondition(lambda self: self.moves)
+    @rule(pick=st.integers(0, 50), layers_ns=st.integers(0, 9))
+    def time_a_move(self, pick: int, layers_ns: int) -> None:
+        """A transmission's times are known before it ends."""
+        move = list(self.moves)[pick % len(self.moves)]
+        first, ready = self.now + 1_000_000 + pick, self.now + 1_000_000 + pick + layers_ns
+        self.both("set_times", (move, first, ready), (self.moves[move][0], first, ready))
+        self.timed.add(move)
 
     @precondition(lambda self: len(self.capacities) > 1)
     @rule(
@@ -272,7 +288,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert depth == self.twin.depth(b)
         take = min(blocks, reserved)
         merged = self.native.merged_blocks
-        self.both("commit", (a, depth + take), (b, depth + take))
+        ready = (self.now - blocks % 2, self.now) if blocks % 3 else None
+        self.both("commit", (a, depth + take, ready), (b, depth + take, ready))
         SEEN["duplicate merged"] += self.native.merged_blocks > merged
         self.running[request][2] -= take
         if take and through and len(self.capacities) > 1:
@@ -334,6 +351,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.native.digest == self.twin.digest
         for request, limit in list(enumerate(self.full))[self.now % 8 :: 8]:
             assert self.copies(self.native, request, limit) == self.copies(self.twin, request, limit)
+            assert self.residency(self.native, request, limit) == self.residency(self.twin, request, limit)
             assert self.recency(self.native, request, limit) == self.recency(self.twin, request, limit)
 
     def copies(self, store, request: int, limit: int) -> list[list[int]]:
@@ -341,6 +359,16 @@ class StoreMachine(RuleBasedStateMachine):
         blocks = []
         for end, by in store.copies(request, limit):
             blocks += [[move if move in (NO_COPY, NO_MOVE) else 0 for move in by]] * (end - len(blocks))
+        return blocks
+
+    def residency(self, store, request: int, limit: int) -> list[list[tuple]]:
+        """Return of each found block its copies: tier, whether ready, both times and its last access."""
+        blocks: list[list[tuple]] = []
+        for end, copies in store.residency(request, limit):
+            told = [(tier, move == NO_MOVE, *times) for tier, move, *times in copies]
+            blocks += [told] * (end - len(blocks))
+            SEEN["a ready copy by its times"] += any(ready and at > 0 for _, ready, _, at, _ in told)
+            SEEN["a timed copy in flight"] += any(not ready and at < 1 << 62 for _, ready, _, at, _ in told)
         return blocks
 
     def recency(self, store, request: int, limit: int) -> list[int]:
@@ -374,7 +402,7 @@ MUST_HAPPEN = {
     "two tiers": {"refusal", "eviction beside a hold", "move 0->1", "move 1->0"},
     "three tiers": {
         "refusal", "eviction beside a hold", "move 0->1", "move 1->0", "move 1->2", "move 2->1",
-        "a write waits for another", "marked by hand", "marked absent", "a claim evicts", "room given back",
+        "a write waits for another", "a timed copy in flight", "marked by hand", "marked absent", "a claim evicts", "room given back",
     },
     "tiny lower tiers": {"refusal", "move 0->1", "move 1->2"},
     "unbounded disk": {"move 1->2", "move 2->1"},
@@ -428,6 +456,17 @@ class ForgetsRecency(ReferenceStore):
         self.clock += 1000
 
 
+class ForgetsWhenComputed(ReferenceStore):
+    def commit(self, lease, to, ready=None):
+        super().commit(lease, to)
+
+
+class ForgetsWhenMovesEnd(ReferenceStore):
+    def finish_move(self, move):
+        self.moves[move].times = None
+        super().finish_move(move)
+
+
 class RenewsAtRelease(ReferenceStore):
     def release(self, lease, now_ns):
         self.touched_at = "release"
@@ -436,14 +475,14 @@ class RenewsAtRelease(ReferenceStore):
 
 
 class ForgetsWhatAdmissionsFind(ReferenceStore):
-    def _admitted(self, lease):
+    def _admitted(self, lease, now_ns):
         pass
 
 
 class RenewsAtARefusal(ReferenceStore):
     def acquire(self, request, depth):
         lease = super().acquire(request, depth)
-        self._admitted(self.leases[lease])
+        self._admitted(self.leases[lease], self.now_ns)
         return lease
 
 
@@ -452,6 +491,8 @@ FAULTS: dict[type[ReferenceStore], Touch] = {
     EvictsOneTooMany: "release",
     ShallowestFirst: "release",
     ForgetsRecency: "release",
+    ForgetsWhenComputed: "release",
+    ForgetsWhenMovesEnd: "release",
     RenewsAtRelease: "admission",
     ForgetsWhatAdmissionsFind: "admission",
     RenewsAtARefusal: "admission",

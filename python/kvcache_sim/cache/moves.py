@@ -282,6 +282,8 @@ class Mover:
             self.read_bytes[transfer.from_tier] += size
         if transfer.move != HOP:
             self.written_bytes[transfer.to_tier] += size
+            assert self.tree is not None, "a store without lower tiers has no moves"
+            self.tree.set_times(transfer.move, sent.first_layer_ns, sent.completion_ns)
         subject = transfer.from_tier << 8 | transfer.to_tier
         self.store.note(TRANSFER_RECORD, now, subject << 40 | transfer.blocks, sent.completion_ns)
         for watcher in self._watchers:

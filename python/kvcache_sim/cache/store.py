@@ -75,8 +75,12 @@ class GpuStore(Protocol):
         """Reserve private GPU blocks for several (lease, blocks), all or nothing."""
         ...
 
-    def commit(self, lease: int, to: int) -> None:
-        """Share the lease's computed blocks up to ``to``."""
+    def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
+        """Share the lease's computed blocks up to ``to``.
+
+        ``ready``: when their first layer and all of them were computed, in ns; None: the latest time told.
+        Only a store of the tree keeps it.
+        """
         ...
 
     def depth(self, lease: int) -> int:
@@ -195,6 +199,10 @@ class TieredStore(GpuStore, Protocol):
         """Return the transmissions decided since the last call."""
         ...
 
+    def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:
+        """Tell when what a move writes will be ready; its copies keep the times."""
+        ...
+
     def finish_move(self, move: int) -> None:
         """Make a move's blocks ready and its room free."""
         ...
@@ -219,6 +227,14 @@ class MarkingStore(TieredStore, Protocol):
         """Return the found run in parts: (past the last block, on each tier the move writing it).
 
         ``NO_MOVE`` is a ready copy, ``NO_COPY`` none. Changes nothing.
+        """
+        ...
+
+    def residency(self, request: int, limit: int) -> list[tuple[int, list[tuple[int, int, int, int, int]]]]:
+        """Return the found run in parts: (past the last block, copies from fast to slow).
+
+        A copy is (tier, move writing it, first layer ready, all ready, last access), times in ns, 2^62 for
+        one that is not known yet. Changes nothing.
         """
         ...
 

@@ -176,7 +176,7 @@ class TokenStore(Recorded):
             entry.owed = 0
         return []
 
-    def commit(self, lease: int, to: int) -> None:
+    def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
         """Share the computed tokens up to ``to`` in whole blocks, as far as prefixes are admitted."""
         entry = self._leases[lease]
         entry.depth = to

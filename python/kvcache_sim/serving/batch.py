@@ -124,6 +124,8 @@ class BatchSettings:
     asks_every_step: bool = False
     least_step_ns: int = 0
     late_ends: bool = False
+    #: Of the model: the first layer of a step's blocks is ready this part of its computing time in.
+    num_layers: int = 1
 
 
 @dataclass(slots=True, eq=False)
@@ -155,6 +157,7 @@ class SteppedBatch:
         self.generated_tokens = 0
         self.begin_ns = 0
         self._end_ns = 0
+        self._computing_ns = 0
         self._gaps: dict[int, int] = defaultdict(int)
         self._log: list[tuple[int, int, int, int]] | None = None
 
@@ -180,7 +183,7 @@ class SteppedBatch:
         if self.settings.commit_at_begin:
             for s in self.running:
                 if s.chunk:
-                    self._commit(s, s.computed + s.chunk, store, [])
+                    self._commit(s, s.computed + s.chunk, store, (now_ns, now_ns))
         return moves
 
     def _asks(self, s: _Running, lacking: list[_Running]) -> bool:
@@ -201,7 +204,7 @@ class SteppedBatch:
         """Share what the last added sequence will fill, where keys exist from scheduling on."""
         if self.settings.commit_at_begin:
             s = self.running[-1]
-            self._commit(s, s.computed + s.chunk, store, [])
+            self._commit(s, s.computed + s.chunk, store, None)
 
     def pop_last(self) -> tuple[int, int, int | None] | None:
         """Take the last sequence out."""
@@ -236,7 +239,8 @@ class SteppedBatch:
     def start(self, store: GpuStore, now_ns: int, stall_ns: int) -> int:
         """Start the composed step; return its end."""
         self.begin_ns = now_ns
-        self._end_ns = now_ns + self.step_ns() + stall_ns
+        self._computing_ns = self.step_ns()
+        self._end_ns = now_ns + self._computing_ns + stall_ns
         return self._end_ns
 
     def advance(self, store: GpuStore, now_ns: int) -> int:
@@ -255,12 +259,13 @@ class SteppedBatch:
             shape = self._shape()
             new = sum(chunk for chunk, _ in shape.prefill_chunks)
             self._log.append((self.begin_ns, now - self.begin_ns, new, shape.decode_sequences))
+        ready = (now - self._computing_ns + self._computing_ns // self.settings.num_layers, now)
         ended: Ended = ([], [], [])
         for s in self.running:
             if not s.chunk:
                 continue
             s.computed += s.chunk
-            self._commit(s, s.computed, store, ended[2])
+            ended[2].extend(self._commit(s, s.computed, store, ready))
             if s.prefilling or s.computed > s.total:
                 continue
             self.generated_tokens += 1
@@ -276,17 +281,18 @@ class SteppedBatch:
         return ended
 
     def _commit(
-        self, s: _Running, computed: int, store: GpuStore, committed: list[tuple[int, int, int]]
-    ) -> None:
+        self, s: _Running, computed: int, store: GpuStore, ready: tuple[int, int] | None
+    ) -> list[tuple[int, int, int]]:
         settings = self.settings
         if not settings.cache_enabled or computed > s.total:
-            return
+            return []
         tokens = computed if settings.cache_output else min(computed, s.prompt)
         full, depth = tokens // settings.block_size_tokens, store.depth(s.lease)
         if full > depth:
-            store.commit(s.lease, full)
+            store.commit(s.lease, full, ready)
             if settings.track_commits:
-                committed.append((s.id, depth, full))
+                return [(s.id, depth, full)]
+        return []
 
     def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
         """Return the histogram of times between tokens, bucketed as the native core does."""

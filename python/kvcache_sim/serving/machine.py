@@ -49,6 +49,7 @@ def native_batch(settings: BatchSettings, table: StepTimeTable) -> Batch:
         settings.track_commits,
         settings.commit_at_begin,
         settings.asks_every_step,
+        settings.num_layers,
     )
 
 
@@ -74,6 +75,7 @@ def build_replica(
         track_commits=cache.writes is not None and cache.writes.at_commit,
         commit_at_begin=kind.commits_at_begin,
         asks_every_step=kind.asks_every_step,
+        num_layers=cache.cache.num_layers,
     )
     batch = make_batch(batch_settings, settings.step_time, replica_settings.max_num_seqs, observed.stretches)
     estimates = Estimates(cache, settings.step_time, replica_settings.max_num_batched_tokens)

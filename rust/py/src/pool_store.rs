@@ -42,7 +42,10 @@ impl PyPoolStore {
         answered(self.0.reserve(&wanted, now_ns)).map(room_to_py)
     }
 
-    fn commit(&mut self, lease: u64, to: u32) -> PyResult<()> {
+    /// `ready`, when the blocks were computed, is not kept.
+    #[pyo3(signature = (lease, to, ready=None))]
+    fn commit(&mut self, lease: u64, to: u32, ready: Option<(u64, u64)>) -> PyResult<()> {
+        let _ = ready;
         answered(self.0.commit(lease, to, Times::default()))
     }
 

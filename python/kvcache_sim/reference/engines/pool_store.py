@@ -63,7 +63,7 @@ class ReferencePoolStore(Recorded):
             self._log_eviction(now_ns, 0, evicted)
         return []
 
-    def commit(self, lease: int, to: int) -> None:
+    def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
         """Give a request's leading blocks their keys."""
         self.pool.cache(lease, self._names(lease, to))
         self.keyed[lease] = max(self.keyed[lease], to)

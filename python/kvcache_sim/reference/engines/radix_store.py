@@ -112,7 +112,7 @@ class ReferenceRadixStore(Recorded):
             self.taken[lease] += n
         return True
 
-    def commit(self, lease: int, to: int) -> None:
+    def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
         """Check the computed pages of a prompt into the tree; note those of an answer."""
         self.full[lease] = to
         held = self.held[lease]

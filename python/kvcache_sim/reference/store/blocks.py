@@ -11,6 +11,8 @@ GPU = 0
 #: In place of a tier, where KV comes from another machine.
 REMOTE = 255
 ABSENT, IN_FLIGHT, READY = range(3)
+#: When the first layer is ready, and all of it, in ns.
+Times = tuple[int, int]
 
 
 @dataclass(eq=False, slots=True)
@@ -27,6 +29,8 @@ class Block:
     by: list[int] = field(init=False)
     access: list[int] = field(init=False)
     holds: list[int] = field(init=False)
+    #: On each tier when its first layer and all of it were ready; None where that is not known.
+    ready: list[Times | None] = field(init=False)
     uses: int = 0
     #: The same whenever it comes back.
     number: int = -1
@@ -37,6 +41,7 @@ class Block:
         self.by = [NO_MOVE] * self.tiers
         self.access = [0] * self.tiers
         self.holds = [0] * self.tiers
+        self.ready = [None] * self.tiers
 
     def path(self) -> Iterator[Block]:
         """Yield the block and all before it, deepest first; the root is not a block."""
@@ -99,3 +104,4 @@ class Move:
     claimed: int | None = None
     #: What must end before claimed room is free.
     after: list[int] = field(default_factory=list)
+    times: Times | None = None

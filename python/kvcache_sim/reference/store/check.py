@@ -72,6 +72,11 @@ def _places(store: Residency) -> Iterator[str]:
                 move = store.moves.get(block.by[tier])
                 if move is None or move.to != tier or block not in move.blocks:
                     yield f"I7: block {block.key} is in flight to tier {tier} without a move"
+                elif move.times is not None and move.times[1] < store.latest_ns:
+                    yield f"I7: block {block.key} is late on tier {tier}: {move.times} at {store.latest_ns}"
+            times = block.ready[tier]
+            if (times is None) == (state == READY) or (times is not None and times[1] > store.latest_ns):
+                yield f"I7: block {block.key} is in state {state} on tier {tier}, ready at {times}"
 
 
 def _blocks(store: Residency) -> Iterator[Block]:

@@ -51,7 +51,7 @@ class Eviction(Residency):
         room = self.tiers[tier]
         if room.free + self._evictable(tier) < blocks:
             return None
-        self.now_ns = now_ns
+        self._told(now_ns)
         shortfall = max(blocks - room.free, 0)
         victims = self._select(tier, shortfall)
         pending: list[tuple[int, int]] = []
@@ -87,7 +87,7 @@ class Eviction(Residency):
     @numbered
     def expire(self, now_ns: int) -> None:
         """Discard what its tier's policy keeps no longer."""
-        self.now_ns = now_ns
+        self._told(now_ns)
         for tier, order in enumerate(self.eviction):
             while order is not None and (block := order.lapsed(now_ns, self._standing(tier))) is not None:
                 self._take_off(tier, block, now_ns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvcache_sim.reference.store.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Lease
 from kvcache_sim.reference.store.eviction import Eviction
-from kvcache_sim.reference.store.refusals import HANDLES, numbered, refuse
+from kvcache_sim.reference.store.refusals import HANDLES, in_order, numbered, refuse
 
 
 class Leases(Eviction):
@@ -18,9 +18,8 @@ class Leases(Eviction):
         self._hold(GPU, tail)
         for block in tail.path():
             block.uses += 1
-        self.clock += 1
         handle = next(HANDLES)
-        self.leases[handle] = Lease(request, tail, depth, self.clock, found=depth)
+        self.leases[handle] = Lease(request, tail, depth, self._tick(), found=depth)
         return handle
 
     @numbered
@@ -79,7 +78,7 @@ class Leases(Eviction):
         takers = [self.leases[lease] for lease, n in wanted for _ in range(n)]
         for lease, n in wanted:
             self.leases[lease].reserved += n
-            self._admitted(self.leases[lease])
+            self._admitted(self.leases[lease], now_ns)
         for move, n in pending:
             for _ in range(n):
                 taker = takers.pop(0)
@@ -88,11 +87,14 @@ class Leases(Eviction):
         return sorted({move for move, _ in pending})
 
     @numbered
-    def commit(self, lease: int, to: int) -> None:
+    def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
         """Share computed blocks; where the GPU has one already, ours is freed."""
         held = self._lease(lease)
         if to - held.depth > held.reserved - max(held.pending, held.loading):
             raise refuse("more blocks than are reserved and free", "a reservation first")
+        times = (self.latest_ns, self.latest_ns) if ready is None else ready
+        in_order(times)
+        self.latest_ns = max(self.latest_ns, times[1])
         gpu = self.tiers[GPU]
         for depth in range(held.depth, to):
             key = self.keys.key(held.request, depth)
@@ -105,6 +107,7 @@ class Leases(Eviction):
             if block.state[GPU] == ABSENT:
                 block.access[GPU] = held.access
                 self._set(block, GPU, READY)
+                block.ready[GPU] = times
             else:
                 gpu.free += 1
                 self.merged_blocks += 1
@@ -119,8 +122,8 @@ class Leases(Eviction):
         held = self._lease(lease)
         if held.loading:
             raise refuse("blocks are still being loaded", "its loads to have ended")
-        self.now_ns = now_ns
-        self.clock += 1
+        self._told(now_ns)
+        self._tick()
         computed = max(self.keys.full[held.request] - held.found, 0)
         for block in held.tail.path():
             block.holds[GPU] -= 1
@@ -137,14 +140,16 @@ class Leases(Eviction):
     def touch(self, request: int, end: int) -> None:
         """Make a path the most recently used."""
         path = self._path(request, end)
-        self.clock += 1
+        self._tick()
         for block in reversed(path):
             self._stamp(block)
             self._let_go_of(block, (block.depth, 1))
 
-    def _admitted(self, lease: Lease) -> None:
+    def _admitted(self, lease: Lease, now_ns: int) -> None:
+        """An admission stands, and happens, once room is made for it."""
         if not lease.admitted:
             lease.admitted = True
+            self.accessed_ns[lease.access] = now_ns
             for block in lease.tail.path():
                 self._use(block, lease.access)
 

@@ -81,9 +81,9 @@ class Marks(Moves):
             block = self._add(parent, key, depth)
             path.append(block)
             parent = block
-        self.clock += 1
+        access = self._tick()
         for block in path[start:]:
-            block.access[tier] = self.clock if source is None else block.access[source]
+            block.access[tier] = access if source is None else block.access[source]
             self._set(block, tier, IN_FLIGHT, claim)
         self._hold(tier, parent)
         move.blocks, move.held = path[start:], [parent]

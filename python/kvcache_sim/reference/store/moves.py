@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvcache_sim.cache.store import Order
 from kvcache_sim.reference.store.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Lease, Move
 from kvcache_sim.reference.store.leases import Leases
-from kvcache_sim.reference.store.refusals import numbered, refuse
+from kvcache_sim.reference.store.refusals import in_order, numbered, refuse
 
 _WRONG_TIER = "not on this tier", "a tier below the gpu, with one below it where blocks are read from there"
 NOT_FREE = "the room is not free yet", "the writes that it waits for to have ended"
@@ -153,6 +153,13 @@ class Moves(Leases):
         return taken
 
     @numbered
+    def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:
+        """Tell when what a move writes will be ready."""
+        under_way = self._under_way(move)
+        in_order((first_layer_ns, ready_ns))
+        under_way.times = first_layer_ns, ready_ns
+
+    @numbered
     def finish_move(self, move: int) -> None:
         """Make a move's blocks ready and its room free."""
         done = self._under_way(move)
@@ -162,8 +169,11 @@ class Moves(Leases):
         if early or self._some_under_way(done.after):
             raise refuse(*NOT_FREE)
         del self.moves[move]
+        times = done.times or (self.latest_ns, self.latest_ns)
+        self.latest_ns = max(self.latest_ns, times[1])
         for block in done.blocks:
             self._set(block, done.to, READY)
+            block.ready[done.to] = times
         for block in done.held:
             self._hold(done.to, block, -1)
             self._sweep_orphans(block)

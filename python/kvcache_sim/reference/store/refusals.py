@@ -34,6 +34,12 @@ def numbered(call: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P]
     return checked
 
 
+def in_order(times: tuple[int, int]) -> None:
+    """Refuse times of a first layer and of all where the first comes last."""
+    if times[0] > times[1]:
+        raise refuse("ready before its first layer", "a first layer no later than the whole")
+
+
 def _is_number(value: Any) -> bool:
     if isinstance(value, int):
         return 0 <= value < 1 << 64

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import takewhile
 
+from kvcache_sim.cache.channel import NOT_YET
 from kvcache_sim.cache.records import Recorded
 from kvcache_sim.cache.settings import Touch
 from kvcache_sim.cache.store import NO_MOVE, Losses, Order
@@ -41,6 +42,9 @@ class Residency(Recorded):
         #: By tier: who leaves first, where that is not the least recent.
         self.eviction: list[TierOrder | None] = eviction or [None] * len(capacities)
         self.now_ns = 0
+        #: The latest time that was told, and when each count of ``clock`` was made.
+        self.latest_ns = 0
+        self.accessed_ns = {0: 0}
         self._numbers: dict[tuple[int, int], int] = {}
         self.orders: list[Order] = []
         self.clock = 0
@@ -127,6 +131,25 @@ class Residency(Recorded):
         return parts
 
     @numbered
+    def residency(self, request: int, limit: int) -> list[tuple[int, list[tuple[int, int, int, int, int]]]]:
+        """Return (past the block, copies) of each found block.
+
+        A copy is (tier, move writing it, first layer ready, all ready, last access).
+        """
+        self._known_request(request)
+        listed = []
+        for depth, block in enumerate(self._found(request, limit)):
+            copies = []
+            for tier, state in enumerate(block.state):
+                if state != ABSENT:
+                    by = block.by[tier] if state == IN_FLIGHT else NO_MOVE
+                    known = self.moves[by].times if state == IN_FLIGHT else block.ready[tier]
+                    times = known or (NOT_YET, NOT_YET)
+                    copies.append((tier, by, *times, self.accessed_ns[block.access[tier]]))
+            listed.append((depth + 1, copies))
+        return listed
+
+    @numbered
     def match_prefix(self, request: int, limit: int) -> list[tuple[int, int, int, int]]:
         """Return the found run in parts by fastest tier and move."""
         self._known_request(request)
@@ -156,6 +179,16 @@ class Residency(Recorded):
                 parts.append((tier, depth, depth + 1, by))
         return parts
 
+    def _tick(self) -> int:
+        """Count an access, at the latest time that was told."""
+        self.clock += 1
+        self.accessed_ns[self.clock] = self.latest_ns
+        return self.clock
+
+    def _told(self, now_ns: int) -> None:
+        self.now_ns = now_ns
+        self.latest_ns = max(self.latest_ns, now_ns)
+
     def _hold(self, tier: int, block: Block, times: int = 1) -> None:
         for b in block.path():
             b.holds[tier] += times
@@ -169,6 +202,7 @@ class Residency(Recorded):
         order = self.eviction[tier]
         if state == ABSENT:
             self.resident[tier].pop(block, None)
+            block.ready[tier] = None
             if order is not None and block.number in order.known:
                 order.leave(block)
         else:

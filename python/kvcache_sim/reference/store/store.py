@@ -46,9 +46,9 @@ class ReferenceStore(Marks):
             blocks.append(block)
             parent = block
         move = self._new_move(Move(GPU + 1, blocks, held=[parent]))
-        self.clock += 1
+        access = self._tick()
         for block in blocks:
-            block.access[GPU + 1] = self.clock
+            block.access[GPU + 1] = access
             self._set(block, GPU + 1, IN_FLIGHT, move)
         self._hold(GPU + 1, parent)
         self.orders.append((move, REMOTE, GPU + 1, len(blocks), [m for m, _ in room]))

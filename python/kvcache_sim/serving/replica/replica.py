@@ -155,7 +155,7 @@ class Replica:
         """Share the first blocks of a request that were received from elsewhere, as if computed here."""
         start = self.store.depth(s.lease)
         if blocks > start:
-            self.store.commit(s.lease, blocks)
+            self.store.commit(s.lease, blocks, (now, now))
             if self._write is not None:
                 self._write_committed(s.lease, (start, blocks), now)
                 self.mover.issue()

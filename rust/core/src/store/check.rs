@@ -1,7 +1,7 @@
 //! The invariants of a store (design: I2, I3, I4, I7), recomputed from scratch.
 
 use super::node::{NodeId, State, NONE, ROOT};
-use super::{Store, GPU};
+use super::{Store, Times, GPU};
 
 /// A broken promise, in words.
 pub type Violation = String;
@@ -233,7 +233,7 @@ impl Store {
             let wrong = if ready {
                 time.ready_ns > self.now_ns
             } else {
-                time.ready_ns < self.now_ns
+                time != Times::UNKNOWN && time.ready_ns < self.now_ns
             };
             if wrong || time.first_layer_ns > time.ready_ns {
                 return Err(format!(

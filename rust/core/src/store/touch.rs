@@ -24,7 +24,7 @@ impl Store {
     /// A lease's admission stands, for room was made: what it found has now been used.
     pub(super) fn admitted(&mut self, id: LeaseId) {
         let lease = &mut self.leases[id];
-        if self.touch == Touch::Release || std::mem::replace(&mut lease.admitted, true) {
+        if std::mem::replace(&mut lease.admitted, true) || self.touch == Touch::Release {
             return;
         }
         let (mut at, access) = (lease.tail, lease.access);
