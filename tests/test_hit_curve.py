@@ -51,7 +51,7 @@ def test_the_ends_of_the_curve(request):
     prompts = blocks_of_prompts(request)
     curve = hit_curve(prompts, request.touch_from)
     assert curve.hit_blocks.at(np.array([0]))[0] == 0
-    assert curve.hit_blocks.top == np.minimum(prompts.native.belady(2**63)[0], prompts.limits).sum()
+    assert curve.hit_blocks.top == np.minimum(prompts.native.belady(2**63).hits, prompts.limits).sum()
     marks = landmarks(curve.hit_blocks)
     assert marks.knee_blocks <= marks.footprint_blocks
     assert marks.working_set_blocks <= marks.footprint_blocks
@@ -140,7 +140,7 @@ def test_the_curve_of_the_conversation_trace():
         prompts = blocks_of_prompts(ReplayRequest(trace, 16, 1))
         curve = hit_curve(prompts, touch_from).hit_blocks
         for capacity in (1, 777, 54_321, 524_288, 3_000_000):
-            hits = np.minimum(prompts.native.recency(capacity, touch_from)[0], prompts.limits).sum()
+            hits = np.minimum(prompts.native.recency(capacity, touch_from).hits, prompts.limits).sum()
             assert curve.at(np.array([capacity]))[0] == hits
 
 

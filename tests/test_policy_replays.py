@@ -5,29 +5,40 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim import _core
 from kvcache_sim.errors import TraceError, UsageError
-from kvcache_sim.policies.registry import POLICIES
-from kvcache_sim.policies.variants import parse_variant
+from kvcache_sim.policies import table
+from kvcache_sim.policies.page import with_policies
+from kvcache_sim.policies.resolve import parse_variant
+from kvcache_sim.policies.table import EVICTION_POLICIES, NATIVE_KINDS, POLICIES
 from kvcache_sim.reference.causes.engine import MissCauses
 from kvcache_sim.reference.policies.block import Block
-from kvcache_sim.reference.policies.replay import TWINS, Tier, leaf_first, path_of
+from kvcache_sim.reference.policies.by_name import make_policy
+from kvcache_sim.reference.policies.replay import Tier, leaf_first, path_of
 from kvcache_sim.replay.miss_causes import MISS_CAUSES, told_by
 from kvcache_sim.replay.policy_misses import explained
 from kvcache_sim.replay.prefix import prefix_answer
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.workload.readers.read import read_trace
+from policy_variants import VARIANTS
 from shared_files import shared
 from small_traces import discriminating_stream, trace_of, tree_traces
 
-NAMES = [name for name in TWINS if name != "priority"]
-VARIANTS = [*NAMES, "ttl:7ns", "pgdsf:9", "priority:0-8=90@3ns,8-16=10,20-=50"]
+ROOT = Path(__file__).resolve().parents[1]
+REFERENCES = ROOT / "python" / "kvcache_sim" / "reference" / "policies"
+NATIVE = ROOT / "rust" / "core" / "src" / "policies"
+
+
+def variant_settings(variant: str):
+    return parse_variant(variant, 4).native
 
 
 def run(request: ReplayRequest, variant: str, **changes):
@@ -51,15 +62,17 @@ replays = st.builds(
 )
 
 
-@examples(150)
-@given(replays, st.sampled_from(VARIANTS))
-def test_prefix_aware_equals_the_reference(request, variant):
+@pytest.mark.parametrize("variant", VARIANTS)
+@examples(12)
+@given(request=replays)
+def test_prefix_aware_equals_the_reference(variant, request):
     assert figures(run(request, variant)) == figures(run(request, variant, backend="python"))
 
 
-@examples(80)
-@given(replays, st.sampled_from(VARIANTS), st.sampled_from(["tail", "root"]))
-def test_flat_equals_the_reference(request, variant, touch_from):
+@pytest.mark.parametrize("variant", VARIANTS)
+@examples(8)
+@given(request=replays, touch_from=st.sampled_from(["tail", "root"]))
+def test_flat_equals_the_reference(variant, request, touch_from):
     changes = {"discipline": "flat", "touch_from": touch_from, "explain": False}
     assert figures(run(request, variant, **changes)) == figures(
         run(request, variant, backend="python", **changes)
@@ -108,7 +121,7 @@ def test_one_after_another_what_is_as_deep_as_the_cache_is_large_was_never_admit
     """The record of what left tells the same causes as the rule that needs no record."""
     request = replace(request, explain=True)
     prompts = blocks_of_prompts(request)
-    hits = prefix_answer(request, prompts, parse_variant(variant, request.block_size_tokens))[0]
+    hits = prefix_answer(request, prompts, parse_variant(variant, request.block_size_tokens)).hits
     assert run(request, variant)["requests"] == explained(request, prompts, variant, hits)["requests"]
 
 
@@ -119,7 +132,7 @@ def test_causes_are_those_of_the_reference_block_by_block(request, variant):
     prompts, size = blocks_of_prompts(request), request.block_size_tokens
     policy = parse_variant(variant, size)
     capacity = min(request.capacity_blocks, max(1, prompts.references))
-    tier = Tier(TWINS[policy.name](policy, capacity), capacity)
+    tier = Tier(make_policy(policy, capacity), capacity)
     causes = MissCauses(size, evicted_by=tier.evicted_by)
     now_ns = 0
     for i, (tokens, limit) in enumerate(
@@ -155,11 +168,8 @@ def test_no_policy_exceeds_its_ceilings(request, variant):
 def test_what_is_resident_is_prefix_closed(request, variant):
     """In the reference, whose decisions are the native ones: no block without its parent, none too many."""
     prompts = blocks_of_prompts(request)
-    policy = TWINS[parse_variant(variant, request.block_size_tokens).name]
-    tier = Tier(
-        policy(parse_variant(variant, request.block_size_tokens), request.capacity_blocks),
-        request.capacity_blocks,
-    )
+    capacity = request.capacity_blocks
+    tier = Tier(make_policy(parse_variant(variant, request.block_size_tokens), capacity), capacity)
     for i in range(len(request.trace)):
         path = path_of(prompts, i)
         found = next((k for k, key in enumerate(path) if key not in tier.blocks), len(path))
@@ -179,8 +189,8 @@ def test_what_is_resident_is_prefix_closed(request, variant):
 def test_lru_of_more_room_hits_what_less_room_hits(request):
     prompts = blocks_of_prompts(request)
     for touch_from in ("tail", "root"):
-        small = prompts.native.recency(request.capacity_blocks, touch_from)[0]
-        large = prompts.native.recency(request.capacity_blocks + 7, touch_from)[0]
+        small = prompts.native.recency(request.capacity_blocks, touch_from).hits
+        large = prompts.native.recency(request.capacity_blocks + 7, touch_from).hits
         assert (small <= large).all()
 
 
@@ -316,13 +326,99 @@ def test_an_id_twice_in_a_prompt_is_a_trace_error():
 
 
 def test_every_row_runs_and_names_its_paper():
-    rows = [row for row in POLICIES if row.family == "prefix"]
-    assert {row.variant for row in rows} == {*TWINS, "belady", "unbounded"}
     request = ReplayRequest(trace_of([["a"], ["a"]]), 4, 3, last_partial="keep")
-    for row in rows:
+    for row in POLICIES:
         assert row.paper
-        variant = "priority:0-4=90" if row.variant == "priority" else row.variant
-        assert run(request, variant)["hit_blocks"] == 1
+        assert row.description
+        if row.family == "prefix":
+            assert run(request, row.example)["hit_blocks"] == 1
+
+
+def test_every_policy_of_the_table_has_its_two_files_and_every_file_its_row():
+    rows = {row.module for row in EVICTION_POLICIES}
+    references = {path.stem for path in REFERENCES.glob("*.py") if "\ndef make(" in path.read_text()}
+    native = {path.stem for path in NATIVE.glob("*.rs") if "\npub const POLICY:" in path.read_text()}
+    assert rows == references == native
+    assert {row.name for row in EVICTION_POLICIES} == NATIVE_KINDS.keys()
+
+
+def test_a_row_without_a_native_policy_and_one_without_a_row_are_refused(monkeypatch):
+    for kinds, words in (
+        (dict(NATIVE_KINDS, new="ranked"), "new has no row in policies/table.py"),
+        ({k: v for k, v in NATIVE_KINDS.items() if k != "arc"}, "arc is no policy of the core"),
+    ):
+        monkeypatch.setattr(table, "NATIVE_KINDS", kinds)
+        with pytest.raises(ImportError, match=words):
+            table._refuse_half_a_policy()
+
+
+def test_the_page_shows_the_table():
+    """``python -m kvcache_sim.policies.page docs/cache-curve-and-policies.md`` writes it."""
+    page = (ROOT / "docs" / "cache-curve-and-policies.md").read_text()
+    assert with_policies(page) == page
+
+
+@pytest.mark.parametrize("variant", ["ttl:-1s", "pgdsf:0", "pgdsf:many", "priority:0-8=101", "lru:1"])
+def test_a_setting_that_means_nothing_is_refused_by_name(variant):
+    with pytest.raises(UsageError, match="--policy") as refused:
+        parse_variant(variant, 4)
+    assert "policy" in str(refused.value) or "setting" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda p: p.recency(0, "tail"), "capacity: got 0"),
+        (lambda p: p.recency(1, "head"), "unknown end of a prompt"),
+        (lambda p: p.leaf_first("nosuch", 1, variant_settings("lru")), "unknown policy"),
+        (lambda p: p.plain("arc", 0, "queue", variant_settings("arc")), "capacity: got 0"),
+        (lambda p: p.plain("arc", 1, "leaf-first", variant_settings("arc")), "unknown end of a prompt"),
+        (lambda p: p.leaf_first("arc", 1, variant_settings("arc"), 0, np.zeros(9, np.uint32)), "one count a"),
+        (lambda p: p.belady(0), "capacity: got 0"),
+        (lambda p: p.reuses(np.zeros(9, np.uint32), "tail"), "one limit a request"),
+        (lambda p: _core.ReplayPolicySettings(-1, 1.0, []), "ttl_ns: got -1"),
+        (lambda p: _core.ReplayPolicySettings(1, float("nan"), []), "attention_blocks: got NaN"),
+        (lambda p: _core.ReplayPolicySettings(1, 1.0, [(4, 4, 9, None)]), "range: got 4-4"),
+        (lambda p: _core.ReplayPolicySettings(1, 1.0, [(0, 4, 101, None)]), "priority: got 101"),
+        (lambda p: _core.ReplayPolicySettings(1, 1.0, [(0, 4, 9, -1)]), "duration_ns: got -1"),
+    ],
+)
+def test_a_number_that_means_nothing_is_a_value_error_of_the_core(call, words):
+    with pytest.raises(ValueError, match=words):
+        call(blocks_of_prompts(ReplayRequest(trace_of([["a"], ["a"]]), 4, 3)).native)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"ids": [0, 2**32 - 1]}, "ids"),
+        ({"offsets": [0, -(2**63), 2]}, "do not fit together"),
+        ({"offsets": [0]}, "do not fit together"),
+        ({"blocks": [1, 9]}, "do not fit together"),
+        ({"private": [0, 2**32 - 1]}, "more than 2\\^32 blocks"),
+        ({"per": 0}, "do not fit together"),
+        ({"arrival": [0]}, "do not fit together"),
+    ],
+)
+def test_prompts_that_do_not_fit_together_are_a_value_error_of_the_core(changes, words):
+    given = {
+        "ids": [0, 1],
+        "offsets": [0, 1, 2],
+        "per": 1,
+        "blocks": [1, 1],
+        "private": [0, 0],
+        "arrival": [0, 0],
+    }
+    given |= changes
+    with pytest.raises(ValueError, match=words):
+        _core.ReplayPrompts(
+            np.array(given["ids"], np.uint32),
+            np.array(given["offsets"], np.int64),
+            given["per"],
+            np.array(given["blocks"], np.uint32),
+            np.array(given["private"], np.uint32),
+            np.array(given["arrival"], np.int64),
+        )
 
 
 # --- frozen numbers --------------------------------------------------------------------------------------
@@ -360,7 +456,7 @@ def test_flat_policies_equal_libcachesim_on_the_streams(stream, capacity):
     for policy, hits in PINNED[stream, capacity].items():
         request = ReplayRequest(stream_cut(stream).trace, 4, capacity, last_partial="keep", discipline="flat")
         if policy == "belady":
-            assert native.belady_flat(capacity, "root")[0].sum() == hits
+            assert native.belady_flat(capacity, "root").hits.sum() == hits
         else:
             assert run(request, policy)["hits"] == hits
 
@@ -401,10 +497,10 @@ def test_flat_policies_equal_every_row_on_the_trace(size):
         )
         native = blocks_of_prompts(request).native
         if policy == "belady":
-            hits = native.belady_flat(request.capacity_blocks, request.touch_from)[0].sum()
+            hits = native.belady_flat(request.capacity_blocks, request.touch_from).hits.sum()
         else:
             settings = parse_variant(policy, size).native
-            hits = native.objects(policy, request.capacity_blocks, request.touch_from, settings)[0].sum()
+            hits = native.plain(policy, request.capacity_blocks, request.touch_from, settings).hits.sum()
         assert hits == row["hits"], row
 
 
@@ -463,7 +559,7 @@ def test_the_table_of_the_agentic_trace():
     request = ReplayRequest(trace, 512, 1, last_partial="keep")
     native, references = blocks_of_prompts(request).native, 6_305_306
     settings = blocks_of_prompts(request).native
-    assert round(native.belady(2**63)[0].sum() / references, 6) == 0.961949
+    assert round(native.belady(2**63).hits.sum() / references, 6) == 0.961949
     for (policy, order), rates in WEKA.items():
         for capacity, rate in zip((1_000, 3_000, 10_000), rates, strict=True):
             result = run(replace(request, capacity_blocks=capacity, touch_from=order), policy)
@@ -471,5 +567,5 @@ def test_the_table_of_the_agentic_trace():
 
     settings = parse_variant("fifo", 512).native
     for capacity, rate in ((1_000, 0.2739), (3_000, 0.7309), (10_000, 0.9303)):
-        hits = native.objects("fifo", capacity, "queue", settings)[0].sum()
+        hits = native.plain("fifo", capacity, "queue", settings).hits.sum()
         assert round(hits / references, 4) == rate

@@ -10,15 +10,12 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cli import main
-from kvcache_sim.policies.variants import parse_variant
-from kvcache_sim.reference.policies.replay import TWINS
+from kvcache_sim.policies.resolve import parse_variant
 from kvcache_sim.replay.prefix import prefix_answer
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
+from policy_variants import VARIANTS
 from small_traces import trace_of, tree_traces
-
-NAMES = [name for name in TWINS if name != "priority"]
-VARIANTS = [*NAMES, "ttl:7ns", "pgdsf:9", "priority:0-8=90@3ns,8-16=10,20-=50"]
 
 replays = st.builds(
     ReplayRequest,
@@ -42,7 +39,7 @@ def without(result, *names):
 def hits_of(request: ReplayRequest, variant: str):
     """Return the blocks that each request found."""
     policy = parse_variant(variant, request.block_size_tokens)
-    return prefix_answer(request, blocks_of_prompts(request), policy)[0].tolist()
+    return prefix_answer(request, blocks_of_prompts(request), policy).hits.tolist()
 
 
 def in_common(a, b) -> int:

@@ -17,22 +17,8 @@ from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.serving.settings import ClusterSettings, ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.workload.trace import Trace
+from policy_variants import TIMED
 from test_simulation_native import BLOCK, SHAPES, cluster, random_trace
-
-POLICIES = [
-    "fifo",
-    "lfu",
-    "sieve",
-    "clock",
-    "arc",
-    "s3fifo",
-    "slru",
-    "gdsf",
-    "pgdsf",
-    "length-aware",
-    "ttl:2s",
-    "priority:0-64=90@1s,64-256=10",
-]
 
 
 def under(settings: ClusterSettings, *policies: str) -> ClusterSettings:
@@ -58,8 +44,8 @@ def agree(settings, trace):
 
 
 @pytest.mark.parametrize(("tiers", "through"), SHAPES)
-@pytest.mark.parametrize("policy", POLICIES)
-def test_stretches_single_steps_and_the_twin_agree(policy, tiers, through):
+@pytest.mark.parametrize("policy", TIMED)
+def test_stretches_single_steps_and_the_reference_agree(policy, tiers, through):
     agree(under(cluster(tiers, 1, through), policy), random_trace(2))
 
 
@@ -80,7 +66,7 @@ def instant(policy: str, trace: Trace, capacity: int) -> tuple[int, int]:
     return int(run.requests["cached_prefix_length_used"].sum()), run.counters["evictions.gpu"]
 
 
-@pytest.mark.parametrize("policy", ["lru", *POLICIES])
+@pytest.mark.parametrize("policy", ["lru", *TIMED])
 def test_an_instant_run_decides_as_cachesim_does_with_a_block_more(policy):
     trace, capacity = whole_blocks(6), 150
     hits, evictions = instant(policy, trace, capacity + 1)
@@ -95,7 +81,7 @@ def test_an_instant_run_decides_as_cachesim_does_with_a_block_more(policy):
 
 def test_policies_keep_different_blocks():
     trace = whole_blocks(6)
-    hits = {policy: instant(policy, trace, 151)[0] for policy in ("lru", *POLICIES)}
+    hits = {policy: instant(policy, trace, 151)[0] for policy in ("lru", *TIMED)}
     assert hits["length-aware"] > hits["lru"] < hits["lfu"]
     assert len(set(hits.values())) >= 9
 

@@ -133,18 +133,43 @@ class TraceSource:
 
 # replay: cache decisions without time
 
-#: Hits of each request in blocks; evictions; of these, blocks that expired; blocks resident at the end.
-#: The last are known blocks that were missed: request, whose demand had evicted them (-1: they never came
-#: in), blocks, flat; none where ``known`` is not given.
-ReplayAnswer = tuple[NDArray[np.uint32], int, int, int, NDArray[np.int64]]
+@final
+class ReplayAnswer:
+    """What one replay decided; the reference answers with one too."""
+
+    def __new__(
+        cls,
+        hits: NDArray[np.uint32],
+        evictions: int,
+        expired: int,
+        resident: int,
+        missed: NDArray[np.int64],
+    ) -> ReplayAnswer: ...
+    @property
+    def hits(self) -> NDArray[np.uint32]:
+        """Blocks that each request found."""
+    @property
+    def evictions(self) -> int:
+        """Blocks that left, to make room or because their time had run out."""
+    @property
+    def expired(self) -> int:
+        """Of the evictions, blocks whose time had run out."""
+    @property
+    def resident(self) -> int:
+        """Blocks resident at the end."""
+    @property
+    def missed(self) -> NDArray[np.int64]:
+        """Known blocks that were missed: request, whose demand had evicted them (-1: they never came in),
+        blocks, flat; none where ``known`` is not given."""
 
 @final
 class ReplayPrompts:
     """The prompts of a trace cut into blocks, copied once; every replay starts from an empty tier.
 
-    ``order`` is tail or root; ``capacity`` counts blocks and is at least 1. ``known`` are
+    ``touch_from`` is tail or root; ``capacity`` counts blocks and is at least 1. ``known`` are
     leading blocks of each request whose misses are told. All release the GIL, and raise
-    ``ValueError`` for an unknown name, or where a request names an id twice.
+    ``ValueError`` for an unknown name, no capacity, more blocks than 32 bits number, or where a request
+    names an id twice.
     """
 
     def __new__(
@@ -158,9 +183,11 @@ class ReplayPrompts:
     ) -> ReplayPrompts: ...
     def run_shape(self) -> tuple[int, int, int]:
         """Return the runs of the trace, the entries of all paths, and the bytes both take."""
-    def recency(self, capacity: int, order: str, known: NDArray[np.uint32] | None = None) -> ReplayAnswer:
+    def recency(
+        self, capacity: int, touch_from: str, known: NDArray[np.uint32] | None = None
+    ) -> ReplayAnswer:
         """Replay least recently used: leaf first (tail), or a plain recency list behind a prefix look-up."""
-    def leaves(
+    def leaf_first(
         self,
         policy: str,
         capacity: int,
@@ -168,32 +195,52 @@ class ReplayPrompts:
         window: int = 0,
         known: NDArray[np.uint32] | None = None,
     ) -> ReplayAnswer:
-        """Replay a leaf policy on runs, prefix-aware; ``window`` requests in flight hold their blocks."""
-    def objects(
+        """Replay any policy prefix-aware; ``window`` requests in flight hold their blocks."""
+    def plain(
         self,
         policy: str,
         capacity: int,
         discipline: str,
         settings: ReplayPolicySettings,
         window: int = 0,
-        known: NDArray[np.uint32] | None = None,
     ) -> ReplayAnswer:
-        """Replay any policy block by block; ``discipline`` is leaf-first, queue, or a flat order."""
+        """Replay any policy block by block; ``discipline`` is tail or root (a flat cache), or queue."""
     def belady(self, capacity: int) -> ReplayAnswer:
         """Replay the clairvoyant ceiling: prefix-closed, with bypass."""
-    def belady_flat(self, capacity: int, order: str) -> ReplayAnswer:
+    def belady_flat(self, capacity: int, touch_from: str) -> ReplayAnswer:
         """Replay the clairvoyant ceiling of a flat cache that inserts every miss."""
-    def reuses(self, limits: NDArray[np.uint32], order: str) -> _ReuseColumns:
+    def reuses(self, limits: NDArray[np.uint32], touch_from: str) -> ReuseColumns:
         """Return every reuse with the capacities from which least recently used finds it, in one pass."""
 
-#: Request, first capacity, blocks, step (block j hits from first + j × step), the last request to touch them.
-_ReuseColumns = tuple[
-    NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]
-]
+@final
+class ReuseColumns:
+    """Every reuse of a trace: blocks of one request that hit together, an entry each."""
+
+    @property
+    def request(self) -> NDArray[np.uint32]:
+        """The request that uses blocks again."""
+    @property
+    def capacity(self) -> NDArray[np.uint64]:
+        """The capacity from which the first of them is found."""
+    @property
+    def blocks(self) -> NDArray[np.uint32]:
+        """How many there are."""
+    @property
+    def step(self) -> NDArray[np.uint32]:
+        """Capacity that each further one needs beyond the one before."""
+    @property
+    def before(self) -> NDArray[np.uint32]:
+        """The request that touched them before."""
+
+def native_policies() -> list[tuple[str, str]]:
+    """Return the name and the kind (``ranked`` or ``queue``) of every eviction policy of the core."""
 
 @final
 class ReplayPolicySettings:
-    """What some policies need: ttl's time, pgdsf's attention length, priority's (from, to, priority, ns)."""
+    """What some policies need: ttl's time, pgdsf's attention length, priority's (from, to, priority, ns).
+
+    ``ValueError`` for a number out of its range.
+    """
 
     def __new__(
         cls, ttl_ns: int, attention_blocks: float, ranges: list[tuple[int, int, int, int | None]]

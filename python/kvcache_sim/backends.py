@@ -25,7 +25,7 @@ REFERENCES = {
     "replay.vllm-offload": "kvcache_sim.reference.engines.offload_replay:replay_offload_twin",
     "replay.prefix": "kvcache_sim.reference.policies.replay:replay_in_python",
     "causes.timed": "kvcache_sim.reference.causes.timed:timed_miss_tokens",
-    "policies": "kvcache_sim.reference.policies.replay:TWINS",
+    "policies": "kvcache_sim.reference.policies.by_name:make_policy",
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from kvcache_sim.cache.settings import Accounting, CacheSettings, Semantics
 from kvcache_sim.errors import UsageError
-from kvcache_sim.policies.registry import POLICIES
+from kvcache_sim.policies.table import POLICIES
 
 
 class Ability(Enum):

@@ -92,7 +92,9 @@ class StoreMaker:
         make_store, orders, touch = reference("store"), self.orders, self.cache.touch
 
         def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
-            store: MarkingStore = make_store(keys, _capacities(tiers), write_back, touch, orders.twin(tiers))
+            store: MarkingStore = make_store(
+                keys, _capacities(tiers), write_back, touch, orders.of_reference(tiers)
+            )
             return MachineStore(store, store)
 
         return make

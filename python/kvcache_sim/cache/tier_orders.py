@@ -1,4 +1,4 @@
-"""The eviction orders of a machine's tiers, from the names of policies: for the native store and its twin."""
+"""The eviction orders of a machine's tiers from the names of policies: for stores of either backend."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim.backends import reference
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.errors import UsageError
-from kvcache_sim.policies.resolve import resolve_policy
+from kvcache_sim.policies.resolve import parse_variant, resolve_policy, row_of
 
 if TYPE_CHECKING:
     from kvcache_sim import _core
@@ -17,15 +17,14 @@ if TYPE_CHECKING:
     from kvcache_sim.policies.plugins.load import Plugin
     from kvcache_sim.policies.plugins.open import PolicyMaker
     from kvcache_sim.policies.plugins.watchdog import Watchdog
-    from kvcache_sim.policies.variants import Variant
+    from kvcache_sim.policies.settings import Variant
 
-_CEILINGS = ("belady", "unbounded")
 _MOST_BLOCKS = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionChoice:
-    """What a policy's name means: a policy of the registry with its setting, or a plug-in."""
+    """What a policy's name means: a policy of the table with its setting, or a plug-in."""
 
     variant: Variant | None
     plugin: tuple[Plugin, PolicyMaker] | None = None
@@ -50,11 +49,10 @@ def _choice(text: str, block_size_tokens: int) -> EvictionChoice:
     family, variant = resolve_policy(text)
     if family == "plugin":
         return EvictionChoice(None, _opened(text, variant))
-    if family != "prefix" or variant.partition(":")[0] in _CEILINGS:
-        ceiling = "a ceiling knows the future" if family == "prefix" else "set cache.semantics instead"
-        raise UsageError("no eviction policy of a tier", got=repr(text), hint=ceiling)
-    from kvcache_sim.policies.variants import parse_variant
-
+    row = row_of(text)
+    if not row.evicts:
+        why = "a ceiling knows the future" if row.is_ceiling else "set cache.semantics instead"
+        raise UsageError("no eviction policy of a tier", got=repr(text), hint=why)
     return EvictionChoice(parse_variant(variant, block_size_tokens))
 
 
@@ -109,8 +107,8 @@ class Orders:
                 orders.append(self._hosted(choice, tiers, level))
         return orders
 
-    def twin(self, tiers: Sequence[TierSettings]) -> list[Any]:
-        """Return what the twin takes, by tier."""
+    def of_reference(self, tiers: Sequence[TierSettings]) -> list[Any]:
+        """Return what the reference takes, by tier."""
         make_policy, of_policy = reference("policies"), reference("store.policy-order")
 
         orders: list[Any] = []
@@ -120,7 +118,7 @@ class Orders:
                 orders.append(None)
             elif choice.variant is not None:
                 variant = choice.variant
-                orders.append(of_policy(make_policy[variant.name](variant, _blocks(tier))))
+                orders.append(of_policy(make_policy(variant, _blocks(tier))))
             else:
                 orders.append(reference("store.plugin-order")(self._hosted(choice, tiers, level)))
         return orders

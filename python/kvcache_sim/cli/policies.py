@@ -25,19 +25,29 @@ def list_policies(as_json: AsJson = False) -> None:
       kvsim policies list --json
     """
     from kvcache_sim.policies.plugins.load import entry_point_names
-    from kvcache_sim.policies.registry import POLICIES
+    from kvcache_sim.policies.table import POLICIES
     from kvcache_sim.scenario.policy_names import POLICY_KINDS
 
     kinds = {".".join(map(str, key)): kind for key, kind in POLICY_KINDS.items()}
     if as_json:
-        rows = [{"name": r.name, "description": r.description, "paper": r.paper} for r in POLICIES]
+        rows = [
+            {
+                "name": r.name,
+                "kind": r.kind,
+                "description": r.description,
+                "paper": r.paper,
+                "setting": r.setting.form if r.setting else None,
+            }
+            for r in POLICIES
+        ]
         others = {key: {"names": kind.names, "entry_points": kind.offered()} for key, kind in kinds.items()}
         body = {"policies": rows, "entry_points": entry_point_names(), "other_kinds": others}
         typer.echo(json.dumps(body, indent=2))
         return
     width = max(len(row.name) for row in POLICIES)
     for row in POLICIES:
-        typer.echo(f"{row.name:<{width}}  {row.description} ({row.paper})")
+        setting = f"; {row.setting.example}" if row.setting else ""
+        typer.echo(f"{row.name:<{width}}  {row.description}{setting} ({row.paper})")
     for name in entry_point_names():
         typer.echo(f"{name:<{width}}  plug-in of an installed package")
     typer.echo("\nYour own: --policy file.py:Name or pkg.mod:Name; start one with kvsim policies new NAME")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kvcache_sim.policies.registry import POLICIES
-from kvcache_sim.policies.resolve import resolve_policy
+from kvcache_sim.policies.resolve import resolve_policy, row_of
 
 _SOURCES = Path(__file__).parents[1] / "reference" / "policies"
 
@@ -18,11 +17,13 @@ def definition_of(text: str) -> str:
 
         plugin = load_plugin(variant)
         return f"{plugin.name}: a plug-in from {plugin.source}\nsha256 {plugin.source_sha256}"
-    row = next(row for row in POLICIES if row.name in (text, variant.partition(":")[0]))
+    row = row_of(text)
     head = f"{row.name}: {row.description}\nfrom {row.paper}\n"
-    source = _SOURCES / f"{row.variant.replace('-', '_')}.py"
-    if family != "prefix" or not source.exists():
+    if row.setting:
+        head += f"setting: {row.setting.form}, such as {row.setting.example}\n"
+    if not row.evicts:
         return head
-    return f"{head}\nThe definition in plain Python (the core runs it natively, with equal results):\n\n" + (
-        source.read_text().rstrip()
+    source = (_SOURCES / f"{row.module}.py").read_text().rstrip()
+    return (
+        f"{head}\nThe definition in plain Python (the core runs it natively, with equal results):\n\n{source}"
     )

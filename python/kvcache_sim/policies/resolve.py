@@ -1,4 +1,4 @@
-"""What the text after ``--policy`` names: a row of the registry, a row with a setting, or a plug-in."""
+"""What the text after ``--policy`` names: a row of the table, a row with a setting, or a plug-in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import re
 from difflib import get_close_matches
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.policies.registry import POLICIES
+from kvcache_sim.policies.settings import DEFAULT_ATTENTION_TOKENS, Variant, setting_refused
+from kvcache_sim.policies.table import POLICIES, PolicyRow
+
+_ROWS = {row.name: row for row in POLICIES}
 
 #: ``module:Name`` or ``pkg.mod:Name(setting=1)``, with or without an adapter before it.
 _IN_A_MODULE = re.compile(
@@ -21,11 +24,10 @@ def resolve_policy(text: str) -> tuple[str, str]:
     ``pkg.mod:Name``, either with ``vllm:``, ``sglang:`` or ``libcachesim:`` before it, and
     ``libcachesim:file.py`` and the names of entry points are plug-ins.
     """
-    rows = {row.name: row for row in POLICIES}
-    if text in rows:
-        return rows[text].family, rows[text].variant
+    if text in _ROWS:
+        return _ROWS[text].family, _ROWS[text].variant
     name, colon, _ = text.partition(":")
-    if colon and name in rows and rows[name].family == "prefix":
+    if colon and name in _ROWS and _ROWS[name].family == "prefix":
         return "prefix", text
     module = _IN_A_MODULE.fullmatch(text)
     if ".py" in text or (module and module[1] not in {row.name.partition(":")[0] for row in POLICIES}):
@@ -35,11 +37,41 @@ def resolve_policy(text: str) -> tuple[str, str]:
 
         if text in entry_point_names():
             return "plugin", text
-    close = get_close_matches(text, rows, n=1)
-    raise UsageError(
+    raise _unknown(text)
+
+
+def row_of(text: str) -> PolicyRow:
+    """Return the row that a text such as ``lru`` or ``ttl:300s`` names; raises ``UsageError`` for others."""
+    row = _ROWS.get(text) or _ROWS.get(text.partition(":")[0])
+    if row is None:
+        raise _unknown(text)
+    return row
+
+
+def parse_variant(text: str, block_size_tokens: int) -> Variant:
+    """Return the policy and its setting that a text such as ``ttl:300s`` names; raises ``UsageError``."""
+    name, colon, setting = text.partition(":")
+    grammar = row_of(name).setting
+    variant = Variant(name, attention_blocks=DEFAULT_ATTENTION_TOKENS / block_size_tokens)
+    if not colon:
+        if grammar and grammar.required:
+            raise setting_refused(text, f"a setting, such as {grammar.example}")
+        return variant
+    if grammar is None:
+        raise UsageError(f"{name} takes no setting", where="--policy", got=repr(text))
+    try:
+        return grammar.read(variant, setting, block_size_tokens)
+    except UsageError as error:
+        error.where = error.where or "--policy"
+        raise
+
+
+def _unknown(text: str) -> UsageError:
+    close = get_close_matches(text, _ROWS, n=1)
+    return UsageError(
         "unknown policy",
         where="--policy",
         got=repr(text),
-        expected=f"did you mean {close[0]}?" if close else "one of: " + ", ".join(rows),
+        expected=f"did you mean {close[0]}?" if close else "one of: " + ", ".join(_ROWS),
         hint="kvsim policies list",
     )

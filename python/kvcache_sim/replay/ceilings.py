@@ -28,6 +28,6 @@ def ceilings(prompts: PromptBlocks, capacity_blocks: int) -> dict[str, Any]:
     over; what stays is prefix-closed.
     """
     return {
-        "unbounded": share(prompts, prompts.native.belady(2**63)[0]),
-        "belady": share(prompts, prompts.native.belady(capacity_blocks)[0]),
+        "unbounded": share(prompts, prompts.native.belady(2**63).hits),
+        "belady": share(prompts, prompts.native.belady(capacity_blocks).hits),
     }

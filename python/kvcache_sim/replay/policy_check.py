@@ -107,8 +107,8 @@ def _compare(plugin: Plugin, maker: PolicyMaker) -> list[Comparison]:
             share(prompts, found)["block_hit_rate"]
             for found in (
                 hits,
-                prompts.native.recency(capacity, "tail")[0],
-                prompts.native.belady(capacity)[0],
+                prompts.native.recency(capacity, "tail").hits,
+                prompts.native.belady(capacity).hits,
             )
         ]
         rows.append(Comparison(capacity, *rates))

@@ -9,19 +9,14 @@ import numpy as np
 from kvcache_sim import _core
 from kvcache_sim.backends import reference
 from kvcache_sim.errors import TraceError, UsageError
-from kvcache_sim.policies.variants import Variant, parse_variant
+from kvcache_sim.policies.resolve import parse_variant, row_of
+from kvcache_sim.policies.settings import Variant
 from kvcache_sim.replay.ceilings import ceilings, share
 from kvcache_sim.replay.digest import hit_tokens_sha256
 from kvcache_sim.replay.policy_misses import explained
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest, ReplayResult
 
-#: Policies that are a key of a leaf: replayed on runs of blocks, at a cost that block size does not move.
-LEAF_POLICIES = frozenset({"fifo", "lfu", "gdsf", "pgdsf", "length-aware", "ttl", "priority"})
-#: Policies that keep queues of single blocks.
-QUEUE_POLICIES = frozenset({"sieve", "clock", "arc", "s3fifo", "slru"})
-#: What no policy can exceed; they keep no record of what leaves.
-CEILINGS = frozenset({"belady", "unbounded"})
 _UNBOUNDED = 2**63
 
 
@@ -44,8 +39,9 @@ def replay_prefix(request: ReplayRequest, variant: str) -> ReplayResult:
     result = _head(request, prompts, variant) | _figures(prompts, answer)
     result |= _overlap(request, prompts.references, answer)
     possible = tops["belady"]["hit_blocks"]
-    missed = None if policy.name in CEILINGS else answer[4]
-    result |= explained(request, prompts, variant, answer[0], missed)
+    # a ceiling keeps no record of what leaves
+    missed = None if row_of(policy.name).is_ceiling else answer.missed
+    result |= explained(request, prompts, variant, answer.hits, missed)
     result["ceilings"] = tops
     result["share_of_possible"] = result["hit_blocks"] / possible if possible else None
     return result
@@ -61,7 +57,7 @@ def _check(request: ReplayRequest, policy: Variant) -> None:
         )
     if request.store_threshold:
         raise UsageError(f"has no effect with --policy {policy.name}", where="--store-threshold")
-    if request.window and policy.name in CEILINGS:
+    if request.window and row_of(policy.name).is_ceiling:
         raise UsageError(f"{policy.name} is a ceiling: its requests come one after another", where="--window")
     if (
         request.window
@@ -105,11 +101,7 @@ def prefix_answer(request: ReplayRequest, prompts: PromptBlocks, policy: Variant
         return native.belady(capacity)
     if policy.name == "unbounded":
         return native.belady(_UNBOUNDED)
-    if policy.name in LEAF_POLICIES or policy.name == "lru":
-        return native.leaves(policy.name, capacity, policy.native, window, known)
-    if policy.name in QUEUE_POLICIES:
-        return native.objects(policy.name, capacity, "leaf-first", policy.native, window, known)
-    raise UsageError("unknown policy", where="--policy", got=policy.name, hint="see kvsim policies list")
+    return native.leaf_first(policy.name, capacity, policy.native, window, known)
 
 
 def _window(request: ReplayRequest) -> int:
@@ -127,8 +119,8 @@ def _flat(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> Rep
     elif policy.name == "belady":
         objects = native.belady_flat(capacity, touch_from)
     else:
-        objects = native.objects(policy.name, capacity, touch_from, policy.native, window)
-    hits = int(objects[0].sum(dtype=np.int64))
+        objects = native.plain(policy.name, capacity, touch_from, policy.native, window)
+    hits = int(objects.hits.sum(dtype=np.int64))
     accesses = prompts.references
     result: ReplayResult = {
         "order": "rev" if touch_from == "tail" else "fwd",
@@ -137,11 +129,11 @@ def _flat(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> Rep
         "hits": hits,
         "misses": accesses - hits,
         "hit_ratio": hits / max(1, accesses),
-        "evictions": objects[1],
-        "resident_blocks": objects[3],
+        "evictions": objects.evictions,
+        "resident_blocks": objects.resident,
         **_overlap(request, accesses, objects),
         "ceilings": {
-            "belady": {"hits": int(native.belady_flat(capacity, touch_from)[0].sum(dtype=np.int64))}
+            "belady": {"hits": int(native.belady_flat(capacity, touch_from).hits.sum(dtype=np.int64))}
         },
     }
     if policy.name != "belady":
@@ -149,7 +141,7 @@ def _flat(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> Rep
         queue = (
             reference("replay.prefix")(prompts, policy, capacity, "queue", window)
             if request.backend == "python"
-            else native.objects(policy.name, capacity, "queue", policy.native, window)
+            else native.plain(policy.name, capacity, "queue", policy.native, window)
         )
         result["prefix_lookup"] = _figures(prompts, queue)
     return result
@@ -169,18 +161,16 @@ def _head(request: ReplayRequest, prompts: PromptBlocks, variant: str) -> Replay
 
 def _overlap(request: ReplayRequest, references: int, answer: _core.ReplayAnswer) -> dict[str, Any]:
     """Return how many overlap and what found no room: each block was found, came (and left), or did not."""
-    hits, evictions, _, resident, _ = answer
     if not request.window:
         return {}
-    refused = references - int(hits.sum(dtype=np.int64)) - evictions - resident
+    refused = references - int(answer.hits.sum(dtype=np.int64)) - answer.evictions - answer.resident
     return {"window": request.window, "not_admitted_blocks": refused}
 
 
 def _figures(prompts: PromptBlocks, answer: _core.ReplayAnswer) -> dict[str, Any]:
-    hits, evictions, expired, resident, _ = answer
-    return share(prompts, hits) | {
-        "evictions": evictions,
-        "expired": expired,
-        "resident_blocks": resident,
-        "per_request_hit_tokens_sha256": hit_tokens_sha256(prompts, hits),
+    return share(prompts, answer.hits) | {
+        "evictions": answer.evictions,
+        "expired": answer.expired,
+        "resident_blocks": answer.resident,
+        "per_request_hit_tokens_sha256": hit_tokens_sha256(prompts, answer.hits),
     }

@@ -53,7 +53,7 @@ class PromptBlocks:
     @cached_property
     def known(self) -> NDArray[np.uint32]:
         """Leading blocks of each request that an earlier prompt showed and that may hit."""
-        shown = self.native.belady(_EVERYTHING)[0]
+        shown = self.native.belady(_EVERYTHING).hits
         return np.minimum(shown, self.limits).astype(np.uint32)
 
     def numbered_paths(self) -> Iterator[list[int]]:

@@ -1,25 +1,28 @@
 //! Eviction orders for a store's tiers: a policy of the core by name, or one written in Python.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kvsim_core::policies::leaf::Facts;
-use kvsim_core::policies::order::{EvictionOrder, Keyed, Named, Queued, Standing};
-use kvsim_core::policies::{self, PolicySettings};
-use pyo3::exceptions::PyValueError;
+use kvsim_core::policies::order::{order_of, EvictionOrder, Named, Standing};
 use pyo3::prelude::*;
 
-use crate::replay::ReplayPolicySettings;
+use crate::replay::{native_policy, ReplayPolicySettings};
 
 /// The first thing that a policy written in Python raised.
 pub type Failure = Arc<Mutex<Option<PyErr>>>;
 
 /// Returns `value`, or raises what a policy has raised since the store was made.
 pub fn raised<T>(failure: &Failure, value: T) -> PyResult<T> {
-    match failure.lock().expect("one thread").take() {
+    match locked(failure).take() {
         Some(error) => Err(error),
         None => Ok(value),
     }
+}
+
+/// Locks what one thread alone uses at a time; a panic elsewhere changes nothing about it.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What decides on one tier: None is recency.
@@ -34,27 +37,16 @@ pub enum OrderChoice<'py> {
 /// Returns the order that was chosen; what it raises later is found in `failure`.
 pub fn order(choice: OrderChoice<'_>, failure: &Failure) -> PyResult<Box<dyn EvictionOrder>> {
     match choice {
-        OrderChoice::Native(name, settings, capacity) => native(&name, &settings.inner, capacity),
+        OrderChoice::Native(name, settings, capacity) => {
+            let policy = native_policy(&name)?;
+            Ok(order_of(policy, &settings.inner, capacity))
+        }
         OrderChoice::Hosted(host) => Ok(Box::new(Hosted {
             host: host.unbind(),
             standing: Arc::default(),
             failure: failure.clone(),
             answered: Vec::new(),
         })),
-    }
-}
-
-fn native(
-    name: &str,
-    settings: &PolicySettings,
-    capacity: usize,
-) -> PyResult<Box<dyn EvictionOrder>> {
-    if let Some(leaf) = policies::leaf(name, settings) {
-        return Ok(Box::new(Keyed::new(leaf)));
-    }
-    match policies::object(name, settings, capacity, 0) {
-        Some(object) => Ok(Box::new(Queued::new(object))),
-        None => Err(PyValueError::new_err(format!("unknown policy {name:?}"))),
     }
 }
 
@@ -70,7 +62,7 @@ struct Pinned {
 #[pymethods]
 impl Pinned {
     fn __contains__(&self, number: u32) -> bool {
-        let standing = self.standing.lock().expect("one thread");
+        let standing = locked(&self.standing);
         let free = |s: &Standing| s.idle && (s.leaf || !self.leaves);
         !standing.get(&number).is_some_and(free)
     }
@@ -91,17 +83,14 @@ impl Hosted {
     where
         A: for<'py> pyo3::call::PyCallArgs<'py>,
     {
-        let mut failure = self.failure.lock().expect("one thread");
-        if failure.is_some() {
+        if locked(&self.failure).is_some() {
             return None;
         }
-        Python::attach(|py| match self.host.call_method1(py, method, arguments) {
-            Ok(answer) => Some(answer),
-            Err(error) => {
-                *failure = Some(error);
-                None
-            }
-        })
+        // not locked meanwhile: a policy may ask its store
+        let answer = Python::attach(|py| self.host.call_method1(py, method, arguments));
+        answer
+            .map_err(|error| *locked(&self.failure) = Some(error))
+            .ok()
     }
 }
 
@@ -117,13 +106,12 @@ impl EvictionOrder for Hosted {
     }
 
     fn leave(&mut self, block: u32) {
-        self.standing.lock().expect("one thread").remove(&block);
+        locked(&self.standing).remove(&block);
         self.call("leave", (block,));
     }
 
     fn stands(&mut self, block: u32, standing: Standing) {
-        let mut all = self.standing.lock().expect("one thread");
-        all.insert(block, standing);
+        locked(&self.standing).insert(block, standing);
     }
 
     fn next_victim(&mut self, wanted: u64, now_ns: u64) -> Option<u32> {

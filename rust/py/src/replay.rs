@@ -2,31 +2,66 @@
 
 use std::sync::OnceLock;
 
-use kvsim_core::policies::{self, priority::Range, PolicySettings};
+use kvsim_core::policies::priority::Range;
+use kvsim_core::policies::{Kind, NativePolicy, PolicySettings, Room, POLICIES};
 use kvsim_core::replay::blocks::Blocks;
 use kvsim_core::replay::objects::{self, Discipline};
-use kvsim_core::replay::runs::{Prompts, Runs, NONE};
-use kvsim_core::replay::{belady, curve, leaves, recency, Decisions, TouchOrder};
+use kvsim_core::replay::runs::{PromptError, Prompts, Runs, NONE};
+use kvsim_core::replay::{belady, curve, leaves, recency, Decisions, TouchFrom};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Hits a request, evictions, expired, resident at the end; request, who evicted (−1: never in), blocks.
-type Answer<'py> = (
-    Bound<'py, PyArray1<u32>>,
-    u64,
-    u64,
-    u64,
-    Bound<'py, PyArray1<i64>>,
-);
-/// Request, first capacity, blocks, step, the request that touched them before: one entry a reuse.
-type Columns<'py> = (
-    Bound<'py, PyArray1<u32>>,
-    Bound<'py, PyArray1<u64>>,
-    Bound<'py, PyArray1<u32>>,
-    Bound<'py, PyArray1<u32>>,
-    Bound<'py, PyArray1<u32>>,
-);
+/// What one replay decided.
+#[pyclass(frozen, get_all, module = "kvcache_sim._core")]
+pub struct ReplayAnswer {
+    /// Blocks that each request found.
+    hits: Py<PyArray1<u32>>,
+    /// Blocks that left, to make room or because their time had run out.
+    evictions: u64,
+    /// Of these, the ones whose time had run out.
+    expired: u64,
+    /// Blocks resident at the end.
+    resident: u64,
+    /// Request, whose demand had evicted them (−1: never in), blocks; flat.
+    missed: Py<PyArray1<i64>>,
+}
+
+#[pymethods]
+impl ReplayAnswer {
+    #[new]
+    fn new(
+        hits: Bound<'_, PyArray1<u32>>,
+        evictions: u64,
+        expired: u64,
+        resident: u64,
+        missed: Bound<'_, PyArray1<i64>>,
+    ) -> Self {
+        Self {
+            hits: hits.unbind(),
+            evictions,
+            expired,
+            resident,
+            missed: missed.unbind(),
+        }
+    }
+}
+
+/// Every reuse of a trace, an entry each.
+#[pyclass(frozen, get_all, module = "kvcache_sim._core")]
+pub struct ReuseColumns {
+    /// The request that uses blocks again.
+    request: Py<PyArray1<u32>>,
+    /// The capacity from which the first of them is found.
+    capacity: Py<PyArray1<u64>>,
+    /// How many there are.
+    blocks: Py<PyArray1<u32>>,
+    /// Capacity that each further one needs beyond the one before.
+    step: Py<PyArray1<u32>>,
+    /// The request that touched them before.
+    before: Py<PyArray1<u32>>,
+}
+
 /// First block, end, priority, duration.
 type RangeTuple = (u32, u32, u8, Option<i64>);
 
@@ -62,11 +97,9 @@ impl ReplayPrompts {
             arrival_ns: arrival_ns.as_slice()?.to_vec(),
             runs: OnceLock::new(),
         };
-        let shape = this.prompts().check();
-        if shape.is_err() || this.arrival_ns.len() != this.blocks.len() {
-            return Err(PyValueError::new_err(
-                "ids, offsets and block counts do not fit together",
-            ));
+        this.prompts().check().map_err(refused)?;
+        if this.arrival_ns.len() != this.blocks.len() {
+            return Err(refused(PromptError::Shape));
         }
         Ok(this)
     }
@@ -77,152 +110,118 @@ impl ReplayPrompts {
         Ok((runs.len.len(), runs.path.len(), runs.bytes()))
     }
 
-    #[pyo3(signature = (capacity, order, known = None))]
-    fn recency<'py>(
+    /// Replay least recently used, released tail first or touched root first.
+    #[pyo3(signature = (capacity, touch_from, known = None))]
+    fn recency(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         capacity: u64,
-        order: &str,
+        touch_from: &str,
         known: Option<PyReadonlyArray1<u32>>,
-    ) -> PyResult<Answer<'py>> {
-        let (runs, order) = (self.runs(py)?, touch_order(order)?);
-        let known = self.known(&known)?;
-        Ok(answer(
-            py,
-            py.detach(|| recency::replay(runs, capacity, order, known)),
-        ))
+    ) -> PyResult<ReplayAnswer> {
+        let (runs, touch_from) = (self.runs(py)?, touch_end(touch_from)?);
+        let (capacity, known) = (room(capacity)?, self.known(&known)?);
+        let decisions = py.detach(|| recency::replay(runs, capacity, touch_from, known));
+        Ok(answer(py, decisions))
     }
 
+    /// Replay any policy leaf first: a ranked one on runs, one that keeps queues block by block.
     #[pyo3(signature = (policy, capacity, settings, window = 0, known = None))]
-    #[allow(clippy::too_many_arguments)]
-    fn leaves<'py>(
+    fn leaf_first(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         policy: &str,
         capacity: u64,
         settings: &ReplayPolicySettings,
         window: u32,
         known: Option<PyReadonlyArray1<u32>>,
-    ) -> PyResult<Answer<'py>> {
-        let (runs, arrival_ns) = (self.runs(py)?, &self.arrival_ns);
-        let known = self.known(&known)?;
-        let decisions = py.detach(|| {
-            let mut policy = policies::leaf(policy, &settings.inner)?;
-            Some(leaves::replay(
-                runs,
+    ) -> PyResult<ReplayAnswer> {
+        let policy = native_policy(policy)?;
+        let (capacity, known) = (room(capacity)?, self.known(&known)?);
+        let Kind::Ranked(make) = policy.kind else {
+            let settings = &settings.inner;
+            let asked = OnBlocks {
+                policy,
+                settings,
                 capacity,
-                policy.as_mut(),
-                arrival_ns,
+                discipline: Discipline::LeafFirst,
                 window,
                 known,
-            ))
+            };
+            return self.on_blocks(py, asked);
+        };
+        let (runs, arrival_ns) = (self.runs(py)?, &self.arrival_ns);
+        let decisions = py.detach(|| {
+            let mut policy = make(&settings.inner);
+            leaves::replay(runs, capacity, policy.as_mut(), arrival_ns, window, known)
         });
-        Ok(answer(
-            py,
-            decisions.ok_or_else(|| unknown("policy", policy))?,
-        ))
+        Ok(answer(py, decisions))
     }
 
-    #[pyo3(signature = (policy, capacity, discipline, settings, window = 0, known = None))]
-    #[allow(clippy::too_many_arguments)]
-    fn objects<'py>(
+    /// Replay any policy as a plain cache of blocks, touched from tail or root, or as a queue.
+    #[pyo3(signature = (policy, capacity, discipline, settings, window = 0))]
+    fn plain(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         policy: &str,
         capacity: u64,
         discipline: &str,
         settings: &ReplayPolicySettings,
         window: u32,
-        known: Option<PyReadonlyArray1<u32>>,
-    ) -> PyResult<Answer<'py>> {
-        let known = self.known(&known)?;
+    ) -> PyResult<ReplayAnswer> {
         let how = match discipline {
-            "leaf-first" => Discipline::LeafFirst,
             "queue" => Discipline::Queue,
-            order => Discipline::Objects(touch_order(order)?),
+            end => Discipline::Objects(touch_end(end)?),
         };
-        let decisions = py.detach(|| {
-            let mut blocks = Blocks::of(self.prompts(), window)?;
-            // more room than there are blocks is all the same, and policies size their queues by it
-            let room = capacity.min(blocks.universe().max(1) as u64);
-            let (settings, universe) = (&settings.inner, blocks.universe());
-            let mut policy = policies::object(policy, settings, room as usize, universe)?;
-            Some(objects::replay(
-                &mut blocks,
-                room,
-                policy.as_mut(),
-                how,
-                &self.arrival_ns,
-                known,
-            ))
-        });
-        Ok(answer(
-            py,
-            decisions.ok_or_else(|| unknown("policy", policy))?,
-        ))
+        let asked = OnBlocks {
+            policy: native_policy(policy)?,
+            settings: &settings.inner,
+            capacity: room(capacity)?,
+            discipline: how,
+            window,
+            known: None,
+        };
+        self.on_blocks(py, asked)
     }
 
-    fn belady<'py>(&self, py: Python<'py>, capacity: u64) -> PyResult<Answer<'py>> {
-        let runs = self.runs(py)?;
+    fn belady(&self, py: Python<'_>, capacity: u64) -> PyResult<ReplayAnswer> {
+        let (runs, capacity) = (self.runs(py)?, room(capacity)?);
         Ok(answer(py, py.detach(|| belady::replay(runs, capacity))))
     }
 
-    fn belady_flat<'py>(
+    fn belady_flat(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         capacity: u64,
-        order: &str,
-    ) -> PyResult<Answer<'py>> {
-        let order = touch_order(order)?;
+        touch_from: &str,
+    ) -> PyResult<ReplayAnswer> {
+        let (touch_from, capacity) = (touch_end(touch_from)?, room(capacity)?);
         let decisions = py.detach(|| {
-            Some(belady::replay_flat(
-                &mut Blocks::of(self.prompts(), 0)?,
-                capacity,
-                order,
-            ))
+            let mut blocks = Blocks::of(self.prompts(), 0)?;
+            belady::replay_flat(&mut blocks, capacity, touch_from)
         });
-        Ok(answer(py, decisions.ok_or_else(too_many)?))
+        Ok(answer(py, decisions.map_err(refused)?))
     }
 
-    fn reuses<'py>(
+    fn reuses(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         limits: PyReadonlyArray1<u32>,
-        order: &str,
-    ) -> PyResult<Columns<'py>> {
-        let (runs, order) = (self.runs(py)?, touch_order(order)?);
+        touch_from: &str,
+    ) -> PyResult<ReuseColumns> {
+        let (runs, touch_from) = (self.runs(py)?, touch_end(touch_from)?);
         let limits = limits.as_slice()?;
         if limits.len() != self.blocks.len() {
             return Err(PyValueError::new_err("one limit a request is needed"));
         }
-        let found = py.detach(|| curve::reuses(runs, limits, order));
-        Ok((
-            found
-                .iter()
-                .map(|r| r.request)
-                .collect::<Vec<_>>()
-                .into_pyarray(py),
-            found
-                .iter()
-                .map(|r| r.capacity)
-                .collect::<Vec<_>>()
-                .into_pyarray(py),
-            found
-                .iter()
-                .map(|r| r.blocks)
-                .collect::<Vec<_>>()
-                .into_pyarray(py),
-            found
-                .iter()
-                .map(|r| r.step)
-                .collect::<Vec<_>>()
-                .into_pyarray(py),
-            found
-                .iter()
-                .map(|r| r.before)
-                .collect::<Vec<_>>()
-                .into_pyarray(py),
-        ))
+        let found = py.detach(|| curve::reuses(runs, limits, touch_from));
+        Ok(ReuseColumns {
+            request: column(py, &found, |r| r.request),
+            capacity: column(py, &found, |r| r.capacity),
+            blocks: column(py, &found, |r| r.blocks),
+            step: column(py, &found, |r| r.step),
+            before: column(py, &found, |r| r.before),
+        })
     }
 }
 
@@ -235,6 +234,29 @@ impl ReplayPrompts {
             return Err(PyValueError::new_err("one count a request is needed"));
         }
         Ok(Some(known))
+    }
+
+    /// Replay a policy on single blocks.
+    fn on_blocks(&self, py: Python<'_>, asked: OnBlocks<'_>) -> PyResult<ReplayAnswer> {
+        let decisions = py.detach(|| {
+            let mut blocks = Blocks::of(self.prompts(), asked.window)?;
+            let universe = blocks.universe();
+            // more room than there are blocks is all the same, and policies size their queues by it
+            let room = asked.capacity.min(universe.max(1) as u64);
+            let capacity = room as usize;
+            let mut policy = asked
+                .policy
+                .on_blocks(asked.settings, Room { capacity, universe });
+            Ok(objects::replay(
+                &mut blocks,
+                room,
+                policy.as_mut(),
+                asked.discipline,
+                &self.arrival_ns,
+                asked.known,
+            ))
+        });
+        Ok(answer(py, decisions.map_err(refused)?))
     }
 
     fn prompts(&self) -> Prompts<'_> {
@@ -251,11 +273,19 @@ impl ReplayPrompts {
         if let Some(runs) = self.runs.get() {
             return Ok(runs);
         }
-        let runs = py
-            .detach(|| Runs::of(&self.prompts()))
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let runs = py.detach(|| Runs::of(&self.prompts())).map_err(refused)?;
         Ok(self.runs.get_or_init(|| runs))
     }
+}
+
+/// A replay block by block.
+struct OnBlocks<'a> {
+    policy: &'a NativePolicy,
+    settings: &'a PolicySettings,
+    capacity: u64,
+    discipline: Discipline,
+    window: u32,
+    known: Option<&'a [u32]>,
 }
 
 /// What some policies need to be told.
@@ -267,43 +297,93 @@ pub struct ReplayPolicySettings {
 #[pymethods]
 impl ReplayPolicySettings {
     #[new]
-    fn new(ttl_ns: i64, attention_blocks: f64, ranges: Vec<RangeTuple>) -> Self {
-        let ranges = ranges
-            .into_iter()
-            .map(|(from, to, priority, duration_ns)| Range {
-                from,
-                to,
-                priority,
-                duration_ns,
-            })
-            .collect();
-        Self {
+    fn new(ttl_ns: i64, attention_blocks: f64, ranges: Vec<RangeTuple>) -> PyResult<Self> {
+        if ttl_ns < 0 {
+            return Err(out_of_range("ttl_ns", ttl_ns, "≥ 0"));
+        }
+        if !(attention_blocks.is_finite() && attention_blocks > 0.0) {
+            return Err(out_of_range("attention_blocks", attention_blocks, "> 0"));
+        }
+        let ranges = ranges.into_iter().map(range).collect::<PyResult<_>>()?;
+        Ok(Self {
             inner: PolicySettings {
                 ttl_ns,
                 ranges,
                 attention_blocks,
             },
-        }
+        })
     }
 }
 
-fn touch_order(order: &str) -> PyResult<TouchOrder> {
-    match order {
-        "tail" => Ok(TouchOrder::TailFirst),
-        "root" => Ok(TouchOrder::RootFirst),
-        other => Err(unknown("order", other)),
+fn range((from, to, priority, duration_ns): RangeTuple) -> PyResult<Range> {
+    if priority > 100 {
+        return Err(out_of_range("priority", priority, "0 to 100"));
+    }
+    if from >= to {
+        return Err(out_of_range("range", format!("{from}-{to}"), "FROM < TO"));
+    }
+    if let Some(ns @ ..=-1) = duration_ns {
+        return Err(out_of_range("duration_ns", ns, "≥ 0"));
+    }
+    Ok(Range {
+        from,
+        to,
+        priority,
+        duration_ns,
+    })
+}
+
+/// The name and kind of every policy that the core runs: `ranked` or `queue`.
+#[pyfunction]
+fn native_policies() -> Vec<(&'static str, &'static str)> {
+    let kind = |policy: &NativePolicy| match policy.kind {
+        Kind::Ranked(_) => "ranked",
+        Kind::Queue(_) => "queue",
+    };
+    POLICIES.iter().map(|row| (row.name, kind(row))).collect()
+}
+
+/// Returns the policy of a name, or the error that names it.
+pub fn native_policy(name: &str) -> PyResult<&'static NativePolicy> {
+    NativePolicy::named(name)
+        .ok_or_else(|| PyValueError::new_err(format!("unknown policy {name:?}")))
+}
+
+fn touch_end(name: &str) -> PyResult<TouchFrom> {
+    match name {
+        "tail" => Ok(TouchFrom::Tail),
+        "root" => Ok(TouchFrom::Root),
+        other => Err(PyValueError::new_err(format!(
+            "unknown end of a prompt {other:?}"
+        ))),
     }
 }
 
-fn unknown(what: &str, name: &str) -> PyErr {
-    PyValueError::new_err(format!("unknown {what} {name:?}"))
+fn room(capacity: u64) -> PyResult<u64> {
+    if capacity == 0 {
+        return Err(out_of_range("capacity", capacity, "≥ 1 block"));
+    }
+    Ok(capacity)
 }
 
-fn too_many() -> PyErr {
-    PyValueError::new_err("more than 2^32 distinct blocks")
+fn out_of_range(what: &str, got: impl std::fmt::Display, expected: &str) -> PyErr {
+    PyValueError::new_err(format!("{what}: got {got}; expected {expected}"))
 }
 
-fn answer(py: Python<'_>, d: Decisions) -> Answer<'_> {
+fn refused(error: PromptError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+fn column<T: numpy::Element>(
+    py: Python<'_>,
+    reuses: &[curve::Reuse],
+    field: impl Fn(&curve::Reuse) -> T,
+) -> Py<PyArray1<T>> {
+    let values: Vec<T> = reuses.iter().map(field).collect();
+    values.into_pyarray(py).unbind()
+}
+
+fn answer(py: Python<'_>, d: Decisions) -> ReplayAnswer {
     let missed: Vec<i64> = d
         .missed
         .iter()
@@ -312,16 +392,20 @@ fn answer(py: Python<'_>, d: Decisions) -> Answer<'_> {
             [i64::from(m.request), by, i64::from(m.blocks)]
         })
         .collect();
-    (
-        d.hits.into_pyarray(py),
-        d.evictions,
-        d.expired,
-        d.resident,
-        missed.into_pyarray(py),
-    )
+    ReplayAnswer {
+        hits: d.hits.into_pyarray(py).unbind(),
+        evictions: d.evictions,
+        expired: d.expired,
+        resident: d.resident,
+        missed: missed.into_pyarray(py).unbind(),
+    }
 }
 
+/// Adds the classes of this room.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<ReplayAnswer>()?;
+    m.add_class::<ReuseColumns>()?;
+    m.add_function(wrap_pyfunction!(native_policies, m)?)?;
     m.add_class::<ReplayPrompts>()?;
     m.add_class::<ReplayPolicySettings>()
 }

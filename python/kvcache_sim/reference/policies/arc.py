@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from kvcache_sim.policies.settings import Variant
 from kvcache_sim.reference.policies.block import Block, MayGo
 
 
@@ -76,3 +77,8 @@ class Arc:
     def expire(self, now_ns: int) -> list[Block]:
         """Nothing expires."""
         return []
+
+
+def make(variant: Variant, capacity: int) -> Arc:
+    """Return the policy of a tier of ``capacity`` blocks."""
+    return Arc(capacity)

@@ -30,7 +30,7 @@ MayGo = Callable[[Block], bool]
 
 
 class Policy(Protocol):
-    """An eviction policy on single blocks: the slow, plain twin of the native one of the same name.
+    """An eviction policy on single blocks: the slow, plain reference of the native one of the same name.
 
     Hooks come deepest block first when prefix-aware. ``facts`` of the block are up to date when a hook is
     called. ``evict`` removes and returns one block for which ``may_go`` holds, or None.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 
+from kvcache_sim.policies.settings import Variant
 from kvcache_sim.reference.policies.block import Block, MayGo
 
 
@@ -45,3 +46,8 @@ class Clock:
     def expire(self, now_ns: int) -> list[Block]:
         """Nothing expires."""
         return []
+
+
+def make(variant: Variant, capacity: int) -> Clock:
+    """Return the policy of a tier of ``capacity`` blocks."""
+    return Clock()

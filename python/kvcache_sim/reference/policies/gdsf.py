@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvcache_sim.policies.settings import Variant
 from kvcache_sim.reference.policies.block import Block
 from kvcache_sim.reference.policies.ranked import Ranked
 
@@ -20,3 +21,8 @@ class Gdsf(Ranked):
     def learn(self, key: tuple[float, ...]) -> None:
         """Grow old with the victims."""
         self.age = max(self.age, key[0])
+
+
+def make(variant: Variant, capacity: int) -> Gdsf:
+    """Return the policy of a tier of ``capacity`` blocks."""
+    return Gdsf()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvcache_sim.policies.settings import Variant
 from kvcache_sim.reference.policies.block import Block
 from kvcache_sim.reference.policies.gdsf import Gdsf
 
@@ -22,3 +23,8 @@ class Pgdsf(Gdsf):
         context = block.found_blocks + block.computed_blocks / 2.0
         cost = 1.0 + context / self.attention_blocks
         return (self.age + block.hits * cost, block.last_access)
+
+
+def make(variant: Variant, capacity: int) -> Pgdsf:
+    """Return the policy of a tier of ``capacity`` blocks."""
+    return Pgdsf(variant.attention_blocks)

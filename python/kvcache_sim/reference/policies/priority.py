@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvcache_sim.policies.settings import Variant
 from kvcache_sim.reference.policies.block import Block
 from kvcache_sim.reference.policies.ranked import Ranked
 
@@ -34,3 +35,8 @@ class Priority(Ranked):
             if duration_ns is not None and block.last_access_ns + duration_ns <= now_ns:
                 self.blocks[block.key] = (DEFAULT_PRIORITY, block.last_access)
         return []
+
+
+def make(variant: Variant, capacity: int) -> Priority:
+    """Return the policy of a tier of ``capacity`` blocks."""
+    return Priority(list(variant.ranges))

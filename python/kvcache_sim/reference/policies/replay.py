@@ -8,43 +8,13 @@ from collections.abc import Callable, Hashable
 import numpy as np
 
 from kvcache_sim import _core
-from kvcache_sim.errors import UsageError
-from kvcache_sim.policies.variants import Variant
-from kvcache_sim.reference.policies.arc import Arc
+from kvcache_sim.policies.settings import Variant
 from kvcache_sim.reference.policies.block import Block, Policy
-from kvcache_sim.reference.policies.clock import Clock
-from kvcache_sim.reference.policies.fifo import Fifo
-from kvcache_sim.reference.policies.gdsf import Gdsf
-from kvcache_sim.reference.policies.length_aware import LengthAware
-from kvcache_sim.reference.policies.lfu import Lfu
-from kvcache_sim.reference.policies.lru import Lru
-from kvcache_sim.reference.policies.pgdsf import Pgdsf
-from kvcache_sim.reference.policies.priority import Priority
+from kvcache_sim.reference.policies.by_name import make_policy
 from kvcache_sim.reference.policies.ranked import Ranked
-from kvcache_sim.reference.policies.s3fifo import S3Fifo
-from kvcache_sim.reference.policies.sieve import Sieve
-from kvcache_sim.reference.policies.slru import Slru
-from kvcache_sim.reference.policies.ttl import Ttl
 from kvcache_sim.replay.prompt_blocks import PromptBlocks
 
 Key = Hashable
-
-#: Name → the policy with its setting and the capacity.
-TWINS: dict[str, Callable[[Variant, int], Policy]] = {
-    "lru": lambda variant, capacity: Lru(),
-    "fifo": lambda variant, capacity: Fifo(),
-    "lfu": lambda variant, capacity: Lfu(),
-    "sieve": lambda variant, capacity: Sieve(),
-    "clock": lambda variant, capacity: Clock(),
-    "arc": lambda variant, capacity: Arc(capacity),
-    "s3fifo": lambda variant, capacity: S3Fifo(capacity),
-    "slru": lambda variant, capacity: Slru(capacity),
-    "gdsf": lambda variant, capacity: Gdsf(),
-    "pgdsf": lambda variant, capacity: Pgdsf(variant.attention_blocks),
-    "length-aware": lambda variant, capacity: LengthAware(),
-    "ttl": lambda variant, capacity: Ttl(variant.ttl_ns),
-    "priority": lambda variant, capacity: Priority(list(variant.ranges)),
-}
 
 
 class Tier:
@@ -111,11 +81,9 @@ def replay_in_python(
     ``window`` requests run at a time and hold their blocks; with 0 a request is alone while at work, and a
     plain cache of objects holds nothing.
     """
-    if variant.name not in TWINS:
-        raise UsageError("policy has no twin in Python", where="--backend", got=variant.name)
     paths = [path_of(prompts, i) for i in range(len(prompts.trace))]
     capacity = min(capacity, max(1, len({key for path in paths for key in path})))
-    tier = Tier(TWINS[variant.name](variant, capacity), capacity)
+    tier = Tier(make_policy(variant, capacity), capacity)
     hits, access, now_ns = [], 0, -(2**63)
     running: deque[list[Key]] = deque()
     missed: list[tuple[int, int, int]] = []
@@ -154,12 +122,12 @@ def replay_in_python(
             touched = new[::-1] if discipline == "tail" else new
             hits.append(objects(tier, touched, access))
             access += len(path)
-    return (
-        np.array(hits, np.uint32),
-        tier.evictions,
-        tier.expired,
-        len(tier.blocks),
-        np.array(missed, np.int64),
+    return _core.ReplayAnswer(
+        hits=np.array(hits, np.uint32),
+        evictions=tier.evictions,
+        expired=tier.expired,
+        resident=len(tier.blocks),
+        missed=np.array(missed, np.int64).ravel(),
     )
 
 

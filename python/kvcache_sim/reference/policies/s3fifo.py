@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 
+from kvcache_sim.policies.settings import Variant
 from kvcache_sim.reference.policies.block import Block, MayGo
 
 
@@ -85,3 +86,8 @@ class S3Fifo:
     def expire(self, now_ns: int) -> list[Block]:
         """Nothing expires."""
         return []
+
+
+def make(variant: Variant, capacity: int) -> S3Fifo:
+    """Return the policy of a tier of ``capacity`` blocks."""
+    return S3Fifo(capacity)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvcache_sim.policies.settings import Variant
 from kvcache_sim.reference.policies.block import Block
 from kvcache_sim.reference.policies.ranked import Ranked
 
@@ -25,3 +26,8 @@ class Ttl(Ranked):
         """Forget what was not used for the time to live."""
         gone = [b for b in self.by_key.values() if self.lapsed(b, now_ns)]
         return [self.forget(b) for b in sorted(gone, key=lambda b: -b.depth)]
+
+
+def make(variant: Variant, capacity: int) -> Ttl:
+    """Return the policy of a tier of ``capacity`` blocks."""
+    return Ttl(variant.ttl_ns)

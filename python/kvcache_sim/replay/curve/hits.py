@@ -78,7 +78,7 @@ class HitCurve:
     @cached_property
     def reused_blocks(self) -> int:
         """Return the references that name a block seen before, whether they may count as hits or not."""
-        hits = self.prompts.native.belady(2**63)[0]
+        hits = self.prompts.native.belady(2**63).hits
         return int(hits.sum(dtype=np.int64))
 
 
@@ -92,7 +92,8 @@ def hit_curve(prompts: PromptBlocks, touch_from: PromptEnd) -> HitCurve:
         columns = prompts.native.reuses(prompts.limits, touch_from)
     except ValueError as error:
         raise TraceError(str(error), where=prompts.trace.source) from None
-    request, capacity, blocks, step, before = (column.astype(np.int64) for column in columns)
+    names = ("request", "capacity", "blocks", "step", "before")
+    request, capacity, blocks, step, before = (getattr(columns, name).astype(np.int64) for name in names)
     ends = np.cumsum(blocks)
     first = np.searchsorted(request, request, side="left")
     offset = ends - blocks - (ends - blocks)[first] if len(blocks) else blocks

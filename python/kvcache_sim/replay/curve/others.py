@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kvcache_sim.policies.resolve import resolve_policy
-from kvcache_sim.policies.variants import parse_variant
+from kvcache_sim.policies.resolve import parse_variant, resolve_policy
 from kvcache_sim.replay.ceilings import share
 from kvcache_sim.replay.prefix import prefix_answer
 from kvcache_sim.replay.prompt_blocks import PromptBlocks
@@ -26,7 +25,7 @@ def policy_points(
         if family == "prefix":
             # the runs of the trace are shared by all capacities
             answer = prefix_answer(asked, prompts, parse_variant(variant, request.block_size_tokens))
-            points.append(share(prompts, answer[0]))
+            points.append(share(prompts, answer.hits))
         else:
             result = REPLAYERS[family](asked, variant)
             points.append({name: result[name] for name in _FIGURES if name in result})

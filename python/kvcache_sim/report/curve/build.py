@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.policies.resolve import resolve_policy, row_of
 from kvcache_sim.replay.curve.hits import HitCurve, hit_curve
 from kvcache_sim.replay.curve.landmarks import landmarks
 from kvcache_sim.replay.curve.others import policy_points
@@ -19,7 +20,6 @@ from kvcache_sim.replay.request import ReplayRequest
 
 #: Rows of a table whose capacities nobody chose.
 _DEFAULT_POINTS = 14
-_CEILINGS = ("belady", "unbounded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def curve_document(ask: CurveAsk) -> Document:
     for policy in dict.fromkeys((*ask.policies, "belady")):
         if policy not in columns:
             # the ceilings know the future, whichever end is released first
-            asked = replace(ask.request, touch_from="tail") if policy in _CEILINGS else ask.request
+            asked = replace(ask.request, touch_from="tail") if _knows_the_future(policy) else ask.request
             columns[policy] = policy_points(prompts, asked, policy, capacities)
     document = _head(ask, prompts) | {
         "distinct_blocks": curve.distinct_blocks,
@@ -81,6 +81,11 @@ def curve_document(ask: CurveAsk) -> Document:
             "hit_blocks": curve.hit_blocks.at(corners).tolist(),
         }
     return document
+
+
+def _knows_the_future(policy: str) -> bool:
+    family, variant = resolve_policy(policy)
+    return family == "prefix" and row_of(variant).is_ceiling
 
 
 def _head(ask: CurveAsk, prompts: PromptBlocks) -> Document:

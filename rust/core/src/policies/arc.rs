@@ -2,6 +2,12 @@
 
 use super::object::{MayGo, ObjectPolicy};
 use super::queues::Queues;
+use super::NativePolicy;
+
+/// The row of this policy.
+pub const POLICY: NativePolicy = NativePolicy::queue("arc", |room| {
+    Box::new(Arc::new(room.capacity, room.universe))
+});
 
 /// Used once and used again, resident; and the names of what left each.
 const T1: usize = 0;
@@ -22,6 +28,7 @@ pub struct Arc {
 }
 
 impl Arc {
+    /// Nothing is resident and nothing remembered.
     pub fn new(capacity: usize, universe: usize) -> Self {
         Self {
             queues: Queues::new(universe),
@@ -115,5 +122,25 @@ impl ObjectPolicy for Arc {
         if self.contains(block) {
             self.queues.unlink(block);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::worked::{plain, who_leaves};
+
+    /// b leaves and comes back: recency has earned a place, so a goes although it was used twice.
+    #[test]
+    fn a_ghost_that_returns_moves_the_border() {
+        let left = who_leaves(&POLICY, &plain(), 2, "a a b c b");
+        assert_eq!(left, "b a");
+    }
+
+    /// A scan of new blocks passes by a, which was used twice.
+    #[test]
+    fn what_came_once_goes_before_what_came_again() {
+        let left = who_leaves(&POLICY, &plain(), 3, "a a b c d e");
+        assert_eq!(left, "b c");
     }
 }

@@ -2,6 +2,11 @@
 
 use super::object::{MayGo, ObjectPolicy};
 use super::queues::Queues;
+use super::NativePolicy;
+
+/// The row of this policy.
+pub const POLICY: NativePolicy =
+    NativePolicy::queue("clock", |room| Box::new(Clock::new(room.universe)));
 
 /// A block that may not go is passed over like a used one: back to the front, its bit cleared.
 #[derive(Debug)]
@@ -10,6 +15,7 @@ pub struct Clock {
 }
 
 impl Clock {
+    /// Nothing is resident.
     pub fn new(universe: usize) -> Self {
         Self {
             queues: Queues::new(universe),
@@ -47,5 +53,18 @@ impl ObjectPolicy for Clock {
         if self.contains(block) {
             self.queues.unlink(block);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::worked::{plain, who_leaves};
+
+    /// a was used and goes round once more; then, unused since, it is the oldest.
+    #[test]
+    fn a_used_block_gets_a_second_round() {
+        let left = who_leaves(&POLICY, &plain(), 3, "a b c a d e f");
+        assert_eq!(left, "b c a");
     }
 }

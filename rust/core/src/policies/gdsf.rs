@@ -1,6 +1,10 @@
 //! Greedy dual size frequency: age + uses × cost / size (Cherkasova 1998); blocks have equal size and cost.
 
 use super::leaf::{ordered, Facts, Key, LeafPolicy};
+use super::NativePolicy;
+
+/// The row of this policy.
+pub const POLICY: NativePolicy = NativePolicy::ranked("gdsf", |_| Box::new(Gdsf::default()));
 
 /// The age is the priority of the last victim: what stays must earn more than what left.
 #[derive(Debug, Clone, Copy, Default)]
@@ -15,5 +19,18 @@ impl LeafPolicy for Gdsf {
 
     fn on_evict(&mut self, key: Key) {
         self.age = self.age.max(f64::from_bits(key.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::worked::{plain, who_leaves};
+
+    /// a is worth 3; b leaves at 1, c at 1 + 1, and d is then worth 2 + 1 like a, which was used longer ago.
+    #[test]
+    fn what_was_popular_grows_old() {
+        let left = who_leaves(&POLICY, &plain(), 2, "a a a b c d e");
+        assert_eq!(left, "b c a");
     }
 }

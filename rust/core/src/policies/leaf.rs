@@ -16,14 +16,16 @@ pub struct Facts {
     pub created: u64,
     /// When it was used last, for policies with durations.
     pub last_access_ns: i64,
-    /// Blocks that the request which inserted it found cached, and blocks it had to compute.
+    /// Blocks that the request which inserted it found cached.
     pub found_blocks: u32,
+    /// Blocks that the request which inserted it had to compute.
     pub computed_blocks: u32,
 }
 
 /// Where a key changes by itself as time goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lapse {
+    /// It does not.
     Never,
     /// From this time on the block counts as absent.
     Gone(i64),
@@ -47,8 +49,8 @@ pub trait LeafPolicy: Send + Sync {
         Lapse::Never
     }
 
-    /// Depths (in blocks) at which a run must be cut because its blocks are worth different things.
-    fn cuts(&self) -> &[u32] {
+    /// Depths (in blocks) at which a run must be split because its blocks are worth different things.
+    fn split_at(&self) -> &[u32] {
         &[]
     }
 

@@ -3,6 +3,13 @@
 use super::leaf::{Facts, Key, LeafPolicy};
 use super::object::{MayGo, ObjectPolicy};
 use super::queues::Queues;
+use super::NativePolicy;
+
+/// The row of this policy.
+pub const POLICY: NativePolicy = NativePolicy::ranked("lru", |_| Box::new(Lru))
+    .with_queues(|room| Box::new(LruQueue::new(room.universe)));
+
+/// The policy as a key.
 
 #[derive(Debug, Clone, Copy)]
 pub struct Lru;
@@ -20,6 +27,7 @@ pub struct LruQueue {
 }
 
 impl LruQueue {
+    /// Nothing is resident.
     pub fn new(universe: usize) -> Self {
         Self {
             queues: Queues::new(universe),
@@ -51,5 +59,27 @@ impl ObjectPolicy for LruQueue {
         if self.contains(block) {
             self.queues.unlink(block);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::worked::{plain, who_leaves};
+
+    /// a was used after b and c.
+    #[test]
+    fn a_use_renews_a_block() {
+        let left = who_leaves(&POLICY, &plain(), 3, "a b c a d e");
+        assert_eq!(left, "b c");
+    }
+
+    /// The queue of a plain cache and the ranked blocks decide alike.
+    #[test]
+    fn the_queue_decides_as_the_key_does() {
+        let ranked = NativePolicy::ranked("lru", |_| Box::new(Lru));
+        let accesses = "a b c a d b e a c d f a b";
+        let left = who_leaves(&POLICY, &plain(), 3, accesses);
+        assert_eq!(left, who_leaves(&ranked, &plain(), 3, accesses));
     }
 }

@@ -1,25 +1,14 @@
-//! Eviction policies, one small file each; this page is the registry.
+//! Eviction policies, one small file each; [`POLICIES`] is the table of them.
 //!
-//! | name | paper | kind |
-//! |---|---|---|
-//! | `lru` | Mattson et al. 1970 | leaf, object |
-//! | `fifo` | Belady 1966 | leaf, object |
-//! | `lfu` | Robinson and Devarakonda 1990 (counts kept while cached) | leaf |
-//! | `gdsf` | Cherkasova 1998 | leaf |
-//! | `pgdsf` | RAGCache, Jin et al. 2024 | leaf |
-//! | `length_aware` | Mooncake, Qin et al. 2025 | leaf |
-//! | `ttl` | Jung et al. 2003 | leaf |
-//! | `priority` | TensorRT-LLM, KvCacheRetentionConfig | leaf |
-//! | `sieve` | Zhang et al. 2024 | object |
-//! | `clock` | Corbató 1968 | object |
-//! | `arc` | Megiddo and Modha 2003 | object |
-//! | `s3fifo` | Yang et al. 2023 | object |
-//! | `slru` | Karedla et al. 1994 | object |
+//! A *ranked* policy is a key of a leaf plus hooks ([`leaf`]): any store that keeps its candidate leaves
+//! ordered by key can use it. A *queue* policy keeps queues of single blocks and names its victim itself
+//! ([`object`]); [`ranked`] turns a ranked policy into one. [`order`] makes either kind the eviction order of
+//! a tier whose blocks come and go for reasons of its own.
 //!
-//! A *leaf* policy is a key of a leaf plus hooks: any store that keeps its candidate leaves ordered by key
-//! can use it. An *object* policy keeps queues of single blocks and names its victim itself; `ranked` turns
-//! a leaf policy into one. `order` makes either kind the eviction order of a tier whose blocks come and go
-//! for reasons of its own.
+//! To add a policy, write its file with a `POLICY` in it, and add its `mod` line and its row below. Its
+//! paper, its description and the setting it takes stand in `python/kvcache_sim/policies/table.py`.
+#![deny(missing_docs)]
+
 pub mod arc;
 pub mod clock;
 pub mod fifo;
@@ -39,9 +28,29 @@ pub mod sieve;
 pub mod slru;
 pub mod ttl;
 
+#[cfg(test)]
+mod worked;
+
 use leaf::LeafPolicy;
 use object::ObjectPolicy;
 use ranked::Ranked;
+
+/// Every policy that the core runs, in alphabetical order.
+pub const POLICIES: &[NativePolicy] = &[
+    arc::POLICY,
+    clock::POLICY,
+    fifo::POLICY,
+    gdsf::POLICY,
+    length_aware::POLICY,
+    lfu::POLICY,
+    lru::POLICY,
+    pgdsf::POLICY,
+    priority::POLICY,
+    s3fifo::POLICY,
+    sieve::POLICY,
+    slru::POLICY,
+    ttl::POLICY,
+];
 
 /// Settings that some policies take; each reads its own.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,38 +63,110 @@ pub struct PolicySettings {
     pub attention_blocks: f64,
 }
 
-/// Return the leaf policy of a name.
-pub fn leaf(name: &str, settings: &PolicySettings) -> Option<Box<dyn LeafPolicy>> {
-    Some(match name {
-        "lru" => Box::new(lru::Lru),
-        "fifo" => Box::new(fifo::Fifo),
-        "lfu" => Box::new(lfu::Lfu),
-        "gdsf" => Box::new(gdsf::Gdsf::default()),
-        "pgdsf" => Box::new(pgdsf::Pgdsf::new(settings.attention_blocks)),
-        "length-aware" => Box::new(length_aware::LengthAware),
-        "ttl" => Box::new(ttl::Ttl {
-            ttl_ns: settings.ttl_ns,
-        }),
-        "priority" => Box::new(priority::Priority::new(&settings.ranges)),
-        _ => return None,
-    })
+/// The room that a policy on single blocks decides about.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// Blocks that fit.
+    pub capacity: usize,
+    /// Distinct blocks known beforehand, numbered from 0; queues grow where higher numbers come.
+    pub universe: usize,
 }
 
-/// Return the object policy of a name, for `capacity` blocks out of `universe` distinct ones.
-pub fn object(
-    name: &str,
-    settings: &PolicySettings,
-    capacity: usize,
-    universe: usize,
-) -> Option<Box<dyn ObjectPolicy>> {
-    Some(match name {
-        "lru" => Box::new(lru::LruQueue::new(universe)),
-        "fifo" => Box::new(fifo::FifoQueue::new(universe)),
-        "sieve" => Box::new(sieve::Sieve::new(universe)),
-        "clock" => Box::new(clock::Clock::new(universe)),
-        "arc" => Box::new(arc::Arc::new(capacity, universe)),
-        "s3fifo" => Box::new(s3fifo::S3Fifo::new(capacity, universe)),
-        "slru" => Box::new(slru::Slru::new(capacity, universe)),
-        _ => Box::new(Ranked::new(leaf(name, settings)?, universe)),
-    })
+/// Makes a ranked policy.
+pub type MakeRanked = fn(&PolicySettings) -> Box<dyn LeafPolicy>;
+
+/// Makes a policy on single blocks.
+pub type MakeQueues = fn(Room) -> Box<dyn ObjectPolicy>;
+
+/// How a policy chooses its victim.
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    /// By a key of each leaf.
+    Ranked(MakeRanked),
+    /// From queues of its own.
+    Queue(MakeQueues),
+}
+
+/// A row of the table: a policy by name, and how it is made.
+#[derive(Debug, Clone, Copy)]
+pub struct NativePolicy {
+    /// What users call it.
+    pub name: &'static str,
+    /// How it chooses.
+    pub kind: Kind,
+    /// The same decisions from queues in a plain cache, where that is cheaper than keys.
+    plain: Option<MakeQueues>,
+}
+
+impl NativePolicy {
+    /// A policy that is a key of a leaf.
+    pub const fn ranked(name: &'static str, make: MakeRanked) -> Self {
+        Self {
+            name,
+            kind: Kind::Ranked(make),
+            plain: None,
+        }
+    }
+
+    /// A policy that keeps queues.
+    pub const fn queue(name: &'static str, make: MakeQueues) -> Self {
+        Self {
+            name,
+            kind: Kind::Queue(make),
+            plain: None,
+        }
+    }
+
+    /// Keeps a plain cache in these queues instead of ranking its blocks; they must decide alike.
+    pub const fn with_queues(self, make: MakeQueues) -> Self {
+        Self {
+            plain: Some(make),
+            ..self
+        }
+    }
+
+    /// The policy of a name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        POLICIES.iter().find(|policy| policy.name == name)
+    }
+
+    /// The policy on single blocks of a plain cache, whatever its kind.
+    pub fn on_blocks(&self, settings: &PolicySettings, room: Room) -> Box<dyn ObjectPolicy> {
+        match (self.plain, self.kind) {
+            (Some(make), _) | (None, Kind::Queue(make)) => make(room),
+            (None, Kind::Ranked(make)) => Box::new(Ranked::new(make(settings), room.universe)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    /// A file with a `POLICY` that is not in the table would be known to nobody.
+    #[test]
+    fn every_file_with_a_policy_has_a_row_under_its_name() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/policies");
+        let mut files = BTreeSet::new();
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if fs::read_to_string(&path)
+                .unwrap()
+                .contains("\npub const POLICY:")
+            {
+                let stem = path.file_stem().unwrap().to_str().unwrap();
+                files.insert(stem.replace('_', "-"));
+            }
+        }
+        let rows: Vec<String> = POLICIES.iter().map(|row| row.name.to_owned()).collect();
+        assert_eq!(rows, files.into_iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_name_finds_its_policy_and_nothing_else() {
+        assert_eq!(NativePolicy::named("arc").unwrap().name, "arc");
+        assert!(NativePolicy::named("Arc").is_none());
+    }
 }

@@ -10,13 +10,16 @@ pub type MayGo<'a> = dyn Fn(u32) -> bool + 'a;
 /// The replay calls, for every block of a request: `on_hit` if resident; else `on_miss`, then `evict` while
 /// there is no room, then `insert`. Prefix-aware, a request's blocks come deepest first.
 pub trait ObjectPolicy: Send + Sync {
+    /// Whether a block is resident, ghosts not counted.
     fn contains(&self, block: u32) -> bool;
 
+    /// Learn of a use of a resident block.
     fn on_hit(&mut self, block: u32);
 
     /// Learn of a miss before room is made for it: where ghosts are kept, they answer here.
     fn on_miss(&mut self, _block: u32) {}
 
+    /// Take a block that is not resident; room has been made.
     fn insert(&mut self, block: u32);
 
     /// Remove one block for which `may_go` holds and return it; None if there is none. A queue passes over

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 
 use super::leaf::{Facts, Key, Lapse, LeafPolicy};
 use super::object::ObjectPolicy;
+use super::{Kind, NativePolicy, PolicySettings, Room};
 
 /// A block as an order knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,12 +39,16 @@ impl Standing {
 /// when it may first leave); later releases are uses. `leave` follows every departure, also one that
 /// `next_victim` named.
 pub trait EvictionOrder: Send + Sync {
+    /// Take a block that is new to the tier.
     fn join(&mut self, block: Named, facts: &Facts);
 
+    /// Learn of a use.
     fn used(&mut self, block: u32, facts: &Facts);
 
+    /// Forget a block that left the tier.
     fn leave(&mut self, block: u32);
 
+    /// Learn whether a block may leave from now on.
     fn stands(&mut self, block: u32, standing: Standing);
 
     /// Name the next of `wanted` victims, which is then evicted; `None` where no block may go.
@@ -52,6 +57,21 @@ pub trait EvictionOrder: Send + Sync {
     /// Name a block whose time has run out, which is then discarded.
     fn next_lapsed(&mut self, _now_ns: u64) -> Option<u32> {
         None
+    }
+}
+
+/// Make the eviction order of a tier with room for `capacity` blocks, whatever the kind of its policy.
+pub fn order_of(
+    policy: &NativePolicy,
+    settings: &PolicySettings,
+    capacity: usize,
+) -> Box<dyn EvictionOrder> {
+    match policy.kind {
+        Kind::Ranked(make) => Box::new(Keyed::new(make(settings))),
+        Kind::Queue(make) => {
+            let universe = 0; // queues grow with the blocks that come
+            Box::new(Queued::new(make(Room { capacity, universe })))
+        }
     }
 }
 
@@ -80,6 +100,7 @@ pub struct Keyed {
 }
 
 impl Keyed {
+    /// An order of no blocks.
     pub fn new(policy: Box<dyn LeafPolicy>) -> Self {
         Self {
             policy,
@@ -202,6 +223,7 @@ pub struct Queued {
 }
 
 impl Queued {
+    /// An order of no blocks.
     pub fn new(policy: Box<dyn ObjectPolicy>) -> Self {
         Self {
             policy,
@@ -238,5 +260,63 @@ impl EvictionOrder for Queued {
         let may_go = &self.may_go;
         let free = |block: u32| may_go.get(block as usize).copied().unwrap_or(false);
         self.policy.evict(0, &free)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::worked::plain;
+
+    const FREE: Standing = Standing {
+        idle: true,
+        leaf: true,
+    };
+    const HELD: Standing = Standing {
+        idle: false,
+        leaf: true,
+    };
+
+    /// Blocks 0, 1, 2 come in this order; 0 is used again; 1 is held when a victim is wanted.
+    fn next_victim(policy: &str) -> Option<u32> {
+        let mut order = order_of(NativePolicy::named(policy).unwrap(), &plain(), 3);
+        for number in 0..3 {
+            let facts = Facts {
+                last_access: u64::from(number) + 1,
+                created: u64::from(number) + 1,
+                hits: 1,
+                ..Facts::default()
+            };
+            let parent = None;
+            order.join(Named { number, parent }, &facts);
+            order.stands(number, FREE);
+        }
+        let used = Facts {
+            last_access: 4,
+            created: 1,
+            hits: 2,
+            ..Facts::default()
+        };
+        order.used(0, &used);
+        order.stands(1, HELD);
+        order.next_victim(1, 0)
+    }
+
+    #[test]
+    fn a_held_block_is_passed_over_by_either_kind() {
+        assert_eq!(next_victim("lru"), Some(2));
+        assert_eq!(next_victim("fifo"), Some(0));
+        assert_eq!(next_victim("arc"), Some(2));
+    }
+
+    #[test]
+    fn where_no_block_may_go_none_is_named() {
+        for policy in ["lru", "sieve"] {
+            let mut order = order_of(NativePolicy::named(policy).unwrap(), &plain(), 3);
+            let (number, parent) = (0, None);
+            order.join(Named { number, parent }, &Facts::default());
+            order.stands(0, HELD);
+            assert_eq!(order.next_victim(1, 0), None);
+        }
     }
 }

@@ -1,6 +1,12 @@
 //! Prefix-aware greedy dual size frequency: age + uses × cost of computing it again (RAGCache, Jin et al. 2024).
 
 use super::leaf::{ordered, Facts, Key, LeafPolicy};
+use super::NativePolicy;
+
+/// The row of this policy.
+pub const POLICY: NativePolicy = NativePolicy::ranked("pgdsf", |settings| {
+    Box::new(Pgdsf::new(settings.attention_blocks))
+});
 
 /// The cost of a block is the prefill time per uncached token of the request that computed it.
 ///
@@ -14,6 +20,7 @@ pub struct Pgdsf {
 }
 
 impl Pgdsf {
+    /// No victim yet; `attention_blocks` is positive and finite.
     pub fn new(attention_blocks: f64) -> Self {
         Self {
             age: 0.0,
@@ -34,5 +41,34 @@ impl LeafPolicy for Pgdsf {
 
     fn on_evict(&mut self, key: Key) {
         self.age = self.age.max(f64::from_bits(key.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::worked::{plain, who_leaves};
+
+    /// Four blocks after eight cached ones cost 1 + (8 + 2) / 4 each; four first ones 1 + 2 / 4.
+    #[test]
+    fn a_block_late_in_a_prompt_is_worth_more() {
+        let policy = Pgdsf::new(4.0);
+        let worth = |found_blocks| {
+            let facts = Facts {
+                hits: 1,
+                found_blocks,
+                computed_blocks: 4,
+                ..Facts::default()
+            };
+            f64::from_bits(policy.key(&facts).0)
+        };
+        assert_eq!((worth(0), worth(8)), (1.5, 3.5));
+    }
+
+    /// Where all cost the same it is `gdsf`.
+    #[test]
+    fn equal_costs_leave_age_and_uses() {
+        let left = who_leaves(&POLICY, &plain(), 2, "a a a b c d e");
+        assert_eq!(left, "b c a");
     }
 }

@@ -1,6 +1,12 @@
 //! Priorities by token range with durations, least recent first within one (TensorRT-LLM's retention config).
 
 use super::leaf::{Facts, Key, Lapse, LeafPolicy};
+use super::NativePolicy;
+
+/// The row of this policy.
+pub const POLICY: NativePolicy = NativePolicy::ranked("priority", |settings| {
+    Box::new(Priority::new(&settings.ranges))
+});
 
 /// What a block is worth when no range names it, and after its duration (TensorRT-LLM's default).
 pub const DEFAULT_PRIORITY: u8 = 35;
@@ -8,27 +14,32 @@ pub const DEFAULT_PRIORITY: u8 = 35;
 /// Blocks `[from, to)` of every prompt have this priority (0 goes first, 100 last) for a time after each use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
+    /// First block, counted from 0.
     pub from: u32,
+    /// The block after the last.
     pub to: u32,
+    /// From 0 to 100.
     pub priority: u8,
     /// None: for good.
     pub duration_ns: Option<i64>,
 }
 
+/// Priorities by depth; the first range that fits counts.
 #[derive(Debug, Clone)]
 pub struct Priority {
     ranges: Vec<Range>,
-    cuts: Vec<u32>,
+    boundaries: Vec<u32>,
 }
 
 impl Priority {
+    /// The ranges as they are tried, first to last.
     pub fn new(ranges: &[Range]) -> Self {
-        let mut cuts: Vec<u32> = ranges.iter().flat_map(|r| [r.from, r.to]).collect();
-        cuts.sort_unstable();
-        cuts.dedup();
+        let mut boundaries: Vec<u32> = ranges.iter().flat_map(|r| [r.from, r.to]).collect();
+        boundaries.sort_unstable();
+        boundaries.dedup();
         Self {
             ranges: ranges.to_vec(),
-            cuts,
+            boundaries,
         }
     }
 
@@ -58,7 +69,47 @@ impl LeafPolicy for Priority {
         }
     }
 
-    fn cuts(&self) -> &[u32] {
-        &self.cuts
+    fn split_at(&self) -> &[u32] {
+        &self.boundaries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::worked::{plain, who_leaves};
+    use crate::policies::PolicySettings;
+
+    /// The first two blocks of a prompt are worth 90 for 10 ns.
+    fn heads_are_dear() -> PolicySettings {
+        let head = Range {
+            from: 0,
+            to: 2,
+            priority: 90,
+            duration_ns: Some(10),
+        };
+        PolicySettings {
+            ranges: vec![head],
+            ..plain()
+        }
+    }
+
+    /// b and c are worth 35: they go before the older a.
+    #[test]
+    fn a_low_priority_goes_first_however_recent() {
+        let left = who_leaves(&POLICY, &heads_are_dear(), 2, "a0 b2 c2 d2");
+        assert_eq!(left, "b c");
+    }
+
+    /// From 10 ns on a is worth 35 too, and was used longest ago.
+    #[test]
+    fn a_priority_lapses() {
+        let left = who_leaves(&POLICY, &heads_are_dear(), 2, "a0 b2 @10 c2");
+        assert_eq!(left, "a");
+    }
+
+    #[test]
+    fn a_run_is_split_where_a_range_begins_or_ends() {
+        assert_eq!(Priority::new(&heads_are_dear().ranges).split_at(), [0, 2]);
     }
 }

@@ -1,6 +1,7 @@
 //! A few doubly linked queues of blocks in one arena, with a mark on every block.
 
-pub const NONE: u32 = u32::MAX;
+/// No node.
+const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
 struct Node {
@@ -25,6 +26,7 @@ pub struct Queues<const N: usize> {
 }
 
 impl<const N: usize> Queues<N> {
+    /// Empty queues.
     pub fn new(universe: usize) -> Self {
         Self {
             nodes: Vec::new(),
@@ -45,6 +47,7 @@ impl<const N: usize> Queues<N> {
         }
     }
 
+    /// Blocks in a queue.
     pub fn len(&self, queue: usize) -> usize {
         self.len[queue]
     }
@@ -55,6 +58,7 @@ impl<const N: usize> Queues<N> {
         &mut self.nodes[self.node_of[block as usize] as usize].mark
     }
 
+    /// Put a block that is in no queue at the front of one.
     pub fn push_front(&mut self, queue: usize, block: u32) {
         let fresh = Node {
             block,
@@ -86,6 +90,7 @@ impl<const N: usize> Queues<N> {
         self.len[queue] += 1;
     }
 
+    /// Take a queued block out of its queue.
     pub fn unlink(&mut self, block: u32) {
         let node = std::mem::replace(&mut self.node_of[block as usize], NONE);
         let Node {
@@ -132,5 +137,24 @@ impl<const N: usize> Queues<N> {
 
     fn block(&self, node: u32) -> Option<u32> {
         (node != NONE).then(|| self.nodes[node as usize].block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_moves_between_queues_and_loses_its_mark() {
+        let mut queues = Queues::<2>::new(0);
+        queues.push_front(0, 7);
+        queues.push_front(0, 3);
+        *queues.mark(7) = 1;
+        assert_eq!((queues.back(0), queues.ahead(7)), (Some(7), Some(3)));
+        queues.unlink(7);
+        queues.push_front(1, 7);
+        assert_eq!((queues.len(0), queues.len(1)), (1, 1));
+        assert_eq!((queues.place(7), *queues.mark(7)), (Some(1), 0));
+        assert_eq!(queues.place(99), None);
     }
 }

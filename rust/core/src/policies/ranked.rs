@@ -18,6 +18,7 @@ struct Slot {
 /// Ties of the key go to the deepest block, then to the lower number.
 type Entry = Reverse<(Key, Reverse<u32>, u32)>;
 
+/// A ranked policy that keeps single blocks: the smallest key that may go leaves first.
 pub struct Ranked {
     policy: Box<dyn LeafPolicy>,
     slot_of: Vec<u32>,
@@ -30,6 +31,7 @@ pub struct Ranked {
 }
 
 impl Ranked {
+    /// Nothing is resident; blocks are numbered below `universe`.
     pub fn new(policy: Box<dyn LeafPolicy>, universe: usize) -> Self {
         Self {
             policy,

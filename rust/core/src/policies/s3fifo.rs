@@ -2,6 +2,12 @@
 
 use super::object::{MayGo, ObjectPolicy};
 use super::queues::Queues;
+use super::NativePolicy;
+
+/// The row of this policy.
+pub const POLICY: NativePolicy = NativePolicy::queue("s3fifo", |room| {
+    Box::new(S3Fifo::new(room.capacity, room.universe))
+});
 
 const SMALL: usize = 0;
 const MAIN: usize = 1;
@@ -25,13 +31,14 @@ pub struct S3Fifo {
 }
 
 impl S3Fifo {
+    /// Nothing is resident and nothing remembered.
     pub fn new(capacity: usize, universe: usize) -> Self {
         let small_blocks = capacity / 10;
         Self {
             queues: Queues::new(universe),
             small_blocks,
             main_blocks: capacity - small_blocks,
-            ghosts: capacity * 9 / 10,
+            ghosts: capacity - capacity.div_ceil(10),
             was_ghost: false,
             has_evicted: false,
         }
@@ -115,5 +122,32 @@ impl ObjectPolicy for S3Fifo {
         if self.contains(block) {
             self.queues.unlink(block);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::worked::{plain, who_leaves};
+
+    /// Room for ten: one small (a), nine main (b to j). k, l and m each push out the small one before them.
+    #[test]
+    fn what_comes_once_is_sifted_out() {
+        let left = who_leaves(&POLICY, &plain(), 10, "a b c d e f g h i j k l m");
+        assert_eq!(left, "a k l");
+    }
+
+    /// a comes back while its name is remembered: the main queue holds one too many, and its oldest goes next.
+    #[test]
+    fn a_ghost_returns_to_the_main_queue() {
+        let left = who_leaves(&POLICY, &plain(), 10, "a b c d e f g h i j k l a m");
+        assert_eq!(left, "a k l b");
+    }
+
+    /// a was used twice: it moves to the main queue, whose oldest, b, goes.
+    #[test]
+    fn two_uses_in_the_small_queue_are_a_promotion() {
+        let left = who_leaves(&POLICY, &plain(), 10, "a a a b c d e f g h i j k");
+        assert_eq!(left, "b");
     }
 }

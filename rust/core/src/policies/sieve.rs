@@ -2,6 +2,11 @@
 
 use super::object::{MayGo, ObjectPolicy};
 use super::queues::Queues;
+use super::NativePolicy;
+
+/// The row of this policy.
+pub const POLICY: NativePolicy =
+    NativePolicy::queue("sieve", |room| Box::new(Sieve::new(room.universe)));
 
 /// A block that may not go is passed over like a visited one: its bit is cleared.
 #[derive(Debug)]
@@ -11,6 +16,7 @@ pub struct Sieve {
 }
 
 impl Sieve {
+    /// Nothing is resident.
     pub fn new(universe: usize) -> Self {
         Self {
             queues: Queues::new(universe),
@@ -53,5 +59,18 @@ impl ObjectPolicy for Sieve {
             }
             self.queues.unlink(block);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::worked::{plain, who_leaves};
+
+    /// a was used and stays in its place behind the hand, which goes on to newer blocks.
+    #[test]
+    fn the_hand_stays_where_it_was() {
+        let left = who_leaves(&POLICY, &plain(), 3, "a b c a d e f");
+        assert_eq!(left, "b c d");
     }
 }

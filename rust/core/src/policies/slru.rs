@@ -2,6 +2,12 @@
 
 use super::object::{MayGo, ObjectPolicy};
 use super::queues::Queues;
+use super::NativePolicy;
+
+/// The row of this policy.
+pub const POLICY: NativePolicy = NativePolicy::queue("slru", |room| {
+    Box::new(Slru::new(room.capacity, room.universe))
+});
 
 const PROBATION: usize = 0;
 const PROTECTED: usize = 1;
@@ -14,10 +20,11 @@ pub struct Slru {
 }
 
 impl Slru {
+    /// Nothing is resident.
     pub fn new(capacity: usize, universe: usize) -> Self {
         Self {
             queues: Queues::new(universe),
-            protected_blocks: capacity * 4 / 5,
+            protected_blocks: capacity - capacity.div_ceil(5),
         }
     }
 }
@@ -55,5 +62,25 @@ impl ObjectPolicy for Slru {
         if self.contains(block) {
             self.queues.unlink(block);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::worked::{plain, who_leaves};
+
+    /// a was used twice, so b goes, although a was used longer ago.
+    #[test]
+    fn what_was_used_again_is_protected() {
+        let left = who_leaves(&POLICY, &plain(), 5, "a a b c d e f");
+        assert_eq!(left, "b");
+    }
+
+    /// Five blocks are used twice; the first of them falls back on probation and goes.
+    #[test]
+    fn protection_is_for_four_fifths() {
+        let left = who_leaves(&POLICY, &plain(), 5, "a a b b c c d d e e f");
+        assert_eq!(left, "a");
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BinaryHeap;
 
 use super::blocks::Blocks;
-use super::runs::Runs;
-use super::{Decisions, TouchOrder};
+use super::runs::{PromptError, Runs};
+use super::{Decisions, TouchFrom};
 
 const NEVER: u32 = u32::MAX;
 
@@ -79,16 +79,25 @@ fn next_uses(runs: &Runs) -> Vec<u32> {
 }
 
 /// Replay a trace as a flat stream of blocks: the farthest next use leaves, every miss is inserted.
-pub fn replay_flat(blocks: &mut Blocks, capacity: u64, order: TouchOrder) -> Decisions {
+///
+/// Fails where the stream is longer than 32 bits number.
+pub fn replay_flat(
+    blocks: &mut Blocks,
+    capacity: u64,
+    touch_from: TouchFrom,
+) -> Result<Decisions, PromptError> {
     let requests = blocks.requests();
     let mut stream: Vec<u32> = Vec::new();
     let mut ends = Vec::with_capacity(requests);
     let mut row = Vec::new();
     for i in 0..requests {
         blocks.take(i, &mut row);
-        match order {
-            TouchOrder::TailFirst => stream.extend(row.iter().rev()),
-            TouchOrder::RootFirst => stream.extend(&row),
+        match touch_from {
+            TouchFrom::Tail => stream.extend(row.iter().rev()),
+            TouchFrom::Root => stream.extend(&row),
+        }
+        if stream.len() >= NEVER as usize {
+            return Err(PromptError::TooManyBlocks);
         }
         ends.push(stream.len());
     }
@@ -126,5 +135,5 @@ pub fn replay_flat(blocks: &mut Blocks, capacity: u64, order: TouchOrder) -> Dec
         out.hits.push(hits);
         at = end;
     }
-    out
+    Ok(out)
 }

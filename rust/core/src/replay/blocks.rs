@@ -1,7 +1,7 @@
 //! The trace block by block: numbers of blocks, which block lies under which, what is resident.
 
 use super::holds::Holds;
-use super::runs::{Prompts, NONE};
+use super::runs::{PromptError, Prompts, NONE};
 
 /// Blocks of a trace numbered: block k of id d is `d × blocks_per_id + k`; private ones follow.
 #[derive(Debug)]
@@ -23,15 +23,17 @@ pub struct Blocks<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    /// Number the blocks; `window` requests overlap (0: none). None where they do not fit 32 bits.
-    pub fn of(prompts: Prompts<'a>, window: u32) -> Option<Self> {
+    /// Number the blocks; `window` requests overlap (0: none). Fails where they do not fit 32 bits.
+    pub fn of(prompts: Prompts<'a>, window: u32) -> Result<Self, PromptError> {
+        let too_many = || PromptError::TooManyBlocks;
         let distinct = prompts.distinct_ids();
-        let shared = u32::try_from(distinct as u64 * u64::from(prompts.blocks_per_id)).ok()?;
+        let shared = u32::try_from(distinct as u64 * u64::from(prompts.blocks_per_id))
+            .map_err(|_| too_many())?;
         let mut private_from = Vec::with_capacity(prompts.len() + 1);
         let mut end = shared;
         for &blocks in prompts.private_blocks {
             private_from.push(end);
-            end = end.checked_add(blocks)?;
+            end = end.checked_add(blocks).ok_or_else(too_many)?;
         }
         private_from.push(end);
         let mut parent = vec![NONE; distinct];
@@ -45,7 +47,7 @@ impl<'a> Blocks<'a> {
                 before = id;
             }
         }
-        Some(Self {
+        Ok(Self {
             prompts,
             shared,
             private_from,
@@ -58,6 +60,7 @@ impl<'a> Blocks<'a> {
         })
     }
 
+    /// Number of requests.
     pub fn requests(&self) -> usize {
         self.prompts.len()
     }
@@ -121,6 +124,7 @@ impl<'a> Blocks<'a> {
         self.holds.as_ref().map(Holds::resident)
     }
 
+    /// Whether a block is in the tier.
     pub fn is_resident(&self, block: u32) -> bool {
         self.resident[block as usize / 64] >> (block % 64) & 1 == 1
     }
@@ -156,6 +160,7 @@ impl<'a> Blocks<'a> {
         self.live_children[(block / per) as usize] == 0
     }
 
+    /// Put a block into the tier; it was not there.
     pub fn arrive(&mut self, block: u32) {
         self.resident[block as usize / 64] |= 1 << (block % 64);
         if let Some(holds) = &mut self.holds {
@@ -166,6 +171,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
+    /// Take a resident block out of the tier.
     pub fn leave(&mut self, block: u32) {
         self.resident[block as usize / 64] &= !(1 << (block % 64));
         if let Some(parent) = self.id_above(block) {

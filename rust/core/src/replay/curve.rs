@@ -1,7 +1,7 @@
 //! Stack distances (Mattson et al. 1970) on runs: the hits of least recently used at every capacity.
 
 use super::runs::{Runs, NONE};
-use super::TouchOrder;
+use super::TouchFrom;
 
 /// Blocks that hit together: of `blocks`, block j (from 0) hits at capacities ≥ `capacity + j × step`.
 ///
@@ -9,9 +9,13 @@ use super::TouchOrder;
 /// or not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reuse {
+    /// The request that uses them again.
     pub request: u32,
+    /// The smallest capacity at which the first of them hits.
     pub capacity: u64,
+    /// How many there are.
     pub blocks: u32,
+    /// Capacity that each further block needs beyond the one before.
     pub step: u32,
     /// The request that touched the run last.
     pub before: u32,
@@ -49,7 +53,7 @@ impl Newer {
 ///
 /// One pass, whatever the number of capacities asked for later: O(runs touched × log) time and 8 bytes a
 /// touch, at any block size. A request may count at most `limits[i]` leading blocks as hits.
-pub fn reuses(runs: &Runs, limits: &[u32], order: TouchOrder) -> Vec<Reuse> {
+pub fn reuses(runs: &Runs, limits: &[u32], touch_from: TouchFrom) -> Vec<Reuse> {
     let mut newer = Newer {
         tree: vec![0; runs.path.len() + 1],
     };
@@ -79,15 +83,15 @@ pub fn reuses(runs: &Runs, limits: &[u32], order: TouchOrder) -> Vec<Reuse> {
                     });
                 }
             };
-            match order {
-                TouchOrder::TailFirst => {
+            match touch_from {
+                TouchFrom::Tail => {
                     // only where a trace is no tree is a block newer than one before it
                     let early = floor.saturating_sub(above).min(u64::from(blocks)) as u32;
                     push(floor, early, 0);
                     push(above + u64::from(early) + 1, blocks - early, 1);
                     floor = floor.max(above + u64::from(blocks));
                 }
-                TouchOrder::RootFirst => {
+                TouchFrom::Root => {
                     floor = floor.max(above + u64::from(runs.len[r]));
                     push(floor, blocks, 0);
                 }
@@ -104,9 +108,9 @@ pub fn reuses(runs: &Runs, limits: &[u32], order: TouchOrder) -> Vec<Reuse> {
             toucher[r] = i as u32;
             clock += 1;
         };
-        match order {
-            TouchOrder::TailFirst => path.iter().rev().for_each(|&run| touch(run)),
-            TouchOrder::RootFirst => path.iter().for_each(|&run| touch(run)),
+        match touch_from {
+            TouchFrom::Tail => path.iter().rev().for_each(|&run| touch(run)),
+            TouchFrom::Root => path.iter().for_each(|&run| touch(run)),
         }
     }
     out

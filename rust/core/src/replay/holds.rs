@@ -33,6 +33,7 @@ impl Holds {
         self.running.start(request)
     }
 
+    /// Whether somebody holds a place.
     pub fn is_held(&self, place: u32) -> bool {
         self.holders[place as usize] > 0
     }

@@ -166,7 +166,7 @@ impl Tier<'_> {
         removed
     }
 
-    /// Put `blocks` more of a run into the tier, cut where the policy says so.
+    /// Put `blocks` more of a run into the tier, split where the policy says so.
     fn insert(&mut self, run: u32, blocks: u32, facts: Facts) {
         let base = self.runs.depth[run as usize];
         let mut from = base + self.stacks[run as usize].resident;
@@ -178,13 +178,13 @@ impl Tier<'_> {
         self.size += u64::from(blocks);
         self.holds.arrived(run, blocks);
         while from < to {
-            let cut = self
+            let boundary = self
                 .policy
-                .cuts()
+                .split_at()
                 .iter()
                 .copied()
                 .find(|&c| from < c && c < to);
-            let end = cut.unwrap_or(to);
+            let end = boundary.unwrap_or(to);
             let below = self.stacks[run as usize].top;
             let facts = Facts {
                 depth: end - 1,

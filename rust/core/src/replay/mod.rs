@@ -8,6 +8,8 @@
 //! - `objects`   any `ObjectPolicy` on blocks: flat, or leaf first
 //! - `belady`    the ceilings: farthest next use, prefix-closed or flat
 //! - `curve`     stack distances: the hits of least recently used at every capacity, from one pass
+#![deny(missing_docs)]
+
 pub mod belady;
 pub mod blocks;
 pub mod curve;
@@ -34,11 +36,11 @@ pub struct Decisions {
     pub missed: Vec<EvictedMiss>,
 }
 
-/// In which order a request's blocks are touched when it is released.
+/// Which end of a request's blocks is touched first when it is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TouchOrder {
+pub enum TouchFrom {
     /// Deepest block first, as vLLM frees them: the root ends as the most recent.
-    TailFirst,
+    Tail,
     /// Root first: the deepest block ends as the most recent; prefix closure is lost.
-    RootFirst,
+    Root,
 }

@@ -1,7 +1,7 @@
 //! Replay of an object policy on single blocks: leaf first, or flat in one of two ways.
 
 use super::blocks::Blocks;
-use super::{Decisions, TouchOrder};
+use super::{Decisions, TouchFrom};
 use crate::causes::known_misses::EvictedMisses;
 use crate::policies::leaf::Facts;
 use crate::policies::object::ObjectPolicy;
@@ -13,7 +13,7 @@ pub enum Discipline {
     LeafFirst,
     /// A plain cache of objects: every block of a request is one access, in this order. Only requests that
     /// overlap hold anything.
-    Objects(TouchOrder),
+    Objects(TouchFrom),
     /// A flat queue behind a prefix look-up: room first, the request at work held, root first.
     Queue,
 }
@@ -137,7 +137,7 @@ pub fn replay<'b>(
         facts.computed_blocks = (row.len() - found) as u32;
         hits.push(match discipline {
             Discipline::LeafFirst => leaf_first(&mut tier, &row, found),
-            Discipline::Objects(order) => objects(&mut tier, &row, order, &mut facts),
+            Discipline::Objects(touch_from) => objects(&mut tier, &row, touch_from, &mut facts),
             Discipline::Queue => queue(&mut tier, &row, found, &mut facts),
         });
     }
@@ -168,7 +168,7 @@ fn leaf_first(tier: &mut Tier, row: &[u32], found: usize) -> u32 {
     found as u32
 }
 
-fn objects(tier: &mut Tier, row: &[u32], order: TouchOrder, facts: &mut Facts) -> u32 {
+fn objects(tier: &mut Tier, row: &[u32], touch_from: TouchFrom, facts: &mut Facts) -> u32 {
     let mut hits = 0;
     let mut access = |(depth, &block): (usize, &u32)| {
         facts.last_access += 1;
@@ -178,12 +178,12 @@ fn objects(tier: &mut Tier, row: &[u32], order: TouchOrder, facts: &mut Facts) -
             hits += 1;
             tier.policy.on_hit(block);
         } else {
-            tier.admit(block, Discipline::Objects(order));
+            tier.admit(block, Discipline::Objects(touch_from));
         }
     };
-    match order {
-        TouchOrder::TailFirst => row.iter().enumerate().rev().for_each(&mut access),
-        TouchOrder::RootFirst => row.iter().enumerate().for_each(&mut access),
+    match touch_from {
+        TouchFrom::Tail => row.iter().enumerate().rev().for_each(&mut access),
+        TouchFrom::Root => row.iter().enumerate().for_each(&mut access),
     }
     hits
 }

@@ -1,7 +1,7 @@
 //! Least recently used on runs: one list of runs in recency order, trimmed from its old end.
 
 use super::runs::{Runs, NONE};
-use super::{Decisions, TouchOrder};
+use super::{Decisions, TouchFrom};
 use crate::causes::known_misses::{run_key, EvictedMisses, RUN_LENGTH};
 
 /// A run's place in the recency list, and how much of it is resident.
@@ -14,7 +14,7 @@ struct Place {
 
 struct Recency<'a> {
     runs: &'a Runs,
-    order: TouchOrder,
+    touch_from: TouchFrom,
     ages: Option<EvictedMisses<'a>>,
     places: Vec<Place>,
     newest: u32,
@@ -56,9 +56,9 @@ impl Recency<'_> {
 
     fn note_evicted(&mut self, run: u32, resident: u32, cut: u32) {
         if let Some(ages) = &mut self.ages {
-            let from = match self.order {
-                TouchOrder::TailFirst => resident - cut,
-                TouchOrder::RootFirst => self.runs.len[run as usize] - resident,
+            let from = match self.touch_from {
+                TouchFrom::Tail => resident - cut,
+                TouchFrom::Root => self.runs.len[run as usize] - resident,
             };
             ages.evicted(run_key(run, from), cut);
         }
@@ -71,9 +71,9 @@ impl Recency<'_> {
         for &run in self.runs.path(request) {
             let r = run as usize;
             let (have, len) = (self.places[r].resident, self.runs.len[r]);
-            let from = match self.order {
-                TouchOrder::TailFirst => have,
-                TouchOrder::RootFirst => 0,
+            let from = match self.touch_from {
+                TouchFrom::Tail => have,
+                TouchFrom::Root => 0,
             };
             ages.missed(run_key(run, from), self.runs.depth[r] + from, len - have);
         }
@@ -107,7 +107,12 @@ impl Recency<'_> {
 /// Root first, a run loses its first block first: what stays of it can no longer be found.
 /// `known` asks whose demand had evicted what was missed of so many leading blocks of each request.
 /// Cost: a few list operations a run of each request; 12 bytes a run.
-pub fn replay(runs: &Runs, capacity: u64, order: TouchOrder, known: Option<&[u32]>) -> Decisions {
+pub fn replay(
+    runs: &Runs,
+    capacity: u64,
+    touch_from: TouchFrom,
+    known: Option<&[u32]>,
+) -> Decisions {
     let none = Place {
         newer: NONE,
         older: NONE,
@@ -115,7 +120,7 @@ pub fn replay(runs: &Runs, capacity: u64, order: TouchOrder, known: Option<&[u32
     };
     let mut recency = Recency {
         runs,
-        order,
+        touch_from,
         ages: known.map(|k| EvictedMisses::new(k, runs.len.len(), RUN_LENGTH)),
         places: vec![none; runs.len.len()],
         newest: NONE,
@@ -134,10 +139,10 @@ pub fn replay(runs: &Runs, capacity: u64, order: TouchOrder, known: Option<&[u32
                 recency.places[run as usize].resident,
                 runs.len[run as usize],
             );
-            match order {
-                TouchOrder::TailFirst => hits += have,
-                TouchOrder::RootFirst if have == len => hits += have,
-                TouchOrder::RootFirst => {}
+            match touch_from {
+                TouchFrom::Tail => hits += have,
+                TouchFrom::Root if have == len => hits += have,
+                TouchFrom::Root => {}
             }
             if have < len {
                 break;
@@ -145,13 +150,13 @@ pub fn replay(runs: &Runs, capacity: u64, order: TouchOrder, known: Option<&[u32
         }
         out.hits.push(hits);
         recency.note_missed(i);
-        match order {
-            TouchOrder::TailFirst => {
+        match touch_from {
+            TouchFrom::Tail => {
                 path.iter()
                     .rev()
                     .for_each(|&run| recency.touch(run, runs.len[run as usize]));
             }
-            TouchOrder::RootFirst => {
+            TouchFrom::Root => {
                 path.iter()
                     .for_each(|&run| recency.touch(run, runs.len[run as usize]));
             }
@@ -162,10 +167,10 @@ pub fn replay(runs: &Runs, capacity: u64, order: TouchOrder, known: Option<&[u32
             .sum();
         // what a prompt longer than the tier leaves out was never admitted
         let over = prompt.saturating_sub(capacity);
-        let never = match order {
-            TouchOrder::TailFirst => over,
+        let never = match touch_from {
+            TouchFrom::Tail => over,
             // touched root first it enters, and pushes its own head out
-            TouchOrder::RootFirst => 0,
+            TouchFrom::Root => 0,
         };
         out.evictions += recency.trim(capacity, never) - over;
     }

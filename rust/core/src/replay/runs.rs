@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+/// No run, no request.
 pub const NONE: u32 = u32::MAX;
 
 /// The requests of a trace as the replays read them; borrowed, nothing is copied.
@@ -20,14 +21,17 @@ pub struct Prompts<'a> {
 }
 
 impl Prompts<'_> {
+    /// Number of requests.
     pub fn len(&self) -> usize {
         self.blocks.len()
     }
 
+    /// Whether there is no request.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
+    /// The highest id and one: as many as there are, where ids are dense.
     pub fn distinct_ids(&self) -> usize {
         self.ids.iter().max().map_or(0, |&m| m as usize + 1)
     }
@@ -44,28 +48,36 @@ impl Prompts<'_> {
         (self.blocks[i] - j as u32 * self.blocks_per_id).min(self.blocks_per_id)
     }
 
-    /// Check the shape once, before anything indexes with it.
+    /// Check shape and size once, before anything indexes with them.
     pub fn check(&self) -> Result<(), PromptError> {
         let n = self.blocks.len();
         if self.offsets.len() != n + 1 || self.private_blocks.len() != n {
             return Err(PromptError::Shape);
         }
-        if self.blocks_per_id == 0 || self.offsets.first() != Some(&0) {
+        if self.blocks_per_id == 0 || self.offsets[0] != 0 {
             return Err(PromptError::Shape);
         }
-        if self.offsets[n] as usize != self.ids.len() {
-            return Err(PromptError::Shape);
-        }
-        for i in 0..n {
-            let have = self.offsets[i + 1] - self.offsets[i];
+        for (i, row) in self.offsets.windows(2).enumerate() {
             let used = i64::from(self.blocks[i].div_ceil(self.blocks_per_id));
-            if have < used {
+            if row[1] < row[0] || row[1] - row[0] < used {
                 return Err(PromptError::Shape);
             }
+            if self.blocks[i].checked_add(self.private_blocks[i]).is_none() {
+                return Err(PromptError::TooManyBlocks);
+            }
+        }
+        if self.offsets[n] != self.ids.len() as i64 {
+            return Err(PromptError::Shape);
+        }
+        if self.distinct_ids() > MOST_IDS || self.ids.len() >= NONE as usize {
+            return Err(PromptError::TooManyIds);
         }
         Ok(())
     }
 }
+
+/// Tables have an entry an id: an id beyond this is no dense id but a mistake.
+const MOST_IDS: usize = 1 << 30;
 
 /// Why a trace cannot be replayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +85,16 @@ pub enum PromptError {
     /// Arrays whose lengths do not fit together.
     Shape,
     /// A request that names one id twice cannot be a path of a prefix tree.
-    RepeatedId { request: usize, id: u32 },
+    RepeatedId {
+        /// The request.
+        request: usize,
+        /// The id that it names again.
+        id: u32,
+    },
+    /// More blocks, in a request or in all, than 32 bits number.
+    TooManyBlocks,
+    /// More ids than tables are made for.
+    TooManyIds,
 }
 
 impl fmt::Display for PromptError {
@@ -83,6 +104,8 @@ impl fmt::Display for PromptError {
             Self::RepeatedId { request, id } => {
                 write!(f, "request {request} names id {id} twice")
             }
+            Self::TooManyBlocks => write!(f, "more than 2^32 blocks"),
+            Self::TooManyIds => write!(f, "more than 2^30 ids; they count up from 0"),
         }
     }
 }
@@ -101,6 +124,7 @@ pub struct Runs {
     pub parent: Vec<u32>,
     /// Request i is the runs `path[offsets[i]..offsets[i + 1]]`, root first.
     pub path: Vec<u32>,
+    /// Where each request's path begins, and the end of the last.
     pub offsets: Vec<u32>,
 }
 
@@ -146,6 +170,7 @@ impl Runs {
         (self.len.len() - 1) as u32
     }
 
+    /// Number of requests.
     pub fn requests(&self) -> usize {
         self.offsets.len() - 1
     }
@@ -315,5 +340,59 @@ mod tests {
         let r = runs(&[&[0, 1], &[2, 1]], 1, &[2, 2]);
         assert_eq!(r.len, [1, 1, 1]);
         assert_eq!(r.path(1), [2, 1]);
+    }
+
+    #[test]
+    fn shapes_that_do_not_fit_are_refused_before_anything_indexes() {
+        let good = Prompts {
+            ids: &[0, 1],
+            offsets: &[0, 1, 2],
+            blocks_per_id: 4,
+            blocks: &[4, 3],
+            private_blocks: &[0, 0],
+        };
+        assert_eq!(good.check(), Ok(()));
+        for bad in [
+            Prompts {
+                offsets: &[],
+                ..good
+            },
+            Prompts {
+                offsets: &[0, 5, 2],
+                ..good
+            },
+            Prompts {
+                offsets: &[0, i64::MIN, 2],
+                ..good
+            },
+            Prompts {
+                offsets: &[1, 1, 2],
+                ..good
+            },
+            Prompts {
+                blocks_per_id: 0,
+                ..good
+            },
+            Prompts {
+                blocks: &[5, 3],
+                ..good
+            },
+            Prompts {
+                private_blocks: &[0],
+                ..good
+            },
+        ] {
+            assert_eq!(bad.check(), Err(PromptError::Shape));
+        }
+        let long = Prompts {
+            private_blocks: &[0, u32::MAX],
+            ..good
+        };
+        assert_eq!(long.check(), Err(PromptError::TooManyBlocks));
+        let sparse = Prompts {
+            ids: &[0, u32::MAX],
+            ..good
+        };
+        assert_eq!(sparse.check(), Err(PromptError::TooManyIds));
     }
 }

@@ -1,0 +1,90 @@
+"""What some policies are told: ``ttl:300s``, ``priority:0-1024=90@30s,1024-=20``, ``pgdsf:32768``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kvcache_sim import _core
+from kvcache_sim.errors import UsageError
+from kvcache_sim.units import parse_time_ns
+
+#: Prompt caches of hosted models keep a prefix for five minutes after its last use.
+DEFAULT_TTL_NS = 300 * 10**9
+#: Context at which attention costs as much as all else: 2 × parameters / (4 × layers × width) is 30,500
+#: tokens for an 8 B model (32 layers, width 4,096) and 53,400 for a 70 B one.
+DEFAULT_ATTENTION_TOKENS = 32_768
+_END = 2**32 - 1
+_RANGE = re.compile(r"(\d+)-(\d*)=(\d+)(?:@(.+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A policy with its setting, in blocks and nanoseconds."""
+
+    name: str
+    ttl_ns: int = DEFAULT_TTL_NS
+    attention_blocks: float = 1.0
+    #: First block, end, priority 0 to 100, duration in ns or None.
+    ranges: tuple[tuple[int, int, int, int | None], ...] = ()
+
+    @property
+    def native(self) -> _core.ReplayPolicySettings:
+        """Return the settings as the core takes them."""
+        return _core.ReplayPolicySettings(self.ttl_ns, self.attention_blocks, list(self.ranges))
+
+
+@dataclass(frozen=True, slots=True)
+class SettingGrammar:
+    """What may follow a policy's name and a colon."""
+
+    #: As help and pages write it, such as ``ttl:TIME``.
+    form: str
+    example: str
+    #: Takes the variant without it, the text after the colon and the tokens of a block; raises UsageError.
+    read: Callable[[Variant, str, int], Variant]
+    #: Whether the name alone means nothing.
+    required: bool = False
+
+
+def _time_to_live(variant: Variant, text: str, block_size_tokens: int) -> Variant:
+    return replace(variant, ttl_ns=parse_time_ns(text))
+
+
+def _attention(variant: Variant, text: str, block_size_tokens: int) -> Variant:
+    if not text.isdecimal() or int(text) < 1:
+        raise setting_refused(f"{variant.name}:{text}", "tokens of context, such as pgdsf:32768")
+    return replace(variant, attention_blocks=int(text) / block_size_tokens)
+
+
+def _ranges(variant: Variant, text: str, block_size_tokens: int) -> Variant:
+    named = f"{variant.name}:{text}"
+    return replace(variant, ranges=tuple(_range(r, named, block_size_tokens) for r in text.split(",")))
+
+
+TIME_TO_LIVE = SettingGrammar("ttl:TIME", "ttl:300s", _time_to_live)
+ATTENTION = SettingGrammar("pgdsf:TOKENS", "pgdsf:32768", _attention)
+PRIORITIES = SettingGrammar(
+    "priority:FROM-TO=0..100@TIME,…", "priority:0-1024=90@30s,1024-=20", _ranges, required=True
+)
+
+
+def _range(part: str, text: str, block_size_tokens: int) -> tuple[int, int, int, int | None]:
+    """Return one range; a block belongs to the range of its first token."""
+    match = _RANGE.fullmatch(part.strip())
+    if match is None:
+        raise setting_refused(text, "ranges FROM-TO=PRIORITY@TIME in tokens, such as 0-1024=90@30s,1024-=20")
+    first = -(-int(match[1]) // block_size_tokens)
+    end = -(-int(match[2]) // block_size_tokens) if match[2] else _END
+    priority = int(match[3])
+    if priority > 100 or end > _END or first >= end:
+        raise setting_refused(
+            text, "a priority of 0 to 100 and a range that holds the first token of a block"
+        )
+    return first, end, priority, parse_time_ns(match[4]) if match[4] else None
+
+
+def setting_refused(text: str, expected: str) -> UsageError:
+    """Return the error of a policy whose setting is missing or cannot be read."""
+    return UsageError("policy setting not understood", where="--policy", got=repr(text), expected=expected)

@@ -1,0 +1,110 @@
+"""Every policy that ``--policy`` takes, a row each: the one table of them.
+
+A row of the family ``prefix`` that is no ceiling is an eviction policy: ``rust/core/src/policies/NAME.rs``
+decides, ``reference/policies/NAME.py`` is its definition in plain Python. How it chooses (``PolicyRow.kind``)
+is what the core says; importing this page fails where the core runs a policy without a row or a row names
+none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvcache_sim import _core
+from kvcache_sim.policies.settings import ATTENTION, PRIORITIES, TIME_TO_LIVE, SettingGrammar
+
+#: Name → kind of each policy that the core runs: ``ranked`` (a key of each leaf) or ``queue``.
+NATIVE_KINDS = dict(_core.native_policies())
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRow:
+    """One policy: what users call it, what it does in a line, and where it is from."""
+
+    name: str
+    description: str
+    paper: str
+    #: Key of ``kvcache_sim.replay.request.REPLAYERS``.
+    family: str = "prefix"
+    #: What may follow the name and a colon; None: nothing.
+    setting: SettingGrammar | None = None
+    #: Whether it knows the future: what no policy exceeds.
+    is_ceiling: bool = False
+
+    @property
+    def variant(self) -> str:
+        """Return what the family calls it: the text after an engine's colon, or the policy's own name."""
+        return self.name if self.family == "prefix" else self.name.partition(":")[2]
+
+    @property
+    def evicts(self) -> bool:
+        """Return whether it is an eviction policy, which replays and timed tiers take."""
+        return self.family == "prefix" and not self.is_ceiling
+
+    @property
+    def kind(self) -> str:
+        """Return how it chooses: ``ranked``, ``queue``, ``ceiling``, or ``engine`` (a manager of its own)."""
+        if self.family != "prefix":
+            return "engine"
+        return "ceiling" if self.is_ceiling else NATIVE_KINDS[self.name]
+
+    @property
+    def module(self) -> str:
+        """Return the name of its two files, without what follows the dot."""
+        return self.name.replace("-", "_")
+
+    @property
+    def example(self) -> str:
+        """Return the policy as it can be named anywhere: with a setting where it needs one."""
+        return self.setting.example if self.setting and self.setting.required else self.name
+
+
+_VLLM = "vLLM 0.33.0, vllm/v1/core"
+_SGLANG = "SGLang 0.5.23, srt/mem_cache"
+_OFFLOAD = "vLLM 0.33.0, vllm/v1/kv_offload"
+_BELADY = "Belady, IBM Systems Journal 1966"
+
+POLICIES: tuple[PolicyRow, ...] = (
+    PolicyRow("vllm", "vLLM's block pool: a free queue, freed tail first", _VLLM, "vllm"),
+    PolicyRow("sglang:lru", "SGLang's radix tree, least recent leaf first", _SGLANG, "sglang"),
+    PolicyRow("sglang:lfu", "SGLang's radix tree, fewest hits first, then recency", _SGLANG, "sglang"),
+    PolicyRow("sglang:fifo", "SGLang's radix tree, oldest node first", _SGLANG, "sglang"),
+    PolicyRow("sglang:mru", "SGLang's radix tree, most recent leaf first", _SGLANG, "sglang"),
+    PolicyRow("sglang:filo", "SGLang's radix tree, newest node first", _SGLANG, "sglang"),
+    PolicyRow("sglang:slru", "SGLang's radix tree, leaves hit once first", _SGLANG, "sglang"),
+    PolicyRow("vllm-offload:lru", "vLLM's CPU tier, recency", _OFFLOAD, "vllm-offload"),
+    PolicyRow("vllm-offload:arc", "vLLM's CPU tier, ARC (FAST 2003)", _OFFLOAD, "vllm-offload"),
+    PolicyRow("lru", "least recently used", "Mattson et al., IBM Systems Journal 1970"),
+    PolicyRow("fifo", "first in, first out", _BELADY),
+    PolicyRow("lfu", "fewest uses while cached", "Robinson and Devarakonda, SIGMETRICS 1990"),
+    PolicyRow("sieve", "a lazy hand over one queue", "Zhang et al., SIEVE, NSDI 2024"),
+    PolicyRow("clock", "first in, first out, second chance", "Corbató, MIT MAC-M-384, 1968"),
+    PolicyRow("arc", "recency and frequency, adapting", "Megiddo and Modha, ARC, FAST 2003"),
+    PolicyRow("s3fifo", "small, main and ghost queues", "Yang et al., S3-FIFO, SOSP 2023"),
+    PolicyRow("slru", "probation and protection", "Karedla et al., IEEE Computer 1994"),
+    PolicyRow("gdsf", "age + uses", "Cherkasova, HPL-98-69R1, 1998"),
+    PolicyRow("pgdsf", "age + uses × recompute cost", "Jin et al., RAGCache, 2024", setting=ATTENTION),
+    PolicyRow("length-aware", "uses, later blocks first", "Qin et al., Mooncake, FAST 2025"),
+    PolicyRow("ttl", "unused for a time is gone", "Jung et al., IEEE INFOCOM 2003", setting=TIME_TO_LIVE),
+    PolicyRow("priority", "token ranges", "TensorRT-LLM, KvCacheRetentionConfig", setting=PRIORITIES),
+    PolicyRow("belady", "ceiling: farthest next use", _BELADY, is_ceiling=True),
+    PolicyRow("unbounded", "ceiling: nothing is evicted", "a cache without a capacity", is_ceiling=True),
+)
+
+#: The eviction policies: what replays, timed tiers and the curve take.
+EVICTION_POLICIES: tuple[PolicyRow, ...] = tuple(row for row in POLICIES if row.evicts)
+
+
+def _refuse_half_a_policy() -> None:
+    """Raise ImportError where a row and the core do not know the same policies."""
+    rows = {row.name for row in EVICTION_POLICIES}
+    for name in sorted(rows - NATIVE_KINDS.keys()):
+        raise ImportError(
+            f"policies/table.py: {name} is no policy of the core; it needs its file and its row in "
+            "rust/core/src/policies/mod.rs, then make build"
+        )
+    for name in sorted(NATIVE_KINDS.keys() - rows):
+        raise ImportError(f"rust/core/src/policies: {name} has no row in policies/table.py")
+
+
+_refuse_half_a_policy()
