@@ -280,15 +280,7 @@ impl Store {
                 self.ready_at(run, to, times);
             }
         }
-        // One by one: what is still held keeps its runs alive while another part is swept.
-        for (tail, _) in parts {
-            self.unhold(to, tail);
-            self.sweep_orphans(tail);
-        }
-        for (tier, tail) in sources {
-            self.unhold(tier, tail);
-            self.sweep_orphans(tail);
-        }
+        // Counted before anything is swept: what just came may leave with what it hangs below.
         let tier = &mut self.tiers[to];
         tier.cached += blocks;
         if let Some(lease) = lease {
@@ -298,6 +290,15 @@ impl Store {
             lease.loading -= blocks;
         } else {
             tier.in_flight -= blocks;
+        }
+        // One by one: what is still held keeps its runs alive while another part is swept.
+        for (tail, _) in parts {
+            self.unhold(to, tail);
+            self.sweep_orphans(tail);
+        }
+        for (tier, tail) in sources {
+            self.unhold(tier, tail);
+            self.sweep_orphans(tail);
         }
         for Waiting { lease, blocks } in waiting {
             self.tiers[GPU].in_flight -= blocks;
