@@ -3,6 +3,7 @@
 use kvsim_core::batch::BatchStore;
 use kvsim_core::exact::pool_store::PoolStore;
 use kvsim_core::store::Times;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::keys::PyKeys;
@@ -91,7 +92,9 @@ impl PyPoolStore {
         0
     }
 
-    fn check(&self) {}
+    fn check(&self) -> PyResult<()> {
+        self.0.check().map_err(PyRuntimeError::new_err)
+    }
 }
 
 /// Adds the class of this room.

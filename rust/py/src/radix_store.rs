@@ -4,7 +4,7 @@ use kvsim_core::batch::BatchStore;
 use kvsim_core::exact::radix_store::{Lengths, RadixStore};
 use kvsim_core::exact::radix_tree::LeafPolicy;
 use kvsim_core::store::Times;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::keys::PyKeys;
@@ -107,7 +107,9 @@ impl PyRadixStore {
         self.0.merged_pages()
     }
 
-    fn check(&self) {}
+    fn check(&self) -> PyResult<()> {
+        self.0.check().map_err(PyRuntimeError::new_err)
+    }
 }
 
 /// Adds the class of this room.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.records import Recorded
@@ -88,10 +89,24 @@ class ReferencePoolStore(Recorded):
         return Losses(len(self.pool.evicted), 0, 0)
 
     def check(self) -> None:
-        """Raise RuntimeError when holders and free blocks do not add up (I2)."""
-        held = sum(count > 0 for count in self.pool.holders.values())
-        if held + len(self.pool.free) != self.pool.capacity_blocks:
-            raise RuntimeError(f"I2: {held} held and {len(self.pool.free)} free blocks")
+        """Raise RuntimeError naming the first violated invariant (I2, I3), all recomputed from scratch."""
+        pool = self.pool
+        holds = Counter(block for blocks in pool.held.values() for block in blocks)
+        for block, counted in pool.holders.items():
+            if holds[block] != counted:
+                raise RuntimeError(f"I3: block {block} counts {counted} holders, has {holds[block]}")
+        idle = [block for block, counted in pool.holders.items() if not counted]
+        if sorted(pool.free) != idle or len(pool.holders) != pool.capacity_blocks:
+            raise RuntimeError(f"I2: {len(idle)} blocks have no holder, {len(pool.free)} are free")
+        keyed = {block: key for key, blocks in pool.blocks_of.items() for block in blocks}
+        if keyed != pool.key_of or not all(pool.blocks_of.values()):
+            raise RuntimeError("a block is not found under its key")
+        if pool.inserted != len(pool.evicted) + len(keyed):
+            raise RuntimeError(f"I2: {pool.inserted} keys given, {len(keyed)} left")
+        for lease, blocks in pool.held.items():
+            names = self._names(lease, self.keyed[lease])
+            if [pool.key_of.get(block) for block in blocks[: len(names)]] != names:
+                raise RuntimeError(f"a leading block of request {lease} does not have its key")
 
 
 if TYPE_CHECKING:

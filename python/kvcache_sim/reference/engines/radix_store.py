@@ -148,10 +148,15 @@ class ReferenceRadixStore(Recorded):
         return Losses(len(self.tree.evicted), 0, 0)
 
     def check(self) -> None:
-        """Raise RuntimeError when the pages of the tree, of requests and the free ones do not add up (I2)."""
+        """Raise RuntimeError naming the first violated invariant (I2, I3), all recomputed from scratch."""
+        self.tree.check([held.node for held in self.held.values()])
+        for lease, held in self.held.items():
+            above, below = held.protected // self.page, held.node.end()
+            if above != below or not above <= self.full[lease] <= self.taken[lease]:
+                raise RuntimeError(f"I3: request {lease} holds {below} pages of the tree, counted {above}")
         free, _, cached, _, _ = self.room(0)
         private = sum(n - self.held[lease].protected // self.page for lease, n in self.taken.items())
-        if free + cached + private != self.capacity_pages:
+        if free * self.page != self.tokens.free or free + cached + private != self.capacity_pages:
             raise RuntimeError(f"I2: {free} free, {cached} cached and {private} held pages")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +20,17 @@ class Node:
     hit_count: int = 0
     locks: int = 0
     children: dict[Key, Node] = field(default_factory=dict)
+
+    def path(self) -> list[Node]:
+        """Return this node and those above it, the root last."""
+        path = [self]
+        while (above := path[-1].parent) is not None:
+            path.append(above)
+        return path
+
+    def end(self) -> int:
+        """Return the pages from the root to the end of this node."""
+        return sum(len(node.key) for node in self.path())
 
 
 #: What a leaf is worth under each policy; the smallest is evicted first.
@@ -149,3 +161,18 @@ class SglangTree:
             self.evicted += leaf.key
             self.evicted_nodes += 1
         return freed
+
+    def check(self, held: Sequence[Node]) -> None:
+        """Raise RuntimeError where links are wrong, or locks are not one for each ``held`` node below."""
+        nodes, locks = self.nodes(), Counter[int]()
+        for above in (node for last in held for node in last.path()):
+            locks[id(above)] += 1
+        for parent in [self.root, *nodes]:
+            for first, node in parent.children.items():
+                if node.parent is not parent or not node.key or node.key[0] != first:
+                    raise RuntimeError("a node does not follow its parent")
+        for node in nodes:
+            if node.locks != locks.pop(id(node), 0):
+                raise RuntimeError(f"I3: a node has {node.locks} locks, not one for each holder")
+        if set(locks) - {id(self.root)}:
+            raise RuntimeError("I3: a request holds a node that is gone")

@@ -5,6 +5,8 @@
 //! until it is taken again, and a key may have several blocks: the first inserted answers. Keys exist from
 //! `cache` on, so a hit on a block of the same scheduler step is legal.
 
+mod check;
+
 use std::sync::Arc;
 
 use super::key_index::{KeyIndex, NONE};

@@ -8,7 +8,7 @@ use super::block_pool::BlockPool;
 use crate::batch::BatchStore;
 use crate::keys::BlockKeys;
 use crate::records::Records;
-use crate::store::{Answer, LeaseId, Room, Times};
+use crate::store::{Answer, LeaseId, Room, Times, Violation};
 
 /// The blocks of one GPU under vLLM's rules.
 #[derive(Debug)]
@@ -59,6 +59,11 @@ impl PoolStore {
     /// Blocks that lost their key so far.
     pub fn evictions(&self) -> u64 {
         self.pool.counts().evicted
+    }
+
+    /// Checks the pool from scratch (I2, I3); the first violation is the error. Cost: linear in blocks.
+    pub fn check(&self) -> Result<(), Violation> {
+        self.pool.check()
     }
 
     fn take(&mut self, lease: u32, blocks: u32) -> bool {

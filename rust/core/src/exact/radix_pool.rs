@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::radix_tree::{LeafPolicy, RadixTree, TreeCounts, ROOT};
 use crate::keys::BlockKeys;
+use crate::store::Violation;
 
 /// A running request.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +24,7 @@ pub struct RadixPool {
     /// The tree.
     pub tree: RadixTree,
     page: u64,
+    capacity_tokens: u64,
     free_tokens: u64,
     prompt_tokens: Vec<u64>,
     held: Vec<Option<Held>>,
@@ -45,6 +47,7 @@ impl RadixPool {
             held: vec![None; prompt_tokens.len()],
             tree: RadixTree::new(keys, policy),
             page: u64::from(page),
+            capacity_tokens,
             free_tokens: capacity_tokens,
             prompt_tokens,
             evict_calls: 0,
@@ -242,5 +245,60 @@ impl RadixPool {
         self.tree.unlock(held.node);
         self.held[request as usize] = None;
         debug_assert!(held.node != ROOT || held.protected == 0);
+    }
+
+    /// Checks the tree, its locks against what requests hold, and that free tokens, the tree's and those of
+    /// requests alone make the capacity; the first violation is the error. Cost: as [`RadixTree::check`].
+    pub fn check(&self) -> Result<(), Violation> {
+        let held = || self.held.iter().flatten();
+        self.tree.check(held().map(|h| h.node))?;
+        for h in held() {
+            let below = self.tree.end(h.node) * self.page;
+            if h.protected != below || h.filled < h.protected {
+                return Err(format!(
+                    "I3: a request holds {below} tokens of the tree, counted {} of {}",
+                    h.protected, h.filled
+                ));
+            }
+        }
+        let private: u64 = held().map(|h| self.paged(h.filled) - h.protected).sum();
+        let cached = self.counts().pages * self.page;
+        let used = self.free_tokens + cached + private;
+        if used != self.capacity_tokens {
+            return Err(format!(
+                "I2: {} free, {cached} cached and {private} held make {used} of {} tokens",
+                self.free_tokens, self.capacity_tokens
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::NO_REQUEST;
+
+    fn said(corrupt: impl FnOnce(&mut RadixPool)) -> Result<(), Violation> {
+        let keys = BlockKeys::new(vec![0, 4], vec![0, 1, 2, 3], 1, vec![4], vec![NO_REQUEST]);
+        let keys = Arc::new(keys.unwrap());
+        let mut pool = RadixPool::new(keys, LeafPolicy::Lru, 2, 16, vec![8]);
+        pool.admit(0, 0);
+        assert!(pool.allocate(0, 8));
+        pool.cache(0, 4);
+        corrupt(&mut pool);
+        pool.check()
+    }
+
+    #[test]
+    fn wrong_tokens_are_seen() {
+        assert_eq!(said(|_| ()), Ok(()));
+        assert!(said(|p| p.free_tokens += 2).unwrap_err().starts_with("I2"));
+        assert!(said(|p| p.held[0] = None).unwrap_err().starts_with("I3"));
+        let hold = |p: &mut RadixPool, change: fn(&mut Held)| change(p.held[0].as_mut().unwrap());
+        let filled = said(|p| hold(p, |h| h.filled += 2)).unwrap_err();
+        assert!(filled.starts_with("I2"));
+        let protected = said(|p| hold(p, |h| h.protected -= 2)).unwrap_err();
+        assert!(protected.starts_with("I3"));
     }
 }

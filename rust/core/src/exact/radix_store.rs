@@ -11,7 +11,7 @@ use super::radix_tree::LeafPolicy;
 use crate::batch::BatchStore;
 use crate::keys::BlockKeys;
 use crate::records::Records;
-use crate::store::{Answer, LeaseId, Room, Times};
+use crate::store::{Answer, LeaseId, Room, Times, Violation};
 
 /// What a request has at most computed, in tokens: its prompt, and prompt + output − 1 in the end.
 #[derive(Debug, Clone, Default)]
@@ -91,6 +91,23 @@ impl RadixStore {
     /// Pages computed that the tree had already.
     pub fn merged_pages(&self) -> u64 {
         self.pool.merged_tokens / self.page
+    }
+
+    /// Checks the tree and its room from scratch (I2, I3); the first violation is the error. Cost: linear in
+    /// nodes and requests.
+    pub fn check(&self) -> Result<(), Violation> {
+        self.pool.check()?;
+        for request in (0..self.pool.requests()).filter(|&r| self.pool.holds(r)) {
+            let full = u64::from(self.full[request as usize]) * self.page;
+            let protected = self.pool.protected_tokens(request);
+            let filled = self.pool.filled_tokens(request);
+            if full < protected || filled < full {
+                return Err(format!(
+                    "I3: request {request} has computed {full} tokens, {protected} in the tree, room for {filled}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn free_pages(&self) -> u64 {

@@ -3,6 +3,8 @@
 //! A node is a run of pages, named by a request that shows it; nothing is copied. A counter gives every time:
 //! a walk takes one tick, a new node two. Leaves without a lock stand in an ordered set and are evicted whole.
 
+mod check;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -140,6 +142,12 @@ impl RadixTree {
     /// What the tree holds.
     pub fn counts(&self) -> TreeCounts {
         self.counts
+    }
+
+    /// Pages from the root to the end of a node.
+    pub fn end(&self, node: u32) -> u64 {
+        let node = &self.nodes[node as usize];
+        u64::from(node.start) + u64::from(node.pages)
     }
 
     fn tick(&mut self) -> u64 {
