@@ -146,8 +146,11 @@ def test_looking_never_changes_recency(backend):
     assert (plain.digest_events, plain.digest_results) == (looked.digest_events, looked.digest_results)
 
 
-@pytest.mark.parametrize("threshold", [0.0, 1.5, 2.0, 1e9])
-def test_native_and_plain_longest_prefix_agree(threshold, monkeypatch):
+@pytest.mark.parametrize(
+    ("threshold", "semantics"),
+    [(0.0, "tree"), (1.5, "tree"), (2.0, "tree"), (1e9, "tree"), (2.0, "vllm"), (2.0, "sglang")],
+)
+def test_native_and_plain_longest_prefix_agree(threshold, semantics, monkeypatch):
     """At every decision of a run the native call names the machines that the rule in Python does."""
     decisions = []
     native = FleetLook.longest
@@ -160,7 +163,9 @@ def test_native_and_plain_longest_prefix_agree(threshold, monkeypatch):
 
     monkeypatch.setattr(FleetLook, "longest", both)
     policy = RouterSettings("longest-prefix", load_threshold=threshold)
-    simulate(replace(cluster((90, 60), 5), router=policy), random_trace(3))
+    settings = replace(cluster((90, 60) if semantics == "tree" else (160,), 5), router=policy)
+    settings = replace(settings, cache=replace(settings.cache, semantics=semantics))
+    simulate(settings, random_trace(3))
     assert len(decisions) == 120
     assert all(chosen == plain for chosen, plain in decisions)
     assert any(len(chosen) > 1 for chosen, _ in decisions)

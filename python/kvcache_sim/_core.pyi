@@ -506,7 +506,9 @@ class Batch:
 class Fleet:
     """The stores of all machines, each with the batch that runs ahead of the clock on it, or None."""
 
-    def __new__(cls, stores: Sequence[Store], batches: Sequence[Batch | None]) -> Fleet: ...
+    def __new__(
+        cls, stores: Sequence[Store | PoolStore | RadixStore], batches: Sequence[Batch | None]
+    ) -> Fleet: ...
     def look(self, request: int, limit: int, now_ns: int) -> tuple[list[int], list[int]]:
         """Return by machine the leading blocks found and the blocks active on the GPU, as of ``now_ns``.
 

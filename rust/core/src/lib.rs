@@ -15,6 +15,8 @@ pub mod exact;
 pub mod histogram;
 /// Block keys of every request, never materialised.
 pub mod keys;
+/// What every store of a machine answers.
+pub mod machine_store;
 pub mod policies;
 /// What a store keeps of what happened: its digest and its evictions.
 pub mod records;

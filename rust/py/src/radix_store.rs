@@ -3,13 +3,14 @@
 use kvsim_core::batch::BatchStore;
 use kvsim_core::exact::radix_store::{Lengths, RadixStore};
 use kvsim_core::exact::radix_tree::LeafPolicy;
+use kvsim_core::machine_store::MachineStore;
 use kvsim_core::store::Times;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::keys::PyKeys;
 use crate::named;
-use crate::refusal::answered;
+use crate::refusal::{answered, Whole};
 use crate::store::room_to_py;
 
 /// The pages of one GPU under SGLang's rules.
@@ -37,9 +38,8 @@ impl PyRadixStore {
         Ok(Self(store))
     }
 
-    fn peek(&self, request: u32, limit: u32) -> (u32, u32) {
-        let found = self.0.peek(request, limit);
-        (found, found)
+    fn peek(&self, request: Whole, limit: Whole) -> PyResult<(u32, u32)> {
+        answered(MachineStore::peek(&self.0, request.u32(), limit.u32()))
     }
 
     fn acquire(&mut self, request: u32, depth: u32) -> u64 {
@@ -74,15 +74,14 @@ impl PyRadixStore {
         self.0.release(lease);
     }
 
-    fn room<'py>(&self, py: Python<'py>, tier: usize) -> PyResult<Bound<'py, PyAny>> {
-        let _ = tier;
-        let (free, held, cached, evictable) = self.0.room();
-        named::room(py, (free, held, cached, 0, evictable))
+    fn room<'py>(&self, py: Python<'py>, tier: Whole) -> PyResult<Bound<'py, PyAny>> {
+        let t = answered(MachineStore::room(&self.0, tier.index()))?;
+        named::room(py, (t.free, t.active, t.cached, t.in_flight, t.evictable))
     }
 
-    fn losses<'py>(&self, py: Python<'py>, tier: usize) -> PyResult<Bound<'py, PyAny>> {
-        let _ = tier;
-        named::losses(py, (self.0.evictions(), 0, 0))
+    fn losses<'py>(&self, py: Python<'py>, tier: Whole) -> PyResult<Bound<'py, PyAny>> {
+        let t = answered(self.0.losses(tier.index()))?;
+        named::losses(py, (t.evicted, t.overflowed, t.orphaned))
     }
 
     fn note(&mut self, kind: u8, now_ns: u64, subject: u64, value: u64) {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from kvcache_sim.engine import Engine
 from kvcache_sim.serving.replica import Replica
@@ -12,8 +12,6 @@ from kvcache_sim.serving.sequence import SequenceState
 
 if TYPE_CHECKING:
     from kvcache_sim import _core
-
-T = TypeVar("T")
 
 
 def look_at(
@@ -28,9 +26,10 @@ def look_at(
     from kvcache_sim import _core
 
     matchable_blocks = replicas[0].cache.matchable_blocks  # the rules of matching are the cluster's
-    stores = [store for r in replicas if (store := _native(r.store, _core.Store)) is not None]
+    native = (_core.Store, _core.PoolStore, _core.RadixStore)
+    stores = [store for r in replicas if isinstance(store := r.store, native)]
     if len(stores) == len(replicas):
-        batches = [_native(r.batch, _core.Batch) for r in replicas]
+        batches = [batch if isinstance(batch := r.batch, _core.Batch) else None for r in replicas]
         return FleetLook(_core.Fleet(stores, batches), matchable_blocks, engine, heard)
 
     def look_one_by_one(sequence: SequenceState) -> Look:
@@ -63,8 +62,3 @@ class FleetLook:
         """Return the machines that ``longest_prefix.equally_long`` would, looking at candidates alone."""
         wanted = (sequence.request, self._matchable_blocks(sequence.prompt_num_tokens))
         return self._fleet.longest(wanted, self._engine.now_ns + self._heard, loads, threshold)
-
-
-def _native(part: object, kind: type[T]) -> T | None:
-    """Return a part of a machine where it is the native one."""
-    return part if isinstance(part, kind) else None

@@ -32,6 +32,11 @@ impl PoolStore {
         }
     }
 
+    /// How many requests it knows.
+    pub fn requests(&self) -> u32 {
+        self.pool.requests()
+    }
+
     /// How many of the request's leading blocks have a block here.
     pub fn peek(&self, request: u32, limit: u32) -> u32 {
         self.pool.peek(request, limit)

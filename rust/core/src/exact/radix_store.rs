@@ -57,6 +57,11 @@ impl RadixStore {
         }
     }
 
+    /// How many requests it knows.
+    pub fn requests(&self) -> u32 {
+        self.pool.requests()
+    }
+
     /// How many of the request's leading pages are in the tree; nothing changes.
     pub fn peek(&self, request: u32, limit: u32) -> u32 {
         self.pool.tree.peek(request, limit)

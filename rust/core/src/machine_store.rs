@@ -1,0 +1,214 @@
+//! What every store of a machine answers, whatever its rules: the tree of runs, vLLM's pool, SGLang's tree.
+
+use crate::batch::BatchStore;
+use crate::exact::pool_store::PoolStore;
+use crate::exact::radix_store::RadixStore;
+use crate::records::Records;
+use crate::store::{Answer, Store, StoreError, Violation, GPU};
+
+/// How the blocks of a tier are used: the first four sum to its capacity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierRoom {
+    /// Used by nothing.
+    pub free: u64,
+    /// Private to running requests.
+    pub active: u64,
+    /// Shared, whether held or not.
+    pub cached: u64,
+    /// Being written, or not to be used before a write has ended.
+    pub in_flight: u64,
+    /// Of the cached blocks those that nobody holds.
+    pub evictable: u64,
+}
+
+/// Blocks that have left a tier so far, by why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TierLosses {
+    /// Evicted to make room.
+    pub evicted: u64,
+    /// Evicted from the tier above, and not taken by this one.
+    pub overflowed: u64,
+    /// Gone because the blocks that they follow went.
+    pub orphaned: u64,
+}
+
+/// The blocks of a machine: what routing, metrics and checks ask beyond what a batch does.
+pub trait MachineStore: BatchStore {
+    /// Refuses a request that the trace does not have.
+    fn known_request(&self, request: u32) -> Answer<()>;
+    /// How many of the first `limit` blocks are found, and how many are ready on the GPU; changes nothing.
+    fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)>;
+    /// How a tier's blocks are used.
+    fn room(&self, tier: usize) -> Answer<TierRoom>;
+    /// What a tier has lost.
+    fn losses(&self, tier: usize) -> Answer<TierLosses>;
+    /// Blocks computed twice and merged.
+    fn merged_blocks(&self) -> u64;
+    /// The digest and the evictions.
+    fn records(&self) -> &Records;
+    /// The same, to add to.
+    fn records_mut(&mut self) -> &mut Records;
+    /// Recomputes everything from scratch; the first violated invariant is the error.
+    fn check(&self) -> Result<(), Violation>;
+}
+
+impl MachineStore for Store {
+    fn known_request(&self, request: u32) -> Answer<()> {
+        Store::known_request(self, request)
+    }
+
+    fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
+        Store::known_request(self, request)?;
+        Ok(Store::peek(self, request, limit))
+    }
+
+    fn room(&self, tier: usize) -> Answer<TierRoom> {
+        self.known_tier(tier)?;
+        let tier = self.tier(tier);
+        Ok(TierRoom {
+            free: tier.free,
+            active: tier.active,
+            cached: tier.cached,
+            in_flight: tier.in_flight,
+            evictable: tier.evictable,
+        })
+    }
+
+    fn losses(&self, tier: usize) -> Answer<TierLosses> {
+        self.known_tier(tier)?;
+        let tier = self.tier(tier);
+        Ok(TierLosses {
+            evicted: tier.evictions,
+            overflowed: tier.overflowed,
+            orphaned: tier.orphaned,
+        })
+    }
+
+    fn merged_blocks(&self) -> u64 {
+        self.merged_blocks
+    }
+
+    fn records(&self) -> &Records {
+        &self.records
+    }
+
+    fn records_mut(&mut self) -> &mut Records {
+        &mut self.records
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        Store::check(self)
+    }
+}
+
+/// Refuses every tier but the GPU.
+fn gpu_alone(tier: usize) -> Answer<()> {
+    if tier == GPU {
+        return Ok(());
+    }
+    Err(StoreError::NoSuchTier(1))
+}
+
+/// Refuses a request beyond `requests`.
+fn below(request: u32, requests: u32) -> Answer<()> {
+    if request < requests {
+        return Ok(());
+    }
+    Err(StoreError::NoSuchRequest(requests))
+}
+
+impl MachineStore for PoolStore {
+    fn known_request(&self, request: u32) -> Answer<()> {
+        below(request, self.requests())
+    }
+
+    fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
+        self.known_request(request)?;
+        let found = PoolStore::peek(self, request, limit);
+        Ok((found, found))
+    }
+
+    fn room(&self, tier: usize) -> Answer<TierRoom> {
+        gpu_alone(tier)?;
+        let (free, active, cached) = PoolStore::room(self);
+        Ok(TierRoom {
+            free,
+            active,
+            cached,
+            in_flight: 0,
+            evictable: cached,
+        })
+    }
+
+    fn losses(&self, tier: usize) -> Answer<TierLosses> {
+        gpu_alone(tier)?;
+        Ok(TierLosses {
+            evicted: self.evictions(),
+            ..TierLosses::default()
+        })
+    }
+
+    fn merged_blocks(&self) -> u64 {
+        0
+    }
+
+    fn records(&self) -> &Records {
+        &self.records
+    }
+
+    fn records_mut(&mut self) -> &mut Records {
+        &mut self.records
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        PoolStore::check(self)
+    }
+}
+
+impl MachineStore for RadixStore {
+    fn known_request(&self, request: u32) -> Answer<()> {
+        below(request, self.requests())
+    }
+
+    fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
+        self.known_request(request)?;
+        let found = RadixStore::peek(self, request, limit);
+        Ok((found, found))
+    }
+
+    fn room(&self, tier: usize) -> Answer<TierRoom> {
+        gpu_alone(tier)?;
+        let (free, active, cached, evictable) = RadixStore::room(self);
+        Ok(TierRoom {
+            free,
+            active,
+            cached,
+            in_flight: 0,
+            evictable,
+        })
+    }
+
+    fn losses(&self, tier: usize) -> Answer<TierLosses> {
+        gpu_alone(tier)?;
+        Ok(TierLosses {
+            evicted: self.evictions(),
+            ..TierLosses::default()
+        })
+    }
+
+    fn merged_blocks(&self) -> u64 {
+        self.merged_pages()
+    }
+
+    fn records(&self) -> &Records {
+        &self.records
+    }
+
+    fn records_mut(&mut self) -> &mut Records {
+        &mut self.records
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        RadixStore::check(self)
+    }
+}
