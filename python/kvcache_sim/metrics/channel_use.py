@@ -9,15 +9,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.units import NS_PER_S
 
-DEFINITIONS: dict[str, str] = {
-    "channels.busy_share": "time it was sending / simulated time",
-    "channels.queued_s": "waiting of all jobs before their first byte, in all",
-    "channels.needed_bytes_per_s": "over the steps that used KV as it arrived: bytes loaded for the step / "
-    "its own compute time; at that rate no more than the first layer is waited for",
-    "channels.offered_bytes_per_s": "over the seconds in which anything was sent: bytes sent in that second",
-}
+FIGURES = (
+    Figure("channels.<channel>.bytes", "bytes", "what it carried"),
+    Figure("channels.<channel>.jobs", "", "transfers it carried"),
+    Figure("channels.<channel>.busy_share", "share", "time it was sending / simulated time"),
+    Figure("channels.<channel>.queued_s", "s", "waiting of all jobs before their first byte, in all"),
+    Figure("channels.<channel>.bandwidth_bytes_per_s", "bytes/s", "its bandwidth in the scenario"),
+    Figure(
+        "channels.<channel>.needed_bytes_per_s.<statistic>",
+        "bytes/s",
+        "over the steps that used KV as it arrived: bytes loaded for the step / "
+        "its own compute time; at that rate no more than the first layer is waited for",
+    ),
+    Figure(
+        "channels.<channel>.offered_bytes_per_s.<statistic>",
+        "bytes/s",
+        "over the seconds in which anything was sent: bytes sent in that second",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,25 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim.metrics.columns import STATUSES
+from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.workload.context_window import beyond_window
 from kvcache_sim.workload.trace import Trace
 
-DEFINITIONS: dict[str, str] = {
-    "context_window.shortened": "requests that lost their oldest history to fit replica.max_model_len",
-    "context_window.dropped_tokens": "prompt tokens they lost",
-    "context_window.rejected": "requests whose prompt and answer are longer than it, and were rejected",
-}
+FIGURES = (
+    Figure("context_window.max_model_len", "tokens", "the window: most tokens of a prompt and its answer"),
+    Figure(
+        "context_window.shortened",
+        "",
+        "requests that lost their oldest history to fit replica.max_model_len",
+    ),
+    Figure("context_window.dropped_tokens", "tokens", "prompt tokens they lost"),
+    Figure(
+        "context_window.rejected",
+        "",
+        "requests whose prompt and answer are longer than it, and were rejected",
+    ),
+)
 
 
 def summarize_context_window(run: Run, trace: Trace, max_model_len: int) -> dict[str, Any]:

@@ -8,15 +8,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.percentiles import describe
 from kvcache_sim.tiers import HAND_OVER
 
-DEFINITIONS: dict[str, str] = {
-    "handover.wait": "from the end of the prompt's prefill until its KV was on the decode machine",
-    "handover.room": "of it, waiting for a place and for room there",
-    "handover.share_of_ttft": "sum of the waits before first tokens / sum of TTFT, of what was handed over",
-    "handover.share_of_e2e": "sum of all waits / sum of E2E, of what was handed over",
-}
+FIGURES = (
+    Figure("handover.requests", "", "finished requests whose KV was handed to a decode machine"),
+    Figure("handover.blocks", "blocks", "blocks of their prompts that were not there and were sent"),
+    Figure("handover.bytes", "bytes", "KV sent by hand-overs"),
+    Figure(
+        "handover.wait.<statistic>",
+        "ms",
+        "from the end of the prompt's prefill until its KV was on the decode machine",
+    ),
+    Figure("handover.room.<statistic>", "ms", "of it, waiting for a place and for room there"),
+    Figure(
+        "handover.share_of_ttft",
+        "share",
+        "sum of the waits before first tokens / sum of TTFT, of what was handed over",
+    ),
+    Figure("handover.share_of_e2e", "share", "sum of all waits / sum of E2E, of what was handed over"),
+    Figure("handover.machines", "", "requests handed to each machine, by its number"),
+)
 
 
 def summarize_handovers(done: Mapping[str, NDArray[Any]], counters: Mapping[str, int]) -> dict[str, Any]:

@@ -13,9 +13,23 @@ from kvcache_sim.backends import reference
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.metrics.columns import MISS_COLUMNS, STATUSES, miss_column
+from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.replay.miss_causes import MISS_CAUSES, told_by
 from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.trace import Trace
+
+FIGURES = (
+    Figure("misses.tokens", "tokens", "prompt tokens missed by finished requests; the causes sum to it"),
+    Figure("misses.<cause>", "tokens", "of these, tokens missed for the cause (docs/miss-causes.md)"),
+    Figure("misses.evicted_by", "", "the eviction policies that evicted, by tier"),
+    Figure("misses.evicted_idle_ms.requests", "", "requests that missed something evicted"),
+    Figure(
+        "misses.evicted_idle_ms.avg",
+        "ms",
+        "mean over them of the longest time since the last use of a block they missed",
+    ),
+    Figure("misses.evicted_idle_ms.max", "ms", "the longest of these times"),
+)
 
 #: What lies between the first admission and the first token.
 _AFTER_ADMISSION = ("fetch_ns", "prefill_ns", "first_decode_ns", "handover_ns")

@@ -9,19 +9,47 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.metrics.columns import OUTCOMES
+from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.percentiles import describe
 from kvcache_sim.metrics.run import CodedText, ColumnData
 
-DEFINITIONS: dict[str, str] = {
-    "prefix_cache.eligible": "admitted requests with a prompt of at least one full block",
-    "prefix_cache.overall_hit_rate": "(CONVERSATIONAL_HIT + CROSS_REQUEST_HIT) / eligible",
-    "prefix_cache.conversational_hit_rate": "CONVERSATIONAL_HIT / eligible follow-up turns of sessions",
-    "prefix_cache.cross_request_hit_rate": "CROSS_REQUEST_HIT / eligible without a CONVERSATIONAL_HIT",
-    "prefix_cache.avg_cached_prefix_length_on_hit": "mean cached_prefix_length_used of requests with a hit",
-    "prefix_cache.avg_tokens_prefilled": "mean num_tokens_actually_prefilled of all admitted requests",
-    "prefix_cache.prefill_ratio": "sum of num_tokens_actually_prefilled / sum of prompt tokens",
-    "prefix_cache.ttft_hit_vs_miss": "ttft of requests with a hit (full or partial) against those without",
-}
+FIGURES = (
+    Figure("prefix_cache.events.<outcome>", "", "how often the event was logged"),
+    Figure("prefix_cache.eligible", "", "admitted requests with a prompt of at least one full block"),
+    Figure("prefix_cache.conversational_turns", "", "eligible follow-up turns of sessions"),
+    Figure("prefix_cache.overall_hit_rate", "share", "(CONVERSATIONAL_HIT + CROSS_REQUEST_HIT) / eligible"),
+    Figure(
+        "prefix_cache.conversational_hit_rate",
+        "share",
+        "CONVERSATIONAL_HIT / eligible follow-up turns of sessions",
+    ),
+    Figure(
+        "prefix_cache.cross_request_hit_rate",
+        "share",
+        "CROSS_REQUEST_HIT / eligible without a CONVERSATIONAL_HIT",
+    ),
+    Figure(
+        "prefix_cache.avg_cached_prefix_length_on_hit",
+        "tokens",
+        "mean cached_prefix_length_used of requests with a hit",
+    ),
+    Figure(
+        "prefix_cache.avg_tokens_prefilled",
+        "tokens",
+        "mean num_tokens_actually_prefilled of all admitted requests",
+    ),
+    Figure(
+        "prefix_cache.prefill_ratio",
+        "share",
+        "sum of num_tokens_actually_prefilled / sum of prompt tokens",
+    ),
+    Figure(
+        "prefix_cache.ttft_hit_vs_miss.<hit>.<statistic>",
+        "ms",
+        "ttft of requests with a hit (full or partial) against those without",
+    ),
+    Figure("prefix_cache.ttft_hit_vs_miss.sentence", "", "the same in words, with the prefill saved"),
+)
 
 
 def summarize_prefix_cache(

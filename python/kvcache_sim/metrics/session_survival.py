@@ -8,8 +8,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.tiers import PLACES
 from kvcache_sim.units import NS_PER_S
+
+FIGURES = (
+    Figure("session_survival.<gap>.gap_from_s", "s", "least pause from a turn's last token to the next turn"),
+    Figure("session_survival.<gap>.gap_to_s", "s", "the pause is shorter than this; null: no bound"),
+    Figure("session_survival.<gap>.turns", "", "turns that came after such a pause"),
+    Figure("session_survival.<gap>.survived", "share", "turns that found all whole blocks of the last one"),
+    Figure("session_survival.<gap>.partly", "share", "turns that found some of them"),
+    Figure(
+        "session_survival.<gap>.<place>",
+        "share",
+        "by the gap between turns: share of its whole blocks still found, per tier",
+    ),
+    Figure("session_survival.<gap>.lost", "share", "share of them that was found nowhere"),
+)
 
 #: Bounds of the gaps in seconds: up to 1 s, then doubling to about four and a half hours, then all longer.
 GAP_BOUNDS_S = (0.0, *(float(2**k) for k in range(15)))

@@ -9,42 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.metrics.channel_use import DEFINITIONS as CHANNEL_DEFINITIONS
 from kvcache_sim.metrics.channel_use import summarize_channels
 from kvcache_sim.metrics.columns import FETCH_PARTS, STATUSES, TTFT_PARTS
-from kvcache_sim.metrics.context_window import DEFINITIONS as CONTEXT_WINDOW_DEFINITIONS
-from kvcache_sim.metrics.handover_summary import DEFINITIONS as HANDOVER_DEFINITIONS
+from kvcache_sim.metrics.figures import DEFINITIONS
 from kvcache_sim.metrics.handover_summary import summarize_handovers
 from kvcache_sim.metrics.percentiles import describe, describe_counted
-from kvcache_sim.metrics.prefix_cache import DEFINITIONS as PREFIX_CACHE_DEFINITIONS
 from kvcache_sim.metrics.prefix_cache import summarize_prefix_cache
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.metrics.session_survival import session_survival
-from kvcache_sim.metrics.tier_use import DEFINITIONS as TIER_DEFINITIONS
 from kvcache_sim.metrics.tier_use import summarize_tiers
 from kvcache_sim.tiers import PLACES, TIERS
 from kvcache_sim.units import NS_PER_S
-
-#: What the rates and latencies mean, printed beside them.
-DEFINITIONS: dict[str, str] = {
-    "cache.token_hit_rate": "prompt tokens served from any tier / prompt tokens, of admitted requests",
-    "cache.block_hit_rate": "blocks served from any tier / full blocks of prompts, sum of floor(n / block)",
-    "cache.request_hit_rate": "mean over requests of the share of its prompt tokens served from any tier",
-    "latency.ttft": "first token - arrival",
-    "latency.tpot": "(last token - first token) / (output tokens - 1), requests of two tokens or more",
-    "latency.itl": "time between neighbouring tokens of a request, all tokens pooled",
-    "latency.e2e": "last token - arrival",
-    "latency.queue": "waiting for admission or for a step, also after a preemption",
-    "session_survival": "by the gap between turns: share of its whole blocks still found, per tier",
-    "latency.percentiles": "linear between closest ranks; std of the population; all times in ms",
-    "cache": "hits count once a request, at its first admission",
-    "latency.fetch_parts": "fetch_room + stalls of the hops = fetch; a wait is the hop's that was under way",
-    **TIER_DEFINITIONS,
-    **CHANNEL_DEFINITIONS,
-    **PREFIX_CACHE_DEFINITIONS,
-    **HANDOVER_DEFINITIONS,
-    **CONTEXT_WINDOW_DEFINITIONS,
-}
 
 
 def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:

@@ -6,17 +6,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, TIERS, WEARING
 from kvcache_sim.units import NS_PER_S
 
-DEFINITIONS: dict[str, str] = {
-    "tiers.written_bytes": "KV that transfers brought to the tier; what the "
-    f"{TIERS[COMPUTE]} computed is not counted",
-    "tiers.read_bytes": "KV that transfers took from it, to the next tier or to another machine",
-    "tiers.duplicate_blocks": "at the end: its blocks that are on a faster tier of the same machine too",
-    "tiers.drive_writes_per_day": "bytes written / capacity / simulated days; hottest: of the worst machine",
-    "cache.merged_blocks": "blocks that two requests computed at once; the later copy was freed",
-}
+FIGURES = (
+    Figure("tiers.<tier>.present", "", "machines that have the tier"),
+    Figure(
+        "tiers.<tier>.written_bytes",
+        "bytes",
+        f"KV that transfers brought to the tier; what the {TIERS[COMPUTE]} computed is not counted",
+    ),
+    Figure(
+        "tiers.<tier>.read_bytes",
+        "bytes",
+        "KV that transfers took from it, to the next tier or to another machine",
+    ),
+    Figure(
+        "tiers.<tier>.duplicate_blocks",
+        "blocks",
+        "at the end: its blocks that are on a faster tier of the same machine too",
+    ),
+    Figure(
+        "tiers.<tier>.drive_writes_per_day",
+        "1/d",
+        "bytes written / capacity / simulated days; hottest: of the worst machine",
+    ),
+    Figure("tiers.<tier>.drive_writes_per_day_hottest", "1/d", "the same of the machine that wears most"),
+    Figure(
+        "tiers.<tier>.no_effect",
+        "",
+        "why a lower tier changed nothing in this run; null where it did or is absent",
+    ),
+)
 _NS_PER_DAY = 86_400 * NS_PER_S
 
 

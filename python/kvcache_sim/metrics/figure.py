@@ -1,0 +1,29 @@
+"""A figure of ``summary.json``: its name, its unit and what it means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Figure(NamedTuple):
+    """One figure, or a family of figures of one meaning.
+
+    The name is dotted; a part such as ``<tier>`` stands for each of its family (``docs/figures.md`` lists the
+    families). The unit is "" for counts, for texts, and for lists of either.
+    """
+
+    name: str
+    unit: str
+    meaning: str
+
+    @property
+    def key(self) -> str:
+        """The name without its families: what ``definitions`` of the summary calls it."""
+        return re.sub(r"\.<\w+>", "", self.name)
+
+
+def definitions(figures: Iterable[Figure]) -> dict[str, str]:
+    """Return the meaning of each figure by its key."""
+    return {figure.key: figure.meaning for figure in figures}

@@ -1,0 +1,139 @@
+"""Every figure of ``summary.json`` has a definition in its table and a line in docs/figures.md, and the other way."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kvcache_sim.metrics.columns import FETCH_PARTS, OUTCOMES, TTFT_PARTS
+from kvcache_sim.metrics.figure import Figure
+from kvcache_sim.metrics.figures import DEFINITIONS, FIGURES
+from kvcache_sim.metrics.names import STABLE_METRICS
+from kvcache_sim.metrics.percentiles import STATISTICS
+from kvcache_sim.replay.miss_causes import told_by
+from kvcache_sim.scenario.execute import execute, wall
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.tiers import PLACES, TIERS
+from tiered_scenario import load
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "figures.md"
+
+#: What a part of a figure's name stands for; None: any name.
+FAMILIES: dict[str, tuple[str, ...] | None] = {
+    "<statistic>": STATISTICS,
+    "<tier>": TIERS,
+    "<place>": PLACES,
+    "<ttft_part>": TTFT_PARTS,
+    "<fetch_part>": FETCH_PARTS,
+    "<outcome>": OUTCOMES,
+    "<hit>": ("hit", "miss"),
+    "<cause>": tuple(cause.name for cause in told_by("timed")),
+    "<gap>": None,
+    "<channel>": None,
+}
+
+#: Together they show every figure.
+RUNS: dict[str, tuple[str, ...]] = {
+    "tiers, remote reads, a router's index, prices": (
+        "fetch.lookup=cluster",
+        "router.policy=prefill-cost",
+        "router.index_blocks=300",
+        "cost.gpu_hour=2",
+    ),
+    "pools and a context window": (
+        "cluster.machines=3",
+        "pools={prefill: 2, decode: 1}",
+        "replica.max_model_len=4096",
+    ),
+    "one GPU": ("cluster.machines=1", "tiers.cpu=null", "tiers.disk=null"),
+}
+
+
+@cache
+def executed(*overrides: str) -> dict[str, Any]:
+    scenario = load(*overrides)
+    return execute(scenario, read_requests(scenario), RunOptions(causes=True)).summary | {"wall": wall()}
+
+
+def summary_of(*overrides: str) -> dict[str, Any]:
+    """Return the whole summary of a run that tells the causes of misses, as ``summary.json`` has it."""
+    return json.loads(json.dumps(executed(*overrides)))
+
+
+def shown(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of every figure of a summary; rows of a list count under one name, ``row``."""
+    if isinstance(node, Mapping):
+        for name, value in node.items():
+            if (*path, name) != ("definitions",):
+                yield from shown(value, (*path, name))
+    elif isinstance(node, list) and node and isinstance(node[0], Mapping):
+        for row in node:
+            yield from shown(row, (*path, "row"))
+    elif node != []:
+        yield path
+
+
+def is_of(figure: Figure, path: tuple[str, ...]) -> bool:
+    parts = figure.name.split(".")
+    return len(parts) == len(path) and all(
+        FAMILIES[part] is None or name in FAMILIES[part] if part in FAMILIES else name == part
+        for part, name in zip(parts, path, strict=True)
+    )
+
+
+def undefined(summary: Mapping[str, Any]) -> list[str]:
+    """Return the figures of a summary that no row, or more than one, defines."""
+    return [
+        ".".join(path)
+        for path in dict.fromkeys(shown(summary))
+        if sum(is_of(figure, path) for figure in FIGURES) != 1
+    ]
+
+
+def line(figure: Figure) -> str:
+    """Return the figure's line of docs/figures.md."""
+    return f"| `{figure.name}` | {figure.unit} | {figure.meaning} |"
+
+
+@pytest.mark.parametrize("overrides", RUNS.values(), ids=RUNS)
+def test_every_figure_of_a_run_is_defined(overrides):
+    summary = summary_of(*overrides)
+    assert not undefined(summary), "a row in FIGURES of the file that computes it (metrics/figures.py)"
+    assert summary["definitions"] == DEFINITIONS
+
+
+def test_the_runs_show_every_figure():
+    paths = [path for overrides in RUNS.values() for path in shown(summary_of(*overrides))]
+    assert not [figure.name for figure in FIGURES if not any(is_of(figure, path) for path in paths)]
+
+
+def test_a_figure_without_a_definition_is_seen():
+    summary = summary_of(*RUNS["one GPU"])
+    summary["cache"] = summary["cache"] | {"admitted_blocks": 3}
+    summary["tiers"]["gpu"] |= {"idle_s": 0.5}
+    assert undefined(summary) == ["cache.admitted_blocks", "tiers.gpu.idle_s"]
+
+
+def test_every_figure_has_its_line_in_the_docs():
+    lines = [text for text in PAGE.read_text().splitlines() if re.match(r"\| `[^<]", text)]
+    assert sorted(lines) == sorted(map(line, FIGURES)), "the lines of docs/figures.md"
+    assert all(f"| `{family}` |" in PAGE.read_text() for family in FAMILIES)
+
+
+def test_definitions_are_told_apart():
+    keys = [figure.key for figure in FIGURES]
+    assert len(set(keys)) == len(keys)
+    assert all(figure.meaning == DEFINITIONS[figure.key] for figure in FIGURES)
+    parts = {part for figure in FIGURES for part in figure.name.split(".") if part.startswith("<")}
+    assert parts == set(FAMILIES)
+
+
+def test_stable_names_are_figures_of_the_same_unit():
+    for name, unit in STABLE_METRICS.items():
+        assert [figure.unit for figure in FIGURES if is_of(figure, tuple(name.split(".")))] == [unit], name
