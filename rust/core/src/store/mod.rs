@@ -17,6 +17,7 @@
 //! | `moves` | copies on their way: loads, demotions, write-through |
 //! | `marks` | room claimed and blocks marked by hand; every copy of a path |
 //! | `check` | the invariants in one place |
+//! | `tests` | each operation in small examples |
 
 mod check;
 mod error;
@@ -28,6 +29,8 @@ mod orders;
 mod remote;
 mod reserve;
 mod slots;
+#[cfg(test)]
+mod tests;
 mod tier;
 mod times;
 mod touch;

@@ -1,0 +1,87 @@
+//! What each operation of a store does, told by small examples.
+//!
+//! | file | what is told |
+//! |---|---|
+//! | `leases` | look up, acquire, commit, release, abandon |
+//! | `room` | reserve: evict, demote, discard, refuse |
+//! | `loads` | load, join, stage, protect, drop copies |
+//! | `writes` | write-through, selective, onwards; touch, discard, expire |
+//! | `machines` | what another machine reads or brings |
+//! | `by_hand` | claim, place, give back, remove |
+//! | `times` | when copies are ready |
+
+mod by_hand;
+mod leases;
+mod loads;
+mod machines;
+mod room;
+mod times;
+mod writes;
+
+use std::sync::Arc;
+
+use super::*;
+use crate::keys::{BlockKeys, NO_REQUEST};
+
+const CPU: usize = 1;
+const DISK: usize = 2;
+
+/// Requests 0 and 1 share their first two of four blocks; 2 and 3 share nothing with anyone.
+fn four_requests() -> Arc<BlockKeys> {
+    let ids = vec![0, 1, 2, 3, 0, 1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
+    let keys = BlockKeys::new(
+        vec![0, 4, 8, 12, 16],
+        ids,
+        1,
+        vec![4; 4],
+        vec![NO_REQUEST; 4],
+    );
+    Arc::new(keys.unwrap())
+}
+
+/// A store with so many blocks on each tier; victims are written down wherever there is a tier below.
+fn store(capacities: &[u64]) -> Store {
+    let tier = |&blocks: &u64| TierConfig {
+        capacity_blocks: Some(blocks),
+        write_back: true,
+    };
+    let tiers: Vec<TierConfig> = capacities.iter().map(tier).collect();
+    Store::new(four_requests(), &tiers)
+}
+
+/// A request that has computed its first blocks and still runs.
+fn running(store: &mut Store, request: u32, blocks: u32, now_ns: u64) -> LeaseId {
+    let found = store.peek(request, blocks).1;
+    let lease = store.acquire(request, found).unwrap();
+    let missing = u64::from(blocks - found);
+    assert_eq!(store.reserve(&[(lease, missing)], now_ns), Ok(Room::Ready));
+    store.commit(lease, blocks, Times::at(now_ns)).unwrap();
+    lease
+}
+
+/// A request that has come and gone: its first blocks are cached on the GPU and held by nobody.
+fn cached(store: &mut Store, request: u32, blocks: u32, now_ns: u64) {
+    let lease = running(store, request, blocks, now_ns);
+    store.release(lease, now_ns).unwrap();
+}
+
+/// Ends every transmission, in the order of decision.
+fn finish_all(store: &mut Store) {
+    for order in store.take_orders() {
+        store.finish_move(order.id).unwrap();
+    }
+}
+
+/// Blocks of a request put on a tier by hand and ready there.
+fn put(store: &mut Store, tier: usize, request: u32, blocks: (u32, u32)) {
+    let size = u64::from(blocks.1 - blocks.0);
+    let (claim, _) = store.claim(tier, size, 0).unwrap().unwrap();
+    assert_eq!(store.place(claim, request, blocks, None), Ok(true));
+    store.finish_move(claim).unwrap();
+}
+
+/// A tier's blocks: free, active, cached, in flight.
+fn room(store: &Store, tier: usize) -> [u64; 4] {
+    let tier = store.tier(tier);
+    [tier.free, tier.active, tier.cached, tier.in_flight]
+}

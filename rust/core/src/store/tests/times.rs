@@ -1,0 +1,63 @@
+//! When copies are ready: told for moves, known of computed blocks.
+
+use super::*;
+
+/// First layer, whole, last access of the only copy of each run, after the run's last block.
+fn told(store: &Store, request: u32) -> Vec<(u32, u64, u64, u64)> {
+    let of = |(end, copies): (u32, Vec<Residency>)| {
+        let Times {
+            first_layer_ns,
+            ready_ns,
+        } = copies[0].times;
+        (end, first_layer_ns, ready_ns, copies[0].last_access_ns)
+    };
+    store.residency(request, 4).into_iter().map(of).collect()
+}
+
+#[test]
+fn computed_blocks_know_the_step_that_computed_them() {
+    let mut store = store(&[4]);
+    let lease = store.acquire(0, 0).unwrap();
+    store.reserve(&[(lease, 3)], 5).unwrap();
+    store.commit(lease, 2, Times::at(10)).unwrap();
+    store.commit(lease, 3, Times::at(20)).unwrap();
+    assert_eq!(told(&store, 0), [(2, 10, 10, 5), (3, 20, 20, 5)]);
+    store.release(lease, 30).unwrap();
+    assert_eq!(told(&store, 0), [(2, 10, 10, 30), (3, 20, 20, 30)]);
+    assert_eq!(store.now_ns(), 30);
+    store.check().unwrap();
+}
+
+#[test]
+fn a_move_has_the_times_of_its_transmission() {
+    let mut store = store(&[4, 4]);
+    let mv = store.receive(0, (0, 2), 1).unwrap().unwrap();
+    assert_eq!(told(&store, 0)[0].2, NOT_YET);
+    let times = Times {
+        first_layer_ns: 4,
+        ready_ns: 9,
+    };
+    store.set_times(mv, times).unwrap();
+    assert_eq!(store.residency(0, 4)[0].1[0].by, mv);
+    store.finish_move(mv).unwrap();
+    assert_eq!(told(&store, 0)[0].1..=told(&store, 0)[0].2, 4..=9);
+    assert_eq!(store.set_times(mv, times), Err(StoreError::NoSuchMove));
+    store.check().unwrap();
+}
+
+#[test]
+fn no_copy_is_whole_before_its_first_layer() {
+    let mut store = store(&[4, 4]);
+    let mv = store.receive(0, (0, 2), 1).unwrap().unwrap();
+    let backwards = Times {
+        first_layer_ns: 9,
+        ready_ns: 4,
+    };
+    let refused = store.set_times(mv, backwards);
+    assert_eq!(refused, Err(StoreError::LastLayerFirst));
+    let lease = store.acquire(2, 0).unwrap();
+    store.reserve(&[(lease, 1)], 1).unwrap();
+    let refused = store.commit(lease, 1, backwards);
+    assert_eq!(refused, Err(StoreError::LastLayerFirst));
+    store.check().unwrap();
+}
