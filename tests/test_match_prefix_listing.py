@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from kvcache_sim.cache.channel import NOT_YET
 from kvcache_sim.cache.operations import BlockTokens
+from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.engine import SAMPLE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.simulation import RunOptions, Simulation
@@ -47,8 +48,9 @@ def test_what_is_listed_is_what_the_store_finds_with_every_copy_and_its_times():
         for block in blocks:
             assert block.copies
             for copy in block.copies:
-                assert copy.ready_at_ns is None or now < copy.ready_at_ns
-                seen.add((copy.tier, copy.machine == machine, copy.ready_at_ns is None))
+                if copy.ready_at_ns is not None:  # its transmission has been queued
+                    assert copy.first_layer_ready_at_ns <= copy.ready_at_ns
+                seen.add((copy.tier, copy.machine == machine, copy.is_ready(now)))
     for expected in (("gpu", True, True), ("cpu", False, True), ("disk", True, True), ("cpu", True, False)):
         assert expected in seen, "the run has ready and unready copies here and there"
 
@@ -58,9 +60,51 @@ def test_both_stores_list_the_same_and_listing_changes_nothing():
     twin, twins = listings("python")
     assert [entry[4] for entry in native] == [entry[4] for entry in twin]
     assert digest == twins == listings("native", peek=False)[1]
-    assert any(
-        copy.ready_at_ns not in (None, NOT_YET) for entry in native for b in entry[4] for copy in b.copies
-    )
+
+
+@pytest.mark.parametrize("backend", ["native", "python"])
+def test_no_copy_that_has_arrived_has_an_unknown_time(backend):
+    simulation = Simulation(reading_each_other((90, 60, 400), machines=2), TRACE, RunOptions(backend=backend))
+    seen = Counter()
+
+    def look(request):
+        now = simulation.engine.now_ns
+        for machine in (0, 1):
+            blocks = simulation.match_prefix(machine, request)
+            arrived = [{} for _ in blocks]
+            for replica in simulation.replicas:
+                first = 0
+                for end, by in replica.store.copies(request, len(blocks)):
+                    for block in range(first, min(end, len(blocks))):
+                        for tier, move in enumerate(by):
+                            arrived[block][replica.machine, TIERS[tier]] = move == NO_MOVE
+                    first = end
+            for block in blocks:
+                for copy in block.copies:
+                    is_there = arrived[block.index][copy.machine, copy.tier]
+                    assert copy.is_ready(now) or not is_there
+                    seen[copy.tier, is_there] += 1
+
+    for moment in range(40):
+        simulation.engine.schedule(moment * 77_777_777, SAMPLE, -1, look, (moment * 7) % len(TRACE))
+    simulation.run()
+    assert all(seen[tier, True] for tier in TIERS[:3])
+
+
+@pytest.mark.parametrize("backend", ["native", "python"])
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        ((2, 0), "no such machine; got 2; expected 0 to 1"),
+        ((-1, 0), "no such machine; got -1"),
+        ((0, len(TRACE)), "no such request"),
+        ((0, -1), "no such request; got -1"),
+    ],
+)
+def test_a_machine_or_a_request_that_there_is_not_is_one_line(backend, place, line):
+    simulation = Simulation(reading_each_other((90, 60, 400), machines=2), TRACE, RunOptions(backend=backend))
+    with pytest.raises(UsageError, match=line):
+        simulation.match_prefix(*place)
 
 
 def test_tokens_are_those_of_the_prompt_and_an_answer_has_those_of_the_next_turn():

@@ -18,7 +18,7 @@ from kvcache_sim.cache.settings import (
     TierSettings,
 )
 from kvcache_sim.cache.store import NO_COPY, NO_MOVE
-from kvcache_sim.errors import UsageError
+from kvcache_sim.errors import StoreError, UsageError
 from small_traces import trace_of
 
 ROWS = [list("abcd"), list("abef"), list("ghi"), list("abcdkl"), list("gm")]
@@ -188,8 +188,10 @@ class Machines:
                 for _, by in cache.store.copies(request, len(row)):
                     unready = [move for move in by if move not in (NO_COPY, NO_MOVE)]
                     assert all(move in on_its_way for move in unready), "I7: what is not ready is on its way"
-                for block in cache.match_prefix(request, len(row)):
-                    assert all(copy.ready_at_ns is not None for copy in block.copies), "I7: since when?"
+                for _, copies in cache.store.residency(request, len(row)):
+                    for _, move, first_layer_ns, ready_ns, _ in copies:
+                        assert first_layer_ns <= ready_ns
+                        assert move != NO_MOVE or ready_ns <= cache.now_ns, "I7: since when?"
 
     def listing(self):
         return [
@@ -254,3 +256,15 @@ def test_operations_keep_the_invariants_on_both_stores(shape):
     always |= {"marked absent"} if shape == "room" else set()
     missing = {case for case in always if not SEEN[case]}
     assert not missing, f"never seen: {sorted(missing)}"
+
+
+@pytest.mark.parametrize("backend", ["native", "python"])
+def test_a_second_release_is_one_line_and_changes_nothing(backend):
+    [cache, _] = Machines(((6, 6, 9), (5, 4, 6)), backend, {}).caches
+    active = cache.allocate_active(0, reuse=0, active=3)
+    cache.switch_active_into_cache(active, 3, cache.now_ns)
+    cache.release(active)
+    with pytest.raises(StoreError, match=r"^store: no such lease; expected one that is held$"):
+        cache.release(active)
+    cache.store.check()
+    assert cache.store.room(0)[4] == 3, "its blocks can be evicted"

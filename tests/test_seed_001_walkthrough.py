@@ -20,7 +20,7 @@ import re
 from pathlib import Path
 
 import pytest
-from kvcache_sim.cache.channel import NOT_YET, Transmission
+from kvcache_sim.cache.channel import Transmission
 from kvcache_sim.cache.operations import BlockCopy, BlockTokens, MachineTiers, open_machines
 from kvcache_sim.cache.settings import (
     CacheSettings,
@@ -364,7 +364,7 @@ def test_on_a_shared_channel_times_are_known_when_they_come(backend):
     zero.run_until(0)
     fetched = [zero.fetch_to_memory(A, (block, block + 1)) for block in range(2)]
     assert [(one.first_layer_ready_at_ns, one.ready_at_ns) for one in fetched] == [(None, None)] * 2
-    assert zero.match_prefix(A, 1)[0].copies[0].ready_at_ns == NOT_YET
+    assert zero.match_prefix(A, 1)[0].copies[0].ready_at_ns is None
     zero.run_until(20_000)
     # Each of the two gets half of 1 byte a ns.
     assert [one.ready_at_ns for one in fetched] == [8_500, 8_500]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from kvcache_sim.cache.channel import Channel, Transmission
+from kvcache_sim.cache.channel import NOT_YET, Channel, Transmission
 from kvcache_sim.cache.edges import AnyChannel, Edges
 from kvcache_sim.cache.layered_channel import LayeredChannel
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
@@ -265,6 +265,8 @@ class Mover:
         for dependent in transfer.dependents:
             if dependent.job is not None and isinstance(dependent.channel, LayeredChannel):
                 dependent.channel.feed(dependent.job, layers)
+        if layers == 1 and transfer.move != HOP and self.tree is not None and transfer.sent is not None:
+            self.tree.set_times(transfer.move, transfer.sent.first_layer_ns, NOT_YET)
         if layers == 1 and self._by_layer(transfer):
             self._on_first_layer(transfer)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvcache_sim.cache.block_names import BlockNames
 from kvcache_sim.cache.operations.block_tokens import BlockTokens
-from kvcache_sim.cache.operations.listing import ListedBlock, Place, list_blocks
+from kvcache_sim.cache.operations.listing import ListedBlock, list_blocks
 from kvcache_sim.serving.replica import Replica
 
 
@@ -19,8 +19,8 @@ def list_hit(
 ) -> tuple[ListedBlock, ...]:
     """Return the blocks that ``of`` = (request, prompt tokens) would hit on a machine now, with all copies.
 
-    A copy that is ready has no times: a run keeps only those still to come. Changes nothing. UsageError where
-    the cache does not keep blocks in a tree. Cost: a walk a machine.
+    Every copy has its times, None while one is not known. Changes nothing. UsageError where the cache does
+    not keep blocks in a tree. Cost: a walk a machine.
     """
     request, prompt_tokens = of
     for replica in replicas:
@@ -31,4 +31,4 @@ def list_hit(
     if asked.remote is not None and found < limit:
         away = asked.remote.longest(request, found, limit)
         found = found if away is None else away.end
-    return list_blocks([Place(replica.mover) for replica in replicas], request, found, names, tokens)
+    return list_blocks([replica.mover for replica in replicas], request, found, names, tokens)

@@ -89,10 +89,19 @@ class Simulation:
     def match_prefix(
         self, machine: int, request: int, tokens: BlockTokens | None = None
     ) -> tuple[ListedBlock, ...]:
-        """Return each block that a request's prompt would hit on a machine now (see ``list_hit``)."""
+        """Return each block that a request's prompt would hit on a machine now (see ``list_hit``).
+
+        UsageError for a machine or a request that there is not.
+        """
         from kvcache_sim.cache.block_names import BlockNames
         from kvcache_sim.serving.listing import list_hit
 
+        for what, number, count in (
+            ("machine", machine, len(self.replicas)),
+            ("request", request, len(self.trace)),
+        ):
+            if not 0 <= number < count:
+                raise UsageError(f"no such {what}", got=str(number), expected=f"0 to {count - 1}")
         names = BlockNames(self.trace, self.settings.cache.block_size_tokens)
         prompt = int(self.trace.input_tokens[request])
         return list_hit(self.replicas, machine, (request, prompt), names, tokens)

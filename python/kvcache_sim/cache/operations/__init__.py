@@ -16,7 +16,7 @@ trace, `MachineCache` operates one. Requests and blocks are named by the trace.
 | move_to_gpu, active_blocks | `MachineCache.allocate_active` |
 | switch_active_fullblocks_into_cache | `MachineCache.switch_active_into_cache` |
 
-`listing` says what lies where, `ready_times` since when, `block_tokens` what it contains.
+`listing` says what lies where and since when, `block_tokens` what it contains.
 """
 
 from kvcache_sim.cache.machine import MachineTiers

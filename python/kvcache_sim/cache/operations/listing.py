@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from kvcache_sim.cache.block_names import BlockNames
 from kvcache_sim.cache.channel import NOT_YET
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.operations.block_tokens import BlockTokens
 from kvcache_sim.cache.operations.marking import marking
-from kvcache_sim.cache.operations.ready_times import ReadyTimes
-from kvcache_sim.cache.store import NO_COPY, NO_MOVE
 from kvcache_sim.tiers import TIERS
 
 
@@ -20,13 +17,18 @@ from kvcache_sim.tiers import TIERS
 class BlockCopy:
     """A copy of a block: its machine and tier, and when its first layer and all of it are ready, in ns.
 
-    ``NOT_YET`` where the transmission has not been queued, None where it is ready since nobody noted when.
+    A time is None while it is not known: the transmission has not been queued, or is on a channel whose times
+    come with its layers. A copy that is ready always has both.
     """
 
     machine: int
     tier: str
     first_layer_ready_at_ns: int | None
     ready_at_ns: int | None
+
+    def is_ready(self, at_ns: int) -> bool:
+        """Return whether all of it is there at a time, as far as that is known."""
+        return self.ready_at_ns is not None and self.ready_at_ns <= at_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +46,8 @@ class ListedBlock:
     copies: tuple[BlockCopy, ...]
 
 
-class Place(NamedTuple):
-    """A machine to list from: its mover, and the times of its copies where they are kept."""
-
-    mover: Mover
-    times: ReadyTimes | None = None
-
-
 def list_blocks(
-    places: Sequence[Place], request: int, blocks: int, names: BlockNames, tokens: BlockTokens | None = None
+    machines: Sequence[Mover], request: int, blocks: int, names: BlockNames, tokens: BlockTokens | None = None
 ) -> tuple[ListedBlock, ...]:
     """Return the first ``blocks`` blocks of a request with every copy on the given machines.
 
@@ -60,11 +55,15 @@ def list_blocks(
     """
     copies: list[list[BlockCopy]] = [[] for _ in range(blocks)]
     keys = [names.key(request, block) for block in range(blocks)]
-    for place in places:
+    for mover in machines:
         first = 0
-        for end, by in marking(place.mover).copies(request, blocks):
+        for end, found in marking(mover).residency(request, blocks):
+            here = [
+                BlockCopy(mover.machine, TIERS[tier], _known(first_layer_ns), _known(ready_ns))
+                for tier, _, first_layer_ns, ready_ns, _ in found
+            ]
             for block in range(first, min(end, blocks)):
-                copies[block] += _copies(place, keys[block], by)
+                copies[block] += here
             first = end
     return tuple(
         ListedBlock(
@@ -78,20 +77,5 @@ def list_blocks(
     )
 
 
-def _copies(place: Place, key: int, by: Sequence[int]) -> list[BlockCopy]:
-    """Return the copies of one block on one machine, fast to slow."""
-    mover, kept = place
-    found = []
-    for tier, move in enumerate(by):
-        if move == NO_COPY:
-            continue
-        times: tuple[int | None, int | None] = (None, None)
-        if move != NO_MOVE:
-            transfer = mover.transfers.get(move)
-            times = (NOT_YET, NOT_YET)
-            if transfer is not None and transfer.sent is not None:
-                times = (transfer.sent.first_layer_ns, transfer.sent.completion_ns)
-        elif kept is not None:
-            times = kept.get(key, tier) or times
-        found.append(BlockCopy(mover.machine, TIERS[tier], *times))
-    return found
+def _known(time_ns: int) -> int | None:
+    return None if time_ns >= NOT_YET else time_ns

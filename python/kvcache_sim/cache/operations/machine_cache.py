@@ -10,9 +10,8 @@ from kvcache_sim.cache.fetch.plan import Part
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.operations.active import Active, Switched
 from kvcache_sim.cache.operations.block_tokens import BlockTokens
-from kvcache_sim.cache.operations.listing import ListedBlock, Place, list_blocks
+from kvcache_sim.cache.operations.listing import ListedBlock, list_blocks
 from kvcache_sim.cache.operations.marking import marking
-from kvcache_sim.cache.operations.ready_times import ReadyTimes
 from kvcache_sim.cache.operations.space import Space
 from kvcache_sim.cache.store import NO_COPY, NO_MOVE
 from kvcache_sim.cache.transfer import Transfer
@@ -33,7 +32,6 @@ class MachineCache:
         self,
         machine: Machine,
         machines: Sequence[Machine],
-        times: Sequence[ReadyTimes],
         names: BlockNames,
     ) -> None:
         self.machine = machine
@@ -46,8 +44,6 @@ class MachineCache:
         self._loader = machine.loader
         #: All machines, this one among them: a look-up lists the copies on each.
         self._machines = machines
-        self._times = times
-        self.times = times[machine.number]
 
     # -- time
 
@@ -77,8 +73,7 @@ class MachineCache:
         if self.machine.remote is not None and found < limit:
             away = self.machine.remote.longest(request, found, limit)
             found = found if away is None else away.end
-        places = [Place(m.mover, times) for m, times in zip(self._machines, self._times, strict=True)]
-        return list_blocks(places, request, found, self.names, tokens)
+        return list_blocks([machine.mover for machine in self._machines], request, found, self.names, tokens)
 
     def transmit(self, edge: str, tokens: int) -> Transmission:
         """Launch one transmission of the KV of some tokens over an edge's channel, behind those before it.
@@ -125,7 +120,7 @@ class MachineCache:
         transfer = Transfer(self.mover, space.move, REMOTE if origin is None else origin, level, space.blocks)
         transfer.leave(sent)
         self.mover.transfers[space.move] = transfer
-        self.times.note(self.store.moved_keys(space.move), level, (sent.first_layer_ns, sent.completion_ns))
+        self.store.set_times(space.move, sent.first_layer_ns, sent.completion_ns)
         self.mover.arrive(transfer)
         return transfer
 
@@ -277,13 +272,8 @@ class MachineCache:
             )
         start = self.store.depth(active.lease)
         end = start + blocks
-        there = self._on_tier(COMPUTE, active.request, (start, end))
         merged = self.store.merged_blocks
-        self.store.commit(active.lease, end)
-        new = [block for block, move in zip(range(start, end), there, strict=True) if move == NO_COPY]
-        self.times.note(
-            (self.names.key(active.request, block) for block in new), COMPUTE, (first_layer_ns, self.now_ns)
-        )
+        self.store.commit(active.lease, end, (first_layer_ns, self.now_ns))
         active.active_blocks -= blocks
         written = None
         if self.machine.writes is not None:

@@ -8,7 +8,6 @@ from kvcache_sim.cache.block_names import BlockNames
 from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.machine import MachineBuilder, MachineTiers, build_machines
 from kvcache_sim.cache.operations.machine_cache import MachineCache
-from kvcache_sim.cache.operations.ready_times import ReadyTimes
 from kvcache_sim.cache.settings import CacheSettings, ClusterChannels, MovementSettings
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.engine import Engine
@@ -36,5 +35,4 @@ def open_machines(
     )
     built = build_machines(MachineBuilder(stores, links, engine, cache, movement), machines)
     names = BlockNames(trace, cache.block_size_tokens)
-    times = [ReadyTimes(machine.mover) for machine in built]
-    return [MachineCache(machine, built, times, names) for machine in built]
+    return [MachineCache(machine, built, names) for machine in built]
