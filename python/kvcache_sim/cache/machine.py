@@ -15,7 +15,7 @@ from kvcache_sim.cache.moves import Mover, TransferSettings
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
-from kvcache_sim.cache.store import GpuStore, KeepsSessions, MarkingStore, TieredStore
+from kvcache_sim.cache.store import GpuStore, KeepsSessions, MarkingStore
 from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.cache.views import Views, make_views
@@ -98,8 +98,8 @@ class MachineBuilder:
         self._engine = engine
         self._cache = cache
         self._movement = movement
-        #: By machine what remote reads look at, those still to be built included once they are.
-        self._trees: list[tuple[Mover, TieredStore | None]] = []
+        #: All machines' movers, those still to be built included once they are: remote reads look at each.
+        self._movers: list[Mover] = []
 
     def build(self, tiers: MachineTiers) -> Machine:
         """Return the next machine, empty.
@@ -107,7 +107,7 @@ class MachineBuilder:
         UsageError for a policy that is unknown or cannot run here; KeyError for an edge whose channel is not
         given.
         """
-        number, movement = len(self._trees), self._movement
+        number, movement = len(self._movers), self._movement
         names = tuple(tier.name for tier in tiers.tiers)
         policies = tuple(
             WRITE.make(movement.write.get(name, "back"), level, movement)
@@ -119,12 +119,12 @@ class MachineBuilder:
         writes = WriteEdges(tree, policies) if tree is not None and policies else None
         settings = TransferSettings.of(self._cache, movement)
         mover = Mover(number, store, self._engine, self._edges(number, tiers), writes, settings)
-        self._trees.append((mover, tree))
+        self._movers.append(mover)
         remote = prefetcher = None
         if tree is not None and len(names) > 1:
             if movement.lookup == "cluster":
                 staged = movement.remote_disk == "staged"
-                remote = RemoteReads(mover, tree, self._trees, self._channels, staged)
+                remote = RemoteReads(mover, tree, self._movers, self._channels, staged)
             if movement.prefetch != "none":
                 prefetcher = Prefetcher(mover, tree, movement, remote)
         return Machine(

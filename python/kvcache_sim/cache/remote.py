@@ -46,21 +46,21 @@ class RemoteReads:
     Landing room is reserved before the source is held; the source is held until it has been read, and its
     readiness waited for. What lies below the tier that the network reads comes in one move over all channels
     on its way, the owner's and the network's, layer by layer; ``staged`` copies it up to that tier of the
-    owner first, where that has room. ``machines``: the movers and trees of all machines, also of those built
-    later than this one.
+    owner first, where that has room. ``movers``: those of all machines, also of machines built later than
+    this one.
     """
 
     def __init__(
         self,
         mover: Mover,
         store: TieredStore,
-        machines: Sequence[tuple[Mover, TieredStore | None]],
+        movers: Sequence[Mover],
         channels: Channels,
         staged: bool,
     ) -> None:
         self.mover = mover
         self.store = store
-        self.machines = machines
+        self.movers = movers
         self.channels = channels
         self.staged = staged
 
@@ -70,9 +70,9 @@ class RemoteReads:
         Ties: the earlier estimated arrival, then the lower machine number. Cost: a look-up a machine.
         """
         runs = []
-        for owner, (mover, store) in enumerate(self.machines):
-            if mover is not self.mover and store is not None:
-                parts = store.match_below(request, start, limit)
+        for owner, mover in enumerate(self.movers):
+            if mover is not self.mover and mover.tree is not None:
+                parts = mover.tree.match_below(request, start, limit)
                 if parts:
                     runs.append(RemoteRun(owner, parts))
         if not runs:
@@ -83,7 +83,7 @@ class RemoteReads:
 
     def estimate_ns(self, run: RemoteRun) -> int:
         """Return about how long it takes until the run has landed, by the channels' queues now."""
-        owner, _ = self.machines[run.owner]
+        owner = self.movers[run.owner]
         network = self.channels.between(run.owner, self.mover.machine)
         total = self._time(network, run.end - run.parts[0][1])
         for level, edge in enumerate(LOAD_EDGES[STAGING:], STAGING + 1):
@@ -102,7 +102,8 @@ class RemoteReads:
     def fetch(self, request: int, owner: int, part: Part, now_ns: int) -> int | None:
         """Read one part of a run; return the move that lands it, None when that is refused."""
         tier, start, end, by = part
-        there, its_store = self.machines[owner]
+        there = self.movers[owner]
+        its_store = there.tree
         assert its_store is not None, "it was found there"
         if self.staged and its_store.match_below(request, start, end) != [part]:
             return None  # staging an earlier part has pushed this one out there
