@@ -1,4 +1,4 @@
-"""What the exact engines cost at block 16 on the conversation trace, beside their twins and the managers.
+"""What engines' managers cost at block 16 on the conversation trace, beside their references.
 
 Goal: ≥ 20 M blocks/s for vllm from Python, look-up + commit + release, and ≤ 100 MiB at 524,288 blocks. The
 real managers on an idle core (oracles): vLLM 0.76 M blocks/s at block 16, SGLang 2.4 k requests/s at page 16.
@@ -14,8 +14,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from kvcache_sim.reference.engines.sglang_replay import replay_sglang_twin
-from kvcache_sim.reference.engines.vllm_replay import replay_vllm_twin
+from kvcache_sim.reference.engines.sglang_replay import replay_sglang_reference
+from kvcache_sim.reference.engines.vllm_replay import replay_vllm_reference
 from kvcache_sim.replay.engine_requests import native_requests, python_requests
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.workload.readers import read_trace
@@ -68,17 +68,17 @@ def test_others(benchmark, request_at_16, manager):
 
 @pytest.mark.parametrize("backend", ["native", "python"])
 @pytest.mark.parametrize("manager", ["vllm", "sglang"])
-def test_beside_the_twin(benchmark, manager, backend):
-    """The same small workload through the core and through its twin."""
+def test_beside_the_reference(benchmark, manager, backend):
+    """The same small workload through the core and through its reference."""
     request = ReplayRequest(generated(), 4, 26, window=3, outputs="computed")
     if backend == "native":
         native = native_requests(request)
         run = (lambda: native.vllm(26)) if manager == "vllm" else (lambda: native.sglang("lru", 26 * 4))
     else:
-        twin = python_requests(request)
+        reference = python_requests(request)
         run = (
-            (lambda: replay_vllm_twin(twin, 26))
+            (lambda: replay_vllm_reference(reference, 26))
             if manager == "vllm"
-            else (lambda: replay_sglang_twin(twin, "lru", 26 * 4))
+            else (lambda: replay_sglang_reference(reference, "lru", 26 * 4))
         )
     benchmark(run)

@@ -520,14 +520,14 @@ class Fleet:
     ) -> list[int]:
         """Return the machines that longest-prefix routing finds equal for ``wanted`` = (request, limit).
 
-        The twin of ``router.longest_prefix.equally_long``. ValueError where a machine has no load.
+        The reference of ``router.longest_prefix.equally_long``. ValueError where a machine has no load.
         """
 
 # digest
 
 @final
 class Digest:
-    """A 64-bit rolling hash over records, the twin of ``cache.digest.RollingDigest``."""
+    """A 64-bit rolling hash over records, the reference of ``cache.digest.RollingDigest``."""
 
     def __new__(cls) -> Digest: ...
     def record(self, kind: int, time_ns: int, subject: int, value: int) -> None: ...

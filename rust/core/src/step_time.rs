@@ -1,4 +1,4 @@
-//! The time of a scheduler step from one table of integers (the twin of `model/step_time.py`).
+//! The time of a scheduler step from one table of integers (the rules of `model/step_time.py`).
 
 /// A base by token count plus terms in femtoseconds.
 #[derive(Clone, Debug, Default)]

@@ -1,4 +1,4 @@
-"""Requests one after another against the twin of vLLM's CPU offloading tier."""
+"""Requests one after another against the reference of vLLM's CPU offloading tier."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class OfferCounts:
         return [key for key in keys if self.counts.get(key, 0) >= self.threshold]
 
 
-def replay_offload_twin(
+def replay_offload_reference(
     requests: Requests, variant: str, capacity_blocks: int, store_threshold: int
 ) -> dict[str, Any]:
     """Replay every request and return what ``_core.EngineRequests.offload`` returns."""

@@ -1,4 +1,4 @@
-"""vLLM's block pool as a machine's store, in plain Python: the twin of the native ``PoolStore``."""
+"""vLLM's block pool as a machine's store, in plain Python: the reference of the native ``PoolStore``."""
 
 from __future__ import annotations
 

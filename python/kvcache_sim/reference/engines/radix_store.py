@@ -1,4 +1,4 @@
-"""SGLang's radix tree as a machine's store, in plain Python: the twin of the native ``RadixStore``."""
+"""SGLang's radix tree as a machine's store, in plain Python: the reference of the native ``RadixStore``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the twins replay: the requests of a trace with the keys of their blocks, one after another."""
+"""What the references replay: the requests of a trace with the keys of their blocks, one after another."""
 
 from __future__ import annotations
 

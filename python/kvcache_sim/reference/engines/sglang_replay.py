@@ -1,4 +1,4 @@
-"""Requests through the twin of SGLang's radix tree, times ignored."""
+"""Requests through the reference of SGLang's radix tree, times ignored."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TokenRoom:
         self.tree.lock(held.node, -1)
 
 
-def replay_sglang_twin(requests: Requests, policy: str, capacity_tokens: int) -> dict[str, Any]:
+def replay_sglang_reference(requests: Requests, policy: str, capacity_tokens: int) -> dict[str, Any]:
     """Replay every request and return what ``_core.EngineRequests.sglang`` returns, leaves as text."""
     page = requests.block_size
     tree = SglangTree(policy)

@@ -1,4 +1,4 @@
-"""Requests through the twin of vLLM's block pool, times ignored."""
+"""Requests through the reference of vLLM's block pool, times ignored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvcache_sim.reference.engines.vllm_pool import VllmPool
 from kvcache_sim.replay.request import REJECTED
 
 
-def replay_vllm_twin(requests: Requests, capacity_blocks: int) -> dict[str, Any]:
+def replay_vllm_reference(requests: Requests, capacity_blocks: int) -> dict[str, Any]:
     """Replay every request and return what ``_core.EngineRequests.vllm`` returns, the queue as text."""
     pool, overlap = VllmPool(capacity_blocks), Overlap(requests.window)
     causes = MissCauses(requests.block_size)

@@ -1,4 +1,4 @@
-"""What the twin keeps of blocks, tiers, leases and moves."""
+"""What the reference keeps of blocks, tiers, leases and moves."""
 
 from __future__ import annotations
 

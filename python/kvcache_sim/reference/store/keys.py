@@ -1,4 +1,4 @@
-"""The names of blocks, one at a time: the twin of the native keys."""
+"""The names of blocks, one at a time: the reference of the native keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eviction orders other than recency, over the twin's blocks: what they are told, and who they say leaves."""
+"""Eviction orders other than recency over the reference's blocks: what they learn, and whom they name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole store: the twin's tiers, leases and moves, and the reads of other machines."""
+"""The whole store: the reference's tiers, leases and moves, and the reads of other machines."""
 
 from __future__ import annotations
 

@@ -65,9 +65,9 @@ def judge(report: Reading) -> Verdict:
             counts[finding.kind] = counts.get(finding.kind, 0) + finding.count
         else:
             remarks.append(f"{place}: {finding.text}")
-    twins = duplicate_rows(report.trace)
-    if twins:
-        remarks.append(f"{where}: {twins:,} rows repeat another row of the same time, lengths and blocks")
+    repeated = duplicate_rows(report.trace)
+    if repeated:
+        remarks.append(f"{where}: {repeated:,} rows repeat another row of the same time, lengths and blocks")
     return Verdict(len(report.trace), report.format, tuple(problems), counts, tuple(remarks))
 
 
