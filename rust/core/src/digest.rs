@@ -4,12 +4,19 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Record {
+    /// A request arrived.
     Arrive = 1,
+    /// A request was admitted to the batch.
     Admit = 2,
+    /// A request's first output token came.
     FirstToken = 3,
+    /// A running request was preempted.
     Preempt = 4,
+    /// Blocks were evicted from a tier.
     Evict = 5,
+    /// A transmission between tiers or machines ended.
     Transfer = 6,
+    /// A request finished.
     Finish = 7,
 }
 

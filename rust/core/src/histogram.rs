@@ -7,9 +7,13 @@ const PRECISION: u32 = 11;
 #[derive(Clone, Debug, Default)]
 pub struct Histogram {
     counts: Vec<u64>,
+    /// How many values were counted.
     pub count: u64,
+    /// Their sum.
     pub sum: u128,
+    /// The smallest value; 0 while there is none.
     pub min: u64,
+    /// The largest value; 0 while there is none.
     pub max: u64,
 }
 

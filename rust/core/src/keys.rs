@@ -10,6 +10,17 @@ pub const NO_REQUEST: u32 = u32::MAX;
 const PRIVATE: u64 = 1 << 63;
 
 /// The keys of all requests of a trace, shared by every machine.
+///
+/// ```
+/// use kvsim_core::keys::{BlockKeys, NO_REQUEST};
+///
+/// // Two requests of two ids, each of two blocks; the first id is the same.
+/// let (offsets, ids) = (vec![0, 2, 4], vec![0, 1, 0, 2]);
+/// let keys = BlockKeys::new(offsets, ids, 2, vec![4, 3], vec![NO_REQUEST; 2]).unwrap();
+/// assert_eq!(keys.common(0, 1, 0, 3), 2);
+/// assert_eq!((keys.key(0, 1), keys.key(0, 2), keys.key(1, 2)), (1, 2, 4));
+/// assert!(keys.key(1, 3) >= 1 << 63); // past its prompt: a key of its own
+/// ```
 #[derive(Debug, Default)]
 pub struct BlockKeys {
     id_offsets: Vec<u64>,

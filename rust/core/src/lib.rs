@@ -2,10 +2,10 @@
 //!
 //! Each module is one room; this page is their table of contents.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 /// The running batch of a replica, advanced in stretches.
 pub mod batch;
-/// Why prompt tokens were missed.
 pub mod causes;
 /// The rolling hash over semantic records.
 pub mod digest;

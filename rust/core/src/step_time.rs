@@ -1,22 +1,49 @@
 //! The time of a scheduler step from one table of integers (the rules of `model/step_time.py`).
 
 /// A base by token count plus terms in femtoseconds.
+///
+/// ```
+/// use kvsim_core::step_time::{StepShape, StepTimeTable};
+///
+/// // A decode step of one sequence: 10 ns, and 2 ns (2,000,000 fs) for each token of KV.
+/// let table = StepTimeTable {
+///     decode_base_ns: vec![0, 10],
+///     kv_decode_fs: 2_000_000,
+///     ..StepTimeTable::default()
+/// };
+/// let shape = StepShape {
+///     decode_sequences: 1,
+///     decode_kv_tokens: 100,
+///     decode_max_kv_tokens: 100,
+///     ..StepShape::default()
+/// };
+/// assert_eq!(table.step_ns(&shape), 210);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct StepTimeTable {
+    /// Of a step with a prefill chunk, by its tokens.
     pub base_ns: Vec<u64>,
     /// By decode sequences; negative where `sequence_fs`, that of mixed steps, is too much for a decode step.
     pub decode_base_ns: Vec<i64>,
+    /// A pair of query and key tokens of the chunks, halved.
     pub pair_half_fs: u64,
+    /// A KV token of a decode step.
     pub kv_decode_fs: u64,
+    /// A KV token of the decode sequences in a step with a prefill chunk.
     pub kv_mixed_fs: u64,
+    /// A decode sequence.
     pub sequence_fs: u64,
+    /// A token of a chunk's past.
     pub past_fs: u64,
+    /// A token by which a sequence of a decode step is shorter than the longest.
     pub spread_decode_fs: u64,
+    /// The same in a step with a prefill chunk.
     pub spread_mixed_fs: u64,
     /// A token of the longest sequence of a step with a prefill chunk, read by one core: a floor under attention.
     pub scan_fs: u64,
     /// A decode sequence's KV, and a chunk's tokens against its past, count as at least so many.
     pub least_kv_tokens: u64,
+    /// A chunk's tokens against its past count as at least so many.
     pub least_query_tokens: u64,
     /// A token of the longest sequence alone, by decode sequences; empty: no such floor under attention.
     pub longest_fs: Vec<u64>,
@@ -33,8 +60,11 @@ pub struct StepShape {
     pub past_tokens: u64,
     /// The largest past + new of a chunk.
     pub longest_chunk_tokens: u64,
+    /// Sequences that get one token each.
     pub decode_sequences: u64,
+    /// KV tokens of all decode sequences.
     pub decode_kv_tokens: u64,
+    /// KV tokens of the longest decode sequence.
     pub decode_max_kv_tokens: u64,
 }
 

@@ -55,7 +55,9 @@ impl BatchStore for Store {
 /// What a replica's batch may do.
 #[derive(Clone, Debug)]
 pub struct BatchConfig {
+    /// Tokens that one KV block holds.
     pub block_size_tokens: u64,
+    /// Most tokens that one step computes, over all sequences (vLLM's option of that name).
     pub max_num_batched_tokens: u64,
     /// Layers of the model: the first one is computed before the others.
     pub num_layers: u64,
@@ -69,6 +71,7 @@ pub struct BatchConfig {
     pub asks_every_step: bool,
     /// A commit sends on a channel: every commit ends the stretch.
     pub commit_ends_stretch: bool,
+    /// Host time added to every step.
     pub step_overhead_ns: u64,
     /// No step is shorter: under asynchronous scheduling the host prepares the next one meanwhile.
     pub least_step_ns: u64,
@@ -79,9 +82,13 @@ pub struct BatchConfig {
 /// One iteration as it was run, for `--record all`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepRecord {
+    /// When the step began.
     pub begin_ns: u64,
+    /// How long the step took.
     pub duration_ns: u64,
+    /// Prompt tokens that the step computed.
     pub prefill_tokens: u64,
+    /// Sequences that the step brought one token each.
     pub decode_sequences: u64,
 }
 
@@ -111,7 +118,9 @@ pub struct Batch {
     stall_ns: u64,
     /// Time between tokens of one sequence.
     pub itl: Histogram,
+    /// Steps run so far.
     pub steps: u64,
+    /// Output tokens brought so far.
     pub generated_tokens: u64,
     log: Option<Vec<StepRecord>>,
 }

@@ -7,6 +7,7 @@ use crate::store::LeaseId;
 pub struct Sequence {
     /// The caller's name for it.
     pub id: u32,
+    /// What it holds in the store.
     pub lease: LeaseId,
     /// Tokens with KV.
     pub computed: u64,
@@ -14,6 +15,7 @@ pub struct Sequence {
     pub prefill_target: u64,
     /// Tokens with KV when it is done: prompt + output − 1.
     pub total: u64,
+    /// Tokens of its prompt.
     pub prompt_tokens: u64,
     /// GPU blocks it holds or has reserved.
     pub blocks: u64,

@@ -17,6 +17,7 @@ pub struct PoolStore {
     capacity: u64,
     /// Blocks found at a request's admission, until its room is taken.
     hits: Vec<u32>,
+    /// Digest and evictions of this machine.
     pub records: Records,
 }
 

@@ -16,7 +16,9 @@ use crate::store::{Answer, LeaseId, Room, Times, Violation};
 /// What a request has at most computed, in tokens: its prompt, and prompt + output − 1 in the end.
 #[derive(Debug, Clone, Default)]
 pub struct Lengths {
+    /// By request: tokens of its prompt.
     pub prompt_tokens: Vec<u64>,
+    /// By request: tokens that have KV when it is done, prompt + output − 1.
     pub total_tokens: Vec<u64>,
 }
 
@@ -31,6 +33,7 @@ pub struct RadixStore {
     hits: Vec<u32>,
     /// Leading pages of a request that were found or computed.
     full: Vec<u32>,
+    /// Digest and evictions of this machine.
     pub records: Records,
 }
 

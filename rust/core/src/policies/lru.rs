@@ -21,6 +21,16 @@ impl LeafPolicy for Lru {
 }
 
 /// The same on single blocks: one list, front most recent.
+///
+/// ```
+/// use kvsim_core::policies::{lru::LruQueue, object::ObjectPolicy};
+///
+/// let mut cache = LruQueue::new(3);
+/// cache.insert(0);
+/// cache.insert(1);
+/// cache.on_hit(0);
+/// assert_eq!(cache.evict(2, &|_| true), Some(1));
+/// ```
 #[derive(Debug)]
 pub struct LruQueue {
     queues: Queues<1>,

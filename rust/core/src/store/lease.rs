@@ -11,6 +11,7 @@ pub type LeaseId = u64;
 /// A held path, and private blocks reserved for what will be computed or loaded.
 #[derive(Clone, Debug, Default)]
 pub struct Lease {
+    /// The request that it was given to.
     pub request: u32,
     /// Last held run of the request's path.
     pub(super) tail: NodeId,

@@ -69,6 +69,31 @@ pub const REMOTE: usize = 255;
 type Children = HashMap<(NodeId, u64), NodeId, BuildHasherDefault<PairHasher>>;
 
 /// The block store of one machine.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use kvsim_core::keys::{BlockKeys, NO_REQUEST};
+/// use kvsim_core::store::{Room, Store, TierConfig, Times, GPU};
+///
+/// // Two requests of three blocks that share the first two, on a GPU of four blocks.
+/// let (offsets, ids) = (vec![0, 3, 6], vec![0, 1, 2, 0, 1, 3]);
+/// let keys = BlockKeys::new(offsets, ids, 1, vec![3, 3], vec![NO_REQUEST; 2]).unwrap();
+/// let gpu = TierConfig { capacity_blocks: Some(4), write_back: false };
+/// let mut store = Store::new(Arc::new(keys), &[gpu]);
+///
+/// let first = store.acquire(0, 0)?; // nothing is cached yet
+/// assert_eq!(store.reserve(&[(first, 3)], 0)?, Room::Ready);
+/// store.commit(first, 3, Times::at(1_000))?;
+/// store.release(first, 1_000)?;
+///
+/// let (found, ready) = store.peek(1, 3);
+/// assert_eq!((found, ready), (2, 2));
+/// let second = store.acquire(1, ready)?;
+/// assert_eq!(store.reserve(&[(second, 2)], 2_000)?, Room::Ready); // one free, one evicted
+/// assert_eq!(store.tier(GPU).evictions, 1);
+/// # Ok::<(), kvsim_core::store::StoreError>(())
+/// ```
 #[derive(Debug)]
 pub struct Store {
     keys: Arc<BlockKeys>,
@@ -89,6 +114,7 @@ pub struct Store {
     /// The latest time that a caller told.
     now_ns: u64,
     touch: Touch,
+    /// The digest and the evictions of this store.
     pub records: Records,
     /// Blocks computed twice and merged at commit.
     pub merged_blocks: u64,

@@ -16,10 +16,15 @@ pub type HoldId = u64;
 /// A transmission to be put on the channel of its edge, once the moves in `after` have ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
+    /// The move to be finished when it has arrived.
     pub id: MoveId,
+    /// The tier it is read from, or [`super::REMOTE`].
     pub from: usize,
+    /// The tier it is written to.
     pub to: usize,
+    /// How many blocks are sent.
     pub blocks: u64,
+    /// Moves that must end before it starts: they free its room, or write what it reads.
     pub after: Vec<MoveId>,
 }
 

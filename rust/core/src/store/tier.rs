@@ -19,7 +19,9 @@ pub struct TierConfig {
 /// Room and candidates. `free + active + cached + in_flight = capacity`.
 #[derive(Debug)]
 pub struct Tier {
+    /// Blocks it holds at most.
     pub capacity: u64,
+    /// Blocks of room that nobody uses.
     pub free: u64,
     /// Reserved by requests, not shared.
     pub active: u64,
@@ -29,6 +31,7 @@ pub struct Tier {
     pub in_flight: u64,
     /// Cached blocks that nobody holds.
     pub evictable: u64,
+    /// Blocks evicted so far.
     pub evictions: u64,
     /// Evicted to nowhere because the tier below could not take them.
     pub overflowed: u64,

@@ -16,7 +16,9 @@ pub const NOT_YET: u64 = 1 << 62;
 /// When a copy's first layer is ready, and all of it, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
+    /// When the first layer is ready.
     pub first_layer_ns: u64,
+    /// When all layers are ready.
     pub ready_ns: u64,
 }
 
@@ -46,9 +48,11 @@ pub struct Stretch {
 /// A copy of a block on a tier as it is told to whoever looks it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Residency {
+    /// The tier it lies on, 0 the GPU.
     pub tier: usize,
     /// The move that writes it, or [`NO_MOVE`] where it is ready.
     pub by: MoveId,
+    /// When it is ready, or was.
     pub times: Times,
     /// When a request last made it recent.
     pub last_access_ns: u64,

@@ -8,8 +8,11 @@ use crate::policies::order::Standing;
 /// A stretch of a request's path that is found on one tier in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
+    /// The tier it lies on, 0 the GPU.
     pub tier: usize,
+    /// Its first block.
     pub start: u32,
+    /// One past its last block.
     pub end: u32,
     /// The move that is still writing it, or [`NO_MOVE`] when it is ready.
     pub by: MoveId,

@@ -1,7 +1,7 @@
 //! The first draw of `random.Random(seed)`, bit for bit as CPython gives it, many seeds at once.
 //!
 //! Seeding is MT19937's `init_by_array` (Matsumoto and Nishimura 2002): 1,247 steps, each waiting for the
-//! one before, so a single generator leaves the machine idle. Here [`LANES`] generators walk side by side
+//! one before, so a single generator leaves the machine idle. Here `LANES` generators walk side by side
 //! and a step of all of them is a few vector instructions. The words of the first draw are tempered one by
 //! one from the seeded state; the other 623 are never computed.
 

@@ -12,6 +12,18 @@ pub fn seed_of(text: &[u8]) -> u64 {
 }
 
 /// The seeds of `"{prefix}{id}"` for each id, in order. Cost: one SHA-256 an id.
+///
+/// The first draw of each seed is where a block's tokens begin in the corpus:
+///
+/// ```
+/// use kvsim_core::tokens::mersenne::first_randrange;
+/// use kvsim_core::tokens::seed::{seed_of, seeds_of_ids};
+///
+/// let seeds = seeds_of_ids(b"42:hash_id:", &[7, 8]);
+/// assert_eq!(seeds[0], seed_of(b"42:hash_id:7"));
+/// let starts = first_randrange(&seeds, 1_000).unwrap();
+/// assert!(starts.iter().all(|&start| start < 1_000));
+/// ```
 pub fn seeds_of_ids(prefix: &[u8], ids: &[i64]) -> Vec<u64> {
     let mut text = prefix.to_vec();
     ids.iter()

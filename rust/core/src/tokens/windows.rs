@@ -36,11 +36,22 @@ pub enum WindowError {
     /// A column does not fit the others.
     Shape(&'static str),
     /// A row's ids name more blocks than its length has.
-    TooManyIds { row: usize },
+    TooManyIds {
+        /// The row, from 0.
+        row: usize,
+    },
     /// A window is longer than the corpus, or starts outside it.
-    OutsideCorpus { row: usize },
+    OutsideCorpus {
+        /// The row, from 0.
+        row: usize,
+    },
     /// The rows' tokens do not fill the buffer exactly.
-    Buffer { tokens: usize, room: usize },
+    Buffer {
+        /// Tokens of all rows.
+        tokens: usize,
+        /// Tokens that the buffer holds.
+        room: usize,
+    },
 }
 
 impl fmt::Display for WindowError {

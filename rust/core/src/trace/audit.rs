@@ -90,6 +90,7 @@ impl ChainAudit {
         Ok(())
     }
 
+    /// Appends what was found, if anything.
     pub fn findings(self, out: &mut Vec<Finding>) {
         let broken = |c: &Counter| {
             format!(
@@ -130,6 +131,7 @@ pub struct UnknownKeys {
 impl UnknownKeys {
     const LISTED: usize = 20;
 
+    /// Counts a row with members that no reader knows.
     pub fn note<'a>(&mut self, line: u64, keys: impl Iterator<Item = &'a str>) {
         self.rows.hit(line, String::new);
         for key in keys {
@@ -139,6 +141,7 @@ impl UnknownKeys {
         }
     }
 
+    /// Appends what was found, if anything.
     pub fn findings(self, out: &mut Vec<Finding>) {
         let list: Vec<&str> = self.names.iter().map(String::as_str).collect();
         let list = list.join(", ");
@@ -163,6 +166,7 @@ impl Default for BlockSizes {
 }
 
 impl BlockSizes {
+    /// Rules out the sizes that a row of so many input tokens and ids does not fit.
     pub fn note(&mut self, input: u64, ids: u64) {
         let mut left = self.0;
         while left != 0 {

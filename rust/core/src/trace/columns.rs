@@ -8,24 +8,35 @@ use super::problem::{Finding, Skipped};
 
 /// Closed loop is off: the row's own arrival counts.
 pub const OPEN_LOOP: i64 = -1;
+/// The session of a row that belongs to none.
 pub const NO_SESSION: i32 = -1;
 
 /// Everything read, one entry a request.
 #[derive(Default)]
 pub struct Columns {
+    /// When a request arrives by its own account.
     pub arrival_ns: Vec<i64>,
+    /// Tokens of the prompt.
     pub input_tokens: Vec<i64>,
+    /// Tokens of the answer.
     pub output_tokens: Vec<i64>,
+    /// Row r has the ids `block_ids[id_offsets[r]..id_offsets[r + 1]]`.
     pub id_offsets: Vec<i64>,
+    /// Block ids of all rows, numbered densely.
     pub block_ids: Vec<u32>,
+    /// The session of a row, a place in `session_names`, or [`NO_SESSION`].
     pub session: Vec<i32>,
+    /// The place of a row in its session, from 0.
     pub turn: Vec<i32>,
+    /// Pause between the end of the row that it waits for and its arrival, or [`OPEN_LOOP`].
     pub think_ns: Vec<i64>,
+    /// Whether a row continues a conversation: its label says so, or it is a turn after the first.
     pub is_conversational_turn: Vec<bool>,
     /// The row a row waits for; empty where no row says.
     pub after: Vec<i32>,
     /// Prompt tokens that repeat earlier turns; empty where no row says.
     pub history_tokens: Vec<i64>,
+    /// Sessions as the trace names them.
     pub session_names: Vec<Arc<str>>,
     /// The members no reader knows, as written, one text a row; empty unless they are asked for.
     pub extra: Vec<String>,
@@ -34,11 +45,17 @@ pub struct Columns {
 /// What a reader hands back beside the columns.
 #[derive(Default)]
 pub struct Reading {
+    /// What was read, a column a member.
     pub columns: Columns,
+    /// The ids of the trace by number.
     pub ids: IdTable,
+    /// Rows that were stepped over.
     pub skipped: Skipped,
+    /// Remarks that do not stop the reading.
     pub findings: Vec<Finding>,
+    /// Lines read.
     pub lines: u64,
+    /// Bytes read, after decompression.
     pub bytes: u64,
     /// Tokens an id, where the file itself says so; else 0.
     pub block_size: u64,
@@ -64,11 +81,14 @@ pub fn push_rare<T: Copy + From<i32>>(column: &mut Vec<T>, rows: usize, value: O
 #[derive(Default)]
 pub struct Sessions {
     numbers: HashMap<Arc<str>, i32>,
+    /// The names given so far, by number.
     pub names: Vec<Arc<str>>,
+    /// By number: turns so far.
     pub turns: Vec<i32>,
 }
 
 impl Sessions {
+    /// The number of a name, a new one at its first appearance.
     pub fn number(&mut self, name: &str) -> i32 {
         if let Some(&n) = self.numbers.get(name) {
             return n;
@@ -89,6 +109,7 @@ impl Sessions {
         self.turns.truncate(len);
     }
 
+    /// The number of a name that has appeared.
     pub fn get(&self, name: &str) -> Option<i32> {
         self.numbers.get(name).copied()
     }
@@ -97,12 +118,16 @@ impl Sessions {
 /// Counts a kind of remark and remembers its first place.
 #[derive(Default)]
 pub struct Counter {
+    /// How often it happened.
     pub count: u64,
+    /// The line on which it happened first.
     pub line: u64,
+    /// What was there.
     pub example: String,
 }
 
 impl Counter {
+    /// Counts one at a line; `example` is asked for the first time only.
     pub fn hit(&mut self, line: u64, example: impl FnOnce() -> String) {
         if self.count == 0 {
             self.line = line;

@@ -14,7 +14,10 @@ use super::{Order, ReadError, Settings};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeForm {
     /// A decimal number of this many nanoseconds.
-    Number { unit_ns: u64 },
+    Number {
+        /// Nanoseconds of one.
+        unit_ns: u64,
+    },
     /// Date and time of day; the first of the trace becomes 0.
     Date,
 }
@@ -22,10 +25,15 @@ pub enum TimeForm {
 /// Column names of one format; an empty name is a column the format does not have.
 #[derive(Clone, Debug)]
 pub struct CsvSchema {
+    /// Column of the arrival.
     pub time: String,
+    /// How the arrival is written.
     pub form: TimeForm,
+    /// Column of the input tokens.
     pub input: String,
+    /// Column of the output tokens.
     pub output: String,
+    /// Column of the session.
     pub session: String,
 }
 

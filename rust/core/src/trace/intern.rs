@@ -29,13 +29,17 @@ impl Hasher for Mix {
 /// What a block was first seen as: the id before it, and its tokens.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
+    /// The number of the id before it.
     pub parent: u32,
+    /// Tokens that it holds.
     pub tokens: u32,
 }
 
 /// The names given so far, of one kind.
 pub enum Names {
+    /// Ids that are unsigned integers.
     Numbers(Vec<u64>),
+    /// Ids that are texts.
     Texts(Vec<Arc<str>>),
 }
 
@@ -46,7 +50,9 @@ pub struct IdTable {
     texts: HashMap<Arc<str>, u32>,
     /// Whether the texts are the digits of integers, some of which are negative or beyond 64 bits.
     of_integers: bool,
+    /// By number: the id as the trace writes it.
     pub names: Names,
+    /// By number: what the block was first seen as.
     pub seen: Vec<Seen>,
     /// The line on which each block first stood.
     pub first_line: Vec<u32>,
@@ -67,6 +73,7 @@ impl Default for IdTable {
 }
 
 impl IdTable {
+    /// How many different ids there are.
     pub fn len(&self) -> usize {
         match &self.names {
             Names::Numbers(names) => names.len(),
@@ -74,6 +81,7 @@ impl IdTable {
         }
     }
 
+    /// Whether no id was seen.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -24,6 +24,7 @@ pub struct Lines<R> {
 
 /// One line without its feed.
 pub struct Line<'a> {
+    /// Its bytes.
     pub text: &'a [u8],
     /// From 1.
     pub number: u64,
@@ -34,13 +35,16 @@ pub struct Line<'a> {
 /// Why there is no next line.
 #[derive(Debug)]
 pub enum LineError {
+    /// The source failed.
     Read(io::Error),
     /// Line number of a line beyond `LONGEST_LINE`, or of one that grows without looking like text.
     TooLong(u64),
+    /// Line number of a line that is not UTF-8.
     NotText(u64),
 }
 
 impl<R: Read> Lines<R> {
+    /// Reads lines from a source of bytes.
     pub fn new(source: R) -> Self {
         Lines {
             source,
@@ -53,6 +57,7 @@ impl<R: Read> Lines<R> {
         }
     }
 
+    /// Gives the source back, read as far as it was.
     pub fn into_source(self) -> R {
         self.source
     }

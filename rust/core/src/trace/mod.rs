@@ -17,10 +17,12 @@ pub mod weka;
 /// What to do with a row that arrives before the one above it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
+    /// Refuse the trace.
     #[default]
     Error,
     /// Leave the rows as they are for the caller to sort (stably), and count them.
     Sort,
+    /// Leave the rows in the order of the file.
     Keep,
 }
 
@@ -31,6 +33,7 @@ pub struct Settings {
     pub block_size: u64,
     /// Count and step over bad rows instead of stopping at the first.
     pub skip: bool,
+    /// What to do with a row that arrives before the one above it.
     pub order: Order,
     /// Keep the text of members no reader knows.
     pub keep_unknown: bool,
@@ -41,7 +44,9 @@ pub struct Settings {
 /// Why a reading ended early.
 #[derive(Debug)]
 pub enum ReadError {
+    /// The trace is wrong.
     Trace(problem::Refusal),
+    /// The source cannot be read.
     Io(std::io::Error),
     /// The caller's `pulse` said so.
     Stopped,

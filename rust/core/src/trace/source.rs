@@ -118,6 +118,7 @@ impl Source {
         })
     }
 
+    /// Whether the file is compressed.
     pub fn compressed(&self) -> bool {
         !matches!(self.stored, Stored::Plain(_))
     }

@@ -21,6 +21,7 @@ pub fn length(c: &mut Cursor, key: &str, per_token: u64) -> Result<u64, Refusal>
     })
 }
 
+/// Reads an integer from `least` to `most`.
 #[inline]
 pub fn integer(c: &mut Cursor, key: &str, least: u64, most: u64) -> Result<u64, Refusal> {
     let from = c.at;
@@ -111,6 +112,7 @@ pub fn time(c: &mut Cursor, key: &str, unit: u64) -> Result<i64, Refusal> {
     Ok(value)
 }
 
+/// Reads a value, or null as none.
 pub fn optional<T>(
     c: &mut Cursor,
     value: impl FnOnce(&mut Cursor) -> Result<T, Refusal>,
@@ -148,6 +150,7 @@ pub fn name<'a>(c: &mut Cursor<'a>, key: &str) -> Result<Option<Cow<'a, str>>, R
         .expected("a string or an integer"))
 }
 
+/// Reads `true` or `false`.
 pub fn truth(c: &mut Cursor, key: &str) -> Result<bool, Refusal> {
     let from = c.at;
     match c.skip_value()? {

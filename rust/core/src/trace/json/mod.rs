@@ -1,9 +1,9 @@
 //! A strict JSON scanner over one line; every refusal names its column.
 //!
-//! - [`refusal`]  the words of a refusal: column, excerpt, what was expected
-//! - [`text`]     strings and their escapes
-//! - [`value`]    numbers, and stepping over any value
-//! - [`object`]   the members of an object
+//! - `refusal`    the words of a refusal: column, excerpt, what was expected
+//! - `text`       strings and their escapes
+//! - `value`      numbers, and stepping over any value
+//! - `object`     the members of an object
 //! - [`field`]    the value of a named member: lengths, times, names, truth values
 
 pub mod field;
@@ -16,14 +16,18 @@ use super::problem::Refusal;
 
 /// A position in one line of JSON.
 pub struct Cursor<'a> {
+    /// The line, without its feed.
     pub text: &'a [u8],
+    /// The byte that is read next.
     pub at: usize,
+    /// The line's number, from 1.
     pub line: u64,
     /// The line is the file's last and has no line feed: it may have been cut.
     pub last: bool,
 }
 
 impl<'a> Cursor<'a> {
+    /// The start of a line.
     pub fn new(text: &'a [u8], line: u64, last: bool) -> Self {
         Cursor {
             text,
@@ -33,11 +37,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// The byte that is read next; 0 at the end.
     #[inline(always)]
     pub fn peek(&self) -> u8 {
         self.text.get(self.at).copied().unwrap_or(0)
     }
 
+    /// Steps over spaces, tabs and carriage returns.
     #[inline(always)]
     pub fn skip_space(&mut self) {
         while matches!(self.peek(), b' ' | b'\t' | b'\r') && self.at < self.text.len() {

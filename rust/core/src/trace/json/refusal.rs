@@ -11,6 +11,7 @@ impl Cursor<'_> {
         String::from_utf8_lossy(before).chars().count() as u64 + 1
     }
 
+    /// A refusal at byte `at` of this line.
     #[cold]
     pub fn problem(&self, at: usize, kind: &'static str, what: impl Into<String>) -> Refusal {
         Problem::new(self.line, self.column(at), kind, what)

@@ -16,21 +16,33 @@ use rows::Rows;
 /// Member names and units of one format; an empty name is a member the format does not have.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
+    /// Member of the arrival.
     pub time: String,
+    /// Nanoseconds of one unit of the arrival.
     pub time_unit_ns: u64,
+    /// Member of the input tokens.
     pub input: String,
+    /// Member of the output tokens.
     pub output: String,
+    /// Member of the block ids.
     pub ids: String,
+    /// Member of the session.
     pub session: String,
+    /// Member of the turn.
     pub turn: String,
+    /// Member of the pause before a turn.
     pub delay: String,
+    /// Member of the kind of request.
     pub label: String,
     /// Row (from 0) a closed-loop row waits for; history tokens of a prompt; whether prompts are whole.
     pub after: String,
+    /// Member of the tokens of a prompt that repeat earlier turns.
     pub history: String,
+    /// Member that says whether prompts are whole.
     pub structure: String,
     /// A row's own name and its predecessor's (−1 or null for none): sessions as chains of rows.
     pub chat: String,
+    /// Member of the predecessor's name.
     pub parent: String,
     /// Units of the length members in a token (bytes a token, or 1).
     pub per_token: u64,
