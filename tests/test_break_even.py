@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.fetch.break_even import FetchCosts, break_even_blocks
 from kvcache_sim.cache.fetch.cheaper import FetchCheaper
-from kvcache_sim.cache.fetch.plan import CPU, Part, Plan
+from kvcache_sim.cache.fetch.plan import Part, Plan
 from kvcache_sim.cache.settings import CacheSettings, ChannelSettings, MovementSettings, TierSettings
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.simulation import simulate
+from kvcache_sim.tiers import STAGING
 from small_traces import trace_of
 
 BLOCK, LAYERS = 16, 4
@@ -41,7 +42,7 @@ def fetched(costs: FetchCosts, blocks: int) -> bool:
     def compute(n):
         return costs.rest_ns + (blocks - n) * costs.compute_ns_per_block
 
-    plan = Plan([Part(CPU, 0, blocks, NO_MOVE)], 0, LAYERS, costs.pipelining, arrival, compute)
+    plan = Plan([Part(STAGING, 0, blocks, NO_MOVE)], 0, LAYERS, costs.pipelining, arrival, compute)
     return FetchCheaper().reuse(plan) == blocks
 
 
