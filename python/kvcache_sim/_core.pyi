@@ -10,6 +10,7 @@ from kvcache_sim.cache.store import GpuStore, Losses, Room
 from kvcache_sim.policies.plugins.hosted import HostedOrder
 
 __all__ = [
+    "MISS_CAUSES",
     "Batch",
     "Digest",
     "EngineRequests",
@@ -17,8 +18,10 @@ __all__ = [
     "Keys",
     "PoolStore",
     "RadixStore",
+    "ReplayAnswer",
     "ReplayPolicySettings",
     "ReplayPrompts",
+    "ReuseColumns",
     "SglangPool",
     "StepTable",
     "Store",
@@ -29,9 +32,12 @@ __all__ = [
     "__version__",
     "first_randrange",
     "key_lines",
+    "native_policies",
+    "policy_miss_tokens",
     "reuse_distances",
     "seeds_of_ids",
     "seeds_of_names",
+    "timed_miss_tokens",
     "write_token_rows",
 ]
 __version__: str
