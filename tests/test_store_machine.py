@@ -27,6 +27,7 @@ from kvcache_sim import _core
 from kvcache_sim.cache.settings import Touch
 from kvcache_sim.cache.store import NO_COPY, NO_MOVE, NO_REQUEST
 from kvcache_sim.reference.store import ReferenceKeys, ReferenceStore
+from kvcache_sim.tiers import STAGING
 
 GPU = 0
 #: What happened over all runs of a session.
@@ -432,6 +433,25 @@ def test_the_native_store_is_the_twin(shape: str, touched_at: Touch) -> None:
         {case for case in MUST_HAPPEN[shape] if not SEEN[case]} if SESSION.max_examples >= 120 else set()
     )
     assert not missing, f"the session never saw: {sorted(missing)}"
+
+
+def test_of_two_bared_parents_the_deeper_leaves_first() -> None:
+    """On the cpu: a, x behind it, d, y behind that, but not c between a and d. One request used a, c and d last."""
+    facts = {
+        "capacities": (40, 8, 40),
+        "paths": staticmethod(lambda: ([[*"acd"], [*"ax"], [*"acdy"]], [NO_REQUEST] * 3)),
+        "requests": [0, 1, 2],
+    }
+    machine = type("Machine", (StoreMachine,), facts)()
+    machine.build()
+    machine.run_a_request(1, [(2, True), (2, True)], True)
+    machine.run_a_request(2, [(2, False), (2, True), (2, True)], True)
+    machine.run_a_request(0, [], True)
+    machine.take_room(STAGING, 6)  # x, y, and one of their parents, which are equally recent
+    machine.both_stores_agree()
+    on_cpu = [by[STAGING] != NO_COPY for by in machine.copies(machine.native, 2, 8)]
+    assert on_cpu == [True, True, False, False, False, False, False, False]
+    machine.teardown()
 
 
 class EvictsHeldBlocks(ReferenceStore):
