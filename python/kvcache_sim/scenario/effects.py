@@ -24,6 +24,7 @@ def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, 
     for path, why in (
         *_tiers(model, machines),
         *_touch(model, machines),
+        *((("cache", key), why) for key, why in beyond_store(model.cache)),
         *_views(model),
         *_movement(model, machines),
         *_channels(model),
@@ -60,8 +61,6 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
         yield from _eviction(model, machine, index)
     if model.cache.scheduler_aware_window and model.replica.instant:
         yield ("cache", "scheduler_aware_window"), "replica.instant is true: nobody waits"
-    for key, why in beyond_store(model.cache):
-        yield ("cache", key), why
     if model.cache.admission != "all":
         if model.cache.discard_on_finish:
             yield ("cache", "admission"), "cache.discard_on_finish keeps nothing"
