@@ -197,6 +197,7 @@ EXCEPTIONS = {
     "cli/help.py": "a help page with examples",
     "cli/sweep.py": "CPU time of the simulation",
     "metrics/names.py": "CPU time of the simulation",
+    "metrics/figures.py": "CPU time of the simulation",
     "metrics/summary_text.py": "CPU time of the simulation",
     "scenario/execute.py": "CPU time of the simulation; where the capacity of a GPU comes from",
     "scenario/starter.py": "an example scenario",

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from kvcache_sim.cache.settings import Accounting, CacheSettings, Semantics
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.table import POLICIES
+from kvcache_sim.tiers import COMPUTE, TIERS
 
 
 class Ability(Enum):
@@ -57,7 +58,7 @@ def _engine(name: str, policies: tuple[str, ...], **rules: bool) -> StoreKind:
     keeps = f"semantics {name} keeps what it has room for"
     own_order = f"semantics {name} has an order of its own"
     lacks = {
-        Ability.LOWER_TIERS: f"semantics {name} has a gpu tier only",
+        Ability.LOWER_TIERS: f"semantics {name} has a {TIERS[COMPUTE]} tier only",
         Ability.NO_BOUND: f"semantics {name} needs a bound",
         Ability.TIER_POLICIES: own_order,
         Ability.TOUCH_AT_ADMISSION: own_order,

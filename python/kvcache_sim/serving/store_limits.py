@@ -11,6 +11,7 @@ from kvcache_sim.cache.settings import CacheSettings, FullHit, Touch
 from kvcache_sim.cache.store_kinds import Ability, beyond_store, store_kind
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
+from kvcache_sim.tiers import COMPUTE, TIERS
 
 
 def refuse_beyond_store(cluster: ClusterSettings) -> None:
@@ -54,7 +55,7 @@ def _of_machine(where: str, machine: MachineSettings, cache: CacheSettings) -> I
     if (why := lacks.get(Ability.LOWER_TIERS)) and len(machine.tiers) > 1:
         yield f"{where}.tiers.{machine.tiers[1].name}", why
     if (why := lacks.get(Ability.NO_BOUND)) and machine.tiers[0].capacity_blocks is None:
-        yield f"{where}.tiers.gpu.capacity unbounded", why
+        yield f"{where}.tiers.{TIERS[COMPUTE]}.capacity unbounded", why
     if why := lacks.get(Ability.TIER_POLICIES):
         for tier in machine.tiers:
             if tier.policy not in (CacheSettings().policy, cache.policy):
