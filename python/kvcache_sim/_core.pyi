@@ -1,6 +1,7 @@
 """The native core: the contract of every class and function of ``kvcache_sim._core``."""
 
 from collections.abc import Sequence
+from os import PathLike
 from typing import Any, Literal, Protocol, TypedDict, final, type_check_only
 
 import numpy as np
@@ -25,6 +26,7 @@ __all__ = [
     "SglangPool",
     "StepTable",
     "Store",
+    "TableWriter",
     "TraceProblem",
     "TraceSource",
     "VllmPool",
@@ -539,6 +541,24 @@ class Digest:
     def record(self, kind: int, time_ns: int, subject: int, value: int) -> None: ...
     @property
     def value(self) -> int: ...
+
+# table: Parquet
+
+@final
+class TableWriter:
+    """A Parquet file being written a row group at a time; ``metrics.tables.TableFile`` says how."""
+
+    def __new__(cls, path: PathLike[str], columns: Sequence[tuple[str, str, str]]) -> TableWriter:
+        """Make the file, of (name, dtype, meaning) of each column; OSError where it cannot be made."""
+
+    def write(self, rows: int, columns: Sequence[object]) -> None:
+        """Write one row group: for each column an array of its dtype, or (int32 codes, words) of texts.
+
+        ValueError for a column too many or too few, for other lengths, and for a code without a word.
+        """
+
+    def close(self) -> None:
+        """Write the file's end; without it no reader takes the file."""
 
 # causes: why prompt tokens were missed
 

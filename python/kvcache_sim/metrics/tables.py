@@ -1,32 +1,64 @@
-"""Columns in memory to Parquet and back. pyarrow is imported here only, when a table is written or read."""
+"""Columns in memory to Parquet and back. The core writes; pyarrow is imported only to read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from kvcache_sim import _core
 from kvcache_sim.metrics.columns import Column
 from kvcache_sim.metrics.run import CodedText, ColumnData
 
+#: Rows of a row group: what a table that is written as it comes holds in memory.
+GROUP_ROWS = 1 << 16
+
+
+class TableFile:
+    """A Parquet table being written a row group at a time, in a schema's order and types.
+
+    Closed when its block ends. OSError where it cannot be written. Equal groups give equal bytes. Cost: one
+    column of one group in memory. The file's metadata holds each column's meaning as ``meaning.<column>``.
+    """
+
+    def __init__(self, path: Path, schema: Mapping[str, Column]) -> None:
+        self.schema = schema
+        columns = [(name, column.dtype, column.meaning) for name, column in schema.items()]
+        self._table = _core.TableWriter(path, columns)
+
+    def write(self, columns: Mapping[str, ColumnData]) -> None:
+        """Write rows, ``GROUP_ROWS`` to a group; KeyError for a column of the schema that is not there."""
+        ordered = [columns[name] for name in self.schema]
+        rows = len(_numbers(ordered[0]))
+        for start in range(0, rows, GROUP_ROWS):
+            part = slice(start, min(start + GROUP_ROWS, rows))
+            cells = [_cells(c, d.dtype, part) for c, d in zip(ordered, self.schema.values(), strict=True)]
+            self._table.write(part.stop - start, cells)
+
+    def close(self) -> None:
+        """Write the table's end."""
+        self._table.close()
+
+    def __enter__(self) -> TableFile:
+        """Return the table."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the table, unless the block failed: then it stays without an end and no reader takes it."""
+        if kind is None:
+            self.close()
+
 
 def write_table(path: Path, columns: Mapping[str, ColumnData], schema: Mapping[str, Column]) -> None:
-    """Write columns as Parquet with zstd, in the schema's order and types; OSError when it cannot.
-
-    Raises KeyError for a column of the schema that is not there. Equal columns give equal bytes.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    arrays = [_to_arrow(pa, columns[name], column.dtype) for name, column in schema.items()]
-    fields = [
-        pa.field(name, array.type, metadata={"meaning": schema[name].meaning})
-        for name, array in zip(schema, arrays, strict=True)
-    ]
-    table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
-    pq.write_table(table, path, compression="zstd", compression_level=1, write_statistics=False)
+    """Write columns as Parquet, in the schema's order and types; raises as ``TableFile`` does."""
+    with TableFile(path, schema) as table:
+        table.write(columns)
 
 
 def read_table(path: Path) -> dict[str, ColumnData]:
@@ -34,7 +66,8 @@ def read_table(path: Path) -> dict[str, ColumnData]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pq.read_table(path, use_threads=False)
+    texts = [field.name for field in pq.read_schema(path) if pa.types.is_string(field.type)]
+    table = pq.read_table(path, use_threads=False, read_dictionary=texts)
     columns: dict[str, ColumnData] = {}
     for name in table.column_names:
         chunked = table.column(name)
@@ -47,12 +80,12 @@ def read_table(path: Path) -> dict[str, ColumnData]:
     return columns
 
 
-def _to_arrow(pa: Any, column: ColumnData, dtype: str) -> Any:
-    """Return a column as an Arrow array over its own memory; ``pa.array`` would first import ``numpy.ma``."""
+def _numbers(column: ColumnData) -> NDArray[Any]:
+    return column.codes if isinstance(column, CodedText) else column
+
+
+def _cells(column: ColumnData, dtype: str, part: slice) -> object:
+    """Return the rows of a part as the core takes them: an array, or codes and words."""
     if isinstance(column, CodedText):
-        words = pa.array(column.words, pa.string())
-        return pa.DictionaryArray.from_arrays(_to_arrow(pa, column.codes, "int32"), words)
-    values = np.ascontiguousarray(column, dtype)
-    packed = np.packbits(values, bitorder="little") if dtype == "bool" else values
-    buffers = [None, pa.py_buffer(packed)]
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers)
+        return column.codes[part].astype(np.int32, copy=False), column.words
+    return column[part].astype(dtype, copy=False)

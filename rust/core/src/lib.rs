@@ -17,6 +17,7 @@ pub mod histogram;
 pub mod keys;
 /// What every store of a machine answers.
 pub mod machine_store;
+pub mod parquet;
 pub mod policies;
 /// What a store keeps of what happened: its digest and its evictions.
 pub mod records;

@@ -13,6 +13,7 @@ mod radix_store;
 mod refusal;
 mod replay;
 mod store;
+mod table;
 mod tokens;
 mod trace;
 
@@ -34,6 +35,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     pool_store::register(m)?;
     radix_store::register(m)?;
     batch::register(m)?;
+    table::register(m)?;
     fleet::register(m)?;
     Ok(())
 }
