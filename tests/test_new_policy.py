@@ -1,0 +1,123 @@
+"""A new eviction policy is one native file, one reference file and one row: everything knows it then.
+
+Done in a copy of the tree, whose core is built without optimisation below ``target/new-policy``; the first
+build takes a CPU minute, later ones some seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+NEW = Path(__file__).parent / "data" / "new_policy"
+PLACE = ROOT / "target" / "new-policy"
+TREE = PLACE / "tree"
+PAGE = "docs/cache-curve-and-policies.md"
+#: Those that pytest finds only where the table has the policy.
+TESTS_OF_EVERY_POLICY = (
+    "tests/test_policy_replays.py::test_prefix_aware_equals_the_reference[mru]",
+    "tests/test_policy_replays.py::test_every_policy_of_the_table_has_its_two_files_and_every_file_its_row",
+    "tests/test_policy_replays.py::test_the_page_shows_the_table",
+    "tests/test_requests_in_flight.py::test_every_policy_equals_its_reference[mru]",
+    "tests/test_timed_policies.py::test_stretches_single_steps_and_the_reference_agree[mru-tiers0-False]",
+    "tests/test_timed_policies.py::test_an_instant_run_decides_as_cachesim_does_with_a_block_more[mru]",
+)
+COPIED = ("Cargo.toml", "Cargo.lock", "pyproject.toml", "README.md", "rust", "python", "tests", "docs")
+
+
+def add_the_policy() -> None:
+    """Write the two files and the row; ``mod.rs`` names the native file as a module and as a policy."""
+    shutil.copy(NEW / "mru.rs", TREE / "rust/core/src/policies/mru.rs")
+    shutil.copy(NEW / "mru.py", TREE / "python/kvcache_sim/reference/policies/mru.py")
+    insert("rust/core/src/policies/mod.rs", "pub mod object;", "pub mod mru;\n")
+    insert("rust/core/src/policies/mod.rs", "    pgdsf::POLICY,", "    mru::POLICY,\n")
+    insert("python/kvcache_sim/policies/table.py", '    PolicyRow("lfu"', (NEW / "row.txt").read_text())
+
+
+def insert(file: str, before: str, lines: str) -> None:
+    text = (TREE / file).read_text()
+    assert text.count(f"\n{before}") == 1, f"{file}: {before}"
+    (TREE / file).write_text(text.replace(f"\n{before}", f"\n{lines}{before}"))
+
+
+def build() -> None:
+    if shutil.which("cargo") is None:
+        pytest.fail("cargo not found: this test builds the core with one policy more", pytrace=False)
+    fast = {"CARGO_PROFILE_DEV_DEBUG": "0", "CARGO_INCREMENTAL": "0", "PYO3_PYTHON": sys.executable}
+    target = {"CARGO_TARGET_DIR": str(PLACE / "build")}
+    cargo = ["cargo", "build", "--locked", "--quiet", "-p", "kvsim-py", "--features", "pyo3/extension-module"]
+    done = subprocess.run(cargo, cwd=TREE, env=os.environ | fast | target, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    shutil.copy(PLACE / "build/debug/lib_core.so", TREE / "python/kvcache_sim/_core.abi3.so")
+
+
+def python(*arguments: str, code: int = 0) -> str:
+    """Run Python on the copy alone and return what it printed."""
+    # compiled once in the copy, whatever the surroundings say: each of these starts would compile all again
+    environment = os.environ | {"PYTHONPATH": str(TREE / "python"), "PYTHONDONTWRITEBYTECODE": ""}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=TREE, env=environment, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def kvsim(*arguments: str, code: int = 0) -> str:
+    return python("-m", "kvcache_sim", *arguments, code=code)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Sixty prompts that share a head and go their own ways, five ways in turn."""
+    path = tmp_path / "trace.jsonl"
+    with path.open("w") as out:
+        for i in range(60):
+            ids = [0, 1, *range(100 * (i % 5) + 2, 100 * (i % 5) + 2 + i % 7), 1000 + i]
+            row = {"timestamp": 40 * i, "input_length": 512 * len(ids), "output_length": 4, "hash_ids": ids}
+            out.write(json.dumps(row) + "\n")
+    return path
+
+
+def test_one_native_file_one_reference_file_and_one_row_are_a_policy(trace, tmp_path):
+    shutil.rmtree(TREE, ignore_errors=True)
+    TREE.mkdir(parents=True)
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, TREE / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+        else:
+            shutil.copy2(ROOT / name, TREE / name)
+    add_the_policy()
+    build()
+
+    # the list, the definition, the page
+    assert "mru               most recently used (Chou and DeWitt, VLDB 1985)" in kvsim("policies", "list")
+    assert "class Mru(Ranked)" in kvsim("policies", "show", "mru")
+    python("-m", "kvcache_sim.policies.page", PAGE)
+    assert "| `mru` | ranked | most recently used | Chou" in (TREE / PAGE).read_text()
+
+    # a replay, a curve, and a name that is nearly right
+    asked = ["--policy", "mru", "--capacity", "12", "--format", "json"]
+    native = json.loads(kvsim("cachesim", str(trace), *asked))
+    assert native == json.loads(kvsim("cachesim", str(trace), *asked, "--backend", "python"))
+    assert native["hit_tokens"] != json.loads(kvsim("cachesim", str(trace), *asked[2:]))["hit_tokens"]
+    point = json.loads(kvsim("curve", str(trace), *asked))["points"][0]
+    assert point["mru"]["hit_tokens"] == native["hit_tokens"]
+    assert "did you mean mru?" in kvsim("cachesim", str(trace), "--policy", "mruu", *asked[2:], code=2)
+
+    # a tier of a timed run
+    tiers = ["--set", "tiers.gpu.capacity=24 blocks", "--set", "tiers.cpu={capacity: 30 blocks, policy: mru}"]
+    digests = set()
+    for backend in ("native", "python"):
+        out = str(tmp_path / backend)
+        kvsim("simulate", str(trace), "--policy", "mru", *tiers, "--backend", backend, "--output", out)
+        digests.add(json.loads((Path(out) / "summary.json").read_text())["digest"]["results"])
+    assert len(digests) == 1
+
+    # the tests of every policy are tests of this one
+    python("-m", "pytest", "-p", "no:cacheprovider", *TESTS_OF_EVERY_POLICY)
