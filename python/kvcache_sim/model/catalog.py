@@ -40,6 +40,16 @@ def read_entry(folder: str, what: str, name: str) -> dict[str, Any]:
     return tomllib.loads((_DATA / folder / f"{name.lower()}.toml").read_text(encoding="utf-8"))
 
 
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Return a user's TOML file; UsageError with ``what`` it should describe where it is none."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise UsageError(f"{what} file not found", where=str(path)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"not a {what} file: {error}", where=str(path)) from None
+
+
 def check_keys(table: dict[str, Any], known: dict[str, type | tuple[type, ...]], where: str) -> None:
     """Raise UsageError for a key that is not known, is missing a value of its type, or is not finite."""
     for key, value in table.items():

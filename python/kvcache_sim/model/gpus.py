@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 
-from kvcache_sim.model.catalog import entry_names, read_entry
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.catalog import check_keys, entry_names, read_entry, read_toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +22,12 @@ class GpuSpec:
     pcie_bytes_per_s: int
     nvlink_bytes_per_s: int
 
-    def flops(self, weight_bytes: int) -> int:
-        """Return the peak rate for weights of one byte (FP8) or two (BF16), in operations a second."""
-        return self.fp8_flops if weight_bytes == 1 else self.bf16_flops
+    def flops(self, weight_dtype: str) -> int:
+        """Return the peak rate for weights of a format, in operations a second.
+
+        Eight bits run at the FP8 rate; four are unpacked to BF16, as engines do where there is no FP4 kernel.
+        """
+        return self.fp8_flops if weight_dtype in ("fp8", "mxfp8", "int8") else self.bf16_flops
 
 
 def gpu_names() -> tuple[str, ...]:
@@ -31,5 +36,26 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def load_gpu(name: str) -> GpuSpec:
-    """Return a packaged GPU; UsageError with the names and the nearest one when there is no such GPU."""
-    return GpuSpec(name=name.lower(), **read_entry("gpus", "GPU", name))
+    """Return a GPU: a packaged one by name, or a user's own file (``my.toml``).
+
+    Raises UsageError for an unknown name with the names and the nearest one, for a file in one line that says
+    what is missing.
+    """
+    if not name.endswith(".toml"):
+        return GpuSpec(name=name.lower(), **read_entry("gpus", "GPU", name))
+    table = read_toml(Path(name), "GPU")
+    known = {field.name: field for field in fields(GpuSpec) if field.name != "name"}
+    types: dict[str, type | tuple[type, ...]] = {key: _TYPES[str(field.type)] for key, field in known.items()}
+    check_keys(table, types, name)
+    for key, field in known.items():
+        if key not in table and field.default is MISSING and key != "source":
+            raise UsageError(f"no {key}", where=name, hint="kvsim gpus new writes a file to start from")
+        least = 0 if key.startswith(_MAY_BE_ZERO) else 1
+        if isinstance(table.get(key), int) and table[key] < least:
+            raise UsageError(f"{key} is too small", where=name, got=str(table[key]))
+    return GpuSpec(name=Path(name).stem, **{"source": name, **table})
+
+
+#: A GPU may have no NVLink.
+_MAY_BE_ZERO = "nvlink"
+_TYPES: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float)}

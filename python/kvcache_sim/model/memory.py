@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.gpus import GpuSpec
-from kvcache_sim.model.models import ModelSpec
+from kvcache_sim.model.model_spec import ModelSpec
 
 #: The share of a GPU's memory that an engine takes (vLLM's ``gpu_memory_utilization``).
 MEMORY_UTILISATION = 0.9

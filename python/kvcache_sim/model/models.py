@@ -1,65 +1,12 @@
-"""A language model's shape: what its weights and its KV cache weigh, and how much a token computes."""
+"""Models by name or file: the packaged ones, a model file (TOML), or a Hugging Face ``config.json``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pathlib import Path
 
-from kvcache_sim.model.catalog import entry_names, read_entry
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
-    """The shape of a decoder-only transformer, as its ``config.json`` gives it.
-
-    ``experts`` is 0 in a dense model; ``dense_layers`` are the first layers of a mixture that have an
-    ordinary feed-forward of ``intermediate_size``. ``mla_kv_rank`` > 0 marks multi-head latent attention,
-    which caches one latent of ``mla_kv_rank + mla_rope_size`` numbers a token and layer instead of keys and
-    values (DeepSeek-V2, arXiv:2405.04434, section 2.1).
-    """
-
-    name: str
-    source: str
-    layers: int
-    hidden_size: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    intermediate_size: int
-    vocab_size: int
-    weight_bytes: int
-    kv_dtype_bytes: int
-    params_total: int
-    params_active: int
-    experts: int = 0
-    experts_active: int = 0
-    experts_shared: int = 0
-    expert_intermediate_size: int = 0
-    dense_layers: int = 0
-    mla_kv_rank: int = 0
-    mla_rope_size: int = 0
-    mla_query_rank: int = 0
-
-    @property
-    def kv_bytes_per_token(self) -> int:
-        """Bytes of KV cache a token over all layers, on all GPUs together."""
-        if self.mla_kv_rank:
-            return self.layers * (self.mla_kv_rank + self.mla_rope_size) * self.kv_dtype_bytes
-        return 2 * self.layers * self.kv_heads * self.head_size * self.kv_dtype_bytes
-
-    def kv_bytes_per_token_per_gpu(self, tensor_parallel: int) -> int:
-        """Return the bytes of KV cache a token on one of ``tensor_parallel`` GPUs.
-
-        KV heads are split, and repeated where there are more GPUs than heads; an MLA latent is on every GPU.
-        """
-        if self.mla_kv_rank:
-            return self.kv_bytes_per_token
-        heads = max(1, -(-self.kv_heads // tensor_parallel))
-        return 2 * self.layers * heads * self.head_size * self.kv_dtype_bytes
-
-    @property
-    def weights_bytes(self) -> int:
-        """Bytes of all weights."""
-        return self.params_total * self.weight_bytes
+from kvcache_sim.model.catalog import entry_names, read_entry, read_toml, unknown_name
+from kvcache_sim.model.model_file import parse_model
+from kvcache_sim.model.model_spec import ModelSpec
 
 
 def model_names() -> tuple[str, ...]:
@@ -67,6 +14,27 @@ def model_names() -> tuple[str, ...]:
     return entry_names("models")
 
 
+def names_model_file(name: str) -> bool:
+    """Whether a name is that of a file or folder, not of a packaged model."""
+    return name.endswith((".toml", ".json")) or (name.lower() not in model_names() and Path(name).is_dir())
+
+
 def load_model(name: str) -> ModelSpec:
-    """Return a packaged model; UsageError with the names and the nearest one when there is no such model."""
-    return ModelSpec(name=name.lower(), **read_entry("models", "model", name))
+    """Return a model by name or file.
+
+    A packaged name (``llama-3-8b``), a model file (``my.toml``), a Hugging Face configuration
+    (``config.json``), or a folder that holds one. Raises UsageError: for an unknown name with the names and
+    the nearest one, for a file in one line that says what is missing.
+    """
+    path = Path(name)
+    if name.endswith(".toml"):
+        return parse_model(read_toml(path, "model"), path.stem, name)
+    if name.endswith(".json") or names_model_file(name):
+        from kvcache_sim.model.hugging_face.configuration import read_configuration
+
+        return read_configuration(path / "config.json" if path.is_dir() else path)
+    if name.lower() not in model_names():
+        refusal = unknown_name("model", name, model_names())
+        refusal.hint = "; ".join(filter(None, (refusal.hint, "or a file: ./config.json, my.toml")))
+        raise refusal
+    return parse_model(read_entry("models", "model", name), name.lower(), f"models/{name.lower()}.toml")

@@ -6,9 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.model.attention_work import attention_work
+from kvcache_sim.model.dtypes import bits_per_value
 from kvcache_sim.model.gpus import GpuSpec
 from kvcache_sim.model.memory import kv_room_bytes
-from kvcache_sim.model.models import ModelSpec
+from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.parametric import ParametricStepTime
 
 #: What kernels reach of the published rates: round figures between those of the fitted sets (GEMMs 0.6–1.0 of
@@ -48,39 +50,54 @@ def roofline_step_time(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int) -> 
     kv_room_bytes(model, gpu, tensor_parallel)
     tokens = _TOKENS.astype(np.float64)
     per_s = gpu.memory_bytes_per_s * tensor_parallel
-    flops = gpu.flops(model.weight_bytes) * COMPUTE_EFFICIENCY * tensor_parallel
+    work = attention_work(model, tensor_parallel)
+    flops = gpu.flops(model.weights.attention) * COMPUTE_EFFICIENCY * tensor_parallel
     read_ms = _weights_read_bytes(model, tokens) / (per_s * WEIGHTS_EFFICIENCY) * 1e3
-    compute_ms = 2 * (model.params_active - 2 * model.vocab_size * model.hidden_size) * tokens / flops * 1e3
+    linear = _linear_flops(model, gpu) / (gpu.bf16_flops * COMPUTE_EFFICIENCY * tensor_parallel)
+    compute_ms = (linear + work.flops_per_token / flops) * tokens * 1e3
     base = (read_ms**EXPONENT + compute_ms**EXPONENT) ** (1 / EXPONENT)
     reduced = all_reduce_ms(gpu, tensor_parallel, tokens * model.hidden_size * 2)
     base = np.maximum.accumulate(base + 2 * model.layers * reduced)
-    kv_bytes = model.kv_bytes_per_token_per_gpu(tensor_parallel)
-    kv_ms = kv_bytes * 1e3 / (gpu.memory_bytes_per_s * KV_EFFICIENCY) * 1e3
+    kv_per_ms = gpu.memory_bytes_per_s * KV_EFFICIENCY / 1e3
+    kv_ms = work.read_bytes_per_past_token * 1e3 / kv_per_ms
+    sequence_ms = SEQUENCE_MS + work.read_bytes_per_sequence / kv_per_ms
     points = zip(_TOKENS.tolist(), base.tolist(), strict=True)
     return ParametricStepTime(
         base_points=tuple((float(x), float(f"{y:.6g}")) for x, y in points),
-        pairs_ms_per_million=_attention_flops_per_pair(model) * 1e6 / flops * 1e3,
+        pairs_ms_per_million=work.flops_per_pair * 1e6 / flops * 1e3,
         kv_ms_per_thousand=kv_ms,
         kv_mixed_ms_per_thousand=MIXED_KV_FACTOR * kv_ms,
         past_ms_per_thousand=kv_ms,
-        sequence_ms=SEQUENCE_MS,
-        sequence_mixed_ms=SEQUENCE_MS,
+        sequence_ms=sequence_ms,
+        sequence_mixed_ms=sequence_ms,
     )
 
 
 def _weights_read_bytes(model: ModelSpec, tokens: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Bytes of the weights that a step of so many tokens reads; the embedding table is only looked up."""
-    expert = 3 * model.hidden_size * model.expert_intermediate_size
-    in_experts = (model.layers - model.dense_layers) * model.experts * expert
-    always = model.params_total - in_experts - model.vocab_size * model.hidden_size
-    needed = 1 - (1 - model.experts_active / model.experts) ** tokens if model.experts else 0 * tokens
-    return (always + in_experts * needed) * model.weight_bytes
+    """Bytes of the weights that a step of so many tokens reads; an embedding table is only looked up."""
+    looked_up = 0 if model.tied_embeddings else model.vocab_size * model.hidden_size
+    experts = float(model.counted_weights.experts * bits_per_value(model.weights.experts) / 8)
+    always = model.weights_bytes - experts - looked_up * float(bits_per_value(model.weights.embedding) / 8)
+    read = always + 0 * tokens
+    for group in model.groups:
+        if (mixture := group.feed_forward) is not None and mixture.experts:
+            weights = len(group.layers) * mixture.experts * mixture.expert_params(model.hidden_size)
+            needed = 1 - (1 - mixture.experts_active / mixture.experts) ** tokens
+            read = read + weights * float(bits_per_value(model.weights.experts) / 8) * needed
+    return read
 
 
-def _attention_flops_per_pair(model: ModelSpec) -> float:
-    """Operations of one query meeting one key and value, over all layers and heads."""
-    key_size = model.head_size + model.mla_rope_size
-    return 2 * model.layers * model.heads * (key_size + model.head_size)
+def _linear_flops(model: ModelSpec, gpu: GpuSpec) -> float:
+    """Operations of a token in all linear layers, in operations of the bf16 rate; the head is left out."""
+    counted = model.counted_weights
+    experts = counted.experts - counted.idle_experts
+    attention = model.params_active - model.embedding_params - counted.feed_forward - experts
+    parts = (
+        (attention, model.weights.attention),
+        (counted.feed_forward, model.weights.feed_forward),
+        (experts, model.weights.experts),
+    )
+    return sum(2 * weights * gpu.bf16_flops / gpu.flops(dtype) for weights, dtype in parts)
 
 
 def all_reduce_ms(

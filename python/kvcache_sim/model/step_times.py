@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from typing import Any
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import entry_names, read_entry, unknown_name
 from kvcache_sim.model.gpus import load_gpu
-from kvcache_sim.model.models import load_model
+from kvcache_sim.model.models import load_model, names_model_file
 from kvcache_sim.model.parametric import parametric_step_time
 from kvcache_sim.model.step_time import StepTime
 
+_ROOFLINE = "roofline:"
+_ROOFLINE_PARTS = re.compile(r"([^@:]+)@([^@:]+)(?::tp(\d{1,3}))?")
 #: The set a scenario gets when it names none.
 DEFAULT_STEP_TIME = "h100-llama-3-8b-tp1"
 
@@ -32,8 +35,8 @@ def load_step_time(name: str) -> StepTime:
     (listing the names and the nearest one), a missing file, or a file that is no model; TraceError for bad
     measurements.
     """
-    if name.startswith("roofline:"):
-        return _roofline(name.removeprefix("roofline:"))
+    if name.startswith(_ROOFLINE):
+        return _roofline(name.removeprefix(_ROOFLINE))
     if name.endswith(".toml"):
         return _from_file(Path(name))
     if name.endswith((".csv", ".csv.gz")):
@@ -44,6 +47,19 @@ def load_step_time(name: str) -> StepTime:
     return parametric_step_time(entry["coefficients"], name)
 
 
+def with_absolute_files(name: str, absolute: Callable[[str], str]) -> str:
+    """Return a step-time model's name with the files in it as ``absolute`` gives them.
+
+    A roofline's files are its model and its GPU.
+    """
+    match = _ROOFLINE_PARTS.fullmatch(name.removeprefix(_ROOFLINE)) if name.startswith(_ROOFLINE) else None
+    if match is not None:
+        model = absolute(match[1]) if names_model_file(match[1]) else match[1]
+        gpu = absolute(match[2]) if match[2].endswith(".toml") else match[2]
+        return f"{_ROOFLINE}{model}@{gpu}" + (f":tp{match[3]}" if match[3] else "")
+    return absolute(name) if name.endswith((".toml", ".csv", ".csv.gz")) else name
+
+
 def _roofline(text: str) -> StepTime:
     from kvcache_sim.model.roofline import roofline_step_time
 
@@ -52,9 +68,14 @@ def _roofline(text: str) -> StepTime:
 
 
 def _roofline_parts(text: str) -> tuple[str, str, int]:
-    match = re.fullmatch(r"([^@:]+)@([^@:]+)(?::tp(\d{1,3}))?", text)
+    match = _ROOFLINE_PARTS.fullmatch(text)
     if match is None:
-        raise UsageError("not a roofline", got=repr(text), expected="MODEL@GPU or MODEL@GPU:tp2")
+        raise UsageError(
+            "not a roofline",
+            got=repr(text),
+            expected="MODEL@GPU or MODEL@GPU:tp2",
+            hint="each a packaged name or a file",
+        )
     return match[1], match[2], int(match[3] or 1)
 
 
@@ -92,8 +113,8 @@ class MeasuredOn:
 
 def measured_on(name: str) -> MeasuredOn:
     """Return what a step-time model is of; raises UsageError like ``load_step_time``."""
-    if name.startswith("roofline:"):
-        model, gpu, tensor_parallel = _roofline_parts(name.removeprefix("roofline:"))
+    if name.startswith(_ROOFLINE):
+        model, gpu, tensor_parallel = _roofline_parts(name.removeprefix(_ROOFLINE))
         return MeasuredOn(model, gpu, tensor_parallel)
     if name.endswith((".csv", ".csv.gz")):
         return MeasuredOn(None, None, 1)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.models import load_model
-from kvcache_sim.model.step_times import measured_on
+from kvcache_sim.model.models import load_model, names_model_file
+from kvcache_sim.model.step_times import measured_on, with_absolute_files
 from kvcache_sim.scenario.gpu_room import GPU_CAPACITY, with_gpu_room
 from kvcache_sim.scenario.pools import with_machines_of_pools
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel, TraceChanges
@@ -88,7 +88,8 @@ def _absolute(model: ScenarioModel, directory: Path) -> ScenarioModel:
     if model.trace is not None:
         path = absolute(directory, model.trace.path)
         update["trace"] = model.trace.model_copy(update={"path": path})
-    if model.replica.step_time.endswith((".toml", ".csv", ".csv.gz")):
-        step_time = absolute(directory, model.replica.step_time)
-        update["replica"] = model.replica.model_copy(update={"step_time": step_time})
+    step_time = with_absolute_files(model.replica.step_time, lambda name: absolute(directory, name))
+    update["replica"] = model.replica.model_copy(update={"step_time": step_time})
+    if model.model is not None and names_model_file(model.model):
+        update["model"] = absolute(directory, model.model)
     return model.model_copy(update=update)

@@ -13,7 +13,7 @@ from kvcache_sim.model.calibration.csv_table import count, number, table_rows, t
 from kvcache_sim.model.calibration.rows import IterationRows
 from kvcache_sim.model.cuda_graphs import padded_tokens
 from kvcache_sim.model.gpus import GpuSpec
-from kvcache_sim.model.models import ModelSpec
+from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.roofline import all_reduce_ms
 
 #: Kernels that run once a step; of the others, once a layer, the norm before attention and before the MLP.

@@ -1,0 +1,162 @@
+"""Kinds of attention: what a layer caches, how many weights it has, and what it computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from kvcache_sim.model.dtypes import size_bytes
+from kvcache_sim.model.layer_cache import LayerCache, Reach
+
+
+class Attention(Protocol):
+    """How one layer mixes tokens."""
+
+    @property
+    def kind(self) -> str:
+        """The kind as a model file names it."""
+
+    @property
+    def split_heads(self) -> int:
+        """Heads that tensor parallelism splits; a degree must divide them."""
+
+    @property
+    def attended_tokens(self) -> int:
+        """The most tokens that a query attends to; 0: all before it."""
+
+    @property
+    def chosen_entries(self) -> int:
+        """Of what is kept of all tokens, the most entries that an indexer chooses to read; 0: all."""
+
+    @property
+    def flops_per_pair(self) -> int:
+        """Operations of one query meeting one key and value, over all heads."""
+
+    @property
+    def scan_flops_per_pair(self) -> int:
+        """Operations of one query meeting every token before it, to choose those it attends to."""
+
+    def params(self, hidden_size: int) -> int:
+        """Return the weights of its projections."""
+
+    def caches(self, kv_dtype: str, tensor_parallel: int) -> tuple[LayerCache, ...]:
+        """Return what the layer keeps of a sequence on one of ``tensor_parallel`` GPUs."""
+
+
+def heads_per_gpu(heads: int, tensor_parallel: int) -> int:
+    """Return the heads on one GPU: split, and repeated where there are more GPUs than heads."""
+    return max(1, -(-heads // tensor_parallel))
+
+
+@dataclass(frozen=True, slots=True)
+class HeadAttention:
+    """Keys and values of every KV head: multi-head, grouped-query or multi-query attention.
+
+    A window or a chunk (one of them at most) limits what is attended to and kept. ``index_key_size`` > 0
+    marks a sparse layer that also keeps one bf16 index key of that size, on every GPU, and attends to
+    ``top_k_tokens``. ``output_gate_size`` is the width of a projection that gates the output, 0 without.
+    """
+
+    heads: int
+    kv_heads: int
+    head_size: int
+    value_head_size: int = 0
+    window_tokens: int = 0
+    chunk_tokens: int = 0
+    output_gate_size: int = 0
+    index_key_size: int = 0
+    top_k_tokens: int = 0
+
+    @property
+    def kind(self) -> str:
+        """``full``, ``sliding`` or ``chunked``."""
+        return "sliding" if self.window_tokens else "chunked" if self.chunk_tokens else "full"
+
+    @property
+    def split_heads(self) -> int:
+        """The query heads."""
+        return self.heads
+
+    @property
+    def attended_tokens(self) -> int:
+        """The window, the chunk or the chosen tokens; 0: all."""
+        return self.window_tokens or self.chunk_tokens or self.top_k_tokens
+
+    @property
+    def chosen_entries(self) -> int:
+        """The tokens that the index keys choose."""
+        return self.top_k_tokens
+
+    @property
+    def flops_per_pair(self) -> int:
+        """Two operations a number of key and value, of every query head."""
+        return 2 * self.heads * (self.head_size + self._value_size)
+
+    @property
+    def scan_flops_per_pair(self) -> int:
+        """Those of the index keys, 0 without."""
+        return 2 * self.kv_heads * self.index_key_size
+
+    @property
+    def _value_size(self) -> int:
+        return self.value_head_size or self.head_size
+
+    def params(self, hidden_size: int) -> int:
+        """Return the weights of query, key, value and output (and the gate of the output)."""
+        query = self.heads * self.head_size + self.output_gate_size
+        output = self.heads * self._value_size
+        return hidden_size * (query + output + self.kv_heads * (self.head_size + self._value_size))
+
+    def caches(self, kv_dtype: str, tensor_parallel: int) -> tuple[LayerCache, ...]:
+        """Return keys and values, and the index keys where there are some."""
+        heads = heads_per_gpu(self.kv_heads, tensor_parallel)
+        size = size_bytes(heads * (self.head_size + self._value_size), kv_dtype)
+        reach: Reach = "window" if self.window_tokens else "chunk" if self.chunk_tokens else "all"
+        kept = LayerCache("keys and values", size, reach, self.window_tokens or self.chunk_tokens)
+        if not self.index_key_size:
+            return (kept,)
+        return (kept, LayerCache("index keys", size_bytes(self.index_key_size, "bf16")))
+
+
+@dataclass(frozen=True, slots=True)
+class LinearAttention:
+    """A recurrent state of fixed size: Mamba, gated delta nets (GDN), KDA, lightning attention.
+
+    The state is ``heads`` matrices of ``state_rows`` × ``state_columns``; ``convolution_channels`` keep their
+    last ``convolution_kernel`` − 1 inputs in bf16. Both are split by TP. ``projected_size`` is the width of
+    all input projections together, ``output_size`` that of the output's.
+    """
+
+    heads: int
+    state_rows: int
+    state_columns: int
+    projected_size: int
+    output_size: int
+    state_dtype: str = "fp32"
+    convolution_channels: int = 0
+    convolution_kernel: int = 0
+
+    kind: ClassVar[str] = "linear"
+    attended_tokens: ClassVar[int] = 0
+    chosen_entries: ClassVar[int] = 0
+    flops_per_pair: ClassVar[int] = 0
+    scan_flops_per_pair: ClassVar[int] = 0
+
+    @property
+    def split_heads(self) -> int:
+        """The heads of the state."""
+        return self.heads
+
+    def params(self, hidden_size: int) -> int:
+        """Return the weights of the projections and the convolution."""
+        convolution = self.convolution_channels * self.convolution_kernel
+        return hidden_size * (self.projected_size + self.output_size) + convolution
+
+    def caches(self, kv_dtype: str, tensor_parallel: int) -> tuple[LayerCache, ...]:
+        """Return the state, which has a dtype of its own."""
+        del kv_dtype
+        heads = heads_per_gpu(self.heads, tensor_parallel)
+        state = size_bytes(heads * self.state_rows * self.state_columns, self.state_dtype)
+        channels = -(-self.convolution_channels // tensor_parallel)
+        last_inputs = size_bytes(channels * max(self.convolution_kernel - 1, 0), "bf16")
+        return (LayerCache("state", state + last_inputs, "state"),)

@@ -1,0 +1,1 @@
+"""Models from Hugging Face configurations: ``config.json`` as published with the weights."""

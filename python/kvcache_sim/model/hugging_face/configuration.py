@@ -1,0 +1,105 @@
+"""A Hugging Face ``config.json`` read as a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.catalog import unknown_name
+from kvcache_sim.model.hugging_face.architectures import ARCHITECTURES, Architecture, architecture_key
+from kvcache_sim.model.hugging_face.fields import Fields
+from kvcache_sim.model.hugging_face.quantization import kv_dtype, plain_dtype, weight_dtypes
+from kvcache_sim.model.layer_group import grouped
+from kvcache_sim.model.model_spec import ModelSpec
+
+#: Where models of several modalities keep their language model.
+_NESTED = ("text_config", "language_config", "llm_config")
+
+
+def read_configuration(path: Path) -> ModelSpec:
+    """Return the model of a ``config.json``; the formats of ``hf_quant_config.json`` beside it count too.
+
+    The name is that of the file's folder, or of the file where it is not ``config.json``. Raises UsageError
+    in one line: for a file that is no configuration, an architecture that is not known, or a field that is
+    missing.
+    """
+    values = _read(path)
+    quantization: Mapping[str, Any] = {}
+    beside = path.with_name(path.name.removesuffix("config.json") + "hf_quant_config.json")
+    if path.name.endswith("config.json") and beside.is_file():
+        quantization = _read(beside).get("quantization") or {}
+    name = path.absolute().parent.name if path.name == "config.json" else path.stem
+    return model_of(values, name, str(path), quantization)
+
+
+def model_of(
+    values: Mapping[str, Any], name: str, where: str, quantization: Mapping[str, Any] | None = None
+) -> ModelSpec:
+    """Return the model that a configuration's fields describe; raises as ``read_configuration``."""
+    nested = next((key for key in _NESTED if isinstance(values.get(key), dict)), None)
+    text = values[nested] if nested else values
+    architecture = _architecture(values, text, where)
+    fields = Fields({**dict(architecture.defaults), **_given(text)}, f"{where} {nested}" if nested else where)
+    stated = {**(values.get("quantization_config") or text.get("quantization_config") or {})}
+    stated = {
+        **dict(quantization or {}),
+        **{key: value for key, value in stated.items() if value is not None},
+    }
+    layers = list(zip(architecture.attention(fields), architecture.feed_forward(fields), strict=True))
+    if not any(attention for attention, _ in layers):
+        raise UsageError("no layer with attention", where=where)
+    plain = plain_dtype({**_given(values), **_given(text)}, where)
+    dtypes = weight_dtypes(stated, plain, where)
+    if fields.values.get("expert_dtype") == "fp4" and dtypes.experts == "fp8":
+        dtypes = type(dtypes)(dtypes.attention, dtypes.feed_forward, "mxfp4", dtypes.embedding)
+    tied = values.get("tie_word_embeddings", fields.values.get("tie_word_embeddings", False))
+    return ModelSpec(
+        name=name,
+        source=f"config.json of {values.get('_name_or_path') or name}",
+        hidden_size=fields.hidden_size,
+        vocab_size=fields.number("vocab_size"),
+        groups=grouped(layers),
+        tied_embeddings=bool(tied),
+        weights=dtypes,
+        kv_dtype=kv_dtype(stated),
+    )
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise UsageError("model configuration not found", where=str(path)) from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"not a model configuration: {error}", where=str(path)) from None
+    if not isinstance(values, dict):
+        raise UsageError("not a model configuration", where=str(path), expected="an object of fields")
+    return values
+
+
+def _architecture(values: Mapping[str, Any], text: Mapping[str, Any], where: str) -> Architecture:
+    """Return the first architecture that is known, from the language model's own name outwards."""
+    names = [name for source in (text, values) for name in _names(source)]
+    for name in names:
+        if architecture_key(name) in ARCHITECTURES:
+            return ARCHITECTURES[architecture_key(name)]
+    if not names:
+        raise UsageError("no architectures and no model_type", where=where, hint="is it a config.json?")
+    refusal = unknown_name("architecture", names[0], tuple(ARCHITECTURES))
+    refusal.where, refusal.expected = where, "one that kvsim models list names"
+    refusal.hint = "describe its layers in a model file: kvsim models new"
+    raise refusal
+
+
+def _names(values: Mapping[str, Any]) -> Iterator[str]:
+    architectures = values.get("architectures")
+    yield from map(str, architectures if isinstance(architectures, list) else ())
+    if isinstance(values.get("model_type"), str):
+        yield str(values["model_type"])

@@ -1,0 +1,66 @@
+"""Layers of a model that are alike: which ones, their attention and their feed-forward."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.attention import Attention
+from kvcache_sim.model.feed_forward import FeedForward
+
+_RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4})(?::(\d{1,3}))?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGroup:
+    """Equal layers by their numbers from 0; either part may be missing (some Mamba blocks are that alone)."""
+
+    layers: tuple[int, ...]
+    attention: Attention | None
+    feed_forward: FeedForward | None
+
+
+#: One layer's parts.
+LayerParts = tuple[Attention | None, FeedForward | None]
+
+
+def grouped(layers: Sequence[LayerParts]) -> tuple[LayerGroup, ...]:
+    """Return the groups of equal layers, in the order of their first ones."""
+    numbers: dict[LayerParts, list[int]] = {}
+    for number, parts in enumerate(layers):
+        numbers.setdefault(parts, []).append(number)
+    return tuple(LayerGroup(tuple(found), *parts) for parts, found in numbers.items())
+
+
+def parse_layers(text: str, where: str) -> tuple[int, ...]:
+    """Return the layer numbers of ``0-2, 5, 8-62:2`` (the last: every second one); UsageError otherwise."""
+    found: list[int] = []
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None or match[3] == "0":
+            raise UsageError(
+                "not layer numbers", where=where, got=repr(text), expected="such as 0-2, 5 or 8-62:2"
+            )
+        last = int(match[2] or match[1])
+        found += range(int(match[1]), last + 1, int(match[3] or 1))
+    if not found or len(set(found)) < len(found):
+        raise UsageError("layers missing or named twice", where=where, got=repr(text))
+    return tuple(sorted(found))
+
+
+def layers_text(layers: tuple[int, ...]) -> str:
+    """Return layer numbers as ``parse_layers`` reads them."""
+    parts, rest = [], list(layers)
+    while rest:
+        step = rest[1] - rest[0] if len(rest) > 1 else 1
+        end = 1
+        while end < len(rest) and rest[end] - rest[end - 1] == step:
+            end += 1
+        if end == 1 or (end == 2 and step > 1):
+            parts.append(str(rest.pop(0)))
+            continue
+        parts.append(f"{rest[0]}-{rest[end - 1]}" + (f":{step}" if step > 1 else ""))
+        rest = rest[end:]
+    return ", ".join(parts)

@@ -1,0 +1,113 @@
+"""A language model as a list of layer groups: its weights, its KV cache, and how much a token computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kvcache_sim.model.attention import Attention
+from kvcache_sim.model.dtypes import bits_per_value
+from kvcache_sim.model.layer_cache import LayerCache
+from kvcache_sim.model.layer_group import LayerGroup
+from kvcache_sim.model.weight_count import WeightCount, WeightDtypes, count_weights
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A decoder-only language model.
+
+    ``groups`` hold every layer once. ``kv_dtype`` is the KV cache's format, whatever the weights have.
+    ``params_total`` and ``params_active`` are those counted here from the shapes, or as the maker states
+    them.
+    """
+
+    name: str
+    source: str
+    hidden_size: int
+    vocab_size: int
+    groups: tuple[LayerGroup, ...]
+    tied_embeddings: bool = False
+    weights: WeightDtypes = WeightDtypes()
+    kv_dtype: str = "bf16"
+    stated_params: tuple[int, int] | None = None
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+        return sum(len(group.layers) for group in self.groups)
+
+    @property
+    def heads(self) -> int:
+        """The heads that every TP degree must divide: of several kinds their greatest common divisor."""
+        return math.gcd(*(attention.split_heads for _, attention in self.attention_layers()))
+
+    def attention_layers(self) -> Iterator[tuple[int, Attention]]:
+        """Yield each kind of attention with how many layers have it."""
+        for group in self.groups:
+            if group.attention is not None:
+                yield len(group.layers), group.attention
+
+    def caches(self, tensor_parallel: int = 1) -> dict[LayerCache, tuple[int, ...]]:
+        """Return what layers keep on one GPU: each kind with its layers' numbers, first layers first."""
+        found: dict[LayerCache, list[int]] = {}
+        for group in self.groups:
+            if group.attention is not None:
+                for cache in group.attention.caches(self.kv_dtype, tensor_parallel):
+                    found.setdefault(cache, []).extend(group.layers)
+        return {cache: tuple(sorted(layers)) for cache, layers in found.items()}
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of KV cache that one more token adds to a long sequence, on all GPUs together."""
+        return self.kv_bytes_per_token_per_gpu(1)
+
+    def kv_bytes_per_token_per_gpu(self, tensor_parallel: int) -> int:
+        """Return the bytes that one more token adds on one of ``tensor_parallel`` GPUs.
+
+        KV heads are split, and repeated where there are more GPUs than heads; a latent is on every GPU.
+        """
+        each = self.caches(tensor_parallel).items()
+        return math.ceil(sum(cache.bytes_per_token * len(layers) for cache, layers in each))
+
+    def kv_bytes_fixed_per_gpu(self, tensor_parallel: int) -> int:
+        """Return the bytes of a long sequence that do not grow with it: full windows and chunks, states."""
+        return sum(cache.fixed_bytes * len(layers) for cache, layers in self.caches(tensor_parallel).items())
+
+    def kv_bytes_per_gpu(self, length_tokens: int, tensor_parallel: int) -> int:
+        """Return the bytes of KV cache of one sequence of so many tokens on one GPU."""
+        each = self.caches(tensor_parallel).items()
+        return sum(cache.bytes_at(length_tokens) * len(layers) for cache, layers in each)
+
+    @property
+    def counted_weights(self) -> WeightCount:
+        """The weights of the layers by part."""
+        return count_weights(self.groups, self.hidden_size)
+
+    @property
+    def embedding_params(self) -> int:
+        """Weights of the tables of all tokens: the embedding and the head, one where they are tied."""
+        return (1 if self.tied_embeddings else 2) * self.vocab_size * self.hidden_size
+
+    @property
+    def params_total(self) -> int:
+        """All weights."""
+        return self.stated_params[0] if self.stated_params else self._counted_params
+
+    @property
+    def params_active(self) -> int:
+        """The weights that one token uses, of a mixture its own experts only."""
+        if self.stated_params:
+            return self.stated_params[1]
+        return self._counted_params - self.counted_weights.idle_experts
+
+    @property
+    def _counted_params(self) -> int:
+        return self.counted_weights.total + self.embedding_params
+
+    @property
+    def weights_bytes(self) -> int:
+        """Bytes of all weights in their formats."""
+        layers = self.counted_weights
+        elsewhere = self.params_total - layers.total
+        return layers.size_bytes(self.weights) + int(elsewhere * bits_per_value(self.weights.embedding) / 8)

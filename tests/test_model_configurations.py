@@ -1,0 +1,234 @@
+"""Models from Hugging Face configurations: what a sequence keeps, by hand and by a library; and bad files."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.attention import HeadAttention
+from kvcache_sim.model.hugging_face.architectures import ARCHITECTURES
+from kvcache_sim.model.model_file import model_text, parse_model
+from kvcache_sim.model.models import load_model
+from shared_files import DATA
+
+FOLDER = DATA / "model_configurations"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
+MIB = 2**20
+
+
+def model(name: str, kv_dtype: str = "bf16"):
+    return replace(load_model(str(FOLDER / f"{name}.json")), kv_dtype=kv_dtype)
+
+
+#: Of one GPU: KV format, TP degree, bytes a token, MiB that do not grow: aiconfigurator-core 0.12 where it is right.
+LIBRARY = {
+    "gpt-oss-120b": ("bf16", 1, 36_864, 4.5),
+    "deepseek-v3": ("bf16", 8, 70_272, 0),
+    "deepseek-v3.2": ("fp8", 8, 47_092, 0),
+    "deepseek-v4-flash": ("fp8", 4, 3_104, 13.5),
+    "qwen3-235b-a22b": ("bf16", 8, 48_128, 0),
+    "qwen3.5-35b-a3b": ("bf16", 1, 20_480, 61.4),
+    "gemma-4-26b": ("bf16", 1, 20_480, 200),
+    "kimi-k2": ("bf16", 4, 70_272, 0),
+    "minimax-m2.5": ("fp8", 4, 31_744, 0),
+    "glm-5": ("fp8", 8, 60_216, 0),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_bytes_a_token_and_fixed_are_the_librarys_where_it_is_right(name):
+    kv_dtype, tp, per_token, fixed_mib = LIBRARY[name]
+    spec = model(name, kv_dtype)
+    assert spec.kv_bytes_per_token_per_gpu(tp) == per_token
+    assert spec.kv_bytes_fixed_per_gpu(tp) / MIB == pytest.approx(fixed_mib, abs=0.05)
+
+
+def plain(layers, kv_heads, size, length):
+    return layers * 2 * kv_heads * size * 2 * length
+
+
+#: One sequence of L tokens on one GPU at TP 1 and a bf16 KV cache, layer by layer as the papers have them.
+BY_HAND = {
+    "gpt-oss-120b": lambda n: plain(18, 8, 64, n) + plain(18, 8, 64, min(n, 128)),
+    "deepseek-v3": lambda n: 61 * (512 + 64) * 2 * n,
+    "deepseek-v3.2": lambda n: 61 * ((512 + 64) * 2 + 128 + 4) * n,
+    "deepseek-v4-flash": lambda n: (
+        43 * 512 * 2 * min(n, 128)
+        + 21 * (n // 4 * (512 * 2 + 64) + 2 * 4 * 2 * (512 + 128) * 4)
+        + 20 * (n // 128 * 512 * 2 + 2 * 128 * 512 * 4)
+    ),
+    "qwen3-235b-a22b": lambda n: plain(94, 4, 128, n),
+    "qwen3.5-35b-a3b": lambda n: (
+        plain(10, 2, 256, n) + 30 * (32 * 128 * 128 * 4 + (2 * 16 + 32) * 128 * 3 * 2)
+    ),
+    "gemma-4-26b": lambda n: plain(5, 2, 512, n) + plain(25, 8, 256, min(n, 1024)),
+    "llama-4-scout": lambda n: plain(12, 8, 128, n) + plain(36, 8, 128, min(n, 8192)),
+    "mixtral-8x7b": lambda n: plain(32, 8, 128, n),
+    "kimi-k2": lambda n: 61 * 576 * 2 * n,
+    "glm-5": lambda n: 78 * (576 * 2 + 132) * n,
+    "minimax-m2.5": lambda n: plain(62, 8, 128, n),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("length", [1024, 8192, 131_072])
+def test_a_sequence_keeps_what_its_layers_add_up_to(name, length):
+    assert model(name).kv_bytes_per_gpu(length, 1) == BY_HAND[name](length)
+
+
+def test_all_twelve_are_here():
+    assert sorted(BY_HAND) == NAMES
+    assert len(NAMES) == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "active"),
+    [
+        ("gpt-oss-120b", 116.8, 5.7),
+        ("deepseek-v3", 671, 37.6),
+        ("deepseek-v4-flash", 284, 13.8),
+        ("qwen3-235b-a22b", 235, 22.2),
+        ("qwen3.5-35b-a3b", 34.7, 3.45),
+        ("gemma-4-26b", 25.2, 3.8),
+        ("llama-4-scout", 107.8, 17.2),
+        ("kimi-k2", 1026, 32.9),
+        ("glm-5", 744, 41.8),
+        ("minimax-m2.5", 228.7, 11),
+    ],
+)
+def test_parameters_are_those_the_makers_state(name, total, active):
+    spec = model(name)
+    assert spec.params_total / 1e9 == pytest.approx(total, rel=0.01)
+    assert spec.params_active / 1e9 == pytest.approx(active, rel=0.02)
+
+
+def test_heads_are_split_and_latents_and_index_keys_repeated():
+    qwen, latent = model("qwen3-235b-a22b"), model("deepseek-v3.2")
+    assert qwen.kv_bytes_per_token_per_gpu(4) == qwen.kv_bytes_per_token_per_gpu(8)
+    assert latent.kv_bytes_per_token_per_gpu(8) == latent.kv_bytes_per_token
+    hybrid = model("qwen3.5-35b-a3b")
+    assert hybrid.kv_bytes_fixed_per_gpu(2) * 2 == hybrid.kv_bytes_fixed_per_gpu(1)
+
+
+def test_an_fp8_checkpoint_has_a_16_bit_kv_cache_unless_it_says_so(tmp_path):
+    values = json.loads((FOLDER / "minimax-m2.5.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(values))
+    assert (load_model(str(path)).weights.experts, load_model(str(path)).kv_dtype) == ("fp8", "bf16")
+    (tmp_path / "hf_quant_config.json").write_text('{"quantization": {"kv_cache_quant_algo": "FP8"}}')
+    assert load_model(str(path)).kv_dtype == "fp8"
+    assert load_model(str(tmp_path)).kv_bytes_per_token == 62 * 2 * 8 * 128
+
+
+def test_groups_of_layers_that_keep_alike_know_their_layers():
+    caches = model("gpt-oss-120b").caches()
+    assert {cache.reach: layers for cache, layers in caches.items()} == {
+        "window": tuple(range(0, 36, 2)),
+        "all": tuple(range(1, 36, 2)),
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_configuration_written_as_toml_reads_back(name, tmp_path):
+    spec = model(name)
+    path = tmp_path / "mine.toml"
+    path.write_text(model_text(spec))
+    assert replace(load_model(str(path)), name=spec.name) == spec
+
+
+def refusal_of(path):
+    """The line that refuses a file, empty where it reads."""
+    try:
+        load_model(str(path))
+    except UsageError as refusal:
+        return str(refusal)
+    return ""
+
+
+def test_every_field_that_is_left_out_is_named_or_has_a_default(tmp_path):
+    """Without one field, a configuration reads as something or is refused in one line that names a field."""
+    named = 0
+    for name in NAMES:
+        values = json.loads((FOLDER / f"{name}.json").read_text())
+        text = values.get("text_config", values)
+        for key in list(text):
+            kept = text.pop(key)
+            path = tmp_path / "c.json"
+            path.write_text(json.dumps(values))
+            line = refusal_of(path)
+            assert not line or key in line, (name, key, line)
+            named += bool(line)
+            text[key] = kept
+    assert named > 60
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("{", "not a model configuration"),
+        ("[]", "not a model configuration"),
+        ("{}", "no architectures and no model_type"),
+        (
+            '{"architectures": ["BertForMaskedLM"], "model_type": "bert"}',
+            "unknown architecture; got 'BertFor",
+        ),
+        ('{"model_type": "llama"}', "no num_attention_heads or n_head"),
+        ('{"model_type": "llama", "num_attention_heads": "8"}', "num_attention_heads is not a whole number"),
+    ],
+)
+def test_a_bad_configuration_is_one_line(text, line, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=line):
+        load_model(str(path))
+    with pytest.raises(UsageError, match="not found"):
+        load_model(str(tmp_path / "none.json"))
+
+
+def test_a_model_of_ones_own_needs_its_layers_once():
+    own = {"hidden_size": 64, "vocab_size": 100, "group": []}
+    group = {"layers": "0-3", "attention": {"kind": "full", "heads": 4, "kv_heads": 2, "head_size": 16}}
+    good = parse_model({**own, "group": [group]}, "mine", "mine.toml")
+    assert good.kv_bytes_per_token == 4 * 2 * 2 * 16 * 2
+    for table, line in (
+        ({**own, "group": [group, group]}, "left out or given twice"),
+        ({**own, "group": [{**group, "layers": "1-3"}]}, "left out or given twice"),
+        ({**own, "group": [{**group, "layers": "0-x"}]}, "not layer numbers"),
+        ({**own, "group": [{**group, "attention": {"kind": "ful"}}]}, "did you mean full"),
+        ({**own, "group": [{**group, "attention": {"kind": "full", "heads": 4}}]}, "no kv_heads"),
+        ({**own, "kv_dtype": "fp7", "group": [group]}, "did you mean fp"),
+        ({**own, "grup": []}, "did you mean group"),
+        ({"vocab_size": 1, "group": [group]}, "no hidden_size"),
+    ):
+        with pytest.raises(UsageError, match=line):
+            parse_model(table, "mine", "mine.toml")
+
+
+def test_a_window_is_a_kind_of_its_own():
+    assert HeadAttention(8, 8, 64).kind == "full"
+    assert HeadAttention(8, 8, 64, window_tokens=128).kind == "sliding"
+    assert len({id(architecture) for architecture in ARCHITECTURES.values()}) > 15
+
+
+def test_every_configuration_of_the_hardware_wheel_reads_or_names_what_is_missing(capsys):
+    """All that the wheel ``aiconfigurator-core`` has; skipped without it."""
+    found = importlib.util.find_spec("aiconfigurator_core")
+    if found is None or found.origin is None:
+        pytest.skip("aiconfigurator-core is not installed")
+    read, refused = [], {}
+    for path in sorted((Path(found.origin).parent / "model_configs").glob("*.json")):
+        line = refusal_of(path)
+        if line:
+            refused[path.name] = line.removeprefix(f"{path}: ")
+        else:
+            read.append(load_model(str(path)).kv_bytes_per_token)
+    with capsys.disabled():
+        print(f"\n{len(read)} configurations read, {len(refused)} refused: {sorted(set(refused.values()))}")
+    # What is refused has formats of weights only; it counts where it lies beside a configuration.
+    assert set(refused.values()) <= {"no architectures and no model_type; is it a config.json?"}
+    assert all(name.endswith("hf_quant_config.json") for name in refused)
+    assert min(read) > 1000
