@@ -16,6 +16,9 @@ from kvcache_sim.tiers import TIERS
 
 #: Samples of a run of known length.
 SAMPLES = 500
+#: Shortest time between two: less than most scheduler steps take, and requests that all come at once give a
+#: span of no time.
+LEAST_INTERVAL_NS = 10_000_000
 
 #: What is sampled of a machine, of each of its tiers, and of a channel, in this order.
 _REPLICA = ("queue", "running", "loading", "output_tokens")
@@ -24,7 +27,10 @@ _CHANNEL = ("busy_ns", "queued_ns", "bytes")
 
 
 class Sampler:
-    """Samples every ``interval_ns`` until ``done()``; it only looks. Past 2·SAMPLES the interval doubles."""
+    """Samples every ``interval_ns``, at least LEAST_INTERVAL_NS, until ``done()``; it only looks.
+
+    At each 2·SAMPLES samples the interval doubles.
+    """
 
     def __init__(
         self,
@@ -35,7 +41,7 @@ class Sampler:
         done: Callable[[], bool],
     ) -> None:
         self.engine, self.replicas, self.channels = engine, replicas, channels
-        self.interval_ns = max(interval_ns, 1)
+        self.interval_ns = max(interval_ns, LEAST_INTERVAL_NS)
         self.done = done
         self._times, self._values, self._widths = array("q"), array("q"), array("q")
 

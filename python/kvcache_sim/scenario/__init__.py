@@ -4,6 +4,7 @@
 - ``yaml_tree``   strict YAML with the line and column of every key
 - ``overrides``   ``--set a.b=c``
 - ``schema``      every key, its type, default and meaning
+- ``section``     what its sections have in common
 - ``quantities``  fields with units
 - ``validation``  the first thing wrong, as one line with its place
 - ``machines``    ``machines[k]`` laid over the common settings

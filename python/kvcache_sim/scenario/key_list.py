@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 
 from kvcache_sim.policies.plugins.choice import OneOf
 from kvcache_sim.scenario.schema import ChannelSection, ScenarioModel, TierSection, TraceChanges
+from kvcache_sim.scenario.section import sections_in
 
 _PRESET = ("channels.NAME.preset", "null", "a measured link, such as pcie5-x16: gives what is not given here")
 
@@ -45,10 +46,8 @@ def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str
 
 def _section(field: FieldInfo) -> type[BaseModel] | None:
     """Return the section a key holds, None for a plain value."""
-    for annotation in (field.annotation, *get_args(field.annotation)):
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            return annotation if annotation is not ChannelSection else None
-    return None
+    found = next(sections_in(field.annotation), None)
+    return found if found is not ChannelSection else None
 
 
 def _default(field: FieldInfo) -> str:

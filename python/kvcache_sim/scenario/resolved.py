@@ -9,6 +9,7 @@ from typing import Any
 
 from kvcache_sim.scenario.pools import pool_role
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
+from kvcache_sim.scenario.section import plain_values
 
 #: Keys that name or locate a run without changing it.
 _LABELS = ("name", "cost")
@@ -18,11 +19,11 @@ def resolve(
     model: ScenarioModel, machines: tuple[MachineSection, ...], channels: Mapping[str, ChannelSection]
 ) -> dict[str, Any]:
     """Return the scenario as plain values in the schema's order, defaults included, units written out."""
-    plain = model.model_dump(mode="json")
-    plain["channels"] = {name: section.model_dump(mode="json") for name, section in channels.items()}
+    plain = plain_values(model)
+    plain["channels"] = {name: plain_values(section) for name, section in channels.items()}
     common = {"tiers": plain["tiers"], "replica": plain["replica"]}
     own = [
-        _difference(machine.model_dump(mode="json"), {**common, "role": pool_role(model, index)})
+        _difference(plain_values(machine), {**common, "role": pool_role(model, index)})
         for index, machine in enumerate(machines)
     ]
     while own and not own[-1]:

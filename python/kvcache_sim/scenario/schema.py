@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import Field, create_model
 
 from kvcache_sim.cache.settings import Accounting, FullHit, Lookup, RemoteDisk, Semantics, Touch
 from kvcache_sim.scenario.policy_names import (
@@ -17,6 +17,7 @@ from kvcache_sim.scenario.policy_names import (
     WriteName,
 )
 from kvcache_sim.scenario.quantities import Capacity, CapacityField, DurationNs, RateBytesPerS, SizeBytes
+from kvcache_sim.scenario.section import BY_ITSELF, Section
 from kvcache_sim.serving.settings import (
     AsyncScheduling,
     DuplicatePrefill,
@@ -34,12 +35,6 @@ _PATHS = f"from {_FASTEST} to {_FASTEST}, or over both machines' {_LANDING}"
 _BY_UPPER = "{" + ", ".join(f"{tier}: …" for tier in TIERS[:-1]) + "}"
 #: 2³¹ − 1: token and sequence counts stay well inside 64-bit arithmetic.
 _MAX_COUNT = 2**31 - 1
-
-
-class Section(BaseModel):
-    """A mapping of known keys only; values keep the type they were written with."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class TraceSection(Section):
@@ -135,8 +130,9 @@ if TYPE_CHECKING:
     UpperTier: TypeAlias = str
     LoadEdge: TypeAlias = str
 else:
-    _OTHERS = {name: (TierSection | None, None) for name in TIERS[COMPUTE + 1 :]}
-    _OWN = (TierSection, TierSection.model_construct(capacity=Capacity(auto=True)))
+    _TIER = Annotated[TierSection, BY_ITSELF]
+    _OTHERS = {name: (_TIER | None, None) for name in TIERS[COMPUTE + 1 :]}
+    _OWN = (_TIER, TierSection.model_construct(capacity=Capacity(auto=True)))
     TiersSection = create_model(
         "TiersSection", __base__=_Tiers, __doc__=_Tiers.__doc__, **{TIERS[COMPUTE]: _OWN}, **_OTHERS
     )
@@ -187,8 +183,8 @@ class ClusterSection(Section):
 class MachineSection(Section):
     """One machine after its own settings were laid over the common ones."""
 
-    tiers: TiersSection = TiersSection.model_construct()
-    replica: ReplicaSection = ReplicaSection.model_construct()
+    tiers: Annotated[TiersSection, BY_ITSELF] = TiersSection.model_construct()
+    replica: Annotated[ReplicaSection, BY_ITSELF] = ReplicaSection.model_construct()
     role: Role = "both"
 
 
@@ -305,24 +301,28 @@ class ScenarioModel(Section):
     )
     seed: int = Field(0, ge=0, le=2**63 - 1, description="every random number comes from it")
     model: str | None = Field(None, description="language model; null: the one of the step-time set")
-    trace: TraceSection | None = None
+    trace: Annotated[TraceSection, BY_ITSELF] | None = None
     #: A generator's ``kind`` with its own keys, or TraceChanges.
     workload: dict[str, Any] = Field(default_factory=dict, description="kind and that generator's keys")
-    cache: CacheSection = CacheSection.model_construct()
-    session_view: SessionViewSection = SessionViewSection.model_construct()
-    prefix_view: PrefixViewSection = PrefixViewSection.model_construct()
-    tiers: TiersSection = TiersSection.model_construct()
-    replica: ReplicaSection = ReplicaSection.model_construct()
-    cluster: ClusterSection = ClusterSection.model_construct()
-    pools: PoolsSection = PoolsSection.model_construct()
+    cache: Annotated[CacheSection, BY_ITSELF] = CacheSection.model_construct()
+    session_view: Annotated[SessionViewSection, BY_ITSELF] = SessionViewSection.model_construct()
+    prefix_view: Annotated[PrefixViewSection, BY_ITSELF] = PrefixViewSection.model_construct()
+    tiers: Annotated[TiersSection, BY_ITSELF] = TiersSection.model_construct()
+    replica: Annotated[ReplicaSection, BY_ITSELF] = ReplicaSection.model_construct()
+    cluster: Annotated[ClusterSection, BY_ITSELF] = ClusterSection.model_construct()
+    pools: Annotated[PoolsSection, BY_ITSELF] = PoolsSection.model_construct()
     machines: list[dict[str, Any]] = Field(default_factory=list, description="changes of single machines")
-    router: RouterSection = RouterSection.model_construct()
-    handover: HandoverSection = HandoverSection.model_construct()
-    channels: dict[str, ChannelSection] = Field(default_factory=dict, description="links, by name")
+    router: Annotated[RouterSection, BY_ITSELF] = RouterSection.model_construct()
+    handover: Annotated[HandoverSection, BY_ITSELF] = HandoverSection.model_construct()
+    channels: dict[str, Annotated[ChannelSection, BY_ITSELF]] = Field(
+        default_factory=dict, description="links, by name"
+    )
     channel_choice: ChannelChoiceName = Field(
         "assigned", description="who chooses among the channels of one edge"
     )
-    fetch: FetchSection = FetchSection.model_construct()
-    write: WriteSection = WriteSection.model_construct()
-    prefetch: PrefetchSection = PrefetchSection.model_construct()
-    cost: CostSection | None = Field(None, description="prices; null: no cost in the summary")
+    fetch: Annotated[FetchSection, BY_ITSELF] = FetchSection.model_construct()
+    write: Annotated[WriteSection, BY_ITSELF] = WriteSection.model_construct()
+    prefetch: Annotated[PrefetchSection, BY_ITSELF] = PrefetchSection.model_construct()
+    cost: Annotated[CostSection, BY_ITSELF] | None = Field(
+        None, description="prices; null: no cost in the summary"
+    )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.section import sections_in
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.tiers import LOAD_EDGES
 
@@ -118,12 +119,5 @@ def _keys_at(model: type[BaseModel], path: Path) -> list[str]:
     for step in path:
         field = section.model_fields.get(str(step))
         if field is not None:
-            section = next(_sections(field.annotation), section)
+            section = next(sections_in(field.annotation), section)
     return list(section.model_fields)
-
-
-def _sections(annotation: Any) -> Any:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _sections(argument)
