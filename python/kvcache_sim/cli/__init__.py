@@ -20,6 +20,10 @@ VERBS: dict[str, tuple[str, str]] = {
     "cachesim": ("kvcache_sim.cli.cachesim", "replay a trace against one cache: hits, evictions, why misses"),
     "curve": ("kvcache_sim.cli.curve", "print the hit rate at every cache size, from one pass"),
     "policies": ("kvcache_sim.cli.policies", "list, show, write and check eviction policies"),
+    "models": ("kvcache_sim.cli.models", "list models, show what one weighs and keeps, start a file"),
+    "gpus": ("kvcache_sim.cli.gpus", "list GPUs, show one's figures, start a file"),
+    "step-times": ("kvcache_sim.cli.step_times", "list sources of step times, show some steps, start a file"),
+    "channels": ("kvcache_sim.cli.channels", "list presets of links, show one, start a file"),
     "help": ("kvcache_sim.cli.help", "explain a verb or a topic: exit-codes, scenario, units"),
     "trace": (
         "kvcache_sim.cli.trace",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from kvcache_sim.model.catalog import entry_names, read_entry
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.catalog import check_keys, entry_names, read_entry, read_toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,5 +36,20 @@ def channel_names() -> tuple[str, ...]:
 
 
 def load_channel(name: str) -> ChannelSpec:
-    """Return a packaged preset; UsageError with the names and the nearest one when there is none such."""
-    return ChannelSpec(name=name.lower(), **read_entry("channels", "channel preset", name))
+    """Return a preset: a packaged one by name, or a user's own file (``my.toml``).
+
+    Raises UsageError for an unknown name with the names and the nearest one, for a file in one line that says
+    what is missing.
+    """
+    if not name.endswith(".toml"):
+        return ChannelSpec(name=name.lower(), **read_entry("channels", "channel preset", name))
+    table = read_toml(Path(name), "channel")
+    check_keys(table, {"source": str, **dict.fromkeys(_FIGURES, int)}, name)
+    for key in _FIGURES:
+        if table.get(key, -1) < (1 if key == "bandwidth_bytes_per_s" else 0):
+            what = f"{key} is too small" if key in table else f"no {key}"
+            raise UsageError(what, where=name, hint="kvsim channels new writes a file to start from")
+    return ChannelSpec(name=Path(name).stem, **{"source": name, **table})
+
+
+_FIGURES = ("bandwidth_bytes_per_s", "latency_ns", "piece_overhead_ns")

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.catalog import entry_names, read_entry, unknown_name
+from kvcache_sim.model.catalog import entry_names, read_entry
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.models import load_model, names_model_file
 from kvcache_sim.model.parametric import parametric_step_time
 from kvcache_sim.model.step_time import StepTime
+from kvcache_sim.model.step_time_spellings import unknown_step_time
 
 _ROOFLINE = "roofline:"
 _ROOFLINE_PARTS = re.compile(r"([^@:]+)@([^@:]+)(?::tp(\d{1,3}))?")
@@ -41,10 +42,13 @@ def load_step_time(name: str) -> StepTime:
         return _from_file(Path(name))
     if name.endswith((".csv", ".csv.gz")):
         return _from_iterations(Path(name))
+    return parametric_step_time(_packaged(name)["coefficients"], name)
+
+
+def _packaged(name: str) -> dict[str, Any]:
     if name.lower() not in step_time_names():
-        raise unknown_name("step time", name, step_time_names())
-    entry = read_entry("step_times", "step time", name)
-    return parametric_step_time(entry["coefficients"], name)
+        raise unknown_step_time(name, step_time_names())
+    return read_entry("step_times", "step time", name)
 
 
 def with_absolute_files(name: str, absolute: Callable[[str], str]) -> str:
@@ -118,5 +122,5 @@ def measured_on(name: str) -> MeasuredOn:
         return MeasuredOn(model, gpu, tensor_parallel)
     if name.endswith((".csv", ".csv.gz")):
         return MeasuredOn(None, None, 1)
-    entry = _read_file(Path(name)) if name.endswith(".toml") else read_entry("step_times", "step time", name)
+    entry = _read_file(Path(name)) if name.endswith(".toml") else _packaged(name)
     return MeasuredOn(entry.get("model"), entry.get("gpu"), int(entry.get("tensor_parallel", 1)))

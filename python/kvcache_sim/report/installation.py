@@ -9,7 +9,9 @@ import platform
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from kvcache_sim import __version__
@@ -42,6 +44,9 @@ def check_installation() -> list[Finding]:
         Finding("ok" if sys.version_info >= (3, 11) else "broken", "python", platform.python_version()),
         *(_library(name) for name in ("numpy", "pyarrow", "pydantic", "ruamel.yaml", "typer", "rich")),
         *(_extra(name, modules) for name, modules in _EXTRAS.items()),
+        _packaged(),
+        _measured_kernels(),
+        _cache_folder(),
         _cores(),
         _room(),
     ]
@@ -85,6 +90,52 @@ def _extra(name: str, modules: tuple[str, ...]) -> Finding:
     if missing:
         return Finding("missing", f"extra {name}", f"pip install 'kvcache-sim[{name}]'")
     return Finding("ok", f"extra {name}", ", ".join(modules))
+
+
+def _packaged() -> Finding:
+    """Models, GPUs, links and sets that come along: each is read."""
+    from kvcache_sim.model.channels import channel_names, load_channel
+    from kvcache_sim.model.gpus import gpu_names, load_gpu
+    from kvcache_sim.model.models import load_model, model_names
+    from kvcache_sim.model.step_times import load_step_time, step_time_names
+
+    counts = []
+    loaders: tuple[tuple[str, tuple[str, ...], Callable[[str], object]], ...] = (
+        ("step-time sets", step_time_names(), load_step_time),
+        ("models", model_names(), load_model),
+        ("GPUs", gpu_names(), load_gpu),
+        ("links", channel_names(), load_channel),
+    )
+    for what, names, load in loaders:
+        try:
+            for name in names:
+                load(name)
+        except Exception as error:
+            return Finding("broken", "packaged files", f"{what}: {error}")
+        counts.append(f"{len(names)} {what}")
+    return Finding("ok", "packaged files", ", ".join(counts) + "; roofline:MODEL@GPU of any of them")
+
+
+def _measured_kernels() -> Finding:
+    """Whether the source of measured kernels can be used; it is not imported."""
+    what = "aiconfigurator:"
+    if sys.version_info >= (3, 14):
+        return Finding("missing", what, f"has no wheel for python {platform.python_version()}")
+    try:
+        version = metadata.version("aiconfigurator-core")
+    except metadata.PackageNotFoundError:
+        return Finding("missing", what, "pip install 'kvcache-sim[hardware]' (measured kernels)")
+    return Finding("ok", what, f"aiconfigurator-core {version}")
+
+
+def _cache_folder() -> Finding:
+    """Where tables made from slow sources are kept; it appears with the first of them."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvsim"
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return Finding("warning", "cache", f"{folder}: no right to write; tables are made anew each time")
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+    return Finding("ok", "cache", f"{format_bytes(sum(sizes))} in {len(sizes)} files in {folder}")
 
 
 def _cores() -> Finding:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from kvcache_sim.cache.settings import ChannelSettings, NetworkSettings
@@ -63,10 +64,10 @@ class Wiring:
     sections: dict[str, ChannelSection]
 
 
-def with_presets(raw: object, tree: Tree) -> object:
+def with_presets(raw: object, tree: Tree, directory: Path) -> object:
     """Return the ``channels`` of a scenario with the figures of presets and defaults under its own.
 
-    Raises UsageError for an unknown preset.
+    A preset's file is looked for from ``directory``. Raises UsageError for an unknown preset.
     """
     if not isinstance(raw, Mapping):
         return raw
@@ -78,7 +79,8 @@ def with_presets(raw: object, tree: Tree) -> object:
         section = {**DEFAULT_CHANNELS.get(name, {}), **own}
         preset = section.pop("preset", None)
         if preset is not None:
-            figures = at_place(tree, ("channels", name, "preset"), partial(_figures, str(preset)))
+            own_file = str(directory / str(preset)) if str(preset).endswith(".toml") else str(preset)
+            figures = at_place(tree, ("channels", name, "preset"), partial(_figures, own_file))
             section = {**figures, **section}
         result[name] = section
     return result

@@ -68,7 +68,7 @@ def scenario_from_text(
         set_value(tree, ("trace", "path"), absolute(Path.cwd(), str(trace)), str(trace))
     with_absolute_plugins(tree, directory)
     with_absolute_eviction(tree, directory)
-    tree.values["channels"] = with_presets(tree.values.get("channels", {}), tree)
+    tree.values["channels"] = with_presets(tree.values.get("channels", {}), tree, directory)
     written = check(ScenarioModel, tree.values, tree)
     model = fill(written, directory, tree)
     machines = build_machines(model, tree)

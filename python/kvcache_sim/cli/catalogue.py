@@ -1,0 +1,33 @@
+"""What ``models``, ``gpus``, ``step-times`` and ``channels`` share: a list's lines, and a new file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
+Name = Annotated[str, typer.Argument(help="as list prints it, or a file", metavar="NAME")]
+NewName = Annotated[str, typer.Argument(help="the file is NAME.toml", metavar="NAME")]
+Force = Annotated[bool, typer.Option("--force", help="replace an existing file")]
+
+
+def print_rows(rows: Iterable[tuple[str, str]]) -> None:
+    """Print names and what is said of them in two columns."""
+    found = list(rows)
+    width = max(len(name) for name, _ in found)
+    for name, text in found:
+        typer.echo(f"{name:<{width}}  {text}")
+
+
+def write_template(name: str, force: bool, text: Callable[[], str]) -> Path:
+    """Write a file to edit, ``NAME.toml`` here; an existing one is refused without ``force``."""
+    from kvcache_sim.output import refuse_existing, write_new
+
+    path = Path(name if name.endswith(".toml") else f"{name}.toml")
+    refuse_existing(path, force)
+    write_new(path, text().encode(), force)
+    typer.echo(f"wrote {path}")
+    return path

@@ -1,0 +1,93 @@
+"""``kvsim models``: list, show, new."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from kvcache_sim.cli.catalogue import AsJson, Force, Name, NewName, print_rows, write_template
+from kvcache_sim.cli.verb import verb_app
+
+app = verb_app("List models, show what one weighs and keeps, or start a model file.")
+
+
+@app.command("list")
+def list_models(as_json: AsJson = False) -> None:
+    """List the packaged models, and the architectures whose config.json is read.
+
+    \b
+    Examples:
+      kvsim models list
+    """
+    from kvcache_sim.model.hugging_face.architectures import ARCHITECTURES
+    from kvcache_sim.model.models import load_model, model_names
+
+    models = [load_model(name) for name in model_names()]
+    if as_json:
+        rows = [
+            {
+                "name": model.name,
+                "layers": model.layers,
+                "params_total": model.params_total,
+                "params_active": model.params_active,
+                "kv_bytes_per_token": model.kv_bytes_per_token,
+                "source": model.source,
+            }
+            for model in models
+        ]
+        typer.echo(json.dumps({"models": rows, "architectures": sorted(ARCHITECTURES)}, indent=2))
+        return
+    print_rows(
+        (
+            model.name,
+            f"{model.params_total / 1e9:7.1f}B ({model.params_active / 1e9:.1f}B a token), "
+            f"{model.kv_bytes_per_token:,} bytes of KV a token",
+        )
+        for model in models
+    )
+    typer.echo("\nYour own: model: ./config.json (Hugging Face) or my.toml; see kvsim models new")
+    typer.echo("Architectures of a config.json: " + " ".join(sorted(ARCHITECTURES)))
+
+
+@app.command()
+def show(
+    name: Name,
+    tensor_parallel: Annotated[int, typer.Option("--tp", help="GPUs that share it", min=1)] = 1,
+    kv_dtype: Annotated[str, typer.Option("--kv-dtype", help="KV cache's format; the model's if none")] = "",
+    length: Annotated[
+        list[int] | None, typer.Option("--length", help="tokens of a sequence; repeatable", min=1)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a model's layers, its weights, and the KV of one sequence on one GPU.
+
+    \b
+    Examples:
+      kvsim models show deepseek-v3 --tp 8
+      kvsim models show ./config.json --tp 4 --kv-dtype fp8 --length 128000
+    """
+    from kvcache_sim.report.model_sheet import model_sheet, sheet_text
+
+    sheet = model_sheet(name, tensor_parallel, kv_dtype, tuple(length or (1024, 8192, 131_072)))
+    typer.echo(json.dumps(sheet, indent=2) if as_json else sheet_text(sheet))
+
+
+@app.command()
+def new(
+    name: NewName,
+    start: Annotated[str, typer.Option("--from", help="a model by name or file")] = "llama-3.1-8b",
+    force: Force = False,
+) -> None:
+    """Write a model file to edit.
+
+    \b
+    Examples:
+      kvsim models new mine --from ./config.json
+      kvsim models show mine.toml
+    """
+    from kvcache_sim.model.templates import new_model
+
+    path = write_template(name, force, lambda: new_model(start))
+    typer.echo(f"next: kvsim models show {path}")

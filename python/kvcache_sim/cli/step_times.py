@@ -1,0 +1,69 @@
+"""``kvsim step-times``: list, show, new."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from kvcache_sim.cli.catalogue import AsJson, Force, Name, NewName, print_rows, write_template
+from kvcache_sim.cli.verb import verb_app
+
+app = verb_app("List sources of step times, show what some steps take, or start a file of one's own.")
+
+
+@app.command("list")
+def list_step_times(as_json: AsJson = False) -> None:
+    """List the packaged sets, and the other sources with how to spell them.
+
+    \b
+    Examples:
+      kvsim step-times list
+    """
+    from kvcache_sim.model.step_time_spellings import SPELLINGS
+    from kvcache_sim.model.step_times import step_time_names
+    from kvcache_sim.report.step_time_sheet import held_out_error
+
+    rows = [(name, held_out_error(name)) for name in step_time_names()]
+    if as_json:
+        typer.echo(json.dumps({"step_times": dict(rows), "spellings": dict(SPELLINGS)}, indent=2))
+        return
+    print_rows((name, error or "transferred: no rows of its own") for name, error in rows)
+    typer.echo("\nOther sources:")
+    print_rows(SPELLINGS)
+
+
+@app.command()
+def show(name: Name, as_json: AsJson = False) -> None:
+    """Show what a source is of, its coefficients, and the time of some steps.
+
+    \b
+    Examples:
+      kvsim step-times show h100-llama-3-8b-tp1
+      kvsim step-times show roofline:./config.json@h200:tp4
+    """
+    from kvcache_sim.report.step_time_sheet import sheet_text, step_time_sheet
+
+    sheet = step_time_sheet(name)
+    typer.echo(json.dumps(sheet, indent=2) if as_json else sheet_text(sheet))
+
+
+@app.command()
+def new(
+    name: NewName,
+    start: Annotated[
+        str, typer.Option("--from", help="a set, a roofline, or a file")
+    ] = "roofline:llama-3.1-8b@h100",
+    force: Force = False,
+) -> None:
+    """Write a file of step times to edit.
+
+    \b
+    Examples:
+      kvsim step-times new mine --from roofline:qwen3-32b@h200:tp2
+    """
+    from kvcache_sim.model.templates import new_step_time
+
+    path = write_template(name, force, lambda: new_step_time(start))
+    typer.echo(f"next: --set replica.step_time={path}")

@@ -1,0 +1,79 @@
+"""Files to start from: a model, a GPU, a link or a step-time set of one's own, as commented TOML."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from kvcache_sim.model.calibration.model_file import Provenance
+from kvcache_sim.model.calibration.model_file import model_text as step_time_text
+from kvcache_sim.model.channels import ChannelSpec, load_channel
+from kvcache_sim.model.gpus import GpuSpec, load_gpu
+from kvcache_sim.model.model_file import model_text
+from kvcache_sim.model.models import load_model
+from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.model.step_times import load_step_time, measured_on
+
+_MODEL_HEAD = """\
+# A model as a list of layer groups. Every layer from 0 on is in one group: layers = "0-2, 5, 8-62:2" (every
+# second). attention kinds: full | sliding (window_tokens) | chunked (chunk_tokens) | linear (a state of fixed
+# bytes) |   latent (MLA) | latent-sparse (with an indexer) | compressed (DeepSeek-V4); leave it out where a
+# layer has none. feed_forward kinds: dense | moe. kv_dtype is the KV cache's: an FP8 checkpoint does not mean
+# an FP8 cache. [weights] are the checkpoint's formats: bf16 fp16 fp8 mxfp8 int8 int4-g32 int4-g128 nvfp4
+# mxfp4. params_total and params_active are counted from the layers where they are not given.
+"""
+_GPU_HEAD = """\
+# A GPU as its maker states it: dense rates, links in one direction (0: no NVLink). Bytes are bytes, not GiB.
+"""
+_CHANNEL_HEAD = """\
+# A link in one direction: t = latency + max(pieces * piece_overhead, bytes / bandwidth).
+"""
+_STEP_TIME_HEAD = """\
+# Step times as coefficients, in ms: see docs/fidelity.md. kvsim calibrate fit writes such a file from
+# measurements. base_points are (tokens of a step, ms); kv_ms_per_thousand is a thousand tokens of KV read by
+# decodes, kv_mixed_… the same beside a prefill chunk; pairs_ms_per_million a million pairs of new and earlier
+# tokens.
+"""
+
+
+def new_model(start: str) -> str:
+    """Return a model's file to edit, started from a model by name or file."""
+    return _MODEL_HEAD + model_text(load_model(start))
+
+
+def new_gpu(start: str) -> str:
+    """Return a GPU's file to edit, started from a GPU by name or file."""
+    return _GPU_HEAD + _fields_text(load_gpu(start))
+
+
+def new_channel(start: str) -> str:
+    """Return a link's file to edit, started from a preset by name or file."""
+    return _CHANNEL_HEAD + _fields_text(load_channel(start))
+
+
+def new_step_time(start: str) -> str:
+    """Return a step-time file to edit, started from any source that is made of coefficients.
+
+    Raises UsageError for one that is a table (measured iterations).
+    """
+    from kvcache_sim.errors import UsageError
+
+    found = load_step_time(start)
+    if not isinstance(found, ParametricStepTime):
+        raise UsageError("not made of coefficients", where="--from", got=start, hint="kvsim calibrate fit")
+    subject = measured_on(start)
+    provenance = Provenance(
+        subject.model or "", subject.gpu or "", subject.tensor_parallel, f"started from {start}"
+    )
+    return _STEP_TIME_HEAD + step_time_text(found, provenance, [])
+
+
+def _fields_text(spec: GpuSpec | ChannelSpec) -> str:
+    lines = [f"{field.name} = {_value(getattr(spec, field.name))}" for field in fields(spec)[1:]]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return f"{value:_}" if isinstance(value, int) else repr(value)

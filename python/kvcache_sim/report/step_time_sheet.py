@@ -1,0 +1,74 @@
+"""What a source of step times says, as ``kvsim step-times show`` prints it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from kvcache_sim.model.catalog import read_entry
+from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.model.step_time import StepBatch
+from kvcache_sim.model.step_times import load_step_time, measured_on
+
+#: Steps to show: sequences that decode and their KV each, tokens of a prompt and what it has behind it.
+_STEPS = (
+    (1, 1024, 0, 0),
+    (32, 1024, 0, 0),
+    (256, 1024, 0, 0),
+    (32, 32_768, 0, 0),
+    (0, 0, 512, 0),
+    (0, 0, 8192, 0),
+    (0, 0, 2048, 65_536),
+    (32, 1024, 2048, 0),
+)
+
+
+def held_out_error(name: str) -> str:
+    """Return a packaged set's error on rows it was not fitted to, by phase; empty where none was measured."""
+    errors = read_entry("step_times", "step time", name).get("held_out", {})
+    found = (f"{phase} {row['mape_percent']:g} % of {row['rows']}" for phase, row in errors.items())
+    text = ", ".join(found)
+    return f"error on rows held out: {text}" if text else ""
+
+
+def step_time_sheet(name: str) -> dict[str, Any]:
+    """Return what a source is of, its coefficients where it has some, and the ms of some steps."""
+    source, subject = load_step_time(name), measured_on(name)
+    steps = [
+        {
+            "decodes": decodes,
+            "kv_tokens_each": kv,
+            "prompt_tokens": new,
+            "past_tokens": past,
+            "ms": source.step(StepBatch(((new, past),) if new else (), decodes, decodes * kv, kv)) / 1e6,
+        }
+        for decodes, kv, new, past in _STEPS
+    ]
+    return {
+        "name": name,
+        "model": subject.model,
+        "gpu": subject.gpu,
+        "tensor_parallel": subject.tensor_parallel,
+        "coefficients": asdict(source) if isinstance(source, ParametricStepTime) else None,
+        "steps": steps,
+    }
+
+
+def sheet_text(sheet: dict[str, Any]) -> str:
+    """Return a sheet as lines."""
+    model, gpu = sheet["model"] or "(no model named)", sheet["gpu"] or "(no GPU named)"
+    lines = [f"{sheet['name']}: {model} on {sheet['tensor_parallel']} × {gpu}"]
+    for name, value in (sheet["coefficients"] or {}).items():
+        if value:
+            text = f"{len(value)} points" if isinstance(value, tuple) else f"{value:g}"
+            lines.append(f"  {name:<26} {text}")
+    lines.append("a step of")
+    for step in sheet["steps"]:
+        parts = []
+        if step["decodes"]:
+            parts.append(f"{step['decodes']} decodes of {step['kv_tokens_each']:,} tokens")
+        if step["prompt_tokens"]:
+            behind = f" after {step['past_tokens']:,}" if step["past_tokens"] else ""
+            parts.append(f"{step['prompt_tokens']:,} tokens of a prompt{behind}")
+        lines.append(f"  {' + '.join(parts):<52} {step['ms']:10.3f} ms")
+    return "\n".join(lines)

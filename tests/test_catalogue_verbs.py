@@ -1,0 +1,137 @@
+"""``kvsim models | gpus | step-times | channels``: list, show, new; and names that are not known."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from kvcache_sim.cli import main
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.channels import load_channel
+from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.models import load_model, model_names
+from kvcache_sim.model.step_times import load_step_time, measured_on
+from kvcache_sim.scenario.load import scenario_from_text
+from shared_files import DATA
+
+VERBS = {"models": "llama-3-8b", "gpus": "h100", "step-times": "h100-llama-3-8b-tp1", "channels": "pcie5-x16"}
+CONFIG = DATA / "model_configurations" / "gpt-oss-120b.json"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_list_and_show_name_the_packaged_entry_and_speak_json(verb, capsys):
+    assert main.run([verb, "list"]) == 0
+    assert f"\n{VERBS[verb]} " in "\n" + capsys.readouterr().out
+    assert main.run([verb, "list", "--json"]) == 0
+    assert VERBS[verb] in json.dumps(json.loads(capsys.readouterr().out))
+    assert main.run([verb, "show", VERBS[verb]]) == 0
+    assert VERBS[verb] in capsys.readouterr().out
+    assert main.run([verb, "show", VERBS[verb], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == VERBS[verb]
+    assert main.run([verb, "show", "no-such-thing"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_new_writes_a_commented_file_that_reads_and_refuses_to_overwrite(verb, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main.run([verb, "new", "mine", "--from", VERBS[verb]]) == 0
+    text = (tmp_path / "mine.toml").read_text()
+    assert text.startswith("# ")
+    assert main.run([verb, "new", "mine"]) == 6
+    assert (tmp_path / "mine.toml").read_text() == text
+    assert main.run([verb, "new", "mine", "--from", VERBS[verb], "--force"]) == 0
+    capsys.readouterr()
+    assert main.run([verb, "show", "mine.toml"]) == 0
+
+
+def test_a_file_says_what_its_packaged_start_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for verb, start in VERBS.items():
+        assert main.run([verb, "new", verb, "--from", start]) == 0
+    assert load_model("models.toml").groups == load_model("llama-3-8b").groups
+    assert load_model("models.toml").weights_bytes == load_model("llama-3-8b").weights_bytes
+    assert load_gpu("gpus.toml").bf16_flops == load_gpu("h100").bf16_flops
+    assert load_channel("channels.toml").transfer_ns(1 << 30) == load_channel("pcie5-x16").transfer_ns(
+        1 << 30
+    )
+    assert load_step_time("step-times.toml") == load_step_time("h100-llama-3-8b-tp1")
+    assert measured_on("step-times.toml") == measured_on("h100-llama-3-8b-tp1")
+    own, packaged = load_step_time("roofline:models.toml@gpus.toml:tp2"), "roofline:llama-3-8b@h100:tp2"
+    assert own == load_step_time(packaged)
+
+
+def test_a_scenario_takes_files_of_ones_own_from_where_it_lies(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text(CONFIG.read_text())
+    monkeypatch.chdir(tmp_path)
+    assert main.run(["gpus", "new", "gpu", "--from", "h100"]) == 0
+    assert main.run(["channels", "new", "link"]) == 0
+    monkeypatch.chdir("/")
+    scenario = scenario_from_text(
+        "model: ./config.json\n"
+        "replica: {step_time: 'roofline:./config.json@gpu.toml:tp2'}\n"
+        "tiers: {gpu: {capacity: auto}, cpu: {capacity: 4GiB}}\n"
+        "channels: {cpu-to-gpu: {preset: link.toml}}\n"
+        "workload: {kind: conversational}\n",
+        "",
+        tmp_path,
+    )
+    assert scenario.settings.cache.kv_bytes_per_token == 36_864
+    assert scenario.settings.cache.num_layers == 36
+    assert scenario.model.model == str(tmp_path / "config.json")
+    again = scenario_from_text(json.dumps(scenario.resolved), "", tmp_path.parent)
+    assert again.settings == scenario.settings
+
+
+def test_models_show_prints_the_sequence_of_a_configuration(capsys):
+    line = ["models", "show", str(CONFIG), "--tp", "8", "--kv-dtype", "fp8", "--length", "128000", "--json"]
+    assert main.run(line) == 0
+    sheet = json.loads(capsys.readouterr().out)
+    assert sheet["kv_bytes_per_sequence_per_gpu"] == {"128000": 18 * 2 * 64 * (128_000 + 128)}
+    assert main.run(["models", "show", str(CONFIG), "--kv-dtype", "fp7"]) == 2
+    assert "fp8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "spellings"),
+    [
+        ("h200-qwen3-32b-tp4", ["roofline:qwen3-32b@h200:tp4", "aiconfigurator:qwen3-32b@h200:vllm:tp4"]),
+        ("b300-qwen3-32b-tp5", ["did you mean", "roofline:qwen3-32b@b300:tp5"]),
+        ("llama-3.1-70b-l40s", ["roofline:llama-3.1-70b@l40s,", "aiconfigurator:llama-3.1-70b@l40s "]),
+        ("something", ["roofline:MODEL@GPU:tpN", "aiconfigurator:MODEL@GPU:vllm:tpN"]),
+    ],
+)
+def test_an_unknown_set_names_the_spellings_that_would_work(name, spellings):
+    for ask in (load_step_time, measured_on):
+        with pytest.raises(UsageError) as refusal:
+            ask(name)
+        for spelling in spellings:
+            assert spelling in str(refusal.value)
+    if name.startswith("h200"):
+        assert load_step_time(spellings[0])
+
+
+def test_a_bad_gpu_or_link_file_is_one_line(tmp_path):
+    path = tmp_path / "bad.toml"
+    for text, line in (
+        ("memory_bytes = 1", "no memory_bytes_per_s"),
+        ("memory_byte = 1", "did you mean memory_bytes"),
+        ("= 1", "not a GPU file"),
+        ("memory_bytes = -5\n", "memory_bytes is too small"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=line):
+            load_gpu(str(path))
+    path.write_text("bandwidth_bytes_per_s = 0")
+    with pytest.raises(UsageError, match="bandwidth_bytes_per_s is too small"):
+        load_channel(str(path))
+    with pytest.raises(UsageError, match="GPU file not found"):
+        load_gpu(str(tmp_path / "none.toml"))
+
+
+def test_the_doctor_says_which_sources_are_usable(capsys):
+    main.run(["doctor"])
+    out = capsys.readouterr().out
+    assert f"{len(model_names())} models" in out
+    assert "aiconfigurator:" in out
+    assert "cache " in out
