@@ -35,7 +35,7 @@ class Machine:
     expected_prefill_tokens: int = 0
 
     @property
-    def milestones(self):
+    def load(self):
         return self
 
 
@@ -155,9 +155,10 @@ def test_native_and_plain_longest_prefix_agree(threshold, semantics, monkeypatch
     decisions = []
     native = FleetLook.longest
 
-    def both(look, sequence, loads, threshold):
+    def both(look, sequence, threshold):
         found = look(sequence).found_blocks
-        chosen = native(look, sequence, loads, threshold)
+        loads = [replica.load.requests for replica in simulation.replicas]
+        chosen = native(look, sequence, threshold)
         decisions.append((chosen, equally_long(found, loads, threshold)))
         return chosen
 
@@ -165,7 +166,8 @@ def test_native_and_plain_longest_prefix_agree(threshold, semantics, monkeypatch
     policy = RouterSettings("longest-prefix", load_threshold=threshold)
     settings = replace(cluster((90, 60) if semantics == "tree" else (160,), 5), router=policy)
     settings = replace(settings, cache=replace(settings.cache, semantics=semantics))
-    simulate(settings, random_trace(3))
+    simulation = Simulation(settings, random_trace(3), RunOptions())
+    simulation.run()
     assert len(decisions) == 120
     assert all(chosen == plain for chosen, plain in decisions)
     assert any(len(chosen) > 1 for chosen, _ in decisions)
@@ -176,7 +178,8 @@ def test_counts_of_a_replica_end_at_nothing():
     simulation = Simulation(settings, random_trace(1), RunOptions())
     simulation.run()
     for replica in simulation.replicas:
-        assert (replica.requests, replica.queued_tokens, replica.expected_prefill_tokens) == (0, 0, 0)
+        load = replica.load
+        assert (load.requests, load.queued_tokens, load.expected_prefill_tokens) == (0, 0, 0)
 
 
 def test_the_summary_counts_machines_that_got_nothing():

@@ -508,25 +508,98 @@ class Batch:
     def log_steps(self) -> None: ...
     def take_steps(self) -> list[tuple[int, int, int, int]]: ...
 
+# serving
+
+@final
+class Replica:
+    """Queue, admission, steps, milestones and rows of one machine that has a GPU alone.
+
+    ``batch`` is read as a ``serving.batch.BatchSettings``, ``rules`` as a ``ServingRules`` of
+    ``serving.replica.native``.
+    Errors: what the store refuses; TypeError for a store in Python; ValueError for a queue order or a
+    scheduling that is not the core's.
+    """
+
+    def __new__(
+        cls, store: GpuStore, table: StepTable, batch: object, rules: object
+    ) -> Replica: ...
+    def arrive(
+        self, request: int, tokens: tuple[int, int, int], session: tuple[int, int, bool], now_ns: int
+    ) -> int:
+        """Take a request over and return its place; it is not in the queue yet.
+
+        ``tokens``: of prompt and answer, and those of the prompt that the router expected to be computed.
+        ``session``: its number or -1, the turn, and whether the workload calls it conversational.
+        """
+
+    def received(self, place: int, now_ns: int) -> None:
+        """End a request's way from the client to the scheduler."""
+
+    def enqueue(self, place: int, now_ns: int) -> int | None:
+        """Queue a request that has been looked up; return when the next boundary is due."""
+
+    def at_boundary(self, now_ns: int) -> tuple[int | None, list[int] | None, bytes | None]:
+        """End the step, compose the next and start it.
+
+        Return when the next boundary is due, the requests that have finished, and rows of events (see
+        ``metrics.event_log``), the last two None where there are none.
+        """
+
+    def catch_up(self, now_ns: int) -> None:
+        """Run the iterations that began before a time."""
+
+    def take_rows(self) -> bytes:
+        """Hand over the rows of finished requests: 64-bit integers in the order of their columns."""
+
+    def tell_prefilled(self) -> None:
+        """Start keeping whose prompt has been computed."""
+
+    def take_prefilled(self) -> list[tuple[int, int]]:
+        """Hand over (request, prompt tokens) of the prompts computed since the last call."""
+
+    def log_steps(self) -> None: ...
+    def take_steps(self) -> list[tuple[int, int, int, int]]: ...
+    def counts(self) -> tuple[int, int, int, int]:
+        """Return how many requests wait, run and wait for KV, and the tokens generated so far."""
+
+    @property
+    def requests(self) -> int: ...
+    @property
+    def queued_tokens(self) -> int: ...
+    @property
+    def expected_prefill_tokens(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
+    def itl(self) -> tuple[list[int], list[int], int, int, int, int]: ...
+
 # fleet
 
 @final
 class Fleet:
-    """The stores of all machines, each with the batch that runs ahead of the clock on it, or None."""
+    """The stores of all machines, each with what runs ahead of the clock on it, or None."""
 
     def __new__(
-        cls, stores: Sequence[Store | PoolStore | RadixStore], batches: Sequence[Batch | None]
+        cls, stores: Sequence[Store | PoolStore | RadixStore], ahead: Sequence[Replica | Batch | None]
     ) -> Fleet: ...
     def look(self, request: int, limit: int, now_ns: int) -> tuple[list[int], list[int]]:
         """Return by machine the leading blocks found and the blocks active on the GPU, as of ``now_ns``.
 
-        Batches run the iterations that began before; recency does not change. ValueError for unequal lists.
+        What runs ahead runs the iterations that began before; recency does not change. ValueError for unequal
+        lists.
+        """
+
+    def requests(self) -> list[int]:
+        """Return by machine the requests sent there that are not finished.
+
+        ValueError where a machine has no native replica.
         """
 
     def longest(
-        self, wanted: tuple[int, int], now_ns: int, loads: Sequence[int], threshold: float
+        self, wanted: tuple[int, int], now_ns: int, loads: Sequence[int] | None, threshold: float
     ) -> list[int]:
         """Return the machines that longest-prefix routing finds equal for ``wanted`` = (request, limit).
+
+        ``loads`` by machine; None: the requests of its native replica, which each then has.
 
         The reference of ``router.longest_prefix.equally_long``. ValueError where a machine has no load.
         """

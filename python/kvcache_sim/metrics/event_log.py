@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct
 
 import numpy as np
 
-from kvcache_sim.metrics.columns import EVENT_COLUMNS
+from kvcache_sim.metrics.columns import EVENT_COLUMNS, EVENT_KINDS, OUTCOMES
 from kvcache_sim.metrics.run import CodedText, ColumnData
 
 _ROW = Struct(f"{len(EVENT_COLUMNS)}q")
 
 
 class TextCoder:
-    """Gives each distinct text a code, in order of first appearance."""
+    """Gives each distinct text a code, in order of first appearance after those named ``first``."""
 
-    def __init__(self) -> None:
-        self.words: dict[str, int] = {}
+    def __init__(self, first: Iterable[str] = ()) -> None:
+        self.words: dict[str, int] = {word: code for code, word in enumerate(first)}
 
     def code(self, word: str) -> int:
         """Return the text's code."""
@@ -27,8 +28,13 @@ class EventLog:
     """Keeps events in order of logging. Cost: 72 bytes an event."""
 
     def __init__(self) -> None:
-        self._kinds, self._details = TextCoder(), TextCoder()
+        # The codes that the core packs: kinds by their place in the table, outcomes likewise, then no detail.
+        self._kinds, self._details = TextCoder(EVENT_KINDS), TextCoder((*OUTCOMES, ""))
         self._rows = bytearray()
+
+    def extend(self, packed: bytes) -> None:
+        """Add rows that the core has packed."""
+        self._rows += packed
 
     def add(self, kind: str, detail: str, row: tuple[int, int, int, int, int, int, int]) -> None:
         """Add ``row`` = (time, duration, machine, request, tokens, blocks, tokens left to prefill)."""

@@ -13,7 +13,7 @@ from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.metrics.columns import OUTCOMES, REQUEST_COLUMNS
 from kvcache_sim.metrics.event_log import EventLog
 from kvcache_sim.metrics.run import ColumnData
-from kvcache_sim.serving.sequence import SequenceState, Status
+from kvcache_sim.serving.sequence import Arrival, SequenceState, Status
 from kvcache_sim.tiers import COMPUTE, PLACES
 
 _FLUSH_ROWS = 4096
@@ -40,6 +40,21 @@ class RunRecorder:
 
     # -- what the serving floor tells
 
+    @property
+    def row_columns(self) -> tuple[str, ...]:
+        """Names of the columns of a request's row, in the order of ``add_rows``."""
+        return tuple(REQUEST_COLUMNS)
+
+    def add_rows(self, packed: bytes) -> None:
+        """Keep rows of finished requests that the core has packed."""
+        self._rows += packed
+        if len(self._rows) >= _FLUSH_ROWS * _ROW.size:
+            self._flush()
+
+    def add_events(self, packed: bytes) -> None:
+        """Keep rows of events that the core has packed, kinds by their code there."""
+        self._events.extend(packed)
+
     def log_prefix_cache_event(
         self, sequence: SequenceState, machine: int, now_ns: int, event: PrefixCacheEvent
     ) -> None:
@@ -52,7 +67,7 @@ class RunRecorder:
         """Log that the prefill of ``tokens`` missed tokens starts."""
         self._events.add("prefill_start", "", (now_ns, 0, machine, sequence.request, tokens, 0, 0))
 
-    def log_milestone(self, kind: str, sequence: SequenceState, machine: int, now_ns: int) -> None:
+    def log_milestone(self, kind: str, sequence: Arrival, machine: int, now_ns: int) -> None:
         """Log a milestone, where asked for."""
         if self._wanted(now_ns):
             self._events.add(kind, "", (now_ns, 0, machine, sequence.request, 0, 0, 0))
@@ -114,7 +129,7 @@ class RunRecorder:
             s.recomputed_tokens,
             s.preemptions,
         )
-        if len(self._rows) == _FLUSH_ROWS * _ROW.size:
+        if len(self._rows) >= _FLUSH_ROWS * _ROW.size:
             self._flush()
 
     # -- what an observer asks now and then

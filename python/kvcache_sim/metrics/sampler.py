@@ -11,7 +11,7 @@ from kvcache_sim.cache.channel import Link
 from kvcache_sim.engine import NO_MACHINE, SAMPLE, Engine
 from kvcache_sim.metrics.event_log import TextCoder
 from kvcache_sim.metrics.run import CodedText, ColumnData
-from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.tiers import TIERS
 
 #: Samples of a run of known length.
@@ -35,7 +35,7 @@ class Sampler:
     def __init__(
         self,
         engine: Engine,
-        replicas: Sequence[Replica],
+        replicas: Sequence[AnyReplica],
         channels: Mapping[str, Link],
         interval_ns: int,
         done: Callable[[], bool],
@@ -55,11 +55,7 @@ class Sampler:
         already = len(values)
         for replica in self.replicas:
             replica.catch_up(now + 1)
-            scheduler = replica.scheduler
-            values.append(scheduler.queued)
-            values.append(len(replica.running))
-            values.append(scheduler.on_their_way)
-            values.append(replica.batch.generated_tokens)
+            values.extend(replica.counts())
             for level in range(replica.tiers):
                 values.extend(replica.store.room(level)[: len(_ROOM)])
         for channel in self.channels.values():

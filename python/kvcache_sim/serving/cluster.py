@@ -12,8 +12,9 @@ from kvcache_sim.engine import ARRIVAL, NO_MACHINE
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.router.contract import Router
-from kvcache_sim.serving.sequence import SequenceState, Status
+from kvcache_sim.serving.sequence import Arrival, SequenceState, Status
 from kvcache_sim.workload.sessions import continuations, predecessors
 from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP, Trace, view
 
@@ -27,7 +28,7 @@ class Cluster:
     def __init__(
         self,
         trace: Trace,
-        replicas: Sequence[Replica],
+        replicas: Sequence[AnyReplica],
         pools: Pools,
         router: Router,
         recorder: Recorder,
@@ -67,7 +68,9 @@ class Cluster:
         self._conversational = view(trace.is_conversational_turn)
         self._position = 0
         for replica in replicas:
-            replica.milestones.when_closed(self._closed)
+            if isinstance(replica, Replica):
+                replica.milestones.when_closed(self._answered_elsewhere)
+            replica.when_closed(self._closed)
 
     def start(self) -> None:
         """Queue the first arrival."""
@@ -88,7 +91,7 @@ class Cluster:
     def _arrive(self, request: int) -> None:
         now = self.engine.now_ns
         self.arrived += 1
-        sequence = SequenceState(
+        arrival = Arrival(
             request,
             now,
             self._input_tokens[request],
@@ -96,48 +99,50 @@ class Cluster:
             self._session[request],
             self._turn[request],
             bool(self._conversational[request]),
-            trace=self.trace,
         )
-        replica = self.pools.routed[self.router.choose(sequence)]
+        replica = self.pools.routed[self.router.choose(arrival)]
         machine = replica.machine
         if self._continues:
             self.machines[request] = machine
-        self.digests[machine].record(ARRIVE, now, request, sequence.prompt_num_tokens)
-        if replica.milestones.records_all:
-            self.recorder.log_milestone("arrive", sequence, machine, now)
-        if self._in_window(sequence) and self.pools.can_serve(
-            replica, sequence.prompt_num_tokens, sequence.total_kv_tokens
+        self.digests[machine].record(ARRIVE, now, request, arrival.prompt_num_tokens)
+        if replica.records_all:
+            self.recorder.log_milestone("arrive", arrival, machine, now)
+        if self._in_window(arrival) and self.pools.can_serve(
+            replica, arrival.prompt_num_tokens, arrival.total_kv_tokens
         ):
-            replica.arrive(sequence)
+            replica.arrive(arrival)
         else:
+            sequence = SequenceState.of(arrival, self.trace)
             sequence.status = Status.REJECTED
             self.recorder.close(sequence, machine)
-            self._closed(sequence)
+            self._closed(request)
 
-    def _in_window(self, sequence: SequenceState) -> bool:
+    def _in_window(self, arrival: Arrival) -> bool:
         window_tokens = self._window_tokens
-        return window_tokens is None or sequence.prompt_num_tokens + sequence.output_tokens <= window_tokens
+        return window_tokens is None or arrival.prompt_num_tokens + arrival.output_tokens <= window_tokens
 
-    def _closed(self, sequence: SequenceState) -> None:
-        self.closed += 1
+    def _answered_elsewhere(self, sequence: SequenceState) -> None:
         if sequence.decode_machine >= 0:  # where its prompt was computed its answer is not
-            prefilled = self.replicas[sequence.machine].milestones
-            prefilled.outcomes.turn_completed(sequence, 0, self.engine.now_ns)
+            prefilled = self.replicas[sequence.machine]
+            assert isinstance(prefilled, Replica)
+            prefilled.milestones.outcomes.turn_completed(sequence, 0, self.engine.now_ns)
+
+    def _closed(self, request: int) -> None:
+        self.closed += 1
         if self._instant:
             self._queue_next()
-        request = sequence.request
         for place in range(self._first[request], self._first[request + 1]):
             following = self._waiting[place]
             at = self.engine.now_ns + self._think_ns[following]
             self.engine.schedule(at, ARRIVAL, NO_MACHINE, self._arrive, following)
-            self._prefetch(sequence, following, at)
+            self._prefetch(request, following, at)
         following = self._continues[request] if self._continues else NO_REQUEST
         if following != NO_REQUEST and self._think_ns[following] == OPEN_LOOP:
-            self._prefetch(sequence, following, self._arrival_ns[following])
+            self._prefetch(request, following, self._arrival_ns[following])
 
-    def _prefetch(self, sequence: SequenceState, following: int, at_ns: int) -> None:
+    def _prefetch(self, request: int, following: int, at_ns: int) -> None:
         """Prefetch a paused session's blocks a while before its next turn, on the machine that has them."""
-        replica = self.replicas[self.machines[sequence.request]] if self._continues else None
+        replica = self.replicas[self.machines[request]] if self._continues else None
         if replica is None or replica.prefetcher is None or at_ns <= self.engine.now_ns:
             return
         when = max(at_ns - replica.prefetcher.settings.prefetch_lead_ns, self.engine.now_ns)

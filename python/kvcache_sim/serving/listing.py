@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from kvcache_sim.cache.block_names import BlockNames
 from kvcache_sim.cache.operations.block_tokens import BlockTokens
 from kvcache_sim.cache.operations.listing import ListedBlock, list_blocks
-from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.replica.contract import AnyReplica
 
 
 def list_hit(
-    replicas: Sequence[Replica],
+    replicas: Sequence[AnyReplica],
     machine: int,
     of: tuple[int, int],
     names: BlockNames,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.store_kinds import store_kind
@@ -13,9 +14,13 @@ from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.replica.scheduler import Scheduler
 from kvcache_sim.serving.settings import MachineSettings
+
+if TYPE_CHECKING:
+    from kvcache_sim import _core
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +40,8 @@ def native_batch(settings: BatchSettings, table: StepTimeTable) -> Batch:
     """Return the native batch, which runs unchanged iterations in stretches."""
     from kvcache_sim import _core
 
-    coefficients = [table.pair_half_fs, table.kv_decode_fs, table.kv_mixed_fs, table.sequence_fs]
-    coefficients += [table.past_fs, table.spread_decode_fs, table.spread_mixed_fs, table.scan_fs]
-    least = (table.least_kv_tokens, table.least_query_tokens)
     return _core.Batch(
-        _core.StepTable(table.base_ns, table.decode_base_ns, coefficients, least, table.longest_fs),
+        _step_table(table),
         settings.block_size_tokens,
         settings.max_num_batched_tokens,
         (settings.step_overhead_ns, settings.least_step_ns),
@@ -53,10 +55,25 @@ def native_batch(settings: BatchSettings, table: StepTimeTable) -> Batch:
     )
 
 
+def _step_table(table: StepTimeTable) -> _core.StepTable:
+    """Return a step-time model's integers as the core reads them."""
+    from kvcache_sim import _core
+
+    coefficients = [table.pair_half_fs, table.kv_decode_fs, table.kv_mixed_fs, table.sequence_fs]
+    coefficients += [table.past_fs, table.spread_decode_fs, table.spread_mixed_fs, table.scan_fs]
+    least = (table.least_kv_tokens, table.least_query_tokens)
+    return _core.StepTable(table.base_ns, table.decode_base_ns, coefficients, least, table.longest_fs)
+
+
 def build_replica(
-    cache: Machine, settings: MachineSettings, outcomes: Outcomes, recorder: Recorder, observed: Observation
-) -> Replica:
-    """Return the replica that serves from one machine's cache."""
+    cache: Machine,
+    settings: MachineSettings,
+    outcomes: Outcomes,
+    recorder: Recorder,
+    observed: Observation,
+    one_pool: bool,
+) -> AnyReplica:
+    """Return the replica that serves from one machine's cache; ``one_pool``: nothing is handed over."""
     replica_settings = settings.replica
     if settings.role == "prefill" and replica_settings.async_scheduling == "stop-token":
         # A prompt's end is foreseen, whatever will end its answer elsewhere.
@@ -77,6 +94,13 @@ def build_replica(
         asks_every_step=kind.asks_every_step,
         num_layers=cache.cache.num_layers,
     )
+    if observed.stretches and one_pool and outcomes.keys is None:
+        table = settings.step_time.table(batch_settings.max_num_batched_tokens, replica_settings.max_num_seqs)
+        from kvcache_sim.serving.replica.native import NativeReplica, core_serves
+
+        if table is not None and core_serves(cache, replica_settings):
+            steps = _step_table(table), batch_settings
+            return NativeReplica(cache, replica_settings, steps, recorder, observed.checks)
     batch = make_batch(batch_settings, settings.step_time, replica_settings.max_num_seqs, observed.stretches)
     estimates = Estimates(cache, settings.step_time, replica_settings.max_num_batched_tokens)
     milestones = Milestones(cache.number, cache.store, recorder, outcomes, observed.records_all)

@@ -6,11 +6,27 @@ from typing import Protocol
 
 from kvcache_sim.cache.outcome import PrefixCacheEvent
 from kvcache_sim.cache.transfer import Transfer
-from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.sequence import Arrival, SequenceState
 
 
 class Recorder(Protocol):
     """Sees each request's milestones; seed 000's logging calls keep their names."""
+
+    #: Milestones in [start, end) are wanted; None: none are.
+    window_ns: tuple[int, int] | None
+
+    @property
+    def row_columns(self) -> tuple[str, ...]:
+        """Names of the columns of a request's row, in the order of ``add_rows``."""
+        ...
+
+    def add_rows(self, packed: bytes) -> None:
+        """Keep rows of finished requests that the core has packed."""
+        ...
+
+    def add_events(self, packed: bytes) -> None:
+        """Keep rows of events that the core has packed, kinds by their code there."""
+        ...
 
     def log_prefix_cache_event(
         self, sequence: SequenceState, machine: int, now_ns: int, event: PrefixCacheEvent
@@ -22,7 +38,7 @@ class Recorder(Protocol):
         """Log that the prefill of ``tokens`` missed tokens starts."""
         ...
 
-    def log_milestone(self, kind: str, sequence: SequenceState, machine: int, now_ns: int) -> None:
+    def log_milestone(self, kind: str, sequence: Arrival, machine: int, now_ns: int) -> None:
         """Log ``arrive``, ``admit``, ``preempt``, ``first_token`` or ``finish`` (``--record all``)."""
         ...
 

@@ -40,8 +40,8 @@ class Progress(Protocol):
 
 
 @dataclass(slots=True)
-class SequenceState:
-    """A request on its way through a cluster. Times are ns; it lives from arrival to finish."""
+class Arrival:
+    """A request as it reaches a cluster: what a router may know of it."""
 
     request: int
     arrival_ns: int
@@ -50,6 +50,22 @@ class SequenceState:
     session: int = -1
     turn: int = 0
     is_conversational_turn: bool = False
+    #: Prompt tokens that the router expected to be computed; 0 where it did not ask.
+    expected_prefill_tokens: int = 0
+
+    @property
+    def total_kv_tokens(self) -> int:
+        """Tokens with KV when it is done: the last generated token never gets any.
+
+        A request without output tokens ends with its prefill, like one with a single token.
+        """
+        return self.prompt_num_tokens + max(self.output_tokens, 1) - 1
+
+
+@dataclass(slots=True)
+class SequenceState(Arrival):
+    """A request on its way through a cluster. Times are ns; it lives from arrival to finish."""
+
     status: Status = Status.WAITING
     #: The machine it was routed to, and the one it was handed over to.
     machine: int = -1
@@ -90,8 +106,6 @@ class SequenceState:
     processed_tokens: int = 0
     #: The replica that serves it, which knows how far its prompt is computed.
     progress: Progress | None = None
-    #: Prompt tokens that the router expected to be computed; 0 where it did not ask.
-    expected_prefill_tokens: int = 0
     prefill_end_time_ns: int = -1
     #: Where the ids of its blocks stand.
     trace: Trace | None = None
@@ -101,13 +115,20 @@ class SequenceState:
         """Tokens to compute before it decodes: the prompt and what it had generated before a preemption."""
         return self.prompt_num_tokens + self.generated_tokens
 
-    @property
-    def total_kv_tokens(self) -> int:
-        """Tokens with KV when it is done: the last generated token never gets any.
-
-        A request without output tokens ends with its prefill, like one with a single token.
-        """
-        return self.prompt_num_tokens + max(self.output_tokens, 1) - 1
+    @classmethod
+    def of(cls, arrival: Arrival, trace: Trace) -> SequenceState:
+        """Return the state of a request of a trace that has just arrived."""
+        return cls(
+            arrival.request,
+            arrival.arrival_ns,
+            arrival.prompt_num_tokens,
+            arrival.output_tokens,
+            arrival.session,
+            arrival.turn,
+            arrival.is_conversational_turn,
+            arrival.expected_prefill_tokens,
+            trace=trace,
+        )
 
     @property
     def prompt_tokens_fully_processed(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.metrics.columns import FETCH_PARTS, TTFT_PARTS
 from kvcache_sim.metrics.run import ColumnData
-from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.tiers import COMPUTE, PLACES
 
 
@@ -29,7 +29,7 @@ def check_rows(rows: dict[str, ColumnData]) -> None:
         raise InvariantError("I8: the tiers' hits do not sum to the hit")
 
 
-def check_stores(replicas: Iterable[Replica]) -> None:
+def check_stores(replicas: Iterable[AnyReplica]) -> None:
     """Raise InvariantError where a block is held or on its way after the end, and what stores raise."""
     for replica in replicas:
         replica.store.check()

@@ -11,13 +11,13 @@ from kvcache_sim.cache.channels import Channels
 from kvcache_sim.metrics.channel_use import ChannelUse
 from kvcache_sim.metrics.run import CountedTimes
 from kvcache_sim.metrics.tier_use import TierUse
-from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.router.index import RouterIndex
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.tiers import TIERS
 
 
-def tier_uses(settings: ClusterSettings, replica: Replica) -> list[TierUse]:
+def tier_uses(settings: ClusterSettings, replica: AnyReplica) -> list[TierUse]:
     """Return what each tier of one machine took and gave, fast to slow."""
     cache, mover, store = settings.cache, replica.mover, replica.store
     block = cache.block_size_tokens * cache.kv_bytes_per_token
@@ -33,7 +33,10 @@ def tier_uses(settings: ClusterSettings, replica: Replica) -> list[TierUse]:
 
 
 def counters(
-    replicas: Sequence[Replica], routed: Sequence[Replica], index: RouterIndex | None, channels: Channels
+    replicas: Sequence[AnyReplica],
+    routed: Sequence[AnyReplica],
+    index: RouterIndex | None,
+    channels: Channels,
 ) -> dict[str, int]:
     """Return the counts of a finished run by name; ``routed`` are the replicas that requests are sent to."""
     found = dict.fromkeys((f"evictions.{t}" for t in TIERS), 0) | {"dropped_blocks": 0}
@@ -50,7 +53,7 @@ def counters(
         found["router.false_hit_blocks"] = index.false_hit_blocks
         found["router.missed_hit_blocks"] = index.missed_hit_blocks
     found["merged_blocks"] = sum(r.store.merged_blocks for r in replicas)
-    found["steps"] = sum(r.batch.steps for r in replicas)
+    found["steps"] = sum(r.steps for r in replicas)
     for replica in replicas:
         for edge, size in replica.mover.edge_bytes.items():
             found[f"edge.{edge}.bytes"] = found.get(f"edge.{edge}.bytes", 0) + size
@@ -64,11 +67,11 @@ def counters(
     return found
 
 
-def inter_token_latencies(replicas: Sequence[Replica]) -> CountedTimes:
+def inter_token_latencies(replicas: Sequence[AnyReplica]) -> CountedTimes:
     """Return how often each time between two tokens of a request occurred, over all machines."""
     merged: dict[int, int] = {}
     for replica in replicas:
-        edges, counts, *_ = replica.batch.itl()
+        edges, counts, *_ = replica.itl()
         for edge, count in zip(edges, counts, strict=True):
             merged[edge] = merged.get(edge, 0) + count
     values = sorted(merged)

@@ -20,7 +20,7 @@ from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.machine import Observation, build_replica
 from kvcache_sim.serving.outcomes import Outcomes
-from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.router.index import RouterIndex
 from kvcache_sim.serving.router.look import look_at
@@ -63,7 +63,8 @@ class Simulation:
         observation = Observation(stretches, options.check == "full", options.record_window_ns is not None)
         counted = settings.in_tokens() if stores.simplified else settings
         builder = MachineBuilder(stores, self.channels, self.engine, counted.cache, settings.movement)
-        self.replicas: list[Replica] = []
+        one_pool = all(machine.role == "both" for machine in settings.machines)
+        self.replicas: list[AnyReplica] = []
         #: By machine the store, where it tells who uses its prefixes.
         self._tell_uses: list[TieredStore | KeepsSessions | None] = []
         for machine in counted.machines:
@@ -71,7 +72,9 @@ class Simulation:
             cache = builder.build(tiers)
             outcomes = Outcomes(trace, settings.cache, cache.views, stores.gate_keys, cache.sessions)
             self._tell_uses.append(cache.tree or cache.sessions)
-            self.replicas.append(build_replica(cache, machine, outcomes, self.recorder, observation))
+            self.replicas.append(
+                build_replica(cache, machine, outcomes, self.recorder, observation, one_pool)
+            )
         pools = Pools(self.replicas, counted, self.channels, self.engine)
         block, look = counted.cache.block_size_tokens, look_at(pools.routed, self.engine)
         self._index: RouterIndex | None = None
@@ -119,6 +122,8 @@ class Simulation:
                     observer.update(self._progress())
         if observer is not None:
             observer.update(self._progress())
+        for replica in self.replicas:
+            replica.flush_records()
         self._check_end()
         return self._finished()
 
@@ -138,7 +143,7 @@ class Simulation:
             events=self.engine.processed,
             tiers=used,
             token_hit_rate=sum(shares.values()),
-            queue=sum(r.scheduler.queued for r in self.replicas),
+            queue=sum(r.counts()[0] for r in self.replicas),
             end_ns=self._span_ns,
             tier_hit_rates=shares,
             channels={name: min(c.busy_ns / now, 1.0) for name, c in self.channels.items()},
@@ -152,8 +157,6 @@ class Simulation:
         check_stores(self.replicas)
 
     def _finished(self) -> Run:
-        for replica in self.replicas:
-            replica.flush_records()
         requests = self.recorder.request_columns()
         lanes = [(d.value, r.store.digest) for d, r in zip(self.digests, self.replicas, strict=True)]
         return Run(

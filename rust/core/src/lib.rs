@@ -24,6 +24,7 @@ pub mod records;
 pub mod replay;
 /// What routers find equally good.
 pub mod routing;
+pub mod serving;
 /// The time of a scheduler step from one table of integers.
 pub mod step_time;
 /// The block store of one machine: trie, residency, leases, eviction, moves.

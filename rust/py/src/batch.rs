@@ -14,7 +14,7 @@ use crate::store::{room_to_py, PyStore};
 
 /// The integers of a step-time model.
 #[pyclass(name = "StepTable", frozen)]
-pub struct PyStepTable(StepTimeTable);
+pub struct PyStepTable(pub StepTimeTable);
 
 #[pymethods]
 impl PyStepTable {

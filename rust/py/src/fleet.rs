@@ -1,7 +1,7 @@
 //! `Fleet`: all machines at once, for one routing decision.
 
-use kvsim_core::machine_store::MachineStore;
 use kvsim_core::routing::longest_prefix;
+use kvsim_core::serving::ServingStore;
 use kvsim_core::store::{Answer, GPU};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -10,27 +10,35 @@ use crate::batch::PyBatch;
 use crate::pool_store::PyPoolStore;
 use crate::radix_store::PyRadixStore;
 use crate::refusal::{answered, Whole};
+use crate::serving::PyReplica;
 use crate::store::PyStore;
 
 /// The store of a machine: a tree of runs, vLLM's pool, or SGLang's tree.
 #[derive(FromPyObject)]
-enum StoreHandle {
+pub enum StoreHandle {
     Tree(Py<PyStore>),
     Pool(Py<PyPoolStore>),
     Radix(Py<PyRadixStore>),
 }
 
-/// A store, and the batch that runs ahead of the clock on it.
+/// What runs ahead of the clock on a store: a native replica, or the batch of one in Python.
+#[derive(FromPyObject)]
+enum Ahead {
+    Replica(Py<PyReplica>),
+    Batch(Py<PyBatch>),
+}
+
+/// A store, and what runs ahead of the clock on it.
 struct Machine {
     store: StoreHandle,
-    batch: Option<Py<PyBatch>>,
+    ahead: Option<Ahead>,
 }
 
 /// A request, and how many of its leading blocks may be found.
 type Wanted = (u32, u32);
 
 impl Machine {
-    /// Leading blocks found, and blocks active on the GPU; the batch is brought to `now_ns` first.
+    /// Leading blocks found, and blocks active on the GPU; what runs ahead is brought to `now_ns` first.
     fn look(&self, py: Python<'_>, wanted: Wanted, now_ns: u64) -> Answer<(u32, u64)> {
         match &self.store {
             StoreHandle::Tree(s) => self.look_in(&mut s.borrow_mut(py).0, py, wanted, now_ns),
@@ -39,7 +47,7 @@ impl Machine {
         }
     }
 
-    fn look_in<S: MachineStore>(
+    fn look_in<S: ServingStore>(
         &self,
         store: &mut S,
         py: Python<'_>,
@@ -47,14 +55,18 @@ impl Machine {
         now_ns: u64,
     ) -> Answer<(u32, u64)> {
         store.known_request(request)?;
-        if let Some(batch) = &self.batch {
-            batch.borrow_mut(py).0.advance(store, now_ns)?;
+        match &self.ahead {
+            Some(Ahead::Replica(replica)) => replica.borrow_mut(py).catch_up(store, now_ns)?,
+            Some(Ahead::Batch(batch)) => {
+                batch.borrow_mut(py).0.advance(store, now_ns)?;
+            }
+            None => {}
         }
         Ok((store.peek(request, limit)?.0, store.room(GPU)?.active))
     }
 }
 
-/// The stores of all machines, each with the batch that runs ahead of the clock on it.
+/// The stores of all machines, each with what runs ahead of the clock on it.
 #[pyclass(name = "Fleet", frozen)]
 pub struct PyFleet {
     machines: Vec<Machine>,
@@ -63,18 +75,20 @@ pub struct PyFleet {
 #[pymethods]
 impl PyFleet {
     #[new]
-    fn new(stores: Vec<StoreHandle>, batches: Vec<Option<Py<PyBatch>>>) -> PyResult<Self> {
-        if stores.len() != batches.len() {
-            return Err(PyValueError::new_err("a batch or None for each store"));
+    fn new(stores: Vec<StoreHandle>, ahead: Vec<Option<Ahead>>) -> PyResult<Self> {
+        if stores.len() != ahead.len() {
+            return Err(PyValueError::new_err(
+                "a replica, a batch or None for each store",
+            ));
         }
-        let machines = stores.into_iter().zip(batches);
-        let machines = machines.map(|(store, batch)| Machine { store, batch });
+        let machines = stores.into_iter().zip(ahead);
+        let machines = machines.map(|(store, ahead)| Machine { store, ahead });
         Ok(Self {
             machines: machines.collect(),
         })
     }
 
-    /// By machine: leading blocks found, and blocks active on the GPU; batches are brought to `now_ns` first.
+    /// By machine: leading blocks found, and blocks active on the GPU; what runs ahead is brought to `now_ns` first.
     fn look(
         &self,
         py: Python<'_>,
@@ -88,20 +102,33 @@ impl PyFleet {
         answered(looks.collect::<Answer<_>>())
     }
 
-    /// Machines that longest-prefix routing finds equal; `loads` by machine. Only candidates are looked at.
+    /// By machine, each of which has a native replica: requests sent there that are not finished.
+    fn requests(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        let loads = self.machines.iter().map(|machine| match &machine.ahead {
+            Some(Ahead::Replica(replica)) => Ok(replica.borrow(py).open_requests()),
+            _ => Err(PyValueError::new_err("a machine has no native replica")),
+        });
+        loads.collect()
+    }
+
+    /// Machines that longest-prefix routing finds equal; `loads` by machine, none given: requests of the native
+    /// replicas. Only candidates are looked at.
     fn longest(
         &self,
         py: Python<'_>,
         wanted: (Whole, Whole),
         now_ns: Whole,
-        loads: Vec<Whole>,
+        loads: Option<Vec<Whole>>,
         threshold: f64,
     ) -> PyResult<Vec<u32>> {
+        let loads = match loads {
+            Some(loads) => loads.into_iter().map(Whole::u64).collect(),
+            None => self.requests(py)?,
+        };
         if loads.len() != self.machines.len() {
             return Err(PyValueError::new_err("a load for each machine"));
         }
         let wanted = (wanted.0.u32(), wanted.1.u32());
-        let loads: Vec<u64> = loads.into_iter().map(Whole::u64).collect();
         let mut failed = Ok(());
         let equal = longest_prefix(&loads, threshold, |machine| {
             match self.machines[machine].look(py, wanted, now_ns.u64()) {

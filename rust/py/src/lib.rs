@@ -12,6 +12,7 @@ mod pool_store;
 mod radix_store;
 mod refusal;
 mod replay;
+mod serving;
 mod store;
 mod table;
 mod tokens;
@@ -36,6 +37,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     radix_store::register(m)?;
     batch::register(m)?;
     table::register(m)?;
+    serving::register(m)?;
     fleet::register(m)?;
     Ok(())
 }

@@ -12,6 +12,7 @@ from kvcache_sim.serving.handover.handover import Handover
 from kvcache_sim.serving.handover.reception import Reception
 from kvcache_sim.serving.handover.sender import Sender
 from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.router.contract import Router, RouterView
 from kvcache_sim.serving.router.look import look_at
 from kvcache_sim.serving.router.registry import router_maker
@@ -24,19 +25,24 @@ class Pools:
     """
 
     def __init__(
-        self, replicas: Sequence[Replica], cluster: ClusterSettings, channels: Channels, engine: Engine
+        self, replicas: Sequence[AnyReplica], cluster: ClusterSettings, channels: Channels, engine: Engine
     ) -> None:
         roles = [machine.role for machine in cluster.machines]
         self.settings = cluster.handover
         self.channels = channels
         self.routed = [r for r, role in zip(replicas, roles, strict=True) if role != "decode"]
-        self.decoding = [r for r, role in zip(replicas, roles, strict=True) if role != "prefill"]
+        #: Those that a prompt may be handed over to, where any is.
+        self.decoding: list[Replica] = []
         self._router: Router | None = None
         if "prefill" not in roles:
             return
+        for replica, role in zip(replicas, roles, strict=True):
+            assert isinstance(replica, Replica), "the core hands nothing over"
+            if role != "prefill":
+                self.decoding.append(replica)
         told_layers = range(1, cluster.cache.num_layers + 1 if channels.by_layer else 1)
         for replica, role in zip(replicas, roles, strict=True):
-            if role == "prefill":
+            if role == "prefill" and isinstance(replica, Replica):
                 replica.hand_over_by(Sender(replica, self.settings, told_layers, self.assign))
         for replica in self.decoding:
             replica.scheduler.receive_by(Reception(replica, self.settings.first_token == "decode"))
@@ -46,12 +52,12 @@ class Pools:
         block, look = cluster.cache.block_size_tokens, look_at(self.decoding, engine, heard=True)
         self._router = router_maker(settings.policy)(RouterView(self.decoding, settings, seed, block, look))
 
-    def can_serve(self, replica: Replica, prompt_tokens: int, kv_tokens: int) -> bool:
+    def can_serve(self, replica: AnyReplica, prompt_tokens: int, kv_tokens: int) -> bool:
         """Return whether a request routed to a machine would fit: its prompt there, all where it decodes.
 
         One that does not is rejected on arrival.
         """
-        if replica.sender is None:
+        if not isinstance(replica, Replica) or replica.sender is None:
             return replica.can_ever_hold(kv_tokens)
         if kv_tokens <= prompt_tokens:
             return replica.can_ever_hold(prompt_tokens)

@@ -6,6 +6,7 @@ there (``next_step``). Between boundaries: arrivals, and transfers that change t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from kvcache_sim.cache.machine import Machine
@@ -14,11 +15,12 @@ from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, Event
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.serving.batch import Batch
+from kvcache_sim.serving.replica.contract import Load
 from kvcache_sim.serving.replica.handing_over import HandsOver
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.replica.next_step import NextStep
 from kvcache_sim.serving.replica.scheduler import Scheduler
-from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.sequence import Arrival, SequenceState
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.tiers import TIERS
 
@@ -57,6 +59,7 @@ class Replica:
         self.sender: HandsOver | None = None
         self._most_blocks = self.store.room(0).capacity_blocks - cache.kept_free_blocks
         self._checks = checks
+        self.records_all = milestones.records_all
         #: The write policies, where they want to know of commits.
         self._write = cache.writes if cache.writes is not None and cache.writes.at_commit else None
         #: Copies on their way that the next step waits for (``through-sync``).
@@ -76,9 +79,10 @@ class Replica:
 
     # -- arrivals
 
-    def arrive(self, sequence: SequenceState) -> None:
+    def arrive(self, arrival: Arrival) -> None:
         """Take a request over; it queues once the scheduler has it and it has been looked up."""
         now = self.engine.now_ns
+        sequence = SequenceState.of(arrival, self.milestones.outcomes.trace)
         sequence.progress = self
         self.milestones.arrived(sequence, now)
         if offset := self.settings.client_offset_ns:
@@ -239,19 +243,31 @@ class Replica:
     # -- what routers, the cluster and recorders ask
 
     @property
-    def requests(self) -> int:
-        """Requests routed here that are not finished."""
-        return self.milestones.requests
+    def load(self) -> Load:
+        """What routers may know of it."""
+        return self.milestones
+
+    def when_closed(self, tell: Callable[[int], None]) -> None:
+        """Tell the number of each request that leaves this machine from now on."""
+        self.milestones.when_closed(lambda s: tell(s.request))
+
+    def when_prefilled(self, tell: Callable[[int, int], None]) -> None:
+        """Tell of each request whose prompt is computed from now on: its number and its prompt's tokens."""
+        self.milestones.when_prefilled(lambda s: tell(s.request, s.prompt_num_tokens))
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Return how many requests wait, run and wait for KV, and the tokens generated so far."""
+        scheduler, generated = self.scheduler, self.batch.generated_tokens
+        return scheduler.queued, len(self.running), scheduler.on_their_way, generated
 
     @property
-    def queued_tokens(self) -> int:
-        """Prompt tokens routed here that are not computed yet, and those of requests handed over to here."""
-        return self.milestones.queued_tokens
+    def steps(self) -> int:
+        """Iterations so far."""
+        return self.batch.steps
 
-    @property
-    def expected_prefill_tokens(self) -> int:
-        """Of the queued tokens, those that the router expected to be computed."""
-        return self.milestones.expected_prefill_tokens
+    def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
+        """Return the histogram of times between tokens: edges, counts, count, sum, min, max."""
+        return self.batch.itl()
 
     def can_ever_hold(self, kv_tokens: int) -> bool:
         """Return whether an empty GPU would have room for that many tokens."""

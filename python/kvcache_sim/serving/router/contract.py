@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
-from kvcache_sim.serving.replica import Replica
-from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import RouterSettings
 
 # What routers ask of every machine at every decision, read without a call of Python a machine.
-_REQUESTS = attrgetter("milestones.requests")
-_QUEUED_TOKENS = attrgetter("milestones.queued_tokens")
-_EXPECTED_TOKENS = attrgetter("milestones.expected_prefill_tokens")
+_REQUESTS = attrgetter("load.requests")
+_QUEUED_TOKENS = attrgetter("load.queued_tokens")
+_EXPECTED_TOKENS = attrgetter("load.expected_prefill_tokens")
 
 
 class Look(NamedTuple):
@@ -30,13 +30,13 @@ class Look(NamedTuple):
 class RouterView:
     """What a router may look at. Looking never changes recency."""
 
-    replicas: Sequence[Replica]
+    replicas: Sequence[AnyReplica]
     settings: RouterSettings
     #: The seed of the run; draw from ``rng.stream(seed, name)``.
     seed: int
     block_size_tokens: int
     #: Look at every machine at once, as it is now; cost: one walk along the prefix a machine.
-    look: Callable[[SequenceState], Look]
+    look: Callable[[Arrival], Look]
 
     def requests(self) -> list[int]:
         """Return by machine how many requests were sent there and are not finished."""
@@ -50,7 +50,7 @@ class RouterView:
         """Return by machine how many of these the router expected to be computed."""
         return list(map(_EXPECTED_TOKENS, self.replicas))
 
-    def new_prefill_tokens(self, sequence: SequenceState, found_blocks: Sequence[int]) -> list[int]:
+    def new_prefill_tokens(self, sequence: Arrival, found_blocks: Sequence[int]) -> list[int]:
         """Return by machine how many prompt tokens are not found there."""
         prompt, block = sequence.prompt_num_tokens, self.block_size_tokens
         return [max(prompt - found * block, 0) for found in found_blocks]
@@ -59,6 +59,6 @@ class RouterView:
 class Router(Protocol):
     """Chooses a machine for each request, in arrival order. Made once a run, from a ``RouterView``."""
 
-    def choose(self, sequence: SequenceState) -> int:
+    def choose(self, sequence: Arrival) -> int:
         """Return the index of the machine."""
         ...

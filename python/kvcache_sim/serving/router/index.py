@@ -8,9 +8,9 @@ from functools import partial
 
 from kvcache_sim.cache.store import GpuStore
 from kvcache_sim.engine import Engine
-from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.router.contract import Look
-from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import RouterSettings
 
 
@@ -24,9 +24,9 @@ class RouterIndex:
 
     def __init__(
         self,
-        truth: Callable[[SequenceState], Look],
+        truth: Callable[[Arrival], Look],
         stores: Sequence[GpuStore],
-        replicas: Sequence[Replica],
+        replicas: Sequence[AnyReplica],
         engine: Engine,
         settings: RouterSettings,
     ) -> None:
@@ -42,9 +42,9 @@ class RouterIndex:
         self.missed_hit_blocks = 0
         block = replicas[0].cache.block_size_tokens
         for place, replica in enumerate(replicas):
-            replica.milestones.when_prefilled(partial(self._computed, place, block))
+            replica.when_prefilled(partial(self._computed, place, block))
 
-    def look(self, sequence: SequenceState) -> Look:
+    def look(self, sequence: Arrival) -> Look:
         """Return what the index believes, with the active blocks as they are."""
         self._learn()
         truth = self._truth(sequence)
@@ -55,9 +55,9 @@ class RouterIndex:
             self.missed_hit_blocks += max(found - index, 0)
         return Look(believed, truth.active_blocks)
 
-    def _computed(self, place: int, block: int, s: SequenceState) -> None:
-        blocks = min(s.prompt_num_tokens // block, self._capacity)
-        self._news.append((self._engine.now_ns + self._delay_ns, place, s.request, blocks))
+    def _computed(self, place: int, block: int, request: int, prompt_tokens: int) -> None:
+        blocks = min(prompt_tokens // block, self._capacity)
+        self._news.append((self._engine.now_ns + self._delay_ns, place, request, blocks))
 
     def _learn(self) -> None:
         now = self._engine.now_ns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.router.ties import Ties
-from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.sequence import Arrival
 
 
 class LeastLoaded:
@@ -14,6 +14,6 @@ class LeastLoaded:
         self._view = view
         self._ties = Ties(len(view.replicas))
 
-    def choose(self, sequence: SequenceState) -> int:
+    def choose(self, sequence: Arrival) -> int:
         """Return the least loaded machine."""
         return self._ties.least(self._view.queued_tokens())

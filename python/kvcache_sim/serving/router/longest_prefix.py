@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.router.look import FleetLook
 from kvcache_sim.serving.router.ties import Ties
-from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.sequence import Arrival
 
 
 class LongestPrefix:
@@ -23,15 +23,15 @@ class LongestPrefix:
         self._threshold = view.settings.load_threshold
         self._ties = Ties(len(view.replicas))
 
-    def choose(self, sequence: SequenceState) -> int:
+    def choose(self, sequence: Arrival) -> int:
         """Return the machine with the longest found prefix."""
         look, threshold = self._view.look, self._threshold
         if threshold is None:
             found = look(sequence).found_blocks
             return found.index(max(found))
-        loads = self._view.requests()
         if isinstance(look, FleetLook):
-            return self._ties.among(look.longest(sequence, loads, threshold))
+            return self._ties.among(look.longest(sequence, threshold))
+        loads = self._view.requests()
         return self._ties.among(equally_long(look(sequence).found_blocks, loads, threshold))
 
 

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 from kvcache_sim.engine import Engine
 from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.router.contract import Look
-from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.sequence import Arrival
 
 if TYPE_CHECKING:
     from kvcache_sim import _core
 
 
-def look_at(
-    replicas: Sequence[Replica], engine: Engine, heard: bool = False
-) -> Callable[[SequenceState], Look]:
+def look_at(replicas: Sequence[AnyReplica], engine: Engine, heard: bool = False) -> Callable[[Arrival], Look]:
     """Return what looks at the machines as they are at this moment.
 
     Every batch first runs the iterations that began before now, so that a store has what single steps would
@@ -29,10 +28,10 @@ def look_at(
     native = (_core.Store, _core.PoolStore, _core.RadixStore)
     stores = [store for r in replicas if isinstance(store := r.store, native)]
     if len(stores) == len(replicas):
-        batches = [batch if isinstance(batch := r.batch, _core.Batch) else None for r in replicas]
-        return FleetLook(_core.Fleet(stores, batches), matchable_blocks, engine, heard)
+        fleet = _core.Fleet(stores, [_ahead(replica) for replica in replicas])
+        return FleetLook(fleet, replicas, engine, heard)
 
-    def look_one_by_one(sequence: SequenceState) -> Look:
+    def look_one_by_one(sequence: Arrival) -> Look:
         limit = matchable_blocks(sequence.prompt_num_tokens)
         for replica in replicas:
             replica.catch_up(engine.now_ns + heard)
@@ -42,23 +41,36 @@ def look_at(
     return look_one_by_one
 
 
+def _ahead(replica: AnyReplica) -> _core.Replica | _core.Batch | None:
+    """Return what of a replica runs ahead of the clock on its store."""
+    from kvcache_sim import _core
+
+    if not isinstance(replica, Replica):
+        core = replica.load
+        return core if isinstance(core, _core.Replica) else None
+    return replica.batch if isinstance(replica.batch, _core.Batch) else None
+
+
 class FleetLook:
     """Looks at native machines in one call, as they are now; ``heard`` as in ``look_at``."""
 
     def __init__(
-        self, fleet: _core.Fleet, matchable_blocks: Callable[[int], int], engine: Engine, heard: bool
+        self, fleet: _core.Fleet, replicas: Sequence[AnyReplica], engine: Engine, heard: bool
     ) -> None:
         self._fleet = fleet
-        self._matchable_blocks = matchable_blocks
+        self._matchable_blocks = replicas[0].cache.matchable_blocks
+        #: Whose load the core does not know.
+        self._replicas = replicas if any(isinstance(r, Replica) for r in replicas) else ()
         self._engine = engine
         self._heard = heard
 
-    def __call__(self, sequence: SequenceState) -> Look:
+    def __call__(self, sequence: Arrival) -> Look:
         """Return what each machine has."""
         limit = self._matchable_blocks(sequence.prompt_num_tokens)
         return Look(*self._fleet.look(sequence.request, limit, self._engine.now_ns + self._heard))
 
-    def longest(self, sequence: SequenceState, loads: Sequence[int], threshold: float) -> list[int]:
+    def longest(self, sequence: Arrival, threshold: float) -> list[int]:
         """Return the machines that ``longest_prefix.equally_long`` would, looking at candidates alone."""
         wanted = (sequence.request, self._matchable_blocks(sequence.prompt_num_tokens))
+        loads = [replica.load.requests for replica in self._replicas] or None
         return self._fleet.longest(wanted, self._engine.now_ns + self._heard, loads, threshold)

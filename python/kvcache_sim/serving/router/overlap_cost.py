@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.router.ties import Ties
-from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.sequence import Arrival
 
 
 class OverlapCost:
@@ -20,7 +20,7 @@ class OverlapCost:
         self._ties = Ties(len(view.replicas))
         self._weight = view.settings.overlap_weight
 
-    def choose(self, sequence: SequenceState) -> int:
+    def choose(self, sequence: Arrival) -> int:
         """Return the machine with the smallest cost."""
         view, block = self._view, self._view.block_size_tokens
         look = view.look(sequence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.router.ties import Ties
-from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.sequence import Arrival
 
 
 class PrefillCost:
@@ -17,7 +17,7 @@ class PrefillCost:
         self._view = view
         self._ties = Ties(len(view.replicas))
 
-    def choose(self, sequence: SequenceState) -> int:
+    def choose(self, sequence: Arrival) -> int:
         """Return the machine with the smallest product."""
         new = self._view.new_prefill_tokens(sequence, self._view.look(sequence).found_blocks)
         costs = [tokens * (load + 1) for tokens, load in zip(new, self._view.requests(), strict=True)]

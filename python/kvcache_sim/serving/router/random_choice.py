@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvcache_sim.rng import stream
 from kvcache_sim.serving.router.contract import RouterView
-from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.sequence import Arrival
 
 
 class RandomChoice:
@@ -14,6 +14,6 @@ class RandomChoice:
         self._machines = len(view.replicas)
         self._draw = stream(view.seed, "router")
 
-    def choose(self, sequence: SequenceState) -> int:
+    def choose(self, sequence: Arrival) -> int:
         """Return a machine drawn at random."""
         return int(self._draw.integers(self._machines))

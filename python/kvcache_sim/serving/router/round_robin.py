@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.serving.router.contract import RouterView
-from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.sequence import Arrival
 
 
 class RoundRobin:
@@ -13,7 +13,7 @@ class RoundRobin:
         self._machines = len(view.replicas)
         self._next = 0
 
-    def choose(self, sequence: SequenceState) -> int:
+    def choose(self, sequence: Arrival) -> int:
         """Return the next machine."""
         chosen = self._next
         self._next = (chosen + 1) % self._machines

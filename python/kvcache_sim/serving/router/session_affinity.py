@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.router.least_loaded import LeastLoaded
-from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.sequence import Arrival
 
 
 class SessionAffinity:
@@ -14,7 +14,7 @@ class SessionAffinity:
         self._first = LeastLoaded(view)
         self._machine: dict[int, int] = {}
 
-    def choose(self, sequence: SequenceState) -> int:
+    def choose(self, sequence: Arrival) -> int:
         """Return the machine of the request's session."""
         chosen = self._machine.get(sequence.session)
         if chosen is None:

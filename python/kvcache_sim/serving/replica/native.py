@@ -1,0 +1,250 @@
+"""A replica whose requests go their whole way in the native core: a call an event.
+
+``replica`` and ``scheduler`` hold the same rules in Python. They are the reference, and serve what the core
+does not yet: lower tiers, hand-overs, plug-ins, the gate of shared prefixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kvcache_sim import _core
+from kvcache_sim.cache.machine import Machine
+from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
+from kvcache_sim.cache.remote import RemoteReads
+from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.engine import ARRIVAL, BOUNDARY, Event
+from kvcache_sim.errors import InvariantError
+from kvcache_sim.serving.batch import BatchSettings
+from kvcache_sim.serving.queue import ORDERS
+from kvcache_sim.serving.recorder import Recorder
+from kvcache_sim.serving.replica.contract import Load
+from kvcache_sim.serving.sequence import Arrival
+from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.tiers import TIERS
+
+#: Rows of finished requests are handed over so many at a time.
+_ROWS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ServingRules:
+    """What the core is told of a replica, beside its batch."""
+
+    machine: int
+    max_num_seqs: int
+    queue_order: str
+    async_scheduling: str
+    skips_full_prefill: bool
+    discard_on_finish: bool
+    admits_prompts_only: bool
+    #: Whether blocks have a time to live.
+    expires: bool
+    #: How many of the waiting requests have their blocks protected from eviction.
+    look_ahead: int
+    max_sessions: int | None
+    session_ttl_ns: int | None
+    #: Milestones in [start, end) are recorded; None: none are.
+    record_window_ns: tuple[int, int] | None
+    #: Names of the columns of a request's row, in order.
+    request_columns: tuple[str, ...]
+
+
+def serving_rules(machine: Machine, settings: ReplicaSettings, recorder: Recorder) -> ServingRules:
+    """Return what the core is told of one machine's replica."""
+    cache = machine.cache
+    return ServingRules(
+        machine=machine.number,
+        max_num_seqs=settings.max_num_seqs,
+        queue_order=settings.queue_order,
+        async_scheduling=settings.async_scheduling,
+        skips_full_prefill=cache.full_hit == "skip-prefill",
+        discard_on_finish=cache.discard_on_finish,
+        admits_prompts_only=cache.admission == "prompt",
+        expires=machine.expires,
+        look_ahead=0 if machine.tree is None else cache.scheduler_aware_window,
+        max_sessions=cache.session_view.max_sessions,
+        session_ttl_ns=cache.session_view.ttl_ns,
+        record_window_ns=recorder.window_ns,
+        request_columns=recorder.row_columns,
+    )
+
+
+def core_serves(machine: Machine, settings: ReplicaSettings) -> bool:
+    """Return whether the core knows all that a replica of one pool, on native stores, is asked to do."""
+    return (
+        len(machine.tiers) == 1
+        and isinstance(machine.store, (_core.Store, _core.PoolStore, _core.RadixStore))
+        and settings.queue_order in ("fcfs", *ORDERS)
+        and settings.duplicate_prefill == "recompute"
+        and machine.cache.admission in ("all", "prompt")
+    )
+
+
+class NativeReplica:
+    """One engine instance on a machine with a GPU alone; the core keeps its requests, Python its clock.
+
+    ``checks``: whether the store's invariants are checked at every boundary (``--check full``).
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        settings: ReplicaSettings,
+        batch: tuple[_core.StepTable, BatchSettings],
+        recorder: Recorder,
+        checks: bool,
+    ) -> None:
+        self.machine = machine.number
+        self.settings = settings
+        self.cache: CacheSettings = machine.cache
+        self.store = machine.store
+        self.mover = machine.mover
+        self.engine = machine.mover.engine
+        self.prefetcher: Prefetcher | None = None
+        self.remote: RemoteReads | None = None
+        self.tiers = 1
+        self.records_all = recorder.window_ns is not None
+        self.core = _core.Replica(machine.store, *batch, serving_rules(machine, settings, recorder))
+        self._recorder = recorder
+        self._checks = checks
+        self._most_blocks = self.store.room(0).capacity_blocks - machine.kept_free_blocks
+        self._looks_up = bool(self.cache.lookup_ns and self.cache.enabled)
+        self._boundary: Event | None = None
+        self._closed: list[Callable[[int], None]] = []
+        self._prefilled: list[Callable[[int, int], None]] = []
+        #: Rows of finished requests that the core still has.
+        self._rows = 0
+        if self.records_all:
+            self.core.log_steps()
+            self.store.log_evictions()
+
+    # -- events
+
+    def arrive(self, arrival: Arrival) -> None:
+        """Take a request over; it queues once the scheduler has it and it has been looked up."""
+        now = self.engine.now_ns
+        place = self.core.arrive(
+            arrival.request,
+            (arrival.prompt_num_tokens, arrival.output_tokens, arrival.expected_prefill_tokens),
+            (arrival.session, arrival.turn, arrival.is_conversational_turn),
+            now,
+        )
+        if offset := self.settings.client_offset_ns:
+            self.engine.schedule(now + offset, ARRIVAL, self.machine, self._received, place)
+        elif self._looks_up:
+            self._received(place)
+        else:
+            self._go_on(self.core.enqueue(place, now))
+
+    def _received(self, place: int) -> None:
+        now = self.engine.now_ns
+        self.core.received(place, now)
+        if self._looks_up:
+            at = now + self.cache.lookup_ns
+            self.engine.schedule(at, ARRIVAL, self.machine, self._enqueue, place)
+        else:
+            self._enqueue(place)
+
+    def _enqueue(self, place: int) -> None:
+        self._go_on(self.core.enqueue(place, self.engine.now_ns))
+
+    def _go_on(self, at: int | None) -> None:
+        """Let the next boundary come at a time."""
+        boundary = self._boundary
+        if boundary is not None:
+            if boundary[0] == at:
+                return
+            self.engine.cancel(boundary)
+            self._boundary = None
+        if at is not None:
+            self._boundary = self.engine.schedule(at, BOUNDARY, self.machine, self._at_boundary)
+
+    def _at_boundary(self, _: object) -> None:
+        self._boundary = None
+        engine = self.engine
+        at, closed, events = self.core.at_boundary(engine.now_ns)
+        if at is not None:
+            self._boundary = engine.schedule(at, BOUNDARY, self.machine, self._at_boundary)
+        if events is not None:
+            self._recorder.add_events(events)
+        if self._prefilled:
+            for request, prompt_tokens in self.core.take_prefilled():
+                for heard in self._prefilled:
+                    heard(request, prompt_tokens)
+        if closed is not None:
+            self._rows += len(closed)
+            if self._rows >= _ROWS:
+                self._hand_over_rows()
+            for request in closed:
+                for tell in self._closed:
+                    tell(request)
+        if self._checks:
+            self._check()
+
+    def _check(self) -> None:
+        try:
+            self.store.check()
+        except RuntimeError as broken:
+            where = f"machine {self.machine} at {self.engine.now_ns} ns"
+            raise InvariantError(str(broken), where) from broken
+
+    def _hand_over_rows(self) -> None:
+        self._recorder.add_rows(self.core.take_rows())
+        self._rows = 0
+
+    def catch_up(self, now_ns: int) -> None:
+        """Run the iterations that began before now, so that the store is as it is now."""
+        self.core.catch_up(now_ns)
+
+    # -- what does not happen without lower tiers
+
+    def prefetch(self, request: int, tokens: int, occasion: str) -> None:
+        """Prefetch nothing: there is nowhere to prefetch from."""
+
+    @property
+    def prefetches_sessions(self) -> bool:
+        """Whether a paused session's blocks may be copied up before its next turn."""
+        return False
+
+    # -- what routers, the cluster and recorders ask
+
+    @property
+    def load(self) -> Load:
+        """What routers may know of it."""
+        return self.core
+
+    def can_ever_hold(self, kv_tokens: int) -> bool:
+        """Return whether an empty GPU would have room for that many tokens."""
+        return -(-kv_tokens // self.cache.block_size_tokens) <= self._most_blocks
+
+    def when_closed(self, tell: Callable[[int], None]) -> None:
+        """Tell the number of each request that leaves this machine from now on."""
+        self._closed.append(tell)
+
+    def when_prefilled(self, tell: Callable[[int, int], None]) -> None:
+        """Tell of each request whose prompt is computed from now on: its number and its prompt's tokens."""
+        self._prefilled.append(tell)
+        self.core.tell_prefilled()
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Return how many requests wait, run and wait for KV, and the tokens generated so far."""
+        return self.core.counts()
+
+    @property
+    def steps(self) -> int:
+        """Iterations so far."""
+        return self.core.steps
+
+    def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
+        """Return the histogram of times between tokens: edges, counts, count, sum, min, max."""
+        return self.core.itl()
+
+    def flush_records(self) -> None:
+        """Hand what is kept of finished requests, steps and evictions to the recorder."""
+        self._hand_over_rows()
+        for step in self.core.take_steps():
+            self._recorder.log_step(self.machine, step)
+        for now_ns, tier, blocks in self.store.take_evictions():
+            self._recorder.log_eviction(self.machine, TIERS[tier], now_ns, blocks)

@@ -1,0 +1,171 @@
+//! What the moments of a request change: its times, the machine's load, the records.
+
+use super::outcome::decide;
+use super::rows::{EventKind, EventRow};
+use super::{Place, Replica, Request, ServingStore};
+use crate::digest::Record;
+
+/// The detail of an event that has none: one past the outcomes.
+const NO_DETAIL: i64 = 5;
+
+impl Replica {
+    /// Counts a request that was sent here; its way to the scheduler begins.
+    pub(super) fn arrived(&mut self, request: Request) -> Place {
+        self.open_requests += 1;
+        self.queued_tokens += request.arrival.prompt_tokens;
+        self.expected_prefill_tokens += request.arrival.expected_prefill_tokens;
+        match self.free.pop() {
+            Some(place) => {
+                self.requests[place as usize] = request;
+                place
+            }
+            None => {
+                self.requests.push(request);
+                self.requests.len() as Place - 1
+            }
+        }
+    }
+
+    /// Ends a request's wait in the queue.
+    pub(super) fn admitted<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        reused_blocks: u32,
+        now_ns: u64,
+    ) {
+        let s = &mut self.requests[place as usize];
+        if s.first_token_ns.is_none() {
+            s.queue_ns += now_ns - s.since_ns;
+            s.since_ns = now_ns;
+        }
+        let (request, reused) = (u64::from(s.arrival.request), u64::from(reused_blocks));
+        let records = store.records_mut();
+        records.note(Record::Admit as u8, now_ns, request, reused);
+        self.log(EventKind::Admit, place, now_ns);
+    }
+
+    /// Notes what a request reuses, and what its look-up is called.
+    pub(super) fn first_admitted(&mut self, place: Place, cached_tokens: u64, now_ns: u64) {
+        let s = &mut self.requests[place as usize];
+        let Request { arrival, .. } = *s;
+        s.cached_tokens = cached_tokens;
+        s.left_tokens = arrival.prompt_tokens - cached_tokens;
+        let session_tokens = match arrival.session {
+            ..0 => None,
+            session => self.sessions.tokens(session, now_ns),
+        };
+        let (found, events) = decide(arrival.prompt_tokens, session_tokens, cached_tokens);
+        s.outcome = found as u8;
+        for (outcome, tokens, left_tokens) in events {
+            let row = EventRow {
+                kind: EventKind::PrefixCacheEvent,
+                time_ns: now_ns,
+                request: arrival.request,
+                detail: outcome as i64,
+                tokens,
+                left_tokens,
+            };
+            self.rows.event(self.config.machine, row);
+        }
+    }
+
+    /// Records that the prefill of that many missed tokens starts.
+    pub(super) fn prefill_starts(&mut self, place: Place, tokens: u64, now_ns: u64) {
+        let row = EventRow {
+            kind: EventKind::PrefillStart,
+            time_ns: now_ns,
+            request: self.requests[place as usize].arrival.request,
+            detail: NO_DETAIL,
+            tokens,
+            left_tokens: 0,
+        };
+        self.rows.event(self.config.machine, row);
+    }
+
+    /// Ends a request's prefill, or the first decode step of one without, and shows its first token.
+    pub(super) fn first_token<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        now_ns: u64,
+    ) {
+        let s = &mut self.requests[place as usize];
+        let spent = now_ns - s.since_ns;
+        if s.prefilling {
+            s.prefill_ns += spent;
+            s.prefilling = false;
+        } else {
+            s.first_decode_ns += spent;
+        }
+        s.since_ns = now_ns;
+        s.first_token_ns = Some(now_ns);
+        self.queued_tokens -= s.arrival.prompt_tokens;
+        self.expected_prefill_tokens -= s.arrival.expected_prefill_tokens;
+        let (request, prompt_tokens) = (s.arrival.request, s.arrival.prompt_tokens);
+        if let Some(prefilled) = &mut self.prefilled {
+            prefilled.push((request, prompt_tokens));
+        }
+        let records = store.records_mut();
+        records.note(Record::FirstToken as u8, now_ns, u64::from(request), 0);
+        self.log(EventKind::FirstToken, place, now_ns);
+    }
+
+    /// Sends a running request with KV of `computed` tokens back to the queue.
+    pub(super) fn preempted<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        computed: u64,
+        now_ns: u64,
+    ) {
+        let s = &mut self.requests[place as usize];
+        if s.first_token_ns.is_some() {
+            // The last generated token never had KV, so tokens out = KV − prompt + 1 once decoding.
+            let out = (computed + 1).saturating_sub(s.arrival.prompt_tokens);
+            s.generated_tokens = s.generated_tokens.max(out);
+        } else {
+            s.prefill_ns += now_ns - s.since_ns;
+            s.since_ns = now_ns;
+        }
+        s.recomputed_tokens += computed as i64;
+        s.preemptions += 1;
+        let request = u64::from(s.arrival.request);
+        let records = store.records_mut();
+        records.note(Record::Preempt as u8, now_ns, request, computed);
+        self.log(EventKind::Preempt, place, now_ns);
+    }
+
+    /// Ends a request whose last token is out.
+    pub(super) fn finished<S: ServingStore>(&mut self, store: &mut S, place: Place, now_ns: u64) {
+        let arrival = self.requests[place as usize].arrival;
+        let (request, output) = (u64::from(arrival.request), arrival.output_tokens);
+        let records = store.records_mut();
+        records.note(Record::Finish as u8, now_ns, request, output);
+        self.log(EventKind::Finish, place, now_ns);
+        self.open_requests -= 1;
+        if arrival.session >= 0 && self.config.cache_enabled {
+            let kept = if self.config.cache_output { output } else { 0 };
+            let tokens = arrival.prompt_tokens + kept;
+            self.sessions.complete_turn(arrival.session, tokens, now_ns);
+        }
+        let s = &self.requests[place as usize];
+        self.rows.finish(s, self.config.machine, now_ns);
+        self.closed.push(arrival.request);
+    }
+
+    fn log(&mut self, kind: EventKind, place: Place, now_ns: u64) {
+        let window = self.config.record_window_ns;
+        if window.is_some_and(|(from, to)| from <= now_ns && now_ns < to) {
+            let row = EventRow {
+                kind,
+                time_ns: now_ns,
+                request: self.requests[place as usize].arrival.request,
+                detail: NO_DETAIL,
+                tokens: 0,
+                left_tokens: 0,
+            };
+            self.rows.event(self.config.machine, row);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The queue of a replica: first come first served, or by an order; preempted requests before all.
+
+use std::collections::VecDeque;
+
+use super::{Place, Request};
+
+/// An order looks at so many of the waiting requests, oldest first: it bounds the cost.
+const WINDOW: usize = 256;
+
+/// RAGCache's bound: a request that was passed so often goes before all.
+const STARVED: u32 = 32;
+
+/// Who is admitted next (the orders of `serving/queue/`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueOrder {
+    /// Who came first.
+    #[default]
+    Fcfs,
+    /// Who has the longest cached prefix.
+    LongestPrefix,
+    /// Who has the fewest tokens left to compute.
+    ShortestFirst,
+    /// Who is further on in a session.
+    Priority,
+    /// The largest ratio of cached to computed tokens; who was passed too often goes first.
+    RagCache,
+}
+
+impl QueueOrder {
+    /// The order of that name, `None` for one that is not of the core.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "fcfs" => Some(Self::Fcfs),
+            "longest-prefix" => Some(Self::LongestPrefix),
+            "shortest-first" => Some(Self::ShortestFirst),
+            "priority" => Some(Self::Priority),
+            "ragcache" => Some(Self::RagCache),
+            _ => None,
+        }
+    }
+
+    /// What orders a request that has so many cached tokens: the smallest goes first.
+    fn key(self, request: &Request, cached_tokens: u64) -> (f64, f64) {
+        let tokens = request.prefill_target_tokens();
+        let left = tokens.saturating_sub(cached_tokens);
+        match self {
+            Self::Fcfs => (0.0, 0.0),
+            Self::LongestPrefix => (-(cached_tokens as f64), 0.0),
+            Self::ShortestFirst => (left as f64, 0.0),
+            Self::Priority => (-(request.arrival.turn as f64), 0.0),
+            Self::RagCache => {
+                let waits = f64::from(u8::from(request.passed < STARVED));
+                (waits, -(cached_tokens as f64) / (left.max(1) as f64))
+            }
+        }
+    }
+}
+
+/// Requests that wait for admission, in order of arrival; preempted ones are put before all others.
+#[derive(Debug, Default)]
+pub struct Queue {
+    order: QueueOrder,
+    waiting: VecDeque<Place>,
+    /// Who came later is not known yet (a step is decided on ahead); `None`: all are.
+    known_until_ns: Option<u64>,
+}
+
+impl Queue {
+    /// An empty queue.
+    pub fn new(order: QueueOrder) -> Self {
+        Self {
+            order,
+            ..Self::default()
+        }
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Who waits, in order of arrival.
+    pub fn iter(&self) -> impl Iterator<Item = Place> + '_ {
+        self.waiting.iter().copied()
+    }
+
+    /// Puts a request behind all others.
+    pub fn push_back(&mut self, place: Place) {
+        self.waiting.push_back(place);
+    }
+
+    /// Puts a preempted request before all others.
+    pub fn push_front(&mut self, place: Place) {
+        self.waiting.push_front(place);
+    }
+
+    /// Hides who came after a time; `None`: hides nobody.
+    pub fn know_until(&mut self, ns: Option<u64>) {
+        self.known_until_ns = ns;
+    }
+
+    fn knows(&self, request: &Request) -> bool {
+        self.known_until_ns
+            .is_none_or(|until| request.since_ns <= until)
+    }
+
+    /// Who is next, `None` when all have to stay; `cached` tells the cached tokens of a request.
+    pub fn head<E>(
+        &self,
+        requests: &[Request],
+        mut cached: impl FnMut(&Request) -> Result<u64, E>,
+    ) -> Result<Option<Place>, E> {
+        let request = |place: Place| &requests[place as usize];
+        if self.order == QueueOrder::Fcfs {
+            let first = self.waiting.front().copied();
+            return Ok(first.filter(|&place| self.knows(request(place))));
+        }
+        let window = self.waiting.iter().copied().take(WINDOW);
+        let mut best: Option<(Place, (f64, f64))> = None;
+        for place in window.filter(|&place| self.knows(request(place))) {
+            let waiting = request(place);
+            if best.is_none() && waiting.preemptions > 0 {
+                return Ok(Some(place));
+            }
+            let key = self.order.key(waiting, cached(waiting)?);
+            if best.is_none_or(|(_, least)| key < least) {
+                best = Some((place, key));
+            }
+        }
+        Ok(best.map(|(place, _)| place))
+    }
+
+    /// Takes an admitted request out; those before it have been passed.
+    pub fn take(&mut self, place: Place, requests: &mut [Request]) {
+        let at = self.waiting.iter().position(|&waiting| waiting == place);
+        let Some(at) = at else { return };
+        for &passed in self.waiting.iter().take(at) {
+            requests[passed as usize].passed += 1;
+        }
+        self.waiting.remove(at);
+        requests[place as usize].passed = 0;
+    }
+}

@@ -1,0 +1,77 @@
+//! One request while it is served.
+
+use crate::store::LeaseId;
+
+/// A request as it reaches a replica.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Arrival {
+    /// Its number in the trace.
+    pub request: u32,
+    /// Tokens of its prompt.
+    pub prompt_tokens: u64,
+    /// Tokens it will generate.
+    pub output_tokens: u64,
+    /// Its session, −1 without one.
+    pub session: i64,
+    /// Its turn in the session, from 0.
+    pub turn: i64,
+    /// Label of the workload, for its row.
+    pub is_conversational_turn: bool,
+    /// Prompt tokens that the router expected to be computed; 0 where it did not ask.
+    pub expected_prefill_tokens: u64,
+}
+
+/// A request between its arrival and its last token. Times are ns.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// What it came with.
+    pub arrival: Arrival,
+    /// When it came.
+    pub arrival_ns: u64,
+    /// When the current part of its TTFT began.
+    pub since_ns: u64,
+    pub(super) lease: LeaseId,
+    pub(super) generated_tokens: u64,
+    pub(super) last_token_ns: Option<u64>,
+    pub(super) first_token_ns: Option<u64>,
+    /// How often it was preempted.
+    pub preemptions: u32,
+    /// How often a later one was admitted before it.
+    pub(super) passed: u32,
+    /// Its place in the order in which sequences joined the batch.
+    pub(super) joined: u64,
+    /// Whether its prompt is being computed.
+    pub(super) prefilling: bool,
+    pub(super) recomputed_tokens: i64,
+    pub(super) client_ns: u64,
+    pub(super) queue_ns: u64,
+    pub(super) lookup_ns: u64,
+    pub(super) prefill_ns: u64,
+    pub(super) first_decode_ns: u64,
+    /// What its look-up is called, decided at its first admission.
+    pub(super) outcome: u8,
+    pub(super) cached_tokens: u64,
+    pub(super) left_tokens: u64,
+}
+
+impl Request {
+    /// A request that comes now.
+    pub fn new(arrival: Arrival, now_ns: u64) -> Self {
+        Self {
+            arrival,
+            arrival_ns: now_ns,
+            since_ns: now_ns,
+            ..Self::default()
+        }
+    }
+
+    /// Tokens to compute before it decodes: the prompt and what it had generated before a preemption.
+    pub fn prefill_target_tokens(&self) -> u64 {
+        self.arrival.prompt_tokens + self.generated_tokens
+    }
+
+    /// Tokens with KV when it is done: the last generated token never gets any.
+    pub fn total_kv_tokens(&self) -> u64 {
+        self.arrival.prompt_tokens + self.arrival.output_tokens.max(1) - 1
+    }
+}

@@ -1,0 +1,90 @@
+//! Sessions as the cache sees them: the tokens that the last completed turn of each left behind.
+
+use std::collections::{BTreeMap, HashMap};
+
+/// The known sessions of one machine, within their bounds (the rules of `cache/session_view.py`).
+#[derive(Debug, Default)]
+pub struct Sessions {
+    max_sessions: Option<usize>,
+    ttl_ns: Option<u64>,
+    /// Tokens of prompt and answer together, and the number of the turn among all turns.
+    known: HashMap<i64, (u64, u64)>,
+    /// By the number of its last turn: a session, and when that turn was done. Oldest first.
+    turns: BTreeMap<u64, (i64, u64)>,
+    next_turn: u64,
+}
+
+impl Sessions {
+    /// No session is known yet.
+    pub fn new(max_sessions: Option<usize>, ttl_ns: Option<u64>) -> Self {
+        Self {
+            max_sessions,
+            ttl_ns,
+            ..Self::default()
+        }
+    }
+
+    /// Enters a completed turn in place of the session's last one, then applies the bounds.
+    pub fn complete_turn(&mut self, session: i64, tokens: u64, now_ns: u64) {
+        let turn = self.next_turn;
+        self.next_turn += 1;
+        if let Some((_, last)) = self.known.insert(session, (tokens, turn)) {
+            self.turns.remove(&last);
+        }
+        self.turns.insert(turn, (session, now_ns));
+        while self
+            .max_sessions
+            .is_some_and(|most| self.turns.len() > most)
+        {
+            self.forget_oldest();
+        }
+        self.expire(now_ns);
+    }
+
+    /// Tokens that a session left, `None` where no turn of it is known any more.
+    pub fn tokens(&mut self, session: i64, now_ns: u64) -> Option<u64> {
+        self.expire(now_ns);
+        self.known.get(&session).map(|known| known.0)
+    }
+
+    fn expire(&mut self, now_ns: u64) {
+        let Some(ttl_ns) = self.ttl_ns else { return };
+        while let Some((_, &(_, done_ns))) = self.turns.first_key_value() {
+            if now_ns - done_ns < ttl_ns {
+                return;
+            }
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((_, (session, _))) = self.turns.pop_first() {
+            self.known.remove(&session);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Sessions;
+
+    #[test]
+    fn a_turn_takes_the_place_of_the_last_one_and_the_oldest_go_first() {
+        let mut sessions = Sessions::new(Some(2), None);
+        sessions.complete_turn(7, 10, 0);
+        sessions.complete_turn(8, 20, 1);
+        sessions.complete_turn(7, 30, 2);
+        sessions.complete_turn(9, 40, 3);
+        assert_eq!(sessions.tokens(8, 4), None);
+        assert_eq!(sessions.tokens(7, 4), Some(30));
+        assert_eq!(sessions.tokens(9, 4), Some(40));
+    }
+
+    #[test]
+    fn a_session_is_known_until_its_time_to_live_is_over() {
+        let mut sessions = Sessions::new(None, Some(10));
+        sessions.complete_turn(1, 5, 100);
+        assert_eq!(sessions.tokens(1, 109), Some(5));
+        assert_eq!(sessions.tokens(1, 110), None);
+    }
+}

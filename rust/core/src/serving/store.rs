@@ -1,0 +1,87 @@
+//! What serving asks of the blocks of a machine, beyond what a running batch does.
+
+use crate::exact::pool_store::PoolStore;
+use crate::exact::radix_store::RadixStore;
+use crate::machine_store::MachineStore;
+use crate::store::{Answer, LeaseId, Store};
+
+/// A store that requests are admitted to.
+pub trait ServingStore: MachineStore {
+    /// Holds the first `depth` blocks of a request's path.
+    fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId>;
+
+    /// Takes an acquisition back that was refused room, without a trace.
+    fn abandon(&mut self, lease: LeaseId) -> Answer<()>;
+
+    /// Gives up what a lease holds.
+    fn release(&mut self, lease: LeaseId, now_ns: u64) -> Answer<()>;
+
+    /// Lets go of a request's blocks from `start` up to `end`; an engine's own rules keep what has room.
+    fn discard(&mut self, _request: u32, _start: u32, _end: u32) -> Answer<()> {
+        Ok(())
+    }
+
+    /// Makes a request's first blocks the most recently used; an engine's own rules do not.
+    fn touch(&mut self, _request: u32, _end: u32) -> Answer<()> {
+        Ok(())
+    }
+
+    /// Lets go of what has outlived its time to live; an engine's own rules know none.
+    fn expire(&mut self, _now_ns: u64) {}
+}
+
+impl ServingStore for Store {
+    fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
+        Store::acquire(self, request, depth)
+    }
+
+    fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
+        Store::abandon(self, lease)
+    }
+
+    fn release(&mut self, lease: LeaseId, now_ns: u64) -> Answer<()> {
+        Store::release(self, lease, now_ns)
+    }
+
+    fn discard(&mut self, request: u32, start: u32, end: u32) -> Answer<()> {
+        Store::discard(self, request, start, end)
+    }
+
+    fn touch(&mut self, request: u32, end: u32) -> Answer<()> {
+        Store::touch(self, request, end)
+    }
+
+    fn expire(&mut self, now_ns: u64) {
+        Store::expire(self, now_ns);
+    }
+}
+
+impl ServingStore for PoolStore {
+    fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
+        Ok(PoolStore::acquire(self, request, depth))
+    }
+
+    fn abandon(&mut self, _lease: LeaseId) -> Answer<()> {
+        Ok(()) // its blocks are held when its room is reserved, not before
+    }
+
+    fn release(&mut self, lease: LeaseId, _now_ns: u64) -> Answer<()> {
+        PoolStore::release(self, lease);
+        Ok(())
+    }
+}
+
+impl ServingStore for RadixStore {
+    fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
+        Ok(RadixStore::acquire(self, request, depth))
+    }
+
+    fn abandon(&mut self, _lease: LeaseId) -> Answer<()> {
+        Ok(()) // its pages are held when its room is reserved, not before
+    }
+
+    fn release(&mut self, lease: LeaseId, _now_ns: u64) -> Answer<()> {
+        RadixStore::release(self, lease);
+        Ok(())
+    }
+}
