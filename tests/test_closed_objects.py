@@ -17,7 +17,7 @@ from kvcache_sim.cache.operations import Active
 from kvcache_sim.cache.prefix_view import GlobalPrefixCacheInfo
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.admission import Admission
-from kvcache_sim.serving.sequence import SequenceState
+from kvcache_sim.serving.sequence import Arrival, SequenceState
 
 PACKAGE = Path(kvcache_sim.__file__).parent
 ROOMS = ("serving", "cache")
@@ -30,6 +30,7 @@ RECORDS = [
         ("s", "sequence"),
         "seed 000's state of a request; each stage it passes writes its own part",
     ),
+    (Arrival, ("s", "sequence"), "a request on its way to a machine; a router notes what it expects of it"),
     (Admission, ("admission",), "filled part by part while one request is admitted"),
     (LayeredJob, ("job", "times"), "a job's progress, kept by the one channel that serves it"),
     (Active, ("active",), "what a caller of operations by hand holds, counted down by them"),

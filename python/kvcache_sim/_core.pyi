@@ -520,9 +520,7 @@ class Replica:
     scheduling that is not the core's.
     """
 
-    def __new__(
-        cls, store: GpuStore, table: StepTable, batch: object, rules: object
-    ) -> Replica: ...
+    def __new__(cls, store: GpuStore, table: StepTable, batch: object, rules: object) -> Replica: ...
     def arrive(
         self, request: int, tokens: tuple[int, int, int], session: tuple[int, int, bool], now_ns: int
     ) -> int:
