@@ -148,7 +148,7 @@ impl Replica {
 
     /// Starts keeping whose prompt has been computed, for [`Replica::take_prefilled`].
     pub fn tell_prefilled(&mut self) {
-        self.prefilled.get_or_insert_default();
+        self.prefilled.get_or_insert_with(Vec::new);
     }
 
     /// Requests whose prompt has been computed since the last call, and its tokens, where that is kept.
