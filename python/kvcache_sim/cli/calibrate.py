@@ -110,12 +110,14 @@ def shipped(
       kvsim calibrate shipped ../shared/calibration -o sets
       kvsim calibrate shipped ../shared/calibration -o python/kvcache_sim/model/data/step_times --force
     """
+    import tomllib
+
     from kvcache_sim.model.calibration.shipped import shipped_texts
     from kvcache_sim.output import write_new
 
     for name, text, errors in shipped_texts(folder):
         write_new(output / f"{name}.toml", text.encode(), force)
-        typer.echo(f"{name}" + ("" if errors else ": transferred, never measured"))
+        typer.echo(f"{name}: {tomllib.loads(text)['source']}" + ("" if errors else ", never measured"))
         if errors:
             _print_errors(errors)
     typer.echo(f"wrote {output}", err=True)

@@ -28,6 +28,8 @@ class ParametricStepTime:
     the step, n its decode sequences, ΣKV the tokens these have cached, max those of the longest.
     ``base(N) = (weights^p + (token·N)^p)^(1/p)`` joins the time to read the weights with the time to compute
     N tokens, unless ``base_points`` gives (tokens, ms) points, joined by straight lines, in its place.
+    ``decode_points`` are the same for pure decode steps alone, by sequences: these replay a captured graph,
+    others do not. The base of others is then no smaller at the counts given, and no decode base exceeds it.
     ``kv`` and ``sequence`` have one value for pure decode steps and one, no smaller, for steps with a prefill
     chunk. ``spread`` (α) adds
     that share of the extra time that all sequences would take at the longest one's length. ``longest(n)``,
@@ -55,6 +57,7 @@ class ParametricStepTime:
     least_query_tokens: int = 0
     graph_tokens: int = 512
     base_points: tuple[tuple[float, float], ...] = ()
+    decode_points: tuple[tuple[float, float], ...] = ()
     longest_points: tuple[tuple[float, float], ...] = ()
 
     def step(self, batch: StepBatch) -> int:
@@ -71,20 +74,28 @@ class ParametricStepTime:
         """Return ``fixed + base(N)`` in ms for each token count, before padding; 0 for no tokens."""
         n = tokens.astype(np.float64)
         if self.base_points:
-            x, y = np.array(self.base_points).T
-            slope = (y[-1] - y[-2]) / (x[-1] - x[-2]) if len(x) > 1 else 0.0
-            base = np.interp(n, x, y) + np.maximum(n - x[-1], 0.0) * slope
+            base = _joined(self.base_points, n)
         else:
             base = (self.weights_ms**self.exponent + (self.token_ms * n) ** self.exponent) ** (
                 1 / self.exponent
             )
+        if self.decode_points:
+            base = np.maximum(base, np.interp(n, *np.array(self.decode_points).T))
         return np.where(tokens > 0, self.fixed_ms + base, 0.0)
+
+    def decode_base_ms(self, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the same for pure decode steps of each number of sequences."""
+        if not self.decode_points:
+            return self.base_ms(sequences)
+        base = self.fixed_ms + _joined(self.decode_points, sequences.astype(np.float64))
+        return np.where(sequences > 0, np.minimum(base, self.base_ms(sequences)), 0.0)
 
 
 @lru_cache(maxsize=32)
 def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> StepTimeTable:
     padded = padded_tokens(model.graph_tokens, max(max_tokens, max_sequences))
     base = np.rint(model.base_ms(padded) * _NS_PER_MS).astype(np.int64)
+    decode_base = np.rint(model.decode_base_ms(padded[: max_sequences + 1]) * _NS_PER_MS).astype(np.int64)
     base.flags.writeable = False
     longest = np.zeros(max_sequences + 1, np.int64)
     if model.longest_points:
@@ -97,7 +108,7 @@ def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> 
     kv, kv_mixed = model.kv_ms_per_thousand, max(model.kv_mixed_ms_per_thousand, model.kv_ms_per_thousand)
     return StepTimeTable(
         base_ns=base[: max_tokens + 1],
-        decode_base_ns=base[: max_sequences + 1] - given_back,
+        decode_base_ns=decode_base - given_back,
         pair_half_fs=round(model.pairs_ms_per_million * _FS_PER_MS / 1e6 / 2),
         kv_decode_fs=round(kv * _FS_PER_MS / 1e3),
         kv_mixed_fs=round(kv_mixed * _FS_PER_MS / 1e3),
@@ -121,7 +132,7 @@ def parametric_step_time(coefficients: dict[str, Any], where: str) -> Parametric
     number = (int, float)
     known: dict[str, type | tuple[type, ...]] = dict.fromkeys(ParametricStepTime.__dataclass_fields__, number)
     known |= dict.fromkeys(("graph_tokens", "least_kv_tokens", "least_query_tokens"), int)
-    known |= {"base_points": list, "longest_points": list}
+    known |= {"base_points": list, "decode_points": list, "longest_points": list}
     check_keys(coefficients, known, where)
     values = {key: value for key, value in coefficients.items() if not key.endswith("_points")}
     base = _points(coefficients, "base_points", where)
@@ -134,7 +145,15 @@ def parametric_step_time(coefficients: dict[str, Any], where: str) -> Parametric
     if values.get("spread", 0) > 1:
         raise UsageError("spread is a share, at most 1", where=where, got=str(values["spread"]))
     longest = _points(coefficients, "longest_points", where)
-    return ParametricStepTime(base_points=base, longest_points=longest, **values)
+    decode = _points(coefficients, "decode_points", where)
+    return ParametricStepTime(base_points=base, decode_points=decode, longest_points=longest, **values)
+
+
+def _joined(points: tuple[tuple[float, float], ...], n: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the points joined by straight lines, the last one continued."""
+    x, y = np.array(points).T
+    slope = (y[-1] - y[-2]) / (x[-1] - x[-2]) if len(x) > 1 else 0.0
+    return np.asarray(np.interp(n, x, y) + np.maximum(n - x[-1], 0.0) * slope, np.float64)
 
 
 def _points(coefficients: dict[str, Any], key: str, where: str) -> tuple[tuple[float, float], ...]:

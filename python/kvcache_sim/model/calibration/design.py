@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -40,7 +40,8 @@ class Form:
 
     ``graph_tokens`` is the largest CUDA graph: counts are padded before anything is looked up. ``scans``
     says whether rows can tell a scan. ``measured`` holds (tokens, ms) points of a base that was measured by
-    itself: then a constant on top of it is all that is fitted, and there are no knots.
+    itself: then a constant on top of it is all that is fitted, and there are no knots. ``decode_knots``, when
+    there are any, are of a base of pure decode steps, apart from that of steps with a prefill chunk.
     """
 
     base_knots: tuple[float, ...]
@@ -49,6 +50,7 @@ class Form:
     least_kv_tokens: int = 0
     least_query_tokens: int = 0
     scans: bool = False
+    decode_knots: tuple[float, ...] = ()
     measured: tuple[tuple[float, float], ...] = ()
 
     def columns(self, rows: IterationRows) -> NDArray[np.float64]:
@@ -60,17 +62,23 @@ class Form:
         n, new, past = rows.decode_sequences, rows.prefill_tokens, rows.past_tokens
         kv = np.maximum(rows.decode_kv_tokens, self.least_kv_tokens * n)
         chunks = np.maximum(rows.prefill_requests, 1)
-        parts = [ramp(tokens, self.base_knots or (1.0,), goes_on=True)]
+        mixed = new > 0
+        base = ramp(tokens, self.base_knots or (1.0,), goes_on=True)
+        if self.decode_knots:
+            base *= mixed[:, None]
+        parts = [base]
         if self.longest_knots:
             longest = np.where(n > 0, rows.decode_max_kv_tokens, 0.0) / 1e3
             parts.append(ramp(sequences, self.longest_knots, goes_on=False) * longest[:, None])
         # Only sums are known of several chunks in a step: equal ones are assumed.
-        mixed = new > 0
         filled = np.maximum(new, mixed * self.least_query_tokens * chunks)
         pairs = filled * past / chunks + new * new / (2 * chunks)
         scan = self.scans * mixed * np.maximum((past + new) / chunks, rows.decode_max_kv_tokens)
         linear = (kv / 1e3, mixed * kv / 1e3, n, mixed * n, pairs / 1e6, past / 1e3, scan / 1e3)
-        return np.concatenate((*parts, np.stack(linear, axis=1)), axis=1)
+        parts.append(np.stack(linear, axis=1))
+        if self.decode_knots:
+            parts.append(ramp(sequences, self.decode_knots, goes_on=True) * ~mixed[:, None])
+        return np.concatenate(parts, axis=1)
 
     def known_ms(self, rows: IterationRows) -> NDArray[np.float64]:
         """Return the part of each row that was measured by itself; zeros where nothing was."""
@@ -94,9 +102,12 @@ class Form:
         rises, longest = coefficients[:bends], coefficients[bends : bends + len(self.longest_knots)]
         on_top = float(rises[0])
         base = tuple((tokens, _short(ms + on_top)) for tokens, ms in self.measured)
-        value = dict(zip(LINEAR, coefficients[-len(LINEAR) :].tolist(), strict=True))
+        linear_at = bends + len(self.longest_knots)
+        linear = coefficients[linear_at : linear_at + len(LINEAR)]
+        value = dict(zip(LINEAR, linear.tolist(), strict=True))
         return ParametricStepTime(
             base_points=base or _points(self.base_knots, rises),
+            decode_points=_continued(_points(self.decode_knots, coefficients[linear_at + len(LINEAR) :])),
             longest_points=_points(self.longest_knots, longest) if longest.any() else (),
             pairs_ms_per_million=_short(value["pairs"]),
             kv_ms_per_thousand=_short(value["kv"]),
@@ -132,6 +143,23 @@ def form_for(
     return Form(knots, levels, graph_tokens, scans=scans, measured=measured)
 
 
+def form_apart(rows: IterationRows, graph_tokens: int = 512) -> Form:
+    """Return the form with a base for pure decode steps and another for steps with a prefill chunk.
+
+    A decode step replays one captured graph; a chunk's step is launched in pieces up to ``graph_tokens`` and
+    kernel by kernel past them, so its base has knots on both sides of that border.
+    """
+    form = form_for(rows, graph_tokens)
+    chunked = rows.prefill_tokens > 0
+    tokens, sequences = _padded(rows, graph_tokens)
+    base = _knots(np.sort(tokens[chunked]))
+    return replace(
+        form,
+        base_knots=_with_border(base, float(graph_tokens), tokens[chunked]),
+        decode_knots=_knots(np.sort(sequences[~chunked])),
+    )
+
+
 def form_through(rows: IterationRows, graph_tokens: int = 512) -> Form:
     """Return the form that bends at every token count measured."""
     tokens, _ = _padded(rows, graph_tokens)
@@ -162,6 +190,15 @@ def _knots(tokens: NDArray[np.float64]) -> tuple[float, ...]:
     return tuple(knots)
 
 
+def _with_border(knots: tuple[float, ...], border: float, tokens: NDArray[np.float64]) -> tuple[float, ...]:
+    """Return the knots with the last one up to ``border`` moved to it and one right past it."""
+    below = tuple(knot for knot in knots if knot <= border)
+    above = tuple(knot for knot in knots if knot > border + 1)
+    if not below or not above or int((tokens > border).sum()) < _ROWS_PER_KNOT:
+        return knots
+    return (*(below[:-1] if len(below) > 1 or below[0] == border else below), border, border + 1, *above)
+
+
 def _padded(rows: IterationRows, graph_tokens: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the padded tokens of each row, and its padded decode sequences."""
     tokens = (rows.prefill_tokens + rows.decode_sequences).astype(np.int64)
@@ -171,6 +208,18 @@ def _padded(rows: IterationRows, graph_tokens: int) -> tuple[NDArray[np.float64]
 
 def _points(knots: tuple[float, ...], rises: NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
     return tuple((k, _short(y)) for k, y in zip(knots, np.cumsum(rises).tolist(), strict=True))
+
+
+def _continued(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+    """Return the points with one more at twice the last count, by the slope of the upper half.
+
+    A line through the last two alone would carry their noise far past what was measured.
+    """
+    if len(points) < 2:
+        return points
+    x, y = np.array(points).T
+    slope = (y[-1] - np.interp(x[-1] / 2, x, y)) / (x[-1] / 2)
+    return (*points, (2 * points[-1][0], _short(y[-1] + slope * x[-1])))
 
 
 def _short(value: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from kvcache_sim.model.calibration.accuracy import PhaseError
@@ -17,14 +18,26 @@ class Provenance:
     gpu: str
     tensor_parallel: int
     source: str
+    expert_parallel: int = 1
+    data_parallel: int = 1
 
 
-def model_text(model: ParametricStepTime, provenance: Provenance, errors: list[PhaseError]) -> str:
-    """Return the file's text; ``load_step_time`` reads it back to an equal model."""
+def model_text(
+    model: ParametricStepTime,
+    provenance: Provenance,
+    errors: list[PhaseError],
+    block_errors: Sequence[PhaseError] = (),
+) -> str:
+    """Return the file's text; ``load_step_time`` reads it back to an equal model.
+
+    ``errors`` are of rows held out one by one, ``block_errors`` of whole stretches.
+    """
+    degrees = {"expert_parallel": provenance.expert_parallel, "data_parallel": provenance.data_parallel}
     lines = [
         *([f"model = {json.dumps(provenance.model)}"] if provenance.model else []),
         *([f"gpu = {json.dumps(provenance.gpu)}"] if provenance.gpu else []),
         f"tensor_parallel = {provenance.tensor_parallel}",
+        *(f"{name} = {degree}" for name, degree in degrees.items() if degree > 1),
         f"source = {json.dumps(provenance.source, ensure_ascii=False)}",
         "",
         "[coefficients]",
@@ -35,10 +48,11 @@ def model_text(model: ParametricStepTime, provenance: Provenance, errors: list[P
             lines += [f"{name} = [", *(f"    [{x!r}, {y!r}]," for x, y in value), "]"] if value else []
         elif value != 0 and (name != "exponent" or not model.base_points):
             lines.append(f"{name} = {value!r}")
-    for error in errors:
+    held_out = [("held_out", error) for error in errors]
+    for group, error in (*held_out, *(("held_out_blocks", error) for error in block_errors)):
         lines += [
             "",
-            f"[held_out.{error.phase}]",
+            f"[{group}.{error.phase}]",
             f"rows = {error.rows}",
             f"mape_percent = {error.mape:.2f}",
             f"p95_percent = {error.p95:.2f}",

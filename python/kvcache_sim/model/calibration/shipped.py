@@ -11,6 +11,7 @@ import numpy as np
 from kvcache_sim.model.calibration.accuracy import PhaseError, phase_errors
 from kvcache_sim.model.calibration.fit import fit_step_time, fit_tensor_parallel, predict_ms
 from kvcache_sim.model.calibration.kernels import Points, read_kernels, read_spread, with_all_reduces
+from kvcache_sim.model.calibration.mixtures import MIXTURE_FILE, MIXTURES, fit_mixture
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
 from kvcache_sim.model.calibration.split import check_train_file, held_out
@@ -84,6 +85,9 @@ def shipped_texts(folder: Path) -> Iterator[tuple[str, str, list[PhaseError]]]:
         model = fit_tensor_parallel(kept).model(entry.tensor_parallel)
         degrees = ", ".join(f"{tp:g}" for tp in np.unique(rows.tensor_parallel))
         yield entry.name, model_text(model, _provenance(entry, f"transferred from TP {degrees}"), []), []
+    for mixture in MIXTURES:
+        fitted = fit_mixture(mixture, _train_path(folder, MIXTURE_FILE))
+        yield mixture.name, fitted.text, fitted.errors
 
 
 def fit_shipped(entry: ShippedSet, folder: Path) -> tuple[ParametricStepTime, list[PhaseError]]:

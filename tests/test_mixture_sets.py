@@ -1,0 +1,131 @@
+"""The sets of measured mixtures: which rows compile, how far the sets and left-out topologies are off."""
+
+from functools import cache
+from statistics import median
+
+import numpy as np
+import pytest
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.calibration.accuracy import phase_errors
+from kvcache_sim.model.calibration.compilation import compiles, waits
+from kvcache_sim.model.calibration.fit import predict_ms
+from kvcache_sim.model.calibration.mixtures import MIXTURE_FILE, MIXTURES, mixture_rows
+from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
+from kvcache_sim.model.calibration.split import held_out, held_out_blocks
+from kvcache_sim.model.calibration.topologies import Topology, fit_deployment, fit_topologies
+from kvcache_sim.model.catalog import read_entry
+from kvcache_sim.model.parametric import parametric_step_time
+from kvcache_sim.model.step_times import load_step_time
+from shared_files import shared
+
+QWEN = [mixture for mixture in MIXTURES if mixture.model.startswith("qwen")]
+
+
+@cache
+def rows_of(mixture) -> IterationRows:
+    return mixture_rows(mixture, shared(f"calibration/{MIXTURE_FILE}"))[0]
+
+
+def steps(ms: list[float], chunk_tokens: int = 0) -> IterationRows:
+    one, new = np.ones(len(ms)), np.full(len(ms), float(chunk_tokens))
+    return IterationRows(new, (new > 0) * one, 0 * one, one, 100 * one, 100 * one, one, np.array(ms))
+
+
+def test_compilation_is_what_takes_thrice_the_usual_and_200_ms_more():
+    usual = [10.0] * 40
+    assert compiles(steps([*usual, 1621.0, 211.0, 209.0])).tolist() == [False] * 40 + [True, True, False]
+    assert waits(steps([*usual, 1621.0, 31.0, 29.0])).tolist() == [False] * 41 + [True, False]
+    assert not waits(steps([*usual, 31.0], chunk_tokens=64)).any()
+    long = [150.0] * 40
+    assert not compiles(steps([*long, 449.0], chunk_tokens=8000)).any()
+
+
+def test_75_rows_of_the_file_compile_and_each_set_says_how_many_of_them_are_its():
+    dropped = [mixture_rows(m, shared(f"calibration/{MIXTURE_FILE}"))[1] for m in MIXTURES]
+    assert sum(dropped) == 75
+    assert len(read_iterations(shared(f"calibration/{MIXTURE_FILE}"))) == 43_574
+    for mixture, count in zip(MIXTURES, dropped, strict=True):
+        assert (
+            f", {count} of compilation left out"
+            in read_entry("step_times", "step time", mixture.name)["source"]
+        )
+
+
+def test_a_fifth_is_held_out_half_of_it_in_whole_stretches():
+    blocks = held_out_blocks(5000)
+    assert blocks.sum() == 500
+    edges = np.flatnonzero(np.diff(blocks.astype(int)))
+    assert len(edges) <= 10
+    assert 0.08 < held_out(5000, 0.1).mean() < 0.12
+
+
+def test_the_median_topology_meets_the_goals_on_stretches_held_out_and_on_rows():
+    for group in ("held_out", "held_out_blocks"):
+        stated = [read_entry("step_times", "step time", mixture.name)[group] for mixture in QWEN]
+        assert median(held["decode"]["mape_percent"] for held in stated) <= 4.0
+        assert median(held["mixed"]["mape_percent"] for held in stated if "mixed" in held) <= 11.0
+
+
+def test_the_set_reproduces_what_it_states():
+    mixture = MIXTURES[5]
+    rows = rows_of(mixture)
+    out = held_out_blocks(len(rows))
+    errors = phase_errors(rows.take(out), predict_ms(load_step_time(mixture.name), rows.take(out)))
+    stated = read_entry("step_times", "step time", mixture.name)["held_out_blocks"]
+    assert {e.phase: round(e.mape, 2) for e in errors} == {p: h["mape_percent"] for p, h in stated.items()}
+
+
+def test_a_topology_left_out_is_predicted():
+    """Eight ranks of one GPU are the one beyond 8 %: no other topology has as many ranks to learn from."""
+    measured = {mixture.topology: rows_of(mixture) for mixture in QWEN}
+    decode = {}
+    for topology in measured:
+        family = fit_topologies({t: rows for t, rows in measured.items() if t != topology})
+        unseen = measured[topology]
+        errors = phase_errors(unseen, predict_ms(family.model(topology), unseen))
+        decode[topology] = next(e.mape for e in errors if e.phase == "decode")
+    assert median(decode.values()) <= 5.0
+    assert [topology for topology, mape in decode.items() if mape > 8.0] == [Topology(1, 8, 8)]
+    assert decode[Topology(1, 8, 8)] <= 14.0
+
+
+def test_a_hundred_rows_spread_over_the_phases_are_enough():
+    decode, mixed = [], []
+    for mixture in QWEN:
+        rows = rows_of(mixture)
+        out = held_out_blocks(len(rows))
+        few = []
+        for mask in rows.phases().values():
+            own = np.flatnonzero(mask & ~out)
+            few.append(own[np.linspace(0, len(own) - 1, 33).astype(int)])
+        model = fit_deployment(rows.take(np.concatenate(few)))
+        errors = {e.phase: e.mape for e in phase_errors(rows.take(out), predict_ms(model, rows.take(out)))}
+        decode.append(errors["decode"])
+        mixed += [errors["mixed"]] if "mixed" in errors else []
+    assert median(decode) <= 4.0
+    assert median(mixed) <= 11.0
+
+
+def test_a_decode_base_of_its_own_is_never_above_that_of_steps_with_a_chunk():
+    points = {
+        "base_points": [[1, 5.0], [512, 6.0], [513, 40.0]],
+        "decode_points": [[1, 3.0], [32, 7.0], [64, 9.0]],
+    }
+    model = parametric_step_time({**points, "graph_tokens": 0}, "m")
+    table = model.table(600, 600)
+    assert table.decode_base_ns[[1, 32]].tolist() == [3_000_000, 7_000_000]
+    assert table.base_ns[1] == 5_000_000
+    assert table.base_ns[32] == 7_000_000
+    assert (table.decode_base_ns <= table.base_ns).all()
+    assert (np.diff(table.base_ns) >= 0).all()
+    assert (np.diff(table.decode_base_ns) >= 0).all()
+    with pytest.raises(UsageError, match="decode_points must rise"):
+        parametric_step_time({**points, "decode_points": [[1, 2.0], [2, 1.0]]}, "m")
+
+
+def test_names_of_topologies_leave_out_what_is_one():
+    assert [Topology(1).suffix, Topology(2, 4, 2).suffix, Topology(8, 8).suffix] == [
+        "tp1",
+        "tp2-ep4-dp2",
+        "tp8-ep8",
+    ]
