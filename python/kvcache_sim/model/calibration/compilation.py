@@ -52,4 +52,4 @@ def waits(rows: IterationRows) -> NDArray[np.bool_]:
     GPU with asynchronous scheduling, the launch of the next step is charged to this one.
     """
     long = np.asarray(rows.iter_ms > COMPILES_TIMES * usual_ms(rows), np.bool_)
-    return (rows.prefill_tokens == 0) & long & ~compiles(rows)
+    return np.asarray((rows.prefill_tokens == 0) & long & ~compiles(rows), np.bool_)
