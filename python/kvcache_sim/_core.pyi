@@ -23,6 +23,7 @@ __all__ = [
     "ReplayPolicySettings",
     "ReplayPrompts",
     "ReuseColumns",
+    "Sampled",
     "SglangPool",
     "StepTable",
     "Store",
@@ -600,6 +601,18 @@ class Fleet:
         ``loads`` by machine; None: the requests of its native replica, which each then has.
 
         The reference of ``router.longest_prefix.equally_long``. ValueError where a machine has no load.
+        """
+
+@final
+class Sampled:
+    """Native replicas with the number of their tiers, as ``metrics.sampler`` reads them."""
+
+    def __new__(cls, replicas: Sequence[Replica], tiers: Sequence[int]) -> Sampled:
+        """Keep the machines; ValueError for unequal lists."""
+
+    def sample(self, now_ns: int) -> bytes:
+        """Return 64-bit integers, little-endian: by machine its counts, then of each tier the free, active,
+        cached and in-flight blocks. The iterations that began before ``now_ns`` are run first.
         """
 
 # digest

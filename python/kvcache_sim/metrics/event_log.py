@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from struct import Struct
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, EVENT_KINDS, OUTCOMES
+from kvcache_sim.metrics.parts import Parts
 from kvcache_sim.metrics.run import CodedText, ColumnData
 
 _ROW = Struct(f"{len(EVENT_COLUMNS)}q")
+#: Rows that become columns at a time.
+_PART_ROWS = 1 << 15
 
 
 class TextCoder:
@@ -45,10 +49,20 @@ class EventLog:
             time_ns, duration_ns, machine, kind_code, request, detail_code, tokens, blocks, left
         )
 
-    def columns(self) -> dict[str, ColumnData]:
+    def columns(self) -> Parts:
         """Return the columns of ``events`` in time order (ties as they were logged)."""
+        return Parts(tuple(EVENT_COLUMNS), self._parts)
+
+    def _parts(self) -> Iterator[dict[str, ColumnData]]:
         rows = np.frombuffer(self._rows, np.int64).reshape(-1, len(EVENT_COLUMNS))
-        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        times = rows[:, 0]
+        in_order = bool((times[1:] >= times[:-1]).all())
+        order = None if in_order else np.argsort(times, kind="stable")
+        for start in range(0, max(len(rows), 1), _PART_ROWS):
+            stop = start + _PART_ROWS
+            yield self._columns(rows[start:stop] if order is None else rows[order[start:stop]])
+
+    def _columns(self, rows: NDArray[np.int64]) -> dict[str, ColumnData]:
         columns: dict[str, ColumnData] = {}
         for position, (name, column) in enumerate(EVENT_COLUMNS.items()):
             if column.dtype == "str":

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.metrics.columns import OUTCOMES
 from kvcache_sim.metrics.figure import Figure
+from kvcache_sim.metrics.parts import Parts
 from kvcache_sim.metrics.percentiles import describe
 from kvcache_sim.metrics.run import CodedText, ColumnData
 
@@ -91,15 +92,16 @@ def summarize_prefix_cache(
 
 def _count_events(events: Mapping[str, ColumnData]) -> dict[str, int]:
     """Return how often each of the five events was logged."""
-    kinds, details = events["kind"], events["detail"]
-    assert isinstance(kinds, CodedText)
-    assert isinstance(details, CodedText)
     counts = dict.fromkeys(OUTCOMES, 0)
-    if "prefix_cache_event" in kinds.words:
-        logged = details.codes[kinds.codes == kinds.words.index("prefix_cache_event")]
-        for code, count in enumerate(np.bincount(logged, minlength=len(details.words)).tolist()):
-            if count:
-                counts[details.words[code]] = count
+    for part in events.parts() if isinstance(events, Parts) else (events,):
+        kinds, details = part["kind"], part["detail"]
+        assert isinstance(kinds, CodedText)
+        assert isinstance(details, CodedText)
+        if "prefix_cache_event" in kinds.words:
+            logged = details.codes[kinds.codes == kinds.words.index("prefix_cache_event")]
+            for code, count in enumerate(np.bincount(logged, minlength=len(details.words)).tolist()):
+                if count:
+                    counts[details.words[code]] += count
     return counts
 
 

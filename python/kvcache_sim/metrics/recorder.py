@@ -12,6 +12,7 @@ from kvcache_sim.cache.outcome import PrefixCacheEvent
 from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.metrics.columns import OUTCOMES, REQUEST_COLUMNS
 from kvcache_sim.metrics.event_log import EventLog
+from kvcache_sim.metrics.parts import Parts
 from kvcache_sim.metrics.run import ColumnData
 from kvcache_sim.serving.sequence import Arrival, SequenceState, Status
 from kvcache_sim.tiers import COMPUTE, PLACES
@@ -150,7 +151,7 @@ class RunRecorder:
         self._flush()
         return dict(self.columns)
 
-    def event_columns(self) -> dict[str, ColumnData]:
+    def event_columns(self) -> Parts:
         """Return the columns of ``events``."""
         return self._events.columns()
 

@@ -46,13 +46,13 @@ COUNTERS: dict[str, str] = {
 class Run:
     """Everything measured in one run, before it is written or summarised.
 
-    The dicts of columns have exactly the keys of ``REQUEST_COLUMNS``, ``SERIES_COLUMNS`` and
-    ``EVENT_COLUMNS``; all columns of one dict have the same length.
+    The tables have exactly the keys of ``REQUEST_COLUMNS``, ``SERIES_COLUMNS`` and
+    ``EVENT_COLUMNS``; all columns of one table have the same length.
     """
 
     requests: dict[str, ColumnData]
-    series: dict[str, ColumnData]
-    events: dict[str, ColumnData]
+    series: Mapping[str, ColumnData]
+    events: Mapping[str, ColumnData]
     #: The keys of COUNTERS, and further ones of the engine's own.
     counters: dict[str, int]
     #: Time from each token to the next one of the same request, the first token excluded.

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from kvcache_sim import _core
 from kvcache_sim.cache.channel import Link
 from kvcache_sim.engine import NO_MACHINE, SAMPLE, Engine
+from kvcache_sim.metrics.columns import SERIES_COLUMNS
 from kvcache_sim.metrics.event_log import TextCoder
+from kvcache_sim.metrics.parts import Parts
 from kvcache_sim.metrics.run import CodedText, ColumnData
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.tiers import TIERS
@@ -24,12 +28,15 @@ LEAST_INTERVAL_NS = 10_000_000
 _REPLICA = ("queue", "running", "loading", "output_tokens")
 _ROOM = ("free", "active", "cached", "in_flight")
 _CHANNEL = ("busy_ns", "queued_ns", "bytes")
+#: Rows that become columns at a time, where a sample does not have more.
+_PART_ROWS = 1 << 15
 
 
 class Sampler:
     """Samples every ``interval_ns``, at least LEAST_INTERVAL_NS, until ``done()``; it only looks.
 
-    At each 2·SAMPLES samples the interval doubles.
+    At each 2·SAMPLES samples the interval doubles. Cost: a native call a sample where all machines
+    are native; 8 bytes a value.
     """
 
     def __init__(
@@ -43,24 +50,22 @@ class Sampler:
         self.engine, self.replicas, self.channels = engine, replicas, channels
         self.interval_ns = max(interval_ns, LEAST_INTERVAL_NS)
         self.done = done
-        self._times, self._values, self._widths = array("q"), array("q"), array("q")
+        self._look = _look_at(replicas)
+        #: By sample; the others by sample and machine, and by sample and channel.
+        self._times, self._widths = array("q"), array("q")
+        self._machines, self._links = bytearray(), array("q")
 
     def start(self) -> None:
         """Queue the first sample."""
         self.engine.schedule(self.engine.now_ns, SAMPLE, NO_MACHINE, self._sample)
 
     def _sample(self, _: object) -> None:
-        now, values = self.engine.now_ns, self._values
+        now, links = self.engine.now_ns, self._links
         self._times.append(now)
-        already = len(values)
-        for replica in self.replicas:
-            replica.catch_up(now + 1)
-            values.extend(replica.counts())
-            for level in range(replica.tiers):
-                values.extend(replica.store.room(level)[: len(_ROOM)])
+        self._machines += self._look(now + 1)
         for channel in self.channels.values():
-            values.extend((min(channel.busy_ns, now), channel.queued_ns, channel.sent_bytes))
-        self._widths.append(len(values) - already)
+            links.extend((min(channel.busy_ns, now), channel.queued_ns, channel.sent_bytes))
+        self._widths.append(len(_CHANNEL) * len(self.channels))
         if len(self._times) % (2 * SAMPLES) == 0:
             self.interval_ns *= 2
         if not self.done() and not self.engine.idle:  # where nothing can happen, I1 is broken
@@ -74,17 +79,56 @@ class Sampler:
             rows += [(replica.machine, name) for name in (*_REPLICA, *tiers)]
         return rows + [(NO_MACHINE, f"channel.{name}.{part}") for name in self.channels for part in _CHANNEL]
 
-    def columns(self) -> dict[str, ColumnData]:
+    def columns(self) -> Parts:
         """Return the columns of ``series``."""
+        return Parts(tuple(SERIES_COLUMNS), self._parts)
+
+    def _parts(self) -> Iterator[dict[str, ColumnData]]:
         rows, coder = self._rows(), TextCoder()
         names = np.array([coder.code(name) for _, name in rows], np.int32)
         machines = np.array([machine for machine, _ in rows], np.int16)
-        # Channels between machines are made when first used: an earlier sample lacks the last ones.
+        words, times = tuple(coder.words), np.frombuffer(self._times, np.int64)
+        for start, values in self._values():
+            samples, width = values.shape
+            yield {
+                "time_ns": np.repeat(times[start : start + samples], width),
+                "machine": np.tile(machines[:width], samples),
+                "name": CodedText(np.tile(names[:width], samples), words),
+                "value": values.reshape(-1),
+            }
+
+    def _values(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Yield (first sample, values by sample and row) of samples that have the same rows.
+
+        Channels between machines are made when first used: an earlier sample lacks the last ones.
+        """
+        count = len(self._times)
+        machines = np.frombuffer(self._machines, np.int64).reshape(count, -1)
         widths = np.frombuffer(self._widths, np.int64)
-        row = np.arange(widths.sum()) - np.repeat(np.cumsum(widths) - widths, widths)
-        return {
-            "time_ns": np.repeat(np.frombuffer(self._times, np.int64), widths),
-            "machine": machines[row],
-            "name": CodedText(names[row], tuple(coder.words)),
-            "value": np.frombuffer(self._values, np.int64),
-        }
+        before = np.concatenate([[0], np.cumsum(widths)])
+        links = np.frombuffer(self._links, np.int64)
+        changes = (np.flatnonzero(widths[1:] != widths[:-1]) + 1).tolist()
+        for first, end in zip([0, *changes], [*changes, count], strict=True):
+            step = max(1, _PART_ROWS // (machines.shape[1] + int(widths[first])))
+            for start in range(first, end, step):
+                stop = min(start + step, end)
+                own = links[before[start] : before[stop]].reshape(stop - start, -1)
+                yield start, np.concatenate([machines[start:stop], own], axis=1)
+
+
+def _look_at(replicas: Sequence[AnyReplica]) -> Callable[[int], bytes]:
+    """Return what brings all machines to a time and tells what ``_core.Sampled.sample`` tells."""
+    native = [core for r in replicas if isinstance(core := r.load, _core.Replica)]
+    if len(native) == len(replicas):
+        return _core.Sampled(native, [replica.tiers for replica in replicas]).sample
+
+    def one_by_one(now_ns: int) -> bytes:
+        values = array("q")
+        for replica in replicas:
+            replica.catch_up(now_ns)
+            values.extend(replica.counts())
+            for level in range(replica.tiers):
+                values.extend(replica.store.room(level)[: len(_ROOM)])
+        return values.tobytes()
+
+    return one_by_one

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kvcache_sim import _core
 from kvcache_sim.metrics.columns import Column
+from kvcache_sim.metrics.parts import Part, Parts, cut, joined, rows_of
 from kvcache_sim.metrics.run import CodedText, ColumnData
 
 #: Rows of a row group: what a table that is written as it comes holds in memory.
@@ -21,26 +20,40 @@ GROUP_ROWS = 1 << 16
 class TableFile:
     """A Parquet table being written a row group at a time, in a schema's order and types.
 
-    Closed when its block ends. OSError where it cannot be written. Equal groups give equal bytes. Cost: one
-    column of one group in memory. The file's metadata holds each column's meaning as ``meaning.<column>``.
+    Closed when its block ends. OSError where it cannot be written. Equal rows give equal bytes, however they
+    came. Cost: one row group in memory. The file's metadata has each column's meaning (``meaning.<column>``).
     """
 
     def __init__(self, path: Path, schema: Mapping[str, Column]) -> None:
         self.schema = schema
         columns = [(name, column.dtype, column.meaning) for name, column in schema.items()]
         self._table = _core.TableWriter(path, columns)
+        self._waiting: list[Part] = []
+        self._rows = 0
 
-    def write(self, columns: Mapping[str, ColumnData]) -> None:
-        """Write rows, ``GROUP_ROWS`` to a group; KeyError for a column of the schema that is not there."""
-        ordered = [columns[name] for name in self.schema]
-        rows = len(_numbers(ordered[0]))
+    def write(self, columns: Part) -> None:
+        """Add rows; KeyError for a column of the schema that is not there."""
+        part = {name: columns[name] for name in self.schema}
+        self._waiting.append(part)
+        self._rows += rows_of(part[next(iter(self.schema))])
+        if self._rows >= GROUP_ROWS:
+            whole = self._rows // GROUP_ROWS * GROUP_ROWS
+            left = self._write_groups(whole)
+            self._waiting, self._rows = [left], self._rows - whole
+
+    def _write_groups(self, rows: int) -> Part:
+        """Write the first of the waiting rows as groups; return the others."""
+        columns = {name: joined([part[name] for part in self._waiting]) for name in self.schema}
         for start in range(0, rows, GROUP_ROWS):
-            part = slice(start, min(start + GROUP_ROWS, rows))
-            cells = [_cells(c, d.dtype, part) for c, d in zip(ordered, self.schema.values(), strict=True)]
-            self._table.write(part.stop - start, cells)
+            stop = min(start + GROUP_ROWS, rows)
+            cells = [_cells(cut(columns[name], start, stop), own.dtype) for name, own in self.schema.items()]
+            self._table.write(stop - start, cells)
+        return {name: cut(column, rows, self._rows) for name, column in columns.items()}
 
     def close(self) -> None:
-        """Write the table's end."""
+        """Write the last rows and the table's end."""
+        if self._rows:
+            self._write_groups(self._rows)
         self._table.close()
 
     def __enter__(self) -> TableFile:
@@ -58,7 +71,8 @@ class TableFile:
 def write_table(path: Path, columns: Mapping[str, ColumnData], schema: Mapping[str, Column]) -> None:
     """Write columns as Parquet, in the schema's order and types; raises as ``TableFile`` does."""
     with TableFile(path, schema) as table:
-        table.write(columns)
+        for part in columns.parts() if isinstance(columns, Parts) else (columns,):
+            table.write(part)
 
 
 def read_table(path: Path) -> dict[str, ColumnData]:
@@ -80,12 +94,8 @@ def read_table(path: Path) -> dict[str, ColumnData]:
     return columns
 
 
-def _numbers(column: ColumnData) -> NDArray[Any]:
-    return column.codes if isinstance(column, CodedText) else column
-
-
-def _cells(column: ColumnData, dtype: str, part: slice) -> object:
-    """Return the rows of a part as the core takes them: an array, or codes and words."""
+def _cells(column: ColumnData, dtype: str) -> object:
+    """Return rows of a column as the core takes them: an array, or codes and words."""
     if isinstance(column, CodedText):
-        return column.codes[part].astype(np.int32, copy=False), column.words
-    return column[part].astype(dtype, copy=False)
+        return column.codes.astype(np.int32, copy=False), column.words
+    return column.astype(dtype, copy=False)

@@ -12,6 +12,7 @@ mod pool_store;
 mod radix_store;
 mod refusal;
 mod replay;
+mod samples;
 mod serving;
 mod store;
 mod table;
@@ -39,5 +40,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     table::register(m)?;
     serving::register(m)?;
     fleet::register(m)?;
+    samples::register(m)?;
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `Replica`: a request's way through one machine, a call an event.
 
 use kvsim_core::batch::{Batch, BatchConfig};
+use kvsim_core::machine_store::MachineStore;
 use kvsim_core::serving::queue::QueueOrder;
 use kvsim_core::serving::rows::Rows;
 use kvsim_core::serving::{Arrival, AsyncScheduling, Replica, ReplicaConfig};
@@ -129,6 +130,14 @@ macro_rules! with_store {
     }};
 }
 
+fn rooms<S: MachineStore>(store: &S, tiers: usize, row: &mut Vec<u64>) -> Answer<()> {
+    for tier in 0..tiers {
+        let room = store.room(tier)?;
+        row.extend([room.free, room.active, room.cached, room.in_flight]);
+    }
+    Ok(())
+}
+
 impl PyReplica {
     /// Runs the iterations that began before a time, on the replica's own store, which the caller has borrowed.
     pub fn catch_up<S: kvsim_core::serving::ServingStore>(
@@ -137,6 +146,20 @@ impl PyReplica {
         now_ns: u64,
     ) -> Answer<()> {
         self.replica.catch_up(store, now_ns)
+    }
+
+    /// Appends the counts and each tier's free, active, cached and in-flight blocks, as of a time.
+    pub fn sample(
+        &mut self,
+        py: Python<'_>,
+        now_ns: u64,
+        tiers: usize,
+        row: &mut Vec<u64>,
+    ) -> PyResult<()> {
+        with_store!(self, py, replica, store => replica.catch_up(store, now_ns))?;
+        let (queued, running, loading, generated) = self.counts();
+        row.extend([queued as u64, running as u64, loading as u64, generated]);
+        with_store!(self, py, _replica, store => rooms(store, tiers, row))
     }
 
     /// Requests sent here that are not finished.

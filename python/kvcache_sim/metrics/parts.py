@@ -1,0 +1,66 @@
+"""A table in parts: whoever writes it takes one after another, whoever asks for a column gets all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from kvcache_sim.metrics.run import CodedText, ColumnData
+
+#: The columns of some rows; CodedText of an earlier part has the first words of a later one's.
+Part = Mapping[str, ColumnData]
+
+
+class Parts(Mapping[str, ColumnData]):
+    """The columns of a table whose rows are made when asked for, a part at a time.
+
+    Cost: each walk over the parts makes them anew; the columns are kept once one was asked for.
+    """
+
+    def __init__(self, names: tuple[str, ...], make: Callable[[], Iterator[Part]]) -> None:
+        self._names = names
+        self._make = make
+        self._columns: dict[str, ColumnData] | None = None
+
+    def parts(self) -> Iterator[Part]:
+        """Yield the rows in their order."""
+        return self._make()
+
+    def __getitem__(self, name: str) -> ColumnData:
+        """Return one whole column."""
+        if self._columns is None:
+            parts = list(self._make())
+            self._columns = {own: joined([part[own] for part in parts]) for own in self._names}
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of the columns."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Return the number of columns."""
+        return len(self._names)
+
+
+def joined(pieces: list[ColumnData]) -> ColumnData:
+    """Return one column of several pieces."""
+    if len(pieces) == 1:
+        return pieces[0]
+    last = pieces[-1]
+    if isinstance(last, CodedText):
+        codes = [piece.codes for piece in pieces if isinstance(piece, CodedText)]
+        return CodedText(np.concatenate(codes), last.words)
+    return np.concatenate([piece for piece in pieces if not isinstance(piece, CodedText)])
+
+
+def rows_of(column: ColumnData) -> int:
+    """Return how many rows a column has."""
+    return len(column.codes if isinstance(column, CodedText) else column)
+
+
+def cut(column: ColumnData, start: int, stop: int) -> ColumnData:
+    """Return a column's rows from ``start`` to before ``stop``."""
+    if isinstance(column, CodedText):
+        return CodedText(column.codes[start:stop], column.words)
+    return column[start:stop]

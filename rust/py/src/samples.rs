@@ -1,0 +1,43 @@
+//! `Sampled`: what a sampler sees of all machines, in one call.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::refusal::Whole;
+use crate::serving::PyReplica;
+
+/// Native replicas, each with the number of its tiers.
+#[pyclass(name = "Sampled", frozen)]
+pub struct PySampled {
+    machines: Vec<(Py<PyReplica>, usize)>,
+}
+
+#[pymethods]
+impl PySampled {
+    #[new]
+    fn new(replicas: Vec<Py<PyReplica>>, tiers: Vec<usize>) -> PyResult<Self> {
+        if replicas.len() != tiers.len() {
+            return Err(PyValueError::new_err("a number of tiers for each replica"));
+        }
+        Ok(Self {
+            machines: replicas.into_iter().zip(tiers).collect(),
+        })
+    }
+
+    /// By machine its counts and each tier's blocks; iterations that began before `now_ns` are run first.
+    fn sample<'py>(&self, py: Python<'py>, now_ns: Whole) -> PyResult<Bound<'py, PyBytes>> {
+        let mut row = Vec::new();
+        for (replica, tiers) in &self.machines {
+            let mut replica = replica.borrow_mut(py);
+            replica.sample(py, now_ns.u64(), *tiers, &mut row)?;
+        }
+        let bytes: Vec<u8> = row.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Ok(PyBytes::new(py, &bytes))
+    }
+}
+
+/// Adds the class of this room.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PySampled>()
+}
