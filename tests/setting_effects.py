@@ -30,6 +30,8 @@ class Refusal(NamedTuple):
     given: tuple[str, ...] = ()
 
 
+AUTO = ("tiers.gpu.capacity=auto",)
+LITTLE_ROOM = (*AUTO, "replica.gpu_memory_utilization=0.25", "replica.max_num_seqs=256")
 ONE_TIER = ("tiers.cpu=null", "tiers.disk=null")
 TRACE = ("workload=null", "workload={}", "trace.path={folder}/plain.jsonl", "cache.block_size=64")
 TEXTS = ("workload={}", "trace.path={folder}/texts.json", "cache.block_size=16")
@@ -117,6 +119,8 @@ CHANGES: list[Change] = [
     Change("replica.instant=true", "latency.ttft.avg", "down", ONE_TIER),
     Change("replica.max_num_batched_tokens=256", "latency.ttft.avg", "up"),
     Change("replica.max_num_seqs=1", "latency.queue.avg", "up"),
+    Change("replica.gpu_memory_utilization=0.25", "cache.evictions.gpu", "up", AUTO),
+    Change("replica.sampler=fused", "cache.evictions.gpu", "down", LITTLE_ROOM),
     Change("replica.max_model_len=3000", "requests.rejected", "up"),
     Change("replica.on_overflow=slide", "requests.rejected", "down", ("replica.max_model_len=3000",)),
     Change("replica.step_time=a100-llama-3-8b-tp1", "latency.ttft.avg", "up"),
@@ -141,6 +145,8 @@ CHANGES: list[Change] = [
     Change("machines[0].replica.max_num_batched_tokens=256", "latency.ttft.avg", "up"),
     Change("machines[0].replica.max_num_batched_tokens=128", "steps", "up", (*ONE_TIER, "replica.instant=true")),
     Change("machines[0].replica.max_num_seqs=1", "latency.queue.avg", "up"),
+    Change("machines[0].replica.gpu_memory_utilization=0.25", "cache.evictions.gpu", "up", AUTO),
+    Change("machines[0].replica.sampler=fused", "cache.evictions.gpu", "down", LITTLE_ROOM),
     Change("machines[1].replica.step_time=a100-llama-3-8b-tp1", "latency.ttft.avg", "up"),
     Change("machines[0].replica.queue_order=shortest-first", "latency.ttft.avg", "down", CROWDED),
     Change("machines[0].replica.duplicate_prefill=wait", "cache.merged_blocks", "down", BURSTS),

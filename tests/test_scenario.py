@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.kv_room import EngineMemory, kv_room
+from kvcache_sim.model.models import load_model
 from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
@@ -352,14 +355,17 @@ def test_the_starter_is_a_scenario_and_says_what_holds_by_default():
 def test_auto_room_is_what_the_weights_leave_and_the_resolved_scenario_says_how_much():
     scenario = load()
     (tier,) = scenario.settings.machines[0].tiers
-    expected = (int(85_899_345_920 * 0.9) - 2 * 8_030_261_248) // (512 * 131_072)
+    engine = EngineMemory(0.9, 8192, 256)
+    room = kv_room(load_model("llama-3-8b"), load_gpu("h100"), 1, engine)
+    expected = room.kv_bytes // (512 * 131_072)
+    assert 53 * 2**30 < room.kv_bytes < 56 * 2**30
     assert tier == TierSettings("gpu", expected)
     assert scenario.resolved["tiers"]["gpu"]["capacity"] == f"{expected} blocks"
-    assert scenario.notes == (f"tiers.gpu.capacity: auto is {expected} blocks here, from the GPU's memory",)
+    assert scenario.notes == (f"tiers.gpu.capacity: auto is {expected} blocks here: {room}",)
     given = load("tiers: {gpu: {capacity: 3 blocks}}")
     assert given.notes == ()
     assert given.gpu_capacity.sentence == (
-        f"tiers.gpu.capacity: 3 blocks as given; the GPU's memory would hold {expected} blocks"
+        f"tiers.gpu.capacity: 3 blocks as given; the GPU's memory would hold {expected} blocks: {room}"
     )
     too_many = load(f"tiers: {{gpu: {{capacity: {expected + 1} blocks}}}}")
     assert too_many.settings.machines[0].tiers[0].capacity_blocks == expected + 1
@@ -369,6 +375,7 @@ def test_auto_room_is_what_the_weights_leave_and_the_resolved_scenario_says_how_
     first, second = (machine.tiers[0].capacity_blocks for machine in other.settings.machines)
     assert first is not None
     assert second == expected
+    assert first > second  # CUDA reports a little more of an A100's memory
     assert load(to_yaml(other.resolved)).settings.machines[0].tiers[0].capacity_blocks == first
     with pytest.raises(UsageError, match=r"tiers.cpu.capacity has no effect; auto is for the gpu"):
         load("tiers: {cpu: {capacity: auto}}")

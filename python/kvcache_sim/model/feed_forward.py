@@ -22,6 +22,11 @@ class DenseFeedForward:
         del hidden_size
         return 0
 
+    @property
+    def widest_size(self) -> int:
+        """The widest activation of a token."""
+        return self.intermediate_size
+
     def shared_params(self, hidden_size: int) -> int:
         """Return the weights that every token uses."""
         return self.matrices * hidden_size * self.intermediate_size
@@ -48,6 +53,11 @@ class MoeFeedForward:
     def expert_params(self, hidden_size: int) -> int:
         """Return the weights of one expert."""
         return self.matrices * (self.latent_size or hidden_size) * self.expert_intermediate_size
+
+    @property
+    def widest_size(self) -> int:
+        """The widest activation of a token outside of its experts."""
+        return max(self.shared_intermediate_size, self.dense_intermediate_size)
 
     def shared_params(self, hidden_size: int) -> int:
         """Return the weights that every token uses: router, shared experts, projections of the latent."""

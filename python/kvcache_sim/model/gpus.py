@@ -21,6 +21,13 @@ class GpuSpec:
     fp8_flops: int
     pcie_bytes_per_s: int
     nvlink_bytes_per_s: int
+    #: What CUDA reports as the whole memory; 0: not known.
+    reported_memory_bytes: int = 0
+
+    @property
+    def usable_bytes(self) -> int:
+        """What CUDA reports as the whole memory, or about that: 1.5 % less than the maker states."""
+        return self.reported_memory_bytes or int(self.memory_bytes * 0.985)
 
     def flops(self, weight_dtype: str) -> int:
         """Return the peak rate for weights of a format, in operations a second.
@@ -57,5 +64,5 @@ def load_gpu(name: str) -> GpuSpec:
 
 
 #: A GPU may have no NVLink.
-_MAY_BE_ZERO = "nvlink"
+_MAY_BE_ZERO = ("nvlink", "reported")
 _TYPES: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (int, float)}

@@ -1,4 +1,4 @@
-"""How many KV blocks a GPU's memory leaves room for."""
+"""Whether a model's weights fit on its GPUs, and the most that they leave."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ MEMORY_UTILISATION = 0.9
 def kv_room_bytes(
     model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, utilisation: float = MEMORY_UTILISATION
 ) -> int:
-    """Return the bytes that weights leave on each GPU.
+    """Return the bytes that weights leave on each GPU: the most KV that measurements can be of.
 
-    Activations and CUDA graphs are not counted: on small GPUs they take 10–25 % of it, so a block count that
-    an engine has printed is better than this one. Raises UsageError when the weights do not fit.
+    ``kv_room.kv_room`` counts activations too. Raises UsageError when the weights do not fit.
     """
     weights = -(-model.weights_bytes // tensor_parallel)
     room = int(gpu.memory_bytes * utilisation) - weights
@@ -28,12 +27,3 @@ def kv_room_bytes(
             hint="raise the TP degree",
         )
     return room
-
-
-def kv_blocks(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, block_size_tokens: int) -> int:
-    """Return how many blocks of KV fit; UsageError when the weights do not fit or leave no block."""
-    block = block_size_tokens * model.kv_bytes_per_token_per_gpu(tensor_parallel)
-    blocks = kv_room_bytes(model, gpu, tensor_parallel) // block
-    if blocks == 0:
-        raise UsageError(f"{model.name} leaves no room for a KV block", got=f"{block:,} bytes a block")
-    return blocks

@@ -1,4 +1,4 @@
-"""``tiers.gpu.capacity: auto``: the blocks that the weights leave room for in the GPU's memory."""
+"""``tiers.gpu.capacity: auto``: the blocks that weights and activations leave in the GPU's memory."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.gpus import load_gpu
-from kvcache_sim.model.memory import kv_blocks
+from kvcache_sim.model.kv_room import EngineMemory, KvRoom, kv_blocks, kv_room
 from kvcache_sim.model.models import load_model
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.quantities import Capacity
-from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.tiers import COMPUTE, TIERS
@@ -28,7 +28,7 @@ def with_gpu_room(machine: MachineSection, model: ScenarioModel, tree: Tree, pat
     """
     if not machine.tiers.compute.capacity.auto:
         return machine
-    blocks = at_place(tree, path, lambda: _blocks(model, machine.replica.step_time))
+    blocks = at_place(tree, path, lambda: _room(model, machine.replica).blocks)
     gpu = machine.tiers.compute.model_copy(update={"capacity": Capacity(blocks=blocks)})
     return machine.model_copy(update={"tiers": machine.tiers.model_copy(update={TIERS[COMPUTE]: gpu})})
 
@@ -49,7 +49,8 @@ def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity |
     """
     capacity = written.tiers.compute.capacity
     if capacity.auto:
-        sentence = f"{_KEY}: auto is {filled.tiers.compute.capacity} here, from the GPU's memory"
+        room = _room(filled, filled.replica)
+        sentence = f"{_KEY}: auto is {filled.tiers.compute.capacity} here: {room}"
         return GpuCapacity(sentence, remarkable=True)
     given = capacity.blocks
     if capacity.size_bytes is not None:
@@ -58,16 +59,37 @@ def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity |
     if given is None or filled.replica.instant:
         return None
     try:
-        blocks = _blocks(filled, filled.replica.step_time)
+        room = _room(filled, filled.replica)
     except UsageError:
         return None
-    sentence = f"{_KEY}: {capacity} as given; the GPU's memory would hold {blocks} blocks"
-    return GpuCapacity(sentence, remarkable=given > blocks)
+    sentence = f"{_KEY}: {capacity} as given; the GPU's memory would hold {room.blocks} blocks: {room}"
+    return GpuCapacity(sentence, remarkable=given > room.blocks)
 
 
-def _blocks(model: ScenarioModel, step_time: str) -> int:
-    subject = measured_on(step_time)
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Blocks, the bytes they were found from, and what a sequence takes beside its blocks."""
+
+    blocks: int
+    room: KvRoom
+    fixed_bytes: int
+
+    def __str__(self) -> str:
+        """Return the room as a sentence."""
+        if not self.fixed_bytes:
+            return str(self.room)
+        windows = f"{self.fixed_bytes / 2**20:.1f} MiB a sequence for windows and states not taken from it"
+        return f"{self.room}; {windows}"
+
+
+def _room(model: ScenarioModel, replica: ReplicaSection) -> _Room:
+    subject = measured_on(replica.step_time)
     if subject.gpu is None:
         raise UsageError("auto needs a GPU and the step-time file names none", hint="give blocks or a size")
-    spec = load_model(str(model.model))
-    return kv_blocks(spec, load_gpu(subject.gpu), subject.tensor_parallel, model.cache.block_size)
+    spec, degree = load_model(str(model.model)), subject.tensor_parallel
+    # An instant run's token budget is whole prompts, no batch of an engine.
+    tokens = EngineMemory().max_num_batched_tokens if replica.instant else replica.max_num_batched_tokens
+    engine = EngineMemory(replica.gpu_memory_utilization, tokens, replica.max_num_seqs, replica.sampler)
+    room = kv_room(spec, load_gpu(subject.gpu), degree, engine)
+    blocks = kv_blocks(spec, room, degree, model.cache.block_size)
+    return _Room(blocks, room, spec.kv_bytes_fixed_per_gpu(degree))

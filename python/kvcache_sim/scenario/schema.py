@@ -156,6 +156,12 @@ class ReplicaSection(Section):
         description="token budget of a step; with instant 1048576",
     )
     max_num_seqs: int = Field(256, ge=1, le=1 << 20, description="most sequences that run together")
+    gpu_memory_utilization: float = Field(
+        0.9, gt=0, le=1, description="share of the GPU's memory that the engine takes, for capacity: auto"
+    )
+    sampler: Literal["sorting", "fused"] = Field(
+        "sorting", description="for capacity: auto; fused: FlashInfer's, and vLLM's of 2026"
+    )
     max_model_len: int | None = Field(
         None, ge=2, le=1 << 31, description="context window: most tokens of a prompt and its answer"
     )
