@@ -218,3 +218,18 @@ def test_the_quickstart_shows_every_tier(tmp_path, capsys):
 def test_run_options_refuse_what_they_do_not_know(field, value, expected):
     with pytest.raises(UsageError, match=f"{field}: .*expected {expected}"):
         RunOptions(**{field: value})
+
+
+def test_a_run_imports_no_more_than_it_uses(small):
+    """Neither what reads tables nor what draws, nor a YAML parser where no YAML is given."""
+    trace = small / "one.jsonl"
+    trace.write_text('{"timestamp": 0, "input_length": 600, "output_length": 2, "hash_ids": [0, 1]}\n')
+    idle = ["pyarrow", "pandas", "ruamel.yaml", "rich.console", "importlib.metadata", "altair", "ray"]
+    code = (
+        "import sys, runpy\n"
+        "sys.argv = ['kvsim', 'simulate', 'one.jsonl', '--set', 'tiers.gpu.capacity=16 blocks', '-o', 'out']\n"
+        "try:\n    runpy.run_module('kvcache_sim', run_name='__main__')\n"
+        f"finally:\n    print([m for m in {idle} if m in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=small, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -6,23 +6,24 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from kvcache_sim.cli.progress import shown_progress
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
-from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run_directory import numbered, open_run_directory
 from kvcache_sim.metrics.summary_text import summary_text
-from kvcache_sim.metrics.thresholds import Threshold, parse_threshold
 from kvcache_sim.scenario.execute import execute, resolved_with_trace, store
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.record_window import parse_record
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.resolved import config_hash
 from kvcache_sim.simulation import RunOptions
+
+if TYPE_CHECKING:
+    from kvcache_sim.metrics.thresholds import Threshold
 
 app = verb_app()
 
@@ -98,7 +99,7 @@ def simulate(
         Path(config) if config else None, [*(settings or []), *overrides], Path(trace) if trace else None
     )
     thresholds = [_own_threshold(text, baseline) for text in fail_if or []]
-    measured_from = load_run(Path(baseline)).summary if baseline else None
+    measured_from = _summary_of(baseline) if baseline else None
     options = RunOptions(backend, step_every_iteration, check, parse_record(record), causes, prefixes)
     requests = read_requests(scenario)
     resolved_hash = config_hash(resolved_with_trace(scenario, requests), requests.sha256)
@@ -123,7 +124,15 @@ def simulate(
     return EXIT_THRESHOLD if breached else EXIT_OK
 
 
+def _summary_of(run: str) -> dict[str, Any]:
+    from kvcache_sim.metrics.load_run import load_run
+
+    return load_run(Path(run)).summary
+
+
 def _own_threshold(text: str, baseline: str) -> Threshold:
+    from kvcache_sim.metrics.thresholds import parse_threshold
+
     threshold = parse_threshold(text)
     if threshold.needs_baseline and not baseline:
         raise UsageError(

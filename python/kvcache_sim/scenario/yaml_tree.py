@@ -18,6 +18,8 @@ MAX_BYTES = 1 << 20
 _KINDS = ("str", "int", "float", "bool", "null", "seq", "map", "timestamp", "merge", "value")
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+#: Text that is one plain scalar whatever stands around it: no YAML parser is needed to read it.
+_PLAIN = re.compile(r"[A-Za-z0-9/](?:[A-Za-z0-9._/+-]| (?=[A-Za-z0-9._/+]))*")
 _TAGS = {f"tag:yaml.org,2002:{name}" for name in _KINDS}
 _WORDS: dict[str, object] = {"": None, "~": None, "null": None, "true": True, "false": False}
 _NOT_FINITE = {".nan", ".inf", "-.inf", "+.inf"}
@@ -51,6 +53,8 @@ def read_tree(data: bytes, source: str) -> Tree:
     Aliases are expanded, up to 10,000 values in all. Raises UsageError with ``source:line:col`` for text that
     is not UTF-8 or not YAML, a duplicate or non-text key, a tag, or a document that is no mapping.
     """
+    if not data:
+        return Tree(source=source)
     import ruamel.yaml
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -84,6 +88,8 @@ def read_tree(data: bytes, source: str) -> Tree:
 
 def parse_value(text: str, where: str) -> Any:
     """Return the value of one ``--set``: a scalar, or a flow list or mapping such as ``[a, b]``."""
+    if _PLAIN.fullmatch(text):
+        return _plain_scalar(text)
     try:
         tree = read_tree(f"value: {text}".encode(), where)
     except UsageError as error:
@@ -91,6 +97,17 @@ def parse_value(text: str, where: str) -> Any:
     if set(tree.values) != {"value"}:
         raise UsageError("not one value", where=where, got=repr(text))
     return tree.values["value"]
+
+
+def _plain_scalar(text: str) -> object:
+    """Return what a scalar without quotes means in YAML 1.2."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text) and len(text) < 60:
+        return int(text)
+    if _FLOAT.fullmatch(text) and len(text) < 60:
+        return float(text)
+    return text
 
 
 class _Reader:
@@ -131,15 +148,9 @@ class _Reader:
         text = node.value
         if node.style is not None:
             return text
-        if text in _WORDS:
-            return _WORDS[text]
         if text.lower() in _NOT_FINITE:
             raise self._refuse(node, f"{text} is not a finite number")
-        if _INTEGER.fullmatch(text) and len(text) < 60:
-            return int(text)
-        if _FLOAT.fullmatch(text) and len(text) < 60:
-            return float(text)
-        return text
+        return _plain_scalar(text)
 
     def _place(self, node: Any) -> str:
         return f"{self.tree.source}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
