@@ -24,6 +24,7 @@ impl Batch {
         while self.iterations_left > 1 {
             self.next_iteration(store)?;
         }
+        self.fall_out_of_step();
         let mut ended = Ended::default();
         self.finish_iteration(store, Some(&mut ended))?;
         self.iterations_left = 0;
@@ -42,6 +43,11 @@ impl Batch {
     }
 
     fn next_iteration<S: BatchStore>(&mut self, store: &mut S) -> Answer<()> {
+        if let Some(mut step) = self.lockstep.take() {
+            let answer = self.next_in_step(store, &mut step);
+            self.lockstep = Some(step);
+            return answer;
+        }
         self.finish_iteration(store, None)?;
         self.iterations_left -= 1;
         self.begin_ns = self.end_ns;
@@ -54,6 +60,7 @@ impl Batch {
         );
         self.commit_scheduled(store, self.begin_ns)?;
         self.end_ns = self.begin_ns + self.step_ns();
+        self.fall_in_step();
         Ok(())
     }
 
@@ -175,7 +182,7 @@ impl Batch {
 }
 
 /// Shares the blocks that are full now; returns their range.
-fn commit_full_blocks<S: BatchStore>(
+pub(super) fn commit_full_blocks<S: BatchStore>(
     config: &BatchConfig,
     sequence: &Sequence,
     computed: u64,

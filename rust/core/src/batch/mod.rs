@@ -6,8 +6,10 @@
 //! | `sequence` | one running sequence |
 //! | `plan` | how long the batch stays as it is |
 //! | `advance` | running iterations: room at their start, commits and tokens at their end |
+//! | `lockstep` | iterations in which every sequence decodes one token |
 
 mod advance;
+mod lockstep;
 mod plan;
 mod sequence;
 
@@ -16,6 +18,7 @@ pub use sequence::Sequence;
 use crate::histogram::Histogram;
 use crate::step_time::{StepShape, StepTimeTable};
 use crate::store::{Answer, LeaseId, Room, Store, Times, GPU};
+use lockstep::Lockstep;
 
 /// What a batch asks of the blocks of its GPU.
 pub trait BatchStore {
@@ -123,6 +126,8 @@ pub struct Batch {
     /// Output tokens brought so far.
     pub generated_tokens: u64,
     log: Option<Vec<StepRecord>>,
+    /// Set while all sequences decode in step: what has changed since they were brought up to date.
+    lockstep: Option<Lockstep>,
 }
 
 impl Batch {
@@ -141,6 +146,7 @@ impl Batch {
             steps: 0,
             generated_tokens: 0,
             log: None,
+            lockstep: None,
         }
     }
 
@@ -208,7 +214,7 @@ impl Batch {
         self.sequences
             .iter()
             .find(|s| s.id == id)
-            .map(|s| s.computed)
+            .map(|s| s.computed + self.lockstep.as_ref().map_or(0, |step| step.done))
     }
 
     /// Sequences whose first token comes with the composed step, in batch order.
@@ -225,7 +231,10 @@ impl Batch {
 
     /// The duration of the step as composed, without stalls.
     pub fn step_ns(&self) -> u64 {
-        self.duration_ns(&self.shape())
+        match &self.lockstep {
+            Some(step) => self.duration_ns(&step.shape),
+            None => self.duration_ns(&self.shape()),
+        }
     }
 
     fn duration_ns(&self, shape: &StepShape) -> u64 {

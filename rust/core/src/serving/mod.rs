@@ -28,6 +28,8 @@ mod scheduler;
 pub mod sessions;
 mod settings;
 mod store;
+#[cfg(test)]
+mod tests;
 
 pub use replica::Replica;
 pub use request::{Arrival, Request};

@@ -1,0 +1,110 @@
+"""The core's way of a request against the scheduler in Python: settings drawn at random, one story told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cache.session_view import SessionViewSettings
+from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.serving.queue import ORDERS
+from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation.simulation import Simulation
+from test_simulation_native import BLOCK, cluster, random_trace
+
+EVER = (0, 1 << 62)
+
+replicas = st.builds(
+    ReplicaSettings,
+    max_num_batched_tokens=st.sampled_from([64, 512, 2048]),
+    max_num_seqs=st.sampled_from([1, 3, 8]),
+    max_model_len=st.sampled_from([None, 900]),
+    queue_order=st.sampled_from(["fcfs", *ORDERS]),
+    step_overhead_ns=st.sampled_from([0, 3_000_000]),
+    async_scheduling=st.sampled_from(["none", "length", "stop-token"]),
+    client_offset_ns=st.sampled_from([0, 5_000_000]),
+)
+trees = st.builds(
+    CacheSettings,
+    block_size_tokens=st.just(BLOCK),
+    enabled=st.sampled_from([True, True, True, False]),
+    cache_output=st.booleans(),
+    full_hit=st.sampled_from(["prefill-remainder", "skip-prefill"]),
+    lookup_ns=st.sampled_from([0, 2_000_000]),
+    touch=st.sampled_from(["release", "admission"]),
+    discard_on_finish=st.sampled_from([False, False, True]),
+    admission=st.sampled_from(["all", "prompt"]),
+    scheduler_aware_window=st.sampled_from([0, 3]),
+    session_view=st.sampled_from(
+        [SessionViewSettings(), SessionViewSettings(3), SessionViewSettings(None, 10**9)]
+    ),
+)
+engines = st.builds(
+    CacheSettings,
+    block_size_tokens=st.just(BLOCK),
+    semantics=st.sampled_from(["vllm", "sglang"]),
+    lookup_ns=st.sampled_from([0, 2_000_000]),
+)
+
+
+def told(settings, trace, **options):
+    """Return the simulation and all that it says of requests, events, series, tokens and machines."""
+    simulation = Simulation(settings, trace, RunOptions(check="full", record_window_ns=EVER, **options))
+    run = simulation.run()
+    tables = {}
+    for of, table in (("requests", run.requests), ("events", run.events), ("series", run.series)):
+        for name, column in table.items():
+            tables[of, name] = column.tolist() if isinstance(column, np.ndarray) else texts(column)
+    tables["itl"] = [run.itl_ns.values_ns.tolist(), run.itl_ns.counts.tolist()]
+    tables["digests"] = [run.digest_events, run.digest_results, run.counters, run.end_ns]
+    return simulation, tables
+
+
+def texts(column):
+    return [column.words[code] for code in column.codes]
+
+
+@examples(60)
+@given(
+    replica=replicas,
+    cache=st.one_of(trees, trees, engines),
+    policy=st.sampled_from(["lru", "lfu", "ttl:2s"]),
+    blocks=st.sampled_from([70, 110, 400]),
+    machines=st.sampled_from([1, 1, 2]),
+    seed=st.integers(1, 9),
+)
+def test_the_core_and_the_scheduler_in_python_tell_one_story(replica, cache, policy, blocks, machines, seed):
+    policy = "lru" if cache.semantics != "tree" else policy
+    settings = cluster((blocks,), machines)
+    tiers = tuple(replace(tier, policy=policy) for tier in settings.machines[0].tiers)
+    settings = replace(
+        settings,
+        cache=replace(cache, policy=policy),
+        machines=tuple(replace(m, replica=replica, tiers=tiers) for m in settings.machines),
+    )
+    trace = random_trace(seed, requests=50, sessions=7)
+    simulation, native = told(settings, trace)
+    assert all(isinstance(r, NativeReplica) for r in simulation.replicas)
+    stepped, plain = told(settings, trace, step_every_iteration=True)
+    assert not any(isinstance(r, NativeReplica) for r in stepped.replicas)
+    # Two iterations that begin at one moment on two machines are listed machine by machine, in either way.
+    assert native == plain
+
+
+@pytest.mark.parametrize("change", [{"duplicate_prefill": "wait"}, {"queue_order": "tests/own.py:Own"}])
+def test_what_the_core_does_not_know_stays_with_the_scheduler_in_python(change, tmp_path):
+    if "queue_order" in change:
+        own = tmp_path / "own.py"
+        own.write_text("class Own:\n    def key(self, waiting):\n        return (-waiting.tokens,)\n")
+        change = {"queue_order": f"{own}:Own"}
+    settings = cluster((110,))
+    machine = replace(settings.machines[0], replica=replace(ReplicaSettings(512, 8), **change))
+    simulation = Simulation(replace(settings, machines=(machine,)), random_trace(1), RunOptions())
+    assert not isinstance(simulation.replicas[0], NativeReplica)
+    simulation.run()
