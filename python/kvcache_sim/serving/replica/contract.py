@@ -52,7 +52,7 @@ class AnyReplica(Protocol):
 
     @property
     def load(self) -> Load:
-        """What routers may know of it."""
+        """What routers may know of it; an attribute, which routers read of every machine."""
         ...
 
     def arrive(self, arrival: Arrival) -> None:

@@ -107,6 +107,7 @@ class NativeReplica:
         self.tiers = 1
         self.records_all = recorder.window_ns is not None
         self.core = _core.Replica(machine.store, *batch, serving_rules(machine, settings, recorder))
+        self.load: Load = self.core
         self._recorder = recorder
         self._checks = checks
         self._most_blocks = self.store.room(0).capacity_blocks - machine.kept_free_blocks
@@ -209,11 +210,6 @@ class NativeReplica:
         return False
 
     # -- what routers, the cluster and recorders ask
-
-    @property
-    def load(self) -> Load:
-        """What routers may know of it."""
-        return self.core
 
     def can_ever_hold(self, kv_tokens: int) -> bool:
         """Return whether an empty GPU would have room for that many tokens."""

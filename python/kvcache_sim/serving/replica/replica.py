@@ -53,6 +53,7 @@ class Replica:
         self.batch = batch
         self.scheduler = scheduler
         self.milestones = milestones
+        self.load: Load = milestones
         self.running = scheduler.running
         self.step = NextStep(self.mover, batch, scheduler.running, scheduler.late, self._start)
         #: Set where requests go on elsewhere after their prompt.
@@ -241,11 +242,6 @@ class Replica:
         return self.prefetcher is not None and "session" in self.prefetcher.policy.occasions
 
     # -- what routers, the cluster and recorders ask
-
-    @property
-    def load(self) -> Load:
-        """What routers may know of it."""
-        return self.milestones
 
     def when_closed(self, tell: Callable[[int], None]) -> None:
         """Tell the number of each request that leaves this machine from now on."""

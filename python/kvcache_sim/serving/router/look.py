@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kvcache_sim.engine import Engine
@@ -13,6 +14,8 @@ from kvcache_sim.serving.sequence import Arrival
 
 if TYPE_CHECKING:
     from kvcache_sim import _core
+
+_REQUESTS = attrgetter("load.requests")
 
 
 def look_at(replicas: Sequence[AnyReplica], engine: Engine, heard: bool = False) -> Callable[[Arrival], Look]:
@@ -72,5 +75,5 @@ class FleetLook:
     def longest(self, sequence: Arrival, threshold: float) -> list[int]:
         """Return the machines that ``longest_prefix.equally_long`` would, looking at candidates alone."""
         wanted = (sequence.request, self._matchable_blocks(sequence.prompt_num_tokens))
-        loads = [replica.load.requests for replica in self._replicas] or None
+        loads = list(map(_REQUESTS, self._replicas)) or None
         return self._fleet.longest(wanted, self._engine.now_ns + self._heard, loads, threshold)
