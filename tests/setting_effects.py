@@ -31,7 +31,7 @@ class Refusal(NamedTuple):
 
 
 AUTO = ("tiers.gpu.capacity=auto",)
-LITTLE_ROOM = (*AUTO, "replica.gpu_memory_utilization=0.25", "replica.max_num_seqs=256")
+LITTLE_ROOM = (*AUTO, "replica.gpu_memory_utilization=0.25", "replica.max_num_seqs=255")
 ONE_TIER = ("tiers.cpu=null", "tiers.disk=null")
 TRACE = ("workload=null", "workload={}", "trace.path={folder}/plain.jsonl", "cache.block_size=64")
 TEXTS = ("workload={}", "trace.path={folder}/texts.json", "cache.block_size=16")

@@ -59,18 +59,24 @@ def show(
     length: Annotated[
         list[int] | None, typer.Option("--length", help="tokens of a sequence; repeatable", min=1)
     ] = None,
+    gpu: Annotated[str, typer.Option("--gpu", help="say how much KV such a GPU has room for")] = "",
+    utilization: Annotated[
+        float, typer.Option("--gpu-memory-utilization", help="share that the engine takes", min=0.01, max=1)
+    ] = 0.9,
     as_json: AsJson = False,
 ) -> None:
-    """Show a model's layers, its weights, and the KV of one sequence on one GPU.
+    """Show a model's layers, its weights, the KV of one sequence on one GPU, and the room for KV.
 
     \b
     Examples:
       kvsim models show deepseek-v3 --tp 8
       kvsim models show ./config.json --tp 4 --kv-dtype fp8 --length 128000
+      kvsim models show gpt-oss-20b --gpu h100
     """
-    from kvcache_sim.report.model_sheet import model_sheet, sheet_text
+    from kvcache_sim.report.model_sheet import Asked, model_sheet, sheet_text
 
-    sheet = model_sheet(name, tensor_parallel, kv_dtype, tuple(length or (1024, 8192, 131_072)))
+    asked = Asked(tensor_parallel, kv_dtype, tuple(length or (1024, 8192, 131_072)), gpu, utilization)
+    sheet = model_sheet(name, asked)
     typer.echo(json.dumps(sheet, indent=2) if as_json else sheet_text(sheet))
 
 

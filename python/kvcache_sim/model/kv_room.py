@@ -20,6 +20,8 @@ NON_TORCH_BYTES = 140_000_000
 NON_TORCH_PARALLEL_BYTES = 450_000_000
 #: Packed 4-bit experts are padded to it along the hidden size where GPUs swizzle them; their scales are not.
 _MXFP4_MULTIPLE = 256
+#: From where on vLLM counts a GPU as large.
+_LARGE_BYTES = 70 << 30
 #: Median miss of the room on the logs in docs/models.md, in percent (tests/test_kv_room.py).
 MEDIAN_MISS_PERCENT = 1.2
 
@@ -37,10 +39,18 @@ class EngineMemory:
     sampler: str = "sorting"
 
 
+def default_engine(gpu: GpuSpec) -> EngineMemory:
+    """Return vLLM's own defaults on a GPU: large from 70 GiB on, but not on an A100."""
+    if gpu.usable_bytes >= _LARGE_BYTES and "a100" not in gpu.name:
+        return EngineMemory(max_num_batched_tokens=8192, max_num_seqs=1024)
+    return EngineMemory(max_num_batched_tokens=2048, max_num_seqs=256)
+
+
 @dataclass(frozen=True, slots=True)
 class KvRoom:
     """Bytes on each GPU: what the engine may take, and what of it goes elsewhere."""
 
+    engine: EngineMemory
     budget_bytes: int
     weights_bytes: int
     activation_bytes: int
@@ -71,7 +81,8 @@ class KvRoom:
         ]
         return (
             f"{gib[0]} GiB a GPU, within about {gib[1]} ({gib[2]} to take - {gib[3]} weights - {gib[4]} "
-            f"activations - {gib[5]} CUDA and NCCL; median miss on real logs {MEDIAN_MISS_PERCENT} %)"
+            f"activations of {self.engine.max_num_batched_tokens:,} tokens and {self.engine.max_num_seqs:,} "
+            f"sequences - {gib[5]} CUDA and NCCL; median miss on real logs {MEDIAN_MISS_PERCENT} %)"
         )
 
 
@@ -93,6 +104,7 @@ def kv_room(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, engine: Engine
         )
     parallel = NON_TORCH_PARALLEL_BYTES if tensor_parallel > 1 else 0
     return KvRoom(
+        engine,
         budget_bytes=budget,
         weights_bytes=weights,
         activation_bytes=_activation_bytes(model, tensor_parallel, engine),

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvcache_sim.model.dtypes import KV_DTYPES, check_dtype
+from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.kv_room import default_engine, kv_room
 from kvcache_sim.model.layer_group import layers_text
+from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.models import load_model
 from kvcache_sim.units import format_bytes
 
 
-def model_sheet(
-    name: str, tensor_parallel: int, kv_dtype: str = "", lengths: tuple[int, ...] = ()
-) -> dict[str, Any]:
-    """Return a model's figures on one of ``tensor_parallel`` GPUs; bytes are whole numbers.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a sheet is asked for; empty: the model's own ``kv_dtype``, no ``gpu`` and so no room."""
 
-    ``kv_dtype`` empty: the model's own. Raises UsageError for an unknown model or format.
+    tensor_parallel: int = 1
+    kv_dtype: str = ""
+    lengths: tuple[int, ...] = ()
+    gpu: str = ""
+    gpu_memory_utilization: float = 0.9
+
+
+def model_sheet(name: str, asked: Asked) -> dict[str, Any]:
+    """Return a model's figures on one of its GPUs; bytes are whole numbers.
+
+    Raises UsageError for an unknown model, GPU or format, and where the weights do not fit.
     """
     model = load_model(name)
-    if kv_dtype:
-        model = replace(model, kv_dtype=check_dtype(kv_dtype, "--kv-dtype", KV_DTYPES))
-    tp = tensor_parallel
+    if asked.kv_dtype:
+        model = replace(model, kv_dtype=check_dtype(asked.kv_dtype, "--kv-dtype", KV_DTYPES))
+    tp = asked.tensor_parallel
     return {
         "name": model.name,
         "source": model.source,
@@ -54,8 +66,21 @@ def model_sheet(
         "kv_bytes_per_token_per_gpu": model.kv_bytes_per_token_per_gpu(tp),
         "kv_bytes_fixed_per_gpu": model.kv_bytes_fixed_per_gpu(tp),
         "kv_bytes_per_sequence_per_gpu": {
-            str(length): model.kv_bytes_per_gpu(length, tp) for length in lengths
+            str(length): model.kv_bytes_per_gpu(length, tp) for length in asked.lengths
         },
+        "room": _room(model, asked) if asked.gpu else None,
+    }
+
+
+def _room(model: ModelSpec, asked: Asked) -> dict[str, Any]:
+    gpu, tp = load_gpu(asked.gpu), asked.tensor_parallel
+    room = kv_room(model, gpu, tp, replace(default_engine(gpu), utilisation=asked.gpu_memory_utilization))
+    return {
+        "gpu": gpu.name,
+        "kv_bytes": room.kv_bytes,
+        "uncertainty_bytes": room.uncertainty_bytes,
+        "tokens": max(0, room.kv_bytes) // max(1, model.kv_bytes_per_token_per_gpu(tp)),
+        "sentence": str(room),
     }
 
 
@@ -82,6 +107,8 @@ def sheet_text(sheet: dict[str, Any]) -> str:
     )
     for length, size in sheet["kv_bytes_per_sequence_per_gpu"].items():
         lines.append(f"          {int(length):>9,} tokens: {size:>17,} bytes ({format_bytes(size)})")
+    if (room := sheet["room"]) is not None:
+        lines.append(f"room      {room['gpu']}: {room['tokens']:,} tokens; {room['sentence']}")
     return "\n".join(lines)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.gpus import load_gpu
-from kvcache_sim.model.kv_room import EngineMemory, KvRoom, kv_blocks, kv_room
+from kvcache_sim.model.gpus import GpuSpec, load_gpu
+from kvcache_sim.model.kv_room import EngineMemory, KvRoom, default_engine, kv_blocks, kv_room
 from kvcache_sim.model.models import load_model
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.quantities import Capacity
@@ -86,10 +86,28 @@ def _room(model: ScenarioModel, replica: ReplicaSection) -> _Room:
     subject = measured_on(replica.step_time)
     if subject.gpu is None:
         raise UsageError("auto needs a GPU and the step-time file names none", hint="give blocks or a size")
-    spec, degree = load_model(str(model.model)), subject.tensor_parallel
-    # An instant run's token budget is whole prompts, no batch of an engine.
-    tokens = EngineMemory().max_num_batched_tokens if replica.instant else replica.max_num_batched_tokens
-    engine = EngineMemory(replica.gpu_memory_utilization, tokens, replica.max_num_seqs, replica.sampler)
-    room = kv_room(spec, load_gpu(subject.gpu), degree, engine)
+    spec, gpu, degree = load_model(str(model.model)), load_gpu(subject.gpu), subject.tensor_parallel
+    room = kv_room(spec, gpu, degree, _engine(replica, gpu))
     blocks = kv_blocks(spec, room, degree, model.cache.block_size)
     return _Room(blocks, room, spec.kv_bytes_fixed_per_gpu(degree))
+
+
+def _engine(replica: ReplicaSection, gpu: GpuSpec) -> EngineMemory:
+    """Return what the engine warms up with: its defaults on the GPU where the scenario has those of the
+    schema.
+
+    A written default means what leaving it out means. An instant run's token budget is whole prompts, no
+    batch.
+    """
+    usual = default_engine(gpu)
+    tokens, seqs = replica.max_num_batched_tokens, replica.max_num_seqs
+    return EngineMemory(
+        replica.gpu_memory_utilization,
+        usual.max_num_batched_tokens if replica.instant or tokens == _USUAL_TOKENS else tokens,
+        usual.max_num_seqs if seqs == _USUAL_SEQS else seqs,
+        replica.sampler,
+    )
+
+
+#: The schema's own batch, where service takes time.
+_USUAL_TOKENS, _USUAL_SEQS = ReplicaSection().max_num_batched_tokens, ReplicaSection().max_num_seqs
