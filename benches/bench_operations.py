@@ -137,7 +137,7 @@ def test_stretch(measure):
 
     def composed() -> tuple[tuple[_core.Batch, _core.Store], dict[str, Any]]:
         blocks = _core.Store(keys(), [100_000], [False])
-        batch = _core.Batch(table, 16, 8_192, (0, 0), False, True, False, False, False, False)
+        batch = _core.Batch(table, 16, 8_192, (0, 0), False, True, False, False, False, False, 1)
         batch.begin(blocks, 0)
         for number in range(64):
             lease = blocks.acquire(number, 0)

@@ -304,7 +304,7 @@ class Keys:
     """Block keys of all requests, shared by the caches of all machines.
 
     Block b of request r is named by ids where ``b < full_blocks[r]``, by ``continuation[r]`` (2^32 - 1: none)
-    where that request's ids name it, and has a key of its own otherwise. ``ValueError`` for shapes that do
+    where that request's ids name it, and has a key of its own otherwise. ``StoreError`` for shapes that do
     not belong together.
     """
 
@@ -395,7 +395,10 @@ class Store:
 
 @final
 class PoolStore:
-    """vLLM's block pool as the store of a machine with a GPU tier alone; calls as in ``Store``."""
+    """vLLM's block pool as the store of a machine with a GPU tier alone; calls as in ``Store``.
+
+    A request has one lease at a time, and its first reservation comes by itself.
+    """
 
     def __new__(cls, keys: Keys, capacity_blocks: int) -> PoolStore: ...
     def peek(self, request: int, limit: int) -> tuple[int, int]: ...
@@ -419,7 +422,10 @@ class PoolStore:
 
 @final
 class RadixStore:
-    """SGLang's radix tree as the store of a machine with a GPU tier alone; calls as in ``Store``."""
+    """SGLang's radix tree as the store of a machine with a GPU tier alone; calls as in ``PoolStore``.
+
+    StoreError for a page of no tokens and lengths that are not the requests'.
+    """
 
     def __new__(
         cls,
@@ -481,7 +487,7 @@ class Batch:
         commit_ends_stretch: bool,
         commit_at_begin: bool,
         asks_every_step: bool,
-        num_layers: int = 1,
+        num_layers: int,
     ) -> Batch: ...
     def begin(self, store: GpuStore, now_ns: int) -> list[int] | None: ...
     def add(
@@ -575,7 +581,10 @@ class Replica:
 
 @final
 class Fleet:
-    """The stores of all machines, each with what runs ahead of the clock on it, or None."""
+    """The stores of all machines, each with what runs ahead of the clock on it, or None.
+
+    StoreError for lists of other lengths.
+    """
 
     def __new__(
         cls, stores: Sequence[Store | PoolStore | RadixStore], ahead: Sequence[Replica | Batch | None]
@@ -583,14 +592,13 @@ class Fleet:
     def look(self, request: int, limit: int, now_ns: int) -> tuple[list[int], list[int]]:
         """Return by machine the leading blocks found and the blocks active on the GPU, as of ``now_ns``.
 
-        What runs ahead runs the iterations that began before; recency does not change. ValueError for unequal
-        lists.
+        What runs ahead runs the iterations that began before; recency does not change.
         """
 
     def requests(self) -> list[int]:
         """Return by machine the requests sent there that are not finished.
 
-        ValueError where a machine has no native replica.
+        StoreError where a machine has no native replica.
         """
 
     def longest(
@@ -600,7 +608,7 @@ class Fleet:
 
         ``loads`` by machine; None: the requests of its native replica, which each then has.
 
-        The reference of ``router.longest_prefix.equally_long``. ValueError where a machine has no load.
+        The reference of ``router.longest_prefix.equally_long``. StoreError where a machine has no load.
         """
 
 @final

@@ -121,7 +121,7 @@ fn stretch(keys: &Arc<BlockKeys>) {
                     prompt_tokens: tokens,
                     blocks: u64::from(BLOCKS),
                     last_token_ns: Some(0),
-                    chunk: 0,
+                    ..Sequence::default()
                 });
             }
             (batch, store)

@@ -4,6 +4,10 @@
 //! blocks are arithmetic and never materialised. Past the prompt a block has the key that the session's next
 //! turn shows at its place, else a key of its own (semantics 1).
 
+use std::fmt;
+
+use crate::store::{Answer, StoreError};
+
 /// No request: the end of a session, or no session.
 pub const NO_REQUEST: u32 = u32::MAX;
 
@@ -45,6 +49,22 @@ pub enum KeysError {
     Continuation(usize),
 }
 
+impl fmt::Display for KeysError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shape => write!(
+                f,
+                "an offset more than requests, a next turn each, 1 to 2^31 - 1 blocks an id"
+            ),
+            Self::Offsets(r) => write!(f, "offsets that rise within the ids, at request {r}"),
+            Self::TooManyBlocks(r) => write!(f, "ids of every full block, of request {r}"),
+            Self::Continuation(r) => write!(f, "a request as the next turn of request {r}"),
+        }
+    }
+}
+
+impl std::error::Error for KeysError {}
+
 impl BlockKeys {
     /// Checks and keeps the arrays: request `r` has the ids `ids[id_offsets[r]..id_offsets[r + 1]]`.
     pub fn new(
@@ -55,7 +75,10 @@ impl BlockKeys {
         continuation: Vec<u32>,
     ) -> Result<Self, KeysError> {
         let n = full_blocks.len();
-        if id_offsets.len() != n + 1 || continuation.len() != n || blocks_per_id == 0 {
+        if id_offsets.len() != n + 1
+            || continuation.len() != n
+            || !(1..1 << 31).contains(&blocks_per_id)
+        {
             return Err(KeysError::Shape);
         }
         for r in 0..n {
@@ -82,6 +105,14 @@ impl BlockKeys {
     /// How many requests there are.
     pub fn requests(&self) -> u32 {
         self.full_blocks.len() as u32
+    }
+
+    /// Refuses a request beyond the trace.
+    pub fn known_request(&self, request: u32) -> Answer<()> {
+        if request < self.requests() {
+            return Ok(());
+        }
+        Err(StoreError::NoSuchRequest(self.requests()))
     }
 
     /// Full prompt blocks of a request.

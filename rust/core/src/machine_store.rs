@@ -109,106 +109,58 @@ fn gpu_alone(tier: usize) -> Answer<()> {
     Err(StoreError::NoSuchTier(1))
 }
 
-/// Refuses a request beyond `requests`.
-fn below(request: u32, requests: u32) -> Answer<()> {
-    if request < requests {
-        return Ok(());
-    }
-    Err(StoreError::NoSuchRequest(requests))
+/// What the stores of engines answer alike: a GPU alone, where what is found is ready.
+macro_rules! engine_store {
+    ($store:ident, room: $room:expr, merged: $merged:expr) => {
+        impl MachineStore for $store {
+            fn known_request(&self, request: u32) -> Answer<()> {
+                $store::known_request(self, request)
+            }
+
+            fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
+                $store::known_request(self, request)?;
+                let found = $store::peek(self, request, limit);
+                Ok((found, found))
+            }
+
+            fn room(&self, tier: usize) -> Answer<TierRoom> {
+                gpu_alone(tier)?;
+                let (free, active, cached, evictable) = $room(self);
+                Ok(TierRoom {
+                    free,
+                    active,
+                    cached,
+                    in_flight: 0,
+                    evictable,
+                })
+            }
+
+            fn losses(&self, tier: usize) -> Answer<TierLosses> {
+                gpu_alone(tier)?;
+                Ok(TierLosses {
+                    evicted: self.evictions(),
+                    ..TierLosses::default()
+                })
+            }
+
+            fn merged_blocks(&self) -> u64 {
+                $merged(self)
+            }
+
+            fn records(&self) -> &Records {
+                &self.records
+            }
+
+            fn records_mut(&mut self) -> &mut Records {
+                &mut self.records
+            }
+
+            fn check(&self) -> Result<(), Violation> {
+                $store::check(self)
+            }
+        }
+    };
 }
 
-impl MachineStore for PoolStore {
-    fn known_request(&self, request: u32) -> Answer<()> {
-        below(request, self.requests())
-    }
-
-    fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
-        self.known_request(request)?;
-        let found = PoolStore::peek(self, request, limit);
-        Ok((found, found))
-    }
-
-    fn room(&self, tier: usize) -> Answer<TierRoom> {
-        gpu_alone(tier)?;
-        let (free, active, cached) = PoolStore::room(self);
-        Ok(TierRoom {
-            free,
-            active,
-            cached,
-            in_flight: 0,
-            evictable: cached,
-        })
-    }
-
-    fn losses(&self, tier: usize) -> Answer<TierLosses> {
-        gpu_alone(tier)?;
-        Ok(TierLosses {
-            evicted: self.evictions(),
-            ..TierLosses::default()
-        })
-    }
-
-    fn merged_blocks(&self) -> u64 {
-        0
-    }
-
-    fn records(&self) -> &Records {
-        &self.records
-    }
-
-    fn records_mut(&mut self) -> &mut Records {
-        &mut self.records
-    }
-
-    fn check(&self) -> Result<(), Violation> {
-        PoolStore::check(self)
-    }
-}
-
-impl MachineStore for RadixStore {
-    fn known_request(&self, request: u32) -> Answer<()> {
-        below(request, self.requests())
-    }
-
-    fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
-        self.known_request(request)?;
-        let found = RadixStore::peek(self, request, limit);
-        Ok((found, found))
-    }
-
-    fn room(&self, tier: usize) -> Answer<TierRoom> {
-        gpu_alone(tier)?;
-        let (free, active, cached, evictable) = RadixStore::room(self);
-        Ok(TierRoom {
-            free,
-            active,
-            cached,
-            in_flight: 0,
-            evictable,
-        })
-    }
-
-    fn losses(&self, tier: usize) -> Answer<TierLosses> {
-        gpu_alone(tier)?;
-        Ok(TierLosses {
-            evicted: self.evictions(),
-            ..TierLosses::default()
-        })
-    }
-
-    fn merged_blocks(&self) -> u64 {
-        self.merged_pages()
-    }
-
-    fn records(&self) -> &Records {
-        &self.records
-    }
-
-    fn records_mut(&mut self) -> &mut Records {
-        &mut self.records
-    }
-
-    fn check(&self) -> Result<(), Violation> {
-        RadixStore::check(self)
-    }
-}
+engine_store!(PoolStore, room: PoolStore::room, merged: |_: &PoolStore| 0);
+engine_store!(RadixStore, room: RadixStore::room, merged: RadixStore::merged_pages);

@@ -3,13 +3,12 @@
 use kvsim_core::batch::{Batch, BatchConfig, Sequence};
 use kvsim_core::step_time::StepTimeTable;
 use numpy::PyReadonlyArray1;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::order::raised;
 use crate::pool_store::PyPoolStore;
 use crate::radix_store::PyRadixStore;
-use crate::refusal::answered;
+use crate::refusal::{answered, refused, Whole};
 use crate::store::{room_to_py, PyStore};
 
 /// The integers of a step-time model.
@@ -25,8 +24,8 @@ impl PyStepTable {
     fn new(
         base_ns: PyReadonlyArray1<'_, i64>,
         decode_base_ns: PyReadonlyArray1<'_, i64>,
-        coefficients_fs: [u64; 8],
-        least_tokens: (u64, u64),
+        coefficients_fs: [Whole; 8],
+        least_tokens: (Whole, Whole),
         longest_fs: PyReadonlyArray1<'_, i64>,
     ) -> PyResult<Self> {
         let unsigned = |xs: PyReadonlyArray1<'_, i64>| -> PyResult<Vec<u64>> {
@@ -35,10 +34,10 @@ impl PyStepTable {
                 .iter()
                 .map(|&x| u64::try_from(x))
                 .collect::<Result<_, _>>();
-            checked.map_err(|_| PyValueError::new_err("step times must not be negative"))
+            checked.map_err(|_| refused("a negative step time", "0 ns or more"))
         };
         let [pair_half_fs, kv_decode_fs, kv_mixed_fs, sequence_fs, past_fs, spread_decode_fs, spread_mixed_fs, scan_fs] =
-            coefficients_fs;
+            coefficients_fs.map(Whole::u64);
         Ok(Self(StepTimeTable {
             base_ns: unsigned(base_ns)?,
             decode_base_ns: decode_base_ns.as_slice()?.to_vec(),
@@ -50,8 +49,8 @@ impl PyStepTable {
             spread_decode_fs,
             spread_mixed_fs,
             scan_fs,
-            least_kv_tokens: least_tokens.0,
-            least_query_tokens: least_tokens.1,
+            least_kv_tokens: least_tokens.0.u64(),
+            least_query_tokens: least_tokens.1.u64(),
             longest_fs: unsigned(longest_fs)?,
         }))
     }
@@ -96,62 +95,72 @@ pub struct PyBatch(pub Batch);
 impl PyBatch {
     /// `durations_ns`: the overhead of a step, and the least that a step takes.
     #[new]
-    #[pyo3(signature = (table, block_size_tokens, max_num_batched_tokens, durations_ns, late_ends, cache_enabled, cache_output, commit_ends_stretch, commit_at_begin, asks_every_step, num_layers=1))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         table: &PyStepTable,
-        block_size_tokens: u64,
-        max_num_batched_tokens: u64,
-        durations_ns: (u64, u64),
+        block_size_tokens: Whole,
+        max_num_batched_tokens: Whole,
+        durations_ns: (Whole, Whole),
         late_ends: bool,
         cache_enabled: bool,
         cache_output: bool,
         commit_ends_stretch: bool,
         commit_at_begin: bool,
         asks_every_step: bool,
-        num_layers: u64,
-    ) -> Self {
+        num_layers: Whole,
+    ) -> PyResult<Self> {
+        if block_size_tokens.u64() == 0 {
+            return Err(refused("a block of no tokens", "1 token or more"));
+        }
+        if max_num_batched_tokens.index() >= table.0.base_ns.len() {
+            let expected = "the time of a step of every token count up to the budget";
+            return Err(refused("a step table that ends too soon", expected));
+        }
         let config = BatchConfig {
-            block_size_tokens,
-            max_num_batched_tokens,
-            num_layers,
+            block_size_tokens: block_size_tokens.u64(),
+            max_num_batched_tokens: max_num_batched_tokens.u64(),
+            num_layers: num_layers.u64(),
             cache_enabled,
             cache_output,
             commit_ends_stretch,
             commit_at_begin,
             asks_every_step,
-            step_overhead_ns: durations_ns.0,
-            least_step_ns: durations_ns.1,
+            step_overhead_ns: durations_ns.0.u64(),
+            least_step_ns: durations_ns.1.u64(),
             late_ends,
         };
-        Self(Batch::new(config, table.0.clone()))
+        Ok(Self(Batch::new(config, table.0.clone())))
     }
 
-    fn begin(&mut self, store: AnyStore<'_>, now_ns: u64) -> PyResult<Option<Vec<u64>>> {
-        with_store!(store, s => self.0.begin(s, now_ns)).map(room_to_py)
+    fn begin(&mut self, store: AnyStore<'_>, now_ns: Whole) -> PyResult<Option<Vec<u64>>> {
+        with_store!(store, s => self.0.begin(s, now_ns.u64())).map(room_to_py)
     }
 
     /// `tokens`: (computed, prefill target, total, prompt, blocks); returns the tokens it got of the budget.
     fn add(
         &mut self,
-        id: u32,
-        lease: u64,
-        tokens: (u64, u64, u64, u64, u64),
-        last_token_ns: Option<u64>,
-    ) -> u64 {
+        id: Whole,
+        lease: Whole,
+        tokens: (Whole, Whole, Whole, Whole, Whole),
+        last_token_ns: Option<Whole>,
+    ) -> PyResult<u64> {
+        if self.0.len() + 1 >= self.0.most_sequences() {
+            let expected = "the time of a step of every number of sequences";
+            return Err(refused("a step table that ends too soon", expected));
+        }
         let (computed, prefill_target, total, prompt_tokens, blocks) = tokens;
         let sequence = Sequence {
-            id,
-            lease,
-            computed,
-            prefill_target,
-            total,
-            prompt_tokens,
-            blocks,
-            last_token_ns,
-            chunk: 0,
+            id: id.u32(),
+            lease: lease.u64(),
+            computed: computed.u64(),
+            prefill_target: prefill_target.u64(),
+            total: total.u64(),
+            prompt_tokens: prompt_tokens.u64(),
+            blocks: blocks.u64(),
+            last_token_ns: last_token_ns.map(Whole::u64),
+            ..Sequence::default()
         };
-        self.0.add(sequence)
+        Ok(self.0.add(sequence))
     }
 
     fn commit_last(&mut self, store: AnyStore<'_>) -> PyResult<()> {
@@ -165,8 +174,8 @@ impl PyBatch {
             .map(|s| (s.id, s.computed, s.last_token_ns))
     }
 
-    fn computed_tokens(&self, id: u32) -> Option<u64> {
-        self.0.computed_tokens(id)
+    fn computed_tokens(&self, id: Whole) -> Option<u64> {
+        self.0.computed_tokens(id.u32())
     }
 
     fn step_ns(&self) -> u64 {
@@ -177,16 +186,16 @@ impl PyBatch {
         self.0.first_tokens_due()
     }
 
-    fn start(&mut self, store: AnyStore<'_>, now_ns: u64, stall_ns: u64) -> PyResult<u64> {
-        with_store!(store, s => Ok(self.0.start(s, now_ns, stall_ns)))
+    fn start(&mut self, store: AnyStore<'_>, now_ns: Whole, stall_ns: Whole) -> PyResult<u64> {
+        with_store!(store, s => Ok(self.0.start(s, now_ns.u64(), stall_ns.u64())))
     }
 
-    fn advance(&mut self, store: AnyStore<'_>, now_ns: u64) -> PyResult<u64> {
-        with_store!(store, s => self.0.advance(s, now_ns))
+    fn advance(&mut self, store: AnyStore<'_>, now_ns: Whole) -> PyResult<u64> {
+        with_store!(store, s => self.0.advance(s, now_ns.u64()))
     }
 
-    fn interrupt(&mut self, store: AnyStore<'_>, now_ns: u64) -> PyResult<u64> {
-        with_store!(store, s => self.0.interrupt(s, now_ns))
+    fn interrupt(&mut self, store: AnyStore<'_>, now_ns: Whole) -> PyResult<u64> {
+        with_store!(store, s => self.0.interrupt(s, now_ns.u64()))
     }
 
     /// (first tokens, finished, committed blocks): ids in batch order.

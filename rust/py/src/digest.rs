@@ -3,6 +3,8 @@
 use kvsim_core::digest::Digest;
 use pyo3::prelude::*;
 
+use crate::refusal::Whole;
+
 /// A 64-bit rolling hash.
 #[pyclass(name = "Digest")]
 #[derive(Default)]
@@ -15,8 +17,9 @@ impl PyDigest {
         Self::default()
     }
 
-    fn record(&mut self, kind: u8, time_ns: u64, subject: u64, value: u64) {
-        self.0.record(kind, time_ns, subject, value);
+    fn record(&mut self, kind: Whole, time_ns: Whole, subject: Whole, value: Whole) {
+        let (time_ns, subject) = (time_ns.u64(), subject.u64());
+        self.0.record(kind.u8(), time_ns, subject, value.u64());
     }
 
     #[getter]

@@ -1,15 +1,16 @@
 //! `Fleet`: all machines at once, for one routing decision.
 
+use kvsim_core::machine_store::MachineStore;
 use kvsim_core::routing::longest_prefix;
 use kvsim_core::serving::ServingStore;
-use kvsim_core::store::{Answer, GPU};
-use pyo3::exceptions::PyValueError;
+use kvsim_core::store::GPU;
 use pyo3::prelude::*;
 
 use crate::batch::PyBatch;
+use crate::order::raised;
 use crate::pool_store::PyPoolStore;
 use crate::radix_store::PyRadixStore;
-use crate::refusal::{answered, Whole};
+use crate::refusal::{answered, refused, Whole};
 use crate::serving::PyReplica;
 use crate::store::PyStore;
 
@@ -38,31 +39,49 @@ struct Machine {
 type Wanted = (u32, u32);
 
 impl Machine {
-    /// Leading blocks found, and blocks active on the GPU; what runs ahead is brought to `now_ns` first.
-    fn look(&self, py: Python<'_>, wanted: Wanted, now_ns: u64) -> Answer<(u32, u64)> {
+    /// Leading blocks found; what runs ahead is brought to `now_ns` first.
+    fn found(&self, py: Python<'_>, wanted: Wanted, now_ns: u64) -> PyResult<u32> {
         match &self.store {
-            StoreHandle::Tree(s) => self.look_in(&mut s.borrow_mut(py).0, py, wanted, now_ns),
-            StoreHandle::Pool(s) => self.look_in(&mut s.borrow_mut(py).0, py, wanted, now_ns),
-            StoreHandle::Radix(s) => self.look_in(&mut s.borrow_mut(py).0, py, wanted, now_ns),
+            StoreHandle::Tree(tree) => {
+                let tree = &mut *tree.try_borrow_mut(py)?;
+                let found = self.found_in(&mut tree.0, py, wanted, now_ns);
+                raised(&tree.1, found)?
+            }
+            StoreHandle::Pool(s) => self.found_in(&mut s.try_borrow_mut(py)?.0, py, wanted, now_ns),
+            StoreHandle::Radix(s) => {
+                self.found_in(&mut s.try_borrow_mut(py)?.0, py, wanted, now_ns)
+            }
         }
     }
 
-    fn look_in<S: ServingStore>(
+    fn found_in<S: ServingStore>(
         &self,
         store: &mut S,
         py: Python<'_>,
         (request, limit): Wanted,
         now_ns: u64,
-    ) -> Answer<(u32, u64)> {
-        store.known_request(request)?;
+    ) -> PyResult<u32> {
+        answered(store.known_request(request))?;
         match &self.ahead {
-            Some(Ahead::Replica(replica)) => replica.borrow_mut(py).catch_up(store, now_ns)?,
+            Some(Ahead::Replica(replica)) => {
+                answered(replica.try_borrow_mut(py)?.catch_up(store, now_ns))?;
+            }
             Some(Ahead::Batch(batch)) => {
-                batch.borrow_mut(py).0.advance(store, now_ns)?;
+                answered(batch.try_borrow_mut(py)?.0.advance(store, now_ns))?;
             }
             None => {}
         }
-        Ok((store.peek(request, limit)?.0, store.room(GPU)?.active))
+        answered(store.peek(request, limit)).map(|found| found.0)
+    }
+
+    /// Blocks active on the GPU.
+    fn active(&self, py: Python<'_>) -> PyResult<u64> {
+        let room = match &self.store {
+            StoreHandle::Tree(s) => s.try_borrow(py)?.0.room(GPU),
+            StoreHandle::Pool(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
+            StoreHandle::Radix(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
+        };
+        answered(room).map(|room| room.active)
     }
 }
 
@@ -77,9 +96,8 @@ impl PyFleet {
     #[new]
     fn new(stores: Vec<StoreHandle>, ahead: Vec<Option<Ahead>>) -> PyResult<Self> {
         if stores.len() != ahead.len() {
-            return Err(PyValueError::new_err(
-                "a replica, a batch or None for each store",
-            ));
+            let expected = "a replica, a batch or None for each store";
+            return Err(refused("not what runs ahead a store", expected));
         }
         let machines = stores.into_iter().zip(ahead);
         let machines = machines.map(|(store, ahead)| Machine { store, ahead });
@@ -97,16 +115,18 @@ impl PyFleet {
         now_ns: Whole,
     ) -> PyResult<(Vec<u32>, Vec<u64>)> {
         let wanted = (request.u32(), limit.u32());
-        let looks = self.machines.iter();
-        let looks = looks.map(|machine| machine.look(py, wanted, now_ns.u64()));
-        answered(looks.collect::<Answer<_>>())
+        let look = |machine: &Machine| {
+            let found = machine.found(py, wanted, now_ns.u64())?;
+            Ok((found, machine.active(py)?))
+        };
+        self.machines.iter().map(look).collect()
     }
 
     /// By machine, each of which has a native replica: requests sent there that are not finished.
     fn requests(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
         let loads = self.machines.iter().map(|machine| match &machine.ahead {
-            Some(Ahead::Replica(replica)) => Ok(replica.borrow(py).open_requests()),
-            _ => Err(PyValueError::new_err("a machine has no native replica")),
+            Some(Ahead::Replica(replica)) => Ok(replica.try_borrow(py)?.open_requests()),
+            _ => Err(refused("no native replica", "one a machine")),
         });
         loads.collect()
     }
@@ -126,20 +146,18 @@ impl PyFleet {
             None => self.requests(py)?,
         };
         if loads.len() != self.machines.len() {
-            return Err(PyValueError::new_err("a load for each machine"));
+            return Err(refused("not a load a machine", "one for each"));
         }
         let wanted = (wanted.0.u32(), wanted.1.u32());
         let mut failed = Ok(());
         let equal = longest_prefix(&loads, threshold, |machine| {
-            match self.machines[machine].look(py, wanted, now_ns.u64()) {
-                Ok((found, _)) => found,
-                Err(error) => {
-                    failed = Err(error);
-                    0
-                }
-            }
+            let found = self.machines[machine].found(py, wanted, now_ns.u64());
+            found.unwrap_or_else(|error| {
+                failed = Err(error);
+                0
+            })
         });
-        answered(failed).map(|()| equal)
+        failed.map(|()| equal)
     }
 }
 

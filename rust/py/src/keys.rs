@@ -7,6 +7,8 @@ use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::refusal::{answered, refused, Whole};
+
 /// Block keys of all requests, shared by the caches of all machines.
 #[pyclass(name = "Keys", frozen, module = "kvcache_sim._core")]
 pub struct PyKeys(pub Arc<BlockKeys>);
@@ -17,7 +19,7 @@ impl PyKeys {
     fn new(
         id_offsets: PyReadonlyArray1<'_, i64>,
         block_ids: PyReadonlyArray1<'_, u32>,
-        blocks_per_id: u32,
+        blocks_per_id: Whole,
         full_blocks: PyReadonlyArray1<'_, u32>,
         continuation: PyReadonlyArray1<'_, u32>,
     ) -> PyResult<Self> {
@@ -25,19 +27,18 @@ impl PyKeys {
         let ids = block_ids.as_slice()?.to_vec();
         let full = full_blocks.as_slice()?.to_vec();
         if ids.contains(&u32::MAX) || full.len() >= 1 << 31 {
-            return Err(PyValueError::new_err(
-                "block keys: ids must be below 2³² − 1, requests fewer than 2³¹",
-            ));
+            let expected = "ids below 2^32 - 1, fewer than 2^31 requests";
+            return Err(refused("no block keys", expected));
         }
         let next = continuation.as_slice()?.to_vec();
-        BlockKeys::new(offsets, ids, blocks_per_id, full, next)
+        BlockKeys::new(offsets, ids, blocks_per_id.u32(), full, next)
             .map(|keys| Self(Arc::new(keys)))
-            .map_err(|e| PyValueError::new_err(format!("block keys: {e:?}")))
+            .map_err(|error| refused("no block keys", &error.to_string()))
     }
 
-    fn key(&self, request: u32, block: u32) -> PyResult<u64> {
-        known_request(request, self.0.requests())?;
-        Ok(self.0.key(request, block))
+    fn key(&self, request: Whole, block: Whole) -> PyResult<u64> {
+        answered(self.0.known_request(request.u32()))?;
+        Ok(self.0.key(request.u32(), block.u32()))
     }
 }
 

@@ -3,6 +3,7 @@
 mod batch;
 mod causes;
 mod digest;
+mod engine_store;
 mod exact;
 mod fleet;
 mod keys;

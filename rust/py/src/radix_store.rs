@@ -4,112 +4,42 @@ use kvsim_core::batch::BatchStore;
 use kvsim_core::exact::radix_store::{Lengths, RadixStore};
 use kvsim_core::exact::radix_tree::LeafPolicy;
 use kvsim_core::machine_store::MachineStore;
-use kvsim_core::store::Times;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use kvsim_core::store::{StoreError, Times};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+use crate::engine_store::engine_store;
 use crate::keys::PyKeys;
 use crate::named;
-use crate::refusal::{answered, Whole};
-use crate::store::room_to_py;
+use crate::refusal::{answered, refused, Whole};
+use crate::store::{room_to_py, times};
 
 /// The pages of one GPU under SGLang's rules.
 #[pyclass(name = "RadixStore", module = "kvcache_sim._core")]
 pub struct PyRadixStore(pub RadixStore);
 
-#[pymethods]
-impl PyRadixStore {
+engine_store!(PyRadixStore {
     #[new]
     fn new(
         keys: &PyKeys,
         policy: &str,
-        page: u32,
-        capacity_pages: u64,
-        prompt_tokens: Vec<u64>,
-        total_tokens: Vec<u64>,
+        page: Whole,
+        capacity_pages: Whole,
+        prompt_tokens: Vec<Whole>,
+        total_tokens: Vec<Whole>,
     ) -> PyResult<Self> {
-        let policy = LeafPolicy::from_name(policy)
-            .ok_or_else(|| PyValueError::new_err("no such eviction strategy"))?;
+        let policy = LeafPolicy::from_name(policy);
+        let policy = policy
+            .ok_or_else(|| refused("no such eviction strategy", "one of SGLang's strategies"))?;
+        let tokens = |given: Vec<Whole>| given.into_iter().map(Whole::u64).collect();
         let lengths = Lengths {
-            prompt_tokens,
-            total_tokens,
+            prompt_tokens: tokens(prompt_tokens),
+            total_tokens: tokens(total_tokens),
         };
-        let store = RadixStore::new(keys.0.clone(), policy, page, capacity_pages, lengths);
-        Ok(Self(store))
+        let (keys, pages) = (keys.0.clone(), capacity_pages.u64());
+        answered(RadixStore::new(keys, policy, page.u32(), pages, lengths)).map(Self)
     }
-
-    fn peek(&self, request: Whole, limit: Whole) -> PyResult<(u32, u32)> {
-        answered(MachineStore::peek(&self.0, request.u32(), limit.u32()))
-    }
-
-    fn acquire(&mut self, request: u32, depth: u32) -> u64 {
-        self.0.acquire(request, depth)
-    }
-
-    fn abandon(&mut self, lease: u64) {
-        let _ = lease;
-    }
-
-    fn reserve(&mut self, lease: u64, blocks: u64, now_ns: u64) -> PyResult<Option<Vec<u64>>> {
-        answered(self.0.reserve(&[(lease, blocks)], now_ns)).map(room_to_py)
-    }
-
-    fn reserve_many(&mut self, wanted: Vec<(u64, u64)>, now_ns: u64) -> PyResult<Option<Vec<u64>>> {
-        answered(self.0.reserve(&wanted, now_ns)).map(room_to_py)
-    }
-
-    /// `ready`, when the blocks were computed, is not kept.
-    #[pyo3(signature = (lease, to, ready=None))]
-    fn commit(&mut self, lease: u64, to: u32, ready: Option<(u64, u64)>) -> PyResult<()> {
-        let _ = ready;
-        answered(self.0.commit(lease, to, Times::default()))
-    }
-
-    fn depth(&self, lease: u64) -> PyResult<u32> {
-        answered(self.0.depth(lease))
-    }
-
-    fn release(&mut self, lease: u64, now_ns: u64) {
-        let _ = now_ns;
-        self.0.release(lease);
-    }
-
-    fn room<'py>(&self, py: Python<'py>, tier: Whole) -> PyResult<Bound<'py, PyAny>> {
-        let t = answered(MachineStore::room(&self.0, tier.index()))?;
-        named::room(py, (t.free, t.active, t.cached, t.in_flight, t.evictable))
-    }
-
-    fn losses<'py>(&self, py: Python<'py>, tier: Whole) -> PyResult<Bound<'py, PyAny>> {
-        let t = answered(self.0.losses(tier.index()))?;
-        named::losses(py, (t.evicted, t.overflowed, t.orphaned))
-    }
-
-    fn note(&mut self, kind: u8, now_ns: u64, subject: u64, value: u64) {
-        self.0.records.note(kind, now_ns, subject, value);
-    }
-
-    fn log_evictions(&mut self) {
-        self.0.records.log_evictions();
-    }
-
-    fn take_evictions(&mut self) -> Vec<(u64, usize, u64)> {
-        self.0.records.take_evictions()
-    }
-
-    #[getter]
-    fn digest(&self) -> u64 {
-        self.0.records.digest()
-    }
-
-    #[getter]
-    fn merged_blocks(&self) -> u64 {
-        self.0.merged_pages()
-    }
-
-    fn check(&self) -> PyResult<()> {
-        self.0.check().map_err(PyRuntimeError::new_err)
-    }
-}
+});
 
 /// Adds the class of this room.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

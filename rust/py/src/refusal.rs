@@ -24,6 +24,11 @@ pub fn refusal(error: &StoreError) -> PyErr {
     Python::attach(|py| store_error(py, error.what(), &error.expected()))
 }
 
+/// Something that cannot be made or called so: one line, of what is wrong and what would have been right.
+pub fn refused(what: &str, expected: &str) -> PyErr {
+    Python::attach(|py| store_error(py, what, expected))
+}
+
 /// An answer, or the exception.
 pub fn answered<T>(answer: Answer<T>) -> PyResult<T> {
     answer.map_err(|error| refusal(&error))
@@ -39,6 +44,11 @@ impl Whole {
     /// As a request or block number.
     pub fn u32(self) -> u32 {
         u32::try_from(self.0).unwrap_or(u32::MAX)
+    }
+
+    /// As a kind of record.
+    pub fn u8(self) -> u8 {
+        u8::try_from(self.0).unwrap_or(u8::MAX)
     }
 
     /// As a handle, a count of blocks or a time.

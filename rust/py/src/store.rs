@@ -35,7 +35,8 @@ type PyResidencies = (u32, Vec<(usize, u64, u64, u64, u64)>);
 /// Room claimed, and the moves that must end before it is free.
 type PyClaim = (u64, Vec<u64>);
 
-fn times((first_layer_ns, ready_ns): (Whole, Whole)) -> Times {
+/// When a first layer and all of it are ready, as Python says it.
+pub fn times((first_layer_ns, ready_ns): (Whole, Whole)) -> Times {
     Times {
         first_layer_ns: first_layer_ns.u64(),
         ready_ns: ready_ns.u64(),
@@ -361,8 +362,9 @@ impl PyStore {
         self.0.records.digest()
     }
 
-    fn note(&mut self, kind: u8, now_ns: u64, subject: u64, value: u64) {
-        self.0.records.note(kind, now_ns, subject, value);
+    fn note(&mut self, kind: Whole, now_ns: Whole, subject: Whole, value: Whole) {
+        let (now_ns, subject) = (now_ns.u64(), subject.u64());
+        self.0.records.note(kind.u8(), now_ns, subject, value.u64());
     }
 
     fn log_evictions(&mut self) {

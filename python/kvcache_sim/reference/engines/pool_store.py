@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.records import Recorded
 from kvcache_sim.cache.store import EVICT, GpuStore, Losses, Room
+from kvcache_sim.reference.engines.leases import EngineLeases, gpu_alone
 from kvcache_sim.reference.engines.vllm_pool import VllmPool
 from kvcache_sim.reference.store import ReferenceKeys
+from kvcache_sim.reference.store.refusals import in_order, numbered, refuse
 from kvcache_sim.replay.block_keys import Key
 
 
 class ReferencePoolStore(Recorded):
-    """Leases, room and records over ``VllmPool``; a lease is its request. The GPU tier is the only one."""
+    """Leases, room and records over ``VllmPool``, one lease a request. The GPU tier is the only one."""
 
     merged_blocks = 0
 
@@ -21,42 +23,52 @@ class ReferencePoolStore(Recorded):
         super().__init__()
         self.keys = keys
         self.pool = VllmPool(capacity_blocks)
-        self.hits: dict[int, int] = {}
+        self.leases = EngineLeases(len(keys.full))
         self.keyed: dict[int, int] = {}
 
     def _names(self, request: int, blocks: int) -> list[Key]:
         return [(0, self.keys.key(request, k)) for k in range(blocks)]
 
+    def _found(self, request: int, limit: int) -> int:
+        missing = (k for k in range(limit) if (0, self.keys.key(request, k)) not in self.pool.blocks_of)
+        return next(missing, limit)
+
+    @numbered
     def peek(self, request: int, limit: int) -> tuple[int, int]:
         """Return how many leading blocks are found; all of them are ready."""
-        found = self.pool.peek(self._names(request, limit))
+        self.leases.known_request(request)
+        found = self._found(request, limit)
         return found, found
 
+    @numbered
     def acquire(self, request: int, depth: int) -> int:
         """Note what a request found; it is held with its room."""
-        self.hits[request] = self.keyed[request] = depth
-        return request
+        return self.leases.give(request, depth, self._found)
 
+    @numbered
     def abandon(self, lease: int) -> None:
-        """Do nothing: nothing was held."""
+        """Take an acquisition back; nothing was held."""
+        self.leases.abandon(lease)
 
+    @numbered
     def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None:
         """Hold what was found and take new blocks, or more blocks; None without effect when refused."""
         return self.reserve_many([(lease, blocks)], now_ns)
 
+    @numbered
     def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
         """Take new blocks for several leases, all or nothing."""
-        if sum(n for _, n in wanted) > len(self.pool.free):
+        asked = self.leases.asked(wanted, self._found)
+        if sum(n for _, n in asked) > len(self.pool.free):
             return None
         before = len(self.pool.evicted)
-        for lease, blocks in wanted:
-            held = len(self.pool.held.get(lease, ()))
-            if held:
-                taken = self.pool.extend(lease, held + blocks)
+        for lease, blocks in asked:
+            request, hits = lease.request, lease.hits
+            if lease.is_admitted:
+                self.pool.extend(request, len(self.pool.held[request]) + blocks)
+            elif self.pool.allocate(request, self._names(request, hits), hits + blocks):
+                lease.is_admitted, self.keyed[request] = True, hits
             else:
-                hits = self.hits[lease]
-                taken = self.pool.allocate(lease, self._names(lease, hits), hits + blocks)
-            if not taken:
                 return None
         evicted = len(self.pool.evicted) - before
         if evicted:
@@ -64,28 +76,42 @@ class ReferencePoolStore(Recorded):
             self._log_eviction(now_ns, 0, evicted)
         return []
 
+    @numbered
     def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
         """Give a request's leading blocks their keys."""
-        self.pool.cache(lease, self._names(lease, to))
-        self.keyed[lease] = max(self.keyed[lease], to)
+        in_order(ready or (0, 0))
+        request = self.leases.admitted(lease).request
+        if to > len(self.pool.held[request]):
+            raise refuse("more blocks than are reserved and free", "a reservation first")
+        self.pool.cache(request, self._names(request, to))
+        self.keyed[request] = max(self.keyed[request], to)
 
+    @numbered
     def depth(self, lease: int) -> int:
-        """Return how many leading blocks have been offered their keys."""
-        return self.keyed[lease]
+        """Return how many leading blocks were found or have been offered their keys."""
+        held = self.leases.get(lease)
+        return self.keyed[held.request] if held.is_admitted else held.hits
 
+    @numbered
     def release(self, lease: int, now_ns: int) -> None:
         """Let go of a request's blocks."""
-        self.pool.release(lease)
-        self.keyed[lease] = 0
+        ended = self.leases.end(lease)
+        if ended.is_admitted:
+            self.pool.release(ended.request)
+            del self.keyed[ended.request]
 
+    @numbered
     def room(self, tier: int) -> Room:
         """Return (free without a key, held, free with a key, 0, free with a key)."""
+        gpu_alone(tier)
         idle = sum(block in self.pool.key_of for block in self.pool.free)
         free = len(self.pool.free)
         return Room(free - idle, self.pool.capacity_blocks - free, idle, 0, idle)
 
+    @numbered
     def losses(self, tier: int) -> Losses:
         """Return (evicted, 0, 0) blocks."""
+        gpu_alone(tier)
         return Losses(len(self.pool.evicted), 0, 0)
 
     def check(self) -> None:

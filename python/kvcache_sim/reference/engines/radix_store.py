@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.records import Recorded
 from kvcache_sim.cache.store import EVICT, GpuStore, Losses, Room
+from kvcache_sim.reference.engines.leases import EngineLease, EngineLeases, gpu_alone
 from kvcache_sim.reference.engines.sglang_replay import Held, TokenRoom
 from kvcache_sim.reference.engines.sglang_tree import SglangTree
 from kvcache_sim.reference.store import ReferenceKeys
+from kvcache_sim.reference.store.refusals import in_order, numbered, refuse
 from kvcache_sim.replay.block_keys import Key
 
 
 class ReferenceRadixStore(Recorded):
-    """Leases, room and records over ``SglangTree``; a lease is its request, a block a page.
+    """Leases, room and records over ``SglangTree``, one lease a request; a block is a page.
 
     A request is admitted when its prompt and all of its answer would fit (``lengths``: prompt and total
     tokens by request); its prompt is checked in as it is computed, its answer when it ends. Every decoding
@@ -29,13 +31,15 @@ class ReferenceRadixStore(Recorded):
         lengths: tuple[list[int], list[int]],
     ) -> None:
         super().__init__()
+        _check(len(keys.full), page, lengths)
         self.keys = keys
         self.page = page
         self.capacity_pages = capacity_pages
         self.prompts, self.totals = lengths
         self.tree = SglangTree(strategy)
         self.tokens = TokenRoom(self.tree, page, capacity_pages * page)
-        self.hits: dict[int, int] = {}
+        self.leases = EngineLeases(len(keys.full))
+        #: By running request: leading pages found or computed, and what it holds.
         self.full: dict[int, int] = {}
         self.held: dict[int, Held] = {}
         #: Pages that each running request has taken or found.
@@ -45,41 +49,51 @@ class ReferenceRadixStore(Recorded):
     def _names(self, request: int, pages: int) -> list[Key]:
         return [(0, self.keys.key(request, k)) for k in range(pages)]
 
+    def _found(self, request: int, limit: int) -> int:
+        return self.tree.peek(self._names(request, min(limit, self.capacity_pages)))
+
+    @numbered
     def peek(self, request: int, limit: int) -> tuple[int, int]:
         """Return how many leading pages are in the tree; all of them are ready."""
-        found = self.tree.peek(self._names(request, limit))
+        self.leases.known_request(request)
+        found = self._found(request, limit)
         return found, found
 
+    @numbered
     def acquire(self, request: int, depth: int) -> int:
         """Note what a request found; it is held with its room."""
-        self.hits[request] = self.full[request] = depth
-        return request
+        return self.leases.give(request, depth, self._found)
 
+    @numbered
     def abandon(self, lease: int) -> None:
-        """Do nothing: nothing was held."""
+        """Take an acquisition back; nothing was held."""
+        self.leases.abandon(lease)
 
+    @numbered
     def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None:
         """Hold what was found and take room for the prompt; None without effect when refused."""
         return self.reserve_many([(lease, blocks)], now_ns)
 
+    @numbered
     def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
         """Take pages for several leases, all or nothing."""
+        asked = self.leases.asked(wanted, self._found)
         before = len(self.tree.evicted)
-        if len(wanted) == 1 and wanted[0][0] not in self.held:
-            got = self._admit(*wanted[0])
+        if len(asked) == 1 and not asked[0][0].is_admitted:
+            got = self._admit(*asked[0])
         else:
-            got = self._extend(wanted)
+            got = self._extend([(lease.request, pages) for lease, pages in asked])
         evicted = len(self.tree.evicted) - before
         if evicted:
             self._digest.record(EVICT, now_ns, 0, evicted)
             self._log_eviction(now_ns, 0, evicted)
         return [] if got else None
 
-    def _admit(self, lease: int, pages: int) -> bool:
-        hits = self.hits[lease]
+    def _admit(self, lease: EngineLease, pages: int) -> bool:
+        request, hits = lease.request, lease.hits
         asked = hits + pages
-        total = max(self.tokens.paged(self.totals[lease]), asked * self.page)
-        found = self._names(lease, hits)
+        total = max(self.tokens.paged(self.totals[request]), asked * self.page)
+        found = self._names(request, hits)
         room = self.tokens.free + (self.tree.evictable_pages() - self._unlocked(found)) * self.page
         if room + hits * self.page < total + self.tokens.slack():
             return False
@@ -87,9 +101,10 @@ class ReferenceRadixStore(Recorded):
         self.tree.lock(node, 1)
         self.tokens.demand(pages * self.page + self.tokens.slack())
         self.tokens.free -= pages * self.page
-        prompt_pages = self.prompts[lease] // self.page
-        self.held[lease] = Held([], prompt_pages, self.totals[lease], node, hits * self.page)
-        self.taken[lease] = asked
+        prompt_pages = self.prompts[request] // self.page
+        self.held[request] = Held([], prompt_pages, self.totals[request], node, hits * self.page)
+        self.taken[request], self.full[request] = asked, hits
+        lease.is_admitted = True
         return True
 
     def _unlocked(self, path: list[Key]) -> int:
@@ -108,56 +123,84 @@ class ReferenceRadixStore(Recorded):
         if pages * self.page > self.tokens.free:
             return False
         self.tokens.free -= pages * self.page
-        for lease, n in wanted:
-            self.taken[lease] += n
+        for request, n in wanted:
+            self.taken[request] += n
         return True
 
+    @numbered
     def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
         """Check the computed pages of a prompt into the tree; note those of an answer."""
-        self.full[lease] = to
-        held = self.held[lease]
+        in_order(ready or (0, 0))
+        request = self.leases.admitted(lease).request
+        if to > self.taken[request]:
+            raise refuse("more blocks than are reserved and free", "a reservation first")
+        if to <= self.full[request]:
+            return
+        self.full[request] = to
+        held = self.held[request]
         pages = min(to, held.prompt_pages)
         if pages * self.page > held.protected:
-            self._check_in(lease, pages)
+            self._check_in(request, pages)
 
-    def _check_in(self, lease: int, pages: int) -> None:
-        held = self.held[lease]
-        held.keys = self._names(lease, pages)
+    def _check_in(self, request: int, pages: int) -> None:
+        held = self.held[request]
+        held.keys = self._names(request, pages)
         free = self.tokens.free
         self.tokens.checkpoint(held, pages * self.page)
         self.merged_blocks += (self.tokens.free - free) // self.page
 
+    @numbered
     def depth(self, lease: int) -> int:
         """Return how many leading pages were found or computed."""
-        return self.full[lease]
+        held = self.leases.get(lease)
+        return self.full[held.request] if held.is_admitted else held.hits
 
+    @numbered
     def release(self, lease: int, now_ns: int) -> None:
         """Check everything computed into the tree and let go of it."""
-        self._check_in(lease, self.full.pop(lease))
-        held = self.held.pop(lease)
-        self.tokens.free += self.taken.pop(lease) * self.page - held.protected
+        ended = self.leases.end(lease)
+        if not ended.is_admitted:
+            return
+        request = ended.request
+        self._check_in(request, self.full.pop(request))
+        held = self.held.pop(request)
+        self.tokens.free += self.taken.pop(request) * self.page - held.protected
         self.tree.lock(held.node, -1)
 
+    @numbered
     def room(self, tier: int) -> Room:
         """Return (free, held and not in the tree, in the tree, 0, of these evictable) pages."""
+        gpu_alone(tier)
         free, cached = self.tokens.free // self.page, sum(len(node.key) for node in self.tree.nodes())
         return Room(free, self.capacity_pages - free - cached, cached, 0, self.tree.evictable_pages())
 
+    @numbered
     def losses(self, tier: int) -> Losses:
         """Return (evicted, 0, 0) pages."""
+        gpu_alone(tier)
         return Losses(len(self.tree.evicted), 0, 0)
 
     def check(self) -> None:
         """Raise RuntimeError naming the first violated invariant (I2, I3), all recomputed from scratch."""
         self.tree.check([held.node for held in self.held.values()])
-        for lease, held in self.held.items():
+        for request, held in self.held.items():
             above, below = held.protected // self.page, held.node.end()
-            if above != below or not above <= self.full[lease] <= self.taken[lease]:
-                raise RuntimeError(f"I3: request {lease} holds {below} pages of the tree, counted {above}")
+            if above != below or not above <= self.full[request] <= self.taken[request]:
+                raise RuntimeError(f"I3: request {request} holds {below} pages of the tree, counted {above}")
         free, _, cached, _, _ = self.room(0)
-        private = sum(n - self.held[lease].protected // self.page for lease, n in self.taken.items())
+        private = sum(n - self.held[request].protected // self.page for request, n in self.taken.items())
         if free * self.page != self.tokens.free or free + cached + private != self.capacity_pages:
             raise RuntimeError(f"I2: {free} free, {cached} cached and {private} held pages")
+
+
+def _check(requests: int, page: int, lengths: tuple[list[int], list[int]]) -> None:
+    """Refuse an empty page and lengths that are not the requests'."""
+    both = zip(*lengths, strict=False)
+    if [len(each) for each in lengths] != [requests] * 2 or not all(p <= w < 1 << 62 for p, w in both):
+        expected = f"{requests} prompts and wholes, a prompt at most its whole, below 2^62 tokens"
+        raise refuse("not the lengths of the requests", expected)
+    if page < 1:
+        raise refuse("a page of no tokens", "1 token or more")
 
 
 if TYPE_CHECKING:

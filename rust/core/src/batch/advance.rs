@@ -66,7 +66,8 @@ impl Batch {
 
     /// As [`Batch::begin`] does for all: shares what the last added sequence will fill.
     pub fn commit_last<S: BatchStore>(&mut self, store: &mut S) -> Answer<()> {
-        if let (true, Some(sequence)) = (self.config.commit_at_begin, self.sequences.last()) {
+        let last = self.sequences.last_mut();
+        if let (true, Some(sequence)) = (self.config.commit_at_begin, last) {
             let filled = sequence.computed + sequence.chunk;
             let now = Times::at(self.end_ns);
             commit_full_blocks(&self.config, sequence, filled, (store, now))?;
@@ -81,7 +82,7 @@ impl Batch {
         now_ns: u64,
     ) -> Answer<()> {
         if self.config.commit_at_begin {
-            for sequence in self.sequences.iter().filter(|s| s.chunk > 0) {
+            for sequence in self.sequences.iter_mut().filter(|s| s.chunk > 0) {
                 let filled = sequence.computed + sequence.chunk;
                 let now = Times::at(now_ns);
                 commit_full_blocks(&self.config, sequence, filled, (store, now))?;
@@ -184,11 +185,12 @@ impl Batch {
 /// Shares the blocks that are full now; returns their range.
 pub(super) fn commit_full_blocks<S: BatchStore>(
     config: &BatchConfig,
-    sequence: &Sequence,
+    sequence: &mut Sequence,
     computed: u64,
     (store, ready): (&mut S, Times),
 ) -> Answer<Option<(u32, u32)>> {
-    if !config.cache_enabled || computed > sequence.total {
+    // Most steps fill no block, and what a lease shares never falls: the store need not be asked.
+    if computed < sequence.next_full_tokens || !config.cache_enabled || computed > sequence.total {
         return Ok(None);
     }
     let tokens = if config.cache_output {
@@ -196,11 +198,12 @@ pub(super) fn commit_full_blocks<S: BatchStore>(
     } else {
         computed.min(sequence.prompt_tokens)
     };
-    let full = (tokens / config.block_size_tokens) as u32;
+    let block = config.block_size_tokens;
+    let full = (tokens / block) as u32;
     let depth = store.depth(sequence.lease)?;
-    if full <= depth {
-        return Ok(None);
+    if full > depth {
+        store.commit(sequence.lease, full, ready)?;
     }
-    store.commit(sequence.lease, full, ready)?;
-    Ok(Some((depth, full)))
+    sequence.next_full_tokens = (u64::from(full) + 1) * block;
+    Ok((full > depth).then_some((depth, full)))
 }

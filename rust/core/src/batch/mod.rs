@@ -191,8 +191,14 @@ impl Batch {
         Ok(room)
     }
 
+    /// How many sequences the step-time table knows, none included.
+    pub fn most_sequences(&self) -> usize {
+        self.table.decode_base_ns.len()
+    }
+
     /// Adds an admitted sequence to the step being composed; returns the tokens it got of the budget.
     pub fn add(&mut self, mut sequence: Sequence) -> u64 {
+        self.iterations_left = self.iterations_left.min(1); // a stretch is of an unchanged batch
         sequence.chunk = sequence.wanted_tokens().min(self.budget_left);
         self.budget_left -= sequence.chunk;
         self.sequences.push(sequence);

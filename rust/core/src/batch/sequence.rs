@@ -23,6 +23,8 @@ pub struct Sequence {
     pub last_token_ns: Option<u64>,
     /// Tokens of the current step.
     pub chunk: u64,
+    /// Tokens with KV that fill a block which has not been shared yet; 0 before the first look.
+    pub next_full_tokens: u64,
 }
 
 impl Sequence {

@@ -10,6 +10,8 @@ pub mod block_pool;
 mod key_index;
 /// The text of keys, as digests write it.
 pub mod labels;
+/// The leases of the stores below.
+mod leases;
 /// A queue of keys that moves any of them in constant time.
 mod linked_keys;
 /// The policy ARC of vLLM's CPU tier.

@@ -1,22 +1,22 @@
 //! vLLM's block pool as the GPU tier of a timed replica: leases, room and records over `block_pool`.
 //!
-//! A lease is its request. Keys exist from scheduling on, so a batch commits when a step begins.
+//! A request has one lease at a time. Keys exist from scheduling on, so a batch commits when a step begins.
 
 use std::sync::Arc;
 
 use super::block_pool::BlockPool;
+use super::leases::EngineLeases;
 use crate::batch::BatchStore;
 use crate::keys::BlockKeys;
 use crate::records::Records;
-use crate::store::{Answer, LeaseId, Room, Times, Violation};
+use crate::store::{Answer, LeaseId, Room, StoreError, Times, Violation};
 
 /// The blocks of one GPU under vLLM's rules.
 #[derive(Debug)]
 pub struct PoolStore {
     pool: BlockPool,
     capacity: u64,
-    /// Blocks found at a request's admission, until its room is taken.
-    hits: Vec<u32>,
+    leases: EngineLeases,
     /// Digest and evictions of this machine.
     pub records: Records,
 }
@@ -24,18 +24,17 @@ pub struct PoolStore {
 impl PoolStore {
     /// A pool of free blocks.
     pub fn new(keys: Arc<BlockKeys>, capacity_blocks: u32) -> Self {
-        let requests = keys.requests() as usize;
         Self {
+            leases: EngineLeases::new(keys.requests()),
             pool: BlockPool::new(keys, capacity_blocks),
             capacity: u64::from(capacity_blocks),
-            hits: vec![0; requests],
             records: Records::default(),
         }
     }
 
-    /// How many requests it knows.
-    pub fn requests(&self) -> u32 {
-        self.pool.requests()
+    /// Refuses a request beyond the trace.
+    pub fn known_request(&self, request: u32) -> Answer<()> {
+        self.leases.known_request(request)
     }
 
     /// How many of the request's leading blocks have a block here.
@@ -44,22 +43,35 @@ impl PoolStore {
     }
 
     /// Notes what a request found; its blocks are held when its room is reserved, in one step with it.
-    pub fn acquire(&mut self, request: u32, hits: u32) -> LeaseId {
-        self.hits[request as usize] = hits;
-        LeaseId::from(request)
+    pub fn acquire(&mut self, request: u32, hits: u32) -> Answer<LeaseId> {
+        let pool = &self.pool;
+        let found = |request, blocks| pool.peek(request, blocks);
+        self.leases.give(request, hits, found)
+    }
+
+    /// Takes an acquisition back.
+    pub fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
+        self.leases.abandon(lease)
     }
 
     /// Lets go of a request's blocks.
-    pub fn release(&mut self, lease: LeaseId) {
-        self.pool.release(lease as u32);
+    pub fn release(&mut self, lease: LeaseId) -> Answer<()> {
+        let ended = self.leases.end(lease)?;
+        self.pool.release(ended.request);
+        Ok(())
     }
 
-    /// (free without a key, held, free with a key) blocks.
-    pub fn room(&self) -> (u64, u64, u64) {
+    /// (free without a key, held, free with a key, which may all be evicted) blocks.
+    pub fn room(&self) -> (u64, u64, u64, u64) {
         let counts = self.pool.counts();
         let idle_keyed = counts.inserted - counts.evicted - self.pool.held_keyed();
         let free = u64::from(self.pool.free_blocks());
-        (free - idle_keyed, self.capacity - free, idle_keyed)
+        (
+            free - idle_keyed,
+            self.capacity - free,
+            idle_keyed,
+            idle_keyed,
+        )
     }
 
     /// Blocks that lost their key so far.
@@ -71,28 +83,32 @@ impl PoolStore {
     pub fn check(&self) -> Result<(), Violation> {
         self.pool.check()
     }
-
-    fn take(&mut self, lease: u32, blocks: u32) -> bool {
-        let held = self.pool.held_blocks(lease);
-        if held > 0 {
-            return self.pool.extend(lease, held + blocks);
-        }
-        let hits = self.hits[lease as usize];
-        self.pool.allocate(lease, hits, hits + blocks)
-    }
 }
 
 impl BatchStore for PoolStore {
     fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
-        let before = self.pool.counts().evicted;
-        let total: u64 = wanted.iter().map(|w| w.1).sum();
-        if total > u64::from(self.pool.free_blocks()) {
+        let pool = &self.pool;
+        let first = self
+            .leases
+            .asked(wanted, |r, blocks| pool.peek(r, blocks))?;
+        let before = pool.counts().evicted;
+        let free = u64::from(pool.free_blocks());
+        let sum = wanted.iter().try_fold(0u64, |sum, w| sum.checked_add(w.1));
+        if sum.is_none_or(|sum| sum > free) {
             return Ok(Room::Refused);
         }
-        // Several leases only ever extend, so the sum decides for all; a first admission comes alone.
-        for &(lease, blocks) in wanted {
-            if !self.take(lease as u32, blocks as u32) {
+        // Several leases only ever extend, so the sum decides for all; a first room comes alone.
+        if let (Some(lease), &[(id, blocks)]) = (first, wanted) {
+            let blocks = lease.hits + blocks as u32;
+            if !self.pool.allocate(lease.request, lease.hits, blocks) {
                 return Ok(Room::Refused);
+            }
+            self.leases.admit(id);
+        } else {
+            for &(lease, blocks) in wanted {
+                let request = self.leases.request(lease);
+                let held = self.pool.held_blocks(request);
+                self.pool.extend(request, held + blocks as u32);
             }
         }
         let evicted = self.pool.counts().evicted - before;
@@ -101,11 +117,19 @@ impl BatchStore for PoolStore {
     }
 
     fn depth(&self, lease: LeaseId) -> Answer<u32> {
-        Ok(self.pool.keyed_prefix(lease as u32))
+        let lease = self.leases.get(lease)?;
+        if lease.admitted {
+            return Ok(self.pool.keyed_prefix(lease.request));
+        }
+        Ok(lease.hits)
     }
 
     fn commit(&mut self, lease: LeaseId, to: u32, _ready: Times) -> Answer<()> {
-        self.pool.cache(lease as u32, to);
+        let request = self.leases.admitted(lease)?.request;
+        if to > self.pool.held_blocks(request) {
+            return Err(StoreError::NotReserved);
+        }
+        self.pool.cache(request, to);
         Ok(())
     }
 

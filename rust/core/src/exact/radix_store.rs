@@ -1,17 +1,21 @@
 //! SGLang's radix tree as the GPU tier of a timed replica: leases, room and records over `radix_pool`.
 //!
-//! A lease is its request, a block is a page. A request is admitted when its prompt and all of its answer
+//! A request has one lease at a time, a block is a page. A request is admitted when its prompt and all of its answer
 //! would fit; its prompt is checked into the tree as it is computed, its answer when it ends. Every decoding
 //! request asks for a page at every step, needed or not, so a page is evicted ahead of its use.
 
 use std::sync::Arc;
 
+use super::leases::{EngineLease, EngineLeases};
 use super::radix_pool::RadixPool;
 use super::radix_tree::LeafPolicy;
 use crate::batch::BatchStore;
 use crate::keys::BlockKeys;
 use crate::records::Records;
-use crate::store::{Answer, LeaseId, Room, Times, Violation};
+use crate::store::{Answer, LeaseId, Room, StoreError, Times, Violation};
+
+/// No cache has so many tokens; below it sums of lengths and pages stay numbers.
+const MOST_TOKENS: u64 = 1 << 62;
 
 /// What a request has at most computed, in tokens: its prompt, and prompt + output − 1 in the end.
 #[derive(Debug, Clone, Default)]
@@ -29,40 +33,49 @@ pub struct RadixStore {
     page: u64,
     capacity_pages: u64,
     lengths: Lengths,
-    /// Pages found at a request's admission, until its room is taken.
-    hits: Vec<u32>,
-    /// Leading pages of a request that were found or computed.
+    leases: EngineLeases,
+    /// Leading pages of an admitted request that were found or computed.
     full: Vec<u32>,
     /// Digest and evictions of this machine.
     pub records: Records,
 }
 
 impl RadixStore {
-    /// A pool of free pages of `page` tokens.
+    /// A pool of free pages of `page` tokens. Refuses an empty page and lengths that are not the requests'.
     pub fn new(
         keys: Arc<BlockKeys>,
         policy: LeafPolicy,
         page: u32,
         capacity_pages: u64,
         lengths: Lengths,
-    ) -> Self {
-        let requests = lengths.prompt_tokens.len();
+    ) -> Answer<Self> {
+        let requests = keys.requests();
+        let wholes = lengths.prompt_tokens.iter().zip(&lengths.total_tokens);
+        let fit = |(prompt, total): (&u64, &u64)| prompt <= total && *total < MOST_TOKENS;
+        let both = [lengths.prompt_tokens.len(), lengths.total_tokens.len()];
+        if both != [requests as usize; 2] || !wholes.into_iter().all(fit) {
+            return Err(StoreError::Lengths(requests));
+        }
+        if page == 0 {
+            return Err(StoreError::EmptyPage);
+        }
+        let capacity_pages = capacity_pages.min(MOST_TOKENS / u64::from(page));
         let tokens = capacity_pages * u64::from(page);
         let prompts = lengths.prompt_tokens.clone();
-        Self {
+        Ok(Self {
             pool: RadixPool::new(keys, policy, page, tokens, prompts),
             page: u64::from(page),
             capacity_pages,
             lengths,
-            hits: vec![0; requests],
-            full: vec![0; requests],
+            leases: EngineLeases::new(requests),
+            full: vec![0; requests as usize],
             records: Records::default(),
-        }
+        })
     }
 
-    /// How many requests it knows.
-    pub fn requests(&self) -> u32 {
-        self.pool.requests()
+    /// Refuses a request beyond the trace.
+    pub fn known_request(&self, request: u32) -> Answer<()> {
+        self.leases.known_request(request)
     }
 
     /// How many of the request's leading pages are in the tree; nothing changes.
@@ -71,16 +84,25 @@ impl RadixStore {
     }
 
     /// Notes what a request found; it is held when its room is reserved, in one step with it.
-    pub fn acquire(&mut self, request: u32, hits: u32) -> LeaseId {
-        self.hits[request as usize] = hits;
-        self.full[request as usize] = hits;
-        LeaseId::from(request)
+    pub fn acquire(&mut self, request: u32, hits: u32) -> Answer<LeaseId> {
+        let tree = &self.pool.tree;
+        let found = |request, pages| tree.peek(request, pages);
+        self.leases.give(request, hits, found)
+    }
+
+    /// Takes an acquisition back.
+    pub fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
+        self.leases.abandon(lease)
     }
 
     /// Checks what the request computed into the tree and lets go of it.
-    pub fn release(&mut self, lease: LeaseId) {
-        let full = u64::from(std::mem::take(&mut self.full[lease as usize]));
-        self.pool.finish(lease as u32, full * self.page);
+    pub fn release(&mut self, lease: LeaseId) -> Answer<()> {
+        let ended = self.leases.end(lease)?;
+        if ended.admitted {
+            let full = std::mem::take(&mut self.full[ended.request as usize]);
+            self.pool.finish(ended.request, u64::from(full) * self.page);
+        }
+        Ok(())
     }
 
     /// (free, held and not in the tree, in the tree, of these evictable) pages.
@@ -124,25 +146,32 @@ impl RadixStore {
 
     /// Holds what a request found and takes its prompt's room; false, without a trace, where the whole
     /// request would not fit.
-    fn admit(&mut self, lease: u32, pages: u64) -> bool {
-        let hits = self.hits[lease as usize];
-        let asked = u64::from(hits) + pages;
-        let tokens = self.lengths.total_tokens[lease as usize].max(asked * self.page);
-        if !self.pool.would_fit(lease, hits, tokens) {
+    fn admit(&mut self, lease: EngineLease, pages: u64) -> bool {
+        let asked = pages.saturating_add(u64::from(lease.hits));
+        if asked > self.capacity_pages {
             return false;
         }
-        self.pool.admit(lease, u64::from(hits) * self.page);
-        self.pool.allocate(lease, asked * self.page)
+        let total = self.lengths.total_tokens[lease.request as usize];
+        let tokens = total.max(asked * self.page);
+        if !self.pool.would_fit(lease.request, lease.hits, tokens) {
+            return false;
+        }
+        let found = u64::from(lease.hits) * self.page;
+        self.pool.admit(lease.request, found);
+        self.full[lease.request as usize] = lease.hits;
+        self.pool.allocate(lease.request, asked * self.page)
     }
 
     /// Gives the next page to each decoding request that lacks one, all or nothing.
     fn extend(&mut self, wanted: &[(LeaseId, u64)]) -> bool {
+        let pages = wanted.iter().try_fold(0u64, |sum, w| sum.checked_add(w.1));
         self.pool.demand(wanted.len() as u64 * self.page);
-        if wanted.iter().map(|w| w.1).sum::<u64>() > self.free_pages() {
+        if pages.is_none_or(|pages| pages > self.free_pages()) {
             return false;
         }
         for &(lease, pages) in wanted {
-            self.pool.take(lease as u32, pages * self.page);
+            let request = self.leases.request(lease);
+            self.pool.take(request, pages * self.page);
         }
         true
     }
@@ -150,9 +179,17 @@ impl RadixStore {
 
 impl BatchStore for RadixStore {
     fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
+        let tree = &self.pool.tree;
+        let first = self.leases.asked(wanted, |r, pages| tree.peek(r, pages))?;
         let before = self.evictions();
-        let got = match *wanted {
-            [(lease, pages)] if !self.pool.holds(lease as u32) => self.admit(lease as u32, pages),
+        let got = match (first, wanted) {
+            (Some(lease), &[(id, pages)]) => {
+                let got = self.admit(lease, pages);
+                if got {
+                    self.leases.admit(id);
+                }
+                got
+            }
             _ => self.extend(wanted),
         };
         let evicted = self.evictions() - before;
@@ -161,16 +198,27 @@ impl BatchStore for RadixStore {
     }
 
     fn depth(&self, lease: LeaseId) -> Answer<u32> {
-        Ok(self.full[lease as usize])
+        let lease = self.leases.get(lease)?;
+        if lease.admitted {
+            return Ok(self.full[lease.request as usize]);
+        }
+        Ok(lease.hits)
     }
 
     fn commit(&mut self, lease: LeaseId, to: u32, _ready: Times) -> Answer<()> {
-        let lease = lease as u32;
-        self.full[lease as usize] = to;
-        let prompt_pages = self.lengths.prompt_tokens[lease as usize] / self.page;
+        let request = self.leases.admitted(lease)?.request;
+        if u64::from(to) * self.page > self.pool.filled_tokens(request) {
+            return Err(StoreError::NotReserved);
+        }
+        let full = &mut self.full[request as usize];
+        if to <= *full {
+            return Ok(());
+        }
+        *full = to;
+        let prompt_pages = self.lengths.prompt_tokens[request as usize] / self.page;
         let tokens = prompt_pages.min(u64::from(to)) * self.page;
-        if tokens > self.pool.protected_tokens(lease) {
-            self.pool.cache(lease, tokens);
+        if tokens > self.pool.protected_tokens(request) {
+            self.pool.cache(request, tokens);
         }
         Ok(())
     }

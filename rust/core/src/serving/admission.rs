@@ -76,7 +76,7 @@ impl Replica {
             prompt_tokens: s.arrival.prompt_tokens,
             blocks,
             last_token_ns: s.last_token_ns,
-            chunk: 0,
+            ..Sequence::default()
         });
         self.batch.commit_last(store)?;
         self.running.push(place);

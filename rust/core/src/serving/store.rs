@@ -58,30 +58,28 @@ impl ServingStore for Store {
 
 impl ServingStore for PoolStore {
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
-        Ok(PoolStore::acquire(self, request, depth))
+        PoolStore::acquire(self, request, depth)
     }
 
-    fn abandon(&mut self, _lease: LeaseId) -> Answer<()> {
-        Ok(()) // its blocks are held when its room is reserved, not before
+    fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
+        PoolStore::abandon(self, lease)
     }
 
     fn release(&mut self, lease: LeaseId, _now_ns: u64) -> Answer<()> {
-        PoolStore::release(self, lease);
-        Ok(())
+        PoolStore::release(self, lease)
     }
 }
 
 impl ServingStore for RadixStore {
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
-        Ok(RadixStore::acquire(self, request, depth))
+        RadixStore::acquire(self, request, depth)
     }
 
-    fn abandon(&mut self, _lease: LeaseId) -> Answer<()> {
-        Ok(()) // its pages are held when its room is reserved, not before
+    fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
+        RadixStore::abandon(self, lease)
     }
 
     fn release(&mut self, lease: LeaseId, _now_ns: u64) -> Answer<()> {
-        RadixStore::release(self, lease);
-        Ok(())
+        RadixStore::release(self, lease)
     }
 }

@@ -29,6 +29,12 @@ pub enum StoreError {
     NotHeld,
     /// More blocks than the lease has reserved and has room for.
     NotReserved,
+    /// A request that has a lease, of a store that gives each request one.
+    LeasedAlready,
+    /// A page that holds no tokens.
+    EmptyPage,
+    /// Lengths that are not those of so many requests.
+    Lengths(u32),
     /// A lease that has reserved blocks cannot be abandoned.
     Reserved,
     /// A lease whose blocks are still being loaded.
@@ -61,6 +67,9 @@ impl StoreError {
             Self::OnTierAlready => "a block is on the tier already",
             Self::NotHeld => "more blocks than the lease holds",
             Self::NotReserved => "more blocks than are reserved and free",
+            Self::LeasedAlready => "the request has a lease",
+            Self::EmptyPage => "a page of no tokens",
+            Self::Lengths(_) => "not the lengths of the requests",
             Self::Reserved => "blocks are reserved",
             Self::Loading => "blocks are still being loaded",
             Self::NoClaim => "no claimed room",
@@ -90,6 +99,13 @@ impl StoreError {
             Self::OnTierAlready => "no copy of any block there",
             Self::NotHeld => "blocks of its path",
             Self::NotReserved => "a reservation first",
+            Self::LeasedAlready => "one lease a request at a time",
+            Self::EmptyPage => "1 token or more",
+            Self::Lengths(requests) => {
+                return format!(
+                    "{requests} prompts and wholes, a prompt at most its whole, below 2^62 tokens"
+                );
+            }
             Self::Reserved => "a lease without a reservation; release it",
             Self::Loading => "its loads to have ended",
             Self::NoClaim => "a claim without blocks",
