@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.model.aiconfigurator.deployment import PREFIX, deployed_names, is_local
 from kvcache_sim.model.catalog import entry_names, read_entry
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.models import load_model, names_model_file
@@ -32,17 +33,30 @@ def load_step_time(name: str) -> StepTime:
     """Return a step-time model by name.
 
     A shipped set (``h100-llama-3-8b-tp1``), a model file (``*.toml``), measured iterations (``*.csv``, read
-    through), or ``roofline:MODEL@GPU`` with an optional ``:tpN``. Raises UsageError for an unknown name
-    (listing the names and the nearest one), a missing file, or a file that is no model; TraceError for bad
-    measurements.
+    through), ``roofline:MODEL@GPU`` with an optional ``:tpN``, or ``aiconfigurator:MODEL@SYSTEM`` with an
+    engine and options. Raises UsageError for an unknown name (listing the names and the nearest one), a
+    missing file, or a file that is no model; TraceError for bad measurements.
     """
     if name.startswith(_ROOFLINE):
         return _roofline(name.removeprefix(_ROOFLINE))
+    if name.startswith(PREFIX):
+        from kvcache_sim.model.aiconfigurator.source import aiconfigurator_step_time
+
+        return aiconfigurator_step_time(name.removeprefix(PREFIX))
     if name.endswith(".toml"):
         return _from_file(Path(name))
     if name.endswith((".csv", ".csv.gz")):
         return _from_iterations(Path(name))
     return parametric_step_time(_packaged(name)["coefficients"], name)
+
+
+def step_time_facts(name: str) -> tuple[str, ...]:
+    """Return what is to be said whenever a source is used, a line each: parallelism, dtypes, how far off."""
+    if not name.startswith(PREFIX):
+        return ()
+    from kvcache_sim.model.aiconfigurator.source import aiconfigurator_step_time
+
+    return tuple(f"step_time: {fact}" for fact in aiconfigurator_step_time(name.removeprefix(PREFIX)).facts)
 
 
 def _packaged(name: str) -> dict[str, Any]:
@@ -61,6 +75,9 @@ def with_absolute_files(name: str, absolute: Callable[[str], str]) -> str:
         model = absolute(match[1]) if names_model_file(match[1]) else match[1]
         gpu = absolute(match[2]) if match[2].endswith(".toml") else match[2]
         return f"{_ROOFLINE}{model}@{gpu}" + (f":tp{match[3]}" if match[3] else "")
+    if name.startswith(PREFIX):
+        model, at, rest = name.removeprefix(PREFIX).partition("@")
+        return f"{PREFIX}{absolute(model) if is_local(model) else model}{at}{rest}"
     return absolute(name) if name.endswith((".toml", ".csv", ".csv.gz")) else name
 
 
@@ -120,6 +137,8 @@ def measured_on(name: str) -> MeasuredOn:
     if name.startswith(_ROOFLINE):
         model, gpu, tensor_parallel = _roofline_parts(name.removeprefix(_ROOFLINE))
         return MeasuredOn(model, gpu, tensor_parallel)
+    if name.startswith(PREFIX):
+        return MeasuredOn(*deployed_names(name.removeprefix(PREFIX)))
     if name.endswith((".csv", ".csv.gz")):
         return MeasuredOn(None, None, 1)
     entry = _read_file(Path(name)) if name.endswith(".toml") else _packaged(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
 from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepBatch
@@ -49,6 +50,7 @@ def step_time_sheet(name: str) -> dict[str, Any]:
         "model": subject.model,
         "gpu": subject.gpu,
         "tensor_parallel": subject.tensor_parallel,
+        "facts": list(source.facts) if isinstance(source, SampledStepTime) else [],
         "coefficients": asdict(source) if isinstance(source, ParametricStepTime) else None,
         "steps": steps,
     }
@@ -58,6 +60,7 @@ def sheet_text(sheet: dict[str, Any]) -> str:
     """Return a sheet as lines."""
     model, gpu = sheet["model"] or "(no model named)", sheet["gpu"] or "(no GPU named)"
     lines = [f"{sheet['name']}: {model} on {sheet['tensor_parallel']} × {gpu}"]
+    lines += [f"  {fact}" for fact in sheet["facts"]]
     for name, value in (sheet["coefficients"] or {}).items():
         if value:
             text = f"{len(value)} points" if isinstance(value, tuple) else f"{value:g}"

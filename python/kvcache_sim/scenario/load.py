@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kvcache_sim.errors import InputOutputError, UsageError
+from kvcache_sim.model.step_times import step_time_facts
 from kvcache_sim.scenario.channels import wire, with_presets
 from kvcache_sim.scenario.effects import refuse_without_effect
 from kvcache_sim.scenario.eviction import refuse_unknown_eviction, with_absolute_eviction
@@ -44,7 +45,9 @@ class Scenario:
     def notes(self) -> tuple[str, ...]:
         """Return what is to be remarked on it, a line each."""
         found = self.gpu_capacity
-        return (found.sentence,) if found is not None and found.remarkable else ()
+        replica = self.model.replica
+        step_time = () if replica.instant else step_time_facts(replica.step_time)
+        return (*step_time, *((found.sentence,) if found is not None and found.remarkable else ()))
 
 
 def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path | None = None) -> Scenario:

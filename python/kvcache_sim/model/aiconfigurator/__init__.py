@@ -1,0 +1,5 @@
+"""Step times from the measured kernels of ``aiconfigurator-core`` (extra ``hardware``), without the network.
+
+``names`` translates names and repairs dtypes, ``deployment`` reads a spelling, ``kernels`` asks the library,
+``sampling`` turns its answers into a table, ``table_cache`` keeps it, ``source`` is the door.
+"""

@@ -1,0 +1,213 @@
+"""The library asked for the time of steps: one call a step, errors as one line, sources of its figures."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.aiconfigurator.deployment import Deployment
+from kvcache_sim.model.aiconfigurator.library import check_system, is_mixture, model_configuration
+from kvcache_sim.model.aiconfigurator.names import REPAIRS, Dtypes, Repair
+from kvcache_sim.model.calibration.rows import IterationRows
+
+#: Steps that every table must answer before it is sampled: (prompt tokens, past, decodes, their KV).
+_PROBES = ((0, 0, 4, 4096), (512, 0, 0, 0), (512, 0, 4, 4096))
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredKernels:
+    """The library's model of one deployment, the dtypes it answers for, and what had to be changed for it.
+
+    ``fallbacks`` counts the tables that the library says are of low fidelity.
+    """
+
+    model: Any
+    deployment: Deployment
+    dtypes: Dtypes
+    repairs: tuple[str, ...]
+    fallbacks: int
+    mixture: bool
+
+    def step_ms(self, prefill_tokens: int, past: int, decodes: int, kv_tokens: int) -> float:
+        """Return the ms of a step of one prefill chunk and ``decodes`` sequences; raises what it raises."""
+        rank = {
+            "version": 1,
+            "scheduled_requests": {
+                "num_prefill_requests": int(prefill_tokens > 0),
+                "sum_prefill_tokens": prefill_tokens,
+                "sum_prefill_kv_tokens": past,
+                "num_decode_requests": decodes,
+                "sum_decode_kv_tokens": kv_tokens,
+            },
+        }
+        return float(self.model.estimate_forward_pass_time_ms([rank] * self.deployment.data_parallel))
+
+    def rows(self, steps: NDArray[np.int64]) -> IterationRows:
+        """Return steps (prompt tokens, past, decodes, their KV) with their times; equal lengths.
+
+        Raises UsageError for a step that the library refuses.
+        """
+        try:
+            with _quiet():
+                ms = np.array([self.step_ms(*step) for step in steps.tolist()])
+        except Exception as error:
+            raise refused(self.deployment, error) from None
+        new, past, n, kv = steps.T.astype(np.float64)
+        one = np.ones(len(steps))
+        return IterationRows(new, (new > 0) * one, past, n, kv, kv / np.maximum(n, 1), one, ms)
+
+    def formats(self) -> str:
+        """Return every dtype in one line; weights not named are as the library reads the checkpoint."""
+        from aiconfigurator_core.sdk.config_builders import build_model_config
+        from aiconfigurator_core.sdk.models import get_model
+
+        degrees: dict[str, Any] = {
+            "moe_tp_size": 1,
+            "moe_ep_size": 1,
+            **_degrees(self.deployment, self.mixture),
+        }
+        with _quiet():
+            found = get_model(
+                self.deployment.model, build_model_config(**degrees), self.deployment.engine
+            ).config
+        weights = self.dtypes.weights or getattr(found.gemm_quant_mode, "name", "unknown")
+        text = f"weights {weights}"
+        if self.mixture:
+            text += f", experts {self.dtypes.experts or getattr(found.moe_quant_mode, 'name', 'unknown')}"
+        return f"{text}, KV cache {self.dtypes.kv}, attention {self.dtypes.attention}"
+
+    def shares(self) -> dict[str, float]:
+        """Return which share of a decode step's and a prompt's time comes from which kind of source."""
+        from aiconfigurator_core.sdk.engine import EngineHandle
+
+        degrees = _degrees(self.deployment, self.mixture)
+        dtypes = self.dtypes
+        found: Counter[str] = Counter()
+        with _quiet():
+            handle = EngineHandle.compile(
+                self.deployment.model,
+                self.deployment.system,
+                self.deployment.engine,
+                **degrees,
+                gemm_quant_mode=dtypes.weights or None,
+                moe_quant_mode=dtypes.experts or None,
+                kvcache_quant_mode=dtypes.kv,
+                fmha_quant_mode=dtypes.attention,
+            )
+            decode = handle.decode_step_per_op(32, 4096, 2)
+            prompt = handle.run_static_per_op(
+                batch_size=1, beam_width=1, isl=2048, osl=2, prefix=0, mode="static_ctx"
+            )[0]
+        for step in (decode, prompt):
+            total = sum(ms for _, ms, _, _ in step) or 1.0
+            for _, ms, _, source in step:
+                found[source] += ms / total / 2
+        return dict(found.most_common())
+
+
+def measured_kernels(deployment: Deployment, repairs: tuple[Repair, ...] = REPAIRS) -> MeasuredKernels:
+    """Return the library's model of a deployment.
+
+    Where it has no table for the dtypes asked, ``repairs`` are tried in their order. Raises
+    UsageError, in one line, for an unknown model, a system without kernels, or what no repair mends.
+    """
+    mixture = is_mixture(model_configuration(deployment.model))
+    check_system(deployment.system, deployment.engine)
+    if not mixture and deployment.expert_parallel > 1:
+        raise UsageError(f"{deployment.model} has no experts", got=f"ep{deployment.expert_parallel}")
+    degrees = _degrees(deployment, mixture)
+    first: Exception | None = None
+    for dtypes, reasons in _attempts(deployment.dtypes, repairs):
+        try:
+            with _quiet() as said:
+                model = _compiled(deployment, degrees, dtypes)
+                kernels = MeasuredKernels(model, deployment, dtypes, reasons, 0, mixture)
+                for probe in _PROBES:
+                    kernels.step_ms(*probe)
+            fallbacks = sum("low-fidelity" in line for line in said)
+            return replace(kernels, fallbacks=fallbacks)
+        except Exception as error:
+            first = first or error
+    assert first is not None
+    raise refused(deployment, first)
+
+
+def refused(deployment: Deployment, error: Exception) -> UsageError:
+    """Return what the library says as one line: its first sentence, without paths."""
+    text = str(error).removeprefix("unsupported model for Rust core estimator: ").split("\n")[0]
+    text = text.split(" at /")[0].split(": tried ")[0]
+    where = f"{deployment.model}@{deployment.system}:{deployment.engine}"
+    hint = "another engine or dtype may be measured: :sglang, :trtllm, fp8, kv-fp8"
+    return UsageError("aiconfigurator-core has no time for it", where, got=text[:240], hint=hint)
+
+
+def _attempts(asked: Dtypes, repairs: tuple[Repair, ...]) -> Iterator[tuple[Dtypes, tuple[str, ...]]]:
+    """Yield the dtypes as asked, then each repair alone, then all up to it together, with the reasons."""
+    yield asked, ()
+    together = asked
+    reasons: tuple[str, ...] = ()
+    for repair in repairs:
+        if repair.applies(asked):
+            yield repair.of(asked), (repair.reason,)
+        if repair.applies(together):
+            together, reasons = repair.of(together), (*reasons, repair.reason)
+            yield together, reasons
+
+
+def _degrees(deployment: Deployment, mixture: bool) -> dict[str, int]:
+    degrees = {
+        "tp_size": deployment.tensor_parallel,
+        "pp_size": deployment.pipeline_parallel,
+        "attention_dp_size": deployment.data_parallel,
+    }
+    if mixture:
+        degrees |= {"moe_tp_size": deployment.split_parts, "moe_ep_size": deployment.expert_parallel}
+    return degrees
+
+
+def _compiled(deployment: Deployment, degrees: dict[str, int], dtypes: Dtypes) -> Any:
+    from aiconfigurator_core.sdk.rust_engine_step import RustForwardPassPerfModel
+
+    config: dict[str, Any] = {
+        "schema_version": 1,
+        "model_name": deployment.model,
+        "system_name": deployment.system,
+        "backend": deployment.engine,
+        "kv_cache_dtype": dtypes.kv,
+        "activation_dtype": dtypes.attention,
+        **degrees,
+    }
+    given = {"weight_dtype": dtypes.weights, "moe_dtype": dtypes.experts}
+    # The call has no words for what is dequantised first; the compiler behind it has.
+    given = {key: dtype.removesuffix("_wo") for key, dtype in given.items()}
+    return RustForwardPassPerfModel.from_native({**config, **{k: v for k, v in given.items() if v}})
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[list[str]]:
+    """Keep what the library logs, prints or writes to standard error from it; yields the lines, at the end.
+
+    It writes them from Python and from Rust, so the file descriptor is turned aside.
+    """
+    lines: list[str] = []
+    saved, level = os.dup(2), logging.root.manager.disable
+    with tempfile.TemporaryFile("w+") as aside:
+        os.dup2(aside.fileno(), 2)
+        try:
+            yield lines
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+            logging.disable(level)
+            aside.seek(0)
+            lines += aside.read().splitlines()

@@ -1,0 +1,71 @@
+"""The door: a spelling in, a step-time model out, from the kept tables or sampled anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from kvcache_sim.model.aiconfigurator.deployment import Deployment, parse_deployment
+from kvcache_sim.model.aiconfigurator.library import installed_folder
+from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
+from kvcache_sim.model.aiconfigurator.table_cache import keep_table, read_table, table_key
+
+#: What the library's words for a figure's source mean.
+_SOURCES = {
+    "silicon": "measured",
+    "mixed": "measured in part",
+    "empirical": "interpolated",
+    "sol": "from the hardware's limits",
+    "estimated": "estimated",
+}
+
+
+@lru_cache(maxsize=16)
+def aiconfigurator_step_time(text: str) -> SampledStepTime:
+    """Return the table of a spelling without its prefix.
+
+    Made once, in seconds, and then read from the cache. Raises UsageError, in one line: the library is not
+    installed, has no such model, no kernels of the system, or no table for the dtypes.
+    """
+    deployment = parse_deployment(text)
+    installed_folder()
+    key = table_key(deployment)
+    kept = read_table(key)
+    if kept is None:
+        kept = _made(deployment)
+        keep_table(key, kept)
+    return kept
+
+
+def _made(deployment: Deployment) -> SampledStepTime:
+    from kvcache_sim.model.aiconfigurator.kernels import measured_kernels
+    from kvcache_sim.model.aiconfigurator.sampling import sampled_step_time
+
+    kernels = measured_kernels(deployment)
+    table, errors = sampled_step_time(kernels)
+    off = ", ".join(f"{e.phase} {e.mape:.1f} %" for e in errors)
+    shares = ", ".join(f"{share:.0%} {_SOURCES.get(name, name)}" for name, share in kernels.shares().items())
+    facts = (
+        _parallelism(deployment, kernels.mixture),
+        kernels.formats(),
+        *(f"dtypes changed: {reason}" for reason in kernels.repairs),
+        f"the table is off its source, at steps not sampled, by {off} on average",
+        f"of a decode step's and a prompt's time: {shares}",
+        *_low_fidelity(kernels.fallbacks),
+    )
+    return replace(table, facts=facts)
+
+
+def _parallelism(deployment: Deployment, mixture: bool) -> str:
+    degrees = f"tp {deployment.tensor_parallel}, pp {deployment.pipeline_parallel}"
+    if mixture:
+        experts = f"experts ep {deployment.expert_parallel} × tp {deployment.split_parts}"
+        degrees += f", dp {deployment.data_parallel}, {experts}"
+    elif deployment.data_parallel > 1:
+        degrees += f", dp {deployment.data_parallel}"
+    return f"{deployment.model} on {deployment.system} under {deployment.engine}: {degrees}"
+
+
+def _low_fidelity(tables: int) -> tuple[str, ...]:
+    said = f"{tables} tables of low fidelity, another engine's, are used where the library has no other"
+    return (said,) if tables else ()

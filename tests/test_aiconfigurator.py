@@ -1,0 +1,187 @@
+"""Step times from measured kernels: spellings, refusals in one line, the table against its source, the cache."""
+
+import json
+import time
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.aiconfigurator import library
+from kvcache_sim.model.aiconfigurator.deployment import parse_deployment
+from kvcache_sim.model.aiconfigurator.names import LABEL_REPAIRS, REPAIRS, Dtypes
+from kvcache_sim.model.aiconfigurator.source import aiconfigurator_step_time
+from kvcache_sim.model.aiconfigurator.table_cache import cache_folder, read_table, table_key
+from kvcache_sim.model.step_time import StepBatch
+from kvcache_sim.model.step_times import load_step_time, measured_on, with_absolute_files
+
+needs_library = pytest.mark.skipif(
+    find_spec("aiconfigurator_core") is None, reason="aiconfigurator-core is not installed (extra hardware)"
+)
+DENSE = "aiconfigurator:qwen3-32b@h100:tp2"
+MIXTURE = "aiconfigurator:openai/gpt-oss-120b@h100_sxm:vllm:tp2"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "tables"))
+    aiconfigurator_step_time.cache_clear()
+    yield
+    aiconfigurator_step_time.cache_clear()
+
+
+def test_a_spelling_names_model_system_engine_degrees_and_dtypes():
+    found = parse_deployment("qwen3-30b-a3b@h200:sglang:tp2,dp4,ep8:fp8,kv-fp8")
+    assert (found.model, found.system, found.engine) == ("Qwen/Qwen3-30B-A3B", "h200_sxm", "sglang")
+    assert (found.tensor_parallel, found.data_parallel, found.expert_parallel, found.split_parts) == (
+        2,
+        4,
+        8,
+        1,
+    )
+    assert found.dtypes == Dtypes("fp8", "fp8", "fp8", "bfloat16")
+    plain = parse_deployment("openai/gpt-oss-120b@h100_sxm")
+    assert (plain.engine, plain.dtypes) == ("vllm", Dtypes())
+    assert plain.dtypes.kv == "bfloat16", "16 bit unless said, whatever the checkpoint is in"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("qwen3-32b", "not a deployment"),
+        ("qwen3-32b@h100:tp0", "not an option: tp0"),
+        ("qwen3-32b@h100:vllm:fast", "not an option: fast"),
+        ("qwen3-32b@h100:kv-nvfp4", "not an option: kv-nvfp4"),
+        ("qwen3-32b@h100:weights-w4afp8", "not an option: weights-w4afp8"),
+    ],
+)
+def test_a_spelling_that_means_nothing_is_refused(text, says):
+    with pytest.raises(UsageError, match=says):
+        parse_deployment(text)
+
+
+def test_experts_must_divide_the_gpus():
+    with pytest.raises(UsageError, match="ep must divide"):
+        _ = parse_deployment("qwen3-30b-a3b@h100:tp2,ep3").split_parts
+
+
+def test_each_repair_has_a_reason_and_changes_what_it_names():
+    for repair in (*REPAIRS, *LABEL_REPAIRS):
+        asked = Dtypes(**{repair.field: repair.before[0]})
+        assert repair.applies(asked)
+        assert getattr(repair.of(asked), repair.field) == repair.after
+        assert len(repair.reason) > 20
+
+
+def test_a_missing_library_is_one_line_with_the_command(monkeypatch):
+    monkeypatch.setattr(library, "library_folder", lambda: None)
+    with pytest.raises(UsageError) as refusal:
+        load_step_time(DENSE)
+    assert "\n" not in str(refusal.value)
+    assert "pip install 'kvcache-sim[hardware]'" in str(refusal.value.hint)
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("aiconfigurator:no/such-model@h100", "unknown model"),
+        ("aiconfigurator:qwen3-32b@l4", "no kernels of l4 under vllm"),
+        ("aiconfigurator:qwen3-32b@nowhere", "no kernels of nowhere"),
+        ("aiconfigurator:qwen3-32b@h100:tp2,ep2", "has no experts"),
+        ("aiconfigurator:qwen3-32b@h100:weights-nvfp4", "no time for it"),
+    ],
+)
+def test_what_the_library_lacks_is_one_line(name, says, monkeypatch):
+    def unreachable(*_args, **_kwargs):
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr("urllib.request.urlopen", unreachable)
+    with pytest.raises(UsageError, match=says) as refusal:
+        load_step_time(name)
+    assert "\n" not in str(refusal.value)
+
+
+@needs_library
+@pytest.mark.parametrize("name", [DENSE, MIXTURE, "aiconfigurator:qwen3.6-35b-a3b@b300:tp1,dp2,ep2"])
+def test_the_table_is_within_two_per_cent_of_its_source_off_the_grid(name):
+    from kvcache_sim.model.aiconfigurator.kernels import measured_kernels
+
+    kernels = measured_kernels(parse_deployment(name.removeprefix("aiconfigurator:")))
+    table = load_step_time(name).table(16_384, 512)
+    draw = np.random.default_rng(3)
+    errors = []
+    for _ in range(400):
+        n = int(draw.integers(0, 200))
+        kv_each = int(np.exp(draw.uniform(4, 10)))
+        new = int(np.exp(draw.uniform(3, 9))) if n == 0 or draw.random() < 0.5 else 0
+        past = int(draw.integers(0, 8192)) if draw.random() < 0.5 and new >= 64 else 0
+        chunks = ((new, past),) if new else ()
+        predicted = table.step(StepBatch(chunks, n, n * kv_each, kv_each if n else 0)) / 1e6
+        errors.append(abs(predicted / kernels.step_ms(new, past, n, n * kv_each) - 1))
+    assert np.mean(errors) <= 0.02
+
+
+@needs_library
+def test_parallelism_dtypes_reproduction_and_sources_are_said():
+    facts = "\n".join(load_step_time(MIXTURE).facts)
+    assert "tp 2, pp 1, dp 1, experts ep 1 × tp 2" in facts
+    assert "experts w4a16_mxfp4, KV cache bfloat16, attention bfloat16" in facts
+    assert "off its source" in facts
+    assert "% measured" in facts
+
+
+@needs_library
+def test_a_dtype_without_a_table_is_repaired_with_its_reason():
+    facts = "\n".join(load_step_time("aiconfigurator:deepseek-v4-flash@b300:tp4,ep4").facts)
+    assert "KV cache fp8" in facts
+    assert REPAIRS[0].reason in facts
+
+
+@needs_library
+def test_a_kept_table_is_read_at_once_and_a_broken_one_is_made_anew():
+    first = load_step_time(DENSE)
+    aiconfigurator_step_time.cache_clear()
+    began = time.process_time()
+    assert load_step_time(DENSE) == first
+    assert time.process_time() - began < 0.2, "0.03 s where nothing else runs"
+    key = table_key(parse_deployment("qwen3-32b@h100:tp2"))
+    path = cache_folder() / f"{key}.json"
+    assert json.loads(path.read_text())["facts"] == list(first.facts)
+    path.write_text("{")
+    assert read_table(key) is None
+    aiconfigurator_step_time.cache_clear()
+    assert load_step_time(DENSE) == first
+    assert not list(cache_folder().glob("*.part"))
+    assert table_key(parse_deployment("qwen3-32b@h100:tp4")) != key
+
+
+@needs_library
+def test_it_is_of_our_model_and_gpu_where_we_have_them():
+    assert measured_on(DENSE).model == "qwen3-32b"
+    assert (measured_on(MIXTURE).gpu, measured_on(MIXTURE).tensor_parallel) == ("h100", 2)
+    assert measured_on(MIXTURE).model.endswith("openai--gpt-oss-120b_config.json")
+
+
+@needs_library
+def test_a_folder_with_a_configuration_is_a_model(tmp_path):
+    source = library.configuration_path("Qwen/Qwen3-8B")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_bytes(source.read_bytes())
+    name = f"aiconfigurator:{tmp_path / 'mine'}@h100"
+    assert with_absolute_files(name, lambda text: text) == name
+    mine, theirs = load_step_time(name), load_step_time("aiconfigurator:Qwen/Qwen3-8B@h100")
+    assert mine.model == theirs.model
+
+
+@needs_library
+def test_a_run_uses_it_by_stretches_and_by_steps_alike(tmp_path, capsys):
+    digests = []
+    for more in ((), ("--step-every-iteration",)):
+        out = tmp_path / str(len(more))
+        arguments = ["simulate", "-c", "scenarios/quickstart.yaml", "--set", f"replica.step_time={DENSE}"]
+        assert kvsim([*arguments, "-o", str(out), *more]) == 0
+        digests.append(json.loads((out / "manifest.json").read_text())["results_digest"])
+    assert digests[0] == digests[1]
+    assert "off its source" in capsys.readouterr().err
