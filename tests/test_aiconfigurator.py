@@ -14,7 +14,7 @@ from kvcache_sim.model.aiconfigurator.names import LABEL_REPAIRS, REPAIRS, Dtype
 from kvcache_sim.model.aiconfigurator.source import aiconfigurator_step_time
 from kvcache_sim.model.aiconfigurator.table_cache import cache_folder, read_table, table_key
 from kvcache_sim.model.step_time import StepBatch
-from kvcache_sim.model.step_times import load_step_time, measured_on, with_absolute_files
+from kvcache_sim.model.step_times import MeasuredOn, load_step_time, measured_on, with_absolute_files
 
 needs_library = pytest.mark.skipif(
     find_spec("aiconfigurator_core") is None, reason="aiconfigurator-core is not installed (extra hardware)"
@@ -160,8 +160,9 @@ def test_a_kept_table_is_read_at_once_and_a_broken_one_is_made_anew():
 @needs_library
 def test_it_is_of_our_model_and_gpu_where_we_have_them():
     assert measured_on(DENSE).model == "qwen3-32b"
-    assert (measured_on(MIXTURE).gpu, measured_on(MIXTURE).tensor_parallel) == ("h100", 2)
-    assert measured_on(MIXTURE).model.endswith("openai--gpt-oss-120b_config.json")
+    assert measured_on(MIXTURE) == MeasuredOn("gpt-oss-120b", "h100", 2)
+    other = measured_on("aiconfigurator:Qwen/Qwen3-1.7B@h100").model
+    assert other.endswith("Qwen--Qwen3-1.7B_config.json")
 
 
 @needs_library

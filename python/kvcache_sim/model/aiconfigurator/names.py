@@ -7,16 +7,28 @@ from dataclasses import dataclass, replace
 #: Our model, the library's.
 MODELS = {
     "deepseek-v3": "deepseek-ai/DeepSeek-V3",
+    "deepseek-v3.2": "deepseek-ai/DeepSeek-V3.2",
     "deepseek-v4-flash": "deepseek-ai/DeepSeek-V4-Flash",
+    "gemma-4-26b": "google/gemma-4-26B-A4B",
+    "glm-5": "zai-org/GLM-5",
+    "gpt-oss-120b": "openai/gpt-oss-120b",
+    "gpt-oss-20b": "openai/gpt-oss-20b",
+    "kimi-k2": "moonshotai/Kimi-K2-Instruct",
     "llama-3-8b": "meta-llama/Meta-Llama-3.1-8B",
     "llama-3-70b": "meta-llama/Meta-Llama-3.1-70B",
     "llama-3.1-8b": "meta-llama/Meta-Llama-3.1-8B",
     "llama-3.1-70b": "meta-llama/Meta-Llama-3.1-70B",
+    "llama-4-scout": "meta-llama/Llama-4-Scout-17B-16E-Instruct",
+    "minimax-m2.5": "MiniMaxAI/MiniMax-M2.5",
     "mixtral-8x7b": "mistralai/Mixtral-8x7B-v0.1",
     "mixtral-8x22b": "mistralai/Mixtral-8x22B-v0.1",
+    "nemotron-3-nano": "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "qwen3-0.6b": "Qwen/Qwen3-0.6B",
+    "qwen3-235b-a22b": "Qwen/Qwen3-235B-A22B",
     "qwen3-8b": "Qwen/Qwen3-8B",
     "qwen3-30b-a3b": "Qwen/Qwen3-30B-A3B",
     "qwen3-32b": "Qwen/Qwen3-32B",
+    "qwen3.5-35b-a3b": "Qwen/Qwen3.5-35B-A3B",
     "qwen3.6-35b-a3b": "Qwen/Qwen3.5-35B-A3B",
 }
 #: Other spellings of models that the library has under one name, and why they are the same to it.
