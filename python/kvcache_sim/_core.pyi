@@ -537,6 +537,11 @@ class Replica:
         ``session``: its number or -1, the turn, and whether the workload calls it conversational.
         """
 
+    def arrive_in_queue(
+        self, request: int, tokens: tuple[int, int, int], session: tuple[int, int, bool], now_ns: int
+    ) -> int | None:
+        """Take a request over as ``arrive`` does and queue it; return when the next boundary is due."""
+
     def received(self, place: int, now_ns: int) -> None:
         """End a request's way from the client to the scheduler."""
 

@@ -107,19 +107,15 @@ class Cluster:
         self.digests[machine].record(ARRIVE, now, request, arrival.prompt_num_tokens)
         if replica.records_all:
             self.recorder.log_milestone("arrive", arrival, machine, now)
-        if self._in_window(arrival) and self.pools.can_serve(
-            replica, arrival.prompt_num_tokens, arrival.total_kv_tokens
-        ):
+        prompt, window = arrival.prompt_num_tokens, self._window_tokens
+        in_window = window is None or prompt + arrival.output_tokens <= window
+        if in_window and self.pools.can_serve(replica, prompt, arrival.total_kv_tokens):
             replica.arrive(arrival)
         else:
             sequence = SequenceState.of(arrival, self.trace)
             sequence.status = Status.REJECTED
             self.recorder.close(sequence, machine)
             self._closed(request)
-
-    def _in_window(self, arrival: Arrival) -> bool:
-        window_tokens = self._window_tokens
-        return window_tokens is None or arrival.prompt_num_tokens + arrival.output_tokens <= window_tokens
 
     def _answered_elsewhere(self, sequence: SequenceState) -> None:
         if sequence.decode_machine >= 0:  # where its prompt was computed its answer is not

@@ -213,6 +213,19 @@ impl PyReplica {
         self.replica.arrive(arrival, now_ns)
     }
 
+    /// As `arrive`, straight into the queue; returns when the next boundary is due.
+    fn arrive_in_queue(
+        &mut self,
+        py: Python<'_>,
+        request: u32,
+        tokens: (u64, u64, u64),
+        session: (i64, i64, bool),
+        now_ns: u64,
+    ) -> PyResult<Option<u64>> {
+        let place = self.arrive(request, tokens, session, now_ns);
+        self.enqueue(py, place, now_ns)
+    }
+
     fn received(&mut self, place: u32, now_ns: u64) {
         self.replica.received(place, now_ns);
     }

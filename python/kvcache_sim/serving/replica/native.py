@@ -112,6 +112,8 @@ class NativeReplica:
         self._checks = checks
         self._most_blocks = self.store.room(0).capacity_blocks - machine.kept_free_blocks
         self._looks_up = bool(self.cache.lookup_ns and self.cache.enabled)
+        #: Whether a request that arrives is in the queue at once.
+        self._straight = not (self._looks_up or settings.client_offset_ns)
         self._boundary: Event | None = None
         self._closed: list[Callable[[int], None]] = []
         self._prefilled: list[Callable[[int, int], None]] = []
@@ -125,19 +127,17 @@ class NativeReplica:
 
     def arrive(self, arrival: Arrival) -> None:
         """Take a request over; it queues once the scheduler has it and it has been looked up."""
-        now = self.engine.now_ns
-        place = self.core.arrive(
-            arrival.request,
-            (arrival.prompt_num_tokens, arrival.output_tokens, arrival.expected_prefill_tokens),
-            (arrival.session, arrival.turn, arrival.is_conversational_turn),
-            now,
-        )
-        if offset := self.settings.client_offset_ns:
+        now, request = self.engine.now_ns, arrival.request
+        tokens = (arrival.prompt_num_tokens, arrival.output_tokens, arrival.expected_prefill_tokens)
+        session = (arrival.session, arrival.turn, arrival.is_conversational_turn)
+        if self._straight:
+            self._go_on(self.core.arrive_in_queue(request, tokens, session, now))
+            return
+        place, offset = self.core.arrive(request, tokens, session, now), self.settings.client_offset_ns
+        if offset:
             self.engine.schedule(now + offset, ARRIVAL, self.machine, self._received, place)
-        elif self._looks_up:
-            self._received(place)
         else:
-            self._go_on(self.core.enqueue(place, now))
+            self._received(place)
 
     def _received(self, place: int) -> None:
         now = self.engine.now_ns
