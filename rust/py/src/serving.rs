@@ -111,7 +111,7 @@ macro_rules! with_store {
         let $replica = &mut $self.replica;
         match &$self.store {
             StoreHandle::Tree(tree) => {
-                let tree = &mut *tree.borrow_mut($py);
+                let tree = &mut *tree.try_borrow_mut($py)?;
                 let answer = {
                     let $store = &mut tree.0;
                     $call
@@ -119,11 +119,11 @@ macro_rules! with_store {
                 raised(&tree.1, answer).and_then(answered)
             }
             StoreHandle::Pool(pool) => {
-                let $store = &mut pool.borrow_mut($py).0;
+                let $store = &mut pool.try_borrow_mut($py)?.0;
                 answered($call)
             }
             StoreHandle::Radix(radix) => {
-                let $store = &mut radix.borrow_mut($py).0;
+                let $store = &mut radix.try_borrow_mut($py)?.0;
                 answered($call)
             }
         }
