@@ -11,7 +11,7 @@ Two machines of GPU, CPU and disk. A block holds 4 tokens, a token 1,000 bytes o
 | cpu->disk | 0.5 | 8,000 ns | 2,000 ns | 500 ns |
 | machine 1 -> 0 | 1 | 4,000 ns | 1,000 ns | 300 ns |
 
-Every test runs on the native store and on its twin.
+Every test runs on the native store and on the reference.
 """
 
 from __future__ import annotations
@@ -162,6 +162,64 @@ def test_lookup_is_given_blocks_and_a_time_and_answers_as_of_then(backend):
     before = zero.store.digest
     zero.match_prefix(B, 3)
     assert zero.store.digest == before, "looking changes nothing"
+
+
+def test_lookup_takes_a_request_keys_or_tokens_and_a_time(backend):
+    """Input: a list of tokens (divided into blocks), a timestamp."""
+    zero, one = machines(backend)
+    contents = BlockTokens(
+        trace_of(ROWS), 4, lambda request: [100 * len(ROWS[request][k // 4]) + k for k in range(12)]
+    )
+    on_disk(zero, A, 3)
+    fetched = zero.fetch_to_memory(A, (0, 2))
+    by_request = zero.match_prefix(A, 3, contents)
+    keys = [block.key for block in by_request]
+    words = [token for block in by_request for token in block.tokens]
+    assert zero.match_prefix(keys=keys) == zero.match_prefix(A, 3)
+    assert zero.match_prefix(keys=keys, limit=1) == zero.match_prefix(A, 1)
+    assert zero.match_prefix(contents=contents, tokens=words) == by_request
+    assert zero.match_prefix(contents=contents, tokens=words[:-1]) == by_request[:2], "full blocks alone"
+    # B begins as A does: two blocks, then its own, which nobody has
+    longer = [*keys[:2], keys[2] + 1_000]
+    assert [block.key for block in zero.match_prefix(keys=longer)] == keys[:2]
+    assert zero.match_prefix(keys=[keys[1]]) == (), "a key names its place too: none begins so"
+    assert zero.match_prefix(contents=contents, tokens=[5, 6, 7, 8]) == ()
+    # … a timestamp: what is whole by then, as far as it is known now
+    tiers = [[copy.tier for copy in block.copies] for block in zero.match_prefix(A, 3, at_ns=8_499)]
+    assert tiers == [["disk"]] * 3
+    tiers = [[copy.tier for copy in block.copies] for block in zero.match_prefix(A, 3, at_ns=8_500)]
+    assert tiers == [["cpu", "disk"], ["cpu", "disk"], ["disk"]]
+    assert fetched.ready_at_ns == 8_500
+    one.fetch_from_remote(A, 3)
+    assert {copy.machine for block in one.match_prefix(A, 3) for copy in block.copies} == {0, 1}
+    within_reach = one.match_prefix(A, 3, at_ns=8_500)
+    assert [{copy.machine for copy in block.copies} for block in within_reach] == [{0}] * 3
+    [alone, other] = machines(backend, lookup="local")
+    space = alone.acquire_space("cpu", 1)
+    sent = alone.transmit("disk->cpu", 4)
+    alone.mark(space, C, 0, sent)
+    assert len(alone.match_prefix(C, 3)) == 1
+    assert other.match_prefix(C, 3) == ()
+    assert alone.match_prefix(C, 3, at_ns=sent.completion_ns - 1) == ()
+    alone.run_until(sent.completion_ns)
+    assert alone.match_prefix(C, 3, at_ns=alone.now_ns) == alone.match_prefix(C, 3) != ()
+
+
+def test_a_lookup_of_nothing_or_of_the_past_is_refused(backend):
+    zero, _ = machines(backend)
+    on_disk(zero, A, 1)
+    zero.run_until(10)
+    contents = BlockTokens(trace_of(ROWS), 4, lambda request: [])
+    for said, given in {
+        "a request, keys or tokens": {},
+        "one of them": {"request": A, "keys": [1]},
+        "contents beside tokens": {"tokens": [1, 2, 3, 4]},
+        "10 or later": {"request": A, "at_ns": 9},
+        "no such request": {"request": 3},
+    }.items():
+        with pytest.raises(UsageError, match=said):
+            zero.match_prefix(**given)
+    assert zero.match_prefix(tokens=[], contents=contents) == zero.match_prefix(keys=[]) == ()
 
 
 # -- Movements of KV cache across storage

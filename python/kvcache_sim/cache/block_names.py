@@ -20,6 +20,11 @@ class BlockNames:
         self._blocks_per_id = arrays[2]
         self._keys = _core.Keys(*arrays)
 
+    @property
+    def requests(self) -> int:
+        """Requests of the trace."""
+        return len(self._trace)
+
     def key(self, request: int, block: int) -> int:
         """Return a block's key, as both stores know it; the private ones of answers have bit 63 set."""
         return self._keys.key(request, block)

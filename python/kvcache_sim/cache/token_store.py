@@ -160,9 +160,9 @@ class TokenStore(Recorded):
             self.prefixes.release(self.keys.key(left.request, left.blocks - 1))
         self._give_back(left)
 
-    def reserve(self, lease: int, tokens: int, now_ns: int) -> list[int] | None:
-        """Reserve memory for new tokens, evicting the shortfall; None when refused."""
-        return self.reserve_many([(lease, tokens)], now_ns)
+    def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None:
+        """Reserve memory for new tokens, each a block, evicting the shortfall; None when refused."""
+        return self.reserve_many([(lease, blocks)], now_ns)
 
     def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
         """Reserve memory for several (lease, tokens), all or nothing."""

@@ -21,13 +21,15 @@ class BlockTokens:
     def __init__(self, trace: Trace, block_size_tokens: int, prompt: PromptTokens) -> None:
         self._lengths = trace.input_tokens.tolist()
         self._next = continuations(trace).tolist()
-        self._block = block_size_tokens
+        #: Tokens of a block.
+        self.block_size_tokens = block_size_tokens
         self._prompt = prompt
         self._last: tuple[int, Sequence[int]] = (NO_REQUEST, ())
 
     def of(self, request: int, block: int) -> tuple[int, ...]:
         """Return the token ids of a full block, empty where no prompt shows them."""
-        first, end = block * self._block, (block + 1) * self._block
+        size = self.block_size_tokens
+        first, end = block * size, (block + 1) * size
         for source in (request, self._next[request]):
             if source != NO_REQUEST and end <= self._lengths[source]:
                 if self._last[0] != source:

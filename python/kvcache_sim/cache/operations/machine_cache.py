@@ -11,6 +11,7 @@ from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.operations.active import Active, Switched
 from kvcache_sim.cache.operations.block_tokens import BlockTokens
 from kvcache_sim.cache.operations.listing import ListedBlock, list_blocks
+from kvcache_sim.cache.operations.look_up import ready_by, request_of_keys, request_of_tokens
 from kvcache_sim.cache.operations.marking import marking
 from kvcache_sim.cache.operations.space import Space
 from kvcache_sim.cache.store import NO_COPY, NO_MOVE
@@ -18,6 +19,9 @@ from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.engine import NO_MACHINE, SAMPLE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING, TIERS
+
+#: More blocks than any path has.
+NO_LIMIT = 0xFFFF_FFFF
 
 
 class MachineCache:
@@ -62,18 +66,63 @@ class MachineCache:
     # -- basic operations: look up, transmit, mark
 
     def match_prefix(
-        self, request: int, limit: int, tokens: BlockTokens | None = None
+        self,
+        request: int | None = None,
+        limit: int | None = None,
+        contents: BlockTokens | None = None,
+        *,
+        keys: Sequence[int] | None = None,
+        tokens: Sequence[int] | None = None,
+        at_ns: int | None = None,
     ) -> tuple[ListedBlock, ...]:
-        """Return the leading blocks of a request that are found, at most ``limit``, with all their copies.
+        """Return the leading blocks that are found, at most ``limit``, with all their copies.
 
-        Found is what this machine has on any tier, and under cluster look-up the longest continuation below
-        the GPU of one other machine. Copies are listed wherever they are. Recency is not changed.
+        What is looked up is a request of the trace, the ``keys`` of blocks, or ``tokens``: token ids, of
+        which ``contents`` says what the trace's blocks hold. Found is what this machine has on any tier, and
+        under cluster look-up the longest continuation below the GPU of one other machine. Copies are listed
+        wherever they are, also those that are still being written; with ``at_ns`` (now or later, as known
+        now) the run ends where no copy within reach is whole by then, and only such copies are listed.
+        Recency is not changed. UsageError for none or several of request, keys and tokens, for tokens without
+        ``contents``, and for a time that has passed.
         """
+        request, blocks = self._looked_up(request, keys, tokens, contents)
+        limit = blocks if limit is None else min(limit, blocks)
         found = self.store.peek(request, limit)[0]
-        if self.machine.remote is not None and found < limit:
-            away = self.machine.remote.longest(request, found, limit)
+        remote = self.machine.remote
+        if remote is not None and found < limit:
+            away = remote.longest(request, found, limit)
             found = found if away is None else away.end
-        return list_blocks([machine.mover for machine in self._machines], request, found, self.names, tokens)
+        movers = [machine.mover for machine in self._machines]
+        listed = list_blocks(movers, request, found, self.names, contents)
+        if at_ns is None:
+            return listed
+        if at_ns < self.now_ns:
+            raise UsageError("a time that has passed", "at_ns", str(at_ns), f"{self.now_ns} or later")
+        own, gpu = self.mover.machine, TIERS[COMPUTE]
+        return ready_by(listed, at_ns, lambda c: c.machine == own or (remote is not None and c.tier != gpu))
+
+    def _looked_up(
+        self,
+        request: int | None,
+        keys: Sequence[int] | None,
+        tokens: Sequence[int] | None,
+        contents: BlockTokens | None,
+    ) -> tuple[int, int]:
+        """Return the request on whose path a look-up goes, and how many of its blocks it may find."""
+        if sum(given is not None for given in (request, keys, tokens)) != 1:
+            raise UsageError(
+                "what to look up", "match_prefix", expected="a request, keys or tokens, one of them"
+            )
+        if keys is not None:
+            return request_of_keys(self.names, keys)
+        if tokens is not None:
+            if contents is None:
+                raise UsageError(
+                    "tokens that nothing compares", "match_prefix", expected="contents beside tokens"
+                )
+            return request_of_tokens(self.names, contents, tokens)
+        assert request is not None
+        return request, NO_LIMIT
 
     def transmit(self, edge: str, tokens: int) -> Transmission:
         """Launch one transmission of the KV of some tokens over an edge's channel, behind those before it.
