@@ -35,9 +35,13 @@ lint: build      ## formatting, lints, types and the stub of both languages
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest --concise --mypy-config-file pyproject.toml kvcache_sim._core
 
-bench: build     ## print the benchmarks of both languages; OLD=../other/python runs another build in turn
+bench: build     ## print the benchmarks of both languages; BASE=COMMIT compares whole runs with that commit's build
+ifdef BASE
+	$(BIN)/python benches/compare_builds.py $(BASE) $(ARGS)
+else
 	cargo bench --quiet -p kvsim-core
 	KVSIM_BENCH_OLD=$(OLD) $(BIN)/python -m pytest benches --benchmark-only --benchmark-disable-gc -p no:xdist
+endif
 
 faults: build    ## plant the faults of tests/planted_faults and tell which of them the tests catch
 	$(BIN)/python tests/plant.py
