@@ -183,6 +183,7 @@ def test_a_run_uses_it_by_stretches_and_by_steps_alike(tmp_path, capsys):
         out = tmp_path / str(len(more))
         arguments = ["simulate", "-c", "scenarios/quickstart.yaml", "--set", f"replica.step_time={DENSE}"]
         assert kvsim([*arguments, "-o", str(out), *more]) == 0
-        digests.append(json.loads((out / "manifest.json").read_text())["results_digest"])
+        (manifest,) = out.rglob("run.json")
+        digests.append(json.loads(manifest.read_text())["digest"]["results"])
     assert digests[0] == digests[1]
     assert "off its source" in capsys.readouterr().err

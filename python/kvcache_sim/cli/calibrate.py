@@ -14,6 +14,7 @@ from kvcache_sim.errors import UsageError
 
 if TYPE_CHECKING:
     from kvcache_sim.model.calibration.accuracy import PhaseError
+    from kvcache_sim.model.calibration.command import Measured
 
 app = verb_app("Fit, judge and compare step times.")
 
@@ -30,17 +31,21 @@ def fit(
     gpu: Annotated[str, typer.Option(help="GPU measured, as kvsim names it")] = "",
     tensor_parallel: _Degree = None,
     transfer: Annotated[bool, typer.Option("--transfer", help="predict --tp from other degrees")] = False,
+    base: Annotated[str, typer.Option(metavar="SOURCE", help="step times that the rows correct")] = "",
+    onto: Annotated[str, typer.Option(metavar="SOURCE", help="write this source so corrected")] = "",
     picture: Annotated[Path | None, typer.Option(help="predicted by measured: .html .svg .png")] = None,
     force: Annotated[bool, typer.Option("--force", help="overwrite files")] = False,
 ) -> None:
     """Fit a parametric set and write it as a file that ``replica.step_time`` can name.
 
     A fifth of the rows is held out by a fixed seed; the printed error is of these alone. With --transfer the
-    rows of degree --tp are all held out.
+    rows of degree --tp are all held out. With --base the rows scale that source's parts, and the error with
+    and without it is printed by number of rows; --onto applies the scales to another deployment.
 
     \b
     Examples:
       kvsim calibrate fit iterations.csv -o mine.toml --picture fit.html
+      kvsim calibrate fit rows.csv --tp 1 --base aiconfigurator:qwen3-32b@b300 -o corrected.toml
       kvsim calibrate fit iterations.csv --tp 4 --transfer -o tp4.toml
       kvsim calibrate fit kernels.csv --only gpu=RTX4090 --model llama-3.1-8b --gpu rtx4090
       kvsim simulate -c s.yaml --set replica.step_time=mine.toml
@@ -54,6 +59,11 @@ def fit(
     if transfer and tensor_parallel is None:
         raise UsageError("--transfer needs the degree to predict", where="--tp")
     measured = Measured(rows, _filter(only), model, gpu)
+    if base or onto:
+        text = _corrected(measured, tensor_parallel, base, onto)
+        write_new(output, text.encode(), force)
+        typer.echo(f"wrote {output}; next: kvsim simulate … --set replica.step_time={output}", err=True)
+        return
     fitted = (
         fit_rows(measured, tensor_parallel)
         if tensor_parallel is None or not transfer
@@ -165,6 +175,24 @@ def _filter(only: list[str] | None) -> dict[str, str]:
         if "=" not in text:
             raise UsageError("not COLUMN=VALUE", where="--only", got=repr(text))
     return {text.partition("=")[0]: text.partition("=")[2] for text in only or ()}
+
+
+def _corrected(measured: Measured, tensor_parallel: int | None, base: str, onto: str) -> str:
+    """Print the errors with and without a base by number of rows; return the corrected source's file."""
+    from kvcache_sim.model.calibration.command import correct_base
+
+    if not base:
+        raise UsageError("--onto needs the source that the rows are of", where="--base")
+    corrected = correct_base(measured, tensor_parallel, base, onto)
+    typer.echo(f"{corrected.dropped} rows of compilation left out")
+    typer.echo("MAPE % on rows held out, with the base / without it, by the number of rows fitted")
+    phases = list(dict.fromkeys(phase for row in corrected.curve.values() for phase in row))
+    typer.echo(f"{'rows':>6}" + "".join(f"{phase:>18}" for phase in phases))
+    for count, row in corrected.curve.items():
+        cells = (row[phase] for phase in phases)
+        texts = (f"{mape:.1f} / " + ("–" if alone is None else f"{alone:.1f}") for mape, alone in cells)
+        typer.echo(f"{count:6}" + "".join(f"{text:>18}" for text in texts))
+    return corrected.text
 
 
 def _print_errors(errors: list[PhaseError]) -> None:

@@ -8,15 +8,20 @@ from pathlib import Path
 import numpy as np
 
 from kvcache_sim.errors import TraceError, UsageError
+from kvcache_sim.model.calibration.accuracy import phase_errors
+from kvcache_sim.model.calibration.base import ErrorCurve, error_curve, fit_correction
+from kvcache_sim.model.calibration.compilation import compiles
 from kvcache_sim.model.calibration.csv_table import column_values
-from kvcache_sim.model.calibration.fit import fit_step_time, fit_tensor_parallel
+from kvcache_sim.model.calibration.fit import fit_step_time, fit_tensor_parallel, predict_ms
 from kvcache_sim.model.calibration.kernels import Points, read_kernels, with_all_reduces
+from kvcache_sim.model.calibration.model_file import Provenance, model_text
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
 from kvcache_sim.model.calibration.split import held_out
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.memory import kv_room_bytes
 from kvcache_sim.model.models import load_model
 from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.model.step_times import load_step_time, measured_on
 
 #: Fewer rows cannot be split into those fitted and those judged on.
 FEWEST_ROWS = 10
@@ -109,3 +114,35 @@ def transfer_rows(measured: Measured, tensor_parallel: int) -> FittedRows:
     own = rows.tensor_parallel == tensor_parallel
     model = fit_tensor_parallel(rows.take(~own)).model(tensor_parallel)
     return FittedRows(model, rows.take(own), tensor_parallel, "transferred from other TP degrees")
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedBase:
+    """A source corrected by rows: its file, the errors by number of rows, and how many rows compile."""
+
+    text: str
+    curve: ErrorCurve
+    dropped: int
+
+
+def correct_base(measured: Measured, tensor_parallel: int | None, base: str, onto: str) -> CorrectedBase:
+    """Return ``base``, or ``onto`` in its place, with its parts scaled by a file's rows of one TP degree.
+
+    A fifth of the rows is held out for the errors. Rows of compilation are left out.
+    """
+    all_rows, _ = rows_of_degree(measured, tensor_parallel)
+    dropped = compiles(all_rows)
+    rows, source = all_rows.take(~dropped), load_step_time(base)
+    if len(rows) < FEWEST_ROWS:
+        raise TraceError("too few iterations", str(measured.path), str(len(rows)), f"{FEWEST_ROWS} or more")
+    out = held_out(len(rows))
+    correction = fit_correction(source, rows.take(~out))
+    target = measured_on(onto or base)
+    model = correction.apply(load_step_time(onto or base))
+    unseen = rows.take(out)
+    errors = [] if onto else phase_errors(unseen, predict_ms(model, unseen))
+    how = f"{onto or base} corrected by {measured.path.name}" + (f" of {base}" if onto else "")
+    provenance = Provenance(target.model or "", target.gpu or "", target.tensor_parallel, how)
+    return CorrectedBase(
+        model_text(model, provenance, errors), error_curve(source, rows, out), int(dropped.sum())
+    )

@@ -1,0 +1,102 @@
+"""A source corrected by measured iterations: what few rows do, what transfers, what the command prints."""
+
+import re
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.model.calibration.accuracy import phase_errors
+from kvcache_sim.model.calibration.base import Correction, error_curve, fit_correction, spread_rows
+from kvcache_sim.model.calibration.fit import predict_ms
+from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
+from kvcache_sim.model.calibration.split import held_out
+from kvcache_sim.model.calibration.topologies import fit_deployment
+from kvcache_sim.model.step_times import load_step_time
+from shared_files import shared
+
+needs_library = pytest.mark.skipif(
+    find_spec("aiconfigurator_core") is None, reason="aiconfigurator-core is not installed (extra hardware)"
+)
+DEGREES = (1, 2, 8)
+
+
+def rows_of(degree: int) -> IterationRows:
+    return read_iterations(shared("calibration/iter_b300_qwen3_32b.csv"), {"tp": str(degree)})
+
+
+def decode_mape(model, rows: IterationRows) -> float:
+    return next(e.mape for e in phase_errors(rows, predict_ms(model, rows)) if e.phase == "decode")
+
+
+def test_without_rows_a_source_stays_what_it_is():
+    source = load_step_time("roofline:qwen3-32b@b300:tp2")
+    rows = rows_of(2).take(np.arange(200))
+    none = rows.take(np.zeros(0, np.intp))
+    assert fit_correction(source, rows.take(np.zeros(len(rows), np.bool_))) == Correction()
+    assert len(none) == 0
+    kept = predict_ms(Correction().apply(source), rows)
+    assert np.abs(kept / predict_ms(source, rows) - 1).max() < 0.03
+
+
+def test_rows_of_a_source_itself_scaled_give_the_scales_back():
+    source = load_step_time("roofline:qwen3-32b@b300:tp2")
+    rows = rows_of(2).take(np.arange(0, 3000, 3))
+    true = Correction((0.5, 1.2, 0.8, 0.0), (0.0, 1.5, 1.0, 0.0, 1.3))
+    values = {name: getattr(rows, name) for name in rows.__dataclass_fields__}
+    made = IterationRows(**{**values, "iter_ms": predict_ms(true.apply(source), rows)})
+    found = fit_correction(source, made).apply(source)
+    assert np.abs(predict_ms(found, made) / made.iter_ms - 1).mean() < 0.02
+
+
+def test_rows_are_spread_over_the_phases_and_the_file():
+    rows = rows_of(2)
+    chosen = spread_rows(rows, np.ones(len(rows), np.bool_), 90)
+    assert len(set(chosen.tolist())) == 90
+    assert [int(mask[chosen].sum()) for mask in rows.phases().values()] == [30, 30, 30]
+
+
+@needs_library
+def test_thirty_rows_are_as_good_without_the_source_and_ten_are_not():
+    for degree in DEGREES:
+        rows = rows_of(degree)
+        source = load_step_time(f"aiconfigurator:qwen3-32b@b300:tp{degree}")
+        curve = error_curve(source, rows, held_out(len(rows)))
+        assert list(curve) == [0, 10, 30, 100, 300]
+        assert curve[0]["decode"][0] > 10
+        assert curve[10]["decode"][0] < 5
+        assert curve[10]["mixed"][0] < 8 < curve[10]["mixed"][1]
+        assert curve[30]["decode"][1] <= 3.3
+        assert curve[30]["mixed"][1] <= 5.0
+
+
+@needs_library
+def test_a_correction_transfers_to_a_degree_not_measured():
+    """Six ways between three degrees: the median is what counts; from TP 2 alone to TP 8 is the one that fails."""
+    with_source, without = [], []
+    for measured in DEGREES:
+        source = load_step_time(f"aiconfigurator:qwen3-32b@b300:tp{measured}")
+        rows = rows_of(measured)
+        correction, alone = fit_correction(source, rows), fit_deployment(rows)
+        for degree in DEGREES:
+            if degree != measured:
+                target = load_step_time(f"aiconfigurator:qwen3-32b@b300:tp{degree}")
+                with_source.append(decode_mape(correction.apply(target), rows_of(degree)))
+                without.append(decode_mape(alone, rows_of(degree)))
+    assert np.median(with_source) < 5
+    assert sorted(with_source)[-2] < 9
+    assert np.median(without) > 60
+
+
+def test_the_command_prints_the_errors_by_rows_and_writes_a_set(tmp_path, capsys):
+    rows, out = shared("calibration/iter_b300_qwen3_32b.csv"), tmp_path / "set.toml"
+    arguments = ["calibrate", "fit", str(rows), "--tp", "2", "--base", "roofline:qwen3-32b@b300:tp2"]
+    assert kvsim([*arguments, "-o", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"^ +0 .*\d / –", printed, re.M)
+    assert re.search(r"^ +300 +\d+\.\d / \d+\.\d", printed, re.M)
+    assert decode_mape(load_step_time(str(out)), rows_of(2)) < 8
+    assert kvsim(["calibrate", "fit", str(rows), "--tp", "2", "--onto", "roofline:qwen3-32b@b300:tp8"]) != 0
+    onto = ["--onto", "roofline:qwen3-32b@b300:tp8", "-o", str(tmp_path / "tp8.toml")]
+    assert kvsim([*arguments, *onto]) == 0
+    assert "tensor_parallel = 8" in (tmp_path / "tp8.toml").read_text()
