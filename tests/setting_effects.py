@@ -93,6 +93,7 @@ CHANGES: list[Change] = [
     Change("cache.accounting=simplified", "tokens.cached", "up", (*ONE_TIER, "tiers.gpu.capacity=unbounded")),
     Change("cache.discard_on_finish=true", "tokens.cached", "down"),
     Change("cache.lookup_time=5ms", "latency.ttft_parts.lookup.avg", "up"),
+    Change("cache.kv_dtype=fp8", "edge.gpu->cpu.bytes", "down"),
     Change("cache.kv_bytes_per_token=16KiB", "edge.gpu->cpu.bytes", "down"),
     Change("session_view.max_sessions=1", "prefix_cache.conversational_hit_rate", "down"),
     Change("session_view.ttl=1ms", "prefix_cache.conversational_hit_rate", "down"),

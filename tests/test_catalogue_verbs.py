@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from kvcache_sim.cli import main
@@ -140,3 +141,35 @@ def test_the_doctor_says_which_sources_are_usable(capsys):
     assert f"{len(model_names())} models" in out
     assert "aiconfigurator:" in out
     assert "cache " in out
+
+
+def test_formats_of_weights_and_kv_are_said_apart():
+    plain = "roofline:llama-3.1-70b@h100:tp2"
+    assert measured_on(f"{plain},fp8,kv-fp8") == replace(
+        measured_on(plain), kv_dtype="fp8", weight_dtype="fp8"
+    )
+    bf16, fp8 = (load_step_time(f"roofline:llama-3.1-70b@b300:tp2{kv}") for kv in ("", ",kv-fp8"))
+    assert fp8.kv_ms_per_thousand * 2 == pytest.approx(bf16.kv_ms_per_thousand)
+    assert fp8.base_points == bf16.base_points
+    measured = measured_on("aiconfigurator:llama-3.1-70b@h100:vllm:tp2,fp8,kv-fp8")
+    assert (measured.kv_dtype, measured.weight_dtype) == ("fp8", "fp8")
+    assert measured_on("aiconfigurator:llama-3.1-70b@h100:vllm:tp2").kv_dtype == ""
+    for wrong in (":tp1000", ":fp7", ":tp2,kv-fp7", ":", ":tp2:fp8"):
+        with pytest.raises(UsageError, match="not a roofline"):
+            load_step_time(f"roofline:llama-3.1-70b@h100{wrong}")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "replica: {step_time: 'roofline:qwen3-32b@h100:tp2,fp8,kv-fp8'}",
+        "model: qwen3-32b\ncache: {kv_dtype: fp8}",
+    ],
+)
+def test_a_scenario_keeps_the_kv_in_the_format_it_says(said, tmp_path):
+    scenario = scenario_from_text(f"{said}\nworkload: {{kind: conversational}}\n", "", tmp_path)
+    assert scenario.settings.cache.kv_bytes_per_token == 262_144 // 2
+    again = scenario_from_text(json.dumps(scenario.resolved), "", tmp_path)
+    assert again.settings == scenario.settings
+    with pytest.raises(UsageError, match="did you mean fp"):
+        scenario_from_text("cache: {kv_dtype: fp7}\nworkload: {kind: conversational}\n", "", tmp_path)

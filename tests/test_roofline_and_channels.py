@@ -139,13 +139,14 @@ def test_the_table_source_reads_measured_iterations_through(tmp_path):
 def test_blocks_from_memory():
     llama, h100, engine = load_model("llama-3-8b"), load_gpu("h100"), EngineMemory()
     room = kv_room(llama, h100, 1, engine)
-    assert kv_blocks(llama, room, 1, 16) == room.kv_bytes // (16 * 131_072)
-    assert kv_blocks(llama, kv_room(llama, h100, 2, engine), 2, 16) > 2 * kv_blocks(llama, room, 1, 16)
+    assert kv_blocks("llama", room, 16 * 131_072) == room.kv_bytes // (16 * 131_072)
+    half = kv_room(llama, h100, 2, engine)
+    assert kv_blocks("llama", half, 16 * 131_072 // 2) > 2 * kv_blocks("llama", room, 16 * 131_072)
     with pytest.raises(UsageError, match="does not fit"):
         kv_room(load_model("llama-3-70b"), load_gpu("rtx4090"), 1, engine)
     tight = kv_room(load_model("qwen3-32b"), h100, 1, EngineMemory(0.78))
-    with pytest.raises(UsageError, match=r"leaves no room for a KV block of 4,194,304 bytes on 1 GPUs"):
-        kv_blocks(load_model("qwen3-32b"), tight, 1, 16)
+    with pytest.raises(UsageError, match="qwen3-32b leaves no room for a KV block of 4,194,304 bytes"):
+        kv_blocks("qwen3-32b", tight, 16 * 262_144)
 
 
 @pytest.mark.parametrize("name", channel_names())

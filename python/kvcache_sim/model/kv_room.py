@@ -143,13 +143,12 @@ def _activation_bytes(model: ModelSpec, tensor_parallel: int, engine: EngineMemo
     return routed + max(forward + 2 * hidden, sampler + hidden)
 
 
-def kv_blocks(model: ModelSpec, room: KvRoom, tensor_parallel: int, block_size_tokens: int) -> int:
-    """Return how many blocks of KV fit into a room; UsageError where no block does."""
-    block = block_size_tokens * model.kv_bytes_per_token_per_gpu(tensor_parallel)
-    blocks = room.kv_bytes // max(block, 1)
+def kv_blocks(model: str, room: KvRoom, block_bytes: int) -> int:
+    """Return how many blocks of so many bytes fit; UsageError naming the model where none does."""
+    blocks = room.kv_bytes // max(block_bytes, 1)
     if blocks < 1:
         raise UsageError(
-            f"{model.name} leaves no room for a KV block of {block:,} bytes on {tensor_parallel} GPUs",
+            f"{model} leaves no room for a KV block of {block_bytes:,} bytes",
             got=str(room),
             hint="raise the TP degree or replica.gpu_memory_utilization, or lower replica.max_num_seqs",
         )

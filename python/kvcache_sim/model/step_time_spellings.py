@@ -10,7 +10,10 @@ from kvcache_sim.model.catalog import entry_names, unknown_name
 
 #: Sources other than the packaged sets: how to spell them, and what they are.
 SPELLINGS = (
-    ("roofline:MODEL@GPU:tpN", "from public figures, within 20-30 %; each a packaged name or a file"),
+    (
+        "roofline:MODEL@GPU:tpN,fp8,kv-fp8",
+        "from public figures, within 20-30 %; each a packaged name or a file",
+    ),
     ("aiconfigurator:MODEL@SYSTEM:ENGINE:tpN", "from measured kernels; needs the extra hardware"),
     ("my.toml", "coefficients: kvsim calibrate fit, kvsim step-times new"),
     ("rows.csv", "measured iterations, read through"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.aiconfigurator.deployment import PREFIX, deployed_names, is_local
+from kvcache_sim.model.aiconfigurator.deployment import PREFIX, deployed_dtypes, deployed_names, is_local
 from kvcache_sim.model.catalog import entry_names, read_entry
 from kvcache_sim.model.gpus import load_gpu
-from kvcache_sim.model.models import load_model, names_model_file
 from kvcache_sim.model.parametric import parametric_step_time
+from kvcache_sim.model.roofline_name import parse_roofline
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.model.step_time_spellings import unknown_step_time
 
 _ROOFLINE = "roofline:"
-_ROOFLINE_PARTS = re.compile(r"([^@:]+)@([^@:]+)(?::tp(\d{1,3}))?")
 #: The set a scenario gets when it names none.
 DEFAULT_STEP_TIME = "h100-llama-3-8b-tp1"
 
@@ -33,9 +31,9 @@ def load_step_time(name: str) -> StepTime:
     """Return a step-time model by name.
 
     A shipped set (``h100-llama-3-8b-tp1``), a model file (``*.toml``), measured iterations (``*.csv``, read
-    through), ``roofline:MODEL@GPU`` with an optional ``:tpN``, or ``aiconfigurator:MODEL@SYSTEM`` with an
-    engine and options. Raises UsageError for an unknown name (listing the names and the nearest one), a
-    missing file, or a file that is no model; TraceError for bad measurements.
+    through), ``roofline:MODEL@GPU[:tpN,fp8,kv-fp8]``, or ``aiconfigurator:MODEL@SYSTEM`` with an engine and
+    options. Raises UsageError for an unknown name (listing the names and the nearest one), a missing file, or
+    a file that is no model; TraceError for bad measurements.
     """
     if name.startswith(_ROOFLINE):
         return _roofline(name.removeprefix(_ROOFLINE))
@@ -70,11 +68,8 @@ def with_absolute_files(name: str, absolute: Callable[[str], str]) -> str:
 
     A roofline's files are its model and its GPU.
     """
-    match = _ROOFLINE_PARTS.fullmatch(name.removeprefix(_ROOFLINE)) if name.startswith(_ROOFLINE) else None
-    if match is not None:
-        model = absolute(match[1]) if names_model_file(match[1]) else match[1]
-        gpu = absolute(match[2]) if match[2].endswith(".toml") else match[2]
-        return f"{_ROOFLINE}{model}@{gpu}" + (f":tp{match[3]}" if match[3] else "")
+    if name.startswith(_ROOFLINE):
+        return _ROOFLINE + parse_roofline(name.removeprefix(_ROOFLINE)).absolute(absolute)
     if name.startswith(PREFIX):
         model, at, rest = name.removeprefix(PREFIX).partition("@")
         return f"{PREFIX}{absolute(model) if is_local(model) else model}{at}{rest}"
@@ -84,20 +79,8 @@ def with_absolute_files(name: str, absolute: Callable[[str], str]) -> str:
 def _roofline(text: str) -> StepTime:
     from kvcache_sim.model.roofline import roofline_step_time
 
-    model, gpu, tensor_parallel = _roofline_parts(text)
-    return roofline_step_time(load_model(model), load_gpu(gpu), tensor_parallel)
-
-
-def _roofline_parts(text: str) -> tuple[str, str, int]:
-    match = _ROOFLINE_PARTS.fullmatch(text)
-    if match is None:
-        raise UsageError(
-            "not a roofline",
-            got=repr(text),
-            expected="MODEL@GPU or MODEL@GPU:tp2",
-            hint="each a packaged name or a file",
-        )
-    return match[1], match[2], int(match[3] or 1)
+    named = parse_roofline(text)
+    return roofline_step_time(named.spec(), load_gpu(named.gpu), named.tensor_parallel)
 
 
 def _from_iterations(path: Path) -> StepTime:
@@ -125,20 +108,26 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredOn:
-    """What a step-time model is of: model and GPU by name (None where it does not say), TP degree."""
+    """What a step-time model is of: model and GPU by name (None where it does not say), TP degree.
+
+    The formats are those it says of the KV cache and of the weights; empty: the model's own.
+    """
 
     model: str | None
     gpu: str | None
     tensor_parallel: int
+    kv_dtype: str = ""
+    weight_dtype: str = ""
 
 
 def measured_on(name: str) -> MeasuredOn:
     """Return what a step-time model is of; raises UsageError like ``load_step_time``."""
     if name.startswith(_ROOFLINE):
-        model, gpu, tensor_parallel = _roofline_parts(name.removeprefix(_ROOFLINE))
-        return MeasuredOn(model, gpu, tensor_parallel)
+        named = parse_roofline(name.removeprefix(_ROOFLINE))
+        return MeasuredOn(named.model, named.gpu, named.tensor_parallel, named.kv_dtype, named.weight_dtype)
     if name.startswith(PREFIX):
-        return MeasuredOn(*deployed_names(name.removeprefix(PREFIX)))
+        deployment = name.removeprefix(PREFIX)
+        return MeasuredOn(*deployed_names(deployment), *deployed_dtypes(deployment))
     if name.endswith((".csv", ".csv.gz")):
         return MeasuredOn(None, None, 1)
     entry = _read_file(Path(name)) if name.endswith(".toml") else _packaged(name)

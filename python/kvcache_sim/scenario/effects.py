@@ -7,10 +7,10 @@ from itertools import pairwise
 
 from kvcache_sim.cache.store_kinds import Ability, beyond_store, store_kind
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.models import load_model
 from kvcache_sim.scenario import context_window, engine_effects, pools
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.serving.router.registry import PREFIX_AWARE
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
@@ -229,7 +229,7 @@ def _kv_size(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     moves = any(machine.tiers.lower or machine.role == "prefill" for machine in machines)
     sized = any(machine.tiers.compute.capacity.size_bytes is not None for machine in machines)
     own = model.cache.kv_bytes_per_token
-    if own and not (moves or sized) and own != load_model(str(model.model)).kv_bytes_per_token:
+    if own and not (moves or sized) and own != served_model(model).kv_bytes_per_token:
         yield ("cache", "kv_bytes_per_token"), "no KV moves, and no capacity is in bytes"
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.models import load_model, names_model_file
+from kvcache_sim.model.models import names_model_file
 from kvcache_sim.model.step_times import measured_on, with_absolute_files
 from kvcache_sim.scenario.gpu_room import GPU_CAPACITY, with_gpu_room
 from kvcache_sim.scenario.pools import with_machines_of_pools
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel, TraceChanges
+from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.validation import at_place, check
 from kvcache_sim.scenario.yaml_tree import Tree
 
@@ -69,10 +70,11 @@ def _with_semantics(model: ScenarioModel, tree: Tree) -> ScenarioModel:
 
 def _with_model(model: ScenarioModel, named: str, tree: Tree) -> ScenarioModel:
     """Return the model with the language model's name and KV size filled in."""
-    spec = at_place(tree, ("model",), lambda: load_model(named))
+    model = model.model_copy(update={"model": named})
+    spec = at_place(tree, ("model",), lambda: served_model(model))
     size = model.cache.kv_bytes_per_token or spec.kv_bytes_per_token
     cache = model.cache.model_copy(update={"kv_bytes_per_token": size})
-    return model.model_copy(update={"model": named, "cache": cache})
+    return model.model_copy(update={"cache": cache})
 
 
 def absolute(directory: Path, name: str) -> str:

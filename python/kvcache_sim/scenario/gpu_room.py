@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.gpus import GpuSpec, load_gpu
 from kvcache_sim.model.kv_room import EngineMemory, KvRoom, default_engine, kv_blocks, kv_room
-from kvcache_sim.model.models import load_model
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
+from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.tiers import COMPUTE, TIERS
@@ -54,7 +54,7 @@ def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity |
         return GpuCapacity(sentence, remarkable=True)
     given = capacity.blocks
     if capacity.size_bytes is not None:
-        per_token = filled.cache.kv_bytes_per_token or load_model(str(filled.model)).kv_bytes_per_token
+        per_token = filled.cache.kv_bytes_per_token or served_model(filled).kv_bytes_per_token
         given = capacity.size_bytes // (per_token * filled.cache.block_size)
     if given is None or filled.replica.instant:
         return None
@@ -86,9 +86,12 @@ def _room(model: ScenarioModel, replica: ReplicaSection) -> _Room:
     subject = measured_on(replica.step_time)
     if subject.gpu is None:
         raise UsageError("auto needs a GPU and the step-time file names none", hint="give blocks or a size")
-    spec, gpu, degree = load_model(str(model.model)), load_gpu(subject.gpu), subject.tensor_parallel
+    spec, gpu, degree = served_model(model), load_gpu(subject.gpu), subject.tensor_parallel
     room = kv_room(spec, gpu, degree, _engine(replica, gpu))
-    blocks = kv_blocks(spec, room, degree, model.cache.block_size)
+    per_token = spec.kv_bytes_per_token_per_gpu(degree)
+    if own := model.cache.kv_bytes_per_token:
+        per_token = -(-own * per_token // max(spec.kv_bytes_per_token, 1))
+    blocks = kv_blocks(spec.name, room, model.cache.block_size * per_token)
     return _Room(blocks, room, spec.kv_bytes_fixed_per_gpu(degree))
 
 

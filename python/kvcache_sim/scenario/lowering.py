@@ -8,13 +8,13 @@ from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionViewSettings
 from kvcache_sim.cache.settings import WRITE_BACK, CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.models import load_model
 from kvcache_sim.model.step_time import StepTime, zero_step_time
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.channels import Wiring
 from kvcache_sim.scenario.machines import own_path
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
+from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.serving.settings import (
@@ -135,7 +135,7 @@ def _handover(model: ScenarioModel, wiring: Wiring) -> HandoverSettings:
 
 def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:
     section = model.cache
-    spec = at_place(tree, ("model",), lambda: load_model(str(model.model)))
+    spec = at_place(tree, ("model",), lambda: served_model(model))
     return CacheSettings(
         enabled=section.enabled,
         block_size_tokens=section.block_size,

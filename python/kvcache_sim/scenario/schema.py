@@ -75,6 +75,9 @@ class CacheSection(Section):
     )
     discard_on_finish: bool = Field(False, description="nothing is kept once its last request has ended")
     lookup_time: DurationNs = Field(0, description="time of one look-up")
+    kv_dtype: str | None = Field(
+        None, description="format of the KV cache: bf16, fp8, ...; null: the model's"
+    )
     kv_bytes_per_token: SizeBytes | None = Field(None, ge=1, description="KV of a token; null: the model's")
 
 

@@ -112,3 +112,13 @@ def deployed_names(text: str) -> tuple[str | None, str | None, int]:
 def is_local(model: str) -> bool:
     """Whether a model's name is a folder with a configuration."""
     return (Path(model) / "config.json").is_file()
+
+
+#: The library's words for formats that a model's weights can be said to have.
+_OURS = {"fp8": "fp8", "fp8_static": "fp8", "fp8_block": "fp8", "nvfp4": "nvfp4", "int8_wo": "int8"}
+
+
+def deployed_dtypes(text: str) -> tuple[str, str]:
+    """Return our formats of the KV cache and of all weights that a spelling says; empty: the model's own."""
+    found = parse_deployment(text).dtypes
+    return "fp8" if found.kv == "fp8" else "", _OURS.get(found.weights, "")

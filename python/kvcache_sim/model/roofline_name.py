@@ -1,0 +1,76 @@
+"""The spelling of a roofline: ``MODEL@GPU``, and after a colon its TP degree and formats."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.dtypes import DTYPES, KV_DTYPES
+from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.model.models import load_model, names_model_file
+from kvcache_sim.model.weight_count import WeightDtypes
+
+_PARTS = re.compile(r"([^@:]+)@([^@:]+)(?::([^@:]*))?")
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineName:
+    """A roofline as spelled: ``options`` are ``tp8``, a format of all weights (``fp8``), and ``kv-fp8``."""
+
+    model: str
+    gpu: str
+    options: tuple[str, ...] = ()
+
+    @property
+    def tensor_parallel(self) -> int:
+        """The TP degree, 1 where none is given."""
+        return next((int(one[2:]) for one in self.options if _is_degree(one)), 1)
+
+    @property
+    def weight_dtype(self) -> str:
+        """The format of all weights but the embeddings, empty: the model's."""
+        return next((one for one in self.options if one in DTYPES), "")
+
+    @property
+    def kv_dtype(self) -> str:
+        """The format of the KV cache, empty: the model's."""
+        return next((one[3:] for one in self.options if one.startswith("kv-")), "")
+
+    def spec(self) -> ModelSpec:
+        """Return the model with the formats of the spelling; raises UsageError as ``load_model``."""
+        return with_dtypes(load_model(self.model), self.weight_dtype, self.kv_dtype)
+
+    def absolute(self, absolute: Callable[[str], str]) -> str:
+        """Return the spelling, its files as ``absolute`` gives them."""
+        model = absolute(self.model) if names_model_file(self.model) else self.model
+        gpu = absolute(self.gpu) if self.gpu.endswith(".toml") else self.gpu
+        return f"{model}@{gpu}" + (f":{','.join(self.options)}" if self.options else "")
+
+
+def with_dtypes(model: ModelSpec, weight_dtype: str, kv_dtype: str) -> ModelSpec:
+    """Return a model with other formats; an empty one leaves the model's."""
+    if weight_dtype:
+        weights = WeightDtypes(weight_dtype, weight_dtype, weight_dtype, model.weights.embedding)
+        model = replace(model, weights=weights)
+    return replace(model, kv_dtype=kv_dtype) if kv_dtype else model
+
+
+def parse_roofline(text: str) -> RooflineName:
+    """Return the parts of ``MODEL@GPU[:tpN,fp8,kv-fp8]``; UsageError where it is none."""
+    match = _PARTS.fullmatch(text)
+    options = tuple(match[3].split(",")) if match and match[3] is not None else ()
+    known = [_is_degree(one) or one in DTYPES or one.removeprefix("kv-") in KV_DTYPES for one in options]
+    if match is None or not all(known):
+        raise UsageError(
+            "not a roofline",
+            got=repr(text),
+            expected="MODEL@GPU or MODEL@GPU:tp2,fp8,kv-fp8",
+            hint="MODEL and GPU each a packaged name or a file; fp8 is of the weights, kv-fp8 of the KV",
+        )
+    return RooflineName(match[1], match[2], options)
+
+
+def _is_degree(option: str) -> bool:
+    return re.fullmatch(r"tp\d{1,3}", option) is not None
