@@ -135,10 +135,10 @@ def test_capacity_beyond_any_need_costs_nothing(capsys, small):
     some = figures(capsys, small, "--policy", "vllm", "--capacity", 1000, "--trace-block-size", 8)
     assert some["evictions"] == 0
     assert some["final_free_queue_first5"] == ["-"] * 5
-    twin = figures(
+    reference = figures(
         capsys, small, "--policy", "vllm", "--capacity", 1000, "--trace-block-size", 8, "--backend", "python"
     )
-    assert some == twin
+    assert some == reference
 
 
 @pytest.mark.parametrize("policy", ["vllm", "sglang:lru", "vllm-offload:arc", "lru"])

@@ -85,7 +85,7 @@ def test_the_real_workload_agrees_too(mode):
 
 
 def test_sequences_that_cost_more_beside_a_chunk_than_a_whole_decode_step(tmp_path):
-    """A decode step of n takes 1 ms, a mixed one 1 + 0.5·n ms: natively as in the twin."""
+    """A decode step of n takes 1 ms, a mixed one 1 + 0.5·n ms: natively as in the reference."""
     step_time = tmp_path / "steep.toml"
     step_time.write_text(
         'model = "llama-3.1-8b"\n[coefficients]\nbase_points = [[1, 1.0]]\nsequence_mixed_ms = 0.5\n'

@@ -1,6 +1,6 @@
 """Everything at once, at random: tiers down to one block, preemption, chunked prefill, writing through, prefetching,
 remote reads and eviction, on several machines. No crash, no broken invariant, nothing held at the end, and the
-native core, its single steps and the Python twin tell the same story.
+native core, its single steps and the Python reference tell the same story.
 """
 
 from __future__ import annotations
@@ -184,10 +184,10 @@ def test_everything_together(cluster, seed):
     trace = random_trace(seed, requests=40, sessions=4)
     native = checked(cluster, trace, check="full")
     stepped = checked(cluster, trace, step_every_iteration=True)
-    twin = checked(cluster, trace, backend="python", check="full")
-    assert native.digest_events == stepped.digest_events == twin.digest_events
-    assert native.digest_results == stepped.digest_results == twin.digest_results
-    assert native.counters == {**twin.counters, "steps": native.counters["steps"]}
+    reference = checked(cluster, trace, backend="python", check="full")
+    assert native.digest_events == stepped.digest_events == reference.digest_events
+    assert native.digest_results == stepped.digest_results == reference.digest_results
+    assert native.counters == {**reference.counters, "steps": native.counters["steps"]}
     rows = native.requests
     for name in ("cpu", "disk", "remote"):
         if rows[f"cached_{name}_tokens"].any():

@@ -1,4 +1,4 @@
-"""The exact engines: every oracle row to the integer, and the core against its twins on random workloads."""
+"""Engines' caches: every oracle row to the integer, and the core against its references on random workloads."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_oracle_row(family, count):
     assert not wrong
 
 
-# the core against the twins
+# the core against the references
 
 
 @st.composite
@@ -89,8 +89,8 @@ def workloads(draw):
 
 def both(request: ReplayRequest, family: str, variant: str) -> dict:
     core = REPLAYERS[family](request, variant)
-    twin = REPLAYERS[family](replace(request, backend="python"), variant)
-    assert core == twin
+    reference = REPLAYERS[family](replace(request, backend="python"), variant)
+    assert core == reference
     misses = core["misses"]
     rejected = core.get("rejected_prompt_tokens", 0)
     assert misses["missed_tokens"] == core["queried_tokens"] - rejected - core["hit_tokens"]
@@ -100,7 +100,7 @@ def both(request: ReplayRequest, family: str, variant: str) -> dict:
 
 @given(workloads(), st.sampled_from(list(OUTPUTS.values())), st.booleans())
 @examples(150)
-def test_vllm_core_is_its_twin(request, outputs, reuse):
+def test_vllm_core_is_its_reference(request, outputs, reuse):
     reuse = reuse and outputs != "prompt"
     core = both(replace(request, outputs=outputs, reuse_outputs=reuse), "vllm", "")
     assert core["cached_blocks_at_end"] == core["hashed_blocks_inserted"] - core["evictions"]
@@ -108,7 +108,7 @@ def test_vllm_core_is_its_twin(request, outputs, reuse):
 
 @given(workloads(), st.sampled_from(SGLANG), st.sampled_from(list(OUTPUTS.values())), st.booleans())
 @examples(150)
-def test_sglang_core_is_its_twin(request, policy, outputs, reuse):
+def test_sglang_core_is_its_reference(request, policy, outputs, reuse):
     reuse = reuse and outputs != "prompt"
     core = both(replace(request, outputs=outputs, reuse_outputs=reuse), "sglang", policy)
     assert core["final_tree_tokens"] + core["final_free_tokens"] == core["capacity_tokens"]
@@ -116,7 +116,7 @@ def test_sglang_core_is_its_twin(request, policy, outputs, reuse):
 
 @given(workloads(), st.sampled_from(["lru", "arc"]), st.integers(0, 3))
 @examples(150)
-def test_offload_core_is_its_twin(request, policy, threshold):
+def test_offload_core_is_its_reference(request, policy, threshold):
     both(replace(request, window=0, store_threshold=threshold), "vllm-offload", policy)
 
 
@@ -134,41 +134,41 @@ def test_the_counter_of_offers_forgets_the_oldest(monkeypatch):
 
 @given(tree_traces(), st.integers(1, 40), st.data())
 @examples(150)
-def test_pool_steps_are_the_twins(trace, capacity, data):
+def test_pool_steps_are_the_references(trace, capacity, data):
     """Look-ups, allocations, decoding, caching and releases in any order, as a timed simulation makes them."""
     keys = BlockKeys(trace, 2, [None] * len(trace))
     named = np.array([keys.named_blocks(r) for r in range(len(trace))], np.uint32)
     none = np.full(len(trace), 2**32 - 1, np.uint32)
     core = _core.VllmPool(_core.Keys(trace.id_offsets, trace.block_ids, 2, named, none), capacity)
-    twin = VllmPool(capacity)
+    reference = VllmPool(capacity)
     for _ in range(data.draw(st.integers(1, 40))):
         request = data.draw(st.integers(0, len(trace) - 1))
         prompt = int(trace.input_tokens[request]) // 2
         hits = core.peek(request, prompt)
-        assert hits == twin.peek(keys.keys(request, prompt))
-        if request not in twin.held:
+        assert hits == reference.peek(keys.keys(request, prompt))
+        if request not in reference.held:
             hits = data.draw(st.integers(0, hits))
             blocks = data.draw(st.integers(max(hits, 1), prompt + 3))
-            assert core.allocate(request, hits, blocks) == twin.allocate(
+            assert core.allocate(request, hits, blocks) == reference.allocate(
                 request, keys.keys(request, hits), blocks
             )
             continue
-        held = len(twin.held[request])
+        held = len(reference.held[request])
         assert core.held_blocks(request) == held
         step = data.draw(st.sampled_from(["extend", "cache", "release"]))
         if step == "extend":
-            assert core.extend(request, held + 2) == twin.extend(request, held + 2)
+            assert core.extend(request, held + 2) == reference.extend(request, held + 2)
         elif step == "cache":
             full = data.draw(st.integers(0, held))
             core.cache(request, full)
-            twin.cache(request, keys.keys(request, full))
+            reference.cache(request, keys.keys(request, full))
         else:
             core.release(request)
-            twin.release(request)
-        assert core.free_blocks == len(twin.free)
-        assert core.evicted_blocks == len(twin.evicted)
+            reference.release(request)
+        assert core.free_blocks == len(reference.free)
+        assert core.evicted_blocks == len(reference.evicted)
         assert [keys.decode(code) for code in core.free_queue().tolist() if code != 2**64 - 1] == [
-            key for key in twin.free_queue() if key is not None
+            key for key in reference.free_queue() if key is not None
         ]
 
 

@@ -57,9 +57,9 @@ def test_what_is_listed_is_what_the_store_finds_with_every_copy_and_its_times():
 
 def test_both_stores_list_the_same_and_listing_changes_nothing():
     native, digest = listings("native")
-    twin, twins = listings("python")
-    assert [entry[4] for entry in native] == [entry[4] for entry in twin]
-    assert digest == twins == listings("native", peek=False)[1]
+    reference, references = listings("python")
+    assert [entry[4] for entry in native] == [entry[4] for entry in reference]
+    assert digest == references == listings("native", peek=False)[1]
 
 
 @pytest.mark.parametrize("backend", ["native", "python"])

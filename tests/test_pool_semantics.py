@@ -20,7 +20,7 @@ def vllm(tiers: tuple[int, ...], machines: int = 1) -> ClusterSettings:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_stretches_single_steps_and_the_twin_agree(seed):
+def test_stretches_single_steps_and_the_reference_agree(seed):
     settings, trace = vllm((160,), 2 if seed == 3 else 1), random_trace(seed)
     runs = [
         simulate(settings, trace, options=RunOptions(check="full")),

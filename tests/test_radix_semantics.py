@@ -42,7 +42,7 @@ def sglang(tiers: tuple[int, ...], machines: int = 1, strategy: str = "lru") -> 
 
 @pytest.mark.parametrize("strategy", sorted(PRIORITIES))
 @pytest.mark.parametrize("seed", [1, 3])
-def test_stretches_single_steps_and_the_twin_agree(seed, strategy):
+def test_stretches_single_steps_and_the_reference_agree(seed, strategy):
     settings, trace = sglang((160,), 2 if seed == 3 else 1, strategy), random_trace(seed)
     runs = [
         simulate(settings, trace, options=RunOptions(check="full")),

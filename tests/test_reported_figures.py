@@ -158,14 +158,14 @@ def test_an_exclusive_edge_leaves_fewer_duplicates():
     assert once["disk"]["duplicate_blocks"] < both["disk"]["duplicate_blocks"]
 
 
-def test_the_twin_counts_the_same():
-    native, twin = (
+def test_the_reference_counts_the_same():
+    native, reference = (
         run_with("fetch.lookup=cluster", "workload.requests=60", backend=name)
         for name in ("native", "python")
     )
-    assert native.tiers == twin.tiers
+    assert native.tiers == reference.tiers
     assert any(use.duplicate_blocks for use in native.tiers)
-    for one, other in zip(native.channels, twin.channels, strict=True):
+    for one, other in zip(native.channels, reference.channels, strict=True):
         assert np.array_equal(one.needed, other.needed)
         assert (one.sent_bytes, one.queued_ns) == (other.sent_bytes, other.queued_ns)
 

@@ -287,7 +287,7 @@ def test_settings_of_the_views_without_effect_are_refused(overrides, said):
 
 
 @pytest.mark.parametrize("more", [("replica.duplicate_prefill=wait",), ("prefix_view.min_seen=2",)])
-def test_stretches_single_steps_and_the_twin_agree_on_the_views(more):
+def test_stretches_single_steps_and_the_reference_agree_on_the_views(more):
     shape = [*rows(40), "tiers.gpu.capacity=700 blocks", "workload.arrivals.rate_per_s=50", *more]
     scenario = load_scenario(SCENARIOS / "few-shot.yaml", shape)
     trace = read_requests(scenario)

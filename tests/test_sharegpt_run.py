@@ -125,9 +125,9 @@ def test_every_nanosecond_agrees_with_a_slow_scheduler_of_the_same_rules(tmp_pat
     path = tmp_path / "crowded.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     agrees_with_the_slow_scheduler(path, rows, blocks=160)
-    twin = columns(path, "tiers.gpu.capacity=160 blocks", backend="python")
+    reference = columns(path, "tiers.gpu.capacity=160 blocks", backend="python")
     native = columns(path, "tiers.gpu.capacity=160 blocks")
-    assert np.array_equal(twin["finish_ns"], native["finish_ns"])
+    assert np.array_equal(reference["finish_ns"], native["finish_ns"])
 
 
 def test_every_nanosecond_of_the_real_workload_agrees_too():

@@ -1,4 +1,4 @@
-"""The native stretches, the single steps and the Python twin tell the same story (I11)."""
+"""The native stretches, the single steps and the Python reference tell the same story (I11)."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ SHAPES = [
 
 @pytest.mark.parametrize(("tiers", "through"), SHAPES)
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_stretches_single_steps_and_the_twin_agree(tiers, through, seed):
+def test_stretches_single_steps_and_the_reference_agree(tiers, through, seed):
     agree(cluster(tiers, 2 if seed == 3 else 1, through), random_trace(seed))
 
 

@@ -1,4 +1,4 @@
-"""The native store and the Python twin, side by side, through everything a scheduler may ask of them.
+"""The native store and the Python reference, side by side, through everything a scheduler may ask of them.
 
 A state machine issues the operations of a machine's life: look up, admit, load, stage, write through, commit,
 preempt, finish, let transfers end in any order. After every step both stores must give the same answers and
@@ -79,26 +79,26 @@ class StoreMachine(RuleBasedStateMachine):
         sizes = list(self.capacities)
         back = [self.write_back] * (len(sizes) - 1) + [False]
         self.native = _core.Store(_core.Keys(*arguments), sizes, back, touch=self.touched_at)
-        self.twin = ReferenceStore(ReferenceKeys(*arguments), sizes, back, self.touched_at)
+        self.reference = ReferenceStore(ReferenceKeys(*arguments), sizes, back, self.touched_at)
         self.full = full.tolist()
         self.now = 0
-        #: request → (native lease, twin lease, reserved blocks)
+        #: request → (native lease, reference lease, reserved blocks)
         self.running: dict[int, list[int]] = {}
-        #: native move → (twin move, moves that must end first); the stores give an ended move's id out again
+        #: native move → (reference move, moves that must end first); the stores give an ended move's id out again
         self.moves: dict[int, tuple[int, set[int]]] = {}
         self.loading: dict[int, set[int]] = {}
         #: Moves whose times were told.
         self.timed: set[int] = set()
-        #: Claims that wait for room: native, twin, moves that must end first.
+        #: Claims that wait for room: native, reference, moves that must end first.
         self.claims: list[tuple[int, int, set[int]]] = []
 
     def both(self, name: str, mine: tuple, theirs: tuple):
         a = getattr(self.native, name)(*mine)
-        b = getattr(self.twin, name)(*theirs)
+        b = getattr(self.reference, name)(*theirs)
         return a, b
 
     def orders(self) -> None:
-        mine, theirs = self.native.take_orders(), self.twin.take_orders()
+        mine, theirs = self.native.take_orders(), self.reference.take_orders()
         assert [o[1:4] for o in mine] == [o[1:4] for o in theirs]
         for a, b in zip(mine, theirs, strict=True):
             self.moves[a[0]] = (b[0], set(a[4]))
@@ -124,8 +124,8 @@ class StoreMachine(RuleBasedStateMachine):
             return
         self.now += 1
         limit = self.full[request]
-        assert self.native.peek(request, limit) == self.twin.peek(request, limit)
-        mine, theirs = self.native.match_prefix(request, limit), self.twin.match_prefix(request, limit)
+        assert self.native.peek(request, limit) == self.reference.peek(request, limit)
+        mine, theirs = self.native.match_prefix(request, limit), self.reference.match_prefix(request, limit)
         assert [(p[0], p[1], p[2], p[3] == NO_MOVE) for p in mine] == [
             (p[0], p[1], p[2], p[3] == NO_MOVE) for p in theirs
         ]
@@ -159,11 +159,11 @@ class StoreMachine(RuleBasedStateMachine):
             after = sorted(room)
             waits = [] if by == NO_MOVE else [by]
             for upper in range(tier - 1, GPU, -1):
-                twins = [self.moves[m][0] for m in waits]
+                references = [self.moves[m][0] for m in waits]
                 x, y = self.both(
                     "stage",
                     (request, (start, end), upper, waits[0] if waits else None, self.now),
-                    (request, (start, end), upper, twins[0] if twins else None, self.now),
+                    (request, (start, end), upper, references[0] if references else None, self.now),
                 )
                 assert (x is None) == (y is None)
                 self.orders()
@@ -183,13 +183,13 @@ class StoreMachine(RuleBasedStateMachine):
     def end_a_move(self, pick: int) -> None:
         open_moves = [m for m, (_, after) in self.moves.items() if not after]
         move = open_moves[pick % len(open_moves)]
-        twin, _ = self.moves.pop(move)
+        reference, _ = self.moves.pop(move)
         if pick % 3 or move in self.timed:
             self.both(
-                "set_times", (move, self.now - pick % 2, self.now), (twin, self.now - pick % 2, self.now)
+                "set_times", (move, self.now - pick % 2, self.now), (reference, self.now - pick % 2, self.now)
             )
         self.timed.discard(move)
-        self.both("finish_move", (move,), (twin,))
+        self.both("finish_move", (move,), (reference,))
         for _, after in self.moves.values():
             after.discard(move)
         for *_, after in self.claims:
@@ -235,7 +235,7 @@ class StoreMachine(RuleBasedStateMachine):
         if x:
             SEEN["marked by hand"] += 1
             self.moves[a[0]] = (b[0], set(a[1]))
-            assert self.native.moved_keys(a[0]) == self.twin.moved_keys(b[0])
+            assert self.native.moved_keys(a[0]) == self.reference.moved_keys(b[0])
         elif not a[1]:
             self.both("give_back", (a[0],), (b[0],))
         else:  # what was evicted for it is still being written
@@ -286,7 +286,7 @@ class StoreMachine(RuleBasedStateMachine):
     def commit_of(self, request: int, blocks: int, through: bool) -> None:
         a, b, reserved = self.running[request]
         depth = self.native.depth(a)
-        assert depth == self.twin.depth(b)
+        assert depth == self.reference.depth(b)
         take = min(blocks, reserved)
         merged = self.native.merged_blocks
         ready = (self.now - blocks % 2, self.now) if blocks % 3 else None
@@ -343,17 +343,19 @@ class StoreMachine(RuleBasedStateMachine):
         if not hasattr(self, "native"):
             return
         self.native.check()
-        self.twin.check()
+        self.reference.check()
         for tier, capacity in enumerate(self.capacities):
-            assert self.native.room(tier) == self.twin.room(tier)
-            assert self.native.losses(tier) == self.twin.losses(tier)
+            assert self.native.room(tier) == self.reference.room(tier)
+            assert self.native.losses(tier) == self.reference.losses(tier)
             if capacity is not None:
                 assert sum(self.native.room(tier)[:4]) == capacity
-        assert self.native.digest == self.twin.digest
+        assert self.native.digest == self.reference.digest
         for request, limit in list(enumerate(self.full))[self.now % 8 :: 8]:
-            assert self.copies(self.native, request, limit) == self.copies(self.twin, request, limit)
-            assert self.residency(self.native, request, limit) == self.residency(self.twin, request, limit)
-            assert self.recency(self.native, request, limit) == self.recency(self.twin, request, limit)
+            assert self.copies(self.native, request, limit) == self.copies(self.reference, request, limit)
+            assert self.residency(self.native, request, limit) == self.residency(
+                self.reference, request, limit
+            )
+            assert self.recency(self.native, request, limit) == self.recency(self.reference, request, limit)
 
     def copies(self, store, request: int, limit: int) -> list[list[int]]:
         """Return of each found block whether each tier's copy is ready, in flight or none."""
@@ -425,7 +427,7 @@ FORESTS = {"deep trees": {"paths": staticmethod(deep_trees), "requests": list(ra
 
 @pytest.mark.parametrize("touched_at", get_args(Touch))
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_native_store_is_the_twin(shape: str, touched_at: Touch) -> None:
+def test_the_native_store_is_the_reference(shape: str, touched_at: Touch) -> None:
     SEEN.clear()
     facts = {"capacities": SHAPES[shape], "touched_at": touched_at, **FORESTS.get(shape, {})}
     run_state_machine_as_test(type("Machine", (StoreMachine,), facts), settings=SESSION)

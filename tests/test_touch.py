@@ -76,7 +76,7 @@ def test_an_admission_renews_what_it_finds_and_its_end_does_not(touch, returns, 
 
 
 @pytest.mark.parametrize(("tiers", "through"), SHAPES)
-def test_stretches_single_steps_and_the_twin_agree(tiers, through):
+def test_stretches_single_steps_and_the_reference_agree(tiers, through):
     trace = random_trace(2)
     by_admission = agree(touched_at("admission", cluster(tiers, 2, through)), trace)
     by_release = simulate(cluster(tiers, 2, through), trace)

@@ -10,7 +10,7 @@ pub mod causes;
 /// The rolling hash over semantic records.
 pub mod digest;
 /// Real engines' cache managers.
-pub mod exact;
+pub mod engines;
 /// A counted histogram of latencies.
 pub mod histogram;
 /// Block keys of every request, never materialised.

@@ -1,8 +1,8 @@
 //! What every store of a machine answers, whatever its rules: the tree of runs, vLLM's pool, SGLang's tree.
 
 use crate::batch::BatchStore;
-use crate::exact::pool_store::PoolStore;
-use crate::exact::radix_store::RadixStore;
+use crate::engines::pool_store::PoolStore;
+use crate::engines::radix_store::RadixStore;
 use crate::records::Records;
 use crate::store::{Answer, Store, StoreError, Violation, GPU};
 

@@ -4,7 +4,7 @@ mod batch;
 mod causes;
 mod digest;
 mod engine_store;
-mod exact;
+mod engines;
 mod fleet;
 mod keys;
 mod named;
@@ -28,7 +28,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add("__release__", !cfg!(debug_assertions))?;
     causes::register(m)?;
-    exact::register(m)?;
+    engines::register(m)?;
     keys::register(m)?;
     replay::register(m)?;
     tokens::register(m)?;

@@ -1,7 +1,7 @@
 //! `PoolStore`: vLLM's block pool as the store of a machine with a GPU tier alone.
 
 use kvsim_core::batch::BatchStore;
-use kvsim_core::exact::pool_store::PoolStore;
+use kvsim_core::engines::pool_store::PoolStore;
 use kvsim_core::machine_store::MachineStore;
 use kvsim_core::store::{StoreError, Times};
 use pyo3::exceptions::PyRuntimeError;

@@ -1,6 +1,6 @@
 //! Requests in flight, and the blocks they hold.
 
-use crate::exact::requests::Overlap;
+use crate::engines::requests::Overlap;
 
 /// How many running requests hold each block, and how many resident blocks are held.
 ///

@@ -1,7 +1,7 @@
 //! What serving asks of the blocks of a machine, beyond what a running batch does.
 
-use crate::exact::pool_store::PoolStore;
-use crate::exact::radix_store::RadixStore;
+use crate::engines::pool_store::PoolStore;
+use crate::engines::radix_store::RadixStore;
 use crate::machine_store::MachineStore;
 use crate::store::{Answer, LeaseId, Store};
 

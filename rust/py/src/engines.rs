@@ -1,14 +1,14 @@
 //! Real engines' cache managers: whole replays, and pools that a timed simulation drives step by step.
 
 use kvsim_core::causes::engine::MissCauses;
-use kvsim_core::exact::block_pool::BlockPool;
-use kvsim_core::exact::offload_arc::OffloadArc;
-use kvsim_core::exact::offload_lru::OffloadLru;
-use kvsim_core::exact::offload_replay::{self, OffloadPolicy};
-use kvsim_core::exact::radix_pool::RadixPool;
-use kvsim_core::exact::radix_tree::LeafPolicy;
-use kvsim_core::exact::requests::Requests;
-use kvsim_core::exact::{labels, radix_replay, vllm_replay};
+use kvsim_core::engines::block_pool::BlockPool;
+use kvsim_core::engines::offload_arc::OffloadArc;
+use kvsim_core::engines::offload_lru::OffloadLru;
+use kvsim_core::engines::offload_replay::{self, OffloadPolicy};
+use kvsim_core::engines::radix_pool::RadixPool;
+use kvsim_core::engines::radix_tree::LeafPolicy;
+use kvsim_core::engines::requests::Requests;
+use kvsim_core::engines::{labels, radix_replay, vllm_replay};
 use numpy::{IntoPyArray, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

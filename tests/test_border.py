@@ -1,0 +1,218 @@
+"""Whatever Python gives the core, it answers, or refuses with an error that says what was wrong.
+
+Hypothesis calls keys, digests, token functions, batches, fleets and the stores of engines with anything that
+has the right type; a panic of the core would be no `Exception`, and fails the test.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from examples import examples
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+from kvcache_sim import _core
+from kvcache_sim.cache.store import GpuStore
+from kvcache_sim.errors import StoreError
+from kvcache_sim.reference.engines.pool_store import ReferencePoolStore
+from kvcache_sim.reference.engines.radix_store import ReferenceRadixStore
+from kvcache_sim.reference.store import ReferenceKeys
+from test_store_refusals import arrays
+
+SMALL = st.integers(-2, 9)
+NUMBERS = SMALL | st.sampled_from([1 << 31, (1 << 32) - 1, 1 << 32, 1 << 63, (1 << 64) - 1, 1 << 64])
+SESSION = examples(150, suppress_health_check=list(HealthCheck))
+PROMPTS, WHOLES = [16, 16, 24], [18, 17, 24]
+ENGINE_STORES: dict[str, Callable[[], Any]] = {
+    "vllm": lambda: _core.PoolStore(_core.Keys(*arrays()), 8),
+    "vllm in python": lambda: ReferencePoolStore(ReferenceKeys(*arrays()), 8),
+    "sglang": lambda: _core.RadixStore(_core.Keys(*arrays()), "lru", 4, 10, PROMPTS, WHOLES),
+    "sglang in python": lambda: ReferenceRadixStore(
+        ReferenceKeys(*arrays()), "lru", 4, 10, (PROMPTS, WHOLES)
+    ),
+}
+
+
+def in_one_line(refused: Exception) -> None:
+    assert len(str(refused).splitlines()) == 1
+
+
+def columns(of: type[np.generic]) -> st.SearchStrategy[Any]:
+    return st.lists(st.integers(0, 9), max_size=6).map(lambda xs: np.array(xs, of))
+
+
+@SESSION
+@given(
+    columns(np.int64), columns(np.uint32), NUMBERS, columns(np.uint32), columns(np.uint32), NUMBERS, NUMBERS
+)
+def test_keys(offsets, ids, per, full, following, request, block):
+    try:
+        keys = _core.Keys(offsets, ids, per, full, following)
+        assert keys.key(request, block) >= 0
+    except StoreError as refused:
+        in_one_line(refused)
+
+
+@SESSION
+@given(NUMBERS, NUMBERS, NUMBERS, NUMBERS)
+def test_digests(kind, time_ns, subject, value):
+    digest = _core.Digest()
+    try:
+        digest.record(kind, time_ns, subject, value)
+    except StoreError:
+        assert min(kind, time_ns, subject, value) < 0 or max(kind, time_ns, subject, value) >= 1 << 64
+
+
+@SESSION
+@given(columns(np.int64), columns(np.int64), columns(np.uint32), columns(np.uint32), columns(np.uint32),
+       st.integers(0, 5), st.none() | st.integers(0, 9), st.integers(0, 9), st.integers(0, 7), st.integers(0, 7),
+       st.integers(0, 40))  # fmt: skip
+def test_token_rows(lengths, offsets, ids, starts, tails, size, separator, corpus, first, last, room):
+    rows = SimpleNamespace(
+        lengths=lengths, id_offsets=offsets, block_ids=ids, starts=starts, tail_starts=tails,
+        block_size=size, separator=separator,
+    )  # fmt: skip
+    try:
+        _core.write_token_rows(rows, corpus, first, last, np.zeros(room, np.uint32))
+    except ValueError as refused:
+        in_one_line(refused)
+
+
+@SESSION
+@given(columns(np.int64), st.lists(st.text(max_size=3), max_size=3), st.text(max_size=3), st.integers(0, 9))
+def test_seeds_of_tokens(ids, names, prefix, stop):
+    seeds = _core.seeds_of_ids(prefix, ids)
+    assert len(seeds) == len(ids)
+    assert len(_core.seeds_of_names(prefix, names)) == len(names)
+    if stop:
+        assert all(drawn < stop for drawn in _core.first_randrange(seeds, stop))
+
+
+CALLS = [
+    name
+    for name, call in inspect.getmembers(GpuStore, inspect.isfunction)
+    if not name.startswith("_") and name not in ("note", "log_evictions", "take_evictions")
+]
+
+
+def given_to(name: str, draw: Callable[[], int], leases: list[int]) -> list[object]:
+    """Draw what a call of a GPU's store takes, by the names of its parameters."""
+    made: list[object] = []
+    for parameter in list(inspect.signature(getattr(GpuStore, name)).parameters)[1:]:
+        one = draw()
+        lease = leases[one % len(leases)] if leases and one >= 0 else one
+        if parameter == "lease":
+            made.append(lease)
+        elif parameter == "wanted":
+            made.append([(lease, draw())] + ([(leases[0], draw())] if leases and one % 2 else []))
+        elif parameter == "ready":
+            made.append(None if one == 0 else (one, draw()))
+        else:
+            made.append(one)
+    return made
+
+
+@pytest.mark.parametrize("store", ENGINE_STORES)
+@SESSION
+@given(data=st.data())
+def test_the_stores_of_engines(store: str, data: Any) -> None:
+    made = ENGINE_STORES[store]()
+    leases: list[int] = []
+    for _ in range(data.draw(st.integers(1, 30))):
+        name = data.draw(st.sampled_from(CALLS))
+        try:
+            answer = getattr(made, name)(*given_to(name, lambda: data.draw(NUMBERS), leases))
+        except StoreError:
+            continue
+        finally:
+            made.check()
+        if name == "acquire":
+            leases.append(answer)
+
+
+@pytest.mark.parametrize("backend", ["native", "python"])
+def test_what_no_engines_store_can_be_made_of(backend: str) -> None:
+    def radix(page: int, prompts: list[int], wholes: list[int]) -> Any:
+        if backend == "native":
+            return _core.RadixStore(_core.Keys(*arrays()), "lru", page, 10, prompts, wholes)
+        return ReferenceRadixStore(ReferenceKeys(*arrays()), "lru", page, 10, (prompts, wholes))
+
+    assert radix(4, PROMPTS, WHOLES).room(0).capacity_blocks == 10
+    for page, prompts, wholes, said in (
+        (0, PROMPTS, WHOLES, "a page of no tokens; expected 1 token or more"),
+        (4, PROMPTS[:2], WHOLES, "not the lengths of the requests; expected 3 prompts and wholes"),
+        (4, PROMPTS, [15, 17, 24], "not the lengths of the requests"),
+        (4, PROMPTS, [18, 17, 1 << 62], "not the lengths of the requests"),
+    ):
+        with pytest.raises(StoreError, match=said):
+            radix(page, prompts, wholes)
+
+
+def table(tokens: int = 9, sequences: int = 9) -> _core.StepTable:
+    base, none = np.arange(tokens) + 10, np.array([], np.int64)
+    return _core.StepTable(base.astype(np.int64), base[:sequences].astype(np.int64), [1] * 8, (0, 0), none)
+
+
+@SESSION
+@given(data=st.data())
+def test_batches_and_fleets_over_leases_that_end(data: Any) -> None:
+    number = lambda: data.draw(NUMBERS)  # noqa: E731
+    flag = lambda: data.draw(st.booleans())  # noqa: E731
+    kind = data.draw(st.sampled_from(["tree", "vllm", "sglang"]))
+    store = _core.Store(_core.Keys(*arrays()), [8], [False]) if kind == "tree" else ENGINE_STORES[kind]()
+    try:
+        batch = _core.Batch(
+            table(),
+            number(),
+            number(),
+            (number(), number()),
+            flag(),
+            flag(),
+            flag(),
+            flag(),
+            flag(),
+            flag(),
+            1,
+        )
+    except StoreError:
+        batch = _core.Batch(table(), 4, 8, (0, 0), *[flag() for _ in range(6)], 1)
+    fleet = _core.Fleet([store], [batch])
+    calls: dict[str, Callable[[], object]] = {
+        "begin": lambda: batch.begin(store, number()),
+        "add": lambda: batch.add(
+            number(), data.draw(st.sampled_from([*leases, 7])), tuple(data.draw(SMALL | st.integers(0, 90)) for _ in range(5)),
+            data.draw(st.none() | NUMBERS),
+        ),
+        "commit_last": lambda: batch.commit_last(store),
+        "pop_last": batch.pop_last,
+        "computed_tokens": lambda: batch.computed_tokens(number()),
+        "start": lambda: batch.start(store, number(), number()),
+        "advance": lambda: batch.advance(store, data.draw(st.integers(0, 500))),
+        "interrupt": lambda: batch.interrupt(store, data.draw(st.integers(0, 500))),
+        "end": lambda: batch.end(store),
+        "look": lambda: fleet.look(number(), number(), data.draw(st.integers(0, 500))),
+        "longest": lambda: fleet.longest((number(), number()), data.draw(st.integers(0, 500)), [number()], 1.5),
+        "release": lambda: store.release(data.draw(st.sampled_from(leases)), 0),
+    }  # fmt: skip
+    leases = [store.acquire(0, 0)]
+    store.reserve(leases[0], 4, 0)
+    for name in data.draw(st.lists(st.sampled_from(sorted(calls)), max_size=25)):
+        try:
+            calls[name]()
+        except StoreError as refused:
+            in_one_line(refused)
+        store.check()
+
+
+def test_a_fleet_of_other_lengths_is_refused() -> None:
+    store = ENGINE_STORES["vllm"]()
+    with pytest.raises(StoreError, match="for each store"):
+        _core.Fleet([store], [])
+    with pytest.raises(StoreError, match="one for each"):
+        _core.Fleet([store, store], [None, None]).longest((0, 1), 0, [1], 2.0)
+    assert _core.Fleet([store, store], [None, None]).look(0, 4, 0) == ([0, 0], [0, 0])
