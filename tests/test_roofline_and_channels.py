@@ -12,7 +12,7 @@ from kvcache_sim.model.gpus import gpu_names, load_gpu
 from kvcache_sim.model.kv_room import EngineMemory, kv_blocks, kv_room
 from kvcache_sim.model.models import load_model, model_names
 from kvcache_sim.model.step_time import StepBatch
-from kvcache_sim.model.step_times import load_step_time
+from kvcache_sim.model.step_times import load_step_time, measured_on, step_time_names
 from shared_files import shared
 from test_step_times import batches, more_of_one_thing
 
@@ -82,24 +82,27 @@ def measured_table(tmp_path_factory):
     return load_step_time(str(path)).table(16_384, 512)
 
 
-@pytest.mark.parametrize(
-    ("shipped", "roofline"),
-    [
-        ("h100-llama-3-8b-tp1", "llama-3-8b@h100"),
-        ("a100-llama-3-8b-tp1", "llama-3-8b@a100"),
-        ("h100-llama-3-70b-tp4", "llama-3-70b@h100:tp4"),
-        ("a100-llama-3-70b-tp4", "llama-3-70b@a100:tp4"),
-        ("h100-qwen3-32b-tp2", "qwen3-32b@h100:tp2"),
-        ("rtx4090-llama-3.1-8b-tp1", "llama-3.1-8b@rtx4090"),
-        ("b300-qwen3-32b-tp1", "qwen3-32b@b300"),
-    ],
-)
-def test_the_roofline_is_within_thirty_per_cent_of_the_fitted_sets(shipped, roofline):
-    fitted, rough = load_step_time(shipped), load_step_time(f"roofline:{roofline}")
+#: How far the roofline is from a fitted set, at most: 20 %, but where a reason is given.
+FARTHER = {
+    # A real engine's host and sampler, which the roofline leaves out, weigh most on many fast GPUs.
+    "b300-qwen3-32b-tp1": 0.30,
+    "b300-qwen3-32b-tp2": 0.35,
+    "b300-qwen3-32b-tp4": 0.40,
+    "b300-qwen3-32b-tp8": 0.40,
+}
+
+
+@pytest.mark.parametrize("shipped", step_time_names())
+def test_the_roofline_is_near_every_fitted_set(shipped):
+    subject = measured_on(shipped)
+    name = f"roofline:{subject.model}@{subject.gpu}:tp{subject.tensor_parallel}"
+    older_engine = subject.gpu == "rtx-pro-6000" and subject.tensor_parallel > 1
+    rough = load_step_time(name, "pcie5-vllm-0.19" if older_engine else None)
+    fitted = load_step_time(shipped)
     decodes = StepBatch((), 1, 1000, 1000), StepBatch((), 32, 64_000, 2000), StepBatch((), 128, 128_000, 1000)
     prefills = StepBatch(((512, 0),)), StepBatch(((2048, 0),)), StepBatch(((1024, 8192),), 32, 64_000, 2000)
     for batch in (*decodes, *prefills):
-        assert rough.step(batch) == pytest.approx(fitted.step(batch), rel=0.30), batch
+        assert rough.step(batch) == pytest.approx(fitted.step(batch), rel=FARTHER.get(shipped, 0.20)), batch
 
 
 def test_a_mixture_reads_more_experts_as_its_batch_grows():

@@ -101,16 +101,19 @@ def test_unequal_lengths_cost_the_share_alpha():
 
 
 def test_base_points_are_joined_by_lines_and_go_on_past_the_end():
-    model = parametric_step_time({"base_points": [[1, 2.0], [11, 3.0], [21, 5.0]], "graph_tokens": 0}, "f")
+    """Past 20 tokens it rises as from 10 to 20, not as over the last, perhaps flat, piece."""
+    points = [[1, 2.0], [10, 3.0], [16, 5.0], [20, 5.0]]
+    model = parametric_step_time({"base_points": points, "graph_tokens": 0}, "f")
     base = model.table(40, 40).base_ns
-    assert base[[0, 1, 6, 11, 16, 21, 31]].tolist() == [
+    assert base[[0, 1, 10, 13, 16, 20, 30, 40]].tolist() == [
         0,
         2_000_000,
-        2_500_000,
         3_000_000,
         4_000_000,
         5_000_000,
+        5_000_000,
         7_000_000,
+        9_000_000,
     ]
 
 
@@ -178,3 +181,11 @@ def test_tiles_and_the_scan_on_figures_by_hand():
     assert table.step(StepBatch(((2, 100),))) == 10 + 402
     assert table.step(StepBatch(((2, 0),))) == 10 + 6
     assert table.step(StepBatch(((1, 0), (1, 5)), 1, 90, 90)) == 10 + 270
+
+
+def test_idle_tiles_cost_a_decode_sequence_for_each_token_of_the_chunks():
+    """7 ns for each of two sequences and each of two tokens; nothing in a pure decode step."""
+    table = StepTimeTable(np.array([0, 10, 10, 10, 10]), np.array([0, 10, 10]), idle_fs=7_000_000)
+    assert table.step(StepBatch(((2, 0),), 2, 200, 100)) == 10 + 7 * 2 * 2
+    assert table.step(StepBatch(((1, 0), (1, 0)), 2, 200, 100)) == 10 + 7 * 2 * 2
+    assert table.step(StepBatch((), 2, 200, 100)) == 10

@@ -29,6 +29,7 @@ def fit(
     only: _Only = None,
     model: Annotated[str, typer.Option(help="model measured, as kvsim names it")] = "",
     gpu: Annotated[str, typer.Option(help="GPU measured, as kvsim names it")] = "",
+    links: Annotated[str, typer.Option(help="all-reduces of several GPUs: a name, or FILE.csv")] = "",
     tensor_parallel: _Degree = None,
     transfer: Annotated[bool, typer.Option("--transfer", help="predict --tp from other degrees")] = False,
     base: Annotated[str, typer.Option(metavar="SOURCE", help="step times that the rows correct")] = "",
@@ -58,7 +59,7 @@ def fit(
 
     if transfer and tensor_parallel is None:
         raise UsageError("--transfer needs the degree to predict", where="--tp")
-    measured = Measured(rows, _filter(only), model, gpu)
+    measured = Measured(rows, _filter(only), model, gpu, links)
     if base or onto:
         text = _corrected(measured, tensor_parallel, base, onto)
         write_new(output, text.encode(), force)

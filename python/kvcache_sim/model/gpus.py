@@ -7,11 +7,15 @@ from pathlib import Path
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import check_keys, entry_names, read_entry, read_toml
+from kvcache_sim.model.kernel_rates import UNMEASURED, KernelRates, kernel_rates
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSpec:
-    """One GPU as its maker states it: dense rates, and links in one direction (0: no such link)."""
+    """One GPU as its maker states it: dense rates, and links in one direction (0: no such link).
+
+    ``kernels`` is what its kernels reach of that; ``links`` names measured all-reduces among several of it.
+    """
 
     name: str
     source: str
@@ -21,6 +25,8 @@ class GpuSpec:
     fp8_flops: int
     pcie_bytes_per_s: int
     nvlink_bytes_per_s: int
+    kernels: KernelRates = UNMEASURED
+    links: str = ""
     #: What CUDA reports as the whole memory; 0: not known.
     reported_memory_bytes: int = 0
 
@@ -49,9 +55,12 @@ def load_gpu(name: str) -> GpuSpec:
     what is missing.
     """
     if not name.endswith(".toml"):
-        return GpuSpec(name=name.lower(), **read_entry("gpus", "GPU", name))
+        entry = read_entry("gpus", "GPU", name)
+        kernels = kernel_rates(entry.pop("kernels", None), f"[kernels] of {name}")
+        return GpuSpec(name=name.lower(), kernels=kernels, **entry)
     table = read_toml(Path(name), "GPU")
-    known = {field.name: field for field in fields(GpuSpec) if field.name != "name"}
+    kernels = kernel_rates(table.pop("kernels", None), f"{name}: [kernels]")
+    known = {field.name: field for field in fields(GpuSpec) if field.name not in ("name", "kernels")}
     types: dict[str, type | tuple[type, ...]] = {key: _TYPES[str(field.type)] for key, field in known.items()}
     check_keys(table, types, name)
     for key, field in known.items():
@@ -60,7 +69,7 @@ def load_gpu(name: str) -> GpuSpec:
         least = 0 if key.startswith(_MAY_BE_ZERO) else 1
         if isinstance(table.get(key), int) and table[key] < least:
             raise UsageError(f"{key} is too small", where=name, got=str(table[key]))
-    return GpuSpec(name=Path(name).stem, **{"source": name, **table})
+    return GpuSpec(name=Path(name).stem, kernels=kernels, **{"source": name, **table})
 
 
 #: A GPU may have no NVLink.

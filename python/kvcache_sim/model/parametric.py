@@ -23,7 +23,8 @@ _FS_PER_MS = 1e12
 class ParametricStepTime:
     """A step's time as a base by token count and linear terms, all in ms.
 
-    ``T = fixed + base(N) + max(attention, scan·longest/10³) + sequence·n + past·Σ past/10³``, where
+    ``T = fixed + base(N) + max(attention, scan·longest/10³) + rest``, where
+    ``rest = sequence·n + past·Σ past/10³ + idle·n·Σ new/10⁶`` and
     ``attention = pairs·Σ new·(past+new/2)/10⁶ + max(kv·ΣKV, longest(n)·max)/10³``. N counts all tokens of
     the step, n its decode sequences, ΣKV the tokens these have cached, max those of the longest.
     ``base(N) = (weights^p + (token·N)^p)^(1/p)`` joins the time to read the weights with the time to compute
@@ -32,7 +33,10 @@ class ParametricStepTime:
     others do not. The base of others is then no smaller at the counts given, and no decode base exceeds it.
     ``kv`` and ``sequence`` have one value for pure decode steps and one, no smaller, for steps with a prefill
     chunk. ``spread`` (α) adds
-    that share of the extra time that all sequences would take at the longest one's length. ``longest(n)``,
+    that share of the extra time that all sequences would take at the longest one's length in decode steps,
+    ``spread_mixed`` in steps with a chunk. ``idle`` is what a decode sequence costs for each token of the
+    chunk beside it: the grid of a kernel for all sequences has the chunk's tiles for each of them, most of
+    them idle. ``longest(n)``,
     by (sequences, ms a thousand) points and flat past the last, is what attention takes at least: its longest
     sequence alone, on the cores that n sequences leave it.
     Attention kernels work in tiles: a decode sequence's KV counts as at least ``least_kv_tokens``, a
@@ -53,6 +57,8 @@ class ParametricStepTime:
     past_ms_per_thousand: float = 0.0
     scan_ms_per_thousand: float = 0.0
     spread: float = 0.0
+    spread_mixed: float = 0.0
+    idle_ms_per_million: float = 0.0
     least_kv_tokens: int = 0
     least_query_tokens: int = 0
     graph_tokens: int = 512
@@ -115,7 +121,8 @@ def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> 
         sequence_fs=round(model.sequence_ms * _FS_PER_MS) + mixed_extra_ns * 1_000_000,
         past_fs=round(model.past_ms_per_thousand * _FS_PER_MS / 1e3),
         spread_decode_fs=round(model.spread * kv * _FS_PER_MS / 1e3),
-        spread_mixed_fs=round(model.spread * kv_mixed * _FS_PER_MS / 1e3),
+        spread_mixed_fs=round(model.spread_mixed * kv_mixed * _FS_PER_MS / 1e3),
+        idle_fs=round(model.idle_ms_per_million * _FS_PER_MS / 1e6),
         scan_fs=round(model.scan_ms_per_thousand * _FS_PER_MS / 1e3),
         least_kv_tokens=model.least_kv_tokens,
         least_query_tokens=model.least_query_tokens,
@@ -142,17 +149,21 @@ def parametric_step_time(coefficients: dict[str, Any], where: str) -> Parametric
     for key, value in values.items():
         if value < (1 if key == "exponent" else 0):
             raise UsageError(f"{key} is too small", where=where, got=str(value))
-    if values.get("spread", 0) > 1:
-        raise UsageError("spread is a share, at most 1", where=where, got=str(values["spread"]))
+    for key in ("spread", "spread_mixed"):
+        if values.get(key, 0) > 1:
+            raise UsageError(f"{key} is a share, at most 1", where=where, got=str(values[key]))
     longest = _points(coefficients, "longest_points", where)
     decode = _points(coefficients, "decode_points", where)
     return ParametricStepTime(base_points=base, decode_points=decode, longest_points=longest, **values)
 
 
 def _joined(points: tuple[tuple[float, float], ...], n: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the points joined by straight lines, the last one continued."""
+    """Return the points joined by straight lines, which go on past the last one as over the last octave.
+
+    Between its two last points there may be a single tile.
+    """
     x, y = np.array(points).T
-    slope = (y[-1] - y[-2]) / (x[-1] - x[-2]) if len(x) > 1 else 0.0
+    slope = (y[-1] - float(np.interp(x[-1] / 2, x, y))) / (x[-1] / 2) if len(x) > 1 else 0.0
     return np.asarray(np.interp(n, x, y) + np.maximum(n - x[-1], 0.0) * slope, np.float64)
 
 

@@ -1,4 +1,4 @@
-"""The roofline source: a step's time for any model on any GPU from public figures, within about 30 %."""
+"""The roofline source: a step's time for any model on any GPU, from shapes and the rates of its kernels."""
 
 from __future__ import annotations
 
@@ -7,40 +7,33 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.attention_work import attention_work
-from kvcache_sim.model.dtypes import bits_per_value
 from kvcache_sim.model.gpus import GpuSpec
+from kvcache_sim.model.layer_kernels import Linear, linear_layers, moved_bytes_per_token
+from kvcache_sim.model.links import AllReduces, all_reduce_ms, load_links
 from kvcache_sim.model.memory import kv_room_bytes
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.parametric import ParametricStepTime
 
-#: What kernels reach of the published rates: round figures between those of the fitted sets (GEMMs 0.6–1.0 of
-#: the peak rate, weights 0.6–0.95 and KV 0.8–0.95 of the bandwidth). Measured medians on H100 and A100: large
-#: GEMMs 0.81 and 0.90, attention over long prompts 0.58 and 0.54, weights of small batches 0.86 and 0.72.
-COMPUTE_EFFICIENCY = 0.75
-WEIGHTS_EFFICIENCY = 0.72
-KV_EFFICIENCY = 0.85
-#: How sharply a step turns from reading weights to computing (the exponent of the fits is 1.6–2.1).
-EXPONENT = 2.0
-#: One small all-reduce among 2–8 GPUs in a CUDA graph (4.3–5.7 µs measured). A large one takes what sending
-#: the message twice at this share of the links' rate would, hardly depending on how many GPUs there are.
-ALL_REDUCE_LATENCY_MS = 0.005
-LINK_EFFICIENCY = 0.8
 #: Head and sampler of one more sequence.
 SEQUENCE_MS = 0.005
-MIXED_KV_FACTOR = 1.95
+#: Kernels of a layer that are neither GEMM nor attention: two norms, rotary embedding, KV write, activation.
+_SMALL_KERNELS = 5
 
 _TOKENS = np.unique(
     np.concatenate((np.arange(1, 17), np.rint(2 ** np.arange(4, 15.01, 0.5)).astype(np.int64)))
 )
 
 
-def roofline_step_time(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int) -> ParametricStepTime:
-    """Return the model of the larger of memory and compute time, smoothly joined.
+def roofline_step_time(
+    model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, links: AllReduces | None = None
+) -> ParametricStepTime:
+    """Return the sum of a step's kernels, each the larger of memory and compute time, smoothly joined.
 
-    Weights are read once a step, of a mixture only the experts that some token needs; each token costs two
-    operations an active weight and two all-reduces a layer; attention costs its products and the KV it reads.
-    Expect ±20–30 % (Williams et al., CACM 52(4), 2009, and what fits on real engines leave of it). Raises
-    UsageError when the weights do not fit or the degree does not divide the heads.
+    Weights are read once a step, of a mixture only the experts that some token needs; a layer has its GEMMs,
+    its attention and five small kernels, with several GPUs two all-reduces over ``links``, those of the GPU
+    unless given. Rates and fixed times are the GPU's (``KernelRates``): measured for most, else assumed.
+    Host time between steps is not in it. (The form: Williams et al., CACM 52(4), 2009.) Raises UsageError
+    when the weights do not fit or the degree does not divide the heads.
     """
     if tensor_parallel < 1 or model.heads % tensor_parallel:
         raise UsageError(
@@ -49,62 +42,63 @@ def roofline_step_time(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int) -> 
         )
     kv_room_bytes(model, gpu, tensor_parallel)
     tokens = _TOKENS.astype(np.float64)
-    per_s = gpu.memory_bytes_per_s * tensor_parallel
-    work = attention_work(model, tensor_parallel)
-    flops = gpu.flops(model.weights.attention) * COMPUTE_EFFICIENCY * tensor_parallel
-    read_ms = _weights_read_bytes(model, tokens) / (per_s * WEIGHTS_EFFICIENCY) * 1e3
-    linear = _linear_flops(model, gpu) / (gpu.bf16_flops * COMPUTE_EFFICIENCY * tensor_parallel)
-    compute_ms = (linear + work.flops_per_token / flops) * tokens * 1e3
-    base = (read_ms**EXPONENT + compute_ms**EXPONENT) ** (1 / EXPONENT)
-    reduced = all_reduce_ms(gpu, tensor_parallel, tokens * model.hidden_size * 2)
-    base = np.maximum.accumulate(base + 2 * model.layers * reduced)
-    kv_per_ms = gpu.memory_bytes_per_s * KV_EFFICIENCY / 1e3
+    rates, work = gpu.kernels, attention_work(model, tensor_parallel)
+    attention_per_ms = gpu.bf16_flops * rates.attention_efficiency * tensor_parallel / 1e3
+    linears = linear_layers(model, tensor_parallel)
+    base = np.sum([_linear_ms(linear, gpu, tokens) for linear in linears], axis=0)
+    base += _other_ms(model, gpu, tensor_parallel, tokens) + work.flops_per_token / attention_per_ms * tokens
+    reduced = layer_all_reduces_ms(model, gpu, tensor_parallel, tokens, links)
+    base = np.maximum.accumulate(base + model.layers * reduced)
+    kv_per_ms = gpu.memory_bytes_per_s * rates.kv_efficiency / 1e3
     kv_ms = work.read_bytes_per_past_token * 1e3 / kv_per_ms
     sequence_ms = SEQUENCE_MS + work.read_bytes_per_sequence / kv_per_ms
     points = zip(_TOKENS.tolist(), base.tolist(), strict=True)
     return ParametricStepTime(
         base_points=tuple((float(x), float(f"{y:.6g}")) for x, y in points),
-        pairs_ms_per_million=work.flops_per_pair * 1e6 / flops * 1e3,
+        pairs_ms_per_million=work.flops_per_pair * 1e6 / attention_per_ms,
         kv_ms_per_thousand=kv_ms,
-        kv_mixed_ms_per_thousand=MIXED_KV_FACTOR * kv_ms,
+        kv_mixed_ms_per_thousand=rates.mixed_kv_factor * kv_ms,
         past_ms_per_thousand=kv_ms,
         sequence_ms=sequence_ms,
         sequence_mixed_ms=sequence_ms,
     )
 
 
-def _weights_read_bytes(model: ModelSpec, tokens: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Bytes of the weights that a step of so many tokens reads; an embedding table is only looked up."""
-    looked_up = 0 if model.tied_embeddings else model.vocab_size * model.hidden_size
-    experts = float(model.counted_weights.experts * bits_per_value(model.weights.experts) / 8)
-    always = model.weights_bytes - experts - looked_up * float(bits_per_value(model.weights.embedding) / 8)
-    read = always + 0 * tokens
-    for group in model.groups:
-        if (mixture := group.feed_forward) is not None and mixture.experts:
-            weights = len(group.layers) * mixture.experts * mixture.expert_params(model.hidden_size)
-            needed = 1 - (1 - mixture.experts_active / mixture.experts) ** tokens
-            read = read + weights * float(bits_per_value(model.weights.experts) / 8) * needed
-    return read
+def _linear_ms(linear: Linear, gpu: GpuSpec, tokens: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the ms a step of alike linear layers at each token count.
 
-
-def _linear_flops(model: ModelSpec, gpu: GpuSpec) -> float:
-    """Operations of a token in all linear layers, in operations of the bf16 rate; the head is left out."""
-    counted = model.counted_weights
-    experts = counted.experts - counted.idle_experts
-    attention = model.params_active - model.embedding_params - counted.feed_forward - experts
-    parts = (
-        (attention, model.weights.attention),
-        (counted.feed_forward, model.weights.feed_forward),
-        (experts, model.weights.experts),
+    GEMMs of one layer are alike in operations a byte, so that their joined times are the joined time of all.
+    """
+    rates = gpu.kernels
+    operations = 2 * tokens * linear.active * linear.weights
+    joined = rates.joined_ms(
+        linear.read_bytes(tokens) / gpu.memory_bytes_per_s * 1e3, operations / gpu.flops(linear.dtype) * 1e3
     )
-    return sum(2 * weights * gpu.bf16_flops / gpu.flops(dtype) for weights, dtype in parts)
+    return linear.count * (joined + linear.gemms * (rates.gemm_us + rates.gap_us) / 1e3)
 
 
-def all_reduce_ms(
-    gpu: GpuSpec, tensor_parallel: int, message_bytes: NDArray[np.float64]
+def _other_ms(
+    model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, tokens: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the time of one all-reduce of each size among the GPUs of a TP degree; 0 for a single one."""
-    if tensor_parallel == 1:
-        return np.zeros_like(message_bytes)
-    link = (gpu.nvlink_bytes_per_s or gpu.pcie_bytes_per_s) * LINK_EFFICIENCY
-    return ALL_REDUCE_LATENCY_MS + 2 * message_bytes / link * 1e3
+    """Return the ms a step of small kernels, and of attention apart from its KV and its products."""
+    rates = gpu.kernels
+    ms = 0 * tokens
+    for group in model.groups:
+        small, attention = moved_bytes_per_token(group, model, tensor_parallel)
+        fixed_us = _SMALL_KERNELS * (rates.small_us + rates.gap_us) + rates.attention_us + rates.gap_us
+        moved = tokens * (small / rates.weights_efficiency + rates.attention_io * attention)
+        ms += len(group.layers) * (fixed_us / 1e3 + moved / gpu.memory_bytes_per_s * 1e3)
+    return ms
+
+
+def layer_all_reduces_ms(
+    model: ModelSpec,
+    gpu: GpuSpec,
+    tensor_parallel: int,
+    tokens: NDArray[np.float64],
+    links: AllReduces | None = None,
+) -> NDArray[np.float64]:
+    """Return the ms of a layer's two all-reduces at each token count: 16-bit hidden states among all GPUs."""
+    measured = links if links is not None else (load_links(gpu.links) if gpu.links else None)
+    rate = gpu.nvlink_bytes_per_s or gpu.pcie_bytes_per_s
+    return 2 * all_reduce_ms(measured, rate, tensor_parallel, tokens * model.hidden_size * 2)

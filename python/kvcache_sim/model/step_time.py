@@ -37,7 +37,7 @@ class StepTime(Protocol):
 class StepTimeTable:
     """A step-time model as integers: a base by token count plus linear terms in femtoseconds.
 
-    ``T = base + round((max(attention, scan·longest) + sequence·n + past·Σ past) / 10⁶)`` with
+    ``T = base + round((max(attention, scan·longest) + sequence·n + past·Σ past + idle·n·Σ new) / 10⁶)`` with
     ``attention = max(kv·K + spread·max(0, n·max KV − K), longest[n]·max KV) + pair_half·Σ (2·max(new,
     least_query)·past + new²)`` and ``K = max(ΣKV, least_kv·n)``. The scan, of steps with a prefill chunk,
     is the time of one core that reads the longest KV to its end, ``longest = max(max KV, max(past + new))``.
@@ -57,6 +57,7 @@ class StepTimeTable:
     spread_decode_fs: int = 0
     spread_mixed_fs: int = 0
     scan_fs: int = 0
+    idle_fs: int = 0
     least_kv_tokens: int = 0
     least_query_tokens: int = 0
     longest_fs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -77,6 +78,7 @@ class StepTimeTable:
             longest = max(batch.decode_max_kv_tokens, *(sum(chunk) for chunk in batch.prefill_chunks))
             fs = max(fs, self.scan_fs * longest)
             fs += self.past_fs * sum(past for _, past in batch.prefill_chunks)
+            fs += self.idle_fs * n * sum(new for new, _ in batch.prefill_chunks)
         fs += self.sequence_fs * n
         return base + (fs + _FS_PER_NS // 2) // _FS_PER_NS
 

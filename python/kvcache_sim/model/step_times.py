@@ -27,16 +27,20 @@ def step_time_names() -> tuple[str, ...]:
     return entry_names("step_times")
 
 
-def load_step_time(name: str) -> StepTime:
+def load_step_time(name: str, links: str | None = None) -> StepTime:
     """Return a step-time model by name.
 
     A shipped set (``h100-llama-3-8b-tp1``), a model file (``*.toml``), measured iterations (``*.csv``, read
-    through), ``roofline:MODEL@GPU[:tpN,fp8,kv-fp8]``, or ``aiconfigurator:MODEL@SYSTEM`` with an engine and
-    options. Raises UsageError for an unknown name (listing the names and the nearest one), a missing file, or
-    a file that is no model; TraceError for bad measurements.
+    through), ``roofline:MODEL@GPU[:tpN,fp8,kv-fp8]``, whose all-reduces ``links`` names (those of the GPU
+    unless given), or ``aiconfigurator:MODEL@SYSTEM`` with an engine and options. Raises UsageError for an
+    unknown name (listing the names and the nearest one), a missing file, a file that is no model, or
+    ``links`` where no all-reduce is computed; TraceError for bad measurements.
     """
     if name.startswith(_ROOFLINE):
-        return _roofline(name.removeprefix(_ROOFLINE))
+        return _roofline(name.removeprefix(_ROOFLINE), links)
+    if links is not None:
+        hint = "they go with roofline:…:tpN"
+        raise UsageError("links are in a fitted step time already", got=links, hint=hint)
     if name.startswith(PREFIX):
         from kvcache_sim.model.aiconfigurator.source import aiconfigurator_step_time
 
@@ -76,11 +80,15 @@ def with_absolute_files(name: str, absolute: Callable[[str], str]) -> str:
     return absolute(name) if name.endswith((".toml", ".csv", ".csv.gz")) else name
 
 
-def _roofline(text: str) -> StepTime:
+def _roofline(text: str, links: str | None) -> StepTime:
+    from kvcache_sim.model.links import load_links
     from kvcache_sim.model.roofline import roofline_step_time
 
     named = parse_roofline(text)
-    return roofline_step_time(named.spec(), load_gpu(named.gpu), named.tensor_parallel)
+    if links is not None and named.tensor_parallel == 1:
+        raise UsageError("links have no effect on one GPU", got=links, hint="they go with roofline:…:tpN")
+    measured = load_links(links) if links is not None else None
+    return roofline_step_time(named.spec(), load_gpu(named.gpu), named.tensor_parallel, measured)
 
 
 def _from_iterations(path: Path) -> StepTime:

@@ -12,6 +12,7 @@ _INSTANT = {
     "async_scheduling": "replica.instant is true",
     "client_offset": "replica.instant is true",
     "duplicate_prefill": "replica.instant is true",
+    "links": "replica.instant is true",
     "queue_order": "replica.instant is true: nobody waits",
 }
 

@@ -89,7 +89,10 @@ def _absolute(model: ScenarioModel, directory: Path) -> ScenarioModel:
         path = absolute(directory, model.trace.path)
         update["trace"] = model.trace.model_copy(update={"path": path})
     step_time = with_absolute_files(model.replica.step_time, lambda name: absolute(directory, name))
-    update["replica"] = model.replica.model_copy(update={"step_time": step_time})
+    named = {"step_time": step_time}
+    if model.replica.links is not None and model.replica.links.endswith(".csv"):
+        named["links"] = absolute(directory, model.replica.links)
+    update["replica"] = model.replica.model_copy(update=named)
     if model.model is not None and names_model_file(model.model):
         update["model"] = absolute(directory, model.model)
     return model.model_copy(update=update)

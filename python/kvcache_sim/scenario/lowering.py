@@ -69,14 +69,14 @@ def _step_time_kind(replica: ReplicaSection) -> tuple[str, ...]:
     """Return what tells step-time models apart: the name; without service time, how far the zeros reach."""
     if replica.instant:
         return ("instant", str(replica.max_num_batched_tokens), str(replica.max_num_seqs))
-    return (replica.step_time,)
+    return (replica.step_time, replica.links or "")
 
 
 def _step_time(replica: ReplicaSection) -> StepTime:
     """Return the step-time model of a replica, or with ``instant`` the one without time."""
     if replica.instant:
         return zero_step_time(replica.max_num_batched_tokens, replica.max_num_seqs)
-    return load_step_time(replica.step_time)
+    return load_step_time(replica.step_time, replica.links)
 
 
 def _tiers(

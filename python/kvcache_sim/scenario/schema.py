@@ -172,6 +172,7 @@ class ReplicaSection(Section):
         "reject", description="a longer request is rejected, or loses its oldest history"
     )
     step_time: str = Field("h100-llama-3-8b-tp1", description="step-time set by name, or a model file")
+    links: str | None = Field(None, description="all-reduces of a roofline on several GPUs: name or FILE.csv")
     queue_order: QueueOrderName = Field("fcfs", description="who is admitted first")
     duplicate_prefill: DuplicatePrefill = Field(
         "recompute", description="when another request computes the next block: compute it too, or wait"

@@ -60,7 +60,8 @@ def _step_table(table: StepTimeTable) -> _core.StepTable:
     from kvcache_sim import _core
 
     coefficients = [table.pair_half_fs, table.kv_decode_fs, table.kv_mixed_fs, table.sequence_fs]
-    coefficients += [table.past_fs, table.spread_decode_fs, table.spread_mixed_fs, table.scan_fs]
+    coefficients += [table.past_fs, table.spread_decode_fs, table.spread_mixed_fs]
+    coefficients += [table.scan_fs, table.idle_fs]
     least = (table.least_kv_tokens, table.least_query_tokens)
     return _core.StepTable(table.base_ns, table.decode_base_ns, coefficients, least, table.longest_fs)
 

@@ -100,7 +100,8 @@ def _base(file: SweepFile) -> tuple[str, str]:
 def _inputs(scenario: Scenario) -> list[str]:
     model = scenario.model
     paths = [model.trace.path] if model.trace is not None else []
-    paths += [model.replica.step_time] if model.replica.step_time.endswith(".toml") else []
+    named = (model.replica.step_time, model.replica.links or "")
+    paths += [name for name in named if name.endswith((".toml", ".csv", ".csv.gz"))]
     plug_in = model.cache.policy.rpartition(":")[0].rpartition(":")[2]
     return paths + ([plug_in] if plug_in.endswith(".py") else [])
 

@@ -41,6 +41,8 @@ pub struct StepTimeTable {
     pub spread_mixed_fs: u64,
     /// A token of the longest sequence of a step with a prefill chunk, read by one core: a floor under attention.
     pub scan_fs: u64,
+    /// A token of the chunks for each decode sequence beside them: tiles of the kernel's grid that it leaves idle.
+    pub idle_fs: u64,
     /// A decode sequence's KV, and a chunk's tokens against its past, count as at least so many.
     pub least_kv_tokens: u64,
     /// A chunk's tokens against its past count as at least so many.
@@ -92,7 +94,8 @@ impl StepTimeTable {
             let scan = self.scan_fs * s.longest_chunk_tokens.max(s.decode_max_kv_tokens);
             let decode = self.kv_mixed_fs * kv + self.spread_mixed_fs * spread;
             let all = alone.max(decode) + self.pair_half_fs * s.pairs;
-            let fs = all.max(scan) + self.past_fs * s.past_tokens;
+            let idle = self.idle_fs * s.decode_sequences * s.new_tokens;
+            let fs = all.max(scan) + self.past_fs * s.past_tokens + idle;
             let tokens = s.new_tokens + s.decode_sequences;
             (self.base_ns[tokens as usize] as i64, fs)
         };
@@ -138,6 +141,7 @@ mod tests {
             kv_decode_fs: 1_000_000,
             kv_mixed_fs: 1_000_000,
             scan_fs: 3_000_000,
+            idle_fs: 7_000_000,
             least_kv_tokens: 64,
             least_query_tokens: 4,
             ..StepTimeTable::default()
@@ -159,5 +163,12 @@ mod tests {
         };
         assert_eq!(table.step_ns(&chunk(100)), 10 + 402);
         assert_eq!(table.step_ns(&chunk(0)), 10 + 6);
+        let beside_two_decodes = StepShape {
+            new_tokens: 2,
+            pairs: table.pairs(2, 0),
+            longest_chunk_tokens: 2,
+            ..decode(100)
+        };
+        assert_eq!(table.step_ns(&beside_two_decodes), 10 + 300 + 7 * 2 * 2);
     }
 }

@@ -24,7 +24,7 @@ impl PyStepTable {
     fn new(
         base_ns: PyReadonlyArray1<'_, i64>,
         decode_base_ns: PyReadonlyArray1<'_, i64>,
-        coefficients_fs: [Whole; 8],
+        coefficients_fs: [Whole; 9],
         least_tokens: (Whole, Whole),
         longest_fs: PyReadonlyArray1<'_, i64>,
     ) -> PyResult<Self> {
@@ -36,7 +36,7 @@ impl PyStepTable {
                 .collect::<Result<_, _>>();
             checked.map_err(|_| refused("a negative step time", "0 ns or more"))
         };
-        let [pair_half_fs, kv_decode_fs, kv_mixed_fs, sequence_fs, past_fs, spread_decode_fs, spread_mixed_fs, scan_fs] =
+        let [pair_half_fs, kv_decode_fs, kv_mixed_fs, sequence_fs, past_fs, spread_decode_fs, spread_mixed_fs, scan_fs, idle_fs] =
             coefficients_fs.map(Whole::u64);
         Ok(Self(StepTimeTable {
             base_ns: unsigned(base_ns)?,
@@ -49,6 +49,7 @@ impl PyStepTable {
             spread_decode_fs,
             spread_mixed_fs,
             scan_fs,
+            idle_fs,
             least_kv_tokens: least_tokens.0.u64(),
             least_query_tokens: least_tokens.1.u64(),
             longest_fs: unsigned(longest_fs)?,

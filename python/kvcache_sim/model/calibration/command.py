@@ -18,6 +18,8 @@ from kvcache_sim.model.calibration.model_file import Provenance, model_text
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
 from kvcache_sim.model.calibration.split import held_out
 from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.kernel_rates import UNMEASURED
+from kvcache_sim.model.links import load_links
 from kvcache_sim.model.memory import kv_room_bytes
 from kvcache_sim.model.models import load_model
 from kvcache_sim.model.parametric import ParametricStepTime
@@ -31,13 +33,15 @@ FEWEST_ROWS = 10
 class Measured:
     """A file of measurements: which of its rows, and our names of the model and GPU they are of.
 
-    ``model`` and ``gpu`` are needed for kernels only, whose times are a layer's.
+    ``model`` and ``gpu`` are needed for kernels only, whose times are a layer's; ``links`` are the
+    all-reduces of kernels of several GPUs, those of the GPU unless named.
     """
 
     path: Path
     only: dict[str, str]
     model: str = ""
     gpu: str = ""
+    links: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,8 @@ def measured_rows(measured: Measured) -> tuple[IterationRows, Points]:
     model, gpu = load_model(measured.model), load_gpu(measured.gpu)
     degree = int((values["tp"] or {"1"}).pop())
     capacity_tokens = kv_room_bytes(model, gpu, degree) // model.kv_bytes_per_token_per_gpu(degree)
-    kernels = with_all_reduces(read_kernels(measured.path, model, measured.only), model, gpu, degree)
+    links = load_links(measured.links) if measured.links else None
+    kernels = with_all_reduces(read_kernels(measured.path, model, measured.only), model, gpu, degree, links)
     return kernels.iterations(capacity_tokens), kernels.base_points()
 
 
@@ -104,7 +109,8 @@ def fit_rows(measured: Measured, tensor_parallel: int | None) -> FittedRows:
             "too few iterations to fit", str(measured.path), str(len(rows)), f"{FEWEST_ROWS} or more"
         )
     out = held_out(len(rows))
-    model = fit_step_time(rows.take(~out), base)
+    rates = load_gpu(measured.gpu).kernels if measured.gpu else UNMEASURED
+    model = fit_step_time(rows.take(~out), base, rates)
     return FittedRows(model, rows.take(out), int(rows.tensor_parallel[0]), "fitted")
 
 

@@ -13,7 +13,7 @@ from kvcache_sim.model.cuda_graphs import padded_tokens
 from kvcache_sim.model.parametric import ParametricStepTime
 
 #: The columns after the ramps, in order.
-LINEAR = ("kv", "kv_mixed_extra", "sequence", "sequence_mixed_extra", "pairs", "past", "scan")
+LINEAR = ("kv", "kv_mixed_extra", "sequence", "sequence_mixed_extra", "pairs", "past", "idle", "scan")
 
 _LONGEST_KNOTS = (1.0, 4.0, 8.0, 16.0, 24.0, 32.0, 64.0, 128.0, 256.0)
 _KNOT_RATIO = 1.08
@@ -74,7 +74,8 @@ class Form:
         filled = np.maximum(new, mixed * self.least_query_tokens * chunks)
         pairs = filled * past / chunks + new * new / (2 * chunks)
         scan = self.scans * mixed * np.maximum((past + new) / chunks, rows.decode_max_kv_tokens)
-        linear = (kv / 1e3, mixed * kv / 1e3, n, mixed * n, pairs / 1e6, past / 1e3, scan / 1e3)
+        idle = self.scans * n * new
+        linear = (kv / 1e3, mixed * kv / 1e3, n, mixed * n, pairs / 1e6, past / 1e3, idle / 1e6, scan / 1e3)
         parts.append(np.stack(linear, axis=1))
         if self.decode_knots:
             parts.append(ramp(sequences, self.decode_knots, goes_on=True) * ~mixed[:, None])
@@ -115,6 +116,7 @@ class Form:
             sequence_ms=_short(value["sequence"]),
             sequence_mixed_ms=_short(value["sequence"] + value["sequence_mixed_extra"]),
             past_ms_per_thousand=_short(value["past"]),
+            idle_ms_per_million=_short(value["idle"]),
             scan_ms_per_thousand=_short(value["scan"]),
             least_kv_tokens=self.least_kv_tokens,
             least_query_tokens=self.least_query_tokens,

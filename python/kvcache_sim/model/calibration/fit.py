@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration.design import Floors, Form, form_for, form_through
 from kvcache_sim.model.calibration.rows import IterationRows
+from kvcache_sim.model.kernel_rates import UNMEASURED, KernelRates
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepTime
 
-#: What reading a token's KV costs in a mixed step, in decode steps' cost: 1.7–2.2 where both are measured.
-MIXED_KV_FACTOR = 1.95
 #: Relative errors above this count less and less (soft L1).
 _ROBUST_SCALE = 0.05
 #: A row of a rare phase counts as (rows of the commonest phase / rows of its own) to this power.
@@ -35,12 +34,15 @@ _TRANSFER_LONGEST = (0.0, 24.0)
 
 
 def fit_step_time(
-    rows: IterationRows, measured_base: tuple[tuple[float, float], ...] = ()
+    rows: IterationRows,
+    measured_base: tuple[tuple[float, float], ...] = (),
+    rates: KernelRates = UNMEASURED,
 ) -> ParametricStepTime:
     """Return the model fitted to rows of one TP degree (needs scipy; seconds for 10⁵ rows).
 
     The tiles are those of least loss on these rows. ``measured_base`` (tokens, ms) is kept as it is, a
-    constant apart. Raises UsageError when scipy is not installed.
+    constant apart. ``rates`` are the GPU's, whose factor serves where no step mixes decodes with a chunk.
+    Raises UsageError when scipy is not installed.
     """
     form = form_for(rows, measured=measured_base)
     best = solve(form.columns(rows), rows, form.floors, form.known_ms(rows))
@@ -48,7 +50,7 @@ def fit_step_time(
         form, best = _better(form, best, replace(form, least_kv_tokens=tile), rows)
     for tile in _QUERY_TILES if (rows.past_tokens > 0).any() else ():
         form, best = _better(form, best, replace(form, least_query_tokens=tile), rows)
-    return with_mixed_kv(form.model(best.coefficients), rows)
+    return with_mixed_kv(form.model(best.coefficients), rows, rates)
 
 
 def _better(form: Form, best: Solution, other: Form, rows: IterationRows) -> tuple[Form, Solution]:
@@ -57,14 +59,14 @@ def _better(form: Form, best: Solution, other: Form, rows: IterationRows) -> tup
     return (other, found) if found.loss < best.loss else (form, best)
 
 
-def with_mixed_kv(model: ParametricStepTime, rows: IterationRows) -> ParametricStepTime:
+def with_mixed_kv(model: ParametricStepTime, rows: IterationRows, rates: KernelRates) -> ParametricStepTime:
     """Return the model with an assumed KV coefficient of mixed steps where no row is one.
 
-    It is ``MIXED_KV_FACTOR`` times that of decode steps.
+    It is that of decode steps times the factor of the GPU's attention backend.
     """
     if rows.phases()["mixed"].any():
         return model
-    return replace(model, kv_mixed_ms_per_thousand=round(MIXED_KV_FACTOR * model.kv_ms_per_thousand, 6))
+    return replace(model, kv_mixed_ms_per_thousand=round(rates.mixed_kv_factor * model.kv_ms_per_thousand, 6))
 
 
 def interpolate_step_time(rows: IterationRows) -> ParametricStepTime:
@@ -77,7 +79,7 @@ def interpolate_step_time(rows: IterationRows) -> ParametricStepTime:
         raise UsageError("more than one TP degree in the rows", hint="keep the rows of one degree")
     form = form_through(rows)
     solution = solve(form.columns(rows), rows, form.floors, form.known_ms(rows))
-    return with_mixed_kv(form.model(solution.coefficients), rows)
+    return with_mixed_kv(form.model(solution.coefficients), rows, UNMEASURED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +229,6 @@ def predict_ms(model: StepTime, rows: IterationRows) -> NDArray[np.float64]:
     fs = np.maximum(kv, longest * rows.decode_max_kv_tokens)
     scan = table.scan_fs * np.maximum(rows.decode_max_kv_tokens, new + past)
     fs = np.where(mixed, np.maximum(fs + table.pair_half_fs * pairs, scan), fs) + table.sequence_fs * n
-    fs += np.where(mixed, table.past_fs * rows.past_tokens, 0.0)
+    fs += np.where(mixed, table.past_fs * rows.past_tokens + table.idle_fs * n * rows.prefill_tokens, 0.0)
     base = np.where(mixed, table.base_ns[tokens], table.decode_base_ns[n])
     return np.asarray(base / 1e6 + fs / 1e12, np.float64)

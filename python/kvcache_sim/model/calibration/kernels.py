@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import TraceError
-from kvcache_sim.model.calibration.csv_table import count, number, table_rows, time
+from kvcache_sim.model.calibration.csv_table import count, table_rows, time
 from kvcache_sim.model.calibration.rows import IterationRows
 from kvcache_sim.model.cuda_graphs import padded_tokens
 from kvcache_sim.model.gpus import GpuSpec
+from kvcache_sim.model.links import AllReduces
 from kvcache_sim.model.model_spec import ModelSpec
-from kvcache_sim.model.roofline import all_reduce_ms
+from kvcache_sim.model.roofline import layer_all_reduces_ms
 
 #: Kernels that run once a step; of the others, once a layer, the norm before attention and before the MLP.
 _ONCE = ("embedding", "final_layernorm")
@@ -23,7 +24,6 @@ _TWICE = ("layernorm",)
 #: (tokens, ms) of what a step takes without attention.
 Points = tuple[tuple[float, float], ...]
 
-_UNEVEN = ("n", "kv_mean", "t_mean_us", "t_max_us", "t_skew_us")
 _ATTENTION = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
 
 
@@ -75,14 +75,14 @@ class KernelTimes:
 
 
 def with_all_reduces(
-    kernels: KernelTimes, model: ModelSpec, gpu: GpuSpec, tensor_parallel: int
+    kernels: KernelTimes, model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, links: AllReduces | None
 ) -> KernelTimes:
-    """Return the kernels with two all-reduces a layer, as the roofline has them; tables leave these out.
+    """Return the kernels with two all-reduces a layer over ``links`` (None: the GPU's).
 
-    One GPU needs none.
+    Tables leave these out. One GPU needs none.
     """
-    reduced = all_reduce_ms(gpu, tensor_parallel, kernels.tokens * model.hidden_size * 2)
-    return replace(kernels, dense_ms=kernels.dense_ms + 2 * model.layers * reduced)
+    reduced = layer_all_reduces_ms(model, gpu, tensor_parallel, kernels.tokens, links)
+    return replace(kernels, dense_ms=kernels.dense_ms + model.layers * reduced)
 
 
 def read_kernels(path: Path, model: ModelSpec, only: dict[str, str]) -> KernelTimes:
@@ -116,26 +116,6 @@ def read_kernels(path: Path, model: ModelSpec, only: dict[str, str]) -> KernelTi
         *_summed(heads, dict.fromkeys(heads, 1)),
         attention=np.array(attention, np.float64),
     )
-
-
-def read_spread(path: Path, only: dict[str, str], capacity_tokens: int) -> float:
-    """Return α: the share of (all sequences at the longest − all at the mean) that unequal lengths cost.
-
-    The α ≥ 0 of least mean absolute relative error over the measured decode batches (``regime`` is ``pure``)
-    whose KV fits ``capacity_tokens``, in steps of 0.001. Columns: ``n``, ``kv_mean``, and the µs of the batch
-    as it is (``t_skew_us``), with all sequences at the mean and at the longest.
-    """
-    found = [
-        [number(row[name], name, where) for name in _UNEVEN]
-        for row, where in table_rows(path, ("regime", *_UNEVEN), {**only, "regime": "pure"})
-    ]
-    table = np.array(found).reshape(-1, len(_UNEVEN))
-    _, _, mean, longest, measured = table[table[:, 0] * table[:, 1] <= capacity_tokens].T
-    if not len(measured):
-        raise TraceError("no batches of unequal lengths", where=str(path), got=str(only))
-    shares = np.arange(0, 1, 0.001)
-    predicted = mean + shares[:, None] * (longest - mean)
-    return float(shares[np.abs(predicted / measured - 1).mean(axis=1).argmin()].round(3))
 
 
 #: µs by tokens or sequences; several where it was measured more than once.

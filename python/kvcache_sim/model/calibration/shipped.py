@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from kvcache_sim.model.calibration.accuracy import PhaseError, phase_errors
 from kvcache_sim.model.calibration.fit import fit_step_time, fit_tensor_parallel, predict_ms
-from kvcache_sim.model.calibration.kernels import Points, read_kernels, read_spread, with_all_reduces
+from kvcache_sim.model.calibration.kernels import Points, read_kernels, with_all_reduces
 from kvcache_sim.model.calibration.mixtures import MIXTURE_FILE, MIXTURES, fit_mixture
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
 from kvcache_sim.model.calibration.split import check_train_file, held_out
+from kvcache_sim.model.calibration.spreads import with_spreads
 from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.links import load_links
 from kvcache_sim.model.memory import kv_room_bytes
 from kvcache_sim.model.models import load_model
 from kvcache_sim.model.parametric import ParametricStepTime
@@ -23,13 +25,17 @@ from kvcache_sim.model.parametric import ParametricStepTime
 
 @dataclass(frozen=True, slots=True)
 class ShippedSet:
-    """One packaged set: what it times, its train file, and the values that choose its rows there."""
+    """One packaged set: what it times, its train file, and the values that choose its rows there.
+
+    ``links`` names the all-reduces that go with measured kernels of several GPUs: those of the same engine.
+    """
 
     model: str
     gpu: str
     tensor_parallel: int
     file: str
     only: tuple[tuple[str, str], ...]
+    links: str = ""
 
     @property
     def name(self) -> str:
@@ -44,7 +50,7 @@ def _composed(gpu: str, model: str, tp: int, file_gpu: str, file_model: str) -> 
 
 def _kernels(gpu: str, model: str, tp: int, file_gpu: str, file_model: str) -> ShippedSet:
     only = (("gpu", file_gpu), ("model", file_model), ("tp", str(tp)))
-    return ShippedSet(model, gpu, tp, "kernels_rtx.csv.gz", only)
+    return ShippedSet(model, gpu, tp, "kernels_rtx.csv.gz", only, "pcie5-vllm-0.19" if tp > 1 else "")
 
 
 def _measured(tp: int) -> ShippedSet:
@@ -60,6 +66,7 @@ SHIPPED = (
     _composed("h100", "qwen3-32b", 2, "H100-SXM-80GB", "Qwen3-32B"),
     _kernels("rtx4090", "llama-3.1-8b", 1, "RTX4090", "Llama-3.1-8B"),
     _kernels("rtx-pro-6000", "llama-3.1-8b", 1, "RTXPRO6000", "Llama-3.1-8B"),
+    _kernels("rtx-pro-6000", "llama-3.1-8b", 2, "RTXPRO6000", "Llama-3.1-8B"),
     _kernels("rtx-pro-6000", "qwen3-32b", 1, "RTXPRO6000", "Qwen3-32B"),
     _kernels("rtx-pro-6000", "qwen3-32b", 2, "RTXPRO6000", "Qwen3-32B"),
     _measured(1),
@@ -94,13 +101,12 @@ def fit_shipped(entry: ShippedSet, folder: Path) -> tuple[ParametricStepTime, li
     """Return a set's model, fitted without the rows held out, and its error on those."""
     rows, base = shipped_rows(entry, folder)
     out = held_out(len(rows))
-    model = fit_step_time(rows.take(~out), base)
+    model = fit_step_time(rows.take(~out), base, load_gpu(entry.gpu).kernels)
     errors = phase_errors(rows.take(out), predict_ms(model, rows.take(out)))
     if entry.file.startswith("kernels"):
         # Unequal lengths were measured at one TP degree a model; α is a ratio, so it serves the others.
         only = {key: value for key, value in entry.only if key != "tp"}
-        spread = read_spread(_train_path(folder, _SPREAD_FILE), only, _capacity_tokens(entry))
-        model = replace(model, spread=spread)
+        model = with_spreads(model, _train_path(folder, _SPREAD_FILE), only, _capacity_tokens(entry))
     return model, errors
 
 
@@ -111,7 +117,8 @@ def shipped_rows(entry: ShippedSet, folder: Path) -> tuple[IterationRows, Points
         return read_iterations(path, dict(entry.only)), ()
     model = load_model(entry.model)
     kernels = read_kernels(path, model, dict(entry.only))
-    kernels = with_all_reduces(kernels, model, load_gpu(entry.gpu), entry.tensor_parallel)
+    links = load_links(entry.links) if entry.links else None
+    kernels = with_all_reduces(kernels, model, load_gpu(entry.gpu), entry.tensor_parallel, links)
     return kernels.iterations(_capacity_tokens(entry)), kernels.base_points()
 
 

@@ -1,0 +1,82 @@
+"""What a GPU's kernels reach, fitted to measured ones: the ``[kernels]`` table of a GPU file."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.gpus import GpuSpec
+
+_Column = NDArray[np.float64]
+
+#: GEMMs of fewer weights are launch time, wider ones are heads of vocabularies.
+_LEAST_WEIGHTS = 8e6
+_MOST_COLUMNS = 60_000
+#: Attention of so few bytes of KV is its fixed time; from so many on no cache on the chip holds the KV.
+_FIXED_BYTES = 2e6
+_STREAMED_BYTES = 512 * 2**20
+#: Prefill attention whose products would take less at the peak rate says nothing of the rate.
+_LEAST_PREFILL_MS = 0.01
+
+
+def gemm_rates(gpu: GpuSpec, m: _Column, n: _Column, k: _Column, time_ms: _Column) -> dict[str, float]:
+    """Return the four GEMM rates of 16-bit products of ``m`` × ``k`` with ``k`` × ``n`` (needs scipy).
+
+    Robust least squares of the relative error (soft L1, scale 5 %).
+    """
+    kept = (n * k >= _LEAST_WEIGHTS) & (n < _MOST_COLUMNS)
+    m, n, k, time_ms = m[kept], n[kept], k[kept], time_ms[kept]
+    read_ms = 2 * (n * k + m * k + m * n) / gpu.memory_bytes_per_s * 1e3
+    compute_ms = 2 * m * n * k / gpu.bf16_flops * 1e3
+
+    def relative(x: _Column) -> _Column:
+        p = x[3]
+        joined = ((read_ms / x[1]) ** p + (compute_ms / x[2]) ** p) ** (1 / p)
+        return np.asarray((x[0] + joined) / time_ms - 1, np.float64)
+
+    bounds = ([0, 0.2, 0.2, 1], [0.05, 1.5, 1.3, 20])
+    fixed_ms, weights, compute, exponent = _fitted(relative, [0.003, 0.8, 0.75, 3.0], 0.05, bounds)
+    return {
+        "gemm_us": fixed_ms * 1e3,
+        "weights_efficiency": weights,
+        "compute_efficiency": compute,
+        "exponent": exponent,
+    }
+
+
+def decode_attention_rates(gpu: GpuSpec, kv_bytes: _Column, time_ms: _Column) -> dict[str, float]:
+    """Return the fixed time of decode attention, and the share of the bandwidth at which it reads KV.
+
+    The time is the median of batches of next to no KV, the share that of batches no cache on the chip holds.
+    """
+    fixed_ms = float(np.median(time_ms[kv_bytes < _FIXED_BYTES]))
+    streamed = kv_bytes >= _STREAMED_BYTES
+    peak_ms = kv_bytes[streamed] / gpu.memory_bytes_per_s * 1e3
+    share = 1 / float(np.median((time_ms[streamed] - fixed_ms) / peak_ms))
+    return {"attention_us": fixed_ms * 1e3, "kv_efficiency": share}
+
+
+def prefill_attention_rates(
+    gpu: GpuSpec, operations: _Column, io_bytes: _Column, time_ms: _Column
+) -> dict[str, float]:
+    """Return prefill attention's share of the peak rate, and how often its input and output are moved."""
+    peak_ms = operations / gpu.bf16_flops * 1e3
+    kept = peak_ms > _LEAST_PREFILL_MS
+    peak_ms, time_ms = peak_ms[kept], time_ms[kept]
+    io_ms = io_bytes[kept] / gpu.memory_bytes_per_s * 1e3
+
+    def relative(x: _Column) -> _Column:
+        return np.asarray((x[0] + peak_ms / x[1] + io_ms * x[2]) / time_ms - 1, np.float64)
+
+    _, share, io = _fitted(relative, [0.005, 0.7, 1.0], 0.1, ([0, 0.1, 0], [0.1, 1.5, 5]))
+    return {"attention_efficiency": share, "attention_io": io}
+
+
+def _fitted(relative: object, start: list[float], scale: float, bounds: object) -> list[float]:
+    try:
+        from scipy.optimize import least_squares
+    except ModuleNotFoundError:
+        raise UsageError("fitting needs scipy", hint="pip install 'kvcache-sim[calibrate]'") from None
+    found = least_squares(relative, start, loss="soft_l1", f_scale=scale, bounds=bounds)
+    return [float(x) for x in found.x]

@@ -1,0 +1,124 @@
+"""What an all-reduce among the GPUs of one machine takes: measured tables, packaged or one's own."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.catalog import entry_names, read_entry, unknown_name
+
+#: Where nothing was measured: one small all-reduce among 2–8 GPUs in a CUDA graph (4.3–5.7 µs measured over
+#: NVLink), and a large one what sending the message twice at this share of the link's rate takes.
+ASSUMED_LATENCY_MS = 0.005
+ASSUMED_EFFICIENCY = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduces:
+    """Measured all-reduces: by number of GPUs, (bytes of the message, ms), both rising."""
+
+    name: str
+    source: str
+    points: tuple[tuple[int, tuple[tuple[float, float], ...]], ...]
+
+    def ms(self, gpus: int, message_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the ms of an all-reduce of each size; straight lines between sizes, the last rate past them.
+
+        A number of GPUs between two measured ones lies between them on a straight line over its logarithm.
+        Raises UsageError outside them: more GPUs are on more than one machine.
+        """
+        measured = dict(self.points)
+        if gpus in measured:
+            return _between_sizes(measured[gpus], message_bytes)
+        fewer, more = ([n for n in measured if n < gpus], [n for n in measured if n > gpus])
+        if not fewer or not more:
+            known = ", ".join(str(n) for n in measured)
+            raise UsageError(f"no all-reduce among {gpus} GPUs in {self.name}", expected=f"one of {known}")
+        low, high = max(fewer), min(more)
+        share = math.log2(gpus / low) / math.log2(high / low)
+        below, above = (_between_sizes(measured[n], message_bytes) for n in (low, high))
+        return below + share * (above - below)
+
+
+def _between_sizes(
+    points: tuple[tuple[float, float], ...], message_bytes: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    x, y = np.array(points).T
+    past = np.maximum(message_bytes - x[-1], 0.0) * (y[-1] / x[-1])
+    return np.asarray(np.interp(message_bytes, x, y) + past, np.float64)
+
+
+def link_names() -> tuple[str, ...]:
+    """Return the names of the packaged tables."""
+    return entry_names("links")
+
+
+def load_links(name: str) -> AllReduces:
+    """Return a table by name (``nvlink-h100``, ``pcie5``) or from a CSV.
+
+    The CSV has a row an all-reduce: ``num_gpus``, ``message_bytes`` (or ``message_elements``, of two bytes)
+    and ``time_ms``. Raises UsageError for an unknown name or a bad file, naming the line.
+    """
+    if name.endswith(".csv"):
+        return _from_csv(Path(name))
+    if name.lower() not in link_names():
+        raise unknown_name("links", name, link_names())
+    entry: dict[str, Any] = read_entry("links", "links", name)
+    points = tuple(
+        (int(gpus), tuple((float(size), float(ms)) for size, ms in rows))
+        for gpus, rows in entry["all_reduce"].items()
+    )
+    return AllReduces(name.lower(), entry["source"], points)
+
+
+def _from_csv(path: Path) -> AllReduces:
+    found: dict[int, dict[float, float]] = {}
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = csv.DictReader(file)
+            for line, row in enumerate(rows, 2):
+                gpus, size, ms = _row(row, f"{path}:{line}")
+                if found.setdefault(gpus, {}).setdefault(size, ms) != ms:
+                    got = f"{gpus} GPUs, {size:g} bytes"
+                    raise UsageError("an all-reduce with two times", where=f"{path}:{line}", got=got)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the links: {error}", where=str(path)) from None
+    if not found:
+        raise UsageError("no all-reduces", where=str(path), expected="num_gpus,message_bytes,time_ms")
+    points = tuple((gpus, tuple(sorted(sizes.items()))) for gpus, sizes in sorted(found.items()))
+    return AllReduces(str(path), str(path), points)
+
+
+def _row(row: dict[str, str], where: str) -> tuple[int, float, float]:
+    elements = "message_elements" in row and "message_bytes" not in row
+    try:
+        gpus = int(row["num_gpus"])
+        size = float(row["message_elements"]) * 2 if elements else float(row["message_bytes"])
+        ms = float(row["time_ms"])
+    except (KeyError, TypeError, ValueError):
+        expected = "num_gpus,message_bytes,time_ms"
+        raise UsageError("not an all-reduce", where=where, expected=expected) from None
+    if gpus < 2 or not 0 < size < math.inf or not 0 < ms < math.inf:
+        raise UsageError("not an all-reduce", where=where, got=f"{gpus} GPUs, {size:g} bytes, {ms:g} ms")
+    return gpus, size, ms
+
+
+def all_reduce_ms(
+    links: AllReduces | None, link_bytes_per_s: float, gpus: int, message_bytes: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the ms of one all-reduce of each size among ``gpus``; 0 for a single one.
+
+    Without a table, or with more GPUs than it has, by latency and rate of the links.
+    """
+    if gpus == 1:
+        return np.zeros_like(message_bytes)
+    if links is not None and gpus <= links.points[-1][0]:
+        return links.ms(gpus, message_bytes)
+    return ASSUMED_LATENCY_MS + 2 * message_bytes / (link_bytes_per_s * ASSUMED_EFFICIENCY) * 1e3
