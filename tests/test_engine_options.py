@@ -170,7 +170,31 @@ def test_the_offset_is_each_machines_own(tmp_path):
     assert (requests["client_ns"] == np.where(requests["machine"] == 1, 7 * MS, 0)).all()
 
 
-@pytest.mark.parametrize("setting", ["async_scheduling=length", "client_offset=1ms"])
+def test_a_prompt_s_tokens_lengthen_the_offset(tmp_path):
+    """Hashing and tokenising take a time a token, on either backend: 2 ms and 500 ns for each."""
+    rows = crowded_rows(10)
+    path = write_rows(tmp_path, rows)
+    settings = ("replica.client_offset=2ms", "replica.client_offset_per_token=500ns")
+    lengths = np.array([row["input_length"] for row in rows])
+    assert (run(path, *settings).requests["client_ns"] == 2 * MS + 500 * lengths).all()
+
+
+def test_a_host_lends_what_is_not_given(tmp_path):
+    """``http-tokenised`` is 20 ms and 600 ns a token; one's own value goes before."""
+    rows = crowded_rows(10)
+    path = write_rows(tmp_path, rows)
+    lengths = np.array([row["input_length"] for row in rows])
+    host = "replica.host=http-tokenised"
+    assert (run(path, host).requests["client_ns"] == 20 * MS + 600 * lengths).all()
+    own = run(path, host, "replica.client_offset=1ms").requests["client_ns"]
+    assert (own == MS + 600 * lengths).all()
+    with pytest.raises(UsageError, match="has no effect"):
+        run(path, host, "replica.client_offset=1ms", "replica.client_offset_per_token=1ns")
+    with pytest.raises(UsageError, match="did you mean vllm-http"):
+        run(path, "replica.host=vllm-htp")
+
+
+@pytest.mark.parametrize("setting", ["async_scheduling=length", "client_offset=1ms", "host=vllm-http"])
 def test_without_service_time_neither_has_an_effect(tmp_path, setting):
     path = write_rows(tmp_path, crowded_rows(3))
     with pytest.raises(UsageError, match=r"replica\.instant is true"):

@@ -123,7 +123,8 @@ def choices(section: type[BaseModel], prefix: str) -> dict[str, tuple[str, ...]]
     """Return the words that each key takes besides its default: of its literals, or of its kind of policy."""
     found: dict[str, tuple[str, ...]] = {}
     for name, field in section.model_fields.items():
-        inner = [a for a in (field.annotation, *get_args(field.annotation)) if isinstance(a, type)]
+        named = [getattr(a, "__origin__", a) for a in get_args(field.annotation)]
+        inner = [a for a in (field.annotation, *named) if isinstance(a, type)]
         inner = [a for a in inner if issubclass(a, BaseModel)]
         if inner:
             found |= choices(inner[0], f"{prefix}{name}.")

@@ -9,6 +9,7 @@ from kvcache_sim.model.calibration.model_file import Provenance
 from kvcache_sim.model.calibration.model_file import model_text as step_time_text
 from kvcache_sim.model.channels import ChannelSpec, load_channel
 from kvcache_sim.model.gpus import GpuSpec, load_gpu
+from kvcache_sim.model.kernel_rates import KernelRates
 from kvcache_sim.model.model_file import model_text
 from kvcache_sim.model.models import load_model
 from kvcache_sim.model.parametric import ParametricStepTime
@@ -24,6 +25,10 @@ _MODEL_HEAD = """\
 """
 _GPU_HEAD = """\
 # A GPU as its maker states it: dense rates, links in one direction (0: no NVLink). Bytes are bytes, not GiB.
+"""
+_KERNELS_HEAD = """\
+# What its kernels reach of these rates, and their fixed times in microseconds. mixed_kv_factor: what reading
+# KV costs beside a prefill chunk, in pure decode steps' cost (FlashAttention 3: about 1, 2: about 2).
 """
 _CHANNEL_HEAD = """\
 # A link in one direction: t = latency + max(pieces * piece_overhead, bytes / bandwidth).
@@ -43,7 +48,9 @@ def new_model(start: str) -> str:
 
 def new_gpu(start: str) -> str:
     """Return a GPU's file to edit, started from a GPU by name or file."""
-    return _GPU_HEAD + _fields_text(load_gpu(start))
+    gpu = load_gpu(start)
+    plain = _fields_text(gpu, without="kernels")
+    return f"{_GPU_HEAD}{plain}\n{_KERNELS_HEAD}[kernels]\n{_fields_text(gpu.kernels)}"
 
 
 def new_channel(start: str) -> str:
@@ -68,12 +75,14 @@ def new_step_time(start: str) -> str:
     return _STEP_TIME_HEAD + step_time_text(found, provenance, [])
 
 
-def _fields_text(spec: GpuSpec | ChannelSpec) -> str:
-    lines = [f"{field.name} = {_value(getattr(spec, field.name))}" for field in fields(spec)[1:]]
-    return "\n".join(lines) + "\n"
+def _fields_text(spec: GpuSpec | ChannelSpec | KernelRates, without: str = "") -> str:
+    names = [field.name for field in fields(spec) if field.name not in ("name", without)]
+    return "".join(f"{name} = {_value(getattr(spec, name))}\n" for name in names)
 
 
 def _value(value: Any) -> str:
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, tuple):
+        return repr(list(value))
     return f"{value:_}" if isinstance(value, int) else repr(value)

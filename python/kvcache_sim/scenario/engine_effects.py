@@ -11,6 +11,8 @@ from kvcache_sim.scenario.yaml_tree import Path
 _INSTANT = {
     "async_scheduling": "replica.instant is true",
     "client_offset": "replica.instant is true",
+    "client_offset_per_token": "replica.instant is true",
+    "host": "replica.instant is true",
     "duplicate_prefill": "replica.instant is true",
     "links": "replica.instant is true",
     "queue_order": "replica.instant is true: nobody waits",

@@ -11,6 +11,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.step_time import StepTime, zero_step_time
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.channels import Wiring
+from kvcache_sim.scenario.host import with_host
 from kvcache_sim.scenario.machines import own_path
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
@@ -48,7 +49,9 @@ def lower(
             MachineSettings(
                 tiers=_tiers((machine, index), model.cache.policy, block_bytes, tree),
                 step_time=step_times[_step_time_kind(machine.replica)],
-                replica=_replica(machine),
+                replica=at_place(
+                    tree, own_path(tree, index, ("replica", "host")), partial(_replica, machine)
+                ),
                 edge_channels=wiring.edge_channels[index],
                 edge_rails=wiring.edge_rails[index],
                 role=machine.role,
@@ -101,7 +104,7 @@ def _tiers(
 
 
 def _replica(machine: MachineSection) -> ReplicaSettings:
-    replica = machine.replica
+    replica = with_host(machine.replica)
     return ReplicaSettings(
         max_num_batched_tokens=replica.max_num_batched_tokens,
         max_num_seqs=replica.max_num_seqs,
@@ -112,6 +115,7 @@ def _replica(machine: MachineSection) -> ReplicaSettings:
         step_overhead_ns=replica.step_overhead,
         async_scheduling=replica.async_scheduling,
         client_offset_ns=replica.client_offset,
+        client_offset_per_token_ns=replica.client_offset_per_token,
     )
 
 

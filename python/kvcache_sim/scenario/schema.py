@@ -182,6 +182,10 @@ class ReplicaSection(Section):
         "none", description="decide a step ahead; answers end at a known length, or at a stop token"
     )
     client_offset: DurationNs = Field(0, description="HTTP and tokenising, before a request queues")
+    client_offset_per_token: DurationNs = Field(0, description="the same for each token of its prompt")
+    host: str | None = Field(
+        None, description="measured host by name: overhead, scheduling and offsets that are not given"
+    )
 
 
 class ClusterSection(Section):

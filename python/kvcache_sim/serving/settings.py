@@ -44,6 +44,12 @@ class ReplicaSettings:
     async_scheduling: AsyncScheduling = "none"
     #: From a request's arrival until the scheduler has it: HTTP and tokenising.
     client_offset_ns: int = 0
+    #: The same for each token of its prompt.
+    client_offset_per_token_ns: int = 0
+
+    def client_ns(self, prompt_num_tokens: int) -> int:
+        """Return the time from the arrival of a request with such a prompt until the scheduler has it."""
+        return self.client_offset_ns + self.client_offset_per_token_ns * prompt_num_tokens
 
 
 @dataclass(frozen=True, slots=True)

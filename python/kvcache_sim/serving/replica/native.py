@@ -113,7 +113,7 @@ class NativeReplica:
         self._most_blocks = self.store.room(0).capacity_blocks - machine.kept_free_blocks
         self._looks_up = bool(self.cache.lookup_ns and self.cache.enabled)
         #: Whether a request that arrives is in the queue at once.
-        self._straight = not (self._looks_up or settings.client_offset_ns)
+        self._straight = not (self._looks_up or settings.client_ns(1))
         self._boundary: Event | None = None
         self._closed: list[Callable[[int], None]] = []
         self._prefilled: list[Callable[[int, int], None]] = []
@@ -133,8 +133,8 @@ class NativeReplica:
         if self._straight:
             self._go_on(self.core.arrive_in_queue(request, tokens, session, now))
             return
-        place, offset = self.core.arrive(request, tokens, session, now), self.settings.client_offset_ns
-        if offset:
+        place = self.core.arrive(request, tokens, session, now)
+        if offset := self.settings.client_ns(arrival.prompt_num_tokens):
             self.engine.schedule(now + offset, ARRIVAL, self.machine, self._received, place)
         else:
             self._received(place)

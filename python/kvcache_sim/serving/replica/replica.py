@@ -86,7 +86,7 @@ class Replica:
         sequence = SequenceState.of(arrival, self.milestones.outcomes.trace)
         sequence.progress = self
         self.milestones.arrived(sequence, now)
-        if offset := self.settings.client_offset_ns:
+        if offset := self.settings.client_ns(sequence.prompt_num_tokens):
             self.engine.schedule(now + offset, ARRIVAL, self.machine, self._received, sequence)
         else:
             self._received(sequence)

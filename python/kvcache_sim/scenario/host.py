@@ -1,0 +1,33 @@
+"""A measured host laid under the settings of a replica."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.hosts import load_host
+from kvcache_sim.scenario.schema import ReplicaSection
+
+
+def with_host(replica: ReplicaSection) -> ReplicaSection:
+    """Return the replica with its host's value wherever it has the default.
+
+    Raises UsageError for an unknown host, and for one whose every value is given, so that it has no effect.
+    """
+    if replica.host is None:
+        return replica
+    host = load_host(replica.host)
+    measured = {
+        "step_overhead": host.step_overhead_ns,
+        "async_scheduling": host.async_scheduling,
+        "client_offset": host.client_offset_ns,
+        "client_offset_per_token": host.client_offset_per_token_ns,
+    }
+    taken: dict[str, Any] = {
+        key: value
+        for key, value in measured.items()
+        if getattr(replica, key) == ReplicaSection.model_fields[key].default != value
+    }
+    if not taken:
+        raise UsageError("replica.host has no effect", got=host.name, hint="all its values are given already")
+    return replica.model_copy(update=taken)
