@@ -106,7 +106,7 @@ def simulate(
     target = Path(output) if output else numbered(Path("runs"), scenario.model.name, resolved_hash)
     with open_run_directory(target, force) as directory:
         with shown_progress(quiet) as observer:
-            execution = execute(scenario, requests, options, observer)
+            execution = execute(scenario, requests, options, observer, directory)
         summary = store(execution, directory, context.obj)
     if not quiet:
         for warning in execution.warnings:

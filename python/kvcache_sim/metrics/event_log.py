@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.errors import InvariantError
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, EVENT_KINDS, OUTCOMES
-from kvcache_sim.metrics.parts import Parts
+from kvcache_sim.metrics.parts import Part, Parts
+from kvcache_sim.metrics.prefix_cache import outcomes_of
 from kvcache_sim.metrics.run import CodedText, ColumnData
 
 _ROW = Struct(f"{len(EVENT_COLUMNS)}q")
@@ -29,16 +31,26 @@ class TextCoder:
 
 
 class EventLog:
-    """Keeps events in order of logging. Cost: 72 bytes an event."""
+    """Keeps events in order of logging. Cost: 72 bytes an event until it leaves."""
 
     def __init__(self) -> None:
         # The codes that the core packs: kinds by their place in the table, outcomes likewise, then no detail.
         self._kinds, self._details = TextCoder(EVENT_KINDS), TextCoder((*OUTCOMES, ""))
         self._rows = bytearray()
+        self._take: Callable[[Part], None] | None = None
+        self._left_until_ns = 0
+        #: How often each outcome was logged among the rows that have left.
+        self.left_outcomes: dict[str, int] = {}
+
+    def leave_to(self, take: Callable[[Part], None]) -> None:
+        """Hand rows to ``take`` as they come, a part at a time; they must come in time order."""
+        self._take = take
 
     def extend(self, packed: bytes) -> None:
         """Add rows that the core has packed."""
         self._rows += packed
+        if self._take is not None and len(self._rows) >= _PART_ROWS * _ROW.size:
+            self._leave(self._take)
 
     def add(self, kind: str, detail: str, row: tuple[int, int, int, int, int, int, int]) -> None:
         """Add ``row`` = (time, duration, machine, request, tokens, blocks, tokens left to prefill)."""
@@ -48,6 +60,21 @@ class EventLog:
         self._rows += _ROW.pack(
             time_ns, duration_ns, machine, kind_code, request, detail_code, tokens, blocks, left
         )
+        if self._take is not None and len(self._rows) >= _PART_ROWS * _ROW.size:
+            self._leave(self._take)
+
+    def _leave(self, take: Callable[[Part], None]) -> None:
+        """Hand over all rows; InvariantError where one is older than one before it."""
+        for part in self._parts():
+            times = part["time_ns"]
+            assert isinstance(times, np.ndarray)
+            if int(times[0]) < self._left_until_ns:
+                raise InvariantError("I5: an event before one that was written", got=f"{times[0]} ns")
+            self._left_until_ns = int(times[-1])
+            for name, count in outcomes_of(part).items():
+                self.left_outcomes[name] = self.left_outcomes.get(name, 0) + count
+            take(part)
+        self._rows = bytearray()
 
     def columns(self) -> Parts:
         """Return the columns of ``events`` in time order (ties as they were logged)."""

@@ -90,19 +90,30 @@ def summarize_prefix_cache(
     }
 
 
+def with_left(figures: dict[str, Any], left: Mapping[str, int]) -> dict[str, Any]:
+    """Return the figures with the outcomes counted in that were written before the run had ended."""
+    return {**figures, "events": {name: n + left.get(name, 0) for name, n in figures["events"].items()}}
+
+
 def _count_events(events: Mapping[str, ColumnData]) -> dict[str, int]:
     """Return how often each of the five events was logged."""
     counts = dict.fromkeys(OUTCOMES, 0)
     for part in events.parts() if isinstance(events, Parts) else (events,):
-        kinds, details = part["kind"], part["detail"]
-        assert isinstance(kinds, CodedText)
-        assert isinstance(details, CodedText)
-        if "prefix_cache_event" in kinds.words:
-            logged = details.codes[kinds.codes == kinds.words.index("prefix_cache_event")]
-            for code, count in enumerate(np.bincount(logged, minlength=len(details.words)).tolist()):
-                if count:
-                    counts[details.words[code]] += count
+        for name, count in outcomes_of(part).items():
+            counts[name] += count
     return counts
+
+
+def outcomes_of(events: Mapping[str, ColumnData]) -> dict[str, int]:
+    """Return how often each outcome was logged that was."""
+    kinds, details = events["kind"], events["detail"]
+    assert isinstance(kinds, CodedText)
+    assert isinstance(details, CodedText)
+    if "prefix_cache_event" not in kinds.words:
+        return {}
+    logged = details.codes[kinds.codes == kinds.words.index("prefix_cache_event")]
+    counts = np.bincount(logged, minlength=len(details.words)).tolist()
+    return {details.words[code]: count for code, count in enumerate(counts) if count}
 
 
 def _share(part: Any, whole: Any) -> float | None:

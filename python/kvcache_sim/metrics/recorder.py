@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
@@ -12,7 +13,7 @@ from kvcache_sim.cache.outcome import PrefixCacheEvent
 from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.metrics.columns import OUTCOMES, REQUEST_COLUMNS
 from kvcache_sim.metrics.event_log import EventLog
-from kvcache_sim.metrics.parts import Parts
+from kvcache_sim.metrics.parts import Part, Parts
 from kvcache_sim.metrics.run import ColumnData
 from kvcache_sim.serving.sequence import Arrival, SequenceState, Status
 from kvcache_sim.tiers import COMPUTE, PLACES
@@ -151,8 +152,18 @@ class RunRecorder:
         self._flush()
         return dict(self.columns)
 
+    def let_events_leave(self, take: Callable[[Part], None]) -> None:
+        """Hand events to ``take`` while the run goes on; not the optional ones, which are logged late."""
+        if self.window_ns is None:
+            self._events.leave_to(take)
+
+    @property
+    def left_outcomes(self) -> dict[str, int]:
+        """How often each outcome was logged among the events that have left."""
+        return self._events.left_outcomes
+
     def event_columns(self) -> Parts:
-        """Return the columns of ``events``."""
+        """Return the columns of ``events`` that have not left."""
         return self._events.columns()
 
     def _wanted(self, now_ns: int) -> bool:

@@ -71,6 +71,9 @@ class Run:
     tiers: tuple[TierUse, ...] = ()
     #: The columns of ``PREFIX_COLUMNS``, where they were asked for.
     prefixes: dict[str, ColumnData] | None = None
+    #: How often each outcome was logged among the events that were written while the run went on; ``events``
+    #: holds the others.
+    left_outcomes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

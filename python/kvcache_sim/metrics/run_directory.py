@@ -21,6 +21,8 @@ from typing import Any
 
 from kvcache_sim.errors import InputOutputError, OutputExistsError
 from kvcache_sim.file_lock import FileLock
+from kvcache_sim.metrics.columns import Column
+from kvcache_sim.metrics.tables import TableFile
 
 COMPLETE = "COMPLETE"
 _NUMBERED = re.compile(r"(\d+)-.+-[0-9a-f]{6}")
@@ -39,6 +41,11 @@ class RunDirectory:
         """Write one file of the directory; not visible before ``commit``."""
         with _place(self.target):
             (self.part / name).write_bytes(data.encode() if isinstance(data, str) else data)
+
+    def table(self, name: str, schema: Mapping[str, Column]) -> TableFile:
+        """Return a table of the directory, to be written and closed before ``commit``."""
+        with _place(self.target):
+            return TableFile(self.part / f"{name}.parquet", schema)
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Write a mapping as JSON, keys in their own order; ValueError for a number that is not finite."""

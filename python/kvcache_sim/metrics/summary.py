@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.metrics.channel_use import summarize_channels
+from kvcache_sim.metrics.chosen import ChosenRows
 from kvcache_sim.metrics.columns import FETCH_PARTS, STATUSES, TTFT_PARTS
 from kvcache_sim.metrics.figures import DEFINITIONS
 from kvcache_sim.metrics.handover_summary import summarize_handovers
 from kvcache_sim.metrics.percentiles import describe, describe_counted
-from kvcache_sim.metrics.prefix_cache import summarize_prefix_cache
+from kvcache_sim.metrics.prefix_cache import summarize_prefix_cache, with_left
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.metrics.session_survival import session_survival
 from kvcache_sim.metrics.tier_use import summarize_tiers
@@ -30,7 +31,7 @@ def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
     """
     columns = {name: column for name, column in run.requests.items() if isinstance(column, np.ndarray)}
     finished = columns["status"] == STATUSES.index("finished")
-    done = {name: column[finished] for name, column in columns.items()}
+    done = ChosenRows(columns, finished)
     inputs, cached = done["input_tokens"], done["cached_prefix_length_used"]
     arrived, count = len(finished), int(finished.sum())
     block_refs = int((inputs // block_size_tokens).sum())
@@ -76,7 +77,9 @@ def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
             "requests_per_s": count / seconds if seconds else None,
             "output_tokens_per_s": int(done["output_tokens"].sum()) / seconds if seconds else None,
         },
-        "prefix_cache": summarize_prefix_cache(done, run.events, block_size_tokens),
+        "prefix_cache": with_left(
+            summarize_prefix_cache(done, run.events, block_size_tokens), run.left_outcomes
+        ),
         "session_survival": session_survival(done, block_size_tokens),
         "tiers": summarize_tiers(run.tiers, hit_tokens, run.end_ns),
         "channels": summarize_channels(run.channels, run.end_ns),

@@ -41,6 +41,11 @@ class TableFile:
             left = self._write_groups(whole)
             self._waiting, self._rows = [left], self._rows - whole
 
+    def write_all(self, columns: Mapping[str, ColumnData]) -> None:
+        """Add all rows of a table, part by part where it has parts."""
+        for part in columns.parts() if isinstance(columns, Parts) else (columns,):
+            self.write(part)
+
     def _write_groups(self, rows: int) -> Part:
         """Write the first of the waiting rows as groups; return the others."""
         columns = {name: joined([part[name] for part in self._waiting]) for name in self.schema}
@@ -71,8 +76,7 @@ class TableFile:
 def write_table(path: Path, columns: Mapping[str, ColumnData], schema: Mapping[str, Column]) -> None:
     """Write columns as Parquet, in the schema's order and types; raises as ``TableFile`` does."""
     with TableFile(path, schema) as table:
-        for part in columns.parts() if isinstance(columns, Parts) else (columns,):
-            table.write(part)
+        table.write_all(columns)
 
 
 def read_table(path: Path) -> dict[str, ColumnData]:

@@ -20,7 +20,7 @@ from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes, summa
 from kvcache_sim.metrics.run import Observer, Run
 from kvcache_sim.metrics.run_directory import RunDirectory
 from kvcache_sim.metrics.summary import summarize
-from kvcache_sim.metrics.tables import write_table
+from kvcache_sim.metrics.tables import TableFile
 from kvcache_sim.scenario.cost import with_cost
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
@@ -38,6 +38,8 @@ class Execution:
     run: Run
     #: ``summary.json`` without ``wall``.
     summary: dict[str, Any]
+    #: The table that events were written to as they came; ``run.events`` are its last ones.
+    events: TableFile | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -46,17 +48,25 @@ class Execution:
 
 
 def execute(
-    scenario: Scenario, trace: Trace, options: RunOptions, observer: Observer | None = None
+    scenario: Scenario,
+    trace: Trace,
+    options: RunOptions,
+    observer: Observer | None = None,
+    directory: RunDirectory | None = None,
 ) -> Execution:
-    """Simulate a scenario's requests; raises as ``simulate`` does."""
-    run = simulate(scenario.settings, trace, observer, options)
+    """Simulate a scenario's requests; raises as ``simulate`` does.
+
+    With a claimed directory events are written there while the run goes on; ``store`` writes the rest.
+    """
+    events = None if directory is None else directory.table("events", EVENT_COLUMNS)
+    run = simulate(scenario.settings, trace, observer, options, None if events is None else events.write)
     summary = with_cost(scenario, summarize(run, scenario.model.cache.block_size))
     window_tokens = scenario.model.replica.max_model_len
     if window_tokens is not None:
         summary = {**summary, "context_window": summarize_context_window(run, trace, window_tokens)}
     if options.causes:
         run, summary = _with_causes(scenario, trace, options, run, summary)
-    return Execution(scenario, trace, options, run, summary)
+    return Execution(scenario, trace, options, run, summary, events)
 
 
 def _with_causes(
@@ -90,14 +100,16 @@ def store(execution: Execution, directory: RunDirectory, argv: Sequence[str]) ->
     tables = [
         ("requests", run.requests, _request_columns(execution.options)),
         ("series", run.series, SERIES_COLUMNS),
-        ("events", run.events, EVENT_COLUMNS),
     ]
+    with execution.events or directory.table("events", EVENT_COLUMNS) as events:
+        events.write_all(run.events)
     if run.prefixes is not None:
         from kvcache_sim.metrics.prefix_entries import PREFIX_COLUMNS
 
         tables.append(("prefixes", run.prefixes, PREFIX_COLUMNS))
     for name, columns, schema in tables:
-        write_table(directory.part / f"{name}.parquet", columns, schema)
+        with directory.table(name, schema) as table:
+            table.write_all(columns)
     resolved = resolved_with_trace(execution.scenario, execution.trace)
     directory.write("scenario.yaml", to_yaml(resolved))
     directory.write_json("run.json", _manifest(execution, resolved, argv))

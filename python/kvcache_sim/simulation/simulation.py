@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.channels import Channels
@@ -12,6 +13,7 @@ from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.engine import Engine
 from kvcache_sim.errors import InvariantError, UsageError
 from kvcache_sim.metrics.digests import digest_of_events, digest_of_results
+from kvcache_sim.metrics.parts import Part
 from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.metrics.run import ColumnData, Observer, Progress, Run
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
@@ -163,6 +165,7 @@ class Simulation:
             requests=requests,
             series=self.sampler.columns(),
             events=self.recorder.event_columns(),
+            left_outcomes=self.recorder.left_outcomes,
             counters=counters(self.replicas, self.cluster.pools.routed, self._index, self.channels),
             itl_ns=inter_token_latencies(self.replicas),
             digest_events=digest_of_events(lanes),
@@ -197,9 +200,14 @@ def simulate(
     trace: Trace,
     observer: Observer | None = None,
     options: RunOptions = DEFAULT_OPTIONS,
+    take_events: Callable[[Part], None] | None = None,
 ) -> Run:
     """Simulate a trace on a cluster and return what was measured.
 
+    ``take_events`` gets the events as they come, many at a time; the last ones are the run's own.
     Errors: UsageError for settings that do not fit the trace; InvariantError when a promise was broken.
     """
-    return Simulation(settings, trace, options).run(observer)
+    simulation = Simulation(settings, trace, options)
+    if take_events is not None:
+        simulation.recorder.let_events_leave(take_events)
+    return simulation.run(observer)
