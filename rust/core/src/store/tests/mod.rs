@@ -9,11 +9,13 @@
 //! | `machines` | what another machine reads or brings |
 //! | `by_hand` | claim, place, give back, remove |
 //! | `times` | when copies are ready |
+//! | `model` | random walks against a naive model |
 
 mod by_hand;
 mod leases;
 mod loads;
 mod machines;
+mod model;
 mod room;
 mod times;
 mod writes;
