@@ -135,6 +135,41 @@ def shipped(
 
 
 @app.command()
+def servers() -> None:
+    """Print how far measured kernels are from real servers, without any fit and with host costs fitted.
+
+    The runs are those that aiconfigurator-core lists (extra hardware), without repeats, and of them only the
+    half whose configurations may be looked at. Minutes.
+
+    \b
+    Examples:
+      kvsim calibrate servers
+    """
+    from kvcache_sim.model.calibration import servers as real
+
+    runs, distinct = real.server_runs()
+    predicted, missing = real.predict_servers(runs)
+    typer.echo(f"{distinct} distinct runs, {len(runs)} of them looked at, {len(predicted)} with kernels")
+    for reason, count in missing.most_common():
+        typer.echo(f"  {count} without: {reason}")
+    fitted = real.with_fitted_costs(predicted)
+    typer.echo(f"{'median / mean error, %':44}{'runs':>6}{'TPOT':>16}{'TTFT':>16}")
+    for what, found in (("kernels alone", predicted), ("host and first-token costs fitted", fitted)):
+        for engine in ("", "vllm", "sglang"):
+            chosen = [one for one in found if engine in ("", one.run.label[0])]
+            if chosen:
+                e = real.server_errors(chosen)
+                tpot = f"{e.tpot_median:.1f} / {e.tpot_mean:.1f}"
+                ttft = f"{e.ttft_median:.1f} / {e.ttft_mean:.1f}"
+                typer.echo(f"{what + (', ' + engine if engine else ''):44}{e.runs:6}{tpot:>16}{ttft:>16}")
+    typer.echo(f"TPOT off by more than {real.FAR_OFF} ×, costs fitted:")
+    for (engine, version, model), system, count, every in real.far_off(fitted):
+        typer.echo(
+            f"  {count:4} of {every:4}  {model} on {system} under {engine} {version or '(no version)'}"
+        )
+
+
+@app.command()
 def compare(
     run: Annotated[Path, typer.Argument(help="run directory")],
     log: Annotated[

@@ -59,7 +59,7 @@ def parse_deployment(text: str) -> Deployment:
         else:
             dtypes |= _dtype(part, text)
     return Deployment(
-        model=_model(match[1]),
+        model=library_model(match[1]),
         system=SYSTEMS.get(match[2].lower(), match[2]),
         engine=engine,
         tensor_parallel=degrees["tp"],
@@ -72,7 +72,8 @@ def parse_deployment(text: str) -> Deployment:
     )
 
 
-def _model(written: str) -> str:
+def library_model(written: str) -> str:
+    """Return the library's name of a model, ours or another's."""
     named = MODELS.get(written.lower(), written)
     return SAME_SHAPE.get(named, (named, ""))[0]
 
