@@ -21,6 +21,7 @@ def register() -> None:
     """Make the profile of this suite the default of every property test."""
     settings.register_profile(
         "kvsim",
+        max_examples=NEW_EXAMPLES or 100,
         deadline=None,
         derandomize=not NEW_EXAMPLES,
         phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target, Phase.shrink],
