@@ -22,6 +22,7 @@ __all__ = [
     "ReplayAnswer",
     "ReplayPolicySettings",
     "ReplayPrompts",
+    "Replica",
     "ReuseColumns",
     "Sampled",
     "SglangPool",
