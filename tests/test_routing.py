@@ -102,6 +102,26 @@ def test_equal_machines_take_turns(policy, idle, choices):
     assert even.max() - even.min() <= 1
 
 
+def test_the_overlap_router_credits_lower_tiers_with_a_part():
+    """Of six found blocks two are on the cpu and three on the disk: 2.75 blocks of prefill are lacking."""
+
+    class Tree:
+        def match_prefix(self, asked, blocks):
+            assert (asked, blocks) == (0, 6)
+            return [(0, 0, 1, 0), (1, 1, 3, 0), (2, 3, 6, 0)]
+
+    def choose(active, weight=1.0):
+        look = Look([0, 6], active)
+        settings = RouterSettings("overlap-cost", overlap_weight=weight)
+        view = RouterView(loads(0, 0), settings, 7, BLOCK, lambda _: look, [None, Tree()])
+        assert view.uncredited_blocks(request(), [0, 6]) == [0, 2 * 0.25 + 3 * 0.75]
+        return ROUTERS["overlap-cost"](view).choose(request())
+
+    assert choose([0, 9]) == 1  # 10 + 10 against 4 + 2.75 + 9 + 4
+    assert choose([0, 10]) == 0  # on the GPU alone it would be 18 against 20
+    assert choose([0, 10], weight=2.0) == 1
+
+
 def test_the_overlap_router_tells_what_it_expects_to_be_computed():
     sequence = request()
     router("overlap-cost", loads(0, 0), [0, 6], [0, 0]).choose(sequence)

@@ -29,10 +29,12 @@ class Tier(NamedTuple):
     price: str = ""
     #: Whether it wears out by writing: its writes are counted in drive writes a day.
     wears: bool = False
+    #: What a router that weighs prefill against load credits a block found here with; on the GPU it is 1.
+    router_credit: float = 0.25
 
 
 ROWS: list[Tier] = [
-    Tier("gpu", "memory of the GPU", "#1f9e89"),
-    Tier("cpu", "memory of the host", "#3b82c4", "pcie5-x16", "dram_gib_month"),
+    Tier("gpu", "memory of the GPU", "#1f9e89", router_credit=1.0),
+    Tier("cpu", "memory of the host", "#3b82c4", "pcie5-x16", "dram_gib_month", router_credit=0.75),
     Tier("disk", "drives of the machine", "#b5651d", "nvme", "nvme_gib_month", wears=True),
 ]

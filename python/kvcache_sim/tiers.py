@@ -10,6 +10,8 @@ from kvcache_sim.tier_table import ROWS
 TIERS = tuple(row.name for row in ROWS)
 #: Tiers that wear out by writing.
 WEARING = tuple(row.name for row in ROWS if row.wears)
+#: By level, what a router credits a block found there with (the defaults of NVIDIA Dynamo's router).
+ROUTER_CREDITS = tuple(row.router_credit for row in ROWS)
 #: Level of the tier that computes.
 COMPUTE = 0
 #: Level of the tier where KV from further down, or from other machines, lands before it is loaded.

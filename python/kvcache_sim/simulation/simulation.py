@@ -69,11 +69,13 @@ class Simulation:
         self.replicas: list[AnyReplica] = []
         #: By machine the store, where it tells who uses its prefixes.
         self._tell_uses: list[TieredStore | KeepsSessions | None] = []
+        trees: list[TieredStore | None] = []
         for machine in counted.machines:
             tiers = MachineTiers(machine.tiers, machine.edge_channels, machine.edge_rails)
             cache = builder.build(tiers)
             outcomes = Outcomes(trace, settings.cache, cache.views, stores.gate_keys, cache.sessions)
             self._tell_uses.append(cache.tree or cache.sessions)
+            trees.append(cache.tree if len(cache.tiers) > 1 else None)
             self.replicas.append(
                 build_replica(cache, machine, outcomes, self.recorder, observation, one_pool)
             )
@@ -85,7 +87,8 @@ class Simulation:
             believed = [stores.make_lone(tier) for _ in pools.routed]
             self._index = RouterIndex(look, believed, pools.routed, self.engine, settings.router)
             look = self._index.look
-        router = make_router(RouterView(pools.routed, settings.router, settings.seed, block, look))
+        seen = [trees[replica.machine] for replica in pools.routed] if self._index is None else ()
+        router = make_router(RouterView(pools.routed, settings.router, settings.seed, block, look, seen))
         self.cluster = Cluster(trace, self.replicas, pools, router, self.recorder, self.digests)
         span = int(trace.arrival_ns.max()) if len(trace) else 0
         self.sampler = Sampler(self.engine, self.replicas, self.channels, span // SAMPLES, self._done)

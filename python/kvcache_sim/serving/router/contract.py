@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
+from kvcache_sim.cache.store import TieredStore
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import RouterSettings
+from kvcache_sim.tiers import ROUTER_CREDITS
 
 # What routers ask of every machine at every decision, read without a call of Python a machine.
 _REQUESTS = attrgetter("load.requests")
@@ -37,6 +39,8 @@ class RouterView:
     block_size_tokens: int
     #: Look at every machine at once, as it is now; cost: one walk along the prefix a machine.
     look: Callable[[Arrival], Look]
+    #: By machine its tree of blocks, where it has lower tiers and the router sees which one holds a block.
+    trees: Sequence[TieredStore | None] = ()
 
     def requests(self) -> list[int]:
         """Return by machine how many requests were sent there and are not finished."""
@@ -54,6 +58,22 @@ class RouterView:
         """Return by machine how many prompt tokens are not found there."""
         prompt, block = sequence.prompt_num_tokens, self.block_size_tokens
         return [max(prompt - found * block, 0) for found in found_blocks]
+
+    def uncredited_blocks(self, sequence: Arrival, found_blocks: Sequence[int]) -> list[float]:
+        """Return by machine what its found blocks lack to be worth as many on the GPU.
+
+        A block counts with the credit of its fastest tier. Cost: one walk along the prefix a machine with
+        lower tiers.
+        """
+        if not any(self.trees):
+            return [0.0] * len(found_blocks)
+        return [
+            sum(
+                (end - start) * (1 - ROUTER_CREDITS[tier])
+                for tier, start, end, _ in (tree.match_prefix(sequence.request, found) if tree else ())
+            )
+            for tree, found in zip(self.trees, found_blocks, strict=True)
+        ]
 
 
 class Router(Protocol):

@@ -11,8 +11,9 @@ class OverlapCost:
     """The smallest ``overlap_weight`` × prefill blocks + decode blocks; temperature 0: always the smallest.
 
     Prefill blocks: prompt tokens to compute, of this request and of those sent there that have no first
-    token yet, over the block size. Decode blocks: what running requests hold on the GPU, and what this one
-    adds. Ties by ``Ties``.
+    token yet, over the block size; and what its blocks on lower tiers lack to be worth as many on the GPU
+    (they are loaded while it waits: a quarter of a block of the cpu, three quarters of one of the disk).
+    Decode blocks: what running requests hold on the GPU, and what this one adds. Ties by ``Ties``.
     """
 
     def __init__(self, view: RouterView) -> None:
@@ -26,9 +27,13 @@ class OverlapCost:
         look = view.look(sequence)
         new = view.new_prefill_tokens(sequence, look.found_blocks)
         costs = [
-            self._weight * (expected + tokens) / block + active + -(-tokens // block)
-            for expected, tokens, active in zip(
-                view.expected_prefill_tokens(), new, look.active_blocks, strict=True
+            self._weight * ((expected + tokens) / block + lacking) + active + -(-tokens // block)
+            for expected, tokens, lacking, active in zip(
+                view.expected_prefill_tokens(),
+                new,
+                view.uncredited_blocks(sequence, look.found_blocks),
+                look.active_blocks,
+                strict=True,
             )
         ]
         chosen = self._ties.least(costs)
