@@ -151,9 +151,7 @@ def check_the_end(simulation: Simulation, run) -> None:
     for replica in simulation.replicas:
         assert not replica.mover.transfers
         assert not replica.mover.when_done
-        assert not replica.running
-        assert not replica.scheduler.waiting
-        assert not replica.scheduler.loaded
+        assert replica.counts()[:3] == (0, 0, 0), "waiting, running, waiting for KV"
     for machine, tier, (_, active, cached, in_flight, evictable) in rooms_of(simulation):
         assert (active, in_flight) == (0, 0), f"I3: machine {machine}, tier {tier}"
         assert cached == evictable, f"I3: machine {machine}, tier {tier}"

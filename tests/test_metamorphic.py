@@ -17,6 +17,7 @@ TIMES = ("queue_ns", "prefill_ns", "first_token_ns", "finish_ns")
 
 def with_table(settings: ClusterSettings, factor: int) -> ClusterSettings:
     exact = replace(table(), pair_half_fs=0, spread_decode_fs=0, spread_mixed_fs=0, past_fs=1_000_000)
+    exact = replace(exact, idle_fs=0)
     scaled = replace(
         exact,
         base_ns=exact.base_ns * factor,

@@ -30,9 +30,8 @@ def table(max_tokens: int = 4096, max_seqs: int = 64) -> StepTimeTable:
     decode = 5_000_000 + np.arange(max_seqs + 1, dtype=np.int64) * 1_000
     decode[0] = 0
     longest = np.minimum(np.arange(max_seqs + 1, dtype=np.int64), 24) * 12_000_000
-    return StepTimeTable(
-        base, decode, 400_000, 40_000_000, 70_000_000, 6_000_000, 1_000, 2_000, 3_000, longest_fs=longest
-    )
+    linear = (400_000, 40_000_000, 70_000_000, 6_000_000, 1_000, 2_000, 3_000)
+    return StepTimeTable(base, decode, *linear, idle_fs=50_000, longest_fs=longest)
 
 
 def random_trace(seed: int, requests: int = 120, sessions: int = 12) -> Trace:
