@@ -316,6 +316,9 @@ def test_real_processes_agree(method):
         rng.reset()  # a spawned worker starts without one anyway
     with multiprocessing.get_context(method).Pool(3) as pool:
         answers = pool.starmap(_worker, [(42, ids) for ids in overlapping], chunksize=1)
+        # Workers that are told to end cannot be killed while one of them holds the lock of the queue.
+        pool.close()
+        pool.join()
     for (_, cache), ids in zip(answers, overlapping, strict=True):
         assert cache == {hash_id: here[hash_id] for hash_id in ids}
     assert os.getpid() not in {pid for pid, _ in answers}
