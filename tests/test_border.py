@@ -183,15 +183,16 @@ def test_batches_and_fleets_over_leases_that_end(data: Any) -> None:
         batch = _core.Batch(table(), 4, 8, (0, 0), *[flag() for _ in range(6)], 1)
     fleet = _core.Fleet([store], [batch])
     calls: dict[str, Callable[[], object]] = {
-        "begin": lambda: batch.begin(store, number()),
+        "begin": lambda: batch.begin(store, data.draw(SMALL)),
         "add": lambda: batch.add(
             number(), data.draw(st.sampled_from([*leases, 7])), tuple(data.draw(SMALL | st.integers(0, 90)) for _ in range(5)),
-            data.draw(st.none() | NUMBERS),
+            # Small numbers: a stretch is planned step by step, and one of 2^31 steps takes minutes.
+            data.draw(st.none() | SMALL),
         ),
         "commit_last": lambda: batch.commit_last(store),
         "pop_last": batch.pop_last,
         "computed_tokens": lambda: batch.computed_tokens(number()),
-        "start": lambda: batch.start(store, number(), number()),
+        "start": lambda: batch.start(store, data.draw(SMALL), data.draw(SMALL)),
         "advance": lambda: batch.advance(store, data.draw(st.integers(0, 500))),
         "interrupt": lambda: batch.interrupt(store, data.draw(st.integers(0, 500))),
         "end": lambda: batch.end(store),
