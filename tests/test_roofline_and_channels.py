@@ -116,15 +116,16 @@ def test_the_roofline_is_near_every_fitted_set_of_a_dense_model(shipped):
         assert rough.step(batch) == pytest.approx(fitted.step(batch), rel=FARTHER.get(shipped, 0.20)), batch
 
 
-@pytest.mark.parametrize("shipped", [name for name in MIXTURES if "-dp" not in name])
+@pytest.mark.parametrize("shipped", MIXTURES)
 def test_the_roofline_of_a_mixture_is_no_more_than_a_bound(shipped):
     """Between a ninth of the engine's time and 1.6 of it: it has the kernels alone, and evenly chosen experts.
 
-    Sets of several data-parallel ranks are not compared: a roofline has all experts on its TP group.
+    A roofline has all experts on its TP group. With eight ranks that share them it reads eight times as many.
     """
     rough, fitted = roofline_of(shipped), load_step_time(shipped)
+    most = 2.6 if shipped.endswith("-dp8") else 1.6
     for batch in BATCHES:
-        assert 1 / 9 < rough.step(batch) / fitted.step(batch) < 1.6, batch
+        assert 1 / 9 < rough.step(batch) / fitted.step(batch) < most, batch
 
 
 def test_a_mixture_reads_more_experts_as_its_batch_grows():
