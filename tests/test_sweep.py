@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 from examples import examples
@@ -17,6 +18,7 @@ from kvcache_sim.sweep.interval import Choice, interval
 from kvcache_sim.sweep.lock import claim
 from kvcache_sim.sweep.merge import merge_shards
 from kvcache_sim.sweep.plan import Plan, Resolved, keep_plan, lay_out
+from kvcache_sim.sweep.simulation import prepare
 from kvcache_sim.sweep.space import Space
 from kvcache_sim.sweep.stop import StopRequest
 from kvcache_sim.sweep.store import CellStore
@@ -257,3 +259,22 @@ def test_a_shard_that_did_a_cell_wins_over_one_that_failed_it(tmp_path, order):
         shards.append(directory)
     _, records, damaged = merge_shards(shards, tmp_path / "merged")
     assert (records[cell.cell_id].status, damaged) == ("ok", [])
+
+
+def test_files_of_models_and_gpus_are_inputs_of_a_sweep(tmp_path):
+    """An edited model, GPU or table of links makes other cells, as an edited trace does."""
+    from kvcache_sim.model.templates import new_gpu, new_model
+
+    (tmp_path / "m.toml").write_text(new_model("llama-3-8b"))
+    (tmp_path / "g.toml").write_text(new_gpu("h100"))
+    (tmp_path / "l.csv").write_text("num_gpus,message_bytes,time_ms\n2,8,0.1\n")
+    study = tmp_path / "sweep.yaml"
+    study.write_text(
+        "scenario:\n  model: m.toml\n  workload: {kind: conversational, requests: 5}\n"
+        "  tiers: {gpu: {capacity: 2000 blocks}}\n"
+        "  replica: {step_time: 'roofline:m.toml@g.toml:tp2', links: l.csv}\n"
+        "grid: {seed: [1]}\n"
+    )
+    prepared, resolve = prepare(read_sweep_file(study))
+    resolve({"seed": 1})
+    assert {Path(path).name for path in prepared.files} == {"m.toml", "g.toml", "l.csv"}

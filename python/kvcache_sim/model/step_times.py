@@ -80,6 +80,18 @@ def with_absolute_files(name: str, absolute: Callable[[str], str]) -> str:
     return absolute(name) if name.endswith((".toml", ".csv", ".csv.gz")) else name
 
 
+def files_named_in(name: str) -> tuple[str, ...]:
+    """Return the files, or folders of one, that a step-time model's name names."""
+    found: list[str] = []
+
+    def keep(path: str) -> str:
+        found.append(path)
+        return path
+
+    with_absolute_files(name, keep)
+    return tuple(found)
+
+
 def _roofline(text: str, links: str | None) -> StepTime:
     from kvcache_sim.model.links import load_links
     from kvcache_sim.model.roofline import roofline_step_time

@@ -10,6 +10,8 @@ from typing import Any
 
 from kvcache_sim import __version__
 from kvcache_sim.errors import TraceError
+from kvcache_sim.model.models import names_model_file
+from kvcache_sim.model.step_times import files_named_in
 from kvcache_sim.scenario.cost import with_cost
 from kvcache_sim.scenario.load import Scenario, scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
@@ -100,8 +102,10 @@ def _base(file: SweepFile) -> tuple[str, str]:
 def _inputs(scenario: Scenario) -> list[str]:
     model = scenario.model
     paths = [model.trace.path] if model.trace is not None else []
-    named = (model.replica.step_time, model.replica.links or "")
-    paths += [name for name in named if name.endswith((".toml", ".csv", ".csv.gz"))]
+    paths += files_named_in(model.replica.step_time)
+    paths += [model.replica.links] if model.replica.links and model.replica.links.endswith(".csv") else []
+    paths += [model.model] if model.model is not None and names_model_file(model.model) else []
+    paths = [str(Path(path, "config.json")) if Path(path).is_dir() else path for path in paths]
     plug_in = model.cache.policy.rpartition(":")[0].rpartition(":")[2]
     return paths + ([plug_in] if plug_in.endswith(".py") else [])
 
