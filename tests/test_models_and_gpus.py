@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.gpus import gpu_names, load_gpu
+from kvcache_sim.model.kernel_rates import UNMEASURED
 from kvcache_sim.model.models import load_model, model_names
+from kvcache_sim.model.templates import new_gpu
 
 
 def test_kv_bytes_a_token_of_the_calibration_notes():
@@ -46,3 +48,28 @@ def test_every_gpu_loads(name):
     assert gpu.fp8_flops >= gpu.bf16_flops > 1e14
     assert gpu.memory_bytes_per_s > gpu.nvlink_bytes_per_s >= 0
     assert gpu.pcie_bytes_per_s in (31_500_000_000, 63_000_000_000, 126_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ("weights_efficiency = 0.0", "weights_efficiency is too small"),
+        ("gemm_us = -1.0", "gemm_us is too small"),
+        ("exponent = 0.5", "exponent is too small"),
+        ("gap_us = nan", "gap_us must be finite"),
+        ("small = 1.0", "did you mean small_us"),
+        ("mixed_kv_range = [1.0]", "not a range"),
+        ('mixed_kv_range = ["a", "b"]', "not a range"),
+        ("mixed_kv_range = [2.0, 1.0]", "mixed_kv_range = [2.0, 1.0]"),
+    ],
+)
+def test_rates_of_kernels_that_cannot_be_are_one_line(tmp_path, lines, says):
+    """A GPU file of one's own whose ``[kernels]`` are wrong; what it leaves out is as if unmeasured."""
+    head = new_gpu("h100").split("[kernels]")[0]
+    path = tmp_path / "mine.toml"
+    path.write_text(f"{head}[kernels]\n")
+    assert load_gpu(str(path)).kernels == UNMEASURED
+    path.write_text(f"{head}[kernels]\n{lines}\n")
+    with pytest.raises(UsageError) as refused:
+        load_gpu(str(path))
+    assert says in str(refused.value)

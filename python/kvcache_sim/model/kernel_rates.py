@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import check_keys
 
 
@@ -68,13 +69,24 @@ UNMEASURED = KernelRates(
 def kernel_rates(table: dict[str, Any] | None, where: str) -> KernelRates:
     """Return the rates of a GPU file's ``[kernels]`` table; what it does not name is as if unmeasured.
 
-    Raises UsageError, naming ``where``, for an unknown key, a value of the wrong type, or one not above 0.
+    Raises UsageError, naming ``where``, for an unknown key, a value of the wrong type, a share or factor not
+    above 0, a time below 0, an exponent below 1, or a range that is none.
     """
     if table is None:
         return UNMEASURED
     number: dict[str, type | tuple[type, ...]] = dict.fromkeys(KernelRates.__dataclass_fields__, (int, float))
     check_keys(table, number | {"source": str, "mixed_kv_range": list}, where)
-    named = {key: value for key, value in table.items() if key != "mixed_kv_range"}
-    low, high = table.get("mixed_kv_range", UNMEASURED.mixed_kv_range)
-    known = {name: getattr(UNMEASURED, name) for name in KernelRates.__dataclass_fields__}
-    return KernelRates(**(known | named | {"mixed_kv_range": (float(low), float(high))}))
+    for key, value in table.items():
+        if isinstance(value, (int, float)) and not _allowed(key, value):
+            raise UsageError(f"{key} is too small", where=where, got=str(value))
+    limits = table.get("mixed_kv_range", list(UNMEASURED.mixed_kv_range))
+    numbers = all(isinstance(limit, (int, float)) for limit in limits)
+    if not numbers or len(limits) != 2 or not 0 < limits[0] <= limits[1]:
+        raise UsageError("not a range", where=where, got=f"mixed_kv_range = {limits}", expected="[low, high]")
+    return replace(UNMEASURED, **{**table, "mixed_kv_range": (float(limits[0]), float(limits[1]))})
+
+
+def _allowed(key: str, value: float) -> bool:
+    if key == "exponent":
+        return value >= 1
+    return value >= 0 if key.endswith(("_us", "_io")) else value > 0
