@@ -1,10 +1,10 @@
 """A source corrected by measured iterations: what few rows do, what transfers, what the command prints."""
 
 import re
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from hardware_extra import needs_library
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.calibration.accuracy import phase_errors
 from kvcache_sim.model.calibration.base import Correction, error_curve, fit_correction, spread_rows
@@ -15,9 +15,6 @@ from kvcache_sim.model.calibration.topologies import fit_deployment
 from kvcache_sim.model.step_times import load_step_time
 from shared_files import shared
 
-needs_library = pytest.mark.skipif(
-    find_spec("aiconfigurator_core") is None, reason="aiconfigurator-core is not installed (extra hardware)"
-)
 DEGREES = (1, 2, 8)
 
 
@@ -37,6 +34,15 @@ def test_without_rows_a_source_stays_what_it_is():
     assert len(none) == 0
     kept = predict_ms(Correction().apply(source), rows)
     assert np.abs(kept / predict_ms(source, rows) - 1).max() < 0.03
+
+
+def test_a_source_that_is_not_corrected_keeps_every_term_of_steps_with_a_chunk():
+    """Unequal lengths, idle tiles and the scan of a set fitted to kernels."""
+    source = load_step_time("rtx-pro-6000-llama-3.1-8b-tp1")
+    same = Correction().apply(source)
+    assert source.spread_mixed > source.spread > 0 < source.idle_ms_per_million
+    for name in ("spread", "spread_mixed", "idle_ms_per_million", "scan_ms_per_thousand"):
+        assert getattr(same, name) == pytest.approx(getattr(source, name), rel=1e-3), name
 
 
 def test_rows_of_a_source_itself_scaled_give_the_scales_back():

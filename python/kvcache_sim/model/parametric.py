@@ -130,6 +130,11 @@ def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> 
     )
 
 
+def six_digits(value: float) -> float:
+    """Return a coefficient as model files hold it, with six digits."""
+    return float(f"{value:.6g}")
+
+
 def parametric_step_time(coefficients: dict[str, Any], where: str) -> ParametricStepTime:
     """Return the model of a coefficient table as a model file holds it.
 

@@ -12,7 +12,7 @@ from kvcache_sim.model.layer_kernels import Linear, linear_layers, moved_bytes_p
 from kvcache_sim.model.links import AllReduces, all_reduce_ms, load_links
 from kvcache_sim.model.memory import kv_room_bytes
 from kvcache_sim.model.model_spec import ModelSpec
-from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.model.parametric import ParametricStepTime, six_digits
 
 #: Head and sampler of one more sequence.
 SEQUENCE_MS = 0.005
@@ -54,7 +54,7 @@ def roofline_step_time(
     sequence_ms = SEQUENCE_MS + work.read_bytes_per_sequence / kv_per_ms
     points = zip(_TOKENS.tolist(), base.tolist(), strict=True)
     return ParametricStepTime(
-        base_points=tuple((float(x), float(f"{y:.6g}")) for x, y in points),
+        base_points=tuple((float(x), six_digits(y)) for x, y in points),
         pairs_ms_per_million=work.flops_per_pair * 1e6 / attention_per_ms,
         kv_ms_per_thousand=kv_ms,
         kv_mixed_ms_per_thousand=rates.mixed_kv_factor * kv_ms,
@@ -82,10 +82,10 @@ def _other_ms(
 ) -> NDArray[np.float64]:
     """Return the ms a step of small kernels, and of attention apart from its KV and its products."""
     rates = gpu.kernels
+    fixed_us = _SMALL_KERNELS * (rates.small_us + rates.gap_us) + rates.attention_us + rates.gap_us
     ms = 0 * tokens
     for group in model.groups:
         small, attention = moved_bytes_per_token(group, model, tensor_parallel)
-        fixed_us = _SMALL_KERNELS * (rates.small_us + rates.gap_us) + rates.attention_us + rates.gap_us
         moved = tokens * (small / rates.weights_efficiency + rates.attention_io * attention)
         ms += len(group.layers) * (fixed_us / 1e3 + moved / gpu.memory_bytes_per_s * 1e3)
     return ms
@@ -99,6 +99,7 @@ def layer_all_reduces_ms(
     links: AllReduces | None = None,
 ) -> NDArray[np.float64]:
     """Return the ms of a layer's two all-reduces at each token count: 16-bit hidden states among all GPUs."""
-    measured = links if links is not None else (load_links(gpu.links) if gpu.links else None)
+    if links is None and gpu.links and tensor_parallel > 1:
+        links = load_links(gpu.links)
     rate = gpu.nvlink_bytes_per_s or gpu.pcie_bytes_per_s
-    return 2 * all_reduce_ms(measured, rate, tensor_parallel, tokens * model.hidden_size * 2)
+    return 2 * all_reduce_ms(links, rate, tensor_parallel, tokens * model.hidden_size * 2)

@@ -18,7 +18,7 @@ from kvcache_sim.model.calibration.accuracy import phase_errors
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.rows import IterationRows
 from kvcache_sim.model.calibration.topologies import fit_deployment
-from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.model.parametric import ParametricStepTime, six_digits
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 
 #: Numbers of rows at which errors with and without the source are shown.
@@ -57,18 +57,19 @@ class Correction:
         own = table.sequence_fs / 1e12
         one = decode[1] * own + decode[3] * on_decode / 100
         one_mixed = chunked[1] * own + chunked[3] * on_chunked / 100
-        spread = table.spread_decode_fs / table.kv_decode_fs if table.kv_decode_fs else 0.0
         return ParametricStepTime(
             base_points=_rising(points, base_ms),
             decode_points=_rising(sequences, decode_ms),
-            pairs_ms_per_million=_short(2 * chunked[4] * table.pair_half_fs / 1e6),
-            past_ms_per_thousand=_short(chunked[4] * table.past_fs / 1e9),
-            scan_ms_per_thousand=_short(chunked[4] * table.scan_fs / 1e9),
-            kv_ms_per_thousand=_short(kv),
-            kv_mixed_ms_per_thousand=_short(max(kv_mixed, kv)),
-            sequence_ms=_short(one),
-            sequence_mixed_ms=_short(max(one_mixed, one)),
-            spread=_short(min(spread, 1.0)),
+            pairs_ms_per_million=six_digits(2 * chunked[4] * table.pair_half_fs / 1e6),
+            past_ms_per_thousand=six_digits(chunked[4] * table.past_fs / 1e9),
+            scan_ms_per_thousand=six_digits(chunked[4] * table.scan_fs / 1e9),
+            kv_ms_per_thousand=six_digits(kv),
+            kv_mixed_ms_per_thousand=six_digits(max(kv_mixed, kv)),
+            sequence_ms=six_digits(one),
+            sequence_mixed_ms=six_digits(max(one_mixed, one)),
+            idle_ms_per_million=six_digits(chunked[4] * table.idle_fs / 1e6),
+            spread=_share(table.spread_decode_fs, table.kv_decode_fs),
+            spread_mixed=_share(table.spread_mixed_fs, table.kv_mixed_fs),
             least_kv_tokens=table.least_kv_tokens,
             least_query_tokens=table.least_query_tokens,
             graph_tokens=0,
@@ -88,10 +89,9 @@ def fit_correction(source: StepTime, rows: IterationRows) -> Correction:
     kv_tokens = np.maximum(rows.decode_kv_tokens, table.least_kv_tokens * n)
     base = np.where(mixed, table.base_ns[tokens], table.decode_base_ns[n.astype(np.intp)]) / 1e6 + own
     kv = np.where(mixed, table.kv_mixed_fs, table.kv_decode_fs) * kv_tokens / 1e12
-    chunks = np.maximum(rows.prefill_requests, 1)
-    new, past = rows.prefill_tokens / chunks, rows.past_tokens / chunks
-    pairs = chunks * (2 * np.maximum(new, table.least_query_tokens) * past + new * new) * table.pair_half_fs
-    pairs = (pairs + table.past_fs * rows.past_tokens) / 1e12
+    pairs = rows.twice_pairs(table.least_query_tokens) * table.pair_half_fs
+    pairs += table.past_fs * rows.past_tokens + table.idle_fs * n * rows.prefill_tokens
+    pairs /= 1e12
     decode = _scales(
         np.stack((one * on_decode, base, kv, n * on_decode / 100), 1)[~mixed], rows.iter_ms[~mixed]
     )
@@ -111,7 +111,7 @@ def _scales(columns: NDArray[np.float64], ms: NDArray[np.float64]) -> tuple[floa
         stacked = np.vstack((matrix * weight[:, None], pull))
         found = nnls(stacked, np.concatenate((weight, pull @ prior)), maxiter=1000)[0]
         weight = (1 + ((matrix @ found - 1) / _ROW_DEVIATION) ** 2) ** -0.25
-    return tuple(_short(scale) for scale in found.tolist())
+    return tuple(six_digits(scale) for scale in found.tolist())
 
 
 def spread_rows(rows: IterationRows, allowed: NDArray[np.bool_], count: int) -> NDArray[np.intp]:
@@ -155,6 +155,11 @@ def _table(source: StepTime) -> StepTimeTable:
     return table
 
 
+def _share(spread_fs: int, kv_fs: int) -> float:
+    """Return what a spread is of the KV's own cost, at most all of it."""
+    return six_digits(min(spread_fs / kv_fs, 1.0)) if kv_fs else 0.0
+
+
 def _usual(table: StepTimeTable) -> tuple[float, float]:
     """Return the ms of a small decode step and of a small prompt: what constants are counted in."""
     return float(table.decode_base_ns[1]) / 1e6, float(table.base_ns[128]) / 1e6
@@ -162,9 +167,5 @@ def _usual(table: StepTimeTable) -> tuple[float, float]:
 
 def _rising(counts: list[int], ms: NDArray[np.floating[Any]]) -> tuple[tuple[float, float], ...]:
     return tuple(
-        (float(n), _short(y)) for n, y in zip(counts, np.maximum.accumulate(ms).tolist(), strict=True)
+        (float(n), six_digits(y)) for n, y in zip(counts, np.maximum.accumulate(ms).tolist(), strict=True)
     )
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.model.calibration.rows import IterationRows
 from kvcache_sim.model.cuda_graphs import padded_tokens
-from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.model.parametric import ParametricStepTime, six_digits
 
 #: The columns after the ramps, in order.
 LINEAR = ("kv", "kv_mixed_extra", "sequence", "sequence_mixed_extra", "pairs", "past", "idle", "scan")
@@ -102,7 +102,7 @@ class Form:
         bends = len(self.base_knots) or 1
         rises, longest = coefficients[:bends], coefficients[bends : bends + len(self.longest_knots)]
         on_top = float(rises[0])
-        base = tuple((tokens, _short(ms + on_top)) for tokens, ms in self.measured)
+        base = tuple((tokens, six_digits(ms + on_top)) for tokens, ms in self.measured)
         linear_at = bends + len(self.longest_knots)
         linear = coefficients[linear_at : linear_at + len(LINEAR)]
         value = dict(zip(LINEAR, linear.tolist(), strict=True))
@@ -110,14 +110,14 @@ class Form:
             base_points=base or _points(self.base_knots, rises),
             decode_points=_continued(_points(self.decode_knots, coefficients[linear_at + len(LINEAR) :])),
             longest_points=_points(self.longest_knots, longest) if longest.any() else (),
-            pairs_ms_per_million=_short(value["pairs"]),
-            kv_ms_per_thousand=_short(value["kv"]),
-            kv_mixed_ms_per_thousand=_short(value["kv"] + value["kv_mixed_extra"]),
-            sequence_ms=_short(value["sequence"]),
-            sequence_mixed_ms=_short(value["sequence"] + value["sequence_mixed_extra"]),
-            past_ms_per_thousand=_short(value["past"]),
-            idle_ms_per_million=_short(value["idle"]),
-            scan_ms_per_thousand=_short(value["scan"]),
+            pairs_ms_per_million=six_digits(value["pairs"]),
+            kv_ms_per_thousand=six_digits(value["kv"]),
+            kv_mixed_ms_per_thousand=six_digits(value["kv"] + value["kv_mixed_extra"]),
+            sequence_ms=six_digits(value["sequence"]),
+            sequence_mixed_ms=six_digits(value["sequence"] + value["sequence_mixed_extra"]),
+            past_ms_per_thousand=six_digits(value["past"]),
+            idle_ms_per_million=six_digits(value["idle"]),
+            scan_ms_per_thousand=six_digits(value["scan"]),
             least_kv_tokens=self.least_kv_tokens,
             least_query_tokens=self.least_query_tokens,
             graph_tokens=self.graph_tokens,
@@ -209,7 +209,7 @@ def _padded(rows: IterationRows, graph_tokens: int) -> tuple[NDArray[np.float64]
 
 
 def _points(knots: tuple[float, ...], rises: NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
-    return tuple((k, _short(y)) for k, y in zip(knots, np.cumsum(rises).tolist(), strict=True))
+    return tuple((k, six_digits(y)) for k, y in zip(knots, np.cumsum(rises).tolist(), strict=True))
 
 
 def _continued(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
@@ -221,8 +221,4 @@ def _continued(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, fl
         return points
     x, y = np.array(points).T
     slope = (y[-1] - np.interp(x[-1] / 2, x, y)) / (x[-1] / 2)
-    return (*points, (2 * points[-1][0], _short(y[-1] + slope * x[-1])))
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")
+    return (*points, (2 * points[-1][0], six_digits(y[-1] + slope * x[-1])))

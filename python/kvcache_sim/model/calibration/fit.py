@@ -221,7 +221,7 @@ def predict_ms(model: StepTime, rows: IterationRows) -> NDArray[np.float64]:
     mixed = rows.prefill_tokens > 0
     chunks = np.maximum(rows.prefill_requests, 1)
     new, past = rows.prefill_tokens / chunks, rows.past_tokens / chunks
-    pairs = chunks * (2 * np.maximum(new, table.least_query_tokens) * past + new * new)
+    pairs = rows.twice_pairs(table.least_query_tokens)
     kv_tokens = np.maximum(rows.decode_kv_tokens, table.least_kv_tokens * n)
     kv = np.where(mixed, table.kv_mixed_fs, table.kv_decode_fs) * kv_tokens
     spread = np.maximum(n * rows.decode_max_kv_tokens - kv_tokens, 0)

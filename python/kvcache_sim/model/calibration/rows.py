@@ -52,6 +52,15 @@ class IterationRows:
         prefill, decode = self.prefill_tokens > 0, self.decode_sequences > 0
         return {"decode": decode & ~prefill, "mixed": decode & prefill, "prefill": prefill & ~decode}
 
+    def twice_pairs(self, least_query_tokens: int) -> NDArray[np.float64]:
+        """Return twice the products of a row's chunks with their keys, as ``StepTimeTable.pairs`` has them.
+
+        Of several chunks in a step only sums are known; equal ones are assumed.
+        """
+        chunks = np.maximum(self.prefill_requests, 1)
+        new, past = self.prefill_tokens / chunks, self.past_tokens / chunks
+        return np.asarray(chunks * (2 * np.maximum(new, least_query_tokens) * past + new * new), np.float64)
+
 
 def read_iterations(path: Path, only: dict[str, str] | None = None) -> IterationRows:
     """Return the rows of a CSV (plain or gzip) of iterations, without those marked ``artefact``.
