@@ -2,10 +2,10 @@
 
 import json
 import time
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from hardware_extra import needs_library
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.aiconfigurator import library
@@ -16,9 +16,6 @@ from kvcache_sim.model.aiconfigurator.table_cache import cache_folder, read_tabl
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import MeasuredOn, load_step_time, measured_on, with_absolute_files
 
-needs_library = pytest.mark.skipif(
-    find_spec("aiconfigurator_core") is None, reason="aiconfigurator-core is not installed (extra hardware)"
-)
 DENSE = "aiconfigurator:qwen3-32b@h100:tp2"
 MIXTURE = "aiconfigurator:openai/gpt-oss-120b@h100_sxm:vllm:tp2"
 

@@ -1,9 +1,9 @@
 """Real servers: repeats and the half that is never looked at are left out; costs are fitted on other configurations."""
 
 import csv
-from importlib.util import find_spec
 
 import pytest
+from hardware_extra import needs_library
 from kvcache_sim.model.aiconfigurator.deployment import parse_deployment
 from kvcache_sim.model.calibration.servers import (
     Predicted,
@@ -17,9 +17,6 @@ from kvcache_sim.model.calibration.servers import (
     with_fitted_costs,
 )
 
-needs_library = pytest.mark.skipif(
-    find_spec("aiconfigurator_core") is None, reason="aiconfigurator-core is not installed (extra hardware)"
-)
 ROW = {
     "backend": "vllm",
     "model_path": "Qwen/Qwen3-32B",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +21,16 @@ def print_rows(rows: Iterable[tuple[str, str]]) -> None:
     width = max(len(name) for name, _ in found)
     for name, text in found:
         typer.echo(f"{name:<{width}}  {text}")
+
+
+def print_figures(figures: dict[str, Any], as_json: bool) -> None:
+    """Print the figures of one entry, numbers in groups of three digits, or all as JSON."""
+    if as_json:
+        typer.echo(json.dumps(figures, indent=2))
+        return
+    print_rows(
+        (key, f"{value:,}" if isinstance(value, int) else str(value)) for key, value in figures.items()
+    )
 
 
 def write_template(name: str, force: bool, text: Callable[[], str]) -> Path:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kvcache_sim.cli.catalogue import AsJson, Force, Name, NewName, print_rows, write_template
+from kvcache_sim.cli.catalogue import AsJson, Force, Name, NewName, print_figures, print_rows, write_template
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app("List presets of links, show one, or start a file of one's own.")
@@ -48,14 +48,8 @@ def show(name: Name, as_json: AsJson = False) -> None:
     from kvcache_sim.model.channels import load_channel
 
     channel = load_channel(name)
-    if as_json:
-        typer.echo(json.dumps(asdict(channel), indent=2))
-        return
-    print_rows(
-        (key, f"{value:,}" if isinstance(value, int) else str(value))
-        for key, value in asdict(channel).items()
-    )
-    for size in _SIZES_MIB:
+    print_figures(asdict(channel), as_json)
+    for size in () if as_json else _SIZES_MIB:
         typer.echo(f"{size:>5} MiB in one piece: {channel.transfer_ns(size << 20) / 1e6:,.3f} ms")
 
 

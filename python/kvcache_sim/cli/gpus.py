@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kvcache_sim.cli.catalogue import AsJson, Force, Name, NewName, print_rows, write_template
+from kvcache_sim.cli.catalogue import AsJson, Force, Name, NewName, print_figures, print_rows, write_template
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app("List GPUs, show one's figures, or start a GPU file.")
@@ -49,11 +49,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
     """
     from kvcache_sim.model.gpus import load_gpu
 
-    gpu = asdict(load_gpu(name))
-    if as_json:
-        typer.echo(json.dumps(gpu, indent=2))
-        return
-    print_rows((key, f"{value:,}" if isinstance(value, int) else str(value)) for key, value in gpu.items())
+    print_figures(asdict(load_gpu(name)), as_json)
 
 
 @app.command()

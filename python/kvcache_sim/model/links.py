@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.catalog import entry_names, read_entry, unknown_name
+from kvcache_sim.model.catalog import entry_names, read_entry
 
 #: Where nothing was measured: one small all-reduce among 2–8 GPUs in a CUDA graph (4.3–5.7 µs measured over
 #: NVLink), and a large one what sending the message twice at this share of the link's rate takes.
@@ -68,8 +68,6 @@ def load_links(name: str) -> AllReduces:
     """
     if name.endswith(".csv"):
         return _from_csv(Path(name))
-    if name.lower() not in link_names():
-        raise unknown_name("links", name, link_names())
     entry: dict[str, Any] = read_entry("links", "links", name)
     points = tuple(
         (int(gpus), tuple((float(size), float(ms)) for size, ms in rows))

@@ -12,7 +12,7 @@ from kvcache_sim.model.catalog import entry_names, unknown_name
 SPELLINGS = (
     (
         "roofline:MODEL@GPU:tpN,fp8,kv-fp8",
-        "from public figures, within 20-30 %; each a packaged name or a file",
+        "from shapes and measured rates of kernels; each a packaged name or a file",
     ),
     ("aiconfigurator:MODEL@SYSTEM:ENGINE:tpN", "from measured kernels; needs the extra hardware"),
     ("my.toml", "coefficients: kvsim calibrate fit, kvsim step-times new"),

@@ -49,40 +49,22 @@ def _rows(path: Path, only: dict[str, str], capacity_tokens: int) -> NDArray[np.
 
 def _share(model: ParametricStepTime, rows: NDArray[np.float64]) -> float:
     new, past, n, mean, longest, even_us, uneven_us = rows.T
-    even = attention_ms(model, rows[:, :3], n * mean, mean)
-    mixed = new > 0
-    kv = np.where(mixed, model.kv_mixed_ms_per_thousand, model.kv_ms_per_thousand) / 1e3
-    extra = kv * (n * longest - n * mean)
-    measured = uneven_us / even_us
-    floor = _scan_ms(model, new + past, longest) * mixed
-    base = attention_ms(model, rows[:, :3], n * mean, mean, scans=False)
-    rest = model.past_ms_per_thousand * past / 1e3 * mixed
-    errors = [
-        np.square((np.maximum(base - rest + share * extra, floor) + rest) / even / measured - 1).mean()
-        for share in _SHARES
-    ]
-    return float(_SHARES[int(np.argmin(errors))].round(3))
-
-
-def attention_ms(
-    model: ParametricStepTime,
-    batches: NDArray[np.float64],
-    kv_tokens: NDArray[np.float64],
-    longest: NDArray[np.float64],
-    scans: bool = True,
-) -> NDArray[np.float64]:
-    """Return the ms of attention of batches (new and past tokens of the chunk, decode sequences)."""
-    new, past, n = batches.T
     mixed = new > 0
     kv = np.where(mixed, model.kv_mixed_ms_per_thousand, model.kv_ms_per_thousand) / 1e3
     pairs = np.maximum(new, mixed * model.least_query_tokens) * past + new * new / 2
-    ms = kv * np.maximum(kv_tokens, model.least_kv_tokens * n) + model.pairs_ms_per_million * pairs / 1e6
-    if scans:
-        ms = np.maximum(ms, _scan_ms(model, new + past, longest) * mixed)
-    return np.asarray(ms + model.past_ms_per_thousand * past / 1e3 * mixed, np.float64)
+    shared = kv * np.maximum(n * mean, model.least_kv_tokens * n) + model.pairs_ms_per_million * pairs / 1e6
+    extra = kv * (n * longest - n * mean)
+    past_ms = model.past_ms_per_thousand * past / 1e3 * mixed
 
+    def attention_ms(
+        all_cores_ms: NDArray[np.float64], longest_tokens: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        scan_ms = model.scan_ms_per_thousand * np.maximum(new + past, longest_tokens) / 1e3 * mixed
+        return np.asarray(np.maximum(all_cores_ms, scan_ms) + past_ms, np.float64)
 
-def _scan_ms(
-    model: ParametricStepTime, chunk_tokens: NDArray[np.float64], longest: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    return np.asarray(model.scan_ms_per_thousand * np.maximum(chunk_tokens, longest) / 1e3, np.float64)
+    even_ms, measured = attention_ms(shared, mean), uneven_us / even_us
+    errors = [
+        np.square(attention_ms(shared + share * extra, longest) / even_ms / measured - 1).mean()
+        for share in _SHARES
+    ]
+    return float(_SHARES[int(np.argmin(errors))].round(3))
