@@ -183,16 +183,15 @@ def test_batches_and_fleets_over_leases_that_end(data: Any) -> None:
         batch = _core.Batch(table(), 4, 8, (0, 0), *[flag() for _ in range(6)], 1)
     fleet = _core.Fleet([store], [batch])
     calls: dict[str, Callable[[], object]] = {
-        "begin": lambda: batch.begin(store, data.draw(SMALL)),
+        "begin": lambda: batch.begin(store, number()),
         "add": lambda: batch.add(
             number(), data.draw(st.sampled_from([*leases, 7])), tuple(data.draw(SMALL | st.integers(0, 90)) for _ in range(5)),
-            # Small numbers: a stretch is planned step by step, and one of 2^31 steps takes minutes.
-            data.draw(st.none() | SMALL),
+            data.draw(st.none() | NUMBERS),
         ),
         "commit_last": lambda: batch.commit_last(store),
         "pop_last": batch.pop_last,
         "computed_tokens": lambda: batch.computed_tokens(number()),
-        "start": lambda: batch.start(store, data.draw(SMALL), data.draw(SMALL)),
+        "start": lambda: batch.start(store, number(), number()),
         "advance": lambda: batch.advance(store, data.draw(st.integers(0, 500))),
         "interrupt": lambda: batch.interrupt(store, data.draw(st.integers(0, 500))),
         "end": lambda: batch.end(store),
@@ -208,6 +207,14 @@ def test_batches_and_fleets_over_leases_that_end(data: Any) -> None:
         except StoreError as refused:
             in_one_line(refused)
         store.check()
+
+
+@pytest.mark.parametrize("now_ns", [0, 9])
+def test_a_step_of_nothing_ends(now_ns: int) -> None:
+    """An empty batch plans one step, not as many as there are numbers."""
+    store = ENGINE_STORES["vllm"]()
+    batch = _core.Batch(table(), 4, 8, (0, 0), *[False] * 6, 1)
+    assert batch.start(store, now_ns, 0) == now_ns + 10
 
 
 def test_a_fleet_of_other_lengths_is_refused() -> None:

@@ -47,6 +47,9 @@ impl Batch {
     }
 
     fn unchanged_iterations<S: BatchStore>(&self, store: &S) -> u64 {
+        if self.sequences.is_empty() {
+            return 1; // nothing would ever end the stretch
+        }
         let block = self.config.block_size_tokens;
         let mut iterations = u64::MAX;
         for sequence in &self.sequences {
