@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kvcache_sim.metrics.columns import OUTCOMES
-from kvcache_sim.metrics.prefix_cache import summarize_prefix_cache
+from kvcache_sim.metrics.prefix_cache import PrefixCacheTotals
 from kvcache_sim.metrics.run import CodedText
 
 CONVERSATIONAL, CROSS, MISS, FULL, UNEXPECTED = range(5)
@@ -22,6 +22,12 @@ ROWS = [
     (70, 0, -1, 0, MISS, 40),
 ]
 EVENTS = [MISS, CONVERSATIONAL, CONVERSATIONAL, UNEXPECTED, CROSS, CROSS, FULL, MISS, MISS, MISS]
+
+
+def figures_of(admitted, kinds, details):
+    totals = PrefixCacheTotals(16)
+    totals.add(admitted)
+    return totals.figures({"kind": kinds, "detail": details})
 
 
 @pytest.fixture
@@ -41,7 +47,7 @@ def figures():
     kinds = CodedText(np.asarray([0, *[1] * len(EVENTS)], np.int32), words)
     order = ("", *OUTCOMES[::-1])
     details = CodedText(np.asarray([0, *[order.index(OUTCOMES[e]) for e in EVENTS]], np.int32), order)
-    return summarize_prefix_cache(admitted, {"kind": kinds, "detail": details}, 16)
+    return figures_of(admitted, kinds, details)
 
 
 def test_rates_and_what_they_are_shares_of(figures):
@@ -81,6 +87,6 @@ def test_nothing_admitted_gives_no_figures():
         "outcome", "arrival_ns", "first_token_ns",
     )}  # fmt: skip
     empty = CodedText(np.empty(0, np.int32), ())
-    figures = summarize_prefix_cache(none, {"kind": empty, "detail": empty}, 16)
+    figures = figures_of(none, empty, empty)
     assert figures["overall_hit_rate"] is None
     assert figures["ttft_hit_vs_miss"]["sentence"] == "no request was admitted"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from kvcache_sim.metrics.session_survival import session_survival
+from kvcache_sim.metrics.session_survival import SessionSurvival
 
 S = 10**9
 
@@ -16,7 +16,13 @@ def curve(rows):
     for name in ("arrival_ns", "finish_ns"):
         columns[name] = (columns[name] * S).astype(np.int64)
     columns["cached_remote_tokens"] = np.zeros(len(rows), np.int64)
-    return session_survival(columns, 16)
+    whole, halves = SessionSurvival(16), SessionSurvival(16)
+    whole.add(columns)
+    half = len(rows) // 2
+    for part in (slice(half), slice(half, None)):
+        halves.add({name: column[part] for name, column in columns.items()})
+    assert halves.rows() == whole.rows(), "rows may come some at a time"
+    return whole.rows()
 
 
 def test_a_prefix_that_moved_down_and_one_that_was_lost():

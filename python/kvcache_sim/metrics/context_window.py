@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.figure import Figure
-from kvcache_sim.metrics.run import Run
-from kvcache_sim.workload.context_window import beyond_window
 from kvcache_sim.workload.trace import Trace
 
 FIGURES = (
@@ -28,12 +25,11 @@ FIGURES = (
 )
 
 
-def summarize_context_window(run: Run, trace: Trace, max_model_len: int) -> dict[str, Any]:
+def summarize_context_window(rejected: int, trace: Trace, max_model_len: int) -> dict[str, Any]:
     """Return ``context_window`` of the summary: the window, and whom it shortened or turned away."""
-    rejected = np.asarray(run.requests["status"]) == STATUSES.index("rejected")
     return {
         "max_model_len": max_model_len,
         "shortened": int(np.count_nonzero(trace.dropped_tokens)),
         "dropped_tokens": int(trace.dropped_tokens.sum()),
-        "rejected": int(np.count_nonzero(rejected & beyond_window(trace, max_model_len))),
+        "rejected": rejected,
     }

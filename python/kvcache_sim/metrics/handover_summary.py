@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.metrics.durations import Durations
 from kvcache_sim.metrics.figure import Figure
-from kvcache_sim.metrics.percentiles import describe
+from kvcache_sim.metrics.machine_loads import added
 from kvcache_sim.tiers import HAND_OVER
 
 FIGURES = (
@@ -32,20 +34,48 @@ FIGURES = (
 )
 
 
-def summarize_handovers(done: Mapping[str, NDArray[Any]], counters: Mapping[str, int]) -> dict[str, Any]:
-    """Return counts, times in ms and shares of finished requests' hand-overs; None is "never measured"."""
-    sent = done["decode_machine"] >= 0
-    rows = {name: column[sent] for name, column in done.items()}
-    wait = rows["handover_ns"] + rows["handover_gap_ns"]
-    ttft, e2e = (int((rows[end] - rows["arrival_ns"]).sum()) for end in ("first_token_ns", "finish_ns"))
-    machines = np.bincount(rows["decode_machine"], minlength=counters.get("machines", 0))
-    return {
-        "requests": int(sent.sum()),
-        "blocks": int(rows["handover_blocks"].sum()),
-        "bytes": counters.get(f"edge.{HAND_OVER}.bytes", 0),
-        "wait": describe(wait),
-        "room": describe(rows["handover_room_ns"]),
-        "share_of_ttft": int(rows["handover_ns"].sum()) / ttft if ttft else None,
-        "share_of_e2e": int(wait.sum()) / e2e if e2e else None,
-        "machines": machines.tolist() if sent.any() else [],
-    }
+class HandoverTotals:
+    """Hand-overs of finished requests, taken some rows at a time; None is "never measured"."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._machines = np.zeros(0, np.int64)
+        self._wait, self._room = Durations(), Durations()
+
+    def add(self, done: Mapping[str, NDArray[Any]]) -> None:
+        """Take the columns of some finished requests."""
+        sent = done["decode_machine"] >= 0
+        if not sent.any():
+            return
+        rows = {name: done[name][sent] for name in _READ}
+        wait = rows["handover_ns"] + rows["handover_gap_ns"]
+        self._counts.update(
+            requests=len(wait),
+            blocks=int(rows["handover_blocks"].sum()),
+            before_first_ns=int(rows["handover_ns"].sum()),
+            wait_ns=int(wait.sum()),
+            ttft_ns=int((rows["first_token_ns"] - rows["arrival_ns"]).sum()),
+            e2e_ns=int((rows["finish_ns"] - rows["arrival_ns"]).sum()),
+        )
+        self._machines = added(self._machines, rows["decode_machine"])
+        self._wait.add(wait)
+        self._room.add(rows["handover_room_ns"])
+
+    def figures(self, counters: Mapping[str, int]) -> dict[str, Any]:
+        """Return counts, times in ms and shares."""
+        n = self._counts
+        unused = max(counters.get("machines", 0) - len(self._machines), 0)
+        return {
+            "requests": n["requests"],
+            "blocks": n["blocks"],
+            "bytes": counters.get(f"edge.{HAND_OVER}.bytes", 0),
+            "wait": self._wait.describe(),
+            "room": self._room.describe(),
+            "share_of_ttft": n["before_first_ns"] / n["ttft_ns"] if n["ttft_ns"] else None,
+            "share_of_e2e": n["wait_ns"] / n["e2e_ns"] if n["e2e_ns"] else None,
+            "machines": [*self._machines.tolist(), *[0] * unused] if n["requests"] else [],
+        }
+
+
+_READ = ("handover_ns", "handover_gap_ns", "handover_room_ns", "handover_blocks", "decode_machine",
+         "arrival_ns", "first_token_ns", "finish_ns")  # fmt: skip

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kvcache_sim.metrics.run import CodedText, ColumnData
+
+#: Rows that are written, counted and digested at a time: a table that is written as it comes holds so many.
+GROUP_ROWS = 1 << 16
 
 #: The columns of some rows; CodedText of an earlier part has the first words of a later one's.
 Part = Mapping[str, ColumnData]
@@ -52,6 +57,11 @@ def joined(pieces: list[ColumnData]) -> ColumnData:
         codes = [piece.codes for piece in pieces if isinstance(piece, CodedText)]
         return CodedText(np.concatenate(codes), last.words)
     return np.concatenate([piece for piece in pieces if not isinstance(piece, CodedText)])
+
+
+def arrays_of(part: Part) -> dict[str, NDArray[Any]]:
+    """Return the columns that are numbers."""
+    return {name: column for name, column in part.items() if isinstance(column, np.ndarray)}
 
 
 def rows_of(column: ColumnData) -> int:

@@ -15,7 +15,7 @@ from kvcache_sim.metrics.run import CountedTimes
 
 #: Statistics in the order in which AIPerf prints them.
 STATISTICS = ("avg", "min", "max", "p99", "p90", "p75", "p50", "std")
-_PERCENTILES = {"p99": 99, "p90": 90, "p75": 75, "p50": 50}
+PERCENTILES = {"p99": 99, "p90": 90, "p75": 75, "p50": 50}
 
 #: A distribution in ms by statistic; None throughout where nothing was measured.
 Distribution = dict[str, float | None]
@@ -52,8 +52,8 @@ def describe_counted(histogram: CountedTimes) -> Distribution:
         "min": int(values[0]) / 1e6,
         "max": int(values[-1]) / 1e6,
     }
-    for name, percent in _PERCENTILES.items():
-        result[name] = _percentile(values, upper, percent) / 1e6
+    for name, percent in PERCENTILES.items():
+        result[name] = percentile(values, upper, percent) / 1e6
     result["std"] = math.sqrt(variance) / 1e6
     return result
 
@@ -64,7 +64,7 @@ def _exact_sum(values: NDArray[np.int64], counts: NDArray[np.int64]) -> int:
     return (int((high * counts).sum()) << 20) + int((low * counts).sum())
 
 
-def _percentile(values: NDArray[np.int64], upper: NDArray[np.int64], percent: int) -> float:
+def percentile(values: NDArray[np.int64], upper: NDArray[np.int64], percent: int) -> float:
     """Return the percentile in ns; ``upper[i]`` counts the observations up to ``values[i]``."""
     last = int(upper[-1]) - 1
     below, hundredths = divmod(last * percent, 100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.metrics.columns import OUTCOMES
+from kvcache_sim.metrics.durations import Durations
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.parts import Parts
-from kvcache_sim.metrics.percentiles import describe
 from kvcache_sim.metrics.run import CodedText, ColumnData
 
 FIGURES = (
@@ -53,41 +54,64 @@ FIGURES = (
 )
 
 
-def summarize_prefix_cache(
-    admitted: Mapping[str, NDArray[Any]], events: Mapping[str, ColumnData], block_size_tokens: int
-) -> dict[str, Any]:
-    """Return the seven figures with what they are shares of, and the counts of the five events.
+_CONVERSATIONAL = OUTCOMES.index("CONVERSATIONAL_HIT")
+_CROSS_REQUEST = OUTCOMES.index("CROSS_REQUEST_HIT")
 
-    ``admitted`` are the columns of the requests that were admitted, ``events`` those of the run. Token
-    counts in tokens, TTFT in ms; None where nothing was counted. Tokens computed again after a preemption
-    are no part of it: they are a column of their own.
+
+class PrefixCacheTotals:
+    """What admitted requests saved, taken some rows at a time.
+
+    Token counts in tokens, TTFT in ms; None where nothing was counted. Tokens computed again after a
+    preemption are no part of it: they are a column of their own.
     """
-    cached = admitted["cached_prefix_length_used"]
-    prefilled = admitted["num_tokens_actually_prefilled"]
-    prompts = admitted["input_tokens"]
-    eligible = prompts >= block_size_tokens
-    conversational = eligible & (admitted["outcome"] == OUTCOMES.index("CONVERSATIONAL_HIT"))
-    cross_request = eligible & (admitted["outcome"] == OUTCOMES.index("CROSS_REQUEST_HIT"))
-    follow_ups = eligible & (admitted["session"] >= 0) & (admitted["turn"] > 0)
-    checked = eligible & ~conversational
-    hit = cached > 0
-    ttft_ns = admitted["first_token_ns"] - admitted["arrival_ns"]
-    return {
-        "events": _count_events(events),
-        "eligible": int(eligible.sum()),
-        "conversational_turns": int(follow_ups.sum()),
-        "overall_hit_rate": _share(conversational.sum() + cross_request.sum(), eligible.sum()),
-        "conversational_hit_rate": _share(conversational.sum(), follow_ups.sum()),
-        "cross_request_hit_rate": _share(cross_request.sum(), checked.sum()),
-        "avg_cached_prefix_length_on_hit": _share(cached.sum(), hit.sum()),
-        "avg_tokens_prefilled": _share(prefilled.sum(), len(prefilled)),
-        "prefill_ratio": _share(prefilled.sum(), prompts.sum()),
-        "ttft_hit_vs_miss": {
-            "hit": describe(ttft_ns[hit]),
-            "miss": describe(ttft_ns[~hit]),
-            "sentence": _sentence(ttft_ns[hit], ttft_ns[~hit], _share(cached.sum(), prompts.sum())),
-        },
-    }
+
+    def __init__(self, block_size_tokens: int) -> None:
+        self._block_size_tokens = block_size_tokens
+        self._counts: Counter[str] = Counter()
+        self._hits, self._misses = Durations(), Durations()
+
+    def add(self, admitted: Mapping[str, NDArray[Any]]) -> None:
+        """Take the columns of some requests that were admitted."""
+        cached, prompts = admitted["cached_prefix_length_used"], admitted["input_tokens"]
+        prefilled = admitted["num_tokens_actually_prefilled"]
+        eligible = prompts >= self._block_size_tokens
+        outcome = admitted["outcome"]
+        hit = cached > 0
+        ttft_ns = admitted["first_token_ns"] - admitted["arrival_ns"]
+        self._counts.update(
+            admitted=len(prompts),
+            eligible=int(eligible.sum()),
+            conversational=int((eligible & (outcome == _CONVERSATIONAL)).sum()),
+            cross_request=int((eligible & (outcome == _CROSS_REQUEST)).sum()),
+            follow_ups=int((eligible & (admitted["session"] >= 0) & (admitted["turn"] > 0)).sum()),
+            hits=int(hit.sum()),
+            cached=int(cached.sum()),
+            prefilled=int(prefilled.sum()),
+            prompts=int(prompts.sum()),
+        )
+        self._hits.add(ttft_ns[hit])
+        self._misses.add(ttft_ns[~hit])
+
+    def figures(self, events: Mapping[str, ColumnData]) -> dict[str, Any]:
+        """Return the seven figures with what they are shares of, and the counts of the run's five events."""
+        n = self._counts
+        hits, misses = self._hits.describe(), self._misses.describe()
+        return {
+            "events": _count_events(events),
+            "eligible": n["eligible"],
+            "conversational_turns": n["follow_ups"],
+            "overall_hit_rate": _share(n["conversational"] + n["cross_request"], n["eligible"]),
+            "conversational_hit_rate": _share(n["conversational"], n["follow_ups"]),
+            "cross_request_hit_rate": _share(n["cross_request"], n["eligible"] - n["conversational"]),
+            "avg_cached_prefix_length_on_hit": _share(n["cached"], n["hits"]),
+            "avg_tokens_prefilled": _share(n["prefilled"], n["admitted"]),
+            "prefill_ratio": _share(n["prefilled"], n["prompts"]),
+            "ttft_hit_vs_miss": {
+                "hit": hits,
+                "miss": misses,
+                "sentence": _sentence(hits["p50"], misses["p50"], n),
+            },
+        }
 
 
 def with_left(figures: dict[str, Any], left: Mapping[str, int]) -> dict[str, Any]:
@@ -116,21 +140,23 @@ def outcomes_of(events: Mapping[str, ColumnData]) -> dict[str, int]:
     return {details.words[code]: count for code, count in enumerate(counts) if count}
 
 
-def _share(part: Any, whole: Any) -> float | None:
-    return int(part) / int(whole) if whole else None
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
 
 
-def _sentence(hits_ns: NDArray[np.int64], misses_ns: NDArray[np.int64], saved: float | None) -> str:
-    """Return the comparison as people say it."""
+def _sentence(hit_ms: float | None, miss_ms: float | None, counts: Counter[str]) -> str:
+    """Return the comparison of the medians as people say it."""
+    saved = _share(counts["cached"], counts["prompts"])
     if saved is None:
         return "no request was admitted"
-    if not len(hits_ns):
-        return f"no request hit; all {len(misses_ns):,} waited {_median_ms(misses_ns)} ms at the median"
-    hits = f"full and partial hits waited {_median_ms(hits_ns)} ms at the median"
-    misses = f"misses {_median_ms(misses_ns)} ms" if len(misses_ns) else "no request missed"
+    if hit_ms is None:
+        misses = f"all {counts['admitted']:,} waited {_shown_ms(miss_ms)} ms at the median"
+        return f"no request hit; {misses}"
+    hits = f"full and partial hits waited {_shown_ms(hit_ms)} ms at the median"
+    misses = "no request missed" if miss_ms is None else f"misses {_shown_ms(miss_ms)} ms"
     return f"{hits}, {misses}; {saved:.0%} of prefill was saved".replace("%", " %")
 
 
-def _median_ms(values_ns: NDArray[np.int64]) -> str:
-    median = float(np.median(values_ns)) / 1e6
+def _shown_ms(median: float | None) -> str:
+    assert median is not None
     return f"{median:,.0f}" if median >= 100 else f"{median:.3g}"

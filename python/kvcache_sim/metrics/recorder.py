@@ -4,40 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from kvcache_sim.cache.outcome import PrefixCacheEvent
 from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.metrics.columns import OUTCOMES, REQUEST_COLUMNS
+from kvcache_sim.metrics.digests import ResultsDigest, digest_of_results
 from kvcache_sim.metrics.event_log import EventLog
 from kvcache_sim.metrics.parts import Part, Parts
+from kvcache_sim.metrics.request_rows import KeptRows, RequestRows
 from kvcache_sim.metrics.run import ColumnData
 from kvcache_sim.serving.sequence import Arrival, SequenceState, Status
-from kvcache_sim.tiers import COMPUTE, PLACES
+from kvcache_sim.tiers import COMPUTE
 
-_FLUSH_ROWS = 4096
 #: A row of ``requests``; packs three times faster than an array takes integers one by one.
 _ROW = Struct(f"{len(REQUEST_COLUMNS)}q")
 
 
 class RunRecorder:
-    """Keeps what happened. Cost: about 200 bytes a request, 40 an event; no object outlives its request.
+    """Keeps what happened. Cost: about 240 bytes a request, 72 an event; no object outlives its request.
 
     ``window_ns`` bounds the optional events (``--record all``) to [start, end); None keeps none of them.
+    ``check`` gets the columns of all rows, some at a time in file order, and raises where they cannot be.
+    Where rows or events leave while the run goes on, what is left is a group of them.
     """
 
-    def __init__(self, requests: int, window_ns: tuple[int, int] | None = None) -> None:
+    def __init__(self, window_ns: tuple[int, int] | None, check: Callable[[Part], None]) -> None:
         self.window_ns = window_ns
-        self.columns: dict[str, NDArray[Any]] = {
-            name: np.zeros(requests, column.dtype) for name, column in REQUEST_COLUMNS.items()
-        }
-        self.columns["request"][:] = np.arange(requests)
-        for name in ("machine", "decode_machine", "first_token_ns", "finish_ns"):
-            self.columns[name][:] = -1
-        self._rows = bytearray()
+        self._check = check
+        self._kept = KeptRows()
+        self._digest: ResultsDigest | None = None
+        self._rows = RequestRows(self._closed_to(self._kept.add))
         self._events = EventLog()
 
     # -- what the serving floor tells
@@ -49,9 +45,7 @@ class RunRecorder:
 
     def add_rows(self, packed: bytes) -> None:
         """Keep rows of finished requests that the core has packed."""
-        self._rows += packed
-        if len(self._rows) >= _FLUSH_ROWS * _ROW.size:
-            self._flush()
+        self._rows.add(packed)
 
     def add_events(self, packed: bytes) -> None:
         """Keep rows of events that the core has packed, kinds by their code there."""
@@ -97,7 +91,7 @@ class RunRecorder:
     def close(self, sequence: SequenceState, machine: int) -> None:
         """Keep the row of a finished or rejected request."""
         s = sequence
-        self._rows += _ROW.pack(
+        row = _ROW.pack(
             s.request,
             machine,
             s.decode_machine,
@@ -131,26 +125,37 @@ class RunRecorder:
             s.recomputed_tokens,
             s.preemptions,
         )
-        if len(self._rows) >= _FLUSH_ROWS * _ROW.size:
-            self._flush()
+        self._rows.add(row)
 
     # -- what an observer asks now and then
 
     def hit_shares(self) -> dict[str, float]:
         """Return by place the cached share of the finished requests' prompt tokens."""
-        self._flush()
-        finished = self.columns["finish_ns"] >= 0
-        tokens = max(int(self.columns["input_tokens"][finished].sum()), 1)
-        return {
-            place: int(self.columns[f"cached_{place}_tokens"][finished].sum()) / tokens for place in PLACES
-        }
+        return self._rows.hit_shares()
 
     # -- what a finished run needs
 
+    def end(self) -> None:
+        """Let the last rows go their way; every request must have been closed."""
+        self._rows.end()
+
     def request_columns(self) -> dict[str, ColumnData]:
-        """Return the columns of ``requests``."""
-        self._flush()
-        return dict(self.columns)
+        """Return the columns of ``requests`` after the end; none where the rows have left."""
+        return {} if self._digest is not None else self._kept.columns()
+
+    def results_digest(self) -> str:
+        """Return the digest of the columns of ``requests`` after the end, also where they have left."""
+        return digest_of_results(self.request_columns()) if self._digest is None else self._digest.value()
+
+    def let_rows_leave(self, take: Callable[[Part], None], digest: ResultsDigest) -> None:
+        """Hand the columns of closed rows to ``take`` and ``digest`` in file order while the run goes on."""
+        self._digest = digest
+
+        def leave(part: Part) -> None:
+            digest.add(part)
+            take(part)
+
+        self._rows.leave_to(self._closed_to(leave))
 
     def let_events_leave(self, take: Callable[[Part], None]) -> None:
         """Hand events to ``take`` while the run goes on; not the optional ones, which are logged late."""
@@ -169,9 +174,9 @@ class RunRecorder:
     def _wanted(self, now_ns: int) -> bool:
         return self.window_ns is not None and self.window_ns[0] <= now_ns < self.window_ns[1]
 
-    def _flush(self) -> None:
-        rows = np.frombuffer(self._rows, np.int64).reshape(-1, len(REQUEST_COLUMNS))
-        index = rows[:, 0]
-        for position, name in enumerate(REQUEST_COLUMNS):
-            self.columns[name][index] = rows[:, position]
-        self._rows = bytearray()
+    def _closed_to(self, take: Callable[[Part], None]) -> Callable[[Part], None]:
+        def checked(part: Part) -> None:
+            self._check(part)
+            take(part)
+
+        return checked

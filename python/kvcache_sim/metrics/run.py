@@ -47,7 +47,8 @@ class Run:
     """Everything measured in one run, before it is written or summarised.
 
     The tables have exactly the keys of ``REQUEST_COLUMNS``, ``SERIES_COLUMNS`` and
-    ``EVENT_COLUMNS``; all columns of one table have the same length.
+    ``EVENT_COLUMNS``; all columns of one table have the same length. ``requests`` is empty where its rows
+    have left while the run went on.
     """
 
     requests: dict[str, ColumnData]

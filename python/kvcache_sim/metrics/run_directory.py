@@ -15,9 +15,10 @@ import os
 import re
 import shutil
 import signal
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from kvcache_sim.errors import InputOutputError, OutputExistsError
 from kvcache_sim.file_lock import FileLock
@@ -46,6 +47,11 @@ class RunDirectory:
         """Return a table of the directory, to be written and closed before ``commit``."""
         with _place(self.target):
             return TableFile(self.part / f"{name}.parquet", schema)
+
+    def scratch(self) -> IO[bytes]:
+        """Return a nameless file beside the directory's own, gone when it is closed or the process ends."""
+        with _place(self.target):
+            return tempfile.TemporaryFile(dir=self.part)
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Write a mapping as JSON, keys in their own order; ValueError for a number that is not finite."""

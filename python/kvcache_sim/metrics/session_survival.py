@@ -30,41 +30,73 @@ FIGURES = (
 GAP_BOUNDS_S = (0.0, *(float(2**k) for k in range(15)))
 
 
-def session_survival(
-    admitted: Mapping[str, NDArray[Any]], block_size_tokens: int
-) -> list[dict[str, float | int | None]]:
-    """Return the survival curve: a row for each range of gaps in which a session came back.
+class SessionSurvival:
+    """The survival curve: by the gap after which sessions came back, what they still found.
 
     A gap runs from the last token of a turn to the arrival of the session's next one. What could survive is
     the turn's prompt and answer in whole blocks, the last token excepted, as far as the next prompt may hit.
-    A row has ``gap_from_s``, ``gap_to_s`` (None: no bound), ``turns``, ``survived`` (share of turns that
-    found all of it), ``partly`` (some of it), and the mean share of its tokens found per tier, with ``lost``
-    the rest: the places and ``lost`` sum to 1. ``admitted`` are columns of admitted requests.
+    Rows are taken some at a time in file order; of earlier ones the last turn of each session is known.
+    Cost: 24 bytes a session.
     """
-    before, after = _neighbours(admitted)
-    gap_ns = admitted["arrival_ns"][after] - admitted["finish_ns"][before]
-    left = (admitted["input_tokens"][before] + admitted["output_tokens"][before] - 1) // block_size_tokens
-    may_hit = (admitted["input_tokens"][after] - 1) // block_size_tokens
-    could = np.minimum(left, may_hit) * block_size_tokens
-    # In open loop a turn may come before the last answer is finished: there was no pause to outlive.
-    kept = (could > 0) & (gap_ns >= 0)
-    gap_ns, could, after = gap_ns[kept], could[kept], after[kept]
-    found = _found_by_tier(admitted, after, could)
-    bounds_ns = np.asarray(GAP_BOUNDS_S[1:]) * NS_PER_S
-    place = np.searchsorted(bounds_ns, gap_ns, side="right")
-    return [
-        _row(k, could[place == k], found[:, place == k]) for k in np.flatnonzero(np.bincount(place)).tolist()
-    ]
 
+    def __init__(self, block_size_tokens: int) -> None:
+        self._block_size_tokens = block_size_tokens
+        #: By gap: turns, those that found all and some; tokens that could survive, those found by place.
+        self._sums = np.zeros((len(GAP_BOUNDS_S), 4 + len(PLACES)), np.int64)
+        #: By session its last turn: number (-1: none yet), last token, and tokens of prompt and answer.
+        self._last = np.zeros((0, 3), np.int64)
 
-def _neighbours(admitted: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of each turn and of the next one of its session, where both were admitted."""
-    order = np.lexsort((admitted["turn"], admitted["session"]))
-    before, after = order[:-1], order[1:]
-    session, turn = admitted["session"], admitted["turn"]
-    next_of = (session[before] == session[after]) & (session[after] >= 0)
-    next_of &= turn[after] == turn[before] + 1
-    return before[next_of], after[next_of]
+    def add(self, admitted: Mapping[str, NDArray[Any]]) -> None:
+        """Take the columns of some admitted requests."""
+        session, turn = admitted["session"], admitted["turn"]
+        if not len(session) or session.max() < 0:
+            return
+        order = np.lexsort((turn, session))
+        order = order[session[order] >= 0]
+        session, turn = session[order], turn[order]
+        tokens = admitted["input_tokens"] + admitted["output_tokens"]
+        own = np.stack([turn, admitted["finish_ns"][order], tokens[order]], axis=1).astype(np.int64)
+        self._grow(int(session[-1]) + 1)
+        first = np.concatenate([[True], session[1:] != session[:-1]])
+        before = np.concatenate([own[:1], own[:-1]])
+        before[first] = self._last[session[first]]
+        self._last[session] = own  # the last one of each stays
+        follows = (before[:, 0] >= 0) & (turn == before[:, 0] + 1)
+        self._count(admitted, order[follows], before[follows])
+
+    def _grow(self, sessions: int) -> None:
+        known = len(self._last)
+        if sessions > known:
+            last = np.full((max(sessions, 2 * known), 3), -1, np.int64)
+            last[:known] = self._last
+            self._last = last
+
+    def _count(
+        self, admitted: Mapping[str, NDArray[Any]], after: NDArray[np.int64], before: NDArray[np.int64]
+    ) -> None:
+        gap_ns = admitted["arrival_ns"][after] - before[:, 1]
+        left = (before[:, 2] - 1) // self._block_size_tokens
+        may_hit = (admitted["input_tokens"][after] - 1) // self._block_size_tokens
+        could = np.minimum(left, may_hit) * self._block_size_tokens
+        # In open loop a turn may come before the last answer is finished: there was no pause to outlive.
+        kept = (could > 0) & (gap_ns >= 0)
+        gap_ns, could, after = gap_ns[kept], could[kept], after[kept]
+        found = _found_by_tier(admitted, after, could)
+        whole = found.sum(axis=0)
+        bounds_ns = np.asarray(GAP_BOUNDS_S[1:]) * NS_PER_S
+        gap = np.searchsorted(bounds_ns, gap_ns, side="right")
+        sums = (np.ones_like(could), whole == could, (whole > 0) & (whole < could), could, *found)
+        for column, values in enumerate(sums):
+            np.add.at(self._sums[:, column], gap, values)
+
+    def rows(self) -> list[dict[str, float | int | None]]:
+        """Return a row for each range of gaps in which a session came back.
+
+        A row has ``gap_from_s``, ``gap_to_s`` (None: no bound), ``turns``, ``survived`` (share of turns that
+        found all of it), ``partly`` (some of it), and the mean share of its tokens found per tier, with
+        ``lost`` the rest: the places and ``lost`` sum to 1.
+        """
+        return [_row(gap, sums) for gap, sums in enumerate(self._sums.tolist()) if sums[0]]
 
 
 def _found_by_tier(
@@ -79,17 +111,16 @@ def _found_by_tier(
     return found
 
 
-def _row(place: int, could: NDArray[np.int64], found: NDArray[np.int64]) -> dict[str, float | int | None]:
-    total = int(could.sum())
-    all_found = found.sum(axis=0)
-    last = place == len(GAP_BOUNDS_S) - 1
+def _row(gap: int, sums: list[int]) -> dict[str, float | int | None]:
+    turns, survived, partly, could, *found = sums
+    last = gap == len(GAP_BOUNDS_S) - 1
     row: dict[str, float | int | None] = {
-        "gap_from_s": GAP_BOUNDS_S[place],
-        "gap_to_s": None if last else GAP_BOUNDS_S[place + 1],
-        "turns": len(could),
-        "survived": int((all_found == could).sum()) / len(could),
-        "partly": int(((all_found > 0) & (all_found < could)).sum()) / len(could),
+        "gap_from_s": GAP_BOUNDS_S[gap],
+        "gap_to_s": None if last else GAP_BOUNDS_S[gap + 1],
+        "turns": turns,
+        "survived": survived / turns,
+        "partly": partly / turns,
     }
-    row |= {tier: int(found[level].sum()) / total for level, tier in enumerate(PLACES)}
-    row["lost"] = (total - int(all_found.sum())) / total
+    row |= {tier: found[level] / could for level, tier in enumerate(PLACES)}
+    row["lost"] = (could - sum(found)) / could
     return row

@@ -2,89 +2,66 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kvcache_sim.metrics.channel_use import summarize_channels
-from kvcache_sim.metrics.chosen import ChosenRows
-from kvcache_sim.metrics.columns import FETCH_PARTS, STATUSES, TTFT_PARTS
 from kvcache_sim.metrics.figures import DEFINITIONS
-from kvcache_sim.metrics.handover_summary import summarize_handovers
-from kvcache_sim.metrics.percentiles import describe, describe_counted
-from kvcache_sim.metrics.prefix_cache import summarize_prefix_cache, with_left
-from kvcache_sim.metrics.run import Run
-from kvcache_sim.metrics.session_survival import session_survival
+from kvcache_sim.metrics.machine_loads import summarize_loads
+from kvcache_sim.metrics.parts import GROUP_ROWS, arrays_of
+from kvcache_sim.metrics.percentiles import describe_counted
+from kvcache_sim.metrics.prefix_cache import with_left
+from kvcache_sim.metrics.request_totals import RequestTotals
+from kvcache_sim.metrics.run import ColumnData, Run
 from kvcache_sim.metrics.tier_use import summarize_tiers
 from kvcache_sim.tiers import PLACES, TIERS
 from kvcache_sim.units import NS_PER_S
 
 
-def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
+def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = None) -> dict[str, Any]:
     """Return the summary of a run: counts, shares in [0, 1], latencies in ms; None is "never measured".
 
-    Hits are counted over first admissions; latencies over finished requests. ``wall`` is added by whoever
-    measured it.
+    ``totals`` are those of its rows where they have left the run. ``wall`` is added by whoever measured it.
     """
-    columns = {name: column for name, column in run.requests.items() if isinstance(column, np.ndarray)}
-    finished = columns["status"] == STATUSES.index("finished")
-    done = ChosenRows(columns, finished)
-    inputs, cached = done["input_tokens"], done["cached_prefix_length_used"]
-    arrived, count = len(finished), int(finished.sum())
-    block_refs = int((inputs // block_size_tokens).sum())
-    hit_blocks = int((cached // block_size_tokens).sum())
-    seconds = _makespan_ns(columns, done) / NS_PER_S
-    ttft = done["first_token_ns"] - done["arrival_ns"]
-    hit_tokens = {tier: int(done[f"cached_{tier}_tokens"].sum()) for tier in PLACES}
+    requests = totals or totals_of(run.requests, block_size_tokens)
+    sums, hit_tokens = requests.sums, {place: requests.hit_tokens[place] for place in PLACES}
+    seconds = requests.makespan_ns / NS_PER_S
+    latency = requests.latencies()
     return {
         "requests": {
-            "arrived": arrived,
-            "finished": count,
-            "rejected": arrived - count,
-            "preemptions": int(columns["preemptions"].sum()),
+            "arrived": requests.arrived,
+            "finished": requests.finished,
+            "rejected": requests.arrived - requests.finished,
+            "preemptions": sums["preemptions"],
         },
-        "tokens": {
-            "input": int(inputs.sum()),
-            "output": int(done["output_tokens"].sum()),
-            "cached": int(cached.sum()),
-            "prefilled": int(done["num_tokens_actually_prefilled"].sum()),
-            "recomputed": int(done["recomputed_tokens"].sum()),
-        },
+        "tokens": {name: sums[name] for name in ("input", "output", "cached", "prefilled", "recomputed")},
         "cache": {
-            "block_refs": block_refs,
-            "hit_blocks": hit_blocks,
-            "token_hit_rate": _share(int(cached.sum()), int(inputs.sum())),
-            "block_hit_rate": _share(hit_blocks, block_refs),
-            "request_hit_rate": math.fsum((cached / inputs).tolist()) / count if count else None,
+            "block_refs": sums["block_refs"],
+            "hit_blocks": sums["hit_blocks"],
+            "token_hit_rate": _share(sums["cached"], sums["input"]),
+            "block_hit_rate": _share(sums["hit_blocks"], sums["block_refs"]),
+            "request_hit_rate": requests.request_hit_rate,
             "hit_tokens": hit_tokens,
             "evictions": {tier: run.counters[f"evictions.{tier}"] for tier in TIERS},
             "dropped_blocks": run.counters["dropped_blocks"],
             "merged_blocks": run.counters.get("merged_blocks", 0),
         },
         "latency": {
-            "ttft": describe(ttft),
-            "tpot": describe(_tpot_ns(done)),
+            "ttft": latency["ttft"],
+            "tpot": latency["tpot"],
             "itl": describe_counted(run.itl_ns),
-            "e2e": describe(done["finish_ns"] - done["arrival_ns"]),
-            "queue": describe(done["queue_ns"]),
-            "ttft_parts": {part: describe(done[f"{part}_ns"]) for part in TTFT_PARTS},
-            "fetch_parts": {part: describe(done[f"{part}_ns"]) for part in FETCH_PARTS},
+            **{name: latency[name] for name in ("e2e", "queue", "ttft_parts", "fetch_parts")},
         },
         "throughput": {
-            "requests_per_s": count / seconds if seconds else None,
-            "output_tokens_per_s": int(done["output_tokens"].sum()) / seconds if seconds else None,
+            "requests_per_s": requests.finished / seconds if seconds else None,
+            "output_tokens_per_s": sums["output"] / seconds if seconds else None,
         },
-        "prefix_cache": with_left(
-            summarize_prefix_cache(done, run.events, block_size_tokens), run.left_outcomes
-        ),
-        "session_survival": session_survival(done, block_size_tokens),
+        "prefix_cache": with_left(requests.prefix_cache.figures(run.events), run.left_outcomes),
+        "session_survival": requests.sessions.rows(),
         "tiers": summarize_tiers(run.tiers, hit_tokens, run.end_ns),
         "channels": summarize_channels(run.channels, run.end_ns),
-        "handover": summarize_handovers(done, run.counters),
-        "machines": _machines(done, run.counters),
+        "handover": requests.handovers.figures(run.counters),
+        "machines": summarize_loads(requests.loads, run.counters),
         #: Errors of the router's own index, over all machines and decisions; None where it saw the truth.
         "router": {
             name: run.counters.get(f"router.{name}") for name in ("false_hit_blocks", "missed_hit_blocks")
@@ -96,41 +73,14 @@ def summarize(run: Run, block_size_tokens: int) -> dict[str, Any]:
     }
 
 
-Columns = Mapping[str, NDArray[Any]]
+def totals_of(requests: Mapping[str, ColumnData], block_size_tokens: int) -> RequestTotals:
+    """Return the totals of a whole table of requests."""
+    totals = RequestTotals(block_size_tokens)
+    columns = arrays_of(requests)
+    for start in range(0, len(columns["status"]), GROUP_ROWS):
+        totals.add({name: column[start : start + GROUP_ROWS] for name, column in columns.items()})
+    return totals
 
 
 def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
-
-
-def _makespan_ns(columns: Columns, done: Columns) -> int:
-    """Return the time from the first arrival to the last finished token."""
-    if not len(done["finish_ns"]):
-        return 0
-    return int(done["finish_ns"].max()) - int(columns["arrival_ns"].min())
-
-
-def _tpot_ns(done: Columns) -> NDArray[np.int64]:
-    """Return the mean time of a token after the first, of requests with two output tokens or more."""
-    later = done["output_tokens"] - 1
-    long = later > 0
-    spans = (done["finish_ns"] - done["first_token_ns"])[long]
-    mean: NDArray[np.int64] = np.rint(spans / later[long]).astype(np.int64)
-    return mean
-
-
-def _machines(done: Columns, counters: Mapping[str, int]) -> dict[str, Any]:
-    """Return how evenly requests were routed: per machine, largest over mean, and Jain's index (1984).
-
-    Both figures cover the machines that requests are routed to; machines that only decode are left out.
-    """
-    if not len(done["machine"]):
-        return {"requests": [], "max_over_mean": None, "jain": None}
-    loads = np.bincount(done["machine"], minlength=counters.get("machines", 0)).astype(np.int64)
-    routed = [load for m, load in enumerate(loads.tolist()) if counters.get(f"machine.{m}.routed", 1)]
-    total, squares = sum(routed), sum(load * load for load in routed)
-    return {
-        "requests": loads.tolist(),
-        "max_over_mean": max(routed) * len(routed) / total,
-        "jain": total * total / (len(routed) * squares),
-    }

@@ -10,11 +10,8 @@ import numpy as np
 
 from kvcache_sim import _core
 from kvcache_sim.metrics.columns import Column
-from kvcache_sim.metrics.parts import Part, Parts, cut, joined, rows_of
+from kvcache_sim.metrics.parts import GROUP_ROWS, Part, Parts, cut, joined, rows_of
 from kvcache_sim.metrics.run import CodedText, ColumnData
-
-#: Rows of a row group: what a table that is written as it comes holds in memory.
-GROUP_ROWS = 1 << 16
 
 
 class TableFile:

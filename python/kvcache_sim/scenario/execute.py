@@ -6,7 +6,7 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim import __version__, _core
-from kvcache_sim.metrics.columns import EVENT_COLUMNS, MISS_COLUMNS, REQUEST_COLUMNS, SERIES_COLUMNS, Column
+from kvcache_sim.metrics.columns import MISS_COLUMNS, REQUEST_COLUMNS, SERIES_COLUMNS, Column
 from kvcache_sim.metrics.context_window import summarize_context_window
 from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes, summarize_misses
-from kvcache_sim.metrics.run import Observer, Run
+from kvcache_sim.metrics.run import ColumnData, Observer, Run
 from kvcache_sim.metrics.run_directory import RunDirectory
-from kvcache_sim.metrics.summary import summarize
-from kvcache_sim.metrics.tables import TableFile
+from kvcache_sim.metrics.run_tables import RunTables
+from kvcache_sim.metrics.summary import summarize, totals_of
 from kvcache_sim.scenario.cost import with_cost
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
@@ -38,8 +38,8 @@ class Execution:
     run: Run
     #: ``summary.json`` without ``wall``.
     summary: dict[str, Any]
-    #: The table that events were written to as they came; ``run.events`` are its last ones.
-    events: TableFile | None = None
+    #: What was written while the run went on; ``run.events`` are the last events.
+    tables: RunTables | None = None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -56,17 +56,26 @@ def execute(
 ) -> Execution:
     """Simulate a scenario's requests; raises as ``simulate`` does.
 
-    With a claimed directory events are written there while the run goes on; ``store`` writes the rest.
+    With a claimed directory events and rows of requests are written there while the run goes on; ``store``
+    writes the rest. Rows stay in memory where they are asked for once more: by ``--causes`` and
+    ``--prefixes``.
     """
-    events = None if directory is None else directory.table("events", EVENT_COLUMNS)
-    run = simulate(scenario.settings, trace, observer, options, None if events is None else events.write)
-    summary = with_cost(scenario, summarize(run, scenario.model.cache.block_size))
+    block = scenario.model.cache.block_size
+    rows_leave = not (options.causes or options.prefixes)
+    tables = None if directory is None else RunTables(directory, block, rows_leave)
+    run = simulate(scenario.settings, trace, observer, options, tables)
+    totals = tables.totals if tables is not None else None
+    if totals is None:
+        totals = totals_of(run.requests, block)
+    summary = with_cost(scenario, summarize(run, block, totals))
     window_tokens = scenario.model.replica.max_model_len
     if window_tokens is not None:
-        summary = {**summary, "context_window": summarize_context_window(run, trace, window_tokens)}
+        rejected = totals.rejected_beyond(window_tokens)
+        window = summarize_context_window(rejected, trace, window_tokens)
+        summary = {**summary, "context_window": window}
     if options.causes:
         run, summary = _with_causes(scenario, trace, options, run, summary)
-    return Execution(scenario, trace, options, run, summary, events)
+    return Execution(scenario, trace, options, run, summary, tables)
 
 
 def _with_causes(
@@ -97,12 +106,13 @@ def store(execution: Execution, directory: RunDirectory, argv: Sequence[str]) ->
     Cost: a row a request and two events a request.
     """
     run = execution.run
-    tables = [
-        ("requests", run.requests, _request_columns(execution.options)),
-        ("series", run.series, SERIES_COLUMNS),
+    written = execution.tables or RunTables(directory, execution.scenario.model.cache.block_size, False)
+    written.close(run)
+    tables: list[tuple[str, Mapping[str, ColumnData], Mapping[str, Column]]] = [
+        ("series", run.series, SERIES_COLUMNS)
     ]
-    with execution.events or directory.table("events", EVENT_COLUMNS) as events:
-        events.write_all(run.events)
+    if written.totals is None:
+        tables.append(("requests", run.requests, _request_columns(execution.options)))
     if run.prefixes is not None:
         from kvcache_sim.metrics.prefix_entries import PREFIX_COLUMNS
 

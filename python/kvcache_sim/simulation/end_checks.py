@@ -1,8 +1,8 @@
-"""The cheap invariants at the end of every run: I8 over the rows, I2 and I3 of the stores."""
+"""The cheap invariants of every run: I8 over its rows as they leave, I2 and I3 of the stores at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.tiers import COMPUTE, PLACES
 
 
-def check_rows(rows: dict[str, ColumnData]) -> None:
+def check_rows(rows: Mapping[str, ColumnData]) -> None:
     """Raise InvariantError unless the sums of I8 hold in every row of a finished request."""
     done = np.asarray(rows["status"]) == 0
     column = {name: np.asarray(data)[done] for name, data in rows.items() if isinstance(data, np.ndarray)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.channels import Channels
@@ -12,10 +11,10 @@ from kvcache_sim.cache.store import KeepsSessions, TieredStore
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.engine import Engine
 from kvcache_sim.errors import InvariantError, UsageError
-from kvcache_sim.metrics.digests import digest_of_events, digest_of_results
-from kvcache_sim.metrics.parts import Part
+from kvcache_sim.metrics.digests import digest_of_events
 from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.metrics.run import ColumnData, Observer, Progress, Run
+from kvcache_sim.metrics.run_tables import RunTables
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
 from kvcache_sim.policies.plugins.watchdog import watching
 from kvcache_sim.serving.cluster import Cluster
@@ -54,7 +53,7 @@ class Simulation:
                 "no global prefix store", "--prefixes", settings.cache.semantics, "cache.semantics tree"
             )
         self.engine = Engine(len(settings.machines))
-        self.recorder = RunRecorder(len(trace), options.record_window_ns)
+        self.recorder = RunRecorder(options.record_window_ns, check_rows)
         by_event = settings.movement.read_buffer_layers is not None
         handovers = settings.handover.network
         self.channels = Channels(settings.channels, settings.network, self.engine, handovers, by_event)
@@ -158,7 +157,7 @@ class Simulation:
         n, closed = len(self.trace), self.cluster.closed
         if closed != n:
             raise InvariantError("I1: requests were left behind", got=f"{closed} of {n}")
-        check_rows(self.recorder.request_columns())
+        self.recorder.end()
         check_stores(self.replicas)
 
     def _finished(self) -> Run:
@@ -172,7 +171,7 @@ class Simulation:
             counters=counters(self.replicas, self.cluster.pools.routed, self._index, self.channels),
             itl_ns=inter_token_latencies(self.replicas),
             digest_events=digest_of_events(lanes),
-            digest_results=digest_of_results(requests),
+            digest_results=self.recorder.results_digest(),
             events_processed=self.engine.processed,
             end_ns=self.engine.now_ns,
             warnings=tuple(self._orders.remarks()),
@@ -203,14 +202,16 @@ def simulate(
     trace: Trace,
     observer: Observer | None = None,
     options: RunOptions = DEFAULT_OPTIONS,
-    take_events: Callable[[Part], None] | None = None,
+    tables: RunTables | None = None,
 ) -> Run:
     """Simulate a trace on a cluster and return what was measured.
 
-    ``take_events`` gets the events as they come, many at a time; the last ones are the run's own.
+    ``tables`` get events, and rows of requests, as they come; the last events are the run's own.
     Errors: UsageError for settings that do not fit the trace; InvariantError when a promise was broken.
     """
     simulation = Simulation(settings, trace, options)
-    if take_events is not None:
-        simulation.recorder.let_events_leave(take_events)
+    if tables is not None:
+        simulation.recorder.let_events_leave(tables.take_events)
+        if tables.digest is not None:
+            simulation.recorder.let_rows_leave(tables.take_rows, tables.digest)
     return simulation.run(observer)

@@ -1,0 +1,113 @@
+"""Rows of ``requests``: packed as requests are closed, handed on in file order, a group at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.metrics.columns import REQUEST_COLUMNS
+from kvcache_sim.metrics.parts import GROUP_ROWS, Part, joined
+from kvcache_sim.metrics.run import ColumnData
+from kvcache_sim.tiers import PLACES
+
+_NAMES = tuple(REQUEST_COLUMNS)
+_WIDTH = len(_NAMES)
+#: Rows that are sorted into their groups at a time.
+_FLUSH_BYTES = 4096 * 8 * _WIDTH
+
+
+class RequestRows:
+    """Takes each request's row once, in any order; hands on a group as soon as all of it and before it came.
+
+    Cost: 8 bytes a value of the groups that are not whole yet, from the first open request on.
+    """
+
+    def __init__(self, take: Callable[[Part], None]) -> None:
+        self._take = take
+        self._packed = bytearray()
+        #: Groups from ``_first`` on, by row and column, and how many rows of each have come.
+        self._groups: deque[NDArray[np.int64]] = deque()
+        self._counts: deque[int] = deque()
+        self._first = 0
+        #: Prompt tokens of finished requests, and those that were cached, by place.
+        self._prompt_tokens, self._cached_tokens = 0, [0] * len(PLACES)
+
+    def leave_to(self, take: Callable[[Part], None]) -> None:
+        """Hand groups to ``take`` from now on."""
+        self._take = take
+
+    def add(self, packed: bytes) -> None:
+        """Take rows of 64-bit integers in the order of ``REQUEST_COLUMNS``."""
+        self._packed += packed
+        if len(self._packed) >= _FLUSH_BYTES:
+            self._flush()
+
+    def hit_shares(self) -> dict[str, float]:
+        """Return by place the cached share of the finished requests' prompt tokens so far."""
+        self._flush()
+        tokens = max(self._prompt_tokens, 1)
+        return {place: n / tokens for place, n in zip(PLACES, self._cached_tokens, strict=True)}
+
+    def end(self) -> None:
+        """Hand on the last group, whose rows have all come."""
+        self._flush()
+        while self._groups:
+            self._hand_on(self._counts[0])
+
+    def _flush(self) -> None:
+        rows = np.frombuffer(self._packed, np.int64).reshape(-1, _WIDTH)
+        self._packed = bytearray()
+        if not len(rows):
+            return
+        self._count_hits(rows)
+        number, place = np.divmod(rows[:, 0], GROUP_ROWS)
+        number -= self._first
+        for own in range(int(number.min()), int(number.max()) + 1):
+            chosen = number == own
+            while own >= len(self._groups):
+                self._groups.append(np.zeros((GROUP_ROWS, _WIDTH), np.int64))  # touched as rows come
+                self._counts.append(0)
+            self._groups[own][place[chosen]] = rows[chosen]
+            self._counts[own] += int(np.count_nonzero(chosen))
+        while self._counts and self._counts[0] == GROUP_ROWS:
+            self._hand_on(GROUP_ROWS)
+
+    def _count_hits(self, rows: NDArray[np.int64]) -> None:
+        finished = rows[rows[:, _FINISH] >= 0]
+        self._prompt_tokens += int(finished[:, _INPUT].sum())
+        for place, column in enumerate(_CACHED):
+            self._cached_tokens[place] += int(finished[:, column].sum())
+
+    def _hand_on(self, count: int) -> None:
+        rows = self._groups.popleft()[:count]
+        self._counts.popleft()
+        self._first += 1
+        dtypes = [column.dtype for column in REQUEST_COLUMNS.values()]
+        self._take({name: rows[:, at].astype(dtypes[at]) for at, name in enumerate(_NAMES)})
+
+
+_FINISH, _INPUT = _NAMES.index("finish_ns"), _NAMES.index("input_tokens")
+_CACHED = [_NAMES.index(f"cached_{place}_tokens") for place in PLACES]
+
+
+class KeptRows:
+    """Columns of rows that stay in memory until the run has ended."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[str, list[ColumnData]] = {name: [] for name in REQUEST_COLUMNS}
+
+    def add(self, part: Part) -> None:
+        """Keep some more rows."""
+        for name, pieces in self._pieces.items():
+            pieces.append(part[name])
+
+    def columns(self) -> dict[str, ColumnData]:
+        """Return the columns of all rows. Cost: one column is held twice at a time."""
+        for name, pieces in self._pieces.items():
+            if len(pieces) != 1:
+                none = np.zeros(0, REQUEST_COLUMNS[name].dtype)
+                self._pieces[name] = [joined(pieces) if pieces else none]
+        return {name: pieces[0] for name, pieces in self._pieces.items()}

@@ -1,0 +1,137 @@
+"""What the rows of a run's requests add up to, taken some at a time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.metrics.chosen import ChosenRows
+from kvcache_sim.metrics.columns import FETCH_PARTS, STATUSES, TTFT_PARTS
+from kvcache_sim.metrics.durations import Durations
+from kvcache_sim.metrics.handover_summary import HandoverTotals
+from kvcache_sim.metrics.machine_loads import added
+from kvcache_sim.metrics.parts import Part, arrays_of
+from kvcache_sim.metrics.percentiles import Distribution
+from kvcache_sim.metrics.prefix_cache import PrefixCacheTotals
+from kvcache_sim.metrics.session_survival import SessionSurvival
+from kvcache_sim.tiers import PLACES
+
+_FINISHED = STATUSES.index("finished")
+
+
+class RequestTotals:
+    """Counts, sums and latencies of requests whose rows come in file order, some at a time.
+
+    Hits are counted over first admissions; latencies over finished requests. Cost: what ``Durations`` and
+    ``SessionSurvival`` keep; no row.
+    """
+
+    def __init__(self, block_size_tokens: int) -> None:
+        self._block_size_tokens = block_size_tokens
+        self.arrived = self.finished = 0
+        #: Prompt and answer of each rejected request, in tokens.
+        self._rejected_tokens: list[NDArray[np.int64]] = []
+        #: Sums over finished requests; of preemptions over all.
+        self.sums: Counter[str] = Counter()
+        self.hit_tokens: Counter[str] = Counter()
+        self.loads = np.zeros(0, np.int64)
+        self.prefix_cache = PrefixCacheTotals(block_size_tokens)
+        self.sessions = SessionSurvival(block_size_tokens)
+        self.handovers = HandoverTotals()
+        self._first_arrival_ns: int | None = None
+        self._last_finish_ns = 0
+        #: Sums of the rows' hit shares.
+        self._hit_shares: list[float] = []
+        self._ttft, self._tpot, self._e2e, self._queue = (Durations() for _ in range(4))
+        self._ttft_parts = {part: Durations() for part in TTFT_PARTS}
+        self._fetch_parts = {part: Durations() for part in FETCH_PARTS}
+
+    def add(self, part: Part) -> None:
+        """Take the columns of some rows of ``requests``."""
+        rows = arrays_of(part)
+        finished = rows["status"] == _FINISHED
+        if not len(finished):
+            return
+        self.arrived += len(finished)
+        self.sums["preemptions"] += int(rows["preemptions"].sum())
+        first = int(rows["arrival_ns"].min())
+        known = self._first_arrival_ns
+        self._first_arrival_ns = first if known is None else min(first, known)
+        if not finished.all():
+            self._rejected_tokens.append((rows["input_tokens"] + rows["output_tokens"])[~finished])
+        done = ChosenRows(rows, finished)
+        if finished.any():
+            self._add_finished(done, int(finished.sum()))
+
+    def _add_finished(self, done: Mapping[str, NDArray[Any]], count: int) -> None:
+        inputs, cached = done["input_tokens"], done["cached_prefix_length_used"]
+        arrival_ns, first_token_ns, finish_ns = (
+            done[name] for name in ("arrival_ns", "first_token_ns", "finish_ns")
+        )
+        self.finished += count
+        self._last_finish_ns = max(self._last_finish_ns, int(finish_ns.max()))
+        self.sums.update(
+            input=int(inputs.sum()),
+            output=int(done["output_tokens"].sum()),
+            cached=int(cached.sum()),
+            prefilled=int(done["num_tokens_actually_prefilled"].sum()),
+            recomputed=int(done["recomputed_tokens"].sum()),
+            block_refs=int((inputs // self._block_size_tokens).sum()),
+            hit_blocks=int((cached // self._block_size_tokens).sum()),
+        )
+        self.hit_tokens.update({place: int(done[f"cached_{place}_tokens"].sum()) for place in PLACES})
+        self._hit_shares.append(math.fsum((cached / inputs).tolist()))
+        self.loads = added(self.loads, done["machine"])
+        self._ttft.add(first_token_ns - arrival_ns)
+        self._tpot.add(_tpot_ns(done["output_tokens"], finish_ns - first_token_ns))
+        self._e2e.add(finish_ns - arrival_ns)
+        self._queue.add(done["queue_ns"])
+        for part, durations in (*self._ttft_parts.items(), *self._fetch_parts.items()):
+            durations.add(done[f"{part}_ns"])
+        self.prefix_cache.add(done)
+        self.sessions.add(done)
+        self.handovers.add(done)
+
+    def rejected_beyond(self, tokens: int) -> int:
+        """Return how many rejected requests have a prompt and an answer of more than so many tokens."""
+        return sum(int((own > tokens).sum()) for own in self._rejected_tokens)
+
+    @property
+    def request_hit_rate(self) -> float | None:
+        """Mean over finished requests of the share of the prompt that was cached."""
+        return math.fsum(self._hit_shares) / self.finished if self.finished else None
+
+    @property
+    def makespan_ns(self) -> int:
+        """Time from the first arrival to the last finished token."""
+        if not self.finished or self._first_arrival_ns is None:
+            return 0
+        return self._last_finish_ns - self._first_arrival_ns
+
+    def latencies(self) -> dict[str, Any]:
+        """Return the statistics of the requests' latencies, in ms."""
+
+        def parts(durations: Mapping[str, Durations]) -> dict[str, Distribution]:
+            return {name: own.describe() for name, own in durations.items()}
+
+        return {
+            "ttft": self._ttft.describe(),
+            "tpot": self._tpot.describe(),
+            "e2e": self._e2e.describe(),
+            "queue": self._queue.describe(),
+            "ttft_parts": parts(self._ttft_parts),
+            "fetch_parts": parts(self._fetch_parts),
+        }
+
+
+def _tpot_ns(output_tokens: NDArray[np.int64], spans_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the mean time of a token after the first, of requests with two output tokens or more."""
+    later = output_tokens - 1
+    several = later > 0
+    mean: NDArray[np.int64] = np.rint(spans_ns[several] / later[several]).astype(np.int64)
+    return mean

@@ -1,0 +1,123 @@
+"""Rows of requests that leave while a run goes on: same tables, digests and figures as of rows that stay."""
+
+from __future__ import annotations
+
+import io
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kvcache_sim.metrics import durations, request_rows, tables
+from kvcache_sim.metrics.columns import REQUEST_COLUMNS
+from kvcache_sim.metrics.digests import ResultsDigest, digest_of_results
+from kvcache_sim.metrics.durations import Durations
+from kvcache_sim.metrics.load_run import load_run
+from kvcache_sim.metrics.percentiles import describe
+from kvcache_sim.metrics.request_rows import KeptRows, RequestRows
+from kvcache_sim.metrics.run_directory import open_run_directory
+from kvcache_sim.scenario.execute import execute, store
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.simulation import RunOptions
+
+WIDTH = len(REQUEST_COLUMNS)
+SCENARIO = """
+workload: {kind: conversational, requests: 300, first_input_tokens: 600, output_tokens: 20,
+           arrivals: {process: poisson, rate_per_s: 4}}
+cluster: {machines: 2}
+tiers: {gpu: {capacity: 40 blocks}}
+replica: {max_model_len: 800}
+"""
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.permutations(range(23)), st.lists(st.integers(1, 6), min_size=1), st.integers(2, 9))
+def test_rows_in_any_order_leave_in_file_order(order, batches, group):
+    whole = {
+        name: (np.arange(23) * (7 + at)).astype(column.dtype)
+        for at, (name, column) in enumerate(REQUEST_COLUMNS.items())
+    }
+    whole["request"] = np.arange(23, dtype=np.int32)
+    left: list = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(request_rows, "GROUP_ROWS", group)
+        patch.setattr(request_rows, "_FLUSH_BYTES", 8 * WIDTH * batches[0])
+        rows, kept = RequestRows(left.append), KeptRows()
+        waiting = list(order)
+        while waiting:
+            for count in batches:
+                now, waiting = waiting[:count], waiting[count:]
+                packed = [struct.pack(f"{WIDTH}q", *(int(c[row]) for c in whole.values())) for row in now]
+                rows.add(b"".join(packed))
+        rows.end()
+    assert [len(part["request"]) for part in left] == [group] * (23 // group) + [23 % group] * (
+        23 % group > 0
+    )
+    digest = ResultsDigest(io.BytesIO())
+    for part in left:
+        kept.add(part)
+        digest.add(part)
+    for name, column in kept.columns().items():
+        assert np.array_equal(column, whole[name]), name
+    assert digest.value() == digest_of_results(whole)
+
+
+def run(directory: Path, options: RunOptions, leaves: bool):
+    scenario = scenario_from_text(SCENARIO, "s.yaml", Path.cwd(), [])
+    requests = read_requests(scenario)
+    with open_run_directory(directory, force=False) as place:
+        execution = execute(scenario, requests, options, directory=place if leaves else None)
+        store(execution, place, [])
+    return execution, load_run(directory)
+
+
+@pytest.mark.parametrize("backend", ["native", "python"])
+def test_a_run_whose_rows_leave_is_the_run_whose_rows_stay(tmp_path, monkeypatch, backend):
+    options = RunOptions(backend=backend)
+    kept, kept_read = run(tmp_path / "kept", options, leaves=False)
+    for place in (request_rows, tables):
+        monkeypatch.setattr(place, "GROUP_ROWS", 16)
+    left, left_read = run(tmp_path / "left", options, leaves=True)
+    assert len(kept.run.requests["request"]) == 300
+    assert not left.run.requests
+    assert left.run.digest_results == kept.run.digest_results
+    assert left.summary == kept.summary
+    assert left.summary["context_window"]["rejected"] > 0
+    mine, other = left_read.requests(), kept_read.requests()
+    assert list(mine) == list(other)
+    for name, column in mine.items():
+        assert np.array_equal(column, other[name]), name
+    assert (tmp_path / "left" / "requests.parquet").stat().st_size > 0
+    assert not list(tmp_path.glob("left/.*"))
+
+
+pieces = st.lists(
+    st.lists(st.one_of(st.just(0), st.integers(0, 50), st.integers(0, 2**50)), max_size=40),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(pieces, st.integers(0, 30))
+def test_durations_are_exact_up_to_a_bound_and_near_beyond_it(parts, bound):
+    arrays = [np.array(part, np.int64) for part in parts]
+    values = np.concatenate(arrays)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(durations, "EXACT_DURATIONS", bound)
+        taken = Durations()
+        for part in arrays:
+            taken.add(part)
+        got, exact = taken.describe(), describe(values)
+    if len(values) <= bound:
+        assert got == exact
+    if not len(values):
+        return
+    assert {name: got[name] for name in ("avg", "min", "max")} == {
+        name: exact[name] for name in ("avg", "min", "max")
+    }
+    for name in ("p99", "p90", "p75", "p50"):
+        assert got[name] == pytest.approx(exact[name], rel=1e-3), name
+    assert got["std"] == pytest.approx(exact["std"], rel=1e-6, abs=1e-9 * (1 + exact["avg"]))
