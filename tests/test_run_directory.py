@@ -12,7 +12,7 @@ from kvcache_sim.errors import InputOutputError, KvsimError, OutputExistsError, 
 from kvcache_sim.metrics.columns import EVENT_COLUMNS
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run import CodedText
-from kvcache_sim.metrics.run_directory import COMPLETE, numbered, open_run_directory
+from kvcache_sim.metrics.run_directory import COMPLETE, open_numbered_directory, open_run_directory
 from kvcache_sim.metrics.tables import read_table, write_table
 
 
@@ -139,12 +139,19 @@ def test_an_unfinished_or_altered_run_is_refused(tmp_path):
         load_run(tmp_path / "out")
 
 
+def next_number(runs):
+    with open_numbered_directory(runs, "a", "0123456789") as directory:
+        return directory.target.name
+
+
 def test_runs_are_numbered_upwards(tmp_path):
     runs = tmp_path / "runs"
-    assert numbered(runs, "a", "0123456789").name == "1-a-012345"
+    assert next_number(runs) == "1-a-012345"
     for name in ("1-a-012345", "9-b-c-abcdef", "12-notes", "x", ".13-a-012345.part"):
         (runs / name).mkdir(parents=True)
-    assert numbered(runs, "a", "0123456789").name == "10-a-012345"
+    assert next_number(runs) == "10-a-012345"
+    with open_run_directory(runs / "10-a-012345", False):
+        assert next_number(runs) == "11-a-012345"
 
 
 def test_a_table_reads_back_and_equal_columns_give_equal_bytes(tmp_path):

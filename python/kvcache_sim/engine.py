@@ -6,7 +6,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-from kvcache_sim.errors import InvariantError
+from kvcache_sim.errors import InvariantError, UsageError
+from kvcache_sim.units import LAST_NS
 
 # Priorities at one instant, each with its reason.
 TRANSFER = 0  # what has arrived is there before anyone looks for it
@@ -21,6 +22,15 @@ NO_MACHINE = -1
 Callback = Callable[[Any], None]
 #: (time_ns, priority, machine, number on that machine, callback, argument)
 Event = tuple[int, int, int, int, Callback, Any]
+
+
+def beyond_time() -> UsageError:
+    """Return the refusal of a run whose clock would pass ``LAST_NS``."""
+    return UsageError(
+        "simulated time would pass 73 years",
+        expected="a run that ends",
+        hint="look for a slow channel, long latencies, overheads and offsets, or arrivals far apart",
+    )
 
 
 class Engine:
@@ -40,9 +50,14 @@ class Engine:
     def schedule(
         self, time_ns: int, priority: int, machine: int, callback: Callback, argument: Any = None
     ) -> Event:
-        """Queue ``callback(argument)``; return its event. InvariantError for a time that has passed (I5)."""
+        """Queue ``callback(argument)``; return its event.
+
+        InvariantError for a time that has passed (I5), UsageError for one beyond ``LAST_NS``.
+        """
         if time_ns < self.now_ns:
             raise InvariantError("I5: an event in the past", got=f"{time_ns} ns at {self.now_ns} ns")
+        if time_ns > LAST_NS:
+            raise beyond_time()
         number = self._numbers[machine + 1]
         self._numbers[machine + 1] = number + 1
         event = (time_ns, priority, machine, number, callback, argument)

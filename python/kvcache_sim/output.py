@@ -44,3 +44,12 @@ def write_new(path: Path, data: bytes, overwrite: bool) -> None:
     """Write one file; raises as ``new_file`` does."""
     with new_file(path, overwrite) as file:
         file.write(data)
+
+
+def csv_field(value: object) -> object:
+    """Return a value for a CSV file: text that a spreadsheet would compute gets an apostrophe before it."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_COMPUTED) else value
+
+
+#: What a formula may begin with (OWASP, CSV injection).
+_COMPUTED = ("=", "+", "-", "@", "\t", "\r")

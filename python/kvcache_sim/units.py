@@ -13,6 +13,10 @@ from kvcache_sim.errors import UsageError
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
+#: Simulated time ends here, after 73 years: sums of times stay well inside 64-bit arithmetic.
+LAST_NS = 2**61
+#: Longest time, largest size and largest rate that can be written.
+MOST_NS, MOST_BYTES, MOST_BYTES_PER_S = 3_652 * 86_400 * NS_PER_S, 2**60, 10**18
 
 _NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*$", re.DOTALL)
 _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
@@ -49,7 +53,10 @@ def parse_time_ns(text: str) -> int:
         raise UsageError("time without a known unit", got=repr(text), expected=expected)
     if value < 0:
         raise UsageError("negative time", got=repr(text), expected="a time ≥ 0")
-    return round(value * _TIME_NS[unit])
+    time_ns = round(value * _TIME_NS[unit])
+    if time_ns > MOST_NS:
+        raise UsageError("time out of range", got=repr(text), expected="at most 3652d (ten years)")
+    return time_ns
 
 
 def parse_size_bytes(text: str) -> int:
@@ -60,7 +67,10 @@ def parse_size_bytes(text: str) -> int:
         raise UsageError("size without a known unit", got=repr(text), expected=expected)
     if value < 0:
         raise UsageError("negative size", got=repr(text), expected="a size ≥ 0")
-    return round(value * _PREFIX[unit[:-1]])
+    size_bytes = round(value * _PREFIX[unit[:-1]])
+    if size_bytes > MOST_BYTES:
+        raise UsageError("size out of range", got=repr(text), expected="at most 1024PiB")
+    return size_bytes
 
 
 def parse_rate_bytes_per_s(text: str) -> int:
@@ -79,6 +89,8 @@ def parse_rate_bytes_per_s(text: str) -> int:
     rate = round(value * _PREFIX[prefix] / (8 if bits else 1))
     if rate <= 0:
         raise UsageError("rate must be above zero", got=repr(text), expected=expected)
+    if rate > MOST_BYTES_PER_S:
+        raise UsageError("rate out of range", got=repr(text), expected="at most 1000PB/s")
     return rate
 
 

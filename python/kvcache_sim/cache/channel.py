@@ -7,7 +7,8 @@ from typing import Protocol
 
 from kvcache_sim.cache.demand import Demand
 from kvcache_sim.cache.settings import ChannelSettings
-from kvcache_sim.units import NS_PER_S
+from kvcache_sim.engine import beyond_time
+from kvcache_sim.units import LAST_NS, NS_PER_S
 
 #: A time that is not known yet: later than any other.
 NOT_YET = 1 << 62
@@ -52,9 +53,13 @@ def layer_ns(settings: ChannelSettings, size_bytes: int, pieces: int, layers: in
     """Return the time one of ``layers`` equal parts of a job occupies a channel, in ns.
 
     occupation = max(bytes / bandwidth, pieces · overhead); a layer takes ceil(occupation / layers).
+    UsageError where the whole job takes longer than simulated time lasts.
     """
     moved = -(-size_bytes * NS_PER_S // settings.bandwidth_bytes_per_s)
-    return -(-max(moved, pieces * settings.piece_overhead_ns) // layers)
+    per_layer = -(-max(moved, pieces * settings.piece_overhead_ns) // layers)
+    if per_layer * layers > LAST_NS:
+        raise beyond_time()
+    return per_layer
 
 
 class Channel:

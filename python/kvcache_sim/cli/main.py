@@ -43,6 +43,8 @@ def run(argv: list[str]) -> int:
             standard.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, _terminate)
     try:
+        if sys.stdout is None:  # closed by the shell, as in 'kvsim … >&-'
+            raise BrokenPipeError
         code = dispatch(argv)
         sys.stdout.flush()
         return code
@@ -57,8 +59,11 @@ def run(argv: list[str]) -> int:
         return _fail("terminated (SIGTERM)", EXIT_SIGTERM)
     except BrokenPipeError:
         # The interpreter flushes stdout once more on its way out; give that flush somewhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if sys.stdout is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _fail("error: stdout was closed before everything was printed", EXIT_IO)
+    except MemoryError:
+        return _fail("error: out of memory", EXIT_IO)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else "error: "
         return _fail(f"{place}{error.strerror or error}", EXIT_IO)

@@ -13,7 +13,7 @@ import typer
 from kvcache_sim.cli.progress import shown_progress
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
-from kvcache_sim.metrics.run_directory import numbered, open_run_directory
+from kvcache_sim.metrics.run_directory import open_numbered_directory, open_run_directory
 from kvcache_sim.metrics.summary_text import summary_text
 from kvcache_sim.scenario.execute import execute, resolved_with_trace, store
 from kvcache_sim.scenario.load import load_scenario
@@ -103,14 +103,19 @@ def simulate(
     options = RunOptions(backend, step_every_iteration, check, parse_record(record), causes, prefixes)
     requests = read_requests(scenario)
     resolved_hash = config_hash(resolved_with_trace(scenario, requests), requests.sha256)
-    target = Path(output) if output else numbered(Path("runs"), scenario.model.name, resolved_hash)
-    with open_run_directory(target, force) as directory:
+    place = (
+        open_run_directory(Path(output), force)
+        if output
+        else open_numbered_directory(Path("runs"), scenario.model.name, resolved_hash)
+    )
+    with place as directory:
         with shown_progress(quiet) as observer:
             execution = execute(scenario, requests, options, observer, directory)
         summary = store(execution, directory, context.obj)
     if not quiet:
         for warning in execution.warnings:
             print(f"warning: {warning}", file=sys.stderr)
+    target = directory.target
     following = f"next: kvsim report {shlex.quote(str(target))}"
     if output_format == "json":
         print(json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False))

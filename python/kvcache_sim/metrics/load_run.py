@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kvcache_sim.errors import InputOutputError, UsageError
+from kvcache_sim.metrics.columns import EVENT_COLUMNS, REQUEST_COLUMNS, SERIES_COLUMNS, Column
 from kvcache_sim.metrics.run import ColumnData
 from kvcache_sim.metrics.run_directory import COMPLETE, sha256_of
+from kvcache_sim.metrics.stored_checks import check_columns, read_members
 from kvcache_sim.metrics.tables import read_table
 
 
@@ -26,27 +28,33 @@ class StoredRun:
 
     def requests(self) -> dict[str, ColumnData]:
         """Return the columns of ``REQUEST_COLUMNS``."""
-        return self._table("requests")
+        return self._table("requests", REQUEST_COLUMNS)
 
     def series(self) -> dict[str, ColumnData]:
         """Return the columns of ``SERIES_COLUMNS``."""
-        return self._table("series")
+        return self._table("series", SERIES_COLUMNS)
 
     def events(self) -> dict[str, ColumnData]:
         """Return the columns of ``EVENT_COLUMNS``."""
-        return self._table("events")
+        return self._table("events", EVENT_COLUMNS)
 
     def prefixes(self) -> dict[str, ColumnData] | None:
         """Return the columns of ``PREFIX_COLUMNS``; None where the run did not keep them."""
-        return self._table("prefixes") if (self.path / "prefixes.parquet").exists() else None
+        if not (self.path / "prefixes.parquet").exists():
+            return None
+        from kvcache_sim.metrics.prefix_entries import PREFIX_COLUMNS
 
-    def _table(self, name: str) -> dict[str, ColumnData]:
+        return self._table("prefixes", PREFIX_COLUMNS)
+
+    def _table(self, name: str, schema: Mapping[str, Column]) -> dict[str, ColumnData]:
         path = self.path / f"{name}.parquet"
         try:
-            return read_table(path)
+            columns = read_table(path)
         except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
             reason = " ".join(str(error).split())[:120]
             raise InputOutputError("cannot be read", where=str(path), got=reason) from None
+        check_columns(columns, schema, path)
+        return columns
 
 
 def load_run(path: Path) -> StoredRun:
@@ -70,8 +78,14 @@ def load_run(path: Path) -> StoredRun:
                 contents[name] = (path / name).read_bytes()
         except OSError as error:
             raise InputOutputError("cannot be read", str(path / name), got=str(error.strerror)) from None
+        except ValueError:  # no name of a file holds a NUL
+            raise InputOutputError(
+                "not a list of files", where=str(path / COMPLETE), got=repr(line)[:60]
+            ) from None
     try:
-        manifest, summary = (json.loads(contents[name]) for name in ("run.json", "summary.json"))
+        manifest, summary = (
+            read_members(contents[name], path / name) for name in ("run.json", "summary.json")
+        )
         return StoredRun(path, manifest, summary, contents["scenario.yaml"].decode())
     except (KeyError, ValueError):
         raise InputOutputError("not a run directory of this version", where=str(path)) from None

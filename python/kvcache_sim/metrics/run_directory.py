@@ -60,8 +60,7 @@ class RunDirectory:
     def commit(self) -> None:
         """Write the completeness marker and move the directory to its place, replacing one if forced."""
         with _place(self.target):
-            os.unlink(self.part / ".lock")
-            names = sorted(path.name for path in self.part.iterdir())
+            names = sorted(path.name for path in self.part.iterdir() if path.name != ".lock")
             lines = [f"{sha256_of(self.part / name)}  {name}\n" for name in names]
             self.write(COMPLETE, "".join(lines))
             _check_target(self.target, self.force)
@@ -69,6 +68,7 @@ class RunDirectory:
             if self.target.exists():
                 os.rename(self.target, old)
             os.rename(self.part, self.target)
+            os.unlink(self.target / ".lock")
             shutil.rmtree(old, ignore_errors=True)
 
     def claim(self) -> None:
@@ -82,6 +82,9 @@ class RunDirectory:
             except OutputExistsError as error:
                 error.where = str(self.target)
                 raise
+            except FileNotFoundError:  # renamed by the run that was writing it
+                raise OutputExistsError("the output exists", where=str(self.target)) from None
+        _check_target(self.target, self.force)  # another run may have come to its end meanwhile
         for stale in self.part.iterdir():  # of a run that was killed
             if stale.name != ".lock":
                 stale.unlink()
@@ -111,6 +114,22 @@ def open_run_directory(target: Path, force: bool) -> Iterator[RunDirectory]:
 
 
 @contextlib.contextmanager
+def open_numbered_directory(parent: Path, name: str, config_hash: str) -> Iterator[RunDirectory]:
+    """Claim ``parent/<n>-<name>-<hash6>`` with the first n that no run has, finished or going on."""
+    number = 0
+    with contextlib.ExitStack() as stack:
+        while True:
+            number = max(number, _last_number(parent)) + 1
+            target = parent / f"{number}-{name}-{config_hash[:6]}"
+            try:
+                directory = stack.enter_context(open_run_directory(target, force=False))
+            except OutputExistsError:
+                continue
+            yield directory
+            return
+
+
+@contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
@@ -119,12 +138,13 @@ def _signals_wait() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def numbered(parent: Path, name: str, config_hash: str) -> Path:
-    """Return ``parent/<n>-<name>-<hash6>`` with n one above the largest there."""
-    taken = [0]
-    with contextlib.suppress(OSError):
-        taken += [int(m[1]) for path in parent.iterdir() if (m := _NUMBERED.fullmatch(path.name))]
-    return parent / f"{max(taken) + 1}-{name}-{config_hash[:6]}"
+def _last_number(parent: Path) -> int:
+    """Return the largest number of a run in a directory; 0 without one."""
+    try:
+        numbers = [int(m[1]) for path in parent.iterdir() if (m := _NUMBERED.fullmatch(path.name))]
+    except OSError:
+        return 0
+    return max(numbers, default=0)
 
 
 def _check_target(target: Path, force: bool) -> None:

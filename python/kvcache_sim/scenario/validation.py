@@ -38,7 +38,7 @@ def check(model: type[M], values: Mapping[str, Any], tree: Tree, at: Path = ()) 
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise _refusal(model, _first(error.errors(include_url=False)), tree, at) from None
+        raise _refusal(model, _first(error.errors(include_url=False)), values, (tree, at)) from None
 
 
 def _first(problems: list[Any]) -> Any:
@@ -50,8 +50,11 @@ def _first(problems: list[Any]) -> Any:
     return max(same, key=lambda problem: len(problem["loc"]))
 
 
-def _refusal(model: type[BaseModel], problem: Any, tree: Tree, at: Path) -> UsageError:
-    loc = tuple(step for step in problem["loc"] if not _is_union_branch(step))
+def _refusal(
+    model: type[BaseModel], problem: Any, values: Mapping[str, Any], stands: tuple[Tree, Path]
+) -> UsageError:
+    tree, at = stands
+    loc = _as_written(problem["loc"], values, problem["type"] == "missing")
     path: Path = (*at, *loc)
     where = tree.place(path)
     key = dotted(path)
@@ -98,9 +101,21 @@ def dotted(path: Path) -> str:
     return text.removeprefix(".")
 
 
-def _is_union_branch(step: str | int) -> bool:
-    """Return whether pydantic put ``step`` into a path to name a branch of a union."""
-    return isinstance(step, str) and ("[" in step or step == "[key]")
+def _as_written(loc: Path, values: Any, missing: bool) -> Path:
+    """Return the steps of a problem's path that are keys and places of what was written.
+
+    The others name the branch of a union that pydantic tried; a missing key is the last step.
+    """
+    path: list[str | int] = []
+    node = values
+    for depth, step in enumerate(loc):
+        inside = isinstance(step, int) and isinstance(node, list | tuple) and step < len(node)
+        if inside or (isinstance(node, Mapping) and step in node):
+            path.append(step)
+            node = node[step]
+        elif missing and depth == len(loc) - 1:
+            path.append(step)
+    return tuple(path)
 
 
 def _did_you_mean(model: type[BaseModel], loc: Path) -> str:

@@ -9,7 +9,7 @@ from kvcache_sim.cache.machine import MachineBuilder, MachineTiers
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.cache.store import KeepsSessions, TieredStore
 from kvcache_sim.cache.stores import StoreMaker
-from kvcache_sim.engine import Engine
+from kvcache_sim.engine import Engine, beyond_time
 from kvcache_sim.errors import InvariantError, UsageError
 from kvcache_sim.metrics.digests import digest_of_events
 from kvcache_sim.metrics.recorder import RunRecorder
@@ -117,19 +117,25 @@ class Simulation:
         return self.cluster.closed == len(self.trace)
 
     def run(self, observer: Observer | None = None) -> Run:
-        """Run to the end; InvariantError when a promise was broken."""
-        with watching(self._watchdog):
-            self.cluster.start()
-            self.sampler.start()
-            while not self.engine.run(max_events=_EVENTS_PER_GLANCE):
-                if observer is not None:
-                    observer.update(self._progress())
+        """Run to the end; UsageError when that lies too far off, InvariantError when a promise was broken."""
+        try:
+            self._run(observer)
+        except OverflowError:  # a time that no 64-bit integer holds was about to reach the core
+            raise beyond_time() from None
         if observer is not None:
             observer.update(self._progress())
         for replica in self.replicas:
             replica.flush_records()
         self._check_end()
         return self._finished()
+
+    def _run(self, observer: Observer | None) -> None:
+        with watching(self._watchdog):
+            self.cluster.start()
+            self.sampler.start()
+            while not self.engine.run(max_events=_EVENTS_PER_GLANCE):
+                if observer is not None:
+                    observer.update(self._progress())
 
     def _progress(self) -> Progress:
         used: dict[str, float] = {}

@@ -53,8 +53,9 @@ def read_plan(directory: Path) -> Plan:
     """Return the plan kept in a sweep directory; raises ``UsageError`` where there is none."""
     try:
         content: dict[str, Any] = json.loads((directory / "plan.json").read_bytes())
+        names = content["settings"]  # JSON objects are written in the order of the alphabet
         cells = tuple(
-            Cell(index, cell_id, settings, repeat)
+            Cell(index, cell_id, {name: settings[name] for name in names if name in settings}, repeat)
             for index, (cell_id, repeat, settings) in enumerate(content["cells"])
         )
         return Plan(content["name"], Study("", "", files=content["files"]), cells)

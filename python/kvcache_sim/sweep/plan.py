@@ -41,6 +41,10 @@ class Plan:
         """Return the address of the study: its cells (and so their files), whatever their paths."""
         return content_address([cell.cell_id for cell in self.cells])
 
+    def setting_names(self) -> list[str]:
+        """Return the names of all settings, in the order in which the study gives them."""
+        return list(dict.fromkeys(name for cell in self.cells for name in cell.settings))
+
     def own_cells(self) -> list[Cell]:
         """Return the rows of this shard; the shards share out all rows."""
         number, count = self.shard
@@ -95,6 +99,7 @@ def keep_plan(plan: Plan, path: Path) -> None:
         "digest": plan.digest(),
         "name": plan.name,
         "files": dict(plan.study.files),
+        "settings": plan.setting_names(),
         "cells": [[cell.cell_id, cell.repeat, dict(cell.settings)] for cell in plan.cells],
     }
     before = _read_plan(path)

@@ -67,7 +67,7 @@ class CellStore:
             path = self.cells / f"{cell_id}.json"
             if not path.exists():
                 continue
-            record = _read(path, cell_id)
+            record = None if path.is_dir() else _read(path, cell_id)
             if record is None:
                 damaged.append(path)
             else:

@@ -13,6 +13,7 @@ from types import TracebackType
 
 from kvcache_sim.errors import InputOutputError
 from kvcache_sim.metrics.names import flatten
+from kvcache_sim.output import csv_field
 from kvcache_sim.sweep.cell import Cell, CellRecord, canonical_json
 from kvcache_sim.sweep.store import write_atomically
 
@@ -142,14 +143,14 @@ def _csv_bytes(rows: Sequence[Row]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if rows:
-        writer.writerow(rows[0])
+        writer.writerow(map(csv_field, rows[0]))
     for row in rows:
-        writer.writerow([_plain(value) for value in row.values()])
+        writer.writerow([csv_field(_plain(value)) for value in row.values()])
     return text.getvalue().encode()
 
 
 def _plain(value: object) -> object:
-    return json.dumps(value) if isinstance(value, (list, dict, bool)) else value
+    return json.dumps(value, sort_keys=True) if isinstance(value, (list, dict, bool)) else value
 
 
 def _parquet_bytes(rows: Sequence[Row]) -> bytes:

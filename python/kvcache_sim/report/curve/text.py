@@ -6,6 +6,7 @@ import csv
 import io
 from typing import Any
 
+from kvcache_sim.output import csv_field
 from kvcache_sim.report.curve.build import Document
 from kvcache_sim.units import format_bytes
 
@@ -59,7 +60,7 @@ def curve_csv(document: Document) -> str:
         for name, found in point.items():
             if name.startswith("capacity_") or (name == "lru" and "every_capacity" in document):
                 continue
-            row = [name, point["capacity_blocks"], point.get("capacity_bytes", "")]
+            row = [csv_field(name), point["capacity_blocks"], point.get("capacity_bytes", "")]
             writer.writerow(
                 [*row, found.get("hit_blocks", ""), found.get("block_hit_rate", found.get("hit_rate"))]
             )

@@ -17,7 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.units import NS_PER_S, parse_time_ns
+from kvcache_sim.units import LAST_NS, NS_PER_S, parse_time_ns
+
+#: Later than the end of simulated time.
+NEVER_NS = 2 * LAST_NS
 
 
 class Arrivals(Protocol):
@@ -32,8 +35,14 @@ class Arrivals(Protocol):
         ...
 
 
+def _whole_ns(times_ns: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return times in whole ns; those that lie too far off all as ``NEVER_NS``."""
+    return np.rint(np.minimum(times_ns, NEVER_NS)).astype(np.int64)
+
+
 def _per_rate(exposure: NDArray[np.float64], rate_per_s: float) -> NDArray[np.int64]:
-    return np.rint(exposure * (NS_PER_S / rate_per_s)).astype(np.int64)
+    with np.errstate(over="ignore"):
+        return _whole_ns(exposure * (NS_PER_S / rate_per_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +115,7 @@ class Ramp:
         on_ramp = np.minimum(exposure, whole)
         # 2·E ÷ (a + √(a² + 2·slope·E)) is the root that stays exact as the slope goes to zero.
         t = 2 * on_ramp / (a + np.sqrt(np.maximum(a * a + 2 * slope * on_ramp, 0.0)))
-        return np.rint((t + (exposure - on_ramp) / b) * NS_PER_S).astype(np.int64)
+        return _whole_ns((t + (exposure - on_ramp) / b) * NS_PER_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +137,7 @@ class TraceRate:
         upto = _counts_upto(self.path, self.bin_ns)
         rounds, rest = np.divmod(exposure, upto[-1])
         bins = np.interp(rest, upto, np.arange(len(upto)))
-        return np.rint((rounds * (len(upto) - 1) + bins) * self.bin_ns).astype(np.int64)
+        return _whole_ns((rounds * (len(upto) - 1) + bins) * self.bin_ns)
 
 
 @lru_cache(maxsize=8)
@@ -161,7 +170,7 @@ def arrivals_from(where: str, value: Any) -> Arrivals:
     if not isinstance(value, Mapping):
         raise UsageError("not an arrival process", where=where, got=repr(value), hint=_EXAMPLE)
     process = value.get("process", "poisson")
-    if process not in ARRIVALS:
+    if not isinstance(process, str) or process not in ARRIVALS:
         raise UsageError(
             "unknown arrival process",
             where=f"{where}.process",

@@ -21,7 +21,7 @@ def settings_of(kind: str, mapping: Mapping[str, Any]) -> Workload:
 
     Raises UsageError for an unknown kind or key and for a value out of range, naming ``workload.KEY``.
     """
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         near = difflib.get_close_matches(str(kind), KINDS, n=1)
         raise UsageError(
             "unknown kind of workload",

@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 
+#: Most tokens of a prompt or an answer.
+MOST_TOKENS = 2**31 - 1
+
 
 class Lengths(Protocol):
     """A distribution of whole numbers: token counts, or times in ns."""
@@ -138,9 +141,11 @@ DISTRIBUTIONS: dict[str, type[Constant | Uniform | Lognormal | Empirical | FromT
 
 
 def whole(where: str, value: Any) -> int:
-    """Return a value that must be a whole number."""
+    """Return a value that must be a whole number, at most ``MOST_TOKENS``."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise UsageError("not a whole number", where=where, got=repr(value))
+    if value > MOST_TOKENS:
+        raise UsageError("out of range", where=where, got=str(value), expected=f"at most {MOST_TOKENS}")
     return value
 
 
@@ -158,7 +163,7 @@ def lengths_from(where: str, value: Any, minimum: int, read: Callable[[str, Any]
         made = Constant(read(where, value))
     else:
         kind = value.get("kind")
-        if kind not in DISTRIBUTIONS:
+        if not isinstance(kind, str) or kind not in DISTRIBUTIONS:
             raise UsageError(
                 "unknown distribution",
                 where=f"{where}.kind",

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.rng import stream
+from kvcache_sim.units import LAST_NS
 from kvcache_sim.workload.generate.chains import expand
 from kvcache_sim.workload.generate.chunk import UNITS, Chunk, Draws
 from kvcache_sim.workload.generate.settings import Workload
@@ -100,7 +101,7 @@ def make_requests(settings: Workload, seed: int) -> Iterator[tuple[Requests, Fut
         )
         requests = Requests(
             number=made + np.arange(len(chunk)),
-            arrival_ns=start_ns + chunk.offset_ns,
+            arrival_ns=_in_time(start_ns, chunk.offset_ns),
             think_ns=think_ns,
             after=after,
             session=np.where(chunk.session == NO_SESSION, NO_SESSION, chunk.session + sessions),
@@ -115,6 +116,15 @@ def make_requests(settings: Workload, seed: int) -> Iterator[tuple[Requests, Fut
         made += len(chunk)
         sessions += int(chunk.session.max()) + 1
         index += 1
+
+
+def _in_time(start_ns: NDArray[np.int64], offset_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return when requests arrive; UsageError beyond the end of simulated time."""
+    if start_ns.max() > LAST_NS or offset_ns.max() > LAST_NS:
+        raise UsageError(
+            "arrivals beyond 73 years", where="workload.arrivals", hint="raise the rate, or ask for fewer"
+        )
+    return start_ns + offset_ns
 
 
 class _Clock:

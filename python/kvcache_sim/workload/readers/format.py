@@ -34,7 +34,7 @@ def first_row(head: bytes) -> dict[str, Any] | None:
         return None
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return _names(line)
     return row if isinstance(row, dict) else None
 

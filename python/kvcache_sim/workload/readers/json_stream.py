@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from kvcache_sim._core import TraceSource
 
 _CHUNK = 1 << 20
+#: An element longer than this is refused: it bounds the memory on endless input.
+LONGEST_ELEMENT = 1 << 25
 
 
 def objects(source: TraceSource) -> Iterator[tuple[int, Any]]:
     """Yield (line, value) of each element; raises ``TraceProblem`` where the text is no JSON.
 
     Memory: the largest element and one chunk. An element longer than a chunk is scanned again as it grows,
-    doubling, so the time stays linear.
+    doubling, so the time stays linear; one longer than ``LONGEST_ELEMENT`` characters is refused.
     """
     decoder = json.JSONDecoder(parse_constant=_no_constant)
     utf8 = codecs.getincrementaldecoder("utf-8")()
@@ -38,6 +40,8 @@ def objects(source: TraceSource) -> Iterator[tuple[int, Any]]:
                     continue
             elif ended:
                 return
+        except RecursionError:
+            raise TraceProblem(line, 0, "json", "JSON nested too deep", text[at : at + 40], "", "") from None
         except ValueError as error:
             if ended:
                 where = getattr(error, "pos", at)
@@ -46,6 +50,9 @@ def objects(source: TraceSource) -> Iterator[tuple[int, Any]]:
                 cut = where >= len(text.rstrip()) or str(error).startswith("Unterminated")
                 what = "unterminated JSON (file may be truncated)" if cut else "not JSON"
                 raise TraceProblem(line, col, "json", what, text[where : where + 40], "", "") from None
+        if len(text) - at > LONGEST_ELEMENT:
+            expected = f"at most {LONGEST_ELEMENT} characters"
+            raise TraceProblem(line, 0, "json", "an element too long", text[at : at + 40], expected, "")
         try:
             data = source.read(want)
             text, at, want = text[at:] + utf8.decode(data, final=not data), 0, want * 2

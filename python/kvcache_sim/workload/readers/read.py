@@ -10,7 +10,7 @@ import numpy as np
 
 from kvcache_sim._core import TraceProblem, TraceSource
 from kvcache_sim.errors import InputOutputError, TraceError, UsageError
-from kvcache_sim.workload.readers.detect import HEAD_BYTES, check_text, detect_format
+from kvcache_sim.workload.readers.detect import check_text, detect_format, read_head
 from kvcache_sim.workload.readers.registry import format_named
 from kvcache_sim.workload.readers.settings import ReadSettings
 from kvcache_sim.workload.trace import Trace
@@ -59,7 +59,7 @@ def read_report(path: str | os.PathLike[str], *, settings: ReadSettings = _DEFAU
     where = "standard input" if name == "-" else name
     source = _open(name)
     try:
-        head = source.head(HEAD_BYTES)
+        head = read_head(source)
         if not head:
             source.read(1)  # tells damaged data from an empty file
         check_text(head, where)

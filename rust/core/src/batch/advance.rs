@@ -59,7 +59,7 @@ impl Batch {
             "a stretch is planned within the room there is"
         );
         self.commit_scheduled(store, self.begin_ns)?;
-        self.end_ns = self.begin_ns + self.step_ns();
+        self.end_ns = self.begin_ns.saturating_add(self.step_ns());
         self.fall_in_step();
         Ok(())
     }

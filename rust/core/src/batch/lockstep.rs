@@ -102,7 +102,7 @@ impl Batch {
         }
         step.shape.decode_kv_tokens += sequences;
         step.shape.decode_max_kv_tokens += 1;
-        self.end_ns = self.begin_ns + self.duration_ns(&step.shape);
+        self.end_ns = self.begin_ns.saturating_add(self.duration_ns(&step.shape));
         Ok(())
     }
 

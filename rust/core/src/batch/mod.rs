@@ -245,7 +245,8 @@ impl Batch {
 
     fn duration_ns(&self, shape: &StepShape) -> u64 {
         let overhead = self.config.step_overhead_ns;
-        (self.table.step_ns(shape) + overhead).max(self.config.least_step_ns)
+        let ns = self.table.step_ns(shape).saturating_add(overhead);
+        ns.max(self.config.least_step_ns)
     }
 
     fn shape(&self) -> StepShape {

@@ -11,7 +11,9 @@ impl Batch {
     pub fn start<S: BatchStore>(&mut self, store: &S, now_ns: u64, stall_ns: u64) -> u64 {
         self.begin_ns = now_ns;
         self.stall_ns = stall_ns;
-        self.end_ns = now_ns + self.step_ns() + stall_ns;
+        self.end_ns = now_ns
+            .saturating_add(self.step_ns())
+            .saturating_add(stall_ns);
         self.iterations_left = if stall_ns > 0 {
             1
         } else {
@@ -41,7 +43,7 @@ impl Batch {
                 let ends = chunks.iter().map(|(c, past)| past + (i + 1) * c);
                 shape.longest_chunk_tokens = ends.max().unwrap_or(0);
             }
-            end += self.duration_ns(&shape);
+            end = end.saturating_add(self.duration_ns(&shape));
         }
         end
     }

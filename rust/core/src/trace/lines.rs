@@ -8,7 +8,7 @@ use super::ReadError;
 
 const CHUNK: usize = 1 << 18;
 /// A line longer than this is refused: it bounds the memory on endless input.
-pub const LONGEST_LINE: usize = 1 << 30;
+pub const LONGEST_LINE: usize = 1 << 27;
 
 /// Splits a source at line feeds; a line is borrowed until the next is asked for.
 pub struct Lines<R> {
@@ -94,7 +94,11 @@ impl<R: Read> Lines<R> {
                 if self.buffer.len() >= LONGEST_LINE {
                     return Err(LineError::TooLong(self.number + 1));
                 }
-                self.buffer.resize(self.buffer.len() * 2, 0);
+                let more = self.buffer.len();
+                if self.buffer.try_reserve_exact(more).is_err() {
+                    return Err(LineError::Read(io::ErrorKind::OutOfMemory.into()));
+                }
+                self.buffer.resize(2 * more, 0);
             }
             match self.source.read(&mut self.buffer[self.end..]) {
                 Ok(0) => self.finished = true,

@@ -9,6 +9,9 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use sha2::{Digest, Sha256};
 
 const RAW_BUFFER: usize = 1 << 18;
+const ZSTANDARD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// The window of the longest matches that `zstd` makes and takes unasked.
+const LARGEST_WINDOW: u64 = 1 << 27;
 
 /// Reads the stored bytes and hashes each as it passes.
 struct Hashing {
@@ -56,10 +59,47 @@ impl Read for Frames {
             if self.raw.fill_buf()?.is_empty() {
                 return Ok(0);
             }
+            room_for_window(self.raw.buffer())?;
             self.decoder.reset(&mut self.raw).map_err(|e| bad(&e))?;
             self.open = true;
         }
     }
+}
+
+/// Refuses a frame whose decoder would hold more than there is memory for: it would not ask, but fail.
+fn room_for_window(frame: &[u8]) -> io::Result<()> {
+    let Some(window) = window_bytes(frame) else {
+        return Ok(()); // no header of a frame: the decoder says so
+    };
+    if window > LARGEST_WINDOW {
+        let said = format!("a window of {window} bytes where {LARGEST_WINDOW} are allowed");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, said));
+    }
+    // The decoder keeps the window in a ring that doubles as it grows.
+    let needed = 4 * window as usize + RAW_BUFFER;
+    match Vec::<u8>::new().try_reserve_exact(needed) {
+        Ok(()) => Ok(()),
+        Err(_) => Err(io::ErrorKind::OutOfMemory.into()),
+    }
+}
+
+/// The window that a Zstandard frame's header asks for (RFC 8878, 3.1.1.1).
+fn window_bytes(frame: &[u8]) -> Option<u64> {
+    let (&descriptor, rest) = frame.strip_prefix(&ZSTANDARD)?.split_first()?;
+    let single_segment = descriptor & 0x20 != 0;
+    if !single_segment {
+        let (exponent, mantissa) = (rest.first()? >> 3, u64::from(rest[0] & 7));
+        let base = 1u64 << (10 + exponent);
+        return Some(base + base / 8 * mantissa);
+    }
+    let dictionary_id = [0, 1, 2, 4][usize::from(descriptor & 3)];
+    let size = [1, 2, 4, 8][usize::from(descriptor >> 6)];
+    let bytes = rest.get(dictionary_id..dictionary_id + size)?;
+    let written = bytes
+        .iter()
+        .rev()
+        .fold(0, |sum, &b| sum << 8 | u64::from(b));
+    Some(if size == 2 { written + 256 } else { written })
 }
 
 enum Stored {
@@ -101,7 +141,7 @@ impl Source {
         let magic = raw.fill_buf()?;
         let stored = if magic.starts_with(&[0x1f, 0x8b]) {
             Stored::Gzip(Box::new(MultiGzDecoder::new(raw)))
-        } else if magic.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        } else if magic.starts_with(&ZSTANDARD) {
             Stored::Zstd(Box::new(Frames {
                 raw,
                 decoder: FrameDecoder::new(),
@@ -195,4 +235,23 @@ pub fn is_damage(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::window_bytes;
+
+    #[test]
+    fn the_window_of_a_frame_is_what_its_header_says() {
+        let header = |rest: &[u8]| [&super::ZSTANDARD, rest].concat();
+        assert_eq!(window_bytes(&header(&[0x00, 10 << 3])), Some(1 << 20));
+        assert_eq!(
+            window_bytes(&header(&[0x00, 31 << 3 | 7])),
+            Some((1 << 41) + 7 * (1 << 38))
+        );
+        assert_eq!(window_bytes(&header(&[0x20, 200])), Some(200));
+        assert_eq!(window_bytes(&header(&[0xa1, 9, 0, 0, 1, 0])), Some(1 << 16));
+        assert_eq!(window_bytes(&header(&[0x20])), None);
+        assert_eq!(window_bytes(b"plain text"), None);
+    }
 }

@@ -1,0 +1,319 @@
+"""What lies beyond a limit is one line: quantities, the clock, memory, names and places that cannot be."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fake_run import made_up_run
+from kvcache_sim.cli.main import run
+from kvcache_sim.errors import InputOutputError, TraceError, UsageError
+from kvcache_sim.metrics.load_run import load_run
+from kvcache_sim.metrics.run_directory import COMPLETE, sha256_of
+from kvcache_sim.scenario.load import load_scenario, scenario_from_text
+from kvcache_sim.sweep.cell import Study
+from kvcache_sim.sweep.merge import merge_shards
+from kvcache_sim.sweep.plan import Plan, Resolved, lay_out
+from kvcache_sim.sweep.space import Space
+from kvcache_sim.sweep.store import CellStore
+from kvcache_sim.sweep.tables import export, result_rows
+from kvcache_sim.units import LAST_NS, parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
+from kvcache_sim.workload.generate import build
+from kvcache_sim.workload.readers import read_trace
+from test_sweep import sweep, tables
+
+ROW = '{"timestamp": %d, "input_length": 1500, "output_length": 3, "hash_ids": [%d, %d, %d]}\n'
+SLOW = [
+    "channels.pcie={bandwidth: 1 B/s, edges: [cpu->gpu, gpu->cpu]}",
+    "channels.pcie={bandwidth: 1 B/s, sharing: fair, edges: [cpu->gpu, gpu->cpu]}",
+    "channels.pcie={bandwidth: 1 GB/s, sharing: fair, latency: 1000 d, edges: [cpu->gpu, gpu->cpu]}",
+    "channels.pcie={bandwidth: 1GB/s, latency: 3000 d, latency_occupies: true, edges: [cpu->gpu, gpu->cpu]}",
+    "channels.pcie={bandwidth: 1 GB/s, piece_overhead: 100 d, edges: [cpu->gpu, gpu->cpu]}",
+    "replica.step_overhead=3000 d",
+    "replica.client_offset_per_token=1000 d",
+]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        ROW % (k * 1000, s, s + 1, s + 2) for k, s in enumerate([10, 20, 30, 10, 40, 20, 50, 10, 60, 30] * 3)
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(rows))
+    (tmp_path / "two.yaml").write_text("tiers: {gpu: {capacity: 4 blocks}, cpu: {capacity: 100 blocks}}\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("parse", "good", "bad"),
+    [
+        (parse_time_ns, "3652d", "3653d"),
+        (parse_time_ns, "87648h", "1e30 s"),
+        (parse_size_bytes, "1024PiB", "9999999999999TiB"),
+        (parse_size_bytes, "1e6 TB", "9e15 TB"),
+        (parse_rate_bytes_per_s, "1000PB/s", "1001PB/s"),
+    ],
+)
+def test_quantities_end_where_sums_of_them_would_not_fit(parse, good, bad):
+    assert 0 < parse(good) < LAST_NS
+    with pytest.raises(UsageError, match=r"out of range; got .*; expected at most"):
+        parse(bad)
+
+
+@pytest.mark.parametrize("setting", SLOW)
+@pytest.mark.parametrize("backend", ["native", "python"])
+def test_a_run_whose_clock_would_run_out_says_so(place, capsys, setting, backend):
+    argv = [
+        "simulate",
+        "t.jsonl",
+        "-c",
+        "two.yaml",
+        "-q",
+        "-o",
+        "out",
+        "--set",
+        setting,
+        "--backend",
+        backend,
+    ]
+    assert run(argv) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: simulated time would pass 73 years; expected a run that ends"
+    )
+    assert not (place / "out").exists()
+
+
+@pytest.mark.parametrize("process", ["poisson", "constant", "gamma"])
+def test_arrivals_beyond_the_clock_are_refused_not_put_at_nought(process):
+    more = {"burstiness": 0.5} if process == "gamma" else {}
+    arrivals = {"process": process, **more}
+    with pytest.raises(UsageError, match=r"workload.arrivals: arrivals beyond 73 years"):
+        build("diverse", {"requests": 10, "arrivals": {**arrivals, "rate_per_s": 1e-11}}, 0)
+    slow = build("diverse", {"requests": 10, "arrivals": {**arrivals, "rate_per_s": 1e-7}}, 0)
+    assert 0 < slow.arrival_ns[0] < slow.arrival_ns[-1] <= LAST_NS
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"output_tokens": {"kind": [1]}}, r"workload.output_tokens.kind: unknown distribution; got \[1\]"),
+        ({"arrivals": {"process": []}}, r"workload.arrivals.process: unknown arrival process; got \[\]"),
+        ({"output_tokens": 10**30}, "workload.output_tokens: out of range"),
+    ],
+)
+def test_parts_of_a_workload_of_the_wrong_kind(section, said):
+    with pytest.raises(UsageError, match=said):
+        build("diverse", section, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a[b: 1", r"s.yaml:1:1: unknown key 'a\[b'; known keys: name"),
+        ("cache: {'p[0]': 1}", r"s.yaml:1:9: unknown key 'cache.p\[0\]'"),
+        ("write: {policy: {'gpu[': back}}", r"s.yaml:1:18: write.policy"),
+        ("router: {load_threshold: [1]}", r"s.yaml:1:10: router.load_threshold: not usable; got \[1\]"),
+        ("cluster: {machines: 1}\nmachines: [{tiers: {gpu: {}}}]", "capacity is missing"),
+    ],
+)
+def test_keys_with_brackets_are_keys(tmp_path, text, said):
+    with pytest.raises(UsageError, match=said):
+        scenario_from_text(text, "s.yaml", tmp_path)
+
+
+def test_blank_lines_before_a_trace_are_counted_not_the_end_of_it(place):
+    for blank in (1 << 16, 1 << 18):
+        (place / "late.jsonl").write_text("\n" * blank + (place / "t.jsonl").read_text())
+        trace = read_trace("late.jsonl")
+        assert len(trace) == 30
+        assert f"{blank} blank lines" in trace.warnings[0]
+    (place / "late.csv").write_text(
+        "\n" * (1 << 16) + "arrived_at,num_prefill_tokens,num_decode_tokens\n1,2,3\n"
+    )
+    assert len(read_trace("late.csv")) == 1
+    (place / "void").write_text("\n" * ((1 << 24) + 9))
+    with pytest.raises(TraceError, match="no requests"):
+        read_trace("void")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 1000 + "\n", "t:1:1: a JSON array where rows should be"),
+        ('{"a": ' + "[" * 1000 + "\n", "t:1:135: JSON nested deeper than 128"),
+        ('[{"conversations": [{"from": "human", "value": ' + "[" * 5000, "t:1: JSON nested too deep"),
+    ],
+)
+def test_deep_nesting_is_refused_wherever_it_stands(place, text, said):
+    (place / "t").write_text(text)
+    with pytest.raises(TraceError, match=said):
+        read_trace("t")
+
+
+def test_a_small_file_that_grows_without_a_line_end_is_refused(place):
+    for start, said in (
+        (b'{"a": "', "bomb:1: line too long; expected at most 134217728 bytes"),
+        (b'[{"conversations": [{"from": "human", "value": "', "bomb:1: an element too long"),
+    ):
+        (place / "bomb").write_bytes(gzip.compress(start + b"x" * (140 << 20), 1))
+        with pytest.raises(TraceError, match=said):
+            read_trace("bomb")
+
+
+def test_a_zstandard_window_larger_than_memory_is_refused(place):
+    for window in (31 << 3, 31 << 3 | 7):
+        (place / "t.zst").write_bytes(b"\x28\xb5\x2f\xfd\x00" + bytes([window]) + b"\x01\x00\x00")
+        with pytest.raises(TraceError, match=r"a window of .* bytes where 134217728 are allowed"):
+            read_trace("t.zst")
+    (place / "t.zst").write_bytes(b"\x28\xb5\x2f\xfd\xe0" + b"\xff" * 8 + b"\x01\x00\x00")
+    with pytest.raises(TraceError, match="a window of"):
+        read_trace("t.zst")
+
+
+def seal(directory):
+    names = sorted(path.name for path in directory.iterdir() if path.name != COMPLETE)
+    (directory / COMPLETE).write_text("".join(f"{sha256_of(directory / n)}  {n}\n" for n in names))
+
+
+def without_a_column(directory):
+    path = directory / "requests.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["finish_ns"]), path)
+
+
+def with_numbers_that_are_none(directory):
+    path = directory / "requests.parquet"
+    table = pq.read_table(path)
+    column = pa.array(np.full(len(table), np.nan))
+    pq.write_table(table.set_column(table.column_names.index("finish_ns"), "finish_ns", column), path)
+
+
+def changed_summary(change):
+    def apply(directory):
+        summary = json.loads((directory / "summary.json").read_text())
+        change(summary)
+        (directory / "summary.json").write_text(json.dumps(summary))
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (without_a_column, "requests.parquet: lacks a column; got no finish_ns"),
+        (
+            with_numbers_that_are_none,
+            "requests.parquet: column finish_ns has another type; got double|got float64",
+        ),
+        (
+            changed_summary(lambda s: s["cache"].update(token_hit_rate=float("nan"))),
+            "not a run directory of this",
+        ),
+        (changed_summary(lambda s: s.pop("cache")), "not a run directory of this version; got no cache"),
+    ],
+)
+def test_a_run_that_was_changed_and_sealed_again_names_what_is_wrong(tmp_path, capsys, change, said):
+    made_up_run(tmp_path / "r", 40)
+    change(tmp_path / "r")
+    seal(tmp_path / "r")
+    assert run(["explain", str(tmp_path / "r")]) == 7
+    line = capsys.readouterr().err
+    assert re.search(said, line), line
+
+
+def test_a_marker_that_names_no_file(tmp_path):
+    made_up_run(tmp_path / "r", 5)
+    (tmp_path / "r" / COMPLETE).write_text("\0\0  x\0\n")
+    with pytest.raises(InputOutputError, match="COMPLETE: not a list of files"):
+        load_run(tmp_path / "r")
+
+
+@pytest.mark.parametrize("argv", [["policies", "list"], ["--help"], ["models", "list"]])
+def test_a_closed_stdout_is_told(argv):
+    command = ["sh", "-c", f'exec "$0" -m kvcache_sim {" ".join(argv)} >&-', sys.executable]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (7, "error: stdout was closed before everything was printed\n")
+
+
+def test_no_memory_is_one_line(monkeypatch, capsys):
+    def none_left(argv):
+        raise MemoryError
+
+    monkeypatch.setattr("kvcache_sim.cli.main.dispatch", none_left)
+    assert run(["simulate"]) == 7
+    assert capsys.readouterr().err == "error: out of memory\n"
+
+
+def test_six_equal_runs_at_once_take_six_numbers(place):
+    command = [sys.executable, "-m", "kvcache_sim", "simulate", "t.jsonl", "-c", "two.yaml", "-q"]
+    runs = [
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for _ in range(6)
+    ]
+    told = [(one.communicate(timeout=120)[1], one.returncode) for one in runs]
+    assert told == [("", 0)] * 6
+    names = sorted(os.listdir(place / "runs"))
+    assert [name.split("-")[0] for name in names] == ["1", "2", "3", "4", "5", "6"]
+    assert not [path for name in names for path in (place / "runs" / name).iterdir() if path.name == ".lock"]
+    assert len({load_run(place / "runs" / name).manifest["digest"]["results"] for name in names}) == 1
+
+
+def study(rows):
+    return lay_out(
+        "odd",
+        Study("sweep_cells:quick", "", ".", {}),
+        Space(points=rows),
+        (1, 0),
+        lambda s: Resolved(dict(s), 1.0),
+    )
+
+
+@pytest.fixture
+def importable(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.path.dirname(__file__))
+
+
+def test_merged_shards_are_the_whole_sweep_whatever_the_order_of_names(tmp_path, importable):
+    rows = [{"x": k, "b": "=1+1", "a": {"z": k, "c": 1}} for k in range(4)] + [{"a": 1, "x": 9}]
+    plan = study(rows)
+    sweep(plan, tmp_path / "whole")
+    shards = [tmp_path / "one", tmp_path / "two"]
+    for number, directory in enumerate(shards, 1):
+        sweep(Plan(plan.name, plan.study, plan.cells, (number, 2)), directory)
+    merge_shards(shards, tmp_path / "merged")
+    assert tables(tmp_path / "merged") == tables(tmp_path / "whole")
+    head = (tmp_path / "merged" / "results.csv").read_text().splitlines()[0]
+    assert head.index("set.x") < head.index("set.b") < head.index("set.a")
+
+
+def test_text_that_a_spreadsheet_would_compute_is_text(tmp_path):
+    plan = study([{"b": "=HYPERLINK(1)", "c": "-2+3", "x": -2}])
+    export(result_rows(plan.cells, {}), tmp_path)
+    assert "'=HYPERLINK(1),'-2+3,-2" in (tmp_path / "results.csv").read_text()
+    assert pq.read_table(tmp_path / "results.parquet").column("set.b").to_pylist() == ["=HYPERLINK(1)"]
+
+
+def test_a_cell_whose_file_is_a_directory_is_set_aside_and_runs_again(tmp_path, importable):
+    plan = study([{"x": 1}, {"x": 2}])
+    assert sweep(plan, tmp_path / "s").exit_code == 0
+    before = tables(tmp_path / "s")
+    path = CellStore(tmp_path / "s").cells / f"{plan.cells[0].cell_id}.json"
+    path.unlink()
+    path.mkdir()
+    (path / "inside").write_text("")
+    assert sweep(plan, tmp_path / "s").exit_code == 0
+    assert tables(tmp_path / "s") == before
+    assert list((tmp_path / "s" / "quarantine").iterdir())
+
+
+def test_a_scenario_is_found_out_before_its_trace_is_read(place):
+    with pytest.raises(UsageError, match=r"tiers.cpu.capacity: size out of range"):
+        load_scenario(None, ["tiers.cpu.capacity=9e15 TB"])
