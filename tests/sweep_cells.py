@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.sweep.cell import Cell, Study
+from kvcache_sim.sweeps.cell import Cell, Study
 
 
 def quick(study: Study, cell: Cell) -> dict[str, object]:

@@ -19,12 +19,12 @@ from kvcache_sim.errors import InputOutputError, TraceError, UsageError
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run_directory import COMPLETE, sha256_of
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text
-from kvcache_sim.sweep.cell import Study
-from kvcache_sim.sweep.merge import merge_shards
-from kvcache_sim.sweep.plan import Plan, Resolved, lay_out
-from kvcache_sim.sweep.space import Space
-from kvcache_sim.sweep.store import CellStore
-from kvcache_sim.sweep.tables import export, result_rows
+from kvcache_sim.sweeps.cell import Study
+from kvcache_sim.sweeps.merge import merge_shards
+from kvcache_sim.sweeps.plan import Plan, Resolved, lay_out
+from kvcache_sim.sweeps.space import Space
+from kvcache_sim.sweeps.store import CellStore
+from kvcache_sim.sweeps.tables import export, result_rows
 from kvcache_sim.units import LAST_NS, parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
 from kvcache_sim.workload.generate import build
 from kvcache_sim.workload.readers import read_trace

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.objectives import pareto_front, parse_objectives
 from kvcache_sim.scenario.repeats import repeat_seed
-from kvcache_sim.sweep.cell import Cell, CellRecord, Limits, Study
-from kvcache_sim.sweep.coordinator import run_sweep
-from kvcache_sim.sweep.interval import Choice, interval
-from kvcache_sim.sweep.lock import claim
-from kvcache_sim.sweep.merge import merge_shards
-from kvcache_sim.sweep.plan import Plan, Resolved, keep_plan, lay_out
-from kvcache_sim.sweep.simulation import prepare
-from kvcache_sim.sweep.space import Space
-from kvcache_sim.sweep.stop import StopRequest
-from kvcache_sim.sweep.store import CellStore
-from kvcache_sim.sweep.study import read_sweep_file
-from kvcache_sim.sweep.supervisor import LocalRunner
+from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Study
+from kvcache_sim.sweeps.coordinator import run_sweep
+from kvcache_sim.sweeps.interval import Choice, interval
+from kvcache_sim.sweeps.lock import claim
+from kvcache_sim.sweeps.merge import merge_shards
+from kvcache_sim.sweeps.plan import Plan, Resolved, keep_plan, lay_out
+from kvcache_sim.sweeps.simulation import prepare
+from kvcache_sim.sweeps.space import Space
+from kvcache_sim.sweeps.stop import StopRequest
+from kvcache_sim.sweeps.store import CellStore
+from kvcache_sim.sweeps.study import read_sweep_file
+from kvcache_sim.sweeps.supervisor import LocalRunner
 from sweep_driver import Silent, plan_of
 
 

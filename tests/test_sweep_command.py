@@ -175,11 +175,11 @@ def test_a_lost_ray_node_costs_nothing_but_time(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
-    from kvcache_sim.sweep.cell import Limits
-    from kvcache_sim.sweep.coordinator import run_sweep
-    from kvcache_sim.sweep.ray_runner import RayRunner
-    from kvcache_sim.sweep.stop import StopRequest
-    from kvcache_sim.sweep.supervisor import LocalRunner
+    from kvcache_sim.sweeps.cell import Limits
+    from kvcache_sim.sweeps.coordinator import run_sweep
+    from kvcache_sim.sweeps.ray_runner import RayRunner
+    from kvcache_sim.sweeps.stop import StopRequest
+    from kvcache_sim.sweeps.supervisor import LocalRunner
     from ray.cluster_utils import Cluster
 
     plan = plan_of(12, "slow", str(tmp_path))

@@ -1,9 +1,13 @@
 """kvsim: a discrete-event simulator of KV-cache and prefix-cache behaviour in LLM serving.
 
+``import kvcache_sim as kv`` gives the names of ``__all__`` (``docs/python-api.md``); each is imported with
+its first use, so that the import itself costs nothing.
+
 The floors of the package, top to bottom; imports go down only:
 
 - ``cli``         one file a verb: parse, call, print
-- ``report``, ``sweep``  read finished runs; run many
+- ``api``         what Python sees: scenarios, runs, sweeps, replays
+- ``report``, ``sweeps``  read finished runs; run many
 - ``scenario``, ``simulation``  validated YAML in, a finished ``Run`` out
 - ``metrics``     what was measured: columns with units, recorder, summary
 - ``serving``     sequences, batch, scheduler, replica, router, cluster
@@ -14,3 +18,50 @@ The floors of the package, top to bottom; imports go down only:
 """
 
 __version__ = "0.1.0"
+
+#: Public name → the module that defines it. ``__init__.pyi`` says the same to type checkers.
+_NAMES = {
+    "Comparison": "api.comparing",
+    "CacheReplay": "api.replays",
+    "Curve": "api.replays",
+    "Explanation": "api.explaining",
+    "InputOutputError": "errors",
+    "KvsimError": "errors",
+    "OutputExistsError": "errors",
+    "Plot": "api.plot",
+    "Run": "api.run",
+    "RunOptions": "simulation.options",
+    "Scenario": "api.scenario",
+    "Sweep": "api.sweeping",
+    "Trace": "workload.trace",
+    "TraceError": "errors",
+    "UsageError": "errors",
+    "cachesim": "api.replays",
+    "compare": "api.comparing",
+    "curve": "api.replays",
+    "explain": "api.explaining",
+    "generate": "api.traces",
+    "load_run": "api.run",
+    "make_trace": "api.traces",
+    "read_trace": "api.traces",
+    "simulate": "api.simulate",
+    "sweep": "api.sweeping",
+}
+
+__all__ = sorted(_NAMES)
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name with its first use."""
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found: object = getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return [*__all__, "__version__"]

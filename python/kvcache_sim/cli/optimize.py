@@ -42,11 +42,11 @@ def optimize(
     from kvcache_sim.metrics.names import resolve_metric
     from kvcache_sim.metrics.objectives import Objective
     from kvcache_sim.metrics.thresholds import parse_threshold
-    from kvcache_sim.sweep.optimize import Goal, Search, best
-    from kvcache_sim.sweep.optimize import optimize as search_for
-    from kvcache_sim.sweep.simulation import prepare
-    from kvcache_sim.sweep.stop import stop_on_signals
-    from kvcache_sim.sweep.study import read_sweep_file
+    from kvcache_sim.sweeps.optimize import Goal, Search, best
+    from kvcache_sim.sweeps.optimize import optimize as search_for
+    from kvcache_sim.sweeps.simulation import prepare
+    from kvcache_sim.sweeps.stop import stop_on_signals
+    from kvcache_sim.sweeps.study import read_sweep_file
 
     if bool(minimize) == bool(maximize):
         raise UsageError("one goal is needed", expected="--minimize METRIC or --maximize METRIC")

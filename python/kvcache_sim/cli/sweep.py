@@ -13,9 +13,9 @@ from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED, UsageError
 
 if TYPE_CHECKING:
-    from kvcache_sim.sweep.cell import Limits
-    from kvcache_sim.sweep.coordinator import CellRunner
-    from kvcache_sim.sweep.plan import Plan
+    from kvcache_sim.sweeps.cell import Limits
+    from kvcache_sim.sweeps.coordinator import CellRunner
+    from kvcache_sim.sweeps.plan import Plan
 
 app = verb_app()
 
@@ -68,9 +68,9 @@ def sweep(
     if backend:
         raise UsageError("renamed", where="--backend", got=backend, expected=f"--on {backend}")
     from kvcache_sim.metrics.objectives import parse_objectives
-    from kvcache_sim.sweep.inline import inline_sweep
-    from kvcache_sim.sweep.simulation import plan_sweep
-    from kvcache_sim.sweep.study import read_sweep_file
+    from kvcache_sim.sweeps.inline import inline_sweep
+    from kvcache_sim.sweeps.simulation import plan_sweep
+    from kvcache_sim.sweeps.study import read_sweep_file
 
     objectives = parse_objectives(pareto) if pareto else ()
     if config is not None:
@@ -91,9 +91,9 @@ def sweep(
         return EXIT_OK
     from kvcache_sim.cli.sweep_progress import shown_sweep
     from kvcache_sim.report.sweep_report import tell, write_sweep_report
-    from kvcache_sim.sweep.coordinator import run_sweep
-    from kvcache_sim.sweep.stop import stop_on_signals
-    from kvcache_sim.sweep.tables import result_rows
+    from kvcache_sim.sweeps.coordinator import run_sweep
+    from kvcache_sim.sweeps.stop import stop_on_signals
+    from kvcache_sim.sweeps.tables import result_rows
 
     runner = _runner(on, workers, file.limits)
     with stop_on_signals() as stop, shown_sweep(quiet, objectives[0] if objectives else None) as observer:
@@ -120,7 +120,7 @@ def merge(
     Example:
       kvsim sweep merge part-1 part-2 -o whole
     """
-    from kvcache_sim.sweep.merge import merge_shards
+    from kvcache_sim.sweeps.merge import merge_shards
 
     plan, records, damaged = merge_shards(shards, output)
     for path in damaged:
@@ -141,21 +141,21 @@ def _shard(text: str) -> tuple[int, int]:
 
 
 def _runner(on: str, jobs: int, limits: Limits) -> CellRunner:
-    from kvcache_sim.sweep.supervisor import LocalRunner
+    from kvcache_sim.sweeps.supervisor import LocalRunner
 
     kind, _, address = on.partition(":")
     if on == "local":
         return LocalRunner(jobs, limits)
     if kind == "ray":
-        from kvcache_sim.sweep.ray_runner import RayRunner
+        from kvcache_sim.sweeps.ray_runner import RayRunner
 
         return RayRunner(address, jobs, limits)
     raise UsageError("no place to run cells", where="--on", got=repr(on), expected="local or ray[:ADDRESS]")
 
 
 def _estimate(plan: Plan, directory: Path, jobs: int) -> None:
-    from kvcache_sim.sweep.estimate import estimate
-    from kvcache_sim.sweep.store import CellStore
+    from kvcache_sim.sweeps.estimate import estimate
+    from kvcache_sim.sweeps.store import CellStore
     from kvcache_sim.units import format_time_ns
 
     records, _ = CellStore(directory).peek(cell.cell_id for cell in plan.unique_cells())

@@ -14,7 +14,7 @@ from kvcache_sim.units import format_time_ns
 
 if TYPE_CHECKING:
     from kvcache_sim.metrics.objectives import Objective
-    from kvcache_sim.sweep.cell import Cell, CellRecord
+    from kvcache_sim.sweeps.cell import Cell, CellRecord
 
 _PLAIN_S = 10.0
 

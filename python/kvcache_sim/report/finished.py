@@ -5,23 +5,63 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.metrics.load_run import StoredRun, load_run
+from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.run import CodedText, ColumnData
 from kvcache_sim.workload.trace import Trace
 
 
+class RunSource(Protocol):
+    """Where a finished run is read from: its directory (``StoredRun``), or memory."""
+
+    @property
+    def path(self) -> Path:
+        """Return its directory, or where one of its name would be."""
+        ...
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Return ``run.json``."""
+        ...
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Return ``summary.json``."""
+        ...
+
+    @property
+    def scenario(self) -> str:
+        """Return ``scenario.yaml`` as text."""
+        ...
+
+    def requests(self) -> dict[str, ColumnData]:
+        """Return the columns of ``REQUEST_COLUMNS``."""
+        ...
+
+    def series(self) -> dict[str, ColumnData]:
+        """Return the columns of ``SERIES_COLUMNS``."""
+        ...
+
+    def events(self) -> dict[str, ColumnData]:
+        """Return the columns of ``EVENT_COLUMNS``."""
+        ...
+
+    def prefixes(self) -> dict[str, ColumnData] | None:
+        """Return the columns of ``PREFIX_COLUMNS``; None where the run did not keep them."""
+        ...
+
+
 class FinishedRun:
-    """A run directory with what reports derive from it; nothing is written.
+    """A finished run with what reports derive from it; nothing is written.
 
     ``label`` tells it from the runs shown with it; ``trace`` is the trace it ran, where it could be found.
     """
 
-    def __init__(self, stored: StoredRun, label: str = "", trace: Trace | None = None) -> None:
+    def __init__(self, stored: RunSource, label: str = "", trace: Trace | None = None) -> None:
         self.directory = stored.path
         self.manifest: dict[str, Any] = stored.manifest
         self.summary: dict[str, Any] = stored.summary

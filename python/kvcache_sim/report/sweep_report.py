@@ -8,33 +8,21 @@ from typing import Any
 
 from kvcache_sim.metrics.objectives import Objective, losses, pareto_front
 from kvcache_sim.output import write_new
+from kvcache_sim.report.best_cell import cell_table, figures_of, settings_of, shown
 from kvcache_sim.report.picture import Picture, Table, Value, colour_scale
 from kvcache_sim.report.plain_table import plain_table
 
 Row = Mapping[str, object]
 
-_SHOWN = (
-    "cache.token_hit_rate",
-    "latency.ttft.avg",
-    "latency.ttft.p50",
-    "latency.ttft.p99",
-    "latency.tpot.avg",
-    "throughput.output_tokens_per_s",
-)
-
 
 def tell(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
     """Return the rows as a table for a terminal: those on the Pareto front where there are goals."""
     if not goals:
-        return plain_table(_table([row for row in rows if row["status"] == "ok"], goals))
+        return plain_table(cell_table([row for row in rows if row["status"] == "ok"], goals))
     front = [rows[index] for index in pareto_front([losses(row, goals) for row in rows])]
     front.sort(key=lambda row: losses(row, goals) or ())
     title = f"Pareto front ({' and '.join(goal.metric for goal in goals)}): {len(front)} of {len(rows)} rows"
-    return f"{title}\n{plain_table(_table(front, goals))}"
-
-
-def _settings(rows: Sequence[Row]) -> list[str]:
-    return [name for name in rows[0] if name.startswith("set.")] if rows else []
+    return f"{title}\n{plain_table(cell_table(front, goals))}"
 
 
 def write_sweep_report(path: Path, name: str, rows: Sequence[Row], goals: Sequence[Objective]) -> None:
@@ -48,9 +36,11 @@ def write_sweep_report(path: Path, name: str, rows: Sequence[Row], goals: Sequen
     parts: list[Part] = [_parallel(done, goals)] if done else []
     if done and len(goals) >= 2:
         parts.append(_front_picture(done, goals))
-    parts.append(Section("Rows", "Every finished cell with its settings and numbers.", _table(done, goals)))
+    parts.append(
+        Section("Rows", "Every finished cell with its settings and numbers.", cell_table(done, goals))
+    )
     if failed:
-        rows_of = tuple((_value(r["cell"]), _value(r["status"]), _value(r["error"])) for r in failed)
+        rows_of = tuple((shown(r["cell"]), shown(r["status"]), shown(r["error"])) for r in failed)
         parts.append(
             Section("Failed", "Cells without a result.", Table(("cell", "status", "error"), rows_of))
         )
@@ -58,16 +48,11 @@ def write_sweep_report(path: Path, name: str, rows: Sequence[Row], goals: Sequen
     write_new(path, page.encode(), overwrite=True)
 
 
-def _numbers(rows: Sequence[Row], goals: Sequence[Objective]) -> list[str]:
-    wanted = dict.fromkeys([*(goal.metric for goal in goals), *_SHOWN])
-    return [name for name in wanted if any(isinstance(row.get(name), (int, float)) for row in rows)]
-
-
 def _parallel(rows: Sequence[Row], goals: Sequence[Objective]) -> Picture:
     """Return parallel coordinates: an axis a setting and a number, each from its least to its most."""
     import altair as alt
 
-    axes = [*_settings(rows), *_numbers(rows, goals)]
+    axes = [*settings_of(rows), *figures_of(rows, goals)]
     front = set(pareto_front([losses(row, goals) for row in rows]) if goals else range(len(rows)))
     data: list[dict[str, Value]] = []
     for axis in axes:
@@ -98,7 +83,7 @@ def _parallel(rows: Sequence[Row], goals: Sequence[Objective]) -> Picture:
     definition = (
         "One line a cell; each axis runs from its least to its greatest value, text in its own order."
     )
-    return Picture("parallel", "All cells", definition, data, chart, _table(rows, goals))
+    return Picture("parallel", "All cells", definition, data, chart, cell_table(rows, goals))
 
 
 def _positions(values: Sequence[object]) -> list[float | None]:
@@ -142,17 +127,4 @@ def _front_picture(rows: Sequence[Row], goals: Sequence[Objective]) -> Picture:
     )
     chosen = [rows[index] for index in front]
     definition = "Cells that no other one beats in all goals; dominated ones in grey."
-    return Picture("pareto", "Pareto front", definition, data, chart, _table(chosen, goals))
-
-
-def _table(rows: Sequence[Row], goals: Sequence[Objective]) -> Table:
-    priced = Objective("cost.per_million_tokens", True)
-    names = ["cell", *_settings(rows), *_numbers(rows, [*goals, priced])]
-    cells = tuple(tuple(_value(row.get(name)) for name in names) for row in rows)
-    return Table(tuple(name.removeprefix("set.") for name in names), cells)
-
-
-def _value(value: object) -> Value:
-    if isinstance(value, float):
-        return round(value, 6)
-    return value if isinstance(value, (int, str)) and not isinstance(value, bool) else str(value)
+    return Picture("pareto", "Pareto front", definition, data, chart, cell_table(chosen, goals))

@@ -100,10 +100,15 @@ def resolved_with_trace(scenario: Scenario, trace: Trace) -> dict[str, Any]:
     return resolved
 
 
-def store(execution: Execution, directory: RunDirectory, argv: Sequence[str]) -> dict[str, Any]:
+def store(
+    execution: Execution,
+    directory: RunDirectory,
+    argv: Sequence[str],
+    used: dict[str, float | int] | None = None,
+) -> dict[str, Any]:
     """Write a run into a claimed directory, commit it, and return its summary with ``wall``.
 
-    Cost: a row a request and two events a request.
+    ``used`` is that part, where it was measured before. Cost: a row a request and two events a request.
     """
     run = execution.run
     written = execution.tables or RunTables(directory, execution.scenario.model.cache.block_size, False)
@@ -122,8 +127,8 @@ def store(execution: Execution, directory: RunDirectory, argv: Sequence[str]) ->
             table.write_all(columns)
     resolved = resolved_with_trace(execution.scenario, execution.trace)
     directory.write("scenario.yaml", to_yaml(resolved))
-    directory.write_json("run.json", _manifest(execution, resolved, argv))
-    summary = {**execution.summary, "wall": wall()}
+    directory.write_json("run.json", manifest(execution, resolved, argv))
+    summary = {**execution.summary, "wall": used or wall()}
     directory.write_json("summary.json", summary)
     directory.commit()
     return summary
@@ -144,7 +149,8 @@ def wall() -> dict[str, float | int]:
 _MAC = sys.platform == "darwin"  # counts bytes where Linux counts KiB
 
 
-def _manifest(execution: Execution, resolved: dict[str, Any], argv: Sequence[str]) -> dict[str, Any]:
+def manifest(execution: Execution, resolved: dict[str, Any], argv: Sequence[str]) -> dict[str, Any]:
+    """Return ``run.json``: versions, what was typed, the seed, digests of what went in and came out."""
     trace, run = execution.trace, execution.run
     capacity = execution.scenario.gpu_capacity
     return {

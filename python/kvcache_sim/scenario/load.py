@@ -57,7 +57,7 @@ def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path 
     """
     if path is None:
         return scenario_from_text("", "", Path.cwd(), overrides, trace)
-    return scenario_from_text(_read(path), str(path), path.parent, overrides, trace)
+    return scenario_from_text(read_scenario(path), str(path), path.parent, overrides, trace)
 
 
 def scenario_from_text(
@@ -69,6 +69,14 @@ def scenario_from_text(
         apply_override(tree, assignment)
     if trace is not None:
         set_value(tree, ("trace", "path"), absolute(Path.cwd(), str(trace)), str(trace))
+    return scenario_from_tree(tree, directory)
+
+
+def scenario_from_tree(tree: Tree, directory: Path) -> Scenario:
+    """Return the scenario of settings as they were written, which are filled in; raises as ``load_scenario``.
+
+    Paths start from ``directory``.
+    """
     with_absolute_plugins(tree, directory)
     with_absolute_eviction(tree, directory)
     tree.values["channels"] = with_presets(tree.values.get("channels", {}), tree, directory)
@@ -84,7 +92,7 @@ def scenario_from_text(
     return Scenario(model, settings, resolved, tree, gpu_capacity(written, model))
 
 
-def _read(path: Path) -> bytes:
+def read_scenario(path: Path) -> bytes:
     """Return a scenario's bytes, no more than tell that it is too long; ``-`` is standard input."""
     try:
         if str(path) == "-":

@@ -23,13 +23,25 @@ def read_requests(scenario: Scenario) -> Trace:
     """
     model = scenario.model
     if model.trace is not None:
-        trace = _from_file(model.trace, model.workload.get("output_tokens"))
+        trace = _from_file(model.trace)
     elif "kind" in model.workload:
         trace = _generated(model.workload, model.seed)
     else:
         raise UsageError(
             "no requests", where=scenario.tree.source, hint="name a trace (trace.path) or a workload.kind"
         )
+    return prepared(scenario, trace)
+
+
+def prepared(scenario: Scenario, trace: Trace) -> Trace:
+    """Return a trace as a scenario changes it: answers of one length, prompts that fit the context window.
+
+    Raises and warns as ``read_requests``.
+    """
+    model = scenario.model
+    output_tokens = None if "kind" in model.workload else model.workload.get("output_tokens")
+    if output_tokens is not None:
+        trace = replace(trace, output_tokens=np.full(len(trace), output_tokens, np.int64))
     window_tokens = model.replica.max_model_len
     if window_tokens is not None and model.replica.on_overflow == "slide":
         from kvcache_sim.workload.context_window import slide
@@ -46,7 +58,7 @@ def read_requests(scenario: Scenario) -> Trace:
     return replace(trace, warnings=(*trace.warnings, *_too_long(scenario, trace)))
 
 
-def _from_file(section: TraceSection, output_tokens: int | None) -> Trace:
+def _from_file(section: TraceSection) -> Trace:
     from kvcache_sim.workload.readers import ReadSettings, read_trace
 
     settings = ReadSettings(
@@ -56,10 +68,7 @@ def _from_file(section: TraceSection, output_tokens: int | None) -> Trace:
         time_order=section.time_order,
         bytes_per_token=section.bytes_per_token,
     )
-    trace = read_trace(section.path, settings=settings)
-    if output_tokens is None:
-        return trace
-    return replace(trace, output_tokens=np.full(len(trace), output_tokens, np.int64))
+    return read_trace(section.path, settings=settings)
 
 
 def _generated(section: Mapping[str, Any], seed: int) -> Trace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from kvcache_sim.report.compare.comparison import Comparison, Difference
 from kvcache_sim.report.picture import Table, Value
@@ -96,7 +97,7 @@ def _shown(value: object) -> str:
     return "–" if value is None else str(value)
 
 
-def as_json(comparisons: Sequence[Comparison]) -> list[dict[str, object]]:
+def as_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     """Return comparisons as plain values for JSON."""
     return [
         {

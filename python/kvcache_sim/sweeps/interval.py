@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.sweep.cell import Setting
+from kvcache_sim.sweeps.cell import Setting
 from kvcache_sim.units import parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Protocol
 
 from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED
-from kvcache_sim.sweep.cell import Cell, CellRecord, Study
-from kvcache_sim.sweep.lock import claim, locked
-from kvcache_sim.sweep.plan import Plan, is_sound_plan, keep_plan
-from kvcache_sim.sweep.stop import StopRequest
-from kvcache_sim.sweep.store import CellStore
-from kvcache_sim.sweep.tables import LiveTable, export, is_sound_database, result_rows
+from kvcache_sim.sweeps.cell import Cell, CellRecord, Study
+from kvcache_sim.sweeps.lock import claim, locked
+from kvcache_sim.sweeps.plan import Plan, is_sound_plan, keep_plan
+from kvcache_sim.sweeps.stop import StopRequest
+from kvcache_sim.sweeps.store import CellStore
+from kvcache_sim.sweeps.tables import LiveTable, export, is_sound_database, result_rows
 
 
 class CellRunner(Protocol):

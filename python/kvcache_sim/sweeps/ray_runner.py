@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from kvcache_sim.errors import InputOutputError, UsageError
-from kvcache_sim.sweep.cell import Cell, CellRecord, Limits, Study, content_address
-from kvcache_sim.sweep.stop import StopRequest
-from kvcache_sim.sweep.supervisor import CellRunner
+from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Study, content_address
+from kvcache_sim.sweeps.stop import StopRequest
+from kvcache_sim.sweeps.supervisor import CellRunner
 
 #: How often a cell starts again after its node or its Ray worker was lost.
 _NODE_LOSSES = 5

@@ -16,13 +16,13 @@ from kvcache_sim.scenario.cost import with_cost
 from kvcache_sim.scenario.load import Scenario, scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
-from kvcache_sim.sweep.cell import Cell, Setting, Study, canonical_json
-from kvcache_sim.sweep.plan import Plan, Resolve, Resolved, file_sha256, lay_out
-from kvcache_sim.sweep.study import SweepFile
+from kvcache_sim.sweeps.cell import Cell, Setting, Study, canonical_json
+from kvcache_sim.sweeps.plan import Plan, Resolve, Resolved, file_sha256, lay_out
+from kvcache_sim.sweeps.study import SweepFile
 from kvcache_sim.workload.trace import Trace
 
 #: The cell function of every sweep of simulations.
-CELL_FUNCTION = "kvcache_sim.sweep.simulation:simulate_cell"
+CELL_FUNCTION = "kvcache_sim.sweeps.simulation:simulate_cell"
 
 #: Work of a block reference and of a further machine beside a request, from the costs of their hot paths.
 _REQUESTS_A_REFERENCE = 0.02

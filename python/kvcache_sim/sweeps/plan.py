@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from kvcache_sim.errors import InputOutputError, OutputExistsError, TraceError, UsageError
 from kvcache_sim.scenario.repeats import repeat_seed
-from kvcache_sim.sweep.cell import Cell, Setting, Study, canonical_json, content_address
-from kvcache_sim.sweep.space import MAX_CELLS, Space
-from kvcache_sim.sweep.store import write_atomically
+from kvcache_sim.sweeps.cell import Cell, Setting, Study, canonical_json, content_address
+from kvcache_sim.sweeps.space import MAX_CELLS, Space
+from kvcache_sim.sweeps.store import write_atomically
 
 
 class Resolved(NamedTuple):

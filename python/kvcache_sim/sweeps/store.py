@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kvcache_sim.errors import InputOutputError
 from kvcache_sim.output import write_new
-from kvcache_sim.sweep.cell import CellRecord, canonical_json
+from kvcache_sim.sweeps.cell import CellRecord, canonical_json
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -12,8 +12,8 @@ import time
 from dataclasses import asdict
 from typing import IO
 
-from kvcache_sim.sweep.cell import Cell, CellRecord, Limits, Status, Study
-from kvcache_sim.sweep.pipe import receive, send
+from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Status, Study
+from kvcache_sim.sweeps.pipe import receive, send
 
 #: Time a new worker may take to import the simulator before its first cell's own limit starts to count.
 _START_UP_S = 60.0
@@ -27,7 +27,7 @@ class WorkerProcess:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the worker)
         task_reader, self._writer = os.pipe()
         self.reader, answer_writer = os.pipe()
-        command = [sys.executable, "-m", "kvcache_sim.sweep.worker"]
+        command = [sys.executable, "-m", "kvcache_sim.sweeps.worker"]
         self._process = subprocess.Popen(
             [*command, str(task_reader), str(answer_writer), str(os.getpid())],
             pass_fds=(task_reader, answer_writer),

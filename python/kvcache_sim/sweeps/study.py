@@ -11,9 +11,9 @@ from typing import Any
 from kvcache_sim.errors import InputOutputError, UsageError
 from kvcache_sim.scenario.load import nearest_names
 from kvcache_sim.scenario.yaml_tree import read_tree
-from kvcache_sim.sweep.cell import Limits, Setting
-from kvcache_sim.sweep.interval import Choice, Interval, interval
-from kvcache_sim.sweep.space import Space
+from kvcache_sim.sweeps.cell import Limits, Setting
+from kvcache_sim.sweeps.interval import Choice, Interval, interval
+from kvcache_sim.sweeps.space import Space
 from kvcache_sim.units import parse_size_bytes, parse_time_ns
 
 _KEYS = ("name", "scenario", "grid", "zip", "list", "random", "repeats", "seed", "limits")

@@ -7,9 +7,9 @@ import selectors
 import time
 from collections.abc import Iterator, Sequence
 
-from kvcache_sim.sweep.cell import Cell, CellRecord, Limits, Study
-from kvcache_sim.sweep.stop import StopRequest
-from kvcache_sim.sweep.worker_process import WorkerProcess
+from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Study
+from kvcache_sim.sweeps.stop import StopRequest
+from kvcache_sim.sweeps.worker_process import WorkerProcess
 
 
 class LocalRunner:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.sweep.cell import Cell, CellRecord, Study
-from kvcache_sim.sweep.lock import claim, locked
-from kvcache_sim.sweep.plan import Plan, keep_plan
-from kvcache_sim.sweep.store import CellStore
-from kvcache_sim.sweep.tables import LiveTable, export, result_rows
+from kvcache_sim.sweeps.cell import Cell, CellRecord, Study
+from kvcache_sim.sweeps.lock import claim, locked
+from kvcache_sim.sweeps.plan import Plan, keep_plan
+from kvcache_sim.sweeps.store import CellStore
+from kvcache_sim.sweeps.tables import LiveTable, export, result_rows
 
 
 def merge_shards(shards: Sequence[Path], directory: Path) -> tuple[Plan, dict[str, CellRecord], list[str]]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.rng import stream
-from kvcache_sim.sweep.cell import Setting
-from kvcache_sim.sweep.interval import Choice, Interval
+from kvcache_sim.sweeps.cell import Setting
+from kvcache_sim.sweeps.interval import Choice, Interval
 
 #: More cells than this are refused before anything is laid out.
 MAX_CELLS = 100_000

@@ -8,9 +8,9 @@ from pathlib import Path
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.overrides import apply_override
 from kvcache_sim.scenario.yaml_tree import Tree, parse_value
-from kvcache_sim.sweep.cell import Limits, Setting
-from kvcache_sim.sweep.space import Space
-from kvcache_sim.sweep.study import SweepFile, as_setting, load_mapping
+from kvcache_sim.sweeps.cell import Limits, Setting
+from kvcache_sim.sweeps.space import Space
+from kvcache_sim.sweeps.study import SweepFile, as_setting, load_mapping
 
 
 def _parts(values: str) -> list[str]:

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kvcache_sim.sweep.cell import CellRecord
-from kvcache_sim.sweep.plan import Plan
+from kvcache_sim.sweeps.cell import CellRecord
+from kvcache_sim.sweeps.plan import Plan
 
 #: CPU seconds of one unit of work where no cell has ended yet: a request of the conversation trace.
 DEFAULT_S_PER_WORK = 60e-6

@@ -10,12 +10,13 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from kvcache_sim.errors import InputOutputError
 from kvcache_sim.metrics.names import flatten
 from kvcache_sim.output import csv_field
-from kvcache_sim.sweep.cell import Cell, CellRecord, canonical_json
-from kvcache_sim.sweep.store import write_atomically
+from kvcache_sim.sweeps.cell import Cell, CellRecord, canonical_json
+from kvcache_sim.sweeps.store import write_atomically
 
 _SCHEMA = """CREATE TABLE cells (cell INTEGER PRIMARY KEY, cell_id TEXT, repeat INTEGER, settings TEXT,
 status TEXT, error TEXT, summary TEXT, elapsed_s REAL, attempts INTEGER)"""
@@ -153,14 +154,20 @@ def _plain(value: object) -> object:
     return json.dumps(value, sort_keys=True) if isinstance(value, (list, dict, bool)) else value
 
 
+def arrow_rows(rows: Sequence[Row]) -> Any:
+    """Return rows as a ``pyarrow.Table``, each column of one type."""
+    import pyarrow as pa
+
+    names = list(rows[0]) if rows else []
+    return pa.table({name: _column([row[name] for row in rows]) for name in names})
+
+
 def _parquet_bytes(rows: Sequence[Row]) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    names = list(rows[0]) if rows else []
-    columns = {name: _column([row[name] for row in rows]) for name in names}
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), sink, compression="zstd")
+    pq.write_table(arrow_rows(rows), sink, compression="zstd")
     return bytes(sink.getvalue().to_pybytes())
 
 

@@ -1,6 +1,6 @@
 """A worker process: runs one cell at a time and cannot outlive the process that started it.
 
-Started as ``python -m kvcache_sim.sweep.worker READ_FD WRITE_FD PARENT_PID``.
+Started as ``python -m kvcache_sim.sweeps.worker READ_FD WRITE_FD PARENT_PID``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kvcache_sim.errors import KvsimError
-from kvcache_sim.sweep.cell import Cell, Study, canonical_json
-from kvcache_sim.sweep.pipe import receive, send
+from kvcache_sim.sweeps.cell import Cell, Study, canonical_json
+from kvcache_sim.sweeps.pipe import receive, send
 
 CellFunction = Callable[[Study, Cell], Mapping[str, object]]
 

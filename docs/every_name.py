@@ -1,0 +1,51 @@
+"""Every name of the Python API once."""
+
+import tempfile
+from pathlib import Path
+
+import kvcache_sim as kv
+
+rows = {"arrival_s": [0.0, 0.2, 0.4], "input_tokens": [1024, 1536, 1600], "output_tokens": [16, 16, 16]}
+own = kv.make_trace({**rows, "block_ids": [[1, 2], [1, 2, 3], [1, 2, 3, 4]]}, block_size=512)
+assert isinstance(own, kv.Trace) and len(own) == 3
+
+agents = kv.generate("agentic", seed=3, requests=120)
+base = kv.Scenario(tiers={"gpu": "512 blocks"}, replica={"max_num_seqs": 32})
+base = kv.Scenario.from_yaml(base.to_yaml(), **{"tiers.disk": None})
+alone = kv.simulate(agents, base, name="alone")
+tiered = kv.simulate(agents, base.with_(tiers={"cpu": "16GiB"}), options=kv.RunOptions(causes=True))
+assert isinstance(tiered, kv.Run) and tiered.scenario["tiers.cpu.capacity"] == "16GiB"
+
+with tempfile.TemporaryDirectory() as folder:
+    saved = kv.load_run(tiered.save(Path(folder, "tiered")))
+    assert saved.digests == tiered.digests and saved.requests.equals(tiered.requests)
+    Path(folder, "base.yaml").write_text(base.to_yaml())
+    assert kv.Scenario.load(Path(folder, "base.yaml")) == base
+    again = kv.read_trace(Path(folder, "tiered", "trace.jsonl"))
+    picture = saved.plot("ttft_waterfall")
+    assert isinstance(picture, kv.Plot) and picture.save(Path(folder, "ttft.png")).exists()
+    try:
+        picture.save(Path(folder, "ttft.png"))
+    except kv.OutputExistsError as error:
+        assert error.exit_code == 6
+    for wrong, refusal in (("none.jsonl", kv.UsageError), (folder, kv.InputOutputError)):
+        try:
+            kv.read_trace(Path(folder, wrong))
+        except refusal as error:
+            assert isinstance(error, kv.KvsimError) and str(error)
+
+difference = kv.compare(alone, tiered)
+assert isinstance(difference, kv.Comparison) and difference.sentences
+reasons = kv.explain(tiered)
+assert isinstance(reasons, kv.Explanation) and not reasons.missing
+sizes = kv.curve(again, policy=["s3fifo"])
+assert isinstance(sizes, kv.Curve) and sizes.knee["capacity_blocks"] > 0
+lru = kv.cachesim(again, "lru", capacity=sizes.knee["capacity_blocks"])
+assert isinstance(lru, kv.CacheReplay) and lru["hit_blocks"] > 0
+cells = kv.sweep(agents, base, grid={"tiers.cpu.capacity": ["4GiB", "16GiB"]})
+assert isinstance(cells, kv.Sweep) and cells.best("hit_rate", largest=True)["status"] == "ok"
+try:
+    kv.make_trace({**rows, "input_tokens": [1024, -1, 1600]})
+except kv.TraceError as error:
+    assert error.where == "row 1"
+print(difference, reasons, sizes, lru, cells, sep="\n\n")

@@ -1,0 +1,91 @@
+"""Runs against the first of them, in Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kvcache_sim.api.html import html_list, html_page, html_table
+from kvcache_sim.api.plot import Plot, draw_plot
+from kvcache_sim.api.run import Run, load_run
+from kvcache_sim.errors import UsageError
+from kvcache_sim.report.compare import comparison, text
+from kvcache_sim.report.finished import FinishedRun
+from kvcache_sim.report.plain_table import plain_table
+
+
+class Comparison:
+    """How runs differ from the first: settings, figures with 95 % intervals, sentences.
+
+    ``print`` shows what ``kvsim compare`` prints, a notebook the same as tables.
+    """
+
+    def __init__(self, sides: Sequence[Sequence[FinishedRun]]) -> None:
+        self._first, *self._others = sides
+        self._found = [comparison.compare(self._first, other) for other in self._others]
+
+    @property
+    def figures(self) -> list[dict[str, Any]]:
+        """Return the comparisons as plain values, as ``kvsim compare --format json`` prints them."""
+        return text.as_json(self._found)
+
+    @property
+    def sentences(self) -> list[str]:
+        """Return what differs in words, most asked first, and how the intervals were made."""
+        return [line for found in self._found for line in (*text.sentences(found), text.how_paired(found))]
+
+    def to_arrow(self) -> Any:
+        """Return a ``pyarrow.Table`` of a row a run and figure: its value, the baseline's, the change."""
+        import pyarrow as pa
+
+        return pa.Table.from_pylist(
+            [
+                {"run": found["run"], "against": found["baseline"], "figure": name, **numbers}
+                for found in self.figures
+                for name, numbers in found["numbers"].items()
+            ]
+        )
+
+    def plot(self, kind: str) -> Plot:
+        """Return one picture of all runs side by side; raises as ``Run.plot``."""
+        return draw_plot(kind, [side[0] for side in (self._first, *self._others)])
+
+    def __str__(self) -> str:
+        """Return the tables and sentences."""
+        parts = []
+        for found in self._found:
+            parts += [plain_table(text.settings_table(found))] if found.settings else []
+            parts.append(plain_table(text.numbers_table(found)))
+            parts.append("\n".join([*text.sentences(found), text.how_paired(found)]))
+        return "\n\n".join(parts)
+
+    def _repr_html_(self) -> str:
+        parts = []
+        for found in self._found:
+            title = f"{found.label} against {found.baseline}"
+            settings = html_table(text.settings_table(found)) if found.settings else ""
+            told = html_list([*text.sentences(found), text.how_paired(found)])
+            parts.append(html_page(title, settings, html_table(text.numbers_table(found)), told))
+        return "".join(parts)
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {', '.join(f.label for f in self._found)} against {self._first[0].label}>"
+
+
+def compare(baseline: Run | str | os.PathLike[str], *others: Run | str | os.PathLike[str]) -> Comparison:
+    """Return how finished runs differ from the first; text is a run directory.
+
+    Runs of the same requests are paired request by request. Raises ``UsageError`` where there is nothing to
+    compare with, and what ``load_run`` raises.
+    """
+    if not others:
+        raise UsageError("nothing to compare with", expected="two or more runs")
+    runs = [run if isinstance(run, Run) else load_run(Path(run)) for run in (baseline, *others)]
+    names = [run.name for run in runs]
+    sides = [
+        [run.labelled(name if names.count(name) == 1 else f"{name} ({number})")]
+        for number, (run, name) in enumerate(zip(runs, names, strict=True), 1)
+    ]
+    return Comparison(sides)

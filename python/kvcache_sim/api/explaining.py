@@ -1,0 +1,45 @@
+"""Why a run came out as it did, in Python."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kvcache_sim.api.html import html_list, html_page
+from kvcache_sim.api.run import Run, load_run
+from kvcache_sim.report.explain.case import Case
+from kvcache_sim.report.explain.sentences import explain as told
+from kvcache_sim.report.trace_of import find_trace
+
+
+class Explanation(dict[str, dict[str, str]]):
+    """Sentences by topic and name: ``explanation["What TTFT is made of"]["queueing"]``.
+
+    ``print`` shows what ``kvsim explain`` prints. ``missing`` says why the trace was not at hand, or is "".
+    """
+
+    def __init__(self, said: dict[str, dict[str, str]], missing: str) -> None:
+        super().__init__(said)
+        self.missing = missing
+
+    @property
+    def sentences(self) -> list[str]:
+        """Return all sentences in their order."""
+        return [sentence for group in self.values() for sentence in group.values()]
+
+    def __str__(self) -> str:
+        """Return the topics with their sentences."""
+        return "\n\n".join(f"{topic}\n  " + "\n  ".join(group.values()) for topic, group in self.items())
+
+    def _repr_html_(self) -> str:
+        return "".join(html_page(topic, html_list(list(group.values()))) for topic, group in self.items())
+
+
+def explain(run: Run | str | os.PathLike[str]) -> Explanation:
+    """Return why the hit rate is what it is, what TTFT is made of, and what did not matter.
+
+    Text is a run directory. Raises what ``load_run`` raises.
+    """
+    opened = run if isinstance(run, Run) else load_run(Path(run))
+    missing = find_trace(opened.finished)
+    return Explanation(told(Case(opened.finished)), missing)

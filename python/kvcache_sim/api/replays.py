@@ -1,0 +1,243 @@
+"""Caches without time, in Python: one policy at one capacity, or the hit rate at every capacity."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, TypedDict, Unpack, get_type_hints
+
+import numpy as np
+
+from kvcache_sim.api.arrow import arrow_table
+from kvcache_sim.api.html import html_page, html_table
+from kvcache_sim.api.traces import make_trace, read_trace
+from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.columns import Column
+from kvcache_sim.replay.cachesim import simulate_cache
+from kvcache_sim.replay.request import LastPartial, Outputs, PromptEnd, ReplayRequest
+from kvcache_sim.report.cachesim import cachesim_text
+from kvcache_sim.report.curve.build import CurveAsk, Document, curve_document
+from kvcache_sim.report.curve.sizes import kv_bytes_per_token as kv_bytes_of
+from kvcache_sim.report.curve.sizes import parse_capacity
+from kvcache_sim.report.curve.text import curve_csv, curve_table
+from kvcache_sim.report.picture import Table
+from kvcache_sim.workload.trace import Trace
+
+Size = int | str
+
+
+class ReplaySettings(TypedDict, total=False):
+    """What a replay may be told, besides its trace and capacity."""
+
+    #: Tokens a block; divides the trace's, which it is unless given.
+    block_size: int
+    #: A model whose KV bytes turn sizes such as ``16GiB`` into blocks.
+    model: str
+    order: PromptEnd
+    outputs: Outputs
+    last_partial: LastPartial
+
+
+class CacheSettings(ReplaySettings, total=False):
+    """What ``cachesim`` may be told besides."""
+
+    #: The bytes themselves, in place of ``model``.
+    kv_bytes_per_token: int
+    #: Requests that overlap; 0: one after another.
+    window: int
+    #: A plain cache of blocks that knows no prefixes.
+    flat: bool
+    reuse_outputs: bool
+    store_threshold: int
+    backend: Any
+
+
+class CurveSettings(ReplaySettings, total=False):
+    """What ``curve`` may be told besides."""
+
+    #: Sizes to show, in blocks or bytes; powers of two unless given.
+    capacity: Sequence[Size]
+    #: Other policies at these sizes.
+    policy: Sequence[str]
+    #: Sizes of the tiers above the one asked about, fast to slow.
+    given: Sequence[Size]
+    by_session: bool
+    every_capacity: bool
+    #: Estimate from this share of the ids.
+    sample: float
+    seed: int
+
+
+class CacheReplay(dict[str, Any]):
+    """The figures of one policy at one capacity, as ``kvsim cachesim --format json`` prints them.
+
+    ``requests`` is a ``pyarrow.Table`` of a row a request, None where the policy keeps none.
+    """
+
+    def __init__(self, policy: str, figures: dict[str, Any], columns: Any) -> None:
+        super().__init__(figures)
+        self.policy, self.columns = policy, columns
+
+    @property
+    def requests(self) -> Any:
+        """Return hits and misses by cause, a row a request."""
+        if self.columns is None:
+            return None
+        columns = {name: np.asarray(values) for name, values in self.columns.items()}
+        return arrow_table(columns, {name: Column(str(own.dtype), name) for name, own in columns.items()})
+
+    def __str__(self) -> str:
+        """Return what ``kvsim cachesim`` prints."""
+        return cachesim_text(self.policy, dict(self))
+
+    def _repr_html_(self) -> str:
+        rows = [(name, value) for name, value in self.items() if isinstance(value, (int, float, str))]
+        return html_page(self.policy, html_table(Table(("figure", ""), tuple(rows))))
+
+
+class Curve:
+    """The hit rate at every capacity, with the knee and the ceilings.
+
+    ``document`` is what ``kvsim curve --format json`` prints, ``points`` its rows.
+    """
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        """Return a row a capacity: ``capacity_blocks`` and the figures of each policy."""
+        return list(self.document["points"])
+
+    @property
+    def knee(self) -> dict[str, Any]:
+        """Return the capacity from which more room starts to pay less, with its hit rate."""
+        return dict(self.document["landmarks"]["knee"])
+
+    def to_arrow(self) -> Any:
+        """Return a ``pyarrow.Table`` of a row a capacity and policy."""
+        import csv
+        import io
+
+        import pyarrow as pa
+
+        text = {"policy": str, "capacity_blocks": int, "capacity_bytes": int, "hit_blocks": int}
+        rows = csv.DictReader(io.StringIO(curve_csv(self.document)))
+        return pa.Table.from_pylist(
+            [
+                {name: text.get(name, float)(value) if value else None for name, value in row.items()}
+                for row in rows
+            ]
+        )
+
+    def __str__(self) -> str:
+        """Return what ``kvsim curve`` prints."""
+        return curve_table(self.document)
+
+    def _repr_html_(self) -> str:
+        names = [name for name in self.points[0] if not name.startswith("capacity_")] if self.points else []
+        rows = tuple(
+            (
+                point["capacity_blocks"],
+                *(
+                    f"{point[name].get('block_hit_rate', point[name].get('hit_rate', 0)):.2%}"
+                    for name in names
+                ),
+            )
+            for point in self.points
+        )
+        return html_page("hit rate by capacity", html_table(Table(("blocks", *names), rows)))
+
+
+def cachesim(
+    trace: Any, policy: str = "lru", *, capacity: Size, **settings: Unpack[CacheSettings]
+) -> CacheReplay:
+    """Return the hits and evictions of one cache that a trace's requests go through, without time.
+
+    ``capacity`` is in blocks, or a size with a ``model``. Settings are the options of ``kvsim cachesim``.
+    Raises ``UsageError`` for a policy, capacity or setting that cannot be.
+    """
+    _known(settings, CacheSettings)
+    requests = as_trace(trace)
+    if settings.get("model") and settings.get("kv_bytes_per_token"):
+        raise UsageError("a model says its own", where="kv_bytes_per_token")
+    token_bytes = kv_bytes_of(settings.get("model", "")) or settings.get("kv_bytes_per_token", 0)
+    size = settings.get("block_size") or requests.block_size
+    flat = settings.get("flat", False)
+    blocks = parse_capacity(str(capacity), size * token_bytes, "capacity", size)
+    request = ReplayRequest(
+        requests,
+        size,
+        blocks,
+        window=settings.get("window", 0),
+        outputs=settings.get("outputs", "prompt"),
+        touch_from=settings.get("order", "tail"),
+        last_partial=settings.get("last_partial", "drop"),
+        backend=settings.get("backend", "native"),
+        store_threshold=settings.get("store_threshold", 0),
+        reuse_outputs=settings.get("reuse_outputs", False),
+        explain=not flat,
+        discipline="flat" if flat else "prefix",
+    )
+    figures = simulate_cache(request, policy)
+    if token_bytes:
+        figures["capacity_bytes"] = blocks * size * token_bytes
+    columns = figures.pop("requests", None)
+    return CacheReplay(policy, json.loads(json.dumps(figures)), columns)
+
+
+def curve(trace: Any, **settings: Unpack[CurveSettings]) -> Curve:
+    """Return the hit rate of a trace at every capacity, from one pass, with the knee and the ceilings.
+
+    Settings are the options of ``kvsim curve``. Raises ``UsageError`` for one that cannot be.
+    """
+    _known(settings, CurveSettings)
+    if "seed" in settings and not settings.get("sample"):
+        raise UsageError("a seed has no effect without a sample", where="seed", got=str(settings["seed"]))
+    requests = as_trace(trace)
+    kv_bytes = kv_bytes_of(settings.get("model", ""))
+    size = settings.get("block_size") or requests.block_size
+
+    def blocks(name: str, given: Sequence[Size]) -> tuple[int, ...]:
+        return tuple(parse_capacity(str(one), size * kv_bytes, name) for one in given)
+
+    return Curve(
+        curve_document(
+            CurveAsk(
+                request=ReplayRequest(
+                    requests,
+                    size,
+                    1,
+                    outputs=settings.get("outputs", "prompt"),
+                    touch_from=settings.get("order", "tail"),
+                    last_partial=settings.get("last_partial", "drop"),
+                ),
+                capacities=blocks("capacity", settings.get("capacity", ())),
+                policies=tuple(settings.get("policy", ())),
+                above=blocks("given", settings.get("given", ())),
+                by_session=settings.get("by_session", False),
+                every_capacity=settings.get("every_capacity", False),
+                kv_bytes_per_token=kv_bytes,
+                sample_rate=settings.get("sample", 0.0),
+                seed=settings.get("seed", 0),
+            )
+        )
+    )
+
+
+def as_trace(given: Any) -> Trace:
+    """Return requests: a trace as it is, a file read, columns made into one."""
+    if isinstance(given, Trace):
+        return given
+    return read_trace(given) if isinstance(given, (str, os.PathLike)) else make_trace(given)
+
+
+def _known(settings: Mapping[str, object], kind: type) -> None:
+    known = sorted(get_type_hints(kind))
+    for name in settings:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"settings: {', '.join(known)}"
+            raise UsageError(f"unknown setting {name!r}", where=name, hint=hint)

@@ -1,0 +1,129 @@
+"""A finished run in Python."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from kvcache_sim.api.arrow import arrow_table, with_words
+from kvcache_sim.api.headline import headline_html, headline_text
+from kvcache_sim.api.plot import Plot, draw_plot
+from kvcache_sim.api.saving import save_run
+from kvcache_sim.api.scenario import Scenario
+from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics import load_run as stored
+from kvcache_sim.metrics.columns import (
+    EVENT_COLUMNS,
+    MISS_COLUMNS,
+    OUTCOMES,
+    REQUEST_COLUMNS,
+    SERIES_COLUMNS,
+    STATUSES,
+)
+from kvcache_sim.report.finished import FinishedRun, RunSource
+from kvcache_sim.workload.trace import Trace
+
+TableName = Literal["requests", "series", "events"]
+
+
+class Run:
+    """A finished run: its figures, its tables, its pictures.
+
+    ``simulate`` returns one, ``load_run`` reads one back. A notebook shows its headline figures.
+    """
+
+    def __init__(self, source: RunSource, label: str = "", trace: Trace | None = None) -> None:
+        self._source = source
+        self.finished = FinishedRun(source, label, trace)
+
+    @property
+    def name(self) -> str:
+        """Return what tells it from other runs: its directory's name, or its scenario's."""
+        return self.finished.label
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Return every figure, as ``kvsim simulate --format json`` prints them (``docs/figures.md``)."""
+        return self.finished.summary
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """Return the scenario with every default filled in."""
+        return Scenario.from_yaml(self.finished.scenario_text)
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return the remarks on the scenario, its requests and the run."""
+        return list(self.finished.manifest.get("warnings", []))
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Return the digests of the run's ``events`` and ``results``: equal runs have equal ones."""
+        return dict(self.summary["digest"])
+
+    @cached_property
+    def requests(self) -> Any:
+        """Return a ``pyarrow.Table`` of a row a request, the columns of ``requests.parquet``."""
+        return arrow_table(self._source.requests(), {**REQUEST_COLUMNS, **MISS_COLUMNS})
+
+    @cached_property
+    def series(self) -> Any:
+        """Return a ``pyarrow.Table`` of samples over time: ``time_ns``, ``machine``, ``name``, ``value``."""
+        return arrow_table(self._source.series(), SERIES_COLUMNS)
+
+    @cached_property
+    def events(self) -> Any:
+        """Return a ``pyarrow.Table`` of events in order of time."""
+        return arrow_table(self._source.events(), EVENT_COLUMNS)
+
+    def to_pandas(self, table: TableName = "requests") -> Any:
+        """Return a table as a pandas data frame, status and outcome as words; needs pandas."""
+        return self._in_words(table).to_pandas()
+
+    def to_polars(self, table: TableName = "requests") -> Any:
+        """Return a table as a polars data frame, status and outcome as words; needs polars."""
+        try:
+            import polars
+        except ImportError:
+            raise UsageError("no polars here", where="to_polars", hint="pip install polars") from None
+        return polars.from_arrow(self._in_words(table))
+
+    def _in_words(self, table: TableName) -> Any:
+        if table not in ("requests", "series", "events"):
+            raise UsageError("no such table", got=repr(table), expected="requests, series or events")
+        return with_words(getattr(self, table), {"status": STATUSES, "outcome": OUTCOMES})
+
+    def labelled(self, label: str) -> FinishedRun:
+        """Return what reports read, under another name."""
+        return FinishedRun(self._source, label, self.finished.trace)
+
+    def plot(self, kind: str) -> Plot:
+        """Return one picture: ``ttft_waterfall``, ``hit_curve``, … (``kvsim plot`` lists them).
+
+        Raises ``UsageError`` for an unknown kind, or when the extra ``report`` is not installed.
+        """
+        return draw_plot(kind, [self.finished])
+
+    def save(self, directory: str | os.PathLike[str], force: bool = False) -> Path:
+        """Write the run as a directory that every verb of ``kvsim`` takes; returns its path.
+
+        Requests that came from Python are written beside it as ``trace.jsonl``. Raises ``OutputExistsError``
+        where something is there (``force`` replaces a finished run), ``InputOutputError``.
+        """
+        return save_run(self._source, Path(directory), force)
+
+    def _repr_html_(self) -> str:
+        return headline_html(self.finished)
+
+    def __repr__(self) -> str:
+        return f"<Run {headline_text(self.finished)}>"
+
+
+def load_run(directory: str | os.PathLike[str]) -> Run:
+    """Return the run of a directory that ``Run.save`` or ``kvsim simulate`` wrote; its files are checked.
+
+    Raises ``UsageError`` where there is no finished run, ``InputOutputError`` for a file that was changed.
+    """
+    return Run(stored.load_run(Path(directory)))

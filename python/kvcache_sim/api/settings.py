@@ -1,0 +1,56 @@
+"""Settings as Python gives them, nested or dotted, laid over a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from os import PathLike, fspath
+from typing import Any
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.overrides import parse_path, set_value
+from kvcache_sim.scenario.validation import dotted
+from kvcache_sim.scenario.yaml_tree import Path, Tree
+
+
+def lay_over(tree: Tree, settings: Mapping[str, object]) -> None:
+    """Write settings into a tree: ``tiers={"cpu": "512GiB"}`` and ``{"tiers.cpu.capacity": "512GiB"}`` alike.
+
+    A mapping changes the keys it names and leaves the others; a workload with a ``kind`` replaces the one
+    before it whole; None is a file's ``null``. Raises UsageError for a key that is none and a value that no
+    setting can have; its ``where`` is the key.
+    """
+    for key, value in settings.items():
+        path = parse_path(key, key)
+        for at, leaf in _leaves(path, plain(value, key)):
+            set_value(tree, at, leaf, dotted(at))
+
+
+def _leaves(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, dict) and value and not (path == ("workload",) and "kind" in value):
+        for key, inner in value.items():
+            yield from _leaves((*path, *parse_path(key, dotted(path))), inner)
+    elif len(path) == 2 and path[0] == "tiers" and isinstance(value, str):
+        yield (*path, "capacity"), value  # a tier that is only its size
+    else:
+        yield path, value
+
+
+def plain(value: object, where: str) -> Any:
+    """Return a value of Python's as a scenario file would hold it; raises UsageError for any other."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner, f"{where}.{key}") for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner, f"{where}[{index}]") for index, inner in enumerate(value)]
+    if isinstance(value, PathLike):
+        return str(fspath(value))
+    scalar = getattr(value, "item", None)  # a number of numpy's
+    if scalar is not None and getattr(value, "ndim", None) == 0:
+        return plain(scalar(), where)
+    raise UsageError(
+        "not a setting",
+        where=where,
+        got=f"{type(value).__name__}",
+        expected="text, a number, true or false, None, a list or a mapping",
+    )

@@ -1,0 +1,59 @@
+"""One simulation from Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from kvcache_sim.api.run import Run
+from kvcache_sim.api.scenario import Scenario, ScenarioLike, as_scenario
+from kvcache_sim.api.traces import make_trace
+from kvcache_sim.api.unsaved import UnsavedRun
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.execute import execute
+from kvcache_sim.scenario.requests import prepared, read_requests
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation.options import DEFAULT_OPTIONS
+from kvcache_sim.workload.trace import Trace
+
+
+def simulate(
+    trace_or_workload: Any = None,
+    /,
+    scenario: ScenarioLike = None,
+    *,
+    options: RunOptions = DEFAULT_OPTIONS,
+    **settings: Any,
+) -> Run:
+    """Return a finished run of some requests over the tiers of a scenario.
+
+    Requests are a ``Trace``, the path of a trace file, a workload (``{"kind": "agentic", …}``) or a data
+    frame (see ``make_trace``); they stand for those of the scenario, which are used where none are given.
+    ``settings`` are keys of a scenario, nested or dotted, laid over it: ``tiers={"cpu": "512GiB"}``.
+    Nothing is written. Raises ``UsageError``, ``TraceError``, ``InputOutputError``: the lines of the command.
+    """
+    asked, given = resolve_requests(trace_or_workload, as_scenario(scenario), settings)
+    checked = asked.checked
+    trace = read_requests(checked) if given is None else prepared(checked, given)
+    return Run(UnsavedRun(execute(checked, trace, options), given), trace=trace)
+
+
+def resolve_requests(
+    requests: Any, scenario: Scenario, settings: Mapping[str, Any]
+) -> tuple[Scenario, Trace | None]:
+    """Return the scenario with its settings, and the requests where they are at hand."""
+    if requests is None:
+        return scenario.with_(**settings), None
+    if isinstance(requests, (str, os.PathLike)):
+        path = os.fspath(requests)
+        located = path if path == "-" else os.path.abspath(path)
+        return scenario.with_(**{"workload.kind": None, "trace.path": located, **settings}), None
+    if isinstance(requests, Mapping) and "kind" in requests:
+        return scenario.with_(**{"trace": None, "workload": dict(requests), **settings}), None
+    trace = requests if isinstance(requests, Trace) else make_trace(requests)
+    for key in ("trace", "workload"):
+        inside = settings.get(key)
+        if inside is not None and not (isinstance(inside, Mapping) and set(inside) <= {"output_tokens"}):
+            raise UsageError("requests are given already", where=key, got=type(requests).__name__)
+    return scenario.for_given_requests(trace.block_size, settings), trace

@@ -1,0 +1,160 @@
+"""Many settings of one scenario, in Python."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from kvcache_sim.api.html import html_page, html_table
+from kvcache_sim.api.scenario import Scenario, ScenarioLike, as_scenario
+from kvcache_sim.api.settings import lay_over, plain
+from kvcache_sim.api.simulate import resolve_requests
+from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.names import resolve_metric
+from kvcache_sim.output import write_new
+from kvcache_sim.report.best_cell import best_row, cell_table
+from kvcache_sim.report.plain_table import plain_table
+from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Setting
+from kvcache_sim.sweeps.coordinator import run_sweep
+from kvcache_sim.sweeps.plan import Plan
+from kvcache_sim.sweeps.simulation import plan_sweep, simulate_cell
+from kvcache_sim.sweeps.space import Space
+from kvcache_sim.sweeps.stop import stop_on_signals
+from kvcache_sim.sweeps.study import SweepFile, as_setting
+from kvcache_sim.sweeps.supervisor import LocalRunner
+from kvcache_sim.sweeps.tables import Row, result_rows
+from kvcache_sim.sweeps.worker import run_cell
+from kvcache_sim.workload.toolbox.write import mooncake_lines
+
+
+class Sweep:
+    """The finished cells of a sweep: ``rows`` as the tables of ``kvsim sweep`` have them.
+
+    A row has its settings as ``set.NAME`` and every figure of the summary under its dotted name.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = list(rows)
+
+    def __len__(self) -> int:
+        """Return the number of cells."""
+        return len(self.rows)
+
+    def to_arrow(self) -> Any:
+        """Return a ``pyarrow.Table`` of a row a cell."""
+        from kvcache_sim.sweeps.tables import arrow_rows
+
+        return arrow_rows(self.rows)
+
+    def to_pandas(self) -> Any:
+        """Return a pandas data frame of a row a cell; needs pandas."""
+        return self.to_arrow().to_pandas()
+
+    def best(self, figure: str, largest: bool = False) -> Row:
+        """Return the row with the least of a figure, or the most: ``best("ttft.p99")``.
+
+        Raises ``UsageError`` for a figure that is none, or that no cell has.
+        """
+        return dict(best_row(self.rows, resolve_metric(figure, "figure"), largest))
+
+    def __str__(self) -> str:
+        """Return the cells as a table."""
+        return plain_table(cell_table(self.rows))
+
+    def _repr_html_(self) -> str:
+        return html_page(f"{len(self)} cells", html_table(cell_table(self.rows)))
+
+
+def sweep(
+    trace_or_workload: Any = None,
+    /,
+    scenario: ScenarioLike = None,
+    *,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    rows: Sequence[Mapping[str, Any]] = (),
+    jobs: int = 1,
+    directory: str | os.PathLike[str] | None = None,
+    **settings: Any,
+) -> Sweep:
+    """Return the figures of some requests under every combination of settings.
+
+    ``grid`` maps dotted settings to the values to try, all combinations; ``rows`` are whole sets of settings.
+    With ``jobs`` above 1 cells run in that many processes; a ``directory`` keeps finished cells for the next
+    call. Other arguments are those of ``simulate``. Raises ``UsageError`` before anything runs for a setting
+    that no scenario accepts; a cell that fails has a row that says so.
+    """
+    space = _space(grid or {}, rows)
+    asked, given = resolve_requests(trace_or_workload, as_scenario(scenario), settings)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kvsim-sweep-")))
+        if given is not None:
+            file = folder / "trace.jsonl"
+            write_new(file, "".join(mooncake_lines(given)).encode(), overwrite=False)
+            told = {"path": str(file), "block_size": given.block_size, "time_order": "keep"}
+            asked = asked.with_(trace=told)
+        plan = plan_sweep(_study(asked, space))
+        if jobs == 1 and directory is None:
+            records: Mapping[str, CellRecord] = {
+                cell.cell_id: _run(plan, cell) for cell in plan.unique_cells()
+            }
+        else:
+            records = _run_on(plan, Path(directory) if directory is not None else folder / "cells", jobs)
+    return Sweep(result_rows(plan.own_cells(), records))
+
+
+def _space(grid: Mapping[str, Sequence[Any]], rows: Sequence[Mapping[str, Any]]) -> Space:
+    columns: dict[str, list[Setting]] = {}
+    for key, values in grid.items():
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise UsageError(
+                "not values to try", where=f"grid: {key}", got=repr(values)[:60], expected="a list"
+            )
+        is_tier = key.startswith("tiers.") and key.count(".") == 1
+        name = f"{key}.capacity" if is_tier and all(isinstance(value, str) for value in values) else key
+        columns[name] = [as_setting(plain(value, key), f"grid: {key}") for value in values]
+    if not columns and not rows:
+        raise UsageError("nothing to try", expected="grid={key: [a, b]}, or rows=[{key: a}, {key: b}]")
+    return Space(grid=columns, points=[_dotted(row) for row in rows])
+
+
+def _dotted(row: Mapping[str, Any]) -> dict[str, Setting]:
+    """Return a set of settings under dotted keys."""
+    tree = Tree()
+    lay_over(tree, row)
+    settings: dict[str, Setting] = {}
+    for path in tree.places:
+        value: Any = tree.values
+        for step in path:
+            value = value[step]
+        key = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+        settings[key.removeprefix(".")] = as_setting(value, "rows")
+    return settings
+
+
+def _study(scenario: Scenario, space: Space) -> SweepFile:
+    return SweepFile(scenario.directory / "sweep", "sweep", scenario.written, space, 1, 0, Limits())
+
+
+def _run(plan: Plan, cell: Cell) -> CellRecord:
+    ended: Any = run_cell(simulate_cell, plan.study, cell)
+    return CellRecord(cell.cell_id, ended["status"], ended["summary"], ended["error"])
+
+
+def _run_on(plan: Plan, directory: Path, jobs: int) -> Mapping[str, CellRecord]:
+    with stop_on_signals() as stop:
+        return run_sweep(plan, directory, LocalRunner(jobs, Limits()), stop, _Unwatched()).records
+
+
+class _Unwatched:
+    """Nobody watches."""
+
+    def begin(self, total: int, cached: int, damaged: Sequence[str]) -> None:
+        """Do nothing."""
+
+    def cell_ended(self, cell: Cell, record: CellRecord) -> None:
+        """Do nothing."""

@@ -1,0 +1,155 @@
+"""Requests in Python: read from files, generated, or made from arrays and data frames."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from kvcache_sim.api.settings import lay_over
+from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.workload import readers
+from kvcache_sim.workload.generate import build
+from kvcache_sim.workload.readers.settings import OnBadRow, ReadSettings, TimeOrder
+from kvcache_sim.workload.toolbox.write import ms
+from kvcache_sim.workload.trace import Trace
+
+
+def read_trace(
+    path: str | os.PathLike[str],
+    *,
+    block_size: int | None = None,
+    format: str | None = None,
+    on_bad_row: OnBadRow = "error",
+    time_order: TimeOrder = "error",
+    bytes_per_token: int = 1,
+) -> Trace:
+    """Return the requests of a trace file: plain, ``.gz`` or ``.zst``, of any format that kvsim reads.
+
+    ``block_size`` is the tokens of one block id where the format does not say. Raises ``UsageError`` for a
+    missing file, ``TraceError`` for data that cannot be trusted.
+    """
+    return readers.read_trace(
+        path,
+        settings=ReadSettings(block_size, on_bad_row, format, time_order, bytes_per_token=bytes_per_token),
+    )
+
+
+def generate(kind: str, seed: int = 0, **settings: Any) -> Trace:
+    """Return the requests of a generated workload: a ``kind`` of ``docs/workloads.md`` with its own keys.
+
+    Equal arguments give equal requests anywhere. Raises ``UsageError`` naming ``workload.KEY``.
+    """
+    tree = Tree()
+    lay_over(tree, settings)
+    return build(kind, tree.values, seed)
+
+
+class _Field(NamedTuple):
+    """A column that requests may have: the member of a JSON line it becomes, and ns of one unit of a time."""
+
+    member: str
+    unit_ns: int = 0
+
+
+#: Name of a column → what it is.
+_FIELDS: dict[str, _Field] = {
+    **{f"arrival_{unit}": _Field("timestamp", ns) for unit, ns in (("s", 10**9), ("ms", 10**6), ("ns", 1))},
+    "timestamp": _Field("timestamp", 10**6),
+    **{f"think_{unit}": _Field("delay", ns) for unit, ns in (("s", 10**9), ("ms", 10**6), ("ns", 1))},
+    "delay": _Field("delay", 10**6),
+    **{name: _Field("input_length") for name in ("input_tokens", "input_length")},
+    **{name: _Field("output_length") for name in ("output_tokens", "output_length")},
+    **{name: _Field("hash_ids") for name in ("block_ids", "hash_ids")},
+    **{name: _Field("session_id") for name in ("session", "session_id")},
+    "turn": _Field("turn"),
+    "after": _Field("after"),
+    "history_length": _Field("history_length"),
+}
+
+
+def make_trace(data: Any, *, block_size: int = 512) -> Trace:
+    """Return the requests in columns: a mapping of arrays, a pandas or polars frame, or an Arrow table.
+
+    Columns: a time (``arrival_s``, ``arrival_ms``, ``arrival_ns``; in closed loop ``think_s``, …, after the
+    turn before), ``input_tokens``, ``output_tokens``, and where there are any ``block_ids`` (a list a row,
+    chained, of ``block_size`` tokens each), ``session``, ``turn``. Mooncake's names do as well. None and NaN
+    leave a member out of its row. Raises ``UsageError`` for a column that is none of these, ``TraceError``
+    naming the row that cannot be. Cost: that of writing the rows as a file and reading it.
+    """
+    with tempfile.NamedTemporaryFile("w", prefix="kvsim-rows-", suffix=".jsonl") as file:
+        file.writelines(_lines(_columns(data)))
+        file.flush()
+        settings = ReadSettings(block_size=block_size, format="mooncake")
+        try:
+            trace = readers.read_trace(file.name, settings=settings)
+        except KvsimError as error:
+            error.where = _row(error.where, file.name)
+            raise
+        warnings = tuple(text.replace(file.name, "rows") for text in trace.warnings)
+        return replace(trace, source="rows", warnings=warnings)
+
+
+def _row(where: str, name: str) -> str:
+    """Return a place in the file of rows as the row that stands there, from 0."""
+    line = where.removeprefix(name).lstrip(":").partition(":")[0]
+    return f"row {int(line) - 1}" if line.isdecimal() else "rows"
+
+
+def _columns(data: Any) -> dict[str, list[Any]]:
+    """Return the columns of any table by their names."""
+    names = data.column_names if hasattr(data, "column_names") else getattr(data, "columns", data)
+    try:
+        columns = {str(name): _listed(data[name]) for name in names}
+    except (TypeError, KeyError, IndexError, AttributeError):
+        expected = "a mapping of columns, a data frame or an Arrow table"
+        raise UsageError("not requests in columns", got=type(data).__name__, expected=expected) from None
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise UsageError("columns of unequal length", where="rows", got=str(lengths))
+    taken: dict[str, str] = {}
+    for name in columns:
+        if name not in _FIELDS:
+            near = get_close_matches(name, _FIELDS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"columns: {', '.join(_FIELDS)}"
+            raise UsageError(f"unknown column {name!r}", where="rows", hint=hint)
+        other = taken.setdefault(_FIELDS[name].member, name)
+        if other != name:
+            raise UsageError("two columns say the same", where="rows", got=f"{other} and {name}")
+    return columns
+
+
+def _listed(column: Any) -> list[Any]:
+    for method in ("to_pylist", "tolist", "to_list"):
+        if hasattr(column, method):
+            found: list[Any] = getattr(column, method)()
+            return found
+    return list(column)
+
+
+def _lines(columns: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    fields = [_FIELDS[name] for name in columns]
+    for row in zip(*columns.values(), strict=True):
+        members = [
+            f'"{field.member}": {_text(value, field)}'
+            for field, value in zip(fields, row, strict=True)
+            if not (value is None or (isinstance(value, float) and value != value))
+        ]
+        yield "{" + ", ".join(members) + "}\n"
+
+
+def _text(value: Any, field: _Field) -> str:
+    if field.unit_ns:
+        return ms(value * field.unit_ns if isinstance(value, int) else round(float(value) * field.unit_ns))
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float) and value.is_integer():  # a column with gaps is of floats
+        value = int(value)
+    if field.member == "session_id":
+        value = str(value)
+    return json.dumps(list(value) if isinstance(value, tuple) else value)
