@@ -17,6 +17,7 @@ __all__ = [
     "EngineRequests",
     "Fleet",
     "Keys",
+    "KvGroups",
     "PoolStore",
     "RadixStore",
     "ReplayAnswer",
@@ -733,6 +734,36 @@ class EngineRequests:
         """Return hits, forced, evict_calls, pages, nodes, evicted_*, free_tokens, leaf_*, heap_bytes."""
     def offload(self, policy: str, capacity_blocks: int, store_threshold: int) -> dict[str, Any]:
         """Return hits, stored, evicted, refused and arc: (t1, t2, b1, b2, target) or None."""
+
+@final
+class KvGroups:
+    """vLLM's KV cache groups over a trace: (kind, tokens a block, reach, keys of units, units a block) each.
+
+    ``align`` is what every hit is a multiple of. StoreError for groups that cannot be.
+    """
+
+    def __new__(cls, groups: Sequence[tuple[str, int, int, Keys, int]], align: int) -> KvGroups: ...
+    def replay(
+        self,
+        input_tokens: NDArray[np.uint64],
+        total_tokens: NDArray[np.uint64],
+        window: int,
+        limits: tuple[int, int | None, int],
+        capacity_blocks: int,
+    ) -> dict[str, Any]:
+        """Return hits, forced, taken, inserted, evicted, junctions, chunks, peak_*, keyed_*, queue_*.
+
+        ``limits`` are tokens of a step, the retention interval and the longest sequence.
+        """
+    def queue_lines(
+        self,
+        groups: NDArray[np.uint8],
+        keys: NDArray[np.uint64],
+        hash_block: int,
+        trace_block: int,
+        names: list[str],
+    ) -> str:
+        """Return the lines of a free queue, as its digest reads them."""
 
 def key_lines(keys: NDArray[np.uint64], blocks_per_id: int, names: list[str]) -> str:
     """Return the lines of vLLM's free queue, as its digest reads them; no names: ids are their own."""

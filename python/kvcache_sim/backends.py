@@ -21,6 +21,7 @@ REFERENCES = {
     "store.sglang": "kvcache_sim.reference.engines.radix_store:ReferenceRadixStore",
     "replay.requests": "kvcache_sim.reference.engines.requests:Requests",
     "replay.vllm": "kvcache_sim.reference.engines.vllm_replay:replay_vllm_reference",
+    "replay.vllm-groups": "kvcache_sim.reference.engines.group_replay:replay_groups_reference",
     "replay.sglang": "kvcache_sim.reference.engines.sglang_replay:replay_sglang_reference",
     "replay.vllm-offload": "kvcache_sim.reference.engines.offload_replay:replay_offload_reference",
     "replay.prefix": "kvcache_sim.reference.policies.replay:replay_in_python",

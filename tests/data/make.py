@@ -23,6 +23,10 @@ ORACLES = [
 ]
 #: Whole, by xz.
 COMPRESSED = [
+    "oracles/vllm_hybrid_conversation.json",
+    "oracles/vllm_hybrid_lcg.json",
+    "oracles/vllm_hybrid_short.json",
+    "oracles/vllm_scheduler_lcg_streams.json",
     "golden/hash_id_golden.json",
     "traces/sharegpt_llama31_8b_300_b16.jsonl",
     "traces/miniswe_b256bytes.jsonl",

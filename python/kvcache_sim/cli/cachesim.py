@@ -43,7 +43,7 @@ def cachesim(
         int, typer.Option("--block-size", "--page-size", help="tokens a block; divides the trace's (0: it)")
     ] = 0,
     window: Annotated[int, typer.Option(help="requests that overlap (0: one after another)", min=0)] = 0,
-    outputs: replay_options.Outputs = OutputsChoice.prompt,
+    outputs: replay_options.OutputsOrDefault = None,
     order: replay_options.Order = OrderChoice.tail,
     last_partial: replay_options.LastPartial = LastPartialChoice.drop,
     flat: Annotated[bool, typer.Option("--flat", help="a plain cache of blocks, no prefixes")] = False,
@@ -53,7 +53,22 @@ def cachesim(
     store_threshold: Annotated[
         int, typer.Option(help="vllm-offload: store a key at its n-th offer", min=0)
     ] = 0,
-    model: Annotated[str, typer.Option(help="a model whose KV bytes turn sizes into blocks")] = "",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="a model by name or file: turns sizes into blocks; with vllm its groups share a pool"
+        ),
+    ] = "",
+    max_num_batched_tokens: Annotated[
+        int | None, typer.Option(help="vllm, models of groups: tokens of a step", min=1, show_default="8192")
+    ] = None,
+    retention_interval: Annotated[
+        str,
+        typer.Option(
+            help="vllm, models of groups: tokens a checkpoint; 0: where prompts end or part, null: all",
+            show_default="0",
+        ),
+    ] = "",
     kv_bytes_per_token: Annotated[
         int, typer.Option(help="the same as a number of bytes", min=0, metavar="BYTES")
     ] = 0,
@@ -74,11 +89,13 @@ def cachesim(
       kvsim cachesim trace.jsonl --policy lru --capacity 16384
       kvsim cachesim trace.jsonl --policy vllm --capacity 524288 --block-size 16 --window 32
       kvsim cachesim trace.jsonl --policy sglang:lfu --capacity '2097152 tokens' --page-size 16 --format json
+      kvsim cachesim trace.jsonl --policy vllm --model gpt-oss-120b --capacity 40GiB --window 32
       kvsim cachesim trace.jsonl --policy vllm-offload:arc --capacity 80GiB --model llama-3-8b
     """
     from kvcache_sim.errors import UsageError
     from kvcache_sim.output import refuse_existing, write_new
     from kvcache_sim.replay.cachesim import simulate_cache
+    from kvcache_sim.replay.group_settings import group_settings
     from kvcache_sim.replay.request import ReplayRequest
     from kvcache_sim.report.cachesim import cachesim_text, requests_csv
     from kvcache_sim.report.curve.sizes import kv_bytes_per_token as bytes_of_model
@@ -91,10 +108,14 @@ def cachesim(
         raise UsageError("has no effect without --requests", where="--force")
     if requests is not None:
         refuse_existing(requests, force)
+    groups = group_settings(policy, model, block_size, max_num_batched_tokens, retention_interval)
     token_bytes = bytes_of_model(model) or kv_bytes_per_token
     read = read_trace(trace, settings=ReadSettings(block_size=trace_block_size))
     size = block_size or read.block_size
-    blocks = parse_capacity(capacity, size * token_bytes, "--capacity", size)
+    block_bytes = groups.layout.bytes_per_block if groups else size * token_bytes
+    blocks = parse_capacity(capacity, block_bytes, "--capacity", 0 if groups else size)
+    if outputs is None:
+        outputs = OutputsChoice.computed if groups else OutputsChoice.prompt
     result = simulate_cache(
         ReplayRequest(
             read,
@@ -108,6 +129,7 @@ def cachesim(
             store_threshold=store_threshold,
             reuse_outputs=reuse_outputs,
             explain=not flat,
+            groups=groups,
             discipline="flat" if flat else "prefix",
         ),
         policy,
@@ -115,7 +137,7 @@ def cachesim(
     for warning in read.warnings:
         typer.echo(f"warning: {warning}", err=True)
     if token_bytes:
-        result["capacity_bytes"] = blocks * size * token_bytes
+        result["capacity_bytes"] = blocks * block_bytes
     columns = result.pop("requests", None)
     if requests is not None:
         if columns is None:

@@ -38,4 +38,11 @@ Order = Annotated[OrderChoice, typer.Option(help="which end of a request is rele
 Outputs = Annotated[
     OutputsChoice, typer.Option(help="a request fills its prompt, n + output - 1, or all tokens")
 ]
+OutputsOrDefault = Annotated[
+    OutputsChoice | None,
+    typer.Option(
+        help="a request fills its prompt, n + output - 1, or all tokens",
+        show_default="prompt; computed with a model of windows or states",
+    ),
+]
 LastPartial = Annotated[LastPartialChoice, typer.Option(help="drop or keep a partial last id as a block")]

@@ -16,7 +16,7 @@ def simulate_cache(request: ReplayRequest, policy: str) -> ReplayResult:
     """
     family, variant = resolve_policy(policy)
     result = REPLAYERS[family](request, variant)
-    if "ceilings" not in result and not request.reuse_outputs:
+    if "ceilings" not in result and not request.reuse_outputs and request.groups is None:
         result |= _ceilings(request, int(result["hit_tokens"]))
     return result
 

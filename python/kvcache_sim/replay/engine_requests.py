@@ -24,10 +24,11 @@ def refuse_without_effect(
     window: bool = False,
     outputs: bool = False,
     store_threshold: bool = False,
+    any_block: bool = False,
 ) -> None:
     """Raise UsageError for a setting that this manager fixes itself, or that does not fit the trace."""
     trace_block = request.trace.block_size
-    if request.block_size_tokens < 1 or trace_block % request.block_size_tokens:
+    if not any_block and (request.block_size_tokens < 1 or trace_block % request.block_size_tokens):
         raise UsageError(
             "block size does not divide the trace's",
             where="--block-size",

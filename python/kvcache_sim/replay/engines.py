@@ -19,17 +19,18 @@ from kvcache_sim.replay.engine_requests import (
     refuse_without_effect,
     total_tokens,
 )
+from kvcache_sim.replay.kv_groups import replay_groups
 from kvcache_sim.replay.miss_tables import miss_summary, requests_table
-from kvcache_sim.replay.request import REJECTED, ReplayRequest, ReplayResult
+from kvcache_sim.replay.request import OUTPUT_MODES, REJECTED, ReplayRequest, ReplayResult
 
-#: Output modes as the oracle rows abbreviate them.
-OUTPUT_MODES = {"prompt": "P", "computed": "PO1", "all": "PO"}
 #: Keys turned into text at a time.
 _CHUNK = 1 << 18
 
 
 def replay_vllm(request: ReplayRequest, variant: str) -> ReplayResult:
     """Replay vLLM's KVCacheManager; ``capacity_blocks`` are usable: vLLM has a null block besides."""
+    if request.groups is not None:
+        return replay_groups(request, request.groups)
     refuse_without_effect(request, "vllm", window=True, outputs=True)
     capacity = request.capacity_blocks
     # Blocks that no request can ever need stand between those given back without a key and those with one:

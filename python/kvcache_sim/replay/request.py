@@ -8,11 +8,14 @@ from importlib import import_module
 from typing import Any, Literal
 
 from kvcache_sim.backends import Backend
+from kvcache_sim.model.kv_groups import KvLayout
 from kvcache_sim.workload.trace import Trace
 
 #: What a request fills beyond its prompt of n tokens: nothing (n), what an engine computes
 #: (n + output - 1: the last token's KV is never needed), or everything (n + output).
 Outputs = Literal["prompt", "computed", "all"]
+#: Output modes as the oracle rows abbreviate them.
+OUTPUT_MODES: dict[Outputs, str] = {"prompt": "P", "computed": "PO1", "all": "PO"}
 #: Which end of a request's blocks is released, and so may be evicted, first.
 PromptEnd = Literal["tail", "root"]
 #: Whether a partial last id is a block (engines drop it).
@@ -21,6 +24,21 @@ LastPartial = Literal["drop", "keep"]
 REJECTED = -1
 #: Leaf first behind a prefix look-up, or a plain cache of objects that knows no prefixes.
 Discipline = Literal["prefix", "flat"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """A model's KV cache groups in vLLM's pool, and the engine's settings that decide what it keeps.
+
+    ``retention_interval``: None keeps a checkpoint (a window's blocks, a state) at every aligned boundary,
+    0 only where a prompt ends or parted from what was found, R besides one every R tokens.
+    """
+
+    model: str
+    layout: KvLayout
+    max_num_batched_tokens: int = 8192
+    retention_interval: int | None = 0
+    max_model_len: int = 262144
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +65,8 @@ class ReplayRequest:
     explain: bool = False
     #: Whether the policy sees a prefix tree or a flat stream of blocks.
     discipline: Discipline = "prefix"
+    #: The groups that ``vllm`` replays, where a model has windows or states; a group has a block of its own.
+    groups: GroupSettings | None = None
 
 
 #: A replay's figures under the names of the oracle rows: integers, digests and rates, ready for JSON.

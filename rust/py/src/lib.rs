@@ -6,6 +6,7 @@ mod digest;
 mod engine_store;
 mod engines;
 mod fleet;
+mod groups;
 mod keys;
 mod named;
 mod order;
@@ -29,6 +30,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__release__", !cfg!(debug_assertions))?;
     causes::register(m)?;
     engines::register(m)?;
+    groups::register(m)?;
     keys::register(m)?;
     replay::register(m)?;
     tokens::register(m)?;

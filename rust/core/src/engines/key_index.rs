@@ -76,6 +76,16 @@ impl KeyIndex {
         (key - place, place as u32)
     }
 
+    /// A key's place in its chunk, which need not exist.
+    pub fn place(&self, key: u64) -> u32 {
+        self.split(key).1
+    }
+
+    /// How many keys from one on have their places in its chunk, which need not exist.
+    pub fn run(&self, key: u64) -> u32 {
+        self.blocks_per_id - self.place(key)
+    }
+
     fn chunk(&self, first_key: u64) -> Option<u32> {
         let chunk = if first_key & PRIVATE == 0 {
             self.chunk_of_id[(first_key / u64::from(self.blocks_per_id)) as usize]

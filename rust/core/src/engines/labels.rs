@@ -25,6 +25,54 @@ pub fn lines(keys: &[u64], blocks_per_id: u32, names: &[String]) -> String {
     text
 }
 
+/// How a group's keys count: units an id of the trace, and tokens a unit.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupUnits {
+    /// Units an id covers.
+    pub units_per_id: u32,
+    /// Tokens a unit.
+    pub unit_tokens: u64,
+}
+
+/// As `lines` for keys of several groups, behind `group/`: `id:place` counts in hash blocks inside the id (in
+/// what divides both where a hash block does not divide the id), `o<request>:<block>` in hash blocks.
+pub fn group_lines(
+    queue: impl Iterator<Item = (u8, u64)>,
+    groups: &[GroupUnits],
+    (hash_block, trace_block): (u64, u64),
+    names: &[String],
+) -> String {
+    let place_tokens = gcd(hash_block, trace_block);
+    let mut text = String::new();
+    for (group, key) in queue {
+        let units = groups[usize::from(group)];
+        let per = u64::from(units.units_per_id);
+        let (id, place) = (key / per, (key % per + 1) * units.unit_tokens);
+        let place = (place / place_tokens).max(1) - 1;
+        let written = if key == NO_KEY {
+            writeln!(text, "-")
+        } else if key >> 63 == 1 {
+            let end = ((key & 0xFFFF_FFFF) + 1) * units.unit_tokens;
+            let block = (end / hash_block).max(1) - 1;
+            writeln!(text, "{group}/o{}:{block}", (key >> 32) & 0x7FFF_FFFF)
+        } else if let Some(name) = names.get(id as usize) {
+            writeln!(text, "{group}/{name}:{place}")
+        } else {
+            writeln!(text, "{group}/{id}:{place}")
+        };
+        written.expect("a String takes any text");
+    }
+    text
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 {
+        a
+    } else {
+        gcd(b, a % b)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

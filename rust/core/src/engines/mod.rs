@@ -6,6 +6,8 @@
 
 /// vLLM's block pool: look up, allocate, extend, cache, release.
 pub mod block_pool;
+/// vLLM's manager of several KV cache groups.
+pub mod groups;
 /// From a block's key to the block that has it.
 mod key_index;
 /// The text of keys, as digests write it.

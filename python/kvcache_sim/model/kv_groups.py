@@ -1,0 +1,131 @@
+"""KV cache groups: how an engine lays a model's kinds of layers out in one pool of equal blocks.
+
+The rules are vLLM 0.33.0's (``vllm/v1/core/kv_cache_planning.py`` and the platform's block size for state
+spaces): layers of one kind share block tables, every block is one page for each layer of *one* group, and a
+kind with a smaller page gets a larger block.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.layer_cache import LayerCache
+from kvcache_sim.model.model_spec import ModelSpec
+
+#: What a group keeps: every block, those of a window, those of the current chunk, or the last state.
+GroupKind = Literal["full", "sliding", "chunked", "linear"]
+_KINDS: dict[str, GroupKind] = {"all": "full", "window": "sliding", "chunk": "chunked", "state": "linear"}
+#: Attention kernels take blocks of a multiple of so many tokens.
+_KERNEL_BLOCK_TOKENS = 16
+#: Two kinds of layers of less than this ratio share one group size; the smaller one is padded.
+_NEARLY_EQUAL = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class KvGroup:
+    """Layers that share block tables: ``block_size_tokens`` a block; ``reach_tokens`` is a window or chunk.
+
+    ``layers`` are their numbers. ``reach_tokens`` is 0 for ``full`` and ``linear``.
+    """
+
+    kind: GroupKind
+    block_size_tokens: int
+    reach_tokens: int
+    layers: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """The group's kind in a word: ``full``, ``swa128``, ``chunked8192``, ``mamba``."""
+        short = {"full": "full", "sliding": "swa", "chunked": "chunked", "linear": "mamba"}[self.kind]
+        return f"{short}{self.reach_tokens or ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class KvLayout:
+    """The groups of a model in one pool: a block holds ``layers_per_group`` pages of ``page_bytes``."""
+
+    groups: tuple[KvGroup, ...]
+    page_bytes: int
+    layers_per_group: int
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Bytes of one block on one GPU, whichever group owns it."""
+        return self.page_bytes * self.layers_per_group
+
+    @property
+    def hash_block_size(self) -> int:
+        """Tokens that one hash of a prompt stands for: what divides every group's block."""
+        return math.gcd(*(group.block_size_tokens for group in self.groups))
+
+    @property
+    def scheduler_block_size(self) -> int:
+        """Tokens that every hit is a multiple of: what every group's block divides."""
+        return math.lcm(*(group.block_size_tokens for group in self.groups))
+
+
+def kv_layout(model: ModelSpec, tensor_parallel: int = 1, block_size_tokens: int = 16) -> KvLayout:
+    """Return the groups that vLLM makes of a model's layers on one of ``tensor_parallel`` GPUs.
+
+    ``block_size_tokens`` is the block asked for; a recurrent state raises it until a page of attention holds
+    one. Raises UsageError for caches that vLLM lays out by rules of a single model (compressed latents).
+    """
+    caches = model.caches(tensor_parallel)
+    if not caches:
+        raise UsageError("no layer keeps anything of a sequence", where=model.name)
+    if all(cache.reach == "all" for cache in caches):
+        return _one_group(caches, block_size_tokens, model.name)
+    layers = [layer for found in caches.values() for layer in found]
+    if len(set(layers)) < len(layers) or any(cache.tokens_per_entry > 1 for cache in caches):
+        raise UsageError(
+            "layers that keep several things, beside windows or states, have no groups by rule",
+            where=model.name,
+            got=", ".join(sorted({cache.what for cache in caches})),
+            expected="one kind of entry a layer",
+        )
+    block = _block_for_states(caches, block_size_tokens)
+    pages = {cache: _page_bytes(cache, block) for cache in caches}
+    page = max(pages.values())
+    buckets = sorted(caches.items(), key=lambda item: item[1][0])
+    counts = [len(numbers) for _, numbers in buckets]
+    size = max(counts) if max(counts) < _NEARLY_EQUAL * min(counts) else min(counts)
+    groups = []
+    for cache, numbers in buckets:
+        whole = cache.reach != "state" and page % pages[cache] == 0
+        tokens = block * (page // pages[cache] if whole else 1)
+        number = -(-len(numbers) // size)
+        groups += [
+            KvGroup(_KINDS[cache.reach], tokens, cache.reach_tokens, numbers[i::number])
+            for i in range(number)
+        ]
+    return KvLayout(tuple(groups), page, size)
+
+
+def _one_group(caches: dict[LayerCache, tuple[int, ...]], block: int, name: str) -> KvLayout:
+    """Return the layout of full attention alone: all layers in one group, whatever their pages."""
+    if any(block % cache.tokens_per_entry for cache in caches):
+        raise UsageError("a block holds no whole entries", where=name, got=f"{block} tokens")
+    layers = sorted({layer for numbers in caches.values() for layer in numbers})
+    total = sum(_page_bytes(cache, block) * len(numbers) for cache, numbers in caches.items())
+    group = KvGroup("full", block, 0, tuple(layers))
+    whole = total % len(layers) == 0
+    return KvLayout((group,), total // len(layers) if whole else total, len(layers) if whole else 1)
+
+
+def _page_bytes(cache: LayerCache, block: int) -> int:
+    if cache.reach == "state":
+        return cache.entry_bytes
+    return block // cache.tokens_per_entry * cache.entry_bytes
+
+
+def _block_for_states(caches: dict[LayerCache, tuple[int, ...]], block: int) -> int:
+    """Return the block whose smallest page of attention holds the largest state."""
+    states = [cache.entry_bytes for cache in caches if cache.reach == "state"]
+    tokens = [cache.entry_bytes for cache in caches if cache.reach != "state"]
+    if not states or not tokens:
+        return block
+    needed = -(-max(states) // (_KERNEL_BLOCK_TOKENS * max(tokens))) * _KERNEL_BLOCK_TOKENS
+    return max(block, needed)

@@ -1,0 +1,187 @@
+"""vLLM's manager of several KV cache groups in one pool, one step of one request at a time, in plain Python.
+
+Rules: vLLM 0.33.0, ``HybridKVCacheCoordinator`` and ``KVCacheManager.allocate_slots`` (watermark 0, no
+speculation). The reference of the core's ``engines/groups``; its costs grow with the length of a prompt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvcache_sim.model.kv_groups import KvGroup
+from kvcache_sim.reference.engines.group_pool import NULL, GroupKey, GroupPool
+from kvcache_sim.reference.engines.group_rules import (
+    admission_blocks,
+    cdiv,
+    hit_blocks,
+    retained,
+    skipped_blocks,
+)
+from kvcache_sim.replay.block_keys import BlockKeys
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """The engine's settings: tokens of a step, of the longest sequence, between kept checkpoints.
+
+    ``retention_interval``: None keeps a checkpoint at every aligned boundary, 0 only where a prompt ends or
+    parted from what was found, R besides one every R tokens.
+    """
+
+    max_num_batched_tokens: int
+    retention_interval: int | None
+    max_model_len: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a look-up found: ``tokens`` of the prompt, the groups' blocks of them, and where it parted.
+
+    ``junction_tokens`` is how far some group could have gone beyond the joint hit, 0 without.
+    """
+
+    tokens: int
+    blocks: tuple[list[int], ...]
+    junction_tokens: int
+
+
+@dataclass(slots=True)
+class Tables:
+    """The blocks of a request, a list a group; how many of each have been through the key step."""
+
+    boundaries: list[int]
+    blocks: list[list[int]]
+    keyed: list[int]
+    computed: int = 0
+
+
+@dataclass(slots=True)
+class GroupManager:
+    """The pool, the tables of the running requests, and the five steps that a request takes."""
+
+    keys: BlockKeys
+    groups: tuple[KvGroup, ...]
+    align: int
+    limits: GroupLimits
+    pool: GroupPool
+    tables: dict[int, Tables] = field(default_factory=dict)
+
+    def key(self, group: int, request: int, block: int) -> GroupKey:
+        """Return the key of a group's block: that of the last unit in it."""
+        unit = self.keys.block_size_tokens
+        return group, self.keys.key(request, (block + 1) * self.groups[group].block_size_tokens // unit - 1)
+
+    def look_up(self, request: int, limit: int) -> Found:
+        """Return the joint hit of at most ``limit`` tokens; nothing changes."""
+        kinds: dict[tuple[str, int, int], list[int]] = {}
+        for number, group in enumerate(self.groups):
+            kinds.setdefault((group.kind, group.block_size_tokens, group.reach_tokens), []).append(number)
+        ordered = sorted(kinds.values(), key=lambda numbers: self.groups[numbers[0]].kind != "full")
+        once = len(ordered) <= 2 and self.groups[ordered[0][0]].kind == "full"
+        hit, longest = limit, 0
+        used: dict[int, range] = {}
+        full: dict[int, int] = {}
+        while True:
+            current = hit
+            for numbers in ordered:
+                group = self.groups[numbers[0]]
+                if numbers[0] in full:
+                    current = min(current, full[numbers[0]])
+                    continue
+                found = hit_blocks(group, current, self.align, lambda k: self._present(request, k, numbers))  # noqa: B023
+                current = found.stop * group.block_size_tokens
+                longest = max(longest, current)
+                for number in numbers:
+                    used[number] = found
+                if group.kind == "full":
+                    full[numbers[0]] = current
+            shorter, hit = current < hit, current
+            if not shorter or once or not hit:
+                break
+        tables = tuple(self._table(request, number, used[number], hit) for number in range(len(self.groups)))
+        return Found(hit, tables, longest if longest > hit else 0)
+
+    def _present(self, request: int, block: int, numbers: list[int]) -> bool:
+        return all(self.pool.find(self.key(number, request, block)) for number in numbers)
+
+    def _table(self, request: int, number: int, used: range, hit: int) -> list[int]:
+        """Return a group's blocks up to a hit, ``NULL`` where none is used."""
+        size = self.groups[number].block_size_tokens
+        return [
+            self.pool.find(self.key(number, request, k)) if k in used else NULL for k in range(hit // size)
+        ]
+
+    def admit(self, request: int, prompt: int, found: Found, end: int) -> bool:
+        """Hold what was found and room up to ``end`` tokens, or change nothing.
+
+        The whole prompt must fit besides, as far as a group holds it all at one time.
+        """
+        if max(self._admission(found, prompt, True), self._admission(found, end, False)) > len(
+            self.pool.free
+        ):
+            return False
+        tables = Tables([prompt - 1, found.junction_tokens][: 2 if found.junction_tokens else 1], [], [])
+        for group, blocks in zip(self.groups, found.blocks, strict=True):
+            start = min(skipped_blocks(group, found.tokens), len(blocks))
+            self.pool.touch(blocks[start:])
+            tables.blocks.append([NULL] * start + blocks[start:])
+            tables.keyed.append(len(blocks))
+        self.tables[request] = tables
+        tables.computed = found.tokens
+        self._take(tables, end)
+        return True
+
+    def _admission(self, found: Found, tokens: int, whole: bool) -> int:
+        needed = 0
+        for group, blocks in zip(self.groups, found.blocks, strict=True):
+            total = cdiv(tokens, group.block_size_tokens)
+            if group.kind == "linear":
+                needed += min(1, max(0, total - len(blocks))) + self.pool.idle(blocks)
+                continue
+            if whole:
+                limits = self.limits
+                total = admission_blocks(group, tokens, limits.max_num_batched_tokens, limits.max_model_len)
+            start = skipped_blocks(group, found.tokens)
+            needed += max(0, total - max(start, len(blocks))) + self.pool.idle(blocks[start:])
+        return needed
+
+    def extend(self, request: int, end: int) -> bool:
+        """Free what left the windows, then take room up to ``end`` tokens; a failure undoes no freeing."""
+        tables = self.tables[request]
+        for group, blocks in zip(self.groups, tables.blocks, strict=True):
+            gone = min(skipped_blocks(group, tables.computed), len(blocks))
+            self.pool.release([block for block in reversed(blocks[:gone]) if block != NULL])
+            blocks[:gone] = [NULL] * gone
+        needed = 0
+        for group, blocks in zip(self.groups, tables.blocks, strict=True):
+            more = max(0, cdiv(end, group.block_size_tokens) - len(blocks))
+            needed += min(1, more) if group.kind == "linear" else more
+        if needed > len(self.pool.free):
+            return False
+        self._take(tables, end)
+        return True
+
+    def _take(self, tables: Tables, end: int) -> None:
+        for group, blocks in zip(self.groups, tables.blocks, strict=True):
+            more = max(0, cdiv(end, group.block_size_tokens) - len(blocks))
+            if more and group.kind == "linear":
+                blocks += [NULL] * (more - 1)
+                more = 1
+            blocks += self.pool.take(more)
+
+    def compute(self, request: int, end: int) -> None:
+        """Note that ``end`` tokens are computed: full blocks that are kept get their keys."""
+        tables = self.tables[request]
+        tables.computed = end
+        for number, (group, blocks) in enumerate(zip(self.groups, tables.blocks, strict=True)):
+            full = end // self.align * self.align // group.block_size_tokens
+            for block in range(tables.keyed[number], full):
+                kept = retained(group, block, self.align, self.limits.retention_interval, tables.boundaries)
+                if kept and blocks[block] != NULL:
+                    self.pool.give_key(blocks[block], self.key(number, request, block))
+            tables.keyed[number] = max(tables.keyed[number], full)
+
+    def release(self, request: int) -> None:
+        """Release all blocks, group by group, last to first."""
+        for blocks in self.tables.pop(request).blocks:
+            self.pool.release([block for block in reversed(blocks) if block != NULL])

@@ -1,0 +1,88 @@
+"""One pool of blocks for several KV cache groups, block by block: a queue and the keys, nothing clever."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kvcache_sim.replay.block_keys import Key
+
+#: The key of a block: its group, and the key of the last unit of the prompt in it.
+GroupKey = tuple[int, Key]
+#: Stands in a table where a group keeps no block.
+NULL = 0
+
+
+@dataclass(slots=True)
+class GroupPool:
+    """``capacity_blocks`` blocks, numbered from 1, that any group may take (vLLM's ``block_pool.py``)."""
+
+    capacity_blocks: int
+    #: Blocks without a holder, next to be taken first.
+    free: OrderedDict[int, None] = field(init=False)
+    holders: dict[int, int] = field(init=False)
+    key_of: dict[int, GroupKey] = field(default_factory=dict)
+    #: Blocks of a key; the first inserted answers.
+    blocks_of: dict[GroupKey, list[int]] = field(default_factory=dict)
+    taken: int = 0
+    inserted: int = 0
+    evicted: int = 0
+
+    def __post_init__(self) -> None:
+        self.free = OrderedDict.fromkeys(range(1, self.capacity_blocks + 1))
+        self.holders = dict.fromkeys(self.free, 0)
+
+    def find(self, key: GroupKey) -> int:
+        """Return the block that answers for a key, or ``NULL``."""
+        return self.blocks_of.get(key, [NULL])[0]
+
+    def idle(self, blocks: Sequence[int]) -> int:
+        """Return how many of some blocks stand in the queue."""
+        return sum(block != NULL and self.holders[block] == 0 for block in blocks)
+
+    def touch(self, blocks: Sequence[int]) -> None:
+        """Hold blocks that were found."""
+        for block in blocks:
+            if block != NULL:
+                self.free.pop(block, None)
+                self.holders[block] += 1
+
+    def take(self, number: int) -> list[int]:
+        """Return blocks from the queue's front; those with a key lose it."""
+        blocks = [self.free.popitem(last=False)[0] for _ in range(number)]
+        for block in blocks:
+            self.holders[block] = 1
+            key = self.key_of.pop(block, None)
+            if key is not None:
+                self.evicted += 1
+                self.blocks_of[key].remove(block)
+                if not self.blocks_of[key]:
+                    del self.blocks_of[key]
+        self.taken += number
+        return blocks
+
+    def give_key(self, block: int, key: GroupKey) -> None:
+        """Make a block findable."""
+        self.key_of[block] = key
+        self.blocks_of.setdefault(key, []).append(block)
+        self.inserted += 1
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Give blocks back, the first given first to be taken: without a key in front, the others behind."""
+        front: list[int] = []
+        for block in blocks:
+            self.holders[block] -= 1
+            if self.holders[block] == 0:
+                if block in self.key_of:
+                    self.free[block] = None
+                else:
+                    front.append(block)
+        for block in reversed(front):
+            self.free[block] = None
+            self.free.move_to_end(block, last=False)
+
+    def keyed_free(self, groups: int) -> list[int]:
+        """Return the free blocks with a key of each group."""
+        counted = Counter(self.key_of[block][0] for block in self.free if block in self.key_of)
+        return [counted[group] for group in range(groups)]

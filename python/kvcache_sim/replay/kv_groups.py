@@ -1,0 +1,170 @@
+"""Replays of vLLM's manager of several KV cache groups, under the names of the oracle rows."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim import _core
+from kvcache_sim.backends import reference
+from kvcache_sim.model.kv_groups import KvLayout
+from kvcache_sim.replay.block_keys import BlockKeys, Key
+from kvcache_sim.replay.engine_requests import refuse_without_effect, total_tokens
+from kvcache_sim.replay.request import OUTPUT_MODES, REJECTED, GroupSettings, ReplayRequest, ReplayResult
+from kvcache_sim.workload.trace import Trace
+
+#: Keys turned into text at a time.
+_CHUNK = 1 << 18
+#: Lines of the free queue that are printed.
+_FIRST = 5
+#: No next turn, for the core.
+_NO_REQUEST = 2**32 - 1
+
+
+def replay_groups(request: ReplayRequest, settings: GroupSettings) -> ReplayResult:
+    """Replay vLLM's manager of a model's KV cache groups; ``capacity_blocks`` are usable blocks of the pool.
+
+    Prompts are computed in chunks, answers a token a step. Raises UsageError for settings without effect.
+    """
+    refuse_without_effect(request, "vllm", window=True, outputs=True, any_block=True)
+    layout, trace = settings.layout, request.trace
+    totals = total_tokens(request)
+    # Blocks that no request can ever need stay at the queue's front, without a key: a pool of fewer blocks
+    # decides the same.
+    positions = sum(int((-(-totals // group.block_size_tokens)).sum()) for group in layout.groups)
+    useful = min(request.capacity_blocks, positions)
+    if request.backend == "python":
+        answer, lines = _in_python(request, settings, totals, useful)
+    else:
+        answer, lines = _native(request, settings, totals, useful)
+    digest, first = hashlib.sha256(), list[str]()
+    for part in chain(["-\n" * (request.capacity_blocks - useful)], lines):
+        if len(first) < _FIRST:
+            first += part.split("\n", _FIRST)[:-1]
+        digest.update(part.encode())
+    hits = np.asarray(answer["hits"], np.int64)
+    kept = hits != REJECTED
+    queried, hit = int(trace.input_tokens[kept].sum()), int(hits[kept].sum())
+    return {
+        "system": "vLLM V1 KVCacheManager, HybridKVCacheCoordinator",
+        "trace": trace.source,
+        "n_requests": len(trace),
+        "model": settings.model,
+        "group_kinds": [group.name for group in layout.groups],
+        "group_block_sizes": [group.block_size_tokens for group in layout.groups],
+        "layers_per_group": [len(group.layers) for group in layout.groups],
+        "page_bytes": layout.page_bytes,
+        "bytes_per_block": layout.bytes_per_block,
+        "hash_block_size": layout.hash_block_size,
+        "scheduler_block_size": layout.scheduler_block_size,
+        "capacity_blocks": request.capacity_blocks,
+        "window": request.window,
+        "output_mode": OUTPUT_MODES[request.outputs],
+        "retention_interval": settings.retention_interval,
+        "max_num_batched_tokens": settings.max_num_batched_tokens,
+        "queried_tokens": queried,
+        "hit_tokens": hit,
+        "hit_rate": hit / queried if queried else 0.0,
+        "evictions": answer["evicted"],
+        "forced_frees": answer["forced"],
+        "rejected_requests": int((~kept).sum()),
+        "rejected_prompt_tokens": int(trace.input_tokens[~kept].sum()),
+        "shared_prefix_junctions": answer["junctions"],
+        "prefill_chunks": answer["chunks"],
+        "fresh_blocks_allocated": answer["taken"],
+        "hashed_blocks_inserted": answer["inserted"],
+        "peak_used_blocks": answer["peak_used_blocks"],
+        "keyed_at_end": list(answer["keyed_at_end"]),
+        "per_request_hit_tokens_sha256": hashlib.sha256(
+            "\n".join(map(str, hits.tolist())).encode()
+        ).hexdigest(),
+        "final_free_queue_sha256": digest.hexdigest(),
+        "final_free_queue_first5": first[:_FIRST],
+        "first_20_hits": hits[:20].tolist(),
+    }
+
+
+def _in_python(
+    request: ReplayRequest, settings: GroupSettings, totals: NDArray[np.int64], capacity: int
+) -> tuple[dict[str, Any], Iterator[str]]:
+    layout, trace = settings.layout, request.trace
+    unit = math.gcd(layout.hash_block_size, trace.block_size)
+    keys = BlockKeys(trace, unit, [None] * len(trace))
+    requests = reference("replay.requests")(
+        keys=keys,
+        input_tokens=trace.input_tokens.tolist(),
+        total_tokens=totals.tolist(),
+        window=request.window,
+    )
+    limits = (settings.max_num_batched_tokens, settings.retention_interval, settings.max_model_len)
+    answer = reference("replay.vllm-groups")(requests, layout, capacity, limits)
+
+    def line(key: tuple[int, Key] | None) -> str:
+        if key is None:
+            return "-\n"
+        group, named = key
+        if len(named) == 3:
+            named = ("o", named[1], (named[2] + 1) * unit // layout.hash_block_size - 1)
+        return f"{group}/{keys.label(named)}\n"
+
+    return answer, map(line, answer["free_queue"])
+
+
+def _native(
+    request: ReplayRequest, settings: GroupSettings, totals: NDArray[np.int64], capacity: int
+) -> tuple[dict[str, Any], Iterator[str]]:
+    layout, trace = settings.layout, request.trace
+    groups = native_groups(layout, trace)
+    answer = groups.replay(
+        trace.input_tokens.astype(np.uint64),
+        totals.astype(np.uint64),
+        request.window,
+        (settings.max_num_batched_tokens, settings.retention_interval, settings.max_model_len),
+        capacity,
+    )
+    names = [str(name) for name in trace.id_names]
+    of, keys = answer["queue_groups"], answer["queue_keys"]
+    lines = (
+        groups.queue_lines(
+            of[at : at + _CHUNK], keys[at : at + _CHUNK], layout.hash_block_size, trace.block_size, names
+        )
+        for at in range(0, len(keys), _CHUNK)
+    )
+    return answer, lines
+
+
+def native_groups(layout: KvLayout, trace: Trace) -> _core.KvGroups:
+    """Return the core's groups over a trace: a block has the key of the last unit in it.
+
+    A unit is what divides both the group's block and the trace's, so that neither need divide the other.
+    """
+    units = {
+        group.block_size_tokens: math.gcd(group.block_size_tokens, trace.block_size)
+        for group in layout.groups
+    }
+    keys = {unit: _unit_keys(trace, unit) for unit in set(units.values())}
+    rows = [
+        (group.kind, size, group.reach_tokens, keys[units[size]], size // units[size])
+        for group in layout.groups
+        for size in (group.block_size_tokens,)
+    ]
+    return _core.KvGroups(rows, layout.scheduler_block_size)
+
+
+def _unit_keys(trace: Trace, unit: int) -> _core.Keys:
+    per_id = trace.block_size // unit
+    named = np.minimum(trace.input_tokens // unit, np.diff(trace.id_offsets) * per_id)
+    none = np.full(len(trace), _NO_REQUEST, np.uint32)
+    return _core.Keys(
+        trace.id_offsets.astype(np.int64),
+        trace.block_ids.astype(np.uint32),
+        per_id,
+        named.astype(np.uint32),
+        none,
+    )

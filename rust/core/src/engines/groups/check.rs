@@ -1,0 +1,107 @@
+//! The invariants of the pool and the tables (design: I2, I3, I4), recomputed from scratch.
+
+use super::manager::GroupManager;
+use super::pool::{Pool, NULL};
+use super::rules::skipped_blocks;
+use crate::engines::key_index::NONE;
+use crate::store::Violation;
+
+impl GroupManager {
+    /// Checks everything; the first violation is the error. Cost: linear in blocks and tables.
+    pub fn check(&self) -> Result<(), Violation> {
+        let mut holders = vec![0u32; self.pool.holders.len()];
+        for held in &self.held {
+            for &block in held.tables.iter().flat_map(|table| &table.blocks) {
+                if block != NULL {
+                    holders[block as usize] += 1;
+                }
+            }
+        }
+        let counted = self.pool.holders.iter().zip(&holders);
+        if let Some((block, (counted, found))) = counted.enumerate().find(|(_, (a, b))| a != b) {
+            return Err(format!(
+                "I3: block {block} counts {counted} holders, requests hold it {found} times"
+            ));
+        }
+        self.pool.check_queue()?;
+        self.pool.check_keys()?;
+        self.check_tables()
+    }
+
+    /// What a running request still reads of its prefix is there (I4 for every kind of group).
+    fn check_tables(&self) -> Result<(), Violation> {
+        for (request, held) in self.held.iter().enumerate() {
+            for (number, (group, table)) in self.groups.iter().zip(&held.tables).enumerate() {
+                let computed = self.computed(request as u32);
+                let (first, end) = (skipped_blocks(group, computed), group.blocks(computed));
+                let gone = (first.max(table.start)..end).find(|&k| table.block(k) == NULL);
+                if table.start > first || gone.is_some() {
+                    return Err(format!(
+                        "I4: group {number} of request {request} lacks blocks that {computed} tokens need"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Pool {
+    /// The free queue has every block without a holder once, linked both ways.
+    fn check_queue(&self) -> Result<(), Violation> {
+        let idle = self.holders.iter().skip(1).filter(|&&h| h == 0).count();
+        let (mut before, mut length) = (NULL, 0);
+        loop {
+            let block = self.next[before as usize];
+            if self.previous[block as usize] != before {
+                return Err(format!(
+                    "I2: block {block} of the free queue is wrongly linked"
+                ));
+            }
+            if block == NULL {
+                break;
+            }
+            (before, length) = (block, length + 1);
+            if self.holders[block as usize] > 0 || length > idle {
+                return Err(format!(
+                    "I2: block {block} is in the free queue twice or has a holder"
+                ));
+            }
+        }
+        if length != idle || length != self.free as usize {
+            return Err(format!(
+                "I2: {idle} blocks have no holder, {length} are queued, {} counted",
+                self.free
+            ));
+        }
+        Ok(())
+    }
+
+    /// Every block with a key is found under it, and the counts agree.
+    fn check_keys(&self) -> Result<(), Violation> {
+        let (mut keyed, mut held) = (0u64, 0u64);
+        for block in 1..self.slot.len() {
+            let slot = self.slot[block];
+            if slot == NONE {
+                continue;
+            }
+            keyed += 1;
+            held += u64::from(self.holders[block] > 0);
+            let mut at = self.indexes[usize::from(self.group[block])].first(slot);
+            while at != block as u32 {
+                if at == NONE {
+                    return Err(format!("block {block} is not found under its key"));
+                }
+                at = self.duplicate[at as usize];
+            }
+        }
+        if held != self.held_keyed || keyed != self.counts.inserted - self.counts.evicted {
+            return Err(format!(
+                "I2: {keyed} blocks have a key and {held} of them a holder, counted {} and {}",
+                self.counts.inserted - self.counts.evicted,
+                self.held_keyed
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,155 @@
+//! The longest prefix that every group can go on from.
+
+use std::ops::Range;
+
+use super::pool::{Pool, NULL};
+use super::rules::{needed_blocks, skipped_blocks};
+use super::{Group, Kind};
+
+/// What a look-up found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Tokens of the prompt that need not be computed.
+    pub tokens: u64,
+    /// How far some group could have gone beyond that; 0 where none.
+    pub junction: u64,
+}
+
+/// Groups of one kind and one block, which are looked up together.
+pub fn kinds(groups: &[Group]) -> Vec<Vec<usize>> {
+    let mut kinds: Vec<Vec<usize>> = Vec::new();
+    for (number, group) in groups.iter().enumerate() {
+        let same = |of: &&mut Vec<usize>| {
+            let first = &groups[of[0]];
+            first.kind == group.kind && first.block_size == group.block_size
+        };
+        match kinds.iter_mut().find(same) {
+            Some(of) => of.push(number),
+            None => kinds.push(vec![number]),
+        }
+    }
+    // Full attention first: what it has bounds the others.
+    kinds.sort_by_key(|of| groups[of[0]].kind != Kind::Full);
+    kinds
+}
+
+/// A look-up over the pool of some groups for one request.
+pub struct Lookup<'a> {
+    /// The groups and their kinds.
+    pub groups: &'a [Group],
+    /// `kinds` of the groups.
+    pub kinds: &'a [Vec<usize>],
+    /// Every hit is a multiple of it.
+    pub align: u64,
+    /// Where the keys lead.
+    pub pool: &'a Pool,
+    /// Whose prompt.
+    pub request: u32,
+}
+
+impl Lookup<'_> {
+    /// The joint hit of at most `limit` tokens: each kind takes the candidate or shortens it, until all agree.
+    pub fn find(&self, limit: u64) -> Found {
+        let first_is_full = self.groups[self.kinds[0][0]].kind == Kind::Full;
+        let one_pass = first_is_full && self.kinds.len() <= 2;
+        let mut full_hits: Vec<Option<u64>> = vec![None; self.kinds.len()];
+        let (mut hit, mut longest) = (limit, 0);
+        loop {
+            let mut candidate = hit;
+            for (kind, known) in self.kinds.iter().zip(&mut full_hits) {
+                if let Some(found) = *known {
+                    candidate = candidate.min(found);
+                    continue;
+                }
+                candidate = self.of_kind(kind, candidate);
+                longest = longest.max(candidate);
+                if self.groups[kind[0]].kind == Kind::Full {
+                    *known = Some(candidate);
+                }
+            }
+            let agreed = candidate == hit;
+            hit = candidate;
+            if agreed || one_pass || hit == 0 {
+                break;
+            }
+        }
+        Found {
+            tokens: hit,
+            junction: if longest > hit { longest } else { 0 },
+        }
+    }
+
+    /// The longest hit of one kind, of at most `limit` tokens.
+    fn of_kind(&self, kind: &[usize], limit: u64) -> u64 {
+        let group = &self.groups[kind[0]];
+        let most = group.whole(limit);
+        match group.kind {
+            Kind::Full => self.aligned(group, self.prefix_run(kind, 0..most)),
+            Kind::Chunked(_) => {
+                let start = skipped_blocks(group, limit);
+                self.aligned(group, self.prefix_run(kind, start..most.max(start)))
+            }
+            Kind::Sliding(_) | Kind::Linear => self.last_run(kind, most),
+        }
+    }
+
+    fn aligned(&self, group: &Group, blocks: u32) -> u64 {
+        u64::from(blocks) * group.block_size / self.align * self.align
+    }
+
+    /// Where the run of blocks that all groups have ends.
+    fn prefix_run(&self, kind: &[usize], blocks: Range<u32>) -> u32 {
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let runs = kind.iter().map(|&number| {
+                let (key, run) = self.groups[number].run(self.request, at);
+                self.pool.present_run(number, key, run.min(blocks.end - at))
+            });
+            match runs.min().unwrap_or(0) {
+                0 => break,
+                run => at += run,
+            }
+        }
+        at
+    }
+
+    /// The rightmost aligned end of as many blocks in a row as are needed, or of a run from the first block on.
+    fn last_run(&self, kind: &[usize], most: u32) -> u64 {
+        let group = &self.groups[kind[0]];
+        let need = needed_blocks(group);
+        let (mut run, mut position) = (0, most);
+        while position > 0 {
+            let missing = self.missing(kind, position - 1);
+            if missing > 0 {
+                run = 0;
+                position -= missing.min(position);
+                continue;
+            }
+            if run > 0 || u64::from(position) * group.block_size % self.align == 0 {
+                run += 1;
+                if run >= need {
+                    return u64::from(position - 1 + run) * group.block_size;
+                }
+            }
+            position -= 1;
+        }
+        if group.kind == Kind::Linear {
+            return 0;
+        }
+        u64::from(run) * group.block_size
+    }
+
+    /// 0 where all groups have a block, else how many blocks up to it some group has not (at least 1).
+    fn missing(&self, kind: &[usize], block: u32) -> u32 {
+        let missing = kind.iter().map(|&number| {
+            let group = &self.groups[number];
+            let (found, before) = self.pool.find(number, group.key(self.request, block));
+            if found == NULL {
+                1 + before / group.units
+            } else {
+                0
+            }
+        });
+        missing.max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,243 @@
+//! The steps of a request: look up, admit, extend, compute, release (`KVCacheManager.allocate_slots`,
+//! watermark 0, no speculation).
+
+use super::joint_hit::{kinds, Found, Lookup};
+use super::pool::{Pool, NULL};
+use super::rules::{admission_blocks, retained, skipped_blocks};
+use super::tables::Table;
+use super::{Group, Kind, Limits};
+use crate::engines::block_pool::PoolCounts;
+
+/// What a running request has.
+#[derive(Debug, Clone, Default)]
+pub struct Held {
+    pub(super) tables: Vec<Table>,
+    /// Positions that a later request can go on from.
+    boundaries: Vec<u64>,
+    computed: u64,
+}
+
+/// The pool and what the running requests hold of it.
+#[derive(Debug)]
+pub struct GroupManager {
+    pub(super) groups: Vec<Group>,
+    kinds: Vec<Vec<usize>>,
+    /// Tokens that every hit is a multiple of.
+    pub(super) align: u64,
+    limits: Limits,
+    pub(super) pool: Pool,
+    /// What each request holds; nothing for those that do not run.
+    pub(super) held: Vec<Held>,
+}
+
+impl GroupManager {
+    /// A pool of free blocks for some groups, at least one. `align` is a multiple of every group's block.
+    pub fn new(groups: Vec<Group>, align: u64, limits: Limits, capacity_blocks: u32) -> Self {
+        let requests = groups[0].keys.requests() as usize;
+        Self {
+            kinds: kinds(&groups),
+            pool: Pool::new(&groups, capacity_blocks),
+            groups,
+            align,
+            limits,
+            held: vec![Held::default(); requests],
+        }
+    }
+
+    /// The groups.
+    pub fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// Tokens that every hit is a multiple of.
+    pub fn align(&self) -> u64 {
+        self.align
+    }
+
+    /// The engine's settings.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Blocks in the free queue.
+    pub fn free_blocks(&self) -> u32 {
+        self.pool.free_blocks()
+    }
+
+    /// What the pool has done so far.
+    pub fn counts(&self) -> PoolCounts {
+        self.pool.counts()
+    }
+
+    /// Group and key of the free blocks, next to be taken first.
+    pub fn free_queue(&self) -> impl Iterator<Item = Option<(u8, u64)>> + '_ {
+        self.pool.free_queue()
+    }
+
+    /// Whether a request holds anything.
+    pub fn runs(&self, request: u32) -> bool {
+        !self.held[request as usize].tables.is_empty()
+    }
+
+    /// Tokens of a request whose keys have been given, or were found.
+    pub fn computed(&self, request: u32) -> u64 {
+        self.held[request as usize].computed
+    }
+
+    /// The joint hit of a request of at most `limit` tokens; nothing changes.
+    pub fn look_up(&self, request: u32, limit: u64) -> Found {
+        let lookup = Lookup {
+            groups: &self.groups,
+            kinds: &self.kinds,
+            align: self.align,
+            pool: &self.pool,
+            request,
+        };
+        lookup.find(limit)
+    }
+
+    /// Holds what was found and room up to `end` tokens; false, and no change, where it does not fit. The
+    /// whole prompt must fit besides, as far as a group holds it all at one time.
+    pub fn admit(&mut self, request: u32, prompt: u64, found: Found, end: u64) -> bool {
+        let mut tables = Vec::with_capacity(self.groups.len());
+        let (mut whole, mut first) = (0, 0);
+        for (number, group) in self.groups.iter().enumerate() {
+            let table = self.found_table(request, number, found.tokens);
+            let idle = table.blocks.iter().filter(|&&b| self.pool.is_idle(b));
+            let idle = idle.count() as u32;
+            let from = table.positions().max(skipped_blocks(group, found.tokens));
+            let more = |blocks: u32| new_blocks(group, blocks.saturating_sub(from)) + idle;
+            whole += more(admission_blocks(group, prompt, &self.limits));
+            first += more(group.blocks(end));
+            tables.push(table);
+        }
+        if whole.max(first) > self.pool.free_blocks() {
+            return false;
+        }
+        for &block in tables.iter().flat_map(|table| &table.blocks) {
+            self.pool.touch(block);
+        }
+        let held = &mut self.held[request as usize];
+        held.tables = tables;
+        held.computed = found.tokens;
+        held.boundaries.clear();
+        held.boundaries.push(prompt - 1);
+        if found.junction > 0 {
+            held.boundaries.push(found.junction);
+        }
+        self.take(request, end);
+        true
+    }
+
+    /// A group's blocks up to a hit, from the first one on that is still read.
+    fn found_table(&self, request: u32, number: usize, hit: u64) -> Table {
+        let group = &self.groups[number];
+        let end = group.whole(hit);
+        let start = skipped_blocks(group, hit).min(end);
+        let mut table = Table {
+            start,
+            keyed: end,
+            ..Table::default()
+        };
+        let mut at = start;
+        while at < end {
+            let (key, run) = group.run(request, at);
+            at += self
+                .pool
+                .run_of(number, key, run.min(end - at), &mut table.blocks);
+        }
+        table
+    }
+
+    /// Lets go of what nobody reads any more, then takes room up to `end` tokens; false where that does not
+    /// fit, and what was let go stays so.
+    pub fn extend(&mut self, request: u32, end: u64) -> bool {
+        let held = &mut self.held[request as usize];
+        for (group, table) in self.groups.iter().zip(&mut held.tables) {
+            let gone = skipped_blocks(group, held.computed).min(table.positions());
+            if gone > table.start {
+                let gone = (gone - table.start) as usize;
+                self.pool.release(table.blocks.range(..gone).rev().copied());
+                table.blocks.drain(..gone);
+                table.start += gone as u32;
+            }
+        }
+        let missing = self.groups.iter().zip(&held.tables).map(|(group, table)| {
+            new_blocks(group, group.blocks(end).saturating_sub(table.positions()))
+        });
+        if missing.sum::<u32>() > self.pool.free_blocks() {
+            return false;
+        }
+        self.take(request, end);
+        true
+    }
+
+    fn take(&mut self, request: u32, end: u64) {
+        let tables = &mut self.held[request as usize].tables;
+        for (group, table) in self.groups.iter().zip(tables) {
+            let more = group.blocks(end).saturating_sub(table.positions());
+            let new = new_blocks(group, more);
+            for _ in new..more {
+                table.blocks.push_back(NULL);
+            }
+            table.blocks.reserve(new as usize);
+            self.pool.take(new, |block| table.blocks.push_back(block));
+        }
+    }
+
+    /// Notes that so many tokens are computed: full blocks that are kept get their keys.
+    pub fn compute(&mut self, request: u32, end: u64) {
+        let held = &mut self.held[request as usize];
+        held.computed = end;
+        let aligned = end / self.align * self.align;
+        let interval = self.limits.retention_interval;
+        for (number, group) in self.groups.iter().enumerate() {
+            let table = &mut held.tables[number];
+            let full = group.whole(aligned);
+            if table.keyed >= full {
+                continue;
+            }
+            let blocks = table.keyed.max(table.start)..full;
+            table.keyed = full;
+            let pool = &mut self.pool;
+            retained(
+                group,
+                blocks,
+                self.align,
+                interval,
+                &held.boundaries,
+                |kept| {
+                    let mut at = kept.start;
+                    while at < kept.end {
+                        let (key, run) = group.run(request, at);
+                        let run = run.min(kept.end - at);
+                        at += pool.give_keys(number, key, run, |k| table.block(at + k));
+                    }
+                },
+            );
+        }
+    }
+
+    /// Lets go of all that a request holds, group by group, last to first.
+    pub fn release(&mut self, request: u32) {
+        for table in std::mem::take(&mut self.held[request as usize].tables) {
+            self.pool.release(table.blocks.iter().rev().copied());
+        }
+    }
+
+    /// Bytes held on the heap, the trace's keys left out.
+    pub fn heap_bytes(&self) -> usize {
+        let tables = self.held.iter().flat_map(|held| &held.tables);
+        let held: usize = tables.map(|table| 4 * table.blocks.capacity()).sum();
+        self.pool.heap_bytes() + held + std::mem::size_of::<Held>() * self.held.len()
+    }
+}
+
+/// Blocks that a group takes for so many positions: a state only for the last.
+fn new_blocks(group: &Group, positions: u32) -> u32 {
+    if group.kind == Kind::Linear {
+        positions.min(1)
+    } else {
+        positions
+    }
+}

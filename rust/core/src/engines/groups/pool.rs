@@ -1,0 +1,244 @@
+//! One pool of equal blocks that any group may take: the free queue, and the keys of each group.
+//!
+//! Blocks are numbered from 1; `NULL` stands where a table keeps none. As in `block_pool`, the free ones
+//! stand in one queue, a block keeps its key until it is taken again, and of several blocks of a key the first
+//! inserted answers.
+
+use std::collections::VecDeque;
+
+use crate::engines::block_pool::PoolCounts;
+use crate::engines::key_index::{KeyIndex, NONE};
+
+use super::Group;
+
+/// The queue's two ends, and what a table has where it keeps no block.
+pub const NULL: u32 = 0;
+
+/// Blocks, holders, queue and keys.
+#[derive(Debug)]
+pub struct Pool {
+    /// Where the keys of each group lead.
+    pub(super) indexes: Vec<KeyIndex>,
+    pub(super) previous: Vec<u32>,
+    pub(super) next: Vec<u32>,
+    pub(super) holders: Vec<u32>,
+    /// Slot of the key in its group's index (`NONE` without one), that group, and the next duplicate.
+    pub(super) slot: Vec<u32>,
+    pub(super) group: Vec<u8>,
+    pub(super) duplicate: Vec<u32>,
+    pub(super) free: u32,
+    pub(super) counts: PoolCounts,
+    /// Blocks with a key that somebody holds.
+    pub(super) held_keyed: u64,
+}
+
+impl Pool {
+    /// A pool of free blocks without keys.
+    pub fn new(groups: &[Group], capacity_blocks: u32) -> Self {
+        let nodes = capacity_blocks + 1;
+        let index = |g: &Group| KeyIndex::new(g.keys.distinct_ids(), g.keys.blocks_per_id());
+        Self {
+            indexes: groups.iter().map(index).collect(),
+            previous: (0..nodes)
+                .map(|b| if b == 0 { capacity_blocks } else { b - 1 })
+                .collect(),
+            next: (0..nodes)
+                .map(|b| if b == capacity_blocks { 0 } else { b + 1 })
+                .collect(),
+            holders: vec![0; nodes as usize],
+            slot: vec![NONE; nodes as usize],
+            group: vec![0; nodes as usize],
+            duplicate: vec![NONE; nodes as usize],
+            free: capacity_blocks,
+            counts: PoolCounts::default(),
+            held_keyed: 0,
+        }
+    }
+
+    /// Blocks in the queue.
+    pub fn free_blocks(&self) -> u32 {
+        self.free
+    }
+
+    /// The block that answers for a key of a group, or `NULL`; where no key of its id is known, also how many
+    /// units before it have none either.
+    pub fn find(&self, group: usize, key: u64) -> (u32, u32) {
+        match self.indexes[group].find(key) {
+            // Keys that only one request can have lie beside named ones.
+            None if key >> 63 == 1 => (NULL, 0),
+            None => (NULL, self.indexes[group].place(key)),
+            Some((slot, _)) => match self.indexes[group].first(slot) {
+                NONE => (NULL, 0),
+                block => (block, 0),
+            },
+        }
+    }
+
+    /// How many of `limit` keys from one on have a block.
+    pub fn present_run(&self, group: usize, key: u64, limit: u32) -> u32 {
+        let index = &self.indexes[group];
+        let Some((slot, chunk)) = index.find(key) else {
+            return 0;
+        };
+        let run = chunk.min(limit);
+        (slot..slot + run)
+            .position(|s| index.first(s) == NONE)
+            .map_or(run, |missing| missing as u32)
+    }
+
+    /// Adds the blocks that answer for `limit` keys from one on, all of them known; how many of them lie in the
+    /// key's id.
+    pub fn run_of(&self, group: usize, key: u64, limit: u32, into: &mut VecDeque<u32>) -> u32 {
+        let index = &self.indexes[group];
+        let (slot, chunk) = index.find(key).expect("hits are resident");
+        let run = chunk.min(limit);
+        into.extend((slot..slot + run).map(|s| index.first(s)));
+        run
+    }
+
+    /// Gives blocks the keys from one on, those of `NULL` and of blocks with a key left out; how many of the
+    /// `limit` keys lie in the first one's id.
+    pub fn give_keys(
+        &mut self,
+        group: usize,
+        key: u64,
+        limit: u32,
+        block: impl Fn(u32) -> u32,
+    ) -> u32 {
+        let run = self.indexes[group].run(key).min(limit);
+        let without = |pool: &Self, block: u32| block != NULL && pool.slot[block as usize] == NONE;
+        let Some(first) = (0..run).find(|&k| without(self, block(k))) else {
+            return run;
+        };
+        let (slot, _) = self.indexes[group].open(key);
+        for k in first..run {
+            let block = block(k);
+            if without(self, block) {
+                self.insert(group, slot + k, block);
+            }
+        }
+        run
+    }
+
+    /// Whether a block stands in the queue.
+    pub fn is_idle(&self, block: u32) -> bool {
+        self.holders[block as usize] == 0
+    }
+
+    /// Holds a block that was found.
+    pub fn touch(&mut self, block: u32) {
+        if self.is_idle(block) {
+            let (before, after) = (self.previous[block as usize], self.next[block as usize]);
+            self.next[before as usize] = after;
+            self.previous[after as usize] = before;
+            self.free -= 1;
+            self.held_keyed += 1;
+        }
+        self.holders[block as usize] += 1;
+    }
+
+    /// Takes blocks from the queue's front, which has so many; those with a key lose it.
+    pub fn take(&mut self, number: u32, mut into: impl FnMut(u32)) {
+        let mut block = self.next[NULL as usize];
+        for _ in 0..number {
+            let after = self.next[block as usize];
+            self.holders[block as usize] = 1;
+            if self.slot[block as usize] != NONE {
+                self.evict(block);
+            }
+            into(block);
+            block = after;
+        }
+        self.next[NULL as usize] = block;
+        self.previous[block as usize] = NULL;
+        self.free -= number;
+        self.counts.taken += u64::from(number);
+    }
+
+    /// Lets go of blocks in an order: of those without another holder the ones without a key go in front, as a
+    /// group, and the others behind.
+    pub fn release(&mut self, blocks: impl Iterator<Item = u32>) {
+        let mut front_end = NULL;
+        for block in blocks.filter(|&block| block != NULL) {
+            self.holders[block as usize] -= 1;
+            if self.holders[block as usize] > 0 {
+                continue;
+            }
+            self.free += 1;
+            if self.slot[block as usize] == NONE {
+                self.link(front_end, block);
+                front_end = block;
+            } else {
+                self.held_keyed -= 1;
+                self.link(self.previous[NULL as usize], block);
+            }
+        }
+    }
+
+    fn link(&mut self, before: u32, block: u32) {
+        let after = self.next[before as usize];
+        self.previous[block as usize] = before;
+        self.next[block as usize] = after;
+        self.next[before as usize] = block;
+        self.previous[after as usize] = block;
+    }
+
+    /// Gives a held block without a key that of a slot.
+    fn insert(&mut self, group: usize, slot: u32, block: u32) {
+        self.slot[block as usize] = slot;
+        self.group[block as usize] = group as u8;
+        self.counts.inserted += 1;
+        self.held_keyed += 1;
+        let mut last = self.indexes[group].first(slot);
+        if last == NONE {
+            return self.indexes[group].fill(slot, block);
+        }
+        while self.duplicate[last as usize] != NONE {
+            last = self.duplicate[last as usize];
+        }
+        self.duplicate[last as usize] = block;
+    }
+
+    fn evict(&mut self, block: u32) {
+        let index = &mut self.indexes[usize::from(self.group[block as usize])];
+        let slot = std::mem::replace(&mut self.slot[block as usize], NONE);
+        let heir = std::mem::replace(&mut self.duplicate[block as usize], NONE);
+        self.counts.evicted += 1;
+        let mut before = index.first(slot);
+        if before != block {
+            while self.duplicate[before as usize] != block {
+                before = self.duplicate[before as usize];
+            }
+            self.duplicate[before as usize] = heir;
+        } else if heir != NONE {
+            index.replace(slot, heir);
+        } else {
+            index.clear(slot);
+        }
+    }
+
+    /// What has been done so far.
+    pub fn counts(&self) -> PoolCounts {
+        self.counts
+    }
+
+    /// Group and key of the free blocks, next to be taken first; `None` without a key.
+    pub fn free_queue(&self) -> impl Iterator<Item = Option<(u8, u64)>> + '_ {
+        let mut block = self.next[NULL as usize];
+        std::iter::from_fn(move || {
+            let at = block as usize;
+            (block != NULL).then(|| {
+                block = self.next[at];
+                let group = self.group[at];
+                (self.slot[at] != NONE)
+                    .then(|| (group, self.indexes[usize::from(group)].key(self.slot[at])))
+            })
+        })
+    }
+
+    /// Bytes held on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        let indexes: usize = self.indexes.iter().map(KeyIndex::heap_bytes).sum();
+        21 * self.next.len() + indexes
+    }
+}

@@ -1,0 +1,138 @@
+//! Requests in file order through the manager, times ignored: prompts in chunks, answers token by token.
+
+use super::manager::GroupManager;
+use super::rules::{chunk_end, next_change};
+use super::{Group, Limits};
+use crate::engines::block_pool::PoolCounts;
+use crate::engines::requests::{Overlap, REJECTED};
+
+/// The requests of a replay, one entry each.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupRequests<'a> {
+    /// Tokens of the prompt, at least 1.
+    pub input_tokens: &'a [u64],
+    /// Tokens filled at the end, at least those of the prompt.
+    pub total_tokens: &'a [u64],
+    /// How many overlap; 0 lets each end before the next begins.
+    pub window: u32,
+}
+
+/// What a replay decided.
+#[derive(Debug)]
+pub struct GroupReplay {
+    /// Hit tokens of each request, or `REJECTED`.
+    pub hits: Vec<i64>,
+    /// Running requests ended before their turn, for room.
+    pub forced_frees: u64,
+    /// Requests of which some group had found more.
+    pub junctions: u64,
+    /// Chunks that prompts were computed in.
+    pub chunks: u64,
+    /// Most blocks held after a request's last token.
+    pub peak_used_blocks: u32,
+    /// The pool's own counts.
+    pub counts: PoolCounts,
+    /// Group and key of the free queue at the end.
+    pub free_queue: Vec<Option<(u8, u64)>>,
+    /// Bytes of the manager at the end.
+    pub heap_bytes: usize,
+}
+
+/// Replays every request through a pool of `capacity_blocks` blocks; `align` is a multiple of every group's
+/// block.
+pub fn replay(
+    requests: GroupRequests<'_>,
+    groups: Vec<Group>,
+    align: u64,
+    limits: Limits,
+    capacity_blocks: u32,
+) -> GroupReplay {
+    let mut running = Running {
+        manager: GroupManager::new(groups, align, limits, capacity_blocks),
+        overlap: Overlap::new(requests.window),
+        forced_frees: 0,
+        junctions: 0,
+        chunks: 0,
+    };
+    let mut peak_used_blocks = 0;
+    let mut hits = Vec::with_capacity(requests.input_tokens.len());
+    for (request, (&prompt, &total)) in
+        (0..).zip(requests.input_tokens.iter().zip(requests.total_tokens))
+    {
+        if let Some(oldest) = running.overlap.before_start() {
+            running.manager.release(oldest);
+        }
+        let hit = running.run(request, prompt, total);
+        hits.push(hit.map_or(REJECTED, |tokens| tokens as i64));
+        if hit.is_none() {
+            running.manager.release(request);
+            continue;
+        }
+        peak_used_blocks = peak_used_blocks.max(capacity_blocks - running.manager.free_blocks());
+        if let Some(ended) = running.overlap.start(request) {
+            running.manager.release(ended);
+        }
+    }
+    while let Some(oldest) = running.overlap.oldest() {
+        running.manager.release(oldest);
+    }
+    GroupReplay {
+        hits,
+        forced_frees: running.forced_frees,
+        junctions: running.junctions,
+        chunks: running.chunks,
+        peak_used_blocks,
+        counts: running.manager.counts(),
+        free_queue: running.manager.free_queue().collect(),
+        heap_bytes: running.manager.heap_bytes(),
+    }
+}
+
+/// The manager and who runs.
+struct Running {
+    manager: GroupManager,
+    overlap: Overlap,
+    forced_frees: u64,
+    junctions: u64,
+    chunks: u64,
+}
+
+impl Running {
+    /// Computes a request to its end; its hit, or none where it does not fit.
+    fn run(&mut self, request: u32, prompt: u64, total: u64) -> Option<u64> {
+        let found = self.manager.look_up(request, prompt - 1);
+        self.junctions += u64::from(found.junction > 0);
+        let step = self.manager.limits().max_num_batched_tokens;
+        let mut at = found.tokens;
+        while at < prompt {
+            let end = chunk_end(self.manager.groups(), at, prompt, step, found.junction);
+            self.with_room(|manager| {
+                if at == found.tokens {
+                    manager.admit(request, prompt, found, end)
+                } else {
+                    manager.extend(request, end)
+                }
+            })?;
+            self.manager.compute(request, end);
+            self.chunks += 1;
+            at = end;
+        }
+        while at < total {
+            self.with_room(|manager| manager.extend(request, at + 1))?;
+            self.manager.compute(request, at + 1);
+            at = next_change(self.manager.groups(), at + 1, self.manager.align());
+            // Nothing happens between, so the tokens there are computed at one go.
+            self.manager.compute(request, at.min(total));
+        }
+        Some(found.tokens)
+    }
+
+    /// Tries until it succeeds or nothing runs any more, ending the oldest running request after a failure.
+    fn with_room(&mut self, attempt: impl Fn(&mut GroupManager) -> bool) -> Option<()> {
+        while !attempt(&mut self.manager) {
+            self.manager.release(self.overlap.oldest()?);
+            self.forced_frees += 1;
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,189 @@
+//! `KvGroups`: vLLM's KV cache groups, and whole replays through their manager.
+
+use kvsim_core::engines::groups::{replay, Group, Kind, Limits};
+use kvsim_core::engines::labels::{self, GroupUnits};
+use numpy::{IntoPyArray, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::keys::PyKeys;
+use crate::refusal::{refused, Whole};
+
+/// More blocks, or tokens of a request, than any pool takes.
+const MOST: u64 = 1 << 31;
+
+/// Layers that share block tables, a row a group, and what every hit is a multiple of.
+#[pyclass(frozen, module = "kvcache_sim._core")]
+pub struct KvGroups {
+    pub groups: Vec<Group>,
+    pub align: u64,
+}
+
+#[pymethods]
+impl KvGroups {
+    /// `groups`: kind, tokens a block, window or chunk in tokens, keys of units, units a block.
+    #[new]
+    fn new(groups: Vec<(String, u64, u64, PyRef<'_, PyKeys>, u32)>, align: u64) -> PyResult<Self> {
+        let groups: Vec<Group> = groups
+            .into_iter()
+            .map(|(kind, block_size, reach, keys, units)| {
+                Ok(Group {
+                    kind: kind_of(&kind, reach)?,
+                    block_size,
+                    keys: keys.0.clone(),
+                    units,
+                })
+            })
+            .collect::<PyResult<_>>()?;
+        let requests = groups.first().map(|group| group.keys.requests());
+        let alike = |group: &Group| {
+            (1..MOST).contains(&group.block_size)
+                && (1..=1 << 16).contains(&group.units)
+                && align % group.block_size == 0
+                && Some(group.keys.requests()) == requests
+        };
+        if groups.is_empty() || groups.len() > 255 || align == 0 || !groups.iter().all(alike) {
+            return Err(refused(
+                "no such groups",
+                "1 to 255 groups of one trace, blocks that divide the alignment",
+            ));
+        }
+        Ok(Self { groups, align })
+    }
+
+    /// Replays requests in file order; `limits`: tokens of a step, retention interval, longest sequence.
+    fn replay<'py>(
+        &self,
+        py: Python<'py>,
+        input_tokens: PyReadonlyArray1<'_, u64>,
+        total_tokens: PyReadonlyArray1<'_, u64>,
+        window: Whole,
+        limits: (u64, Option<u64>, u64),
+        capacity_blocks: Whole,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let (input_tokens, total_tokens) = (input_tokens.as_slice()?, total_tokens.as_slice()?);
+        let requests = self.groups[0].keys.requests() as usize;
+        let ordered = input_tokens
+            .iter()
+            .zip(total_tokens)
+            .all(|(&n, &total)| 0 < n && n <= total && total < MOST);
+        if input_tokens.len() != requests || total_tokens.len() != requests || !ordered {
+            return Err(PyValueError::new_err(
+                "lengths must be 1 to 2³¹ − 1, one a request, totals no shorter",
+            ));
+        }
+        let (limits, capacity) = (limits_of(limits)?, capacity_of(capacity_blocks)?);
+        let requests = replay::GroupRequests {
+            input_tokens,
+            total_tokens,
+            window: window.u32(),
+        };
+        let done = py
+            .detach(|| replay::replay(requests, self.groups.clone(), self.align, limits, capacity));
+        let mut keyed = vec![0u64; self.groups.len()];
+        for (group, _) in done.free_queue.iter().flatten() {
+            keyed[usize::from(*group)] += 1;
+        }
+        let answer = PyDict::new(py);
+        answer.set_item("hits", done.hits.into_pyarray(py))?;
+        answer.set_item("forced", done.forced_frees)?;
+        answer.set_item("taken", done.counts.taken)?;
+        answer.set_item("inserted", done.counts.inserted)?;
+        answer.set_item("evicted", done.counts.evicted)?;
+        answer.set_item("junctions", done.junctions)?;
+        answer.set_item("chunks", done.chunks)?;
+        answer.set_item("peak_used_blocks", done.peak_used_blocks)?;
+        answer.set_item("keyed_at_end", keyed)?;
+        answer.set_item("heap_bytes", done.heap_bytes)?;
+        let (groups, keys) = self.as_columns(&done.free_queue);
+        answer.set_item("queue_groups", groups.into_pyarray(py))?;
+        answer.set_item("queue_keys", keys.into_pyarray(py))?;
+        Ok(answer)
+    }
+
+    /// The lines of a free queue, as the digest reads them: `trace_block` tokens an id, names of the ids.
+    fn queue_lines(
+        &self,
+        py: Python<'_>,
+        groups: PyReadonlyArray1<'_, u8>,
+        keys: PyReadonlyArray1<'_, u64>,
+        hash_block: u64,
+        trace_block: u64,
+        names: Vec<String>,
+    ) -> PyResult<String> {
+        let (groups, keys) = (groups.as_slice()?, keys.as_slice()?);
+        let known = |&group: &u8| usize::from(group) < self.groups.len();
+        if hash_block == 0
+            || trace_block == 0
+            || groups.len() != keys.len()
+            || !groups.iter().all(known)
+        {
+            return Err(PyValueError::new_err(
+                "lines need a group a key, and blocks",
+            ));
+        }
+        let units: Vec<GroupUnits> = self
+            .groups
+            .iter()
+            .map(|group| GroupUnits {
+                units_per_id: group.keys.blocks_per_id(),
+                unit_tokens: group.block_size / u64::from(group.units),
+            })
+            .collect();
+        let queue = groups.iter().copied().zip(keys.iter().copied());
+        Ok(py.detach(|| labels::group_lines(queue, &units, (hash_block, trace_block), &names)))
+    }
+}
+
+impl KvGroups {
+    fn as_columns(&self, queue: &[Option<(u8, u64)>]) -> (Vec<u8>, Vec<u64>) {
+        queue
+            .iter()
+            .map(|line| line.unwrap_or((0, kvsim_core::engines::block_pool::NO_KEY)))
+            .unzip()
+    }
+}
+
+fn kind_of(name: &str, reach: u64) -> PyResult<Kind> {
+    match (name, reach) {
+        ("full", 0) => Ok(Kind::Full),
+        ("linear", 0) => Ok(Kind::Linear),
+        ("sliding", 1..MOST) => Ok(Kind::Sliding(reach)),
+        ("chunked", 1..MOST) => Ok(Kind::Chunked(reach)),
+        _ => Err(refused(
+            "no such group",
+            "full and linear without a reach, sliding and chunked with one",
+        )),
+    }
+}
+
+/// The engine's settings from Python.
+pub fn limits_of((step, retention_interval, longest): (u64, Option<u64>, u64)) -> PyResult<Limits> {
+    if step == 0 || step >= MOST || longest >= MOST || retention_interval.is_some_and(|r| r >= MOST)
+    {
+        return Err(refused(
+            "no such limits",
+            "tokens of a step, all below 2^31",
+        ));
+    }
+    Ok(Limits {
+        max_num_batched_tokens: step,
+        retention_interval,
+        max_model_len: longest,
+    })
+}
+
+/// A capacity from Python.
+pub fn capacity_of(blocks: Whole) -> PyResult<u32> {
+    let capacity = blocks.u32();
+    if capacity == 0 || u64::from(capacity) >= MOST {
+        return Err(refused("no such capacity", "1 to 2^31 - 1 blocks"));
+    }
+    Ok(capacity)
+}
+
+/// Adds the class of this room.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<KvGroups>()
+}

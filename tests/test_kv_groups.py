@@ -1,0 +1,295 @@
+"""vLLM's KV cache groups: every oracle row, the core against its reference on random streams, closed forms."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim import _core
+from kvcache_sim.errors import StoreError, UsageError
+from kvcache_sim.model.kv_groups import KvGroup, KvLayout, kv_layout
+from kvcache_sim.model.models import load_model
+from kvcache_sim.replay.cachesim import simulate_cache
+from kvcache_sim.replay.group_settings import group_settings
+from kvcache_sim.replay.kv_groups import native_groups, replay_groups
+from kvcache_sim.replay.request import GroupSettings, ReplayRequest
+from kvcache_sim.workload.readers import read_trace
+from kvcache_sim.workload.toolbox.head import head
+from shared_files import DATA, shared
+from small_traces import trace_of, tree_traces
+
+#: What a row says about where it was made, and the random stream it replays.
+PROVENANCE = {"version", "trace", "seed"}
+#: A row keeps so many requests' hits, those of a stream fewer.
+FIRST = "first_20_hits"
+
+
+@cache
+def conversation(n_requests: int):
+    trace = read_trace(shared("traces/conversation_trace.jsonl"))
+    return trace if n_requests == len(trace) else head(trace, n_requests)
+
+
+@cache
+def stream(seed: int):
+    """One of the adversarial streams: documents of shared blocks, the rest of a prompt its request's own."""
+    streams = json.loads(shared("oracles/vllm_scheduler_lcg_streams.json").read_text())
+    (requests,) = (row["requests"] for row in streams if row["seed"] == seed)
+    rows = []
+    for i, (_, n, _, document, common) in enumerate(requests):
+        shown = range(n // 16)
+        rows.append([document * 1000 + k if k < common else 1_000_000 + 1000 * i + k for k in shown])
+        rows[-1] += [f"partial{i}"] * (n % 16 > 0)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    trace = trace_of(rows, 16, [r[1] for r in requests], None, [r[2] for r in requests])
+    return replace(trace, id_names=np.array(names, object))
+
+
+def row_request(row: dict, backend: str = "native") -> ReplayRequest:
+    settings = group_settings(
+        "vllm",
+        str(DATA / f"models/{row['model']}.toml"),
+        row["hash_block_size"],
+        row["max_num_batched_tokens"],
+        json.dumps(row["retention_interval"]),
+    )
+    trace = stream(row["seed"]) if row["trace"] == "lcg" else conversation(row["n_requests"])
+    return ReplayRequest(
+        trace,
+        16,
+        row["capacity_blocks"],
+        window=row["window"],
+        outputs="computed",
+        backend=backend,
+        groups=settings,
+    )
+
+
+def differing(row: dict, got: dict) -> list[tuple]:
+    got = got | {FIRST: got[FIRST][: len(row[FIRST])]}
+    return [
+        (row["model"], name, got.get(name), value)
+        for name, value in row.items()
+        if name not in PROVENANCE and got.get(name) != value
+    ]
+
+
+@pytest.mark.parametrize(("stem", "count"), [("conversation", 44), ("lcg", 75), ("short", 12)])
+def test_every_oracle_row(stem, count):
+    rows = json.loads(shared(f"oracles/vllm_hybrid_{stem}.json").read_text())
+    assert len(rows) == count
+    wrong = [bad for row in rows for bad in differing(row, simulate_cache(row_request(row), "vllm"))]
+    assert not wrong
+
+
+def test_the_reference_gives_the_rows_of_the_streams():
+    rows = json.loads(shared("oracles/vllm_hybrid_lcg.json").read_text())
+    assert not [
+        bad for row in rows for bad in differing(row, simulate_cache(row_request(row, "python"), "vllm"))
+    ]
+
+
+# the core against its reference
+
+
+@st.composite
+def layouts(draw, kinds=("full", "sliding", "chunked", "linear")):
+    """Groups of any kinds and blocks, those of a kind with one block; blocks need not divide the trace's."""
+    chosen = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=3, unique=True))
+    base = draw(st.sampled_from([1, 2, 3, 4, 6]))
+    groups = []
+    for kind in chosen:
+        # Chunks and states stand at the common block in the engine.
+        size = base * (1 if {"chunked", "linear"} & set(chosen) else draw(st.sampled_from([1, 2, 4])))
+        reach = 0
+        if kind == "sliding":
+            reach = draw(st.integers(1, 30))
+        elif kind == "chunked":
+            reach = size * draw(st.integers(1, 6))
+        groups += [KvGroup(kind, size, reach, (0,))] * draw(st.integers(1, 3))
+    return KvLayout(tuple(draw(st.permutations(groups))), 1, 1)
+
+
+@st.composite
+def replays(draw, groups=None):
+    """Random prefix trees, room at times too small for a prompt, any settings of the engine."""
+    trace, layout = draw(tree_traces()), draw(layouts() if groups is None else groups)
+    align = layout.scheduler_block_size
+    interval = draw(st.sampled_from([None, 0, 0, align, 2 * align, 5 * align]))
+    settings = GroupSettings(
+        "drawn",
+        layout,
+        max_num_batched_tokens=draw(st.sampled_from([1, 5, 12, 40, 8192])),
+        retention_interval=interval,
+        max_model_len=draw(st.sampled_from([30, 262144])),
+    )
+    return ReplayRequest(
+        trace,
+        4,
+        draw(st.one_of(st.integers(1, 60), st.integers(40, 400))),
+        window=draw(st.sampled_from([0, 0, 1, 3])),
+        outputs=draw(st.sampled_from(["prompt", "computed", "all"])),
+        groups=settings,
+    )
+
+
+@given(replays())
+@examples(200)
+def test_the_core_is_its_reference(request):
+    core = replay_groups(request, request.groups)
+    assert core == replay_groups(replace(request, backend="python"), request.groups)
+    assert sum(core["keyed_at_end"]) == core["hashed_blocks_inserted"] - core["evictions"]
+
+
+@given(replays(layouts(("full",)).filter(lambda layout: len(layout.groups) == 1)), st.sampled_from([1, 2, 4]))
+@examples(100)
+def test_one_full_group_with_room_is_the_pool_of_full_attention(request, size):
+    """Where nothing is refused, chunks and steps decide nothing."""
+    layout = KvLayout((KvGroup("full", size, 0, (0,)),), 1, 1)
+    settings = replace(request.groups, layout=layout, retention_interval=0)
+    request = replace(request, block_size_tokens=size, groups=settings)
+    got = replay_groups(request, settings)
+    if got["forced_frees"] or got["rejected_requests"]:
+        return
+    plain = simulate_cache(replace(request, groups=None), "vllm")
+    same = ["hit_tokens", "evictions", "fresh_blocks_allocated", "per_request_hit_tokens_sha256"]
+    assert [got[name] for name in same] == [plain[name] for name in same]
+
+
+def unbounded(request: ReplayRequest) -> ReplayRequest:
+    return replace(request, capacity_blocks=10**6, window=0)
+
+
+@given(replays(layouts(("sliding",))), st.integers(1, 40))
+@examples(100)
+def test_without_a_bound_a_smaller_window_never_hits_more(request, window):
+    """A window as long as any prompt is full attention; every checkpoint is kept."""
+    size = request.groups.layout.groups[0].block_size_tokens
+    longest = int(request.trace.input_tokens.max()) + 10 + size
+
+    def hits(*groups: KvGroup) -> int:
+        layout = KvLayout((KvGroup("full", size, 0, (0,)), *groups), 1, 1)
+        settings = replace(request.groups, layout=layout, retention_interval=None)
+        return replay_groups(unbounded(request), settings)["hit_tokens"]
+
+    full = hits()
+    assert hits(KvGroup("sliding", size, longest, (1,))) == full
+    assert hits(KvGroup("sliding", size, window, (1,))) <= full
+    assert hits(KvGroup("linear", size, 0, (1,))) <= full
+
+
+@given(replays())
+@examples(60)
+def test_more_checkpoints_never_hit_less_without_a_bound(request):
+    """Between 0 and null every retention keeps a part of what null keeps."""
+    asked = [request.groups.retention_interval, None]
+    some, dense = (
+        replay_groups(unbounded(request), replace(request.groups, retention_interval=interval))["hit_tokens"]
+        for interval in asked
+    )
+    if not any(group.kind == "linear" for group in request.groups.layout.groups):
+        # With states junctions change the chunks, and so where a state can be kept at all.
+        assert some <= dense
+
+
+def test_a_joint_hit_by_hand():
+    """A prompt again: full attention has it all, the window its last blocks, the state its last aligned end."""
+    trace = trace_of(
+        [range(8), range(8), [*range(4), 20, 21, 22, 23]], block_size=4, input_tokens=[32, 32, 32]
+    )
+
+    def hits(*kinds: tuple[str, int], interval: int | None) -> list[int]:
+        groups = [KvGroup("full", 4, 0, (0,)), *(KvGroup(kind, 4, reach, (1,)) for kind, reach in kinds)]
+        settings = GroupSettings("", KvLayout(tuple(groups), 1, 1), retention_interval=interval)
+        request = ReplayRequest(trace, 4, 1000, outputs="computed", groups=settings)
+        return replay_groups(request, settings)[FIRST]
+
+    # The last token is computed again, so 28 of 32; the third prompt parts after 16.
+    assert hits(interval=0) == [0, 28, 16]
+    assert hits(("sliding", 9), interval=None) == [0, 28, 16]
+    # Only the two blocks before the prompt's end are kept: nothing ends where the third one parts.
+    assert hits(("sliding", 9), interval=0) == [0, 28, 0]
+    # A state is kept where a chunk ends: at 28, the last aligned end of a prompt.
+    assert hits(("linear", 0), interval=None) == [0, 28, 0]
+    assert hits(("linear", 0), ("sliding", 9), interval=0) == [0, 28, 0]
+
+
+def test_a_junction_is_kept_for_the_next():
+    """The third and fourth prompt part at 16 tokens: the third keeps its state there, the fourth goes on."""
+    rows = [[*range(4), *range(10 * i, 10 * i + 4)] for i in range(1, 5)]
+    trace = trace_of(rows, block_size=4, input_tokens=[32] * 4)
+    layout = KvLayout((KvGroup("linear", 4, 0, (0,)), KvGroup("full", 4, 0, (1,))), 1, 1)
+    settings = GroupSettings("", layout)
+    got = replay_groups(ReplayRequest(trace, 4, 1000, groups=settings), settings)
+    assert got[FIRST] == [0, 0, 16, 16]
+    assert got["shared_prefix_junctions"] == 1
+
+
+# layouts
+
+
+def test_groups_of_models():
+    oss = kv_layout(load_model("gpt-oss-120b"))
+    assert [(group.name, len(group.layers)) for group in oss.groups] == [("swa128", 18), ("full", 18)]
+    # 2 × 8 heads × 64 numbers of 2 bytes a token, 16 tokens, 18 layers.
+    assert oss.bytes_per_block == 2 * 8 * 64 * 2 * 16 * 18
+    assert kv_layout(load_model("gpt-oss-120b"), 8).bytes_per_block == oss.bytes_per_block // 8
+    gemma = kv_layout(load_model("gemma-4-26b"))
+    assert {group.block_size_tokens for group in gemma.groups if group.kind == "full"} == {32}
+    qwen = kv_layout(load_model("qwen3.5-35b-a3b"))
+    assert [group.name for group in qwen.groups] == ["mamba"] * 3 + ["full"]
+    # The state is 32 × 128 × 128 numbers of 4 bytes and 3 × 8192 of 2; a page of 1,056 tokens holds it.
+    state = 32 * 128 * 128 * 4 + 3 * 8192 * 2
+    size = qwen.groups[3].block_size_tokens
+    assert (size - 16) * 2 * 2 * 256 * 2 < state <= size * 2 * 2 * 256 * 2 == qwen.page_bytes
+    assert [group.kind for group in kv_layout(load_model("deepseek-v3.2")).groups] == ["full"]
+    with pytest.raises(UsageError, match="no groups by rule"):
+        kv_layout(load_model("deepseek-v4-flash"))
+
+
+def test_settings_without_effect_are_refused():
+    assert group_settings("vllm", "llama-3-8b", 0, None, "") is None
+    assert group_settings("lru", "gpt-oss-20b", 0, None, "") is None
+    for arguments in (
+        ("vllm", "llama-3-8b", 0, 8192, ""),
+        ("lru", "gpt-oss-20b", 0, None, "0"),
+        ("vllm", "gpt-oss-20b", 0, None, "7"),
+        ("vllm", "gpt-oss-20b", 0, None, "often"),
+    ):
+        with pytest.raises(UsageError):
+            group_settings(*arguments)
+    assert group_settings("vllm", "gpt-oss-20b", 0, None, "null").retention_interval is None
+
+
+def test_what_cannot_be_is_refused_and_never_panics():
+    trace = trace_of([["a", "b"]])
+    keys = _core.Keys(
+        trace.id_offsets, trace.block_ids, 1, np.array([2], np.uint32), np.full(1, 2**32 - 1, np.uint32)
+    )
+    n = trace.input_tokens.astype(np.uint64)
+    good = native_groups(KvLayout((KvGroup("full", 4, 0, (0,)),), 1, 1), trace)
+    limits = (8, 0, 100)
+    calls = [
+        lambda: _core.KvGroups([], 4),
+        lambda: _core.KvGroups([("full", 4, 1, keys, 1)], 4),
+        lambda: _core.KvGroups([("sliding", 4, 0, keys, 1)], 4),
+        lambda: _core.KvGroups([("other", 4, 0, keys, 1)], 4),
+        lambda: _core.KvGroups([("full", 4, 0, keys, 1)], 6),
+        lambda: _core.KvGroups([("full", 4, 0, keys, 0)], 4),
+        lambda: good.replay(n, n, 0, limits, 0),
+        lambda: good.replay(n, n - 1, 0, limits, 5),
+        lambda: good.replay(n[:0], n[:0], 0, limits, 5),
+        lambda: good.replay(n, n, 0, (0, 0, 100), 5),
+        lambda: good.replay(n, n, 0, (8, 2**40, 100), 5),
+        lambda: good.queue_lines(np.array([3], np.uint8), np.array([3], np.uint64), 4, 4, []),
+        lambda: good.queue_lines(np.array([0], np.uint8), np.array([3], np.uint64), 0, 4, []),
+    ]
+    for number, call in enumerate(calls):
+        with pytest.raises((ValueError, StoreError), match=r"\w"):
+            pytest.fail(f"call {number} answered {call()!r}")
