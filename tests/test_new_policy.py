@@ -96,7 +96,8 @@ def test_one_native_file_one_reference_file_and_one_row_are_a_policy(trace, tmp_
     build()
 
     # the list, the definition, the page
-    assert "mru               most recently used (Chou and DeWitt, VLDB 1985)" in kvsim("policies", "list")
+    listed = [line.split(maxsplit=1) for line in kvsim("policies", "list").splitlines()]
+    assert ["mru", "most recently used (Chou and DeWitt, VLDB 1985)"] in listed
     assert "class Mru(Ranked)" in kvsim("policies", "show", "mru")
     python("-m", "kvcache_sim.policies.page", PAGE)
     assert "| `mru` | ranked | most recently used | Chou" in (TREE / PAGE).read_text()

@@ -39,6 +39,8 @@ __all__ = [
     "key_lines",
     "native_policies",
     "policy_miss_tokens",
+    "replay_lmcache",
+    "replay_sglang_unified",
     "reuse_distances",
     "seeds_of_ids",
     "seeds_of_names",
@@ -764,6 +766,24 @@ class KvGroups:
         names: list[str],
     ) -> str:
         """Return the lines of a free queue, as its digest reads them."""
+
+def replay_sglang_unified(
+    requests: EngineRequests,
+    strategy: tuple[str, int, int],
+    capacity_tokens: int,
+    write_policy: str,
+    host_pages: int,
+) -> dict[str, Any]:
+    """Replay SGLang's default tree; return hits, loaded, forced, evicted_*, device_*, host_* and leaf_*.
+
+    ``strategy`` is a name, with tlru's threshold and expected next prompt in tokens; a ``write_policy`` of ""
+    is a device without a host tier.
+    """
+
+def replay_lmcache(
+    requests: EngineRequests, policy: str, cpu_chunks: int, disk_chunks: int
+) -> dict[str, Any]:
+    """Replay LMCache's tiers; return hits, from_disk, cpu_hits, stored, short_stores, *_evictions, *_keys."""
 
 def key_lines(keys: NDArray[np.uint64], blocks_per_id: int, names: list[str]) -> str:
     """Return the lines of vLLM's free queue, as its digest reads them; no names: ids are their own."""

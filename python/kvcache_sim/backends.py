@@ -23,6 +23,8 @@ REFERENCES = {
     "replay.vllm": "kvcache_sim.reference.engines.vllm_replay:replay_vllm_reference",
     "replay.vllm-groups": "kvcache_sim.reference.engines.group_replay:replay_groups_reference",
     "replay.sglang": "kvcache_sim.reference.engines.sglang_replay:replay_sglang_reference",
+    "replay.sglang-unified": "kvcache_sim.reference.engines.unified_replay:replay_unified_reference",
+    "replay.lmcache": "kvcache_sim.reference.engines.lmcache_replay:replay_lmcache_reference",
     "replay.vllm-offload": "kvcache_sim.reference.engines.offload_replay:replay_offload_reference",
     "replay.prefix": "kvcache_sim.reference.policies.replay:replay_in_python",
     "causes.timed": "kvcache_sim.reference.causes.timed:timed_miss_tokens",

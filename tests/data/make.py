@@ -19,13 +19,18 @@ ORACLES = [
     "sglang_radixcache",
     "vllm_cpu_offload",
     "libcachesim_discriminating",
-    "libcachesim_traces",
 ]
 #: Whole, by xz.
 COMPRESSED = [
     "oracles/vllm_hybrid_conversation.json",
     "oracles/vllm_hybrid_lcg.json",
     "oracles/vllm_hybrid_short.json",
+    "oracles/libcachesim_traces.json",
+    "oracles/lmcache_conversation.json",
+    "oracles/lmcache_lcg.json",
+    "oracles/sglang_unified_conversation.json",
+    "oracles/sglang_unified_lcg.json",
+    "oracles/sglang_unified_short.json",
     "oracles/vllm_scheduler_lcg_streams.json",
     "golden/hash_id_golden.json",
     "traces/sharegpt_llama31_8b_300_b16.jsonl",

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kvcache_sim.cli import replay_options
-from kvcache_sim.cli.replay_options import LastPartialChoice, OrderChoice, OutputsChoice
+from kvcache_sim.cli.replay_options import LastPartialChoice, OrderChoice
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app()
@@ -21,6 +21,14 @@ class OutputFormat(StrEnum):
 
     table = "table"
     json = "json"
+
+
+class WritePolicyChoice(StrEnum):
+    """When HiCache writes a node to the host."""
+
+    write_through = "write_through"
+    write_through_selective = "write_through_selective"
+    write_back = "write_back"
 
 
 class BackendChoice(StrEnum):
@@ -36,7 +44,7 @@ def cachesim(
     capacity: Annotated[
         str,
         typer.Option(help="blocks (sglang: pages) as 16384, '2097152 tokens', or 16GiB with --model"),
-    ],
+    ] = "",
     policy: Annotated[str, typer.Option(help="a name of kvsim policies list, or file.py:Name")] = "lru",
     trace_block_size: replay_options.TraceBlockSize = None,
     block_size: Annotated[
@@ -69,6 +77,19 @@ def cachesim(
             show_default="0",
         ),
     ] = "",
+    host_capacity: Annotated[
+        str, typer.Option(help="sglang-unified: HiCache's room on the host, as --capacity")
+    ] = "",
+    write_policy: Annotated[
+        WritePolicyChoice | None,
+        typer.Option(
+            help="sglang-unified: when HiCache writes to the host",
+            show_default="write_through with --host-capacity",
+        ),
+    ] = None,
+    chunk_tokens: Annotated[int, typer.Option(help="lmcache: tokens a chunk", min=0, metavar="TOKENS")] = 0,
+    cpu_chunks: Annotated[int, typer.Option(help="lmcache: chunks of the CPU tier", min=0)] = 0,
+    disk_chunks: Annotated[int, typer.Option(help="lmcache: chunks of the disk tier", min=0)] = 0,
     kv_bytes_per_token: Annotated[
         int, typer.Option(help="the same as a number of bytes", min=0, metavar="BYTES")
     ] = 0,
@@ -91,15 +112,19 @@ def cachesim(
       kvsim cachesim trace.jsonl --policy sglang:lfu --capacity '2097152 tokens' --page-size 16 --format json
       kvsim cachesim trace.jsonl --policy vllm --model gpt-oss-120b --capacity 40GiB --window 32
       kvsim cachesim trace.jsonl --policy vllm-offload:arc --capacity 80GiB --model llama-3-8b
+      kvsim cachesim trace.jsonl --policy sglang-unified:lru --capacity '1048576 tokens' \
+        --host-capacity '2097152 tokens' --write-policy write_back --page-size 16 --window 32
+      kvsim cachesim trace.jsonl --policy lmcache:lru --chunk-tokens 256 --cpu-chunks 8192 --disk-chunks 65536
     """
     from kvcache_sim.errors import UsageError
     from kvcache_sim.output import refuse_existing, write_new
+    from kvcache_sim.policies.resolve import resolve_policy
     from kvcache_sim.replay.cachesim import simulate_cache
     from kvcache_sim.replay.group_settings import group_settings
-    from kvcache_sim.replay.request import ReplayRequest
+    from kvcache_sim.replay.request import DEFAULT_OUTPUTS, ReplayRequest
     from kvcache_sim.report.cachesim import cachesim_text, requests_csv
     from kvcache_sim.report.curve.sizes import kv_bytes_per_token as bytes_of_model
-    from kvcache_sim.report.curve.sizes import parse_capacity
+    from kvcache_sim.report.replay_room import RoomOptions, room_of
     from kvcache_sim.workload.readers import ReadSettings, read_trace
 
     if model and kv_bytes_per_token:
@@ -110,34 +135,40 @@ def cachesim(
         refuse_existing(requests, force)
     groups = group_settings(policy, model, block_size, max_num_batched_tokens, retention_interval)
     token_bytes = bytes_of_model(model) or kv_bytes_per_token
-    read = read_trace(trace, settings=ReadSettings(block_size=trace_block_size))
-    size = block_size or read.block_size
-    block_bytes = groups.layout.bytes_per_block if groups else size * token_bytes
-    blocks = parse_capacity(capacity, block_bytes, "--capacity", 0 if groups else size)
-    if outputs is None:
-        outputs = OutputsChoice.computed if groups else OutputsChoice.prompt
-    result = simulate_cache(
-        ReplayRequest(
-            read,
-            size,
-            blocks,
-            window=window,
-            outputs=outputs.value,
-            touch_from=order.value,
-            last_partial=last_partial.value,
-            backend=backend.value,
-            store_threshold=store_threshold,
-            reuse_outputs=reuse_outputs,
-            explain=not flat,
-            groups=groups,
-            discipline="flat" if flat else "prefix",
-        ),
-        policy,
+    group_bytes = groups.layout.bytes_per_block if groups else 0
+    family, _ = resolve_policy(policy)
+    default = "computed" if groups else DEFAULT_OUTPUTS.get(family, "prompt")
+    options = RoomOptions(
+        capacity,
+        block_size,
+        host_capacity,
+        write_policy.value if write_policy else "",
+        chunk_tokens,
+        cpu_chunks,
+        disk_chunks,
     )
+    read = read_trace(trace, settings=ReadSettings(block_size=trace_block_size))
+    request = ReplayRequest(
+        read,
+        **room_of(policy, family, options, read.block_size, (token_bytes, group_bytes)),
+        window=window,
+        outputs=outputs.value if outputs else default,
+        touch_from=order.value,
+        last_partial=last_partial.value,
+        backend=backend.value,
+        store_threshold=store_threshold,
+        reuse_outputs=reuse_outputs,
+        explain=not flat,
+        groups=groups,
+        discipline="flat" if flat else "prefix",
+    )
+    result = simulate_cache(request, policy)
     for warning in read.warnings:
         typer.echo(f"warning: {warning}", err=True)
     if token_bytes:
-        result["capacity_bytes"] = blocks * block_bytes
+        result["capacity_bytes"] = request.capacity_blocks * (
+            group_bytes or request.block_size_tokens * token_bytes
+        )
     columns = result.pop("requests", None)
     if requests is not None:
         if columns is None:

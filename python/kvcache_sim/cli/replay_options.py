@@ -42,7 +42,7 @@ OutputsOrDefault = Annotated[
     OutputsChoice | None,
     typer.Option(
         help="a request fills its prompt, n + output - 1, or all tokens",
-        show_default="prompt; computed with a model of windows or states",
+        show_default="prompt; computed with sglang-unified or a model of windows or states",
     ),
 ]
 LastPartial = Annotated[LastPartialChoice, typer.Option(help="drop or keep a partial last id as a block")]

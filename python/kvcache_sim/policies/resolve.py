@@ -26,6 +26,9 @@ def resolve_policy(text: str) -> tuple[str, str]:
     """
     if text in _ROWS:
         return _ROWS[text].family, _ROWS[text].variant
+    engine_row = _ROWS.get(":".join(text.split(":")[:2]))
+    if engine_row is not None and engine_row.family != "prefix" and engine_row.setting:
+        return engine_row.family, text.partition(":")[2]
     name, colon, _ = text.partition(":")
     if colon and name in _ROWS and _ROWS[name].family == "prefix":
         return "prefix", text
@@ -67,7 +70,8 @@ def parse_variant(text: str, block_size_tokens: int) -> Variant:
 
 
 def _unknown(text: str) -> UsageError:
-    close = get_close_matches(text, _ROWS, n=1)
+    # an engine's name alone means its default, which is its first row
+    close = [name for name in _ROWS if name.startswith(f"{text}:")][:1] or get_close_matches(text, _ROWS, n=1)
     return UsageError(
         "unknown policy",
         where="--policy",

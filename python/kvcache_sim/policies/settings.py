@@ -63,6 +63,13 @@ def _ranges(variant: Variant, text: str, block_size_tokens: int) -> Variant:
     return replace(variant, ranges=tuple(_range(r, named, block_size_tokens) for r in text.split(",")))
 
 
+def _of_the_engine(variant: Variant, text: str, block_size_tokens: int) -> Variant:
+    return variant
+
+
+TAIL_BUDGET = SettingGrammar(
+    "sglang-unified:tlru:RECOMPUTED:NEXT_PROMPT", "sglang-unified:tlru:4096:256", _of_the_engine
+)
 TIME_TO_LIVE = SettingGrammar("ttl:TIME", "ttl:300s", _time_to_live)
 ATTENTION = SettingGrammar("pgdsf:TOKENS", "pgdsf:32768", _attention)
 PRIORITIES = SettingGrammar(

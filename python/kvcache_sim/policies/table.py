@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvcache_sim import _core
-from kvcache_sim.policies.settings import ATTENTION, PRIORITIES, TIME_TO_LIVE, SettingGrammar
+from kvcache_sim.policies.settings import ATTENTION, PRIORITIES, TAIL_BUDGET, TIME_TO_LIVE, SettingGrammar
 
 #: Name → kind of each policy that the core runs: ``ranked`` (a key of each leaf) or ``queue``.
 NATIVE_KINDS = dict(_core.native_policies())
@@ -62,6 +62,9 @@ class PolicyRow:
 _VLLM = "vLLM 0.33.0, vllm/v1/core"
 _SGLANG = "SGLang 0.5.23, srt/mem_cache"
 _OFFLOAD = "vLLM 0.33.0, vllm/v1/kv_offload"
+_UNIFIED = "SGLang 0.5.23, unified_radix_cache.py"
+_TREE = "sglang-unified"
+_LMCACHE = "LMCache 0.5.6, v1/storage_backend"
 _BELADY = "Belady, IBM Systems Journal 1966"
 
 POLICIES: tuple[PolicyRow, ...] = (
@@ -72,6 +75,22 @@ POLICIES: tuple[PolicyRow, ...] = (
     PolicyRow("sglang:mru", "SGLang's radix tree, most recent leaf first", _SGLANG, "sglang"),
     PolicyRow("sglang:filo", "SGLang's radix tree, newest node first", _SGLANG, "sglang"),
     PolicyRow("sglang:slru", "SGLang's radix tree, leaves hit once first", _SGLANG, "sglang"),
+    PolicyRow(
+        "sglang-unified:lru", "SGLang's default tree, least recent leaf first", _UNIFIED, "sglang-unified"
+    ),
+    PolicyRow("sglang-unified:lfu", "SGLang's default tree, fewest hits first", _UNIFIED, _TREE),
+    PolicyRow("sglang-unified:fifo", "SGLang's default tree, oldest node first", _UNIFIED, _TREE),
+    PolicyRow(
+        "sglang-unified:mru", "SGLang's default tree, most recent leaf first", _UNIFIED, "sglang-unified"
+    ),
+    PolicyRow("sglang-unified:filo", "SGLang's default tree, newest node first", _UNIFIED, _TREE),
+    PolicyRow("sglang-unified:slru", "SGLang's default tree, hit once first", _UNIFIED, _TREE),
+    PolicyRow("sglang-unified:priority", "SGLang's default tree, answers first", _UNIFIED, _TREE),
+    PolicyRow("sglang-unified:tlru", "SGLang's default tree, tails first", _UNIFIED, _TREE, TAIL_BUDGET),
+    PolicyRow("lmcache:lru", "LMCache's CPU and disk tiers, recency", _LMCACHE, "lmcache"),
+    PolicyRow("lmcache:lfu", "LMCache's CPU and disk tiers, fewest hits first", _LMCACHE, "lmcache"),
+    PolicyRow("lmcache:fifo", "LMCache's CPU and disk tiers, first in, first out", _LMCACHE, "lmcache"),
+    PolicyRow("lmcache:mru", "LMCache's CPU and disk tiers, most recent first", _LMCACHE, "lmcache"),
     PolicyRow("vllm-offload:lru", "vLLM's CPU tier, recency", _OFFLOAD, "vllm-offload"),
     PolicyRow("vllm-offload:arc", "vLLM's CPU tier, ARC (FAST 2003)", _OFFLOAD, "vllm-offload"),
     PolicyRow("lru", "least recently used", "Mattson et al., IBM Systems Journal 1970"),

@@ -94,6 +94,20 @@ class BlockKeys:
             return self._number(ids[token // id_tokens]) * id_tokens + token % id_tokens
         return OUTPUT_LABEL + request * OUTPUT_LABELS_PER_REQUEST + token - n
 
+    def token_value(self, key: Key) -> int:
+        """Return the number that digests of SGLang's default tree give the first token of a page.
+
+        A token of an id is the id, a token past the ids -1 - its request.
+        """
+        if len(key) == 2:
+            return self._number(key[0])
+        _, request, block = key
+        token, ids = block * self.block_size_tokens, self.ids(request)
+        place = token // self.trace.block_size
+        if token < int(self.trace.input_tokens[request]) and place < len(ids):
+            return self._number(ids[place])
+        return -1 - request
+
     def _number(self, dense_id: int) -> int:
         """Return the trace's own number of an id, or the dense one where the trace writes text."""
         name = self.name(dense_id)

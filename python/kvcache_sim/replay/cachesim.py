@@ -16,8 +16,10 @@ def simulate_cache(request: ReplayRequest, policy: str) -> ReplayResult:
     """
     family, variant = resolve_policy(policy)
     result = REPLAYERS[family](request, variant)
-    if "ceilings" not in result and not request.reuse_outputs and request.groups is None:
-        result |= _ceilings(request, int(result["hit_tokens"]))
+    # the ceilings always compute a last token, LMCache finds whole prompts
+    has_ceilings = not request.reuse_outputs and request.groups is None and family != "lmcache"
+    if "ceilings" not in result and has_ceilings:
+        result |= _ceilings(request, int(result["hit_tokens"]) + int(result.get("loaded_tokens", 0)))
     return result
 
 
@@ -26,6 +28,6 @@ def _ceilings(request: ReplayRequest, hit_tokens: int) -> ReplayResult:
     from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 
     alone = replace(request, window=0, store_threshold=0)
-    tops = ceilings(blocks_of_prompts(alone), request.capacity_blocks)
+    tops = ceilings(blocks_of_prompts(alone), request.capacity_blocks + request.host_blocks)
     possible = tops["belady"]["hit_tokens"]
     return {"ceilings": tops, "share_of_possible": hit_tokens / possible if possible else None}

@@ -25,6 +25,8 @@ def refuse_without_effect(
     outputs: bool = False,
     store_threshold: bool = False,
     any_block: bool = False,
+    host: bool = False,
+    disk: bool = False,
 ) -> None:
     """Raise UsageError for a setting that this manager fixes itself, or that does not fit the trace."""
     trace_block = request.trace.block_size
@@ -50,6 +52,9 @@ def refuse_without_effect(
         "--outputs": request.outputs != "prompt" and not outputs,
         "--reuse-outputs": request.reuse_outputs and (not outputs or request.outputs == "prompt"),
         "--store-threshold": request.store_threshold != 0 and not store_threshold,
+        "--host-capacity": request.host_blocks != 0 and not host,
+        "--write-policy": request.write_policy != "" and not host,
+        "--disk-chunks": request.disk_blocks != 0 and not disk,
     }
     for option, given in useless.items():
         if given:

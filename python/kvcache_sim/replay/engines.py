@@ -51,12 +51,12 @@ def replay_vllm(request: ReplayRequest, variant: str) -> ReplayResult:
     rejected = hits == REJECTED
     return {
         "system": "vLLM V1 KVCacheManager",
-        **_head(request),
+        **head(request),
         "block_size": size,
         "capacity_blocks": capacity,
         "num_gpu_blocks": capacity + 1,
-        **_how(request),
-        **_hits(request, hits),
+        **how_replayed(request),
+        **hit_figures(request, hits),
         "hit_blocks": int(hits[~rejected].sum()) // size,
         "queried_full_blocks": int((request.trace.input_tokens // size).sum()),
         "fresh_blocks_allocated": answer["taken"],
@@ -69,7 +69,7 @@ def replay_vllm(request: ReplayRequest, variant: str) -> ReplayResult:
         "forced_frees": answer["forced"],
         "final_free_queue_sha256": digest.hexdigest(),
         "final_free_queue_first5": [line for line in first if line],
-        **_misses(request, "vllm", hits, answer),
+        **miss_figures(request, "vllm", hits, answer),
     }
 
 
@@ -87,12 +87,12 @@ def replay_sglang(request: ReplayRequest, variant: str) -> ReplayResult:
     hits = np.asarray(answer["hits"], np.int64)
     return {
         "system": "SGLang RadixCache",
-        **_head(request),
+        **head(request),
         "page_size": page,
         "capacity_tokens": capacity_tokens,
         "policy": variant,
-        **_how(request),
-        **_hits(request, hits),
+        **how_replayed(request),
+        **hit_figures(request, hits),
         "evicted_tokens": answer["evicted_pages"] * page,
         "evicted_nodes": answer["evicted_nodes"],
         "evict_calls": answer["evict_calls"],
@@ -105,7 +105,7 @@ def replay_sglang(request: ReplayRequest, variant: str) -> ReplayResult:
         "final_free_tokens": answer["free_tokens"],
         "final_leaf_eviction_order_sha256": _sha256(leaves),
         "final_leaf_first5": leaves[:5],
-        **_misses(request, f"sglang:{variant}", hits, answer),
+        **miss_figures(request, f"sglang:{variant}", hits, answer),
     }
 
 
@@ -123,29 +123,32 @@ def replay_offload(request: ReplayRequest, variant: str) -> ReplayResult:
     hits = np.asarray(answer["hits"], np.int64)
     return {
         "system": "vLLM CPUOffloadingManager",
-        **_head(request),
+        **head(request),
         "block_size": request.block_size_tokens,
         "capacity_chunks": capacity,
         "policy": variant,
         "store_threshold": threshold,
-        **_hits(request, hits),
+        **hit_figures(request, hits),
         "stored_chunks": answer["stored"],
         "evicted_chunks": answer["evicted"],
         "refused_stores": answer["refused"],
         **sizes,
-        **_misses(request, f"vllm-offload:{variant}", hits, answer),
+        **miss_figures(request, f"vllm-offload:{variant}", hits, answer),
     }
 
 
-def _head(request: ReplayRequest) -> dict[str, Any]:
+def head(request: ReplayRequest) -> dict[str, Any]:
+    """Return the trace and how many requests it has."""
     return {"trace": request.trace.source, "n_requests": len(request.trace)}
 
 
-def _how(request: ReplayRequest) -> dict[str, Any]:
+def how_replayed(request: ReplayRequest) -> dict[str, Any]:
+    """Return how requests overlap and what they fill."""
     return {"window": request.window, "output_mode": OUTPUT_MODES[request.outputs]}
 
 
-def _hits(request: ReplayRequest, hits: NDArray[np.int64]) -> dict[str, Any]:
+def hit_figures(request: ReplayRequest, hits: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the tokens of all prompts, of those not rejected, and of hits."""
     queried, hit = int(request.trace.input_tokens.sum()), int(hits[hits != REJECTED].sum())
     return {
         "queried_tokens": queried,
@@ -155,7 +158,7 @@ def _hits(request: ReplayRequest, hits: NDArray[np.int64]) -> dict[str, Any]:
     }
 
 
-def _misses(
+def miss_figures(
     request: ReplayRequest, policy: str, hits: NDArray[np.int64], answer: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the misses by cause, and the table of requests, where they are asked for."""

@@ -17,7 +17,7 @@ from kvcache_sim.replay.ceilings import ceilings, share
 from kvcache_sim.replay.digest import hit_tokens_sha256
 from kvcache_sim.replay.policy_misses import explained
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
-from kvcache_sim.replay.request import ReplayRequest, ReplayResult
+from kvcache_sim.replay.request import ReplayRequest, ReplayResult, refuse_lower_tiers
 from kvcache_sim.tiers import COMPUTE, TIERS
 
 
@@ -33,6 +33,7 @@ def replay_plugin(request: ReplayRequest, variant: str) -> ReplayResult:
     ):
         if wrong:
             raise UsageError("plug-ins are called leaf first, deepest block first", where=flag)
+    refuse_lower_tiers(request, variant)
     if request.store_threshold:
         raise UsageError(f"has no effect with --policy {variant}", where="--store-threshold")
     if request.capacity_blocks < 1:

@@ -15,7 +15,7 @@ from kvcache_sim.replay.ceilings import ceilings, share
 from kvcache_sim.replay.digest import hit_tokens_sha256
 from kvcache_sim.replay.policy_misses import explained
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
-from kvcache_sim.replay.request import ReplayRequest, ReplayResult
+from kvcache_sim.replay.request import ReplayRequest, ReplayResult, refuse_lower_tiers
 
 _UNBOUNDED = 2**63
 
@@ -55,6 +55,7 @@ def _check(request: ReplayRequest, policy: Variant) -> None:
             got=str(request.capacity_blocks),
             expected="≥ 1 block",
         )
+    refuse_lower_tiers(request, policy.name)
     if request.store_threshold:
         raise UsageError(f"has no effect with --policy {policy.name}", where="--store-threshold")
     if request.window and row_of(policy.name).is_ceiling:

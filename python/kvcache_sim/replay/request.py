@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from kvcache_sim.backends import Backend
+from kvcache_sim.errors import UsageError
 from kvcache_sim.model.kv_groups import KvLayout
 from kvcache_sim.workload.trace import Trace
 
@@ -63,10 +64,26 @@ class ReplayRequest:
     reuse_outputs: bool = False
     #: Count every missed block under its cause, and give a row a request.
     explain: bool = False
+    #: Pages on the host and when nodes are written there (SGLang's HiCache); "" is no host tier.
+    host_blocks: int = 0
+    write_policy: str = ""
+    #: Chunks of a disk tier below the capacity (LMCache).
+    disk_blocks: int = 0
     #: Whether the policy sees a prefix tree or a flat stream of blocks.
     discipline: Discipline = "prefix"
     #: The groups that ``vllm`` replays, where a model has windows or states; a group has a block of its own.
     groups: GroupSettings | None = None
+
+
+def refuse_lower_tiers(request: ReplayRequest, policy: str) -> None:
+    """Raise UsageError for room below the capacity, which only engines with tiers of their own have."""
+    given = {
+        "--host-capacity": request.host_blocks != 0,
+        "--write-policy": request.write_policy != "",
+        "--disk-chunks": request.disk_blocks != 0,
+    }
+    for option in (option for option, is_given in given.items() if is_given):
+        raise UsageError(f"has no effect with --policy {policy}", where=option)
 
 
 #: A replay's figures under the names of the oracle rows: integers, digests and rates, ready for JSON.
@@ -85,10 +102,14 @@ def _deferred(module: str, name: str) -> Replayer:
     return replay
 
 
+#: What requests fill under a family unless it is said; ``prompt`` where a family is not named.
+DEFAULT_OUTPUTS: dict[str, Outputs] = {"sglang-unified": "computed"}
 #: Family of a policy → what replays it.
 REPLAYERS: dict[str, Replayer] = {
     "vllm": _deferred("kvcache_sim.replay.engines", "replay_vllm"),
     "sglang": _deferred("kvcache_sim.replay.engines", "replay_sglang"),
+    "sglang-unified": _deferred("kvcache_sim.replay.engine_tiers", "replay_sglang_unified"),
+    "lmcache": _deferred("kvcache_sim.replay.engine_tiers", "replay_lmcache"),
     "vllm-offload": _deferred("kvcache_sim.replay.engines", "replay_offload"),
     "prefix": _deferred("kvcache_sim.replay.prefix", "replay_prefix"),
     "plugin": _deferred("kvcache_sim.replay.plugin", "replay_plugin"),

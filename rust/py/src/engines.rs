@@ -138,7 +138,7 @@ impl EngineRequests {
 }
 
 impl EngineRequests {
-    fn requests(&self) -> Requests<'_> {
+    pub(crate) fn requests(&self) -> Requests<'_> {
         Requests {
             keys: &self.keys.get().0,
             input_tokens: &self.input_tokens,
@@ -153,7 +153,7 @@ impl EngineRequests {
 /// More blocks, or tokens of a request, than any replay takes.
 const MOST: u64 = 1 << 31;
 
-fn at_least_one(capacity: u64, of: &str) -> PyResult<()> {
+pub(crate) fn at_least_one(capacity: u64, of: &str) -> PyResult<()> {
     if (1..MOST).contains(&capacity) {
         return Ok(());
     }
@@ -161,7 +161,7 @@ fn at_least_one(capacity: u64, of: &str) -> PyResult<()> {
     Err(PyValueError::new_err(message))
 }
 
-fn whole_pages(capacity_tokens: u64, page: u32) -> PyResult<()> {
+pub(crate) fn whole_pages(capacity_tokens: u64, page: u32) -> PyResult<()> {
     if page == 0 || capacity_tokens % u64::from(page) > 0 {
         return Err(PyValueError::new_err("capacity must be whole pages"));
     }
@@ -181,7 +181,7 @@ fn leaf_policy(name: &str) -> PyResult<LeafPolicy> {
 }
 
 /// Tokens by cause, a row a request; evicted misses as rows of request, evicting request, blocks.
-fn set_causes(answer: &Bound<'_, PyDict>, causes: Option<MissCauses>) -> PyResult<()> {
+pub(crate) fn set_causes(answer: &Bound<'_, PyDict>, causes: Option<MissCauses>) -> PyResult<()> {
     let py = answer.py();
     let Some(causes) = causes else {
         answer.set_item("miss_tokens", py.None())?;

@@ -4,6 +4,7 @@ mod batch;
 mod causes;
 mod digest;
 mod engine_store;
+mod engine_tiers;
 mod engines;
 mod fleet;
 mod groups;
@@ -31,6 +32,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     causes::register(m)?;
     engines::register(m)?;
     groups::register(m)?;
+    engine_tiers::register(m)?;
     keys::register(m)?;
     replay::register(m)?;
     tokens::register(m)?;

@@ -1,11 +1,13 @@
 //! Real engines' cache managers, decision by decision, and the replays that feed them a trace.
 //!
 //! `block_pool` is vLLM's `KVCacheManager`, `radix_tree` with `radix_pool` SGLang's `RadixCache` and its
-//! token room, `offload_lru` and `offload_arc` the policies of vLLM's CPU tier. Pools take one step of one
+//! token room, `unified_tree` its default tree with HiCache, `lmcache` LMCache's tiers, `offload_lru` and `offload_arc` the policies of vLLM's CPU tier. Pools take one step of one
 //! request at a time, so a timed simulation drives them as the replays here do.
 
 /// vLLM's block pool: look up, allocate, extend, cache, release.
 pub mod block_pool;
+/// Chunks of LMCache's tiers, by cache policy.
+pub mod chunk_order;
 /// vLLM's manager of several KV cache groups.
 pub mod groups;
 /// From a block's key to the block that has it.
@@ -16,6 +18,8 @@ pub mod labels;
 mod leases;
 /// A queue of keys that moves any of them in constant time.
 mod linked_keys;
+/// LMCache's CPU and disk tiers, requests one after another.
+pub mod lmcache;
 /// The policy ARC of vLLM's CPU tier.
 pub mod offload_arc;
 /// The policy LRU of vLLM's CPU tier.
@@ -34,5 +38,11 @@ pub mod radix_store;
 pub mod radix_tree;
 /// Requests in file order, overlapping in a window.
 pub mod requests;
+/// SGLang's room in tokens around its default tree.
+pub mod unified_pool;
+/// Requests through SGLang's default tree.
+pub mod unified_replay;
+/// SGLang's default tree, with copies on the host (HiCache).
+pub mod unified_tree;
 /// Requests through vLLM's pool.
 pub mod vllm_replay;

@@ -1,0 +1,160 @@
+"""Replays of engines with lower tiers of their own: SGLang's default tree with HiCache, LMCache."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from kvcache_sim import _core
+from kvcache_sim.backends import reference
+from kvcache_sim.errors import UsageError
+from kvcache_sim.replay.engine_requests import (
+    block_keys,
+    native_requests,
+    python_requests,
+    refuse_without_effect,
+)
+from kvcache_sim.replay.engines import head, hit_figures, how_replayed, miss_figures
+from kvcache_sim.replay.request import REJECTED, ReplayRequest, ReplayResult
+
+#: When HiCache writes a node to the host: SGLang's ``hicache_write_policy``.
+WRITE_POLICIES = ("write_through", "write_through_selective", "write_back")
+#: Requests whose figures are printed one by one.
+_FIRST = 20
+
+
+def replay_sglang_unified(request: ReplayRequest, variant: str) -> ReplayResult:
+    """Replay SGLang's UnifiedRadixCache, with HiCache where the request has blocks on the host.
+
+    A block is a page. ``tlru:4096:256`` is told the tokens that may be recomputed within the latency budget,
+    and those that the next prompt is expected to add.
+    """
+    policy = f"sglang-unified:{variant}"
+    refuse_without_effect(request, policy, window=True, outputs=True, host=True)
+    strategy = _strategy(variant)
+    page = request.block_size_tokens
+    capacity_tokens, write = request.capacity_blocks * page, request.write_policy
+    if request.backend == "python":
+        answer = reference("replay.sglang-unified")(
+            python_requests(request), strategy, capacity_tokens, write, request.host_blocks
+        )
+    else:
+        answer = _core.replay_sglang_unified(
+            native_requests(request), strategy, capacity_tokens, write, request.host_blocks
+        )
+        keys = block_keys(request)
+        answer["leaf_keys"] = [keys.decode(code) for code in answer["leaf_keys"].tolist()]
+    hits, loaded = (np.asarray(answer[name], np.int64) for name in ("hits", "loaded"))
+    keys = block_keys(request)
+    leaves = [
+        f"{end * page}:{keys.token_value(key)}"
+        for key, end in zip(answer["leaf_keys"], answer["leaf_ends"], strict=True)
+    ]
+    return {
+        "system": f"SGLang UnifiedRadixCache{' + HiCache' if write else ''}",
+        **head(request),
+        "page_size": page,
+        "capacity_tokens": capacity_tokens,
+        "policy": variant,
+        **how_replayed(request),
+        **hit_figures(request, hits),
+        "first_20_hits": hits[:_FIRST].tolist(),
+        "evicted_tokens": answer["evicted_pages"] * page,
+        "evicted_leaves": answer["evicted_leaves"],
+        "forced_finishes": answer["forced"],
+        "rejected_requests": int((hits == REJECTED).sum()),
+        "rejected_prompt_tokens": int(request.trace.input_tokens[hits == REJECTED].sum()),
+        "final_tree_tokens": answer["device_pages"] * page,
+        "final_device_nodes": answer["device_nodes"],
+        "final_free_tokens": answer["free_tokens"],
+        "final_leaves": len(leaves),
+        "final_leaf_eviction_order_sha256": _lines_sha256(leaves),
+        "final_leaf_first5": leaves[:5],
+        **(_host_figures(request, answer) if write else {}),
+        **miss_figures(request, policy, np.where(hits == REJECTED, hits, hits + loaded), answer),
+    }
+
+
+def _host_figures(request: ReplayRequest, answer: dict[str, Any]) -> dict[str, Any]:
+    page = request.block_size_tokens
+    loaded = np.asarray(answer["loaded"], np.int64)
+    return {
+        "write_policy": request.write_policy,
+        "host_capacity_tokens": request.host_blocks * page,
+        "loaded_tokens": int(loaded.sum()),
+        "per_request_loaded_tokens_sha256": _joined_sha256(map(str, loaded.tolist())),
+        "first_20_loaded": loaded[:_FIRST].tolist(),
+        "written_tokens": answer["written_pages"] * page,
+        "host_evicted_tokens": answer["host_evicted_pages"] * page,
+        "host_evicted_leaves": answer["host_evicted_leaves"],
+        "final_host_tokens": answer["host_pages"] * page,
+        "final_host_nodes": answer["host_nodes"],
+        "final_host_free_tokens": answer["host_free_pages"] * page,
+    }
+
+
+def _strategy(variant: str) -> tuple[str, int, int]:
+    name, *told = variant.split(":")
+    if told and (name != "tlru" or len(told) > 2 or not all(text.isdecimal() for text in told)):
+        raise UsageError(
+            "policy setting not understood",
+            where="--policy",
+            got=repr(f"sglang-unified:{variant}"),
+            expected="tlru:THRESHOLD:NEXT_PROMPT in tokens, such as sglang-unified:tlru:4096:256",
+        )
+    threshold, next_prompt = (*map(int, told), 0, 0)[:2]
+    if max(threshold, next_prompt) >= 2**31 - 1:
+        raise UsageError("too many tokens", where="--policy", got=variant, expected="fewer than 2³¹ - 1")
+    return name, threshold, next_prompt
+
+
+def replay_lmcache(request: ReplayRequest, variant: str) -> ReplayResult:
+    """Replay LMCache's local CPU backend, and below it its disk backend where ``disk_blocks`` says so.
+
+    A block is a chunk. Whole prompts may hit; what is left over of a prompt is neither stored nor found.
+    """
+    policy = f"lmcache:{variant}"
+    refuse_without_effect(request, policy, disk=True)
+    cpu, disk, chunk = request.capacity_blocks, request.disk_blocks, request.block_size_tokens
+    keys = block_keys(request)
+    if request.backend == "python":
+        answer = reference("replay.lmcache")(python_requests(request), variant, cpu, disk)
+    else:
+        answer = _core.replay_lmcache(native_requests(request), variant, cpu, disk)
+        for name in ("cpu_keys", "disk_keys"):
+            answer[name] = [keys.decode(code) for code in answer[name].tolist()]
+    hits, from_disk = (np.asarray(answer[name], np.int64) for name in ("hits", "from_disk"))
+    on_cpu, on_disk = ([keys.label(key) for key in answer[name]] for name in ("cpu_keys", "disk_keys"))
+    return {
+        "system": "LMCache LocalCPUBackend + LocalDiskBackend",
+        **head(request),
+        "chunk_tokens": chunk,
+        "cpu_chunks": cpu,
+        "disk_chunks": disk,
+        "policy": variant.upper(),
+        **hit_figures(request, hits),
+        "first_20_hits": hits[:_FIRST].tolist(),
+        "cpu_hit_chunks": answer["cpu_hits"],
+        "disk_hit_chunks": int(from_disk.sum()),
+        "per_request_disk_chunks_sha256": _joined_sha256(map(str, from_disk.tolist())),
+        "stored_chunks": answer["stored"],
+        "short_stores": answer["short_stores"],
+        "cpu_evictions": answer["cpu_evictions"],
+        "disk_evictions": answer["disk_evictions"],
+        "final_cpu_chunks": len(on_cpu),
+        "final_disk_chunks": len(on_disk),
+        "final_cpu_order_sha256": _lines_sha256(on_cpu),
+        "final_disk_order_sha256": _lines_sha256(on_disk) if disk else None,
+        **miss_figures(request, policy, hits, answer),
+    }
+
+
+def _joined_sha256(words: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()
+
+
+def _lines_sha256(lines: Iterable[str]) -> str:
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()

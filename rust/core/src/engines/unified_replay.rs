@@ -1,0 +1,140 @@
+//! Requests in file order through SGLang's default tree, times ignored.
+
+use super::requests::{Overlap, Requests, REJECTED};
+use super::unified_pool::UnifiedPool;
+use super::unified_tree::host::{HostMoves, HostTier};
+use super::unified_tree::worth::LeafStrategy;
+use super::unified_tree::{UnifiedCounts, UnifiedTree};
+use crate::causes::engine::{Lookup, MissCauses};
+
+/// What a replay decided.
+#[derive(Debug)]
+pub struct UnifiedReplay {
+    /// Tokens of each request found on the device, or `REJECTED`.
+    pub hits: Vec<i64>,
+    /// Tokens of each request loaded from the host.
+    pub loaded: Vec<i64>,
+    /// Running requests ended before their turn, for room.
+    pub forced_finishes: u64,
+    /// The tree at the end, and what left it.
+    pub counts: UnifiedCounts,
+    /// What moved to the host and left it.
+    pub moves: HostMoves,
+    /// Free tokens of the device at the end.
+    pub free_tokens: u64,
+    /// Free pages of the host at the end.
+    pub host_free_pages: u64,
+    /// Key of the last page, and pages to the end, of the leaves on the device, next to be evicted first.
+    pub leaves: Vec<(u64, u32)>,
+    /// Reasons of the misses, where asked for.
+    pub causes: Option<MissCauses>,
+}
+
+/// Replays every request through a device of `capacity_tokens`, whole pages of `block_size` tokens, with or
+/// without a host tier.
+pub fn replay(
+    requests: &Requests<'_>,
+    strategy: LeafStrategy,
+    capacity_tokens: u64,
+    host: Option<HostTier>,
+) -> UnifiedReplay {
+    let page = requests.block_size;
+    let mut tree = UnifiedTree::new(requests.keys.clone(), strategy, page, host);
+    tree.log = requests.log();
+    let prompts = requests.input_tokens.to_vec();
+    let mut pool = UnifiedPool::new(tree, page, capacity_tokens, prompts);
+    let mut causes = requests.causes();
+    let mut overlap = Overlap::new(requests.window);
+    let (mut hits, mut loads) = (Vec::new(), Vec::new());
+    let mut forced_finishes = 0;
+    for request in 0..requests.keys.requests() {
+        let n = requests.input_tokens[request as usize];
+        let total = requests.total_tokens[request as usize];
+        if let Some(log) = &mut pool.tree.log {
+            log.now = request;
+        }
+        if let Some(oldest) = overlap.before_start() {
+            pool.release(oldest);
+        }
+        let (found, forced) = admit(&mut pool, &mut overlap, request, (n, total));
+        forced_finishes += forced;
+        let Some((found, on_host)) = found else {
+            pool.withdraw(request);
+            hits.push(REJECTED);
+            loads.push(0);
+            if let Some(causes) = &mut causes {
+                causes.learn(request, (total / u64::from(page)) as u32);
+            }
+            continue;
+        };
+        let loaded = pool.load(request);
+        if let (Some(causes), Some(log)) = (&mut causes, &pool.tree.log) {
+            let here = |tokens: u64| (tokens / u64::from(page)) as u32;
+            let lookup = Lookup {
+                request,
+                input_tokens: n,
+                hits: here(found + loaded),
+                limit: requests.limit(request),
+            };
+            let on_host_alone = |block| block < here(found + on_host);
+            let resident: Option<&dyn Fn(u32) -> bool> = if loaded < on_host {
+                Some(&on_host_alone)
+            } else {
+                None
+            };
+            causes.count(lookup, log, resident);
+            causes.learn(request, here(total));
+        }
+        pool.allocate(request, n);
+        pool.checkpoint(request, n);
+        pool.extend(request, total);
+        hits.push(found as i64);
+        loads.push(loaded as i64);
+        if let Some(ended) = overlap.start(request) {
+            pool.release(ended);
+        }
+    }
+    while let Some(oldest) = overlap.oldest() {
+        pool.release(oldest);
+    }
+    debug_assert_eq!(pool.check(), Ok(()));
+    UnifiedReplay {
+        hits,
+        loaded: loads,
+        forced_finishes,
+        counts: pool.tree.counts(),
+        moves: pool.tree.host_moves(),
+        free_tokens: pool.free_tokens(),
+        host_free_pages: pool.tree.host_free_pages(),
+        leaves: pool.tree.leaves(),
+        causes,
+    }
+}
+
+/// Looks a request of (prompt, total) tokens up, ending the oldest until it fits; with a host tier it is looked
+/// up again where one has ended. Returns what was found on the device and behind it on the host, None where it
+/// never fits, and how many have ended.
+fn admit(
+    pool: &mut UnifiedPool,
+    overlap: &mut Overlap,
+    request: u32,
+    (n, total): (u64, u64),
+) -> (Option<(u64, u64)>, u64) {
+    let mut found = pool.admit(request, n - 1);
+    let mut forced = 0;
+    loop {
+        let before = forced;
+        while !pool.fits(request, total) {
+            let Some(oldest) = overlap.oldest() else {
+                return (None, forced);
+            };
+            pool.release(oldest);
+            forced += 1;
+        }
+        if forced == before || !pool.tree.has_host() {
+            return (Some(found), forced);
+        }
+        pool.withdraw(request);
+        found = pool.admit(request, n - 1);
+    }
+}

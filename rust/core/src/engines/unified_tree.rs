@@ -1,0 +1,349 @@
+//! SGLang's default tree (0.5.23, `UnifiedRadixCache` on `UnifiedTreeCore`, full attention alone), in pages.
+//!
+//! A node is a run of pages, named by a request that shows it; nothing is copied. It may lie on the device, on
+//! the host (HiCache) or on both; nodes without a device copy form the bottom of every path. A counter gives
+//! every time. `evict` frees the device, `host` writes, loads and frees the host.
+
+mod accounts;
+mod check;
+mod evict;
+/// Copies on the host (HiCache).
+pub mod host;
+/// The strategies that order leaves.
+pub mod worth;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::key_index::KeyMap;
+use crate::causes::eviction_log::EvictionLog;
+use crate::keys::BlockKeys;
+use host::HostTier;
+use worth::LeafStrategy;
+
+/// The root, which is never evicted.
+pub const ROOT: u32 = 0;
+
+/// Bits of a time below its tick: ancestors of a matched node are older than it by less than a tick.
+const WITHIN_TICK: u32 = 20;
+
+/// Pages `[start, start + pages)` of a request, below the parent's.
+#[derive(Debug, Clone)]
+struct Node {
+    request: u32,
+    start: u32,
+    pages: u32,
+    parent: u32,
+    children: u32,
+    device_children: u32,
+    locks: u32,
+    on_device: bool,
+    on_host: bool,
+    last_access: u64,
+    creation: u64,
+    hit_count: u64,
+    priority: u64,
+    /// The end of the deepest page that was ever inserted at or below it.
+    history: u32,
+    /// Its place among nodes on both tiers, 0 for none.
+    duplicate: u64,
+}
+
+/// What the tree holds at one moment, and what left it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UnifiedCounts {
+    /// Pages on the device.
+    pub device_pages: u64,
+    /// Nodes on the device.
+    pub device_nodes: u64,
+    /// Pages on the device without a lock.
+    pub evictable_pages: u64,
+    /// Pages on the host.
+    pub host_pages: u64,
+    /// Nodes on the host.
+    pub host_nodes: u64,
+    /// Pages that left the device.
+    pub evicted_pages: u64,
+    /// Leaves that eviction from the device took up.
+    pub evicted_leaves: u64,
+}
+
+/// What a look-up found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// The deepest node on the device.
+    pub device_node: u32,
+    /// Pages on the device.
+    pub device_pages: u32,
+    /// The deepest node.
+    pub node: u32,
+    /// Pages of the whole path; those past the device's are on the host alone.
+    pub pages: u32,
+}
+
+/// What an insertion is told beside the pages.
+#[derive(Debug, Clone, Copy)]
+pub struct Insertion {
+    /// Nodes that end at or before this page were counted by an earlier insertion.
+    pub counted_pages: u32,
+    /// Pages that the tree holds for the request: the tree gives back no duplicates of them.
+    pub protected_pages: u32,
+    /// The nodes of the path have at least this priority.
+    pub priority: u64,
+}
+
+/// The tree, its clock and the order of its leaves.
+#[derive(Debug)]
+pub struct UnifiedTree {
+    keys: Arc<BlockKeys>,
+    strategy: LeafStrategy,
+    page: u64,
+    clock: u64,
+    nodes: Vec<Node>,
+    spare: Vec<u32>,
+    /// Child by parent and key of its first page.
+    child: KeyMap<(u32, u64), u32>,
+    /// On the device, no lock, no child on the device; by worth.
+    device_leaves: BTreeSet<(u64, u64, u32)>,
+    /// On the host alone, no lock, no child; by worth.
+    host_leaves: BTreeSet<(u64, u64, u32)>,
+    counts: UnifiedCounts,
+    /// The host tier, where there is one.
+    host: Option<HostTier>,
+    /// What left both tiers, where the reasons of misses are asked for.
+    pub log: Option<EvictionLog>,
+}
+
+impl UnifiedTree {
+    /// A root without children; a page has `page` tokens.
+    pub fn new(
+        keys: Arc<BlockKeys>,
+        strategy: LeafStrategy,
+        page: u32,
+        host: Option<HostTier>,
+    ) -> Self {
+        let root = Node {
+            request: 0,
+            start: 0,
+            pages: 0,
+            parent: ROOT,
+            children: 0,
+            device_children: 0,
+            locks: 1,
+            on_device: true,
+            on_host: false,
+            last_access: 0,
+            creation: 0,
+            hit_count: 0,
+            priority: 0,
+            history: 0,
+            duplicate: 0,
+        };
+        Self {
+            keys,
+            strategy,
+            page: u64::from(page),
+            clock: 2,
+            nodes: vec![root],
+            spare: Vec::new(),
+            child: KeyMap::default(),
+            device_leaves: BTreeSet::new(),
+            host_leaves: BTreeSet::new(),
+            counts: UnifiedCounts::default(),
+            host,
+            log: None,
+        }
+    }
+
+    /// What the tree holds.
+    pub fn counts(&self) -> UnifiedCounts {
+        self.counts
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock << WITHIN_TICK
+    }
+
+    /// Adds a node without a copy anywhere, linked to its parent.
+    fn add(&mut self, node: Node) -> u32 {
+        let key = (node.parent, self.keys.key(node.request, node.start));
+        let at = if let Some(at) = self.spare.pop() {
+            self.nodes[at as usize] = node;
+            at
+        } else {
+            self.nodes.push(node);
+            (self.nodes.len() - 1) as u32
+        };
+        self.child.insert(key, at);
+        at
+    }
+
+    /// The child whose pages begin with the request's from `walked` on, and how many they share.
+    fn step(&self, node: u32, request: u32, walked: u32, pages: u32) -> Option<(u32, u32)> {
+        if walked == pages {
+            return None;
+        }
+        let child = *self.child.get(&(node, self.keys.key(request, walked)))?;
+        let below = &self.nodes[child as usize];
+        let end = pages.min(walked + below.pages);
+        Some((child, self.keys.common(below.request, request, walked, end)))
+    }
+
+    /// Puts a new node with the first `pages` pages above `child`, on the same tiers, as old as it.
+    fn split(&mut self, child: u32, pages: u32) -> u32 {
+        let last_access = self.tick();
+        self.tick();
+        self.leave(child);
+        let below = self.nodes[child as usize].clone();
+        let upper = self.add(Node {
+            pages,
+            children: 1,
+            device_children: u32::from(below.on_device),
+            last_access,
+            duplicate: 0,
+            ..below
+        });
+        let now = self.tick();
+        let first = self.keys.key(below.request, below.start + pages);
+        self.child.insert((upper, first), child);
+        let lower = &mut self.nodes[child as usize];
+        lower.parent = upper;
+        lower.start += pages;
+        lower.pages -= pages;
+        lower.last_access = now;
+        self.enter(child);
+        self.enter(upper);
+        self.register_duplicate(upper);
+        upper
+    }
+
+    /// The longest known prefix of the request's first `pages` pages; its last node is split to fit, and its
+    /// path becomes most recent, parents a little older than their children.
+    pub fn match_prefix(&mut self, request: u32, pages: u32) -> Found {
+        let mut found = Found {
+            device_node: ROOT,
+            device_pages: 0,
+            node: ROOT,
+            pages: 0,
+        };
+        if pages == 0 {
+            return found;
+        }
+        while let Some((child, common)) = self.step(found.node, request, found.pages, pages) {
+            let whole = common == self.nodes[child as usize].pages;
+            found.node = if whole {
+                child
+            } else {
+                self.split(child, common)
+            };
+            found.pages += common;
+            if self.nodes[found.node as usize].on_device {
+                (found.device_node, found.device_pages) = (found.node, found.pages);
+            }
+            if !whole {
+                break;
+            }
+        }
+        let mut now = self.tick();
+        let mut node = found.node;
+        while node != ROOT {
+            self.change(node, |n| n.last_access = now);
+            now -= 1;
+            node = self.nodes[node as usize].parent;
+        }
+        found
+    }
+
+    /// Adds the request's first `pages` pages, at least one, that it holds on the device. Returns the node
+    /// they end at and how many of them the tree had on the device already: duplicates, given back.
+    pub fn insert(&mut self, request: u32, pages: u32, how: Insertion) -> (u32, u32) {
+        self.tick();
+        let (mut node, mut walked, mut duplicates) = (ROOT, 0, 0);
+        while let Some((child, common)) = self.step(node, request, walked, pages) {
+            let now = self.tick();
+            self.change(child, |n| n.last_access = now);
+            let whole = common == self.nodes[child as usize].pages;
+            node = if whole {
+                child
+            } else {
+                self.split(child, common)
+            };
+            self.change(node, |n| n.priority = n.priority.max(how.priority));
+            let end = walked + common;
+            if self.nodes[node as usize].on_device {
+                duplicates += end.saturating_sub(walked.max(how.protected_pages));
+            } else {
+                self.set_device(node, true);
+                self.register_duplicate(node);
+            }
+            walked = end;
+            if end > how.counted_pages {
+                self.count(node);
+            }
+        }
+        if walked < pages {
+            node = self.add_leaf(request, walked, pages, (node, how.priority));
+            if pages > how.counted_pages {
+                self.count(node);
+            }
+        }
+        (node, duplicates)
+    }
+
+    /// Adds a leaf on the device below a parent, with a priority.
+    fn add_leaf(&mut self, request: u32, start: u32, end: u32, below: (u32, u64)) -> u32 {
+        let (parent, priority) = below;
+        let (last_access, creation) = (self.tick(), self.tick());
+        let leaf = self.add(Node {
+            request,
+            start,
+            pages: end - start,
+            parent,
+            children: 0,
+            device_children: 0,
+            locks: 0,
+            on_device: false,
+            on_host: false,
+            last_access,
+            creation,
+            hit_count: 0,
+            priority,
+            history: end,
+            duplicate: 0,
+        });
+        self.change(parent, |n| n.children += 1);
+        self.set_device(leaf, true);
+        let mut above = parent;
+        while above != ROOT && self.nodes[above as usize].history < end {
+            self.change(above, |n| n.history = end);
+            above = self.nodes[above as usize].parent;
+        }
+        leaf
+    }
+
+    /// Counts a hit; a node hit often enough is written to the host, those above it first.
+    fn count(&mut self, node: u32) {
+        let threshold = match &self.host {
+            Some(host) => host.write.threshold(),
+            None => Some(u64::MAX),
+        };
+        let Some(threshold) = threshold else { return };
+        self.change(node, |n| n.hit_count += 1);
+        let counted = &self.nodes[node as usize];
+        if !counted.on_host && counted.hit_count >= threshold {
+            self.write_path(node);
+        }
+    }
+
+    /// The leaves on the device, next to be evicted first: the key of their last page and the pages from the
+    /// root to their end.
+    pub fn leaves(&self) -> Vec<(u64, u32)> {
+        let leaf = |&(_, _, at): &(u64, u64, u32)| {
+            let node = &self.nodes[at as usize];
+            let end = node.start + node.pages;
+            (self.keys.key(node.request, end - 1), end)
+        };
+        self.device_leaves.iter().map(leaf).collect()
+    }
+}

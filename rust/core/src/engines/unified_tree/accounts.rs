@@ -1,0 +1,128 @@
+//! Changes of nodes that keep counts and the order of leaves right, and locks.
+
+use super::{Node, UnifiedTree, ROOT};
+
+impl UnifiedTree {
+    pub(super) fn rank(&self, at: u32) -> (u64, u64, u32) {
+        let (first, second) = self.strategy.worth(&self.nodes[at as usize], self.page);
+        (first, second, at)
+    }
+
+    pub(super) fn is_device_leaf(&self, at: u32) -> bool {
+        let node = &self.nodes[at as usize];
+        at != ROOT && node.on_device && node.locks == 0 && node.device_children == 0
+    }
+
+    pub(super) fn is_host_leaf(&self, at: u32) -> bool {
+        let node = &self.nodes[at as usize];
+        let host_alone = node.on_host && !node.on_device;
+        at != ROOT && host_alone && node.locks == 0 && node.children == 0
+    }
+
+    /// Takes a node out of the counts and the orders, before it changes.
+    pub(super) fn leave(&mut self, at: u32) {
+        if self.is_device_leaf(at) {
+            self.device_leaves.remove(&self.rank(at));
+        } else if self.is_host_leaf(at) {
+            self.host_leaves.remove(&self.rank(at));
+        }
+        let (node, counts) = (&self.nodes[at as usize], &mut self.counts);
+        let pages = u64::from(node.pages);
+        if node.on_device && at != ROOT {
+            counts.device_pages -= pages;
+            counts.device_nodes -= 1;
+            counts.evictable_pages -= if node.locks == 0 { pages } else { 0 };
+        }
+        if node.on_host {
+            counts.host_pages -= pages;
+            counts.host_nodes -= 1;
+        }
+    }
+
+    /// Puts a node into the counts and the orders, after it has changed.
+    pub(super) fn enter(&mut self, at: u32) {
+        let (node, counts) = (&self.nodes[at as usize], &mut self.counts);
+        let pages = u64::from(node.pages);
+        if node.on_device && at != ROOT {
+            counts.device_pages += pages;
+            counts.device_nodes += 1;
+            counts.evictable_pages += if node.locks == 0 { pages } else { 0 };
+        }
+        if node.on_host {
+            counts.host_pages += pages;
+            counts.host_nodes += 1;
+        }
+        if self.is_device_leaf(at) {
+            self.device_leaves.insert(self.rank(at));
+        } else if self.is_host_leaf(at) {
+            self.host_leaves.insert(self.rank(at));
+        }
+    }
+
+    pub(super) fn change(&mut self, at: u32, change: impl FnOnce(&mut Node)) {
+        self.leave(at);
+        change(&mut self.nodes[at as usize]);
+        self.enter(at);
+    }
+
+    /// Gives a node its copy on the device, or takes it away; the parent counts its children there.
+    pub(super) fn set_device(&mut self, at: u32, is_there: bool) {
+        self.change(at, |n| n.on_device = is_there);
+        let parent = self.nodes[at as usize].parent;
+        self.change(parent, |n| {
+            n.device_children = if is_there {
+                n.device_children + 1
+            } else {
+                n.device_children - 1
+            };
+        });
+    }
+
+    /// Takes a node without children out of the tree, its copies with it.
+    pub(super) fn delete(&mut self, at: u32) {
+        if self.nodes[at as usize].on_device {
+            self.set_device(at, false);
+        }
+        self.drop_host_copy(at);
+        self.leave(at);
+        let Node {
+            request,
+            start,
+            pages,
+            parent,
+            duplicate,
+            ..
+        } = self.nodes[at as usize];
+        self.forget_duplicate(duplicate);
+        self.child.remove(&(parent, self.keys.key(request, start)));
+        self.change(parent, |n| n.children -= 1);
+        self.spare.push(at);
+        self.note(request, start, pages);
+    }
+
+    fn note(&mut self, request: u32, start: u32, pages: u32) {
+        let Some(log) = &mut self.log else { return };
+        let (mut page, end) = (start, start + pages);
+        while page < end {
+            let (key, run) = self.keys.run(request, page);
+            log.evicted(key, run.min(end - page));
+            page += run.min(end - page);
+        }
+    }
+
+    /// Locks the path from `node` up to the root.
+    pub fn lock(&mut self, mut node: u32) {
+        while node != ROOT {
+            self.change(node, |n| n.locks += 1);
+            node = self.nodes[node as usize].parent;
+        }
+    }
+
+    /// Unlocks the path from `node` up to the root.
+    pub fn unlock(&mut self, mut node: u32) {
+        while node != ROOT {
+            self.change(node, |n| n.locks -= 1);
+            node = self.nodes[node as usize].parent;
+        }
+    }
+}

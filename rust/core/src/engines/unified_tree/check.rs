@@ -1,0 +1,103 @@
+//! The invariants of the tree (design: I2, I3), recomputed from scratch.
+
+use std::collections::BTreeSet;
+
+use super::{UnifiedCounts, UnifiedTree, ROOT};
+use crate::store::Violation;
+
+impl UnifiedTree {
+    /// Checks links, locks against the nodes that are `held`, tiers, counts and orders; the first violation is
+    /// the error. Cost: linear in nodes, and in the depth of each holder.
+    pub fn check(&self, held: impl Iterator<Item = u32>) -> Result<(), Violation> {
+        let mut live = vec![true; self.nodes.len()];
+        for &at in &self.spare {
+            if at == ROOT || !std::mem::replace(&mut live[at as usize], false) {
+                return Err(format!("node {at} is given back twice"));
+            }
+        }
+        let nodes: Vec<u32> = (1..self.nodes.len() as u32)
+            .filter(|&at| live[at as usize])
+            .collect();
+        self.check_links(&nodes, &live)?;
+        self.check_locks(&nodes, held)?;
+        self.check_tiers(&nodes)
+    }
+
+    fn check_links(&self, nodes: &[u32], live: &[bool]) -> Result<(), Violation> {
+        let mut children = vec![(0u32, 0u32); self.nodes.len()];
+        for &at in nodes {
+            let node = &self.nodes[at as usize];
+            let parent = &self.nodes[node.parent as usize];
+            let follows = live[node.parent as usize] && parent.start + parent.pages == node.start;
+            let key = (node.parent, self.keys.key(node.request, node.start));
+            if !follows || node.pages == 0 || self.child.get(&key) != Some(&at) {
+                return Err(format!("node {at} does not follow its parent"));
+            }
+            if node.on_device && !parent.on_device {
+                return Err(format!("I4: node {at} is on the device, its parent is not"));
+            }
+            children[node.parent as usize].0 += 1;
+            children[node.parent as usize].1 += u32::from(node.on_device);
+        }
+        for &at in nodes.iter().chain([&ROOT]) {
+            let node = &self.nodes[at as usize];
+            if (node.children, node.device_children) != children[at as usize] {
+                return Err(format!("node {at} counts its children wrongly"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_locks(&self, nodes: &[u32], held: impl Iterator<Item = u32>) -> Result<(), Violation> {
+        let mut locks = vec![0u32; self.nodes.len()];
+        for mut at in held {
+            while at != ROOT {
+                locks[at as usize] += 1;
+                at = self.nodes[at as usize].parent;
+            }
+        }
+        let wrong = |&&at: &&u32| self.nodes[at as usize].locks != locks[at as usize];
+        match nodes.iter().find(wrong) {
+            Some(at) => Err(format!("I3: node {at} has not one lock for each holder")),
+            None => Ok(()),
+        }
+    }
+
+    fn check_tiers(&self, nodes: &[u32]) -> Result<(), Violation> {
+        let mut counts = UnifiedCounts {
+            evicted_pages: self.counts.evicted_pages,
+            evicted_leaves: self.counts.evicted_leaves,
+            ..UnifiedCounts::default()
+        };
+        let (mut device, mut host) = (BTreeSet::new(), BTreeSet::new());
+        for &at in nodes {
+            let node = &self.nodes[at as usize];
+            let pages = u64::from(node.pages);
+            if node.on_device {
+                counts.device_nodes += 1;
+                counts.device_pages += pages;
+                counts.evictable_pages += if node.locks == 0 { pages } else { 0 };
+            }
+            if node.on_host {
+                counts.host_nodes += 1;
+                counts.host_pages += pages;
+            }
+            if !node.on_device && !node.on_host {
+                return Err(format!("node {at} is on no tier"));
+            }
+            if self.is_device_leaf(at) {
+                device.insert(self.rank(at));
+            }
+            if self.is_host_leaf(at) {
+                host.insert(self.rank(at));
+            }
+        }
+        if counts != self.counts {
+            return Err(format!("I2: {:?} counted, {counts:?} there", self.counts));
+        }
+        if device != self.device_leaves || host != self.host_leaves {
+            return Err("a leaf is missing from its order, or not one".into());
+        }
+        Ok(())
+    }
+}

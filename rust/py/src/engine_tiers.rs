@@ -1,0 +1,99 @@
+//! Replays of engines with lower tiers of their own: SGLang's default tree with HiCache, LMCache.
+
+use kvsim_core::engines::chunk_order::ChunkPolicy;
+use kvsim_core::engines::unified_tree::host::{HostTier, WritePolicy};
+use kvsim_core::engines::unified_tree::worth::LeafStrategy;
+use kvsim_core::engines::{lmcache, unified_replay};
+use numpy::IntoPyArray;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::engines::{at_least_one, set_causes, whole_pages, EngineRequests};
+
+fn no_such_policy(name: &str) -> PyErr {
+    PyValueError::new_err(format!("no such policy: {name}"))
+}
+
+/// Replays through SGLang's default tree; a write policy of "" is a device without a host tier.
+#[pyfunction]
+#[pyo3(signature = (requests, strategy, capacity_tokens, write_policy, host_pages))]
+fn replay_sglang_unified<'py>(
+    py: Python<'py>,
+    requests: &EngineRequests,
+    strategy: (String, u64, u64),
+    capacity_tokens: u64,
+    write_policy: &str,
+    host_pages: u64,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (name, threshold_tokens, next_prompt_tokens) = strategy;
+    at_least_one(threshold_tokens.saturating_add(1), "tokens")?;
+    at_least_one(next_prompt_tokens.saturating_add(1), "tokens")?;
+    let strategy = LeafStrategy::from_name(&name, threshold_tokens, next_prompt_tokens)
+        .ok_or_else(|| no_such_policy(&name))?;
+    let requests = requests.requests();
+    whole_pages(capacity_tokens, requests.block_size)?;
+    let host = if write_policy.is_empty() {
+        None
+    } else {
+        at_least_one(host_pages, "pages of the host")?;
+        let write =
+            WritePolicy::from_name(write_policy).ok_or_else(|| no_such_policy(write_policy))?;
+        Some(HostTier::new(write, host_pages))
+    };
+    let done = py.detach(|| unified_replay::replay(&requests, strategy, capacity_tokens, host));
+    let answer = PyDict::new(py);
+    let (last, ends): (Vec<u64>, Vec<u32>) = done.leaves.into_iter().unzip();
+    answer.set_item("hits", done.hits.into_pyarray(py))?;
+    answer.set_item("loaded", done.loaded.into_pyarray(py))?;
+    answer.set_item("forced", done.forced_finishes)?;
+    answer.set_item("evicted_pages", done.counts.evicted_pages)?;
+    answer.set_item("evicted_leaves", done.counts.evicted_leaves)?;
+    answer.set_item("device_pages", done.counts.device_pages)?;
+    answer.set_item("device_nodes", done.counts.device_nodes)?;
+    answer.set_item("free_tokens", done.free_tokens)?;
+    answer.set_item("written_pages", done.moves.written_pages)?;
+    answer.set_item("host_evicted_pages", done.moves.evicted_pages)?;
+    answer.set_item("host_evicted_leaves", done.moves.evicted_leaves)?;
+    answer.set_item("host_pages", done.counts.host_pages)?;
+    answer.set_item("host_nodes", done.counts.host_nodes)?;
+    answer.set_item("host_free_pages", done.host_free_pages)?;
+    answer.set_item("leaf_keys", last.into_pyarray(py))?;
+    answer.set_item("leaf_ends", ends.into_pyarray(py))?;
+    set_causes(&answer, done.causes)?;
+    Ok(answer)
+}
+
+/// Replays against LMCache's CPU tier, with a disk tier below it unless that has 0 chunks.
+#[pyfunction]
+fn replay_lmcache<'py>(
+    py: Python<'py>,
+    requests: &EngineRequests,
+    policy: &str,
+    cpu_chunks: u64,
+    disk_chunks: u64,
+) -> PyResult<Bound<'py, PyDict>> {
+    at_least_one(cpu_chunks, "chunks")?;
+    at_least_one(disk_chunks.saturating_add(1), "chunks")?;
+    let policy = ChunkPolicy::from_name(policy).ok_or_else(|| no_such_policy(policy))?;
+    let requests = requests.requests();
+    let done = py.detach(|| lmcache::replay(&requests, policy, cpu_chunks, disk_chunks));
+    let answer = PyDict::new(py);
+    answer.set_item("hits", done.hits.into_pyarray(py))?;
+    answer.set_item("from_disk", done.from_disk.into_pyarray(py))?;
+    answer.set_item("cpu_hits", done.cpu_hits)?;
+    answer.set_item("stored", done.stored)?;
+    answer.set_item("short_stores", done.short_stores)?;
+    answer.set_item("cpu_evictions", done.cpu_evictions)?;
+    answer.set_item("disk_evictions", done.disk_evictions)?;
+    answer.set_item("cpu_keys", done.cpu_keys.into_pyarray(py))?;
+    answer.set_item("disk_keys", done.disk_keys.into_pyarray(py))?;
+    set_causes(&answer, done.causes)?;
+    Ok(answer)
+}
+
+/// Adds the room to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(replay_sglang_unified, m)?)?;
+    m.add_function(wrap_pyfunction!(replay_lmcache, m)?)
+}

@@ -1,0 +1,271 @@
+"""SGLang's default tree with HiCache, and LMCache's tiers: every row, and the core against its references."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim import _core
+from kvcache_sim.cli import main
+from kvcache_sim.errors import UsageError
+from kvcache_sim.replay.engine_requests import native_requests
+from kvcache_sim.replay.engine_tiers import WRITE_POLICIES
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
+from kvcache_sim.workload.readers import read_trace
+from kvcache_sim.workload.toolbox.head import head
+from shared_files import shared
+from small_traces import trace_of, tree_traces
+
+STRATEGIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority", "tlru", "tlru:12:3")
+CHUNK_POLICIES = ("lru", "lfu", "fifo", "mru")
+#: What a row says about where it was made, which no replay can know.
+PROVENANCE = {"version", "trace", "seed"}
+
+
+@cache
+def conversation(requests: int):
+    return head(read_trace(shared("traces/conversation_trace.jsonl")), requests)
+
+
+@cache
+def streams() -> dict[int, list]:
+    rows = json.loads(shared("oracles/vllm_scheduler_lcg_streams.json").read_text())
+    return {row["seed"]: row["requests"] for row in rows}
+
+
+@cache
+def stream(seed: int):
+    """An adversarial stream: leading blocks of a document, then blocks of the request's own."""
+    ids, times, prompts, outputs = [], [], [], []
+    for i, (ms, prompt, output, document, common) in enumerate(streams()[seed]):
+        ids.append(block_ids(i, prompt, document, common))
+        times.append(ms * 10**6)
+        prompts.append(prompt)
+        outputs.append(output)
+    names = list(dict.fromkeys(name for row in ids for name in row))
+    return replace(trace_of(ids, 16, prompts, times, outputs), id_names=np.array(names, np.int64))
+
+
+def block_ids(request: int, prompt: int, document: int, common: int) -> list[int]:
+    """The ids of a request of a stream, the last one partial."""
+    return [
+        1000 * document + k if k < common else 1_000_000 + 1000 * request + k for k in range(-(-prompt // 16))
+    ]
+
+
+def rows_of(name: str) -> list[dict]:
+    return json.loads(shared(f"oracles/{name}.json").read_text())
+
+
+def request_of(row: dict) -> ReplayRequest:
+    trace = stream(row["seed"]) if row["trace"] == "lcg" else conversation(row["n_requests"])
+    if "chunk_tokens" in row:
+        return ReplayRequest(trace, row["chunk_tokens"], row["cpu_chunks"], disk_blocks=row["disk_chunks"])
+    page = row["page_size"]
+    return ReplayRequest(
+        trace,
+        page,
+        row["capacity_tokens"] // page,
+        window=row["window"],
+        outputs="computed",
+        write_policy=row.get("write_policy", ""),
+        host_blocks=row.get("host_capacity_tokens", 0) // page,
+    )
+
+
+def differences(row: dict, got: dict) -> list:
+    """What differs; the first hits of a row may be fewer than those printed."""
+
+    def same(name):
+        want, have = row[name], got.get(name)
+        return have[: len(want)] == want if name.startswith("first_20") else have == want
+
+    return [(name, got.get(name), row[name]) for name in row if name not in PROVENANCE and not same(name)]
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "count"),
+    [
+        ("sglang_unified_lcg", "sglang-unified", 60),
+        ("sglang_unified_short", "sglang-unified", 15),
+        ("sglang_unified_conversation", "sglang-unified", 18),
+        ("lmcache_lcg", "lmcache", 60),
+        ("lmcache_conversation", "lmcache", 10),
+    ],
+)
+def test_every_row(name, family, count):
+    rows = rows_of(name)
+    assert len(rows) == count
+    assert not [
+        wrong
+        for row in rows
+        for wrong in differences(row, REPLAYERS[family](request_of(row), row["policy"].lower()))
+    ]
+
+
+@pytest.mark.parametrize("name", ["sglang_unified_lcg", "lmcache_lcg"])
+def test_the_references_give_the_rows_too(name):
+    for row in rows_of(name)[::6]:
+        family = name.removesuffix("_lcg").replace("_", "-")
+        got = REPLAYERS[family](replace(request_of(row), backend="python"), row["policy"].lower())
+        assert not differences(row, got)
+
+
+# the core against the references
+
+
+@st.composite
+def workloads(draw):
+    """Random prefix trees, cut into pages, with room that is at times too small for a prompt."""
+    block = draw(st.sampled_from([4, 16]))
+    page = draw(st.sampled_from([1, 2, 4, block]))
+    room = draw(st.integers(2, 40)) * block // page
+    return ReplayRequest(
+        draw(tree_traces(block)),
+        block_size_tokens=page,
+        capacity_blocks=max(1, room),
+        window=draw(st.sampled_from([0, 0, 1, 3])),
+        outputs=draw(st.sampled_from(["prompt", "computed", "all"])),
+        explain=True,
+    )
+
+
+def both(request: ReplayRequest, family: str, variant: str) -> dict:
+    core = REPLAYERS[family](request, variant)
+    assert core == REPLAYERS[family](replace(request, backend="python"), variant)
+    missed = core["misses"]["missed_tokens"]
+    rejected = core.get("rejected_prompt_tokens", 0)
+    assert missed == core["queried_tokens"] - rejected - core["hit_tokens"] - core.get("loaded_tokens", 0)
+    return core
+
+
+@given(workloads(), st.sampled_from(STRATEGIES))
+@examples(150)
+def test_the_default_tree_is_its_reference(request, strategy):
+    core = both(request, "sglang-unified", strategy)
+    assert core["final_tree_tokens"] + core["final_free_tokens"] == core["capacity_tokens"]
+
+
+@given(workloads(), st.sampled_from(STRATEGIES), st.sampled_from(WRITE_POLICIES), st.integers(1, 60))
+@examples(300)
+def test_hicache_is_its_reference(request, strategy, write_policy, host):
+    host_blocks = max(1, host * request.trace.block_size // request.block_size_tokens)
+    request = replace(request, write_policy=write_policy, host_blocks=host_blocks)
+    core = both(request, "sglang-unified", strategy)
+    assert core["final_host_tokens"] + core["final_host_free_tokens"] == core["host_capacity_tokens"]
+    assert core["final_tree_tokens"] + core["final_free_tokens"] == core["capacity_tokens"]
+
+
+@given(workloads(), st.sampled_from(CHUNK_POLICIES), st.integers(0, 40))
+@examples(300)
+def test_lmcache_is_its_reference(request, policy, disk):
+    request = replace(request, window=0, outputs="prompt", disk_blocks=disk)
+    core = both(request, "lmcache", policy)
+    assert core["final_cpu_chunks"] <= core["cpu_chunks"]
+    assert core["final_disk_chunks"] <= core["disk_chunks"]
+
+
+def test_without_pressure_the_default_tree_hits_as_the_classic_one():
+    """Nothing is evicted, so what differs in their times cannot matter."""
+    request = ReplayRequest(stream(1), 4, 100_000, window=4, outputs="computed")
+    names = ("hit_tokens", "per_request_hit_tokens_sha256", "final_tree_tokens", "evicted_tokens")
+    classic, default = (REPLAYERS[family](request, "fifo") for family in ("sglang", "sglang-unified"))
+    assert [classic[name] for name in names] == [default[name] for name in names]
+
+
+def test_a_split_inherits_its_time_of_making():
+    """The third prompt splits the first: its upper part is new to the classic tree, as old as it was to this."""
+    rows = [["a", "b"], ["c"], ["a", "x"], ["e", "f"], ["g"], ["c", "y"]]
+    request = ReplayRequest(trace_of(rows, 4, [8, 4, 5, 8, 4, 5]), 4, 5)
+    last = {
+        family: REPLAYERS[family](request, "fifo")["hit_tokens"] for family in ("sglang", "sglang-unified")
+    }
+    assert last == {"sglang": 4, "sglang-unified": 8}
+
+
+# the verb
+
+
+def test_the_verb_prints_a_row_under_its_names(tmp_path, capsys):
+    trace = tmp_path / "stream.jsonl"
+    lines = []
+    for i, (ms, prompt, output, document, common) in enumerate(streams()[2]):
+        ids = block_ids(i, prompt, document, common)
+        row = {"timestamp": ms, "input_length": prompt, "output_length": output, "hash_ids": ids}
+        lines.append(json.dumps(row))
+    trace.write_text("\n".join(lines) + "\n")
+    given = ["cachesim", str(trace), "--trace-block-size", "16", "--format", "json"]
+    row = rows_of("sglang_unified_lcg")[1]
+    host = ["--host-capacity", f"{row['host_capacity_tokens']} tokens", "--write-policy", row["write_policy"]]
+    room = ["--capacity", f"{row['capacity_tokens']} tokens", "--page-size", str(row["page_size"])]
+    main.run([*given, "--policy", f"sglang-unified:{row['policy']}", *room, *host])
+    assert not differences(row, json.loads(capsys.readouterr().out))
+    row = rows_of("lmcache_lcg")[1]
+    chunks = ["--chunk-tokens", "16", "--cpu-chunks", str(row["cpu_chunks"])]
+    policy = f"lmcache:{row['policy'].lower()}"
+    main.run([*given, "--policy", policy, *chunks, "--disk-chunks", str(row["disk_chunks"])])
+    assert not differences(row, json.loads(capsys.readouterr().out))
+
+
+@pytest.mark.parametrize(
+    ("options", "refusal"),
+    [
+        (["--policy", "sglang"], "did you mean sglang:lru?"),
+        (["--policy", "sglang-unified"], "did you mean sglang-unified:lru?"),
+        (["--policy", "lmcache"], "did you mean lmcache:lru?"),
+        (["--policy", "lmcache:lru"], "--cpu-chunks: chunks of the CPU tier are missing"),
+        (["--policy", "lmcache:lru", "--cpu-chunks", "3", "--capacity", "3"], "--capacity: has no effect"),
+        (["--policy", "lru", "--capacity", "3", "--cpu-chunks", "3"], "--cpu-chunks: has no effect"),
+        (["--policy", "lru", "--capacity", "3", "--host-capacity", "3"], "--host-capacity: has no effect"),
+        (["--policy", "sglang-unified:lru"], "--capacity: a capacity is missing"),
+        (
+            ["--policy", "sglang-unified:lru", "--capacity", "3", "--write-policy", "write_back"],
+            "--write-policy: has no effect without --host-capacity",
+        ),
+        (["--policy", "sglang-unified:tlru:x", "--capacity", "3"], "policy setting not understood"),
+        (["--policy", "sglang-unified:lru:3", "--capacity", "3"], "unknown policy"),
+    ],
+)
+def test_what_the_verb_refuses(options, refusal, capsys):
+    trace = shared("traces/sharegpt_llama31_8b_300_b16.jsonl")
+    assert main.run(["cachesim", str(trace), "--trace-block-size", "16", *options]) == 2
+    assert refusal in capsys.readouterr().err
+
+
+def test_other_policies_refuse_the_room_of_these():
+    for change, option in (
+        ({"host_blocks": 4}, "--host-capacity"),
+        ({"write_policy": "write_back"}, "--write-policy"),
+        ({"disk_blocks": 4}, "--disk-chunks"),
+    ):
+        for family, variant in (("vllm", ""), ("prefix", "lru"), ("prefix", "belady")):
+            with pytest.raises(UsageError) as refusal:
+                REPLAYERS[family](ReplayRequest(trace_of([["a"]]), 4, 9, **change), variant)
+            assert refusal.value.where == option
+
+
+def test_what_cannot_be_is_refused_and_never_panics():
+    replays = native_requests(ReplayRequest(trace_of([["a", "b"]]), 4, 9))
+    unified, chunks = _core.replay_sglang_unified, _core.replay_lmcache
+    calls = [
+        lambda: unified(replays, ("best", 0, 0), 8, "", 0),
+        lambda: unified(replays, ("lru", 0, 0), 7, "", 0),
+        lambda: unified(replays, ("lru", 0, 0), 0, "", 0),
+        lambda: unified(replays, ("tlru", 2**64 - 1, 0), 8, "", 0),
+        lambda: unified(replays, ("tlru", 0, 2**64 - 1), 8, "", 0),
+        lambda: unified(replays, ("lru", 0, 0), 8, "write_soon", 4),
+        lambda: unified(replays, ("lru", 0, 0), 8, "write_back", 0),
+        lambda: unified(replays, ("lru", 0, 0), 2**63, "", 0),
+        lambda: chunks(replays, "arc", 4, 0),
+        lambda: chunks(replays, "lru", 0, 4),
+        lambda: chunks(replays, "lru", 4, 2**64 - 1),
+    ]
+    for number, call in enumerate(calls):
+        with pytest.raises(ValueError, match=r"\w"):
+            pytest.fail(f"call {number} answered {call()!r}")
