@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim import _core
 from kvcache_sim.cache.channel import Channel, Transmission
 from kvcache_sim.cache.layered_channel import LayeredChannel
 from kvcache_sim.cache.settings import ChannelSettings
@@ -83,6 +84,33 @@ def test_fifo_completes_in_order_and_layer_by_layer_service_is_the_same(jobs, la
     assert all(a.completion_ns <= b.completion_ns for a, b in pairwise(closed))
     assert (channel.busy_ns, channel.queued_ns) == (layered.busy_ns, layered.queued_ns)
     assert channel.busy_ns <= closed[-1].completion_ns
+
+
+@given(
+    JOBS,
+    st.lists(st.tuples(st.booleans(), st.integers(0, 60), st.integers(0, 9)), min_size=8, max_size=8),
+    st.booleans(),
+)
+def test_the_cores_channel_is_the_one_in_python(jobs, feeds, occupies):
+    wanted = settings(latency_ns=7, piece_overhead_ns=3, latency_occupies=occupies)
+    one, other = Channel(wanted), _core.Channel(wanted)
+    for (at, size, layers, load), (fed, behind, pieces) in zip(jobs, feeds, strict=False):
+        size *= load  # nothing to send takes no turn
+        sent = []
+        for channel in (one, other):
+            channel.demand.ask(size, at * 10**7)
+            channel.demand.hide(size, behind)
+            if fed:
+                feed = Transmission(at, at, at + behind, 1)
+                sent.append(channel.forward(size, pieces, layers, feed))
+            else:
+                sent.append(channel.transmit(size, pieces, layers, at))
+        assert sent[0] == sent[1]
+        assert one.wait_ns(at) == other.wait_ns(at)
+    for figure in ("busy_ns", "queued_ns", "sent_bytes", "jobs", "last_call_ns", "settings"):
+        assert getattr(one, figure) == getattr(other, figure), figure
+    assert list(one.demand.hiding) == other.demand.hiding.tolist()
+    assert list(one.demand.offered) == other.demand.offered.tolist()
 
 
 def shared_fairly(jobs):

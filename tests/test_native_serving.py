@@ -9,8 +9,10 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.session_view import SessionViewSettings
-from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings
+from kvcache_sim.cache.write import WRITES
 from kvcache_sim.serving.queue import ORDERS
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import ReplicaSettings
@@ -95,6 +97,47 @@ def test_the_core_and_the_scheduler_in_python_tell_one_story(replica, cache, pol
     assert not any(isinstance(r, NativeReplica) for r in stepped.replicas)
     # Two iterations that begin at one moment on two machines are listed machine by machine, in either way.
     assert native == plain
+
+
+movements = st.builds(
+    MovementSettings,
+    write=st.fixed_dictionaries({"gpu": st.sampled_from(list(WRITES)), "cpu": st.sampled_from(list(WRITES))}),
+    write_selective_uses=st.sampled_from([1, 2]),
+    fetch=st.sampled_from(list(FETCHES)),
+    layer_pipelining=st.booleans(),
+    exclusive=st.sampled_from([frozenset(), frozenset({"gpu"}), frozenset({"gpu", "cpu"})]),
+)
+
+
+@examples(40)
+@given(
+    replica=replicas,
+    cache=trees,
+    movement=movements,
+    shape=st.sampled_from([(90, 200), (90, 60, 400), (100, 40, 60)]),
+    machines=st.sampled_from([1, 1, 3]),
+    seed=st.integers(1, 9),
+)
+def test_lower_tiers_tell_one_story_too(replica, cache, movement, shape, machines, seed):
+    settings = cluster(shape, machines, latency_occupies=seed % 2 == 0)
+    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
+    settings = replace(settings, cache=cache, movement=movement, machines=built)
+    trace = random_trace(seed, requests=40, sessions=7)
+    simulation, native = told(settings, trace)
+    assert all(isinstance(r, NativeReplica) for r in simulation.replicas)
+    stepped, plain = told(settings, trace, step_every_iteration=True)
+    assert not any(isinstance(r, NativeReplica) for r in stepped.replicas)
+    assert native == plain
+    ahead = Simulation(settings, trace, RunOptions()).run()
+    assert [ahead.digest_events, ahead.digest_results, ahead.counters, ahead.end_ns] == native["digests"]
+    for name, column in ahead.events.items():  # what a run without ``record_window_ns`` keeps of the events
+        kinds = native["events", "kind"]
+        kept = [place for place, kind in enumerate(kinds) if kind in ("prefill_start", "prefix_cache_event")]
+        values = column.tolist() if isinstance(column, np.ndarray) else texts(column)
+        assert values == [native["events", name][place] for place in kept], name
+    for name, column in ahead.series.items():
+        values = column.tolist() if isinstance(column, np.ndarray) else texts(column)
+        assert values == native["series", name], name
 
 
 @pytest.mark.parametrize("change", [{"duplicate_prefill": "wait"}, {"queue_order": "tests/own.py:Own"}])

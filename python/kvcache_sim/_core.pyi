@@ -7,12 +7,16 @@ from typing import Any, Literal, Protocol, TypedDict, final, type_check_only
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.cache.channel import Transmission
+from kvcache_sim.cache.settings import ChannelSettings
 from kvcache_sim.cache.store import GpuStore, Losses, Room
 from kvcache_sim.policies.plugins.hosted import HostedOrder
 
 __all__ = [
     "MISS_CAUSES",
     "Batch",
+    "Channel",
+    "Demand",
     "Digest",
     "EngineRequests",
     "Fleet",
@@ -519,16 +523,53 @@ class Batch:
     def log_steps(self) -> None: ...
     def take_steps(self) -> list[tuple[int, int, int, int]]: ...
 
+# transfers
+
+@final
+class Demand:
+    """The core's ``AnyDemand``."""
+
+    @property
+    def hiding(self) -> NDArray[np.int64]: ...
+    @property
+    def offered(self) -> NDArray[np.int64]: ...
+    def ask(self, size_bytes: int, now_ns: int) -> None: ...
+    def hide(self, size_bytes: int, compute_ns: int) -> None: ...
+
+@final
+class Channel:
+    """The core's ``FifoLink``. StoreError for no bandwidth, and for a job without layers."""
+
+    def __new__(cls, settings: ChannelSettings) -> Channel: ...
+    @property
+    def settings(self) -> ChannelSettings: ...
+    @property
+    def busy_ns(self) -> int: ...
+    @property
+    def queued_ns(self) -> int: ...
+    @property
+    def sent_bytes(self) -> int: ...
+    @property
+    def jobs(self) -> int: ...
+    @property
+    def last_call_ns(self) -> int: ...
+    @property
+    def demand(self) -> Demand: ...
+    def wait_ns(self, now_ns: int) -> int: ...
+    def transmit(self, size_bytes: int, pieces: int, layers: int, now_ns: int) -> Transmission: ...
+    def forward(self, size_bytes: int, pieces: int, layers: int, feed: Transmission) -> Transmission: ...
+
 # serving
 
 @final
 class Replica:
-    """Queue, admission, steps, milestones and rows of one machine that has a GPU alone.
+    """Queue, admission, steps, transfers, milestones and rows of one machine.
 
     ``batch`` is read as a ``serving.batch.BatchSettings``, ``rules`` as a ``ServingRules`` of
     ``serving.replica.native``.
-    Errors: what the store refuses; TypeError for a store in Python; ValueError for a queue order or a
-    scheduling that is not the core's.
+    What is next to do is told as its time and its phase: 0 for what arrives, 1 for a step boundary.
+    Errors: what the store refuses; TypeError for a store in Python; ValueError for a queue order, a
+    scheduling or a policy that is not the core's.
     """
 
     def __new__(cls, store: GpuStore, table: StepTable, batch: object, rules: object) -> Replica: ...
@@ -543,19 +584,19 @@ class Replica:
 
     def arrive_in_queue(
         self, request: int, tokens: tuple[int, int, int], session: tuple[int, int, bool], now_ns: int
-    ) -> int | None:
-        """Take a request over as ``arrive`` does and queue it; return when the next boundary is due."""
+    ) -> tuple[int, int] | None:
+        """Take a request over as ``arrive`` does and queue it; return what is next."""
 
     def received(self, place: int, now_ns: int) -> None:
         """End a request's way from the client to the scheduler."""
 
-    def enqueue(self, place: int, now_ns: int) -> int | None:
-        """Queue a request that has been looked up; return when the next boundary is due."""
+    def enqueue(self, place: int, now_ns: int) -> tuple[int, int] | None:
+        """Queue a request that has been looked up; return what is next."""
 
-    def at_boundary(self, now_ns: int) -> tuple[int | None, list[int] | None, bytes | None]:
-        """End the step, compose the next and start it.
+    def run(self, until_ns: int) -> tuple[tuple[int, int] | None, list[int] | None, bytes | None]:
+        """Do all that is next at one moment and in one phase, and then what comes before ``until_ns``.
 
-        Return when the next boundary is due, the requests that have finished, and rows of events (see
+        Return what is next then, the requests that have finished, and rows of events (see
         ``metrics.event_log``), the last two None where there are none.
         """
 
@@ -584,6 +625,12 @@ class Replica:
     def expected_prefill_tokens(self) -> int: ...
     @property
     def steps(self) -> int: ...
+    def edge_bytes(self) -> list[tuple[int, int, int]]:
+        """Return (tier from, tier to, bytes sent) of each edge over which anything was."""
+
+    def moved_bytes(self) -> list[tuple[int, int]]:
+        """Return by tier the bytes that transfers read from it, and wrote to it; empty for a GPU alone."""
+
     def itl(self) -> tuple[list[int], list[int], int, int, int, int]: ...
 
 # fleet

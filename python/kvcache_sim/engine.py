@@ -37,13 +37,17 @@ class Engine:
     """A priority queue of events, ordered by (time, priority, machine, that machine's own counter).
 
     The counter is the machine's own, not the queue's, so the order on one machine never depends on how many
-    events another one needed.
+    events another one needed. Events of which only their own machine takes note are kept apart
+    (``schedule_own``): it may do what comes after them ahead of the clock, before ``others_ns``.
     """
 
     def __init__(self, machines: int = 0) -> None:
         self.now_ns = 0
         self.processed = 0
         self._heap: list[Event] = []
+        #: Events that concern their own machine alone.
+        self._own: list[Event] = []
+        self._until_ns: int | None = None
         self._numbers = [0] * (machines + 1)
         self._cancelled: set[tuple[int, int]] = set()
 
@@ -54,20 +58,39 @@ class Engine:
 
         InvariantError for a time that has passed (I5), UsageError for one beyond ``LAST_NS``.
         """
+        event = self._event(time_ns, priority, machine, callback, argument)
+        heappush(self._heap, event)
+        return event
+
+    def schedule_own(
+        self, time_ns: int, priority: int, machine: int, callback: Callback, argument: Any = None
+    ) -> Event:
+        """As ``schedule``, for what no other machine takes note of."""
+        event = self._event(time_ns, priority, machine, callback, argument)
+        heappush(self._own, event)
+        return event
+
+    def _event(self, time_ns: int, priority: int, machine: int, callback: Callback, argument: Any) -> Event:
         if time_ns < self.now_ns:
             raise InvariantError("I5: an event in the past", got=f"{time_ns} ns at {self.now_ns} ns")
         if time_ns > LAST_NS:
             raise beyond_time()
         number = self._numbers[machine + 1]
         self._numbers[machine + 1] = number + 1
-        event = (time_ns, priority, machine, number, callback, argument)
-        heappush(self._heap, event)
-        return event
+        return time_ns, priority, machine, number, callback, argument
+
+    @property
+    def others_ns(self) -> int:
+        """Before when nothing happens but machines' own events; now where that is not known."""
+        if not self._heap:
+            return self.now_ns
+        until = self._until_ns
+        return self._heap[0][0] if until is None else min(self._heap[0][0], until + 1)
 
     @property
     def idle(self) -> bool:
         """Whether nothing is queued."""
-        return len(self._heap) == len(self._cancelled)
+        return len(self._heap) + len(self._own) == len(self._cancelled)
 
     def cancel(self, event: Event) -> None:
         """Take a queued event back; it is dropped when its turn comes."""
@@ -75,12 +98,14 @@ class Engine:
 
     def run(self, until_ns: int | None = None, max_events: int | None = None) -> bool:
         """Process events up to and including ``until_ns``, at most ``max_events``; True when none is left."""
-        heap, cancelled = self._heap, self._cancelled
+        heap, own, cancelled = self._heap, self._own, self._cancelled
         left = -1 if max_events is None else max_events
-        while heap and left != 0:
-            if until_ns is not None and heap[0][0] > until_ns:
+        self._until_ns = until_ns
+        while (heap or own) and left != 0:
+            first = own if own and (not heap or own[0] < heap[0]) else heap
+            if until_ns is not None and first[0][0] > until_ns:
                 return False
-            time_ns, _, machine, number, callback, argument = heappop(heap)
+            time_ns, _, machine, number, callback, argument = heappop(first)
             if cancelled and (machine, number) in cancelled:
                 cancelled.remove((machine, number))
                 continue
@@ -88,4 +113,4 @@ class Engine:
             self.processed += 1
             left -= 1
             callback(argument)
-        return not heap
+        return not heap and not own

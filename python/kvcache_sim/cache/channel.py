@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kvcache_sim.cache.demand import Demand
+from kvcache_sim.cache.demand import AnyDemand, Demand
 from kvcache_sim.cache.settings import ChannelSettings
 from kvcache_sim.engine import beyond_time
 from kvcache_sim.units import LAST_NS, NS_PER_S
@@ -37,15 +37,55 @@ class Transmission:
 class Link(Protocol):
     """What is known of any channel: its settings and what it has carried so far."""
 
-    settings: ChannelSettings
-    busy_ns: int
-    queued_ns: int
-    sent_bytes: int
-    jobs: int
-    demand: Demand
+    @property
+    def settings(self) -> ChannelSettings:
+        """What it is like."""
+        ...
 
-    def wait_ns(self, now_ns: int) -> int:
+    @property
+    def busy_ns(self) -> int:
+        """For how long it has been, or will be, occupied by what was queued."""
+        ...
+
+    @property
+    def queued_ns(self) -> int:
+        """How long jobs have waited for earlier ones, all together."""
+        ...
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes queued so far."""
+        ...
+
+    @property
+    def jobs(self) -> int:
+        """Jobs queued so far."""
+        ...
+
+    @property
+    def demand(self) -> AnyDemand:
+        """The rate that was asked of it."""
+        ...
+
+    def wait_ns(self, now_ns: int, /) -> int:
         """Return how long a job queued now would wait before its first byte, as far as is known."""
+        ...
+
+
+class FifoLink(Link, Protocol):
+    """A link on which a job's times are final when it is queued: ``Channel`` here, or the core's."""
+
+    @property
+    def last_call_ns(self) -> int:
+        """When the last job was queued."""
+        ...
+
+    def transmit(self, size_bytes: int, pieces: int, layers: int, now_ns: int, /) -> Transmission:
+        """Queue a job whose data are all at hand."""
+        ...
+
+    def forward(self, size_bytes: int, pieces: int, layers: int, feed: Transmission, /) -> Transmission:
+        """Queue a job fed layer by layer by an earlier hop."""
         ...
 
 

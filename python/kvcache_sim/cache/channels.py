@@ -21,7 +21,8 @@ class Channels(dict[str, AnyChannel]):
     """The channels by name; those between two machines are made when first used.
 
     One that is shared fairly or serves loads first makes all of them event by event, and so do read buffers
-    (``by_event``): a hop between the two kinds could not be fed layer by layer.
+    (``by_event``): a hop between the two kinds could not be fed layer by layer. ``native``: FIFO channels
+    are the core's, for machines that the core serves.
     """
 
     def __init__(
@@ -31,9 +32,11 @@ class Channels(dict[str, AnyChannel]):
         engine: Engine,
         handovers: NetworkSettings | None = None,
         by_event: bool = False,
+        native: bool = False,
     ) -> None:
         super().__init__()
         self._engine = engine
+        self._native = native
         self._reads = reads
         self._handovers = handovers or reads
         defaults = (self._reads.default, self._handovers.default)
@@ -43,7 +46,13 @@ class Channels(dict[str, AnyChannel]):
             self[name] = self._make(one)
 
     def _make(self, settings: ChannelSettings) -> AnyChannel:
-        return LayeredChannel(settings, self._engine) if self.by_layer else Channel(settings)
+        if self.by_layer:
+            return LayeredChannel(settings, self._engine)
+        if self._native:
+            from kvcache_sim import _core
+
+            return _core.Channel(settings)
+        return Channel(settings)
 
     def between(self, owner: int, reader: int) -> AnyChannel:
         """Return the channel over which ``reader`` reads from ``owner``."""

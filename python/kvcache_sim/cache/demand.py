@@ -3,8 +3,35 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kvcache_sim.units import NS_PER_S
+
+
+class AnyDemand(Protocol):
+    """Samples of the rate that a channel was asked for: ``Demand`` here, or the core's."""
+
+    @property
+    def hiding(self) -> Sequence[int] | NDArray[np.int64]:
+        """The samples by step."""
+        ...
+
+    @property
+    def offered(self) -> Sequence[int] | NDArray[np.int64]:
+        """The samples by second, the one under way included."""
+        ...
+
+    def ask(self, size_bytes: int, now_ns: int, /) -> None:
+        """Note a job that is queued now."""
+        ...
+
+    def hide(self, size_bytes: int, compute_ns: int, /) -> None:
+        """Note what one step loads over the channel while it computes."""
+        ...
 
 
 class Demand:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvcache_sim.cache.channel import Channel
+from kvcache_sim.cache.channel import FifoLink
 from kvcache_sim.cache.channel_choice.policy import ChannelChoice, Sending
 from kvcache_sim.cache.layered_channel import LayeredChannel
 
-AnyChannel = Channel | LayeredChannel
+AnyChannel = FifoLink | LayeredChannel
 
 
 class Edges:
@@ -29,6 +29,11 @@ class Edges:
         self.channels = channels
         self._alternatives = alternatives
         self._choice = choice
+
+    @property
+    def chooses(self) -> bool:
+        """Whether an edge has several channels."""
+        return bool(self._alternatives)
 
     def channel(self, edge: str, blocks: int, size_bytes: int, now_ns: int) -> AnyChannel:
         """Return the channel that a transfer over an edge takes now."""

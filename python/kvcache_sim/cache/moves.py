@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from kvcache_sim.cache.channel import NOT_YET, Channel, Transmission
+from kvcache_sim.cache.channel import NOT_YET, FifoLink, Transmission
 from kvcache_sim.cache.edges import AnyChannel, Edges
 from kvcache_sim.cache.layered_channel import LayeredChannel
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
@@ -88,6 +88,11 @@ class Mover:
         self._connects: dict[int, Callable[[Transfer], Transfer]] = {}
         self._scheduler: Scheduler | None = None
         self._watchers: list[Callable[[Transfer], None]] = []
+
+    @property
+    def chooses_channels(self) -> bool:
+        """Whether an edge of the machine is on several channels."""
+        return self._edges.chooses
 
     def schedule_for(self, scheduler: Scheduler) -> None:
         """Tell who computes on this machine of every change from now on; the two need each other."""
@@ -210,7 +215,7 @@ class Mover:
     # -- channels whose times are final at once
 
     def _transmit(
-        self, transfer: Transfer, channel: Channel, size: tuple[int, int, int], feed: Transfer | None
+        self, transfer: Transfer, channel: FifoLink, size: tuple[int, int, int], feed: Transfer | None
     ) -> None:
         now = self.engine.now_ns
         before = None if feed is None else feed.sent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from kvcache_sim.cache.channel import NOT_YET, Channel, Transmission
+from kvcache_sim.cache.channel import NOT_YET, FifoLink, Transmission
 from kvcache_sim.cache.layered_channel import LayeredChannel, LayeredJob
 from kvcache_sim.engine import Engine
 from kvcache_sim.tiers import PLACES, REMOTE
@@ -81,7 +81,7 @@ class Transfer:
         #: Whether it is fed, and feeds, layer by layer.
         self.streams = mover.pipelining
         #: Where it goes, once that is known.
-        self.channel: Channel | LayeredChannel | None = None
+        self.channel: FifoLink | LayeredChannel | None = None
         #: The hop that brings what this one sends on.
         self.below: Transfer | None = None
         self.waits: list[Transfer] = []
@@ -101,7 +101,7 @@ class Transfer:
 
     # -- what becomes known of it on its way
 
-    def take(self, channel: Channel | LayeredChannel) -> None:
+    def take(self, channel: FifoLink | LayeredChannel) -> None:
         """Go over a channel."""
         self.channel = channel
 

@@ -13,6 +13,7 @@ from kvcache_sim.metrics.columns import EVENT_COLUMNS, EVENT_KINDS, OUTCOMES
 from kvcache_sim.metrics.parts import Part, Parts
 from kvcache_sim.metrics.prefix_cache import outcomes_of
 from kvcache_sim.metrics.run import CodedText, ColumnData
+from kvcache_sim.tiers import PLACES
 
 _ROW = Struct(f"{len(EVENT_COLUMNS)}q")
 #: Rows that become columns at a time.
@@ -34,21 +35,25 @@ class EventLog:
     """Keeps events in order of logging. Cost: 72 bytes an event until it leaves."""
 
     def __init__(self) -> None:
-        # The codes that the core packs: kinds by their place in the table, outcomes likewise, then no detail.
-        self._kinds, self._details = TextCoder(EVENT_KINDS), TextCoder((*OUTCOMES, ""))
+        # The codes that the core packs: kinds by their place in the table, outcomes likewise, then no detail,
+        # then edges from each place to each.
+        edges = [f"{source}->{target}" for source in PLACES for target in PLACES]
+        self._kinds, self._details = TextCoder(EVENT_KINDS), TextCoder((*OUTCOMES, "", *edges))
         self._rows = bytearray()
         self._take: Callable[[Part], None] | None = None
-        self._left_until_ns = 0
+        #: No row comes any more that is older; and the same when rows last left.
+        self._sure_ns = self._left_until_ns = 0
         #: How often each outcome was logged among the rows that have left.
         self.left_outcomes: dict[str, int] = {}
 
     def leave_to(self, take: Callable[[Part], None]) -> None:
-        """Hand rows to ``take`` as they come, a part at a time; they must come in time order."""
+        """Hand rows to ``take`` as they come, a part at a time."""
         self._take = take
 
-    def extend(self, packed: bytes) -> None:
-        """Add rows that the core has packed."""
+    def extend(self, packed: bytes, now_ns: int) -> None:
+        """Add rows that the core has packed, from now on or, of a machine that runs ahead, later ones."""
         self._rows += packed
+        self._sure_ns = now_ns
         if self._take is not None and len(self._rows) >= _PART_ROWS * _ROW.size:
             self._leave(self._take)
 
@@ -57,6 +62,7 @@ class EventLog:
         kinds, details = self._kinds.words, self._details.words
         kind_code, detail_code = kinds.setdefault(kind, len(kinds)), details.setdefault(detail, len(details))
         time_ns, duration_ns, machine, request, tokens, blocks, left = row
+        self._sure_ns = max(self._sure_ns, time_ns)
         self._rows += _ROW.pack(
             time_ns, duration_ns, machine, kind_code, request, detail_code, tokens, blocks, left
         )
@@ -64,30 +70,36 @@ class EventLog:
             self._leave(self._take)
 
     def _leave(self, take: Callable[[Part], None]) -> None:
-        """Hand over all rows; InvariantError where one is older than one before it."""
-        for part in self._parts():
-            times = part["time_ns"]
-            assert isinstance(times, np.ndarray)
-            if int(times[0]) < self._left_until_ns:
-                raise InvariantError("I5: an event before one that was written", got=f"{times[0]} ns")
-            self._left_until_ns = int(times[-1])
-            for name, count in outcomes_of(part).items():
-                self.left_outcomes[name] = self.left_outcomes.get(name, 0) + count
+        """Hand over the rows before which none comes any more; InvariantError where one came all the same."""
+        rows = self._sorted()
+        if int(rows[0, 0]) < self._left_until_ns:
+            raise InvariantError("I5: an event before one that was written", got=f"{rows[0, 0]} ns")
+        self._left_until_ns = self._sure_ns
+        count = int(np.searchsorted(rows[:, 0], self._sure_ns))
+        for part in self._parts_of(rows[:count]) if count else ():
+            for name, times in outcomes_of(part).items():
+                self.left_outcomes[name] = self.left_outcomes.get(name, 0) + times
             take(part)
-        self._rows = bytearray()
+        self._rows = bytearray(rows[count:].tobytes())
 
     def columns(self) -> Parts:
-        """Return the columns of ``events`` in time order (ties as they were logged)."""
+        """Return the columns of ``events`` in time order (ties by machine, then as they were logged)."""
         return Parts(tuple(EVENT_COLUMNS), self._parts)
 
-    def _parts(self) -> Iterator[dict[str, ColumnData]]:
+    def _sorted(self) -> NDArray[np.int64]:
         rows = np.frombuffer(self._rows, np.int64).reshape(-1, len(EVENT_COLUMNS))
-        times = rows[:, 0]
-        in_order = bool((times[1:] >= times[:-1]).all())
-        order = None if in_order else np.argsort(times, kind="stable")
+        time_ns, machine = rows[:, 0], rows[:, 2]
+        later, further = np.diff(time_ns), np.diff(machine)
+        if bool(((later > 0) | ((later == 0) & (further >= 0))).all()):
+            return rows
+        return rows[np.lexsort((machine, time_ns))]
+
+    def _parts(self) -> Iterator[dict[str, ColumnData]]:
+        return self._parts_of(self._sorted())
+
+    def _parts_of(self, rows: NDArray[np.int64]) -> Iterator[dict[str, ColumnData]]:
         for start in range(0, max(len(rows), 1), _PART_ROWS):
-            stop = start + _PART_ROWS
-            yield self._columns(rows[start:stop] if order is None else rows[order[start:stop]])
+            yield self._columns(rows[start : start + _PART_ROWS])
 
     def _columns(self, rows: NDArray[np.int64]) -> dict[str, ColumnData]:
         columns: dict[str, ColumnData] = {}

@@ -47,9 +47,9 @@ class RunRecorder:
         """Keep rows of finished requests that the core has packed."""
         self._rows.add(packed)
 
-    def add_events(self, packed: bytes) -> None:
-        """Keep rows of events that the core has packed, kinds by their code there."""
-        self._events.extend(packed)
+    def add_events(self, packed: bytes, now_ns: int) -> None:
+        """Keep rows of events that the core has packed, kinds by their code there; none is older than now."""
+        self._events.extend(packed, now_ns)
 
     def log_prefix_cache_event(
         self, sequence: SequenceState, machine: int, now_ns: int, event: PrefixCacheEvent

@@ -67,6 +67,8 @@ class Cluster:
         self._session, self._turn = view(trace.session), view(trace.turn)
         self._conversational = view(trace.is_conversational_turn)
         self._position = 0
+        #: Whether no request waits for another, and nobody asks when one is done.
+        self.open_loop = not (self._instant or self._continues or len(waiting))
         for replica in replicas:
             if isinstance(replica, Replica):
                 replica.milestones.when_closed(self._answered_elsewhere)

@@ -24,8 +24,8 @@ class Recorder(Protocol):
         """Keep rows of finished requests that the core has packed."""
         ...
 
-    def add_events(self, packed: bytes) -> None:
-        """Keep rows of events that the core has packed, kinds by their code there."""
+    def add_events(self, packed: bytes, now_ns: int) -> None:
+        """Keep rows of events that the core has packed, kinds by their code there; none is older than now."""
         ...
 
     def log_prefix_cache_event(

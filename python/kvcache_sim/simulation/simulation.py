@@ -56,11 +56,12 @@ class Simulation:
         self.recorder = RunRecorder(options.record_window_ns, check_rows)
         by_event = settings.movement.read_buffer_layers is not None
         handovers = settings.handover.network
-        self.channels = Channels(settings.channels, settings.network, self.engine, handovers, by_event)
         stores = StoreMaker(settings.cache, trace, lambda: self.engine.now_ns, options.backend)
         self._watchdog, self._orders = stores.watchdog, stores.orders
         self.digests = [stores.digest() for _ in settings.machines]
         stretches = options.backend == "native" and not options.step_every_iteration and not stores.simplified
+        wires = settings.channels, settings.network
+        self.channels = Channels(*wires, self.engine, handovers, by_event, native=stretches)
         observation = Observation(stretches, options.check == "full", options.record_window_ns is not None)
         counted = settings.in_tokens() if stores.simplified else settings
         builder = MachineBuilder(stores, self.channels, self.engine, counted.cache, settings.movement)
@@ -89,6 +90,9 @@ class Simulation:
         seen = [trees[replica.machine] for replica in pools.routed] if self._index is None else ()
         router = make_router(RouterView(pools.routed, settings.router, settings.seed, block, look, seen))
         self.cluster = Cluster(trace, self.replicas, pools, router, self.recorder, self.digests)
+        if self.cluster.open_loop and self._index is None and self._machines_are_apart():
+            for replica in self.replicas:
+                replica.run_ahead()
         span = int(trace.arrival_ns.max()) if len(trace) else 0
         self.sampler = Sampler(self.engine, self.replicas, self.channels, span // SAMPLES, self._done)
         self._span_ns = span
@@ -112,6 +116,12 @@ class Simulation:
         names = BlockNames(self.trace, self.settings.cache.block_size_tokens)
         prompt = int(self.trace.input_tokens[request])
         return list_hit(self.replicas, machine, (request, prompt), names, tokens)
+
+    def _machines_are_apart(self) -> bool:
+        """Return whether no two machines share a channel, and none reads from another or hands over to it."""
+        names = [set(machine.edge_channels.values()) for machine in self.settings.machines]
+        apart = sum(map(len, names)) == len(set().union(*names))
+        return apart and self.settings.movement.lookup == "local"
 
     def _done(self) -> bool:
         return self.cluster.closed == len(self.trace)

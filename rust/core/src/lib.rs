@@ -31,3 +31,4 @@ pub mod step_time;
 pub mod store;
 pub mod tokens;
 pub mod trace;
+pub mod transfers;

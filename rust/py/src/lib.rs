@@ -2,6 +2,7 @@
 
 mod batch;
 mod causes;
+mod channel;
 mod digest;
 mod engine_store;
 mod engine_tiers;
@@ -17,6 +18,7 @@ mod refusal;
 mod replay;
 mod samples;
 mod serving;
+mod serving_rules;
 mod store;
 mod table;
 mod tokens;
@@ -43,6 +45,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     radix_store::register(m)?;
     batch::register(m)?;
     table::register(m)?;
+    channel::register(m)?;
     serving::register(m)?;
     fleet::register(m)?;
     samples::register(m)?;

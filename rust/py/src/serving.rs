@@ -2,11 +2,9 @@
 
 use kvsim_core::batch::{Batch, BatchConfig};
 use kvsim_core::machine_store::MachineStore;
-use kvsim_core::serving::queue::QueueOrder;
 use kvsim_core::serving::rows::Rows;
-use kvsim_core::serving::{Arrival, AsyncScheduling, Replica, ReplicaConfig};
+use kvsim_core::serving::{Arrival, Phase, Replica};
 use kvsim_core::store::Answer;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -14,91 +12,15 @@ use crate::batch::PyStepTable;
 use crate::fleet::StoreHandle;
 use crate::order::raised;
 use crate::refusal::answered;
+use crate::serving_rules::{config, mover, BatchSettings, ServingRules};
 
-/// `serving.batch.BatchSettings`, attribute by attribute.
-#[derive(FromPyObject)]
-struct BatchSettings {
-    block_size_tokens: u64,
-    max_num_batched_tokens: u64,
-    step_overhead_ns: u64,
-    cache_enabled: bool,
-    cache_output: bool,
-    track_commits: bool,
-    commit_at_begin: bool,
-    asks_every_step: bool,
-    least_step_ns: u64,
-    late_ends: bool,
-    num_layers: u64,
-}
+/// When something is next to do, and its phase: 0 for what arrives, 1 for a step boundary.
+type PyNext = Option<(u64, u8)>;
 
-impl From<BatchSettings> for BatchConfig {
-    fn from(settings: BatchSettings) -> Self {
-        Self {
-            block_size_tokens: settings.block_size_tokens,
-            max_num_batched_tokens: settings.max_num_batched_tokens,
-            num_layers: settings.num_layers,
-            cache_enabled: settings.cache_enabled,
-            cache_output: settings.cache_output,
-            commit_at_begin: settings.commit_at_begin,
-            asks_every_step: settings.asks_every_step,
-            commit_ends_stretch: settings.track_commits,
-            step_overhead_ns: settings.step_overhead_ns,
-            least_step_ns: settings.least_step_ns,
-            late_ends: settings.late_ends,
-        }
-    }
-}
+/// What is next, requests that have finished, rows of events; the last two where there are any.
+type PyRun<'py> = (PyNext, Option<Vec<u32>>, Option<Bound<'py, PyBytes>>);
 
-/// `serving.replica.native.ServingRules`, attribute by attribute.
-#[derive(FromPyObject)]
-struct ServingRules {
-    machine: i64,
-    max_num_seqs: u64,
-    queue_order: String,
-    async_scheduling: String,
-    skips_full_prefill: bool,
-    discard_on_finish: bool,
-    admits_prompts_only: bool,
-    expires: bool,
-    look_ahead: usize,
-    max_sessions: Option<usize>,
-    session_ttl_ns: Option<u64>,
-    record_window_ns: Option<(u64, u64)>,
-    request_columns: Vec<String>,
-}
-
-fn config(batch: &BatchConfig, rules: &ServingRules) -> PyResult<ReplicaConfig> {
-    let queue_order = QueueOrder::from_name(&rules.queue_order)
-        .ok_or_else(|| PyValueError::new_err("no queue order of the core"))?;
-    let async_scheduling = match rules.async_scheduling.as_str() {
-        "none" => AsyncScheduling::None,
-        "length" => AsyncScheduling::Length,
-        "stop-token" => AsyncScheduling::StopToken,
-        _ => return Err(PyValueError::new_err("none, length or stop-token")),
-    };
-    Ok(ReplicaConfig {
-        machine: rules.machine,
-        block_size_tokens: batch.block_size_tokens,
-        max_num_seqs: rules.max_num_seqs,
-        queue_order,
-        async_scheduling,
-        cache_enabled: batch.cache_enabled,
-        skips_full_prefill: rules.skips_full_prefill,
-        cache_output: batch.cache_output,
-        discard_on_finish: rules.discard_on_finish,
-        admits_prompts_only: rules.admits_prompts_only,
-        expires: rules.expires,
-        look_ahead: rules.look_ahead,
-        max_sessions: rules.max_sessions,
-        session_ttl_ns: rules.session_ttl_ns,
-        record_window_ns: rules.record_window_ns,
-    })
-}
-
-/// When the next boundary is due, requests that have finished, rows of events; the last two where there are any.
-type PyBoundary<'py> = (Option<u64>, Option<Vec<u32>>, Option<Bound<'py, PyBytes>>);
-
-/// Queue, admission, steps, milestones and rows of one machine that has a GPU alone.
+/// Queue, admission, steps, transfers, milestones and rows of one machine.
 #[pyclass(name = "Replica")]
 pub struct PyReplica {
     store: StoreHandle,
@@ -162,6 +84,11 @@ impl PyReplica {
         with_store!(self, py, _replica, store => rooms(store, tiers, row))
     }
 
+    fn next(&self) -> PyNext {
+        let next = self.replica.next();
+        next.map(|(now_ns, phase)| (now_ns, u8::from(phase == Phase::Boundary)))
+    }
+
     /// Requests sent here that are not finished.
     pub fn open_requests(&self) -> u64 {
         self.replica.open_requests
@@ -188,8 +115,13 @@ impl PyReplica {
     ) -> PyResult<Self> {
         let batch = BatchConfig::from(batch);
         let config = config(&batch, &rules)?;
-        let rows = Rows::new(rules.request_columns.iter().map(String::as_str));
-        let replica = Replica::new(config, Batch::new(batch, table.0.clone()), rows);
+        let columns = rules.request_columns.iter().map(String::as_str);
+        let rows = Rows::new(columns, &rules.tiers.names);
+        let mover = mover(&rules.tiers, batch.num_layers)?;
+        let mut replica = Replica::new(config, Batch::new(batch, table.0.clone()), rows);
+        if let Some(mover) = mover {
+            replica = replica.with_mover(mover);
+        }
         Ok(Self { store, replica })
     }
 
@@ -213,7 +145,7 @@ impl PyReplica {
         self.replica.arrive(arrival, now_ns)
     }
 
-    /// As `arrive`, straight into the queue; returns when the next boundary is due.
+    /// As `arrive`, straight into the queue; returns what is next.
     fn arrive_in_queue(
         &mut self,
         py: Python<'_>,
@@ -221,7 +153,7 @@ impl PyReplica {
         tokens: (u64, u64, u64),
         session: (i64, i64, bool),
         now_ns: u64,
-    ) -> PyResult<Option<u64>> {
+    ) -> PyResult<PyNext> {
         let place = self.arrive(request, tokens, session, now_ns);
         self.enqueue(py, place, now_ns)
     }
@@ -230,13 +162,13 @@ impl PyReplica {
         self.replica.received(place, now_ns);
     }
 
-    fn enqueue(&mut self, py: Python<'_>, place: u32, now_ns: u64) -> PyResult<Option<u64>> {
+    fn enqueue(&mut self, py: Python<'_>, place: u32, now_ns: u64) -> PyResult<PyNext> {
         with_store!(self, py, r, s => r.enqueue(s, place, now_ns))?;
-        Ok(self.replica.boundary_ns())
+        Ok(self.next())
     }
 
-    fn at_boundary<'py>(&mut self, py: Python<'py>, now_ns: u64) -> PyResult<PyBoundary<'py>> {
-        with_store!(self, py, r, s => r.at_boundary(s, now_ns))?;
+    fn run<'py>(&mut self, py: Python<'py>, until_ns: u64) -> PyResult<PyRun<'py>> {
+        with_store!(self, py, r, s => r.run(s, until_ns))?;
         let closed = Some(self.replica.take_closed()).filter(|closed| !closed.is_empty());
         let rows = &mut self.replica.rows;
         let events = if rows.has_events() {
@@ -244,7 +176,7 @@ impl PyReplica {
         } else {
             None
         };
-        Ok((self.replica.boundary_ns(), closed, events))
+        Ok((self.next(), closed, events))
     }
 
     #[pyo3(name = "catch_up")]
@@ -286,7 +218,12 @@ impl PyReplica {
     fn counts(&self) -> (usize, usize, usize, u64) {
         let replica = &self.replica;
         let generated = replica.batch.generated_tokens;
-        (replica.queued(), replica.running(), 0, generated)
+        (
+            replica.queued(),
+            replica.running(),
+            replica.loading(),
+            generated,
+        )
     }
 
     #[getter]
@@ -307,6 +244,24 @@ impl PyReplica {
     #[getter]
     fn steps(&self) -> u64 {
         self.replica.batch.steps
+    }
+
+    /// By edge over which anything was sent: the tiers it leads from and to, and the bytes.
+    fn edge_bytes(&self) -> Vec<(usize, usize, u64)> {
+        let mover = self.replica.mover();
+        let sent = mover.map_or(&[][..], |mover| &mover.edge_bytes);
+        let each = sent.iter().enumerate().flat_map(|(tier, &(down, up))| {
+            let down = down.map(|bytes| (tier, tier + 1, bytes));
+            down.into_iter()
+                .chain(up.map(|bytes| (tier, tier - 1, bytes)))
+        });
+        each.collect()
+    }
+
+    /// By tier, bytes that transfers have read from it, and written to it.
+    fn moved_bytes(&self) -> Vec<(u64, u64)> {
+        let mover = self.replica.mover();
+        mover.map_or_else(Vec::new, |mover| mover.moved_bytes.clone())
     }
 
     /// Time between tokens: (lower edges ns, counts, count, sum ns, min ns, max ns).

@@ -67,6 +67,10 @@ class AnyReplica(Protocol):
         """Run the iterations that began before now, so that the store is as it is now."""
         ...
 
+    def run_ahead(self) -> None:
+        """Let it do at once all that comes before anything but machines' own work: nobody waits to hear."""
+        ...
+
     def prefetch(self, request: int, tokens: int, occasion: str) -> None:
         """Copy a request's blocks up to the cpu, where the prefetch policy wants that on this occasion."""
         ...

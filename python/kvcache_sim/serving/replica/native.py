@@ -1,7 +1,8 @@
-"""A replica whose requests go their whole way in the native core: a call an event.
+"""A replica whose requests go their whole way in the native core: a call an event, or for many.
 
 ``replica`` and ``scheduler`` hold the same rules in Python. They are the reference, and serve what the core
-does not yet: lower tiers, hand-overs, plug-ins, the gate of shared prefixes.
+does not yet: hand-overs, reads from other machines, prefetching, channels that are shared fairly, plug-ins,
+the gate of shared prefixes.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvcache_sim import _core
+from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import CacheSettings
-from kvcache_sim.engine import ARRIVAL, BOUNDARY, Event
+from kvcache_sim.cache.write import WRITES
+from kvcache_sim.engine import ARRIVAL, BOUNDARY, TRANSFER, Event
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.serving.batch import BatchSettings
 from kvcache_sim.serving.queue import ORDERS
@@ -22,10 +25,59 @@ from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.contract import Load
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ReplicaSettings
-from kvcache_sim.tiers import TIERS
+from kvcache_sim.tiers import LOAD_EDGES, PLACES, TIERS, WRITE_EDGES
 
 #: Rows of finished requests are handed over so many at a time.
 _ROWS = 1024
+#: Tiers that the core has room for.
+_MOST_TIERS = 8
+#: Priorities of the core's phases.
+_PHASES = (TRANSFER, BOUNDARY)
+
+
+@dataclass(frozen=True, slots=True)
+class TierRules:
+    """What the core is told of a machine's tiers, fast to slow, and of the edges between them."""
+
+    names: tuple[str, ...]
+    #: By edge: the channel over which KV is written, and the one over which it is read.
+    channels: tuple[tuple[_core.Channel, _core.Channel], ...]
+    block_bytes: int
+    layer_pipelining: bool
+    #: By edge its write policy, and after how many uses ``selective`` writes.
+    writes: tuple[str, ...]
+    write_uses: int
+    fetch: str
+    #: By edge: whether a block that has come up leaves the lower tier.
+    exclusive: tuple[bool, ...]
+
+
+def tier_rules(machine: Machine) -> TierRules:
+    """Return what the core is told of one machine's tiers."""
+    movement, names = machine.movement, machine.tiers
+    uppers = names[:-1]
+    return TierRules(
+        names=names,
+        channels=tuple(edge_channels(machine)),
+        block_bytes=machine.mover.block_bytes,
+        layer_pipelining=movement.layer_pipelining,
+        writes=tuple(movement.write.get(name, "back") for name in uppers),
+        write_uses=movement.write_selective_uses,
+        fetch=movement.fetch,
+        exclusive=tuple(name in movement.exclusive for name in uppers),
+    )
+
+
+def edge_channels(machine: Machine) -> list[tuple[_core.Channel, _core.Channel]]:
+    """Return the channels of each edge, down and up, as far as they are the core's."""
+    channels, edges = machine.mover.channels, len(machine.tiers) - 1
+    pairs = [
+        (channels[down], channels[up])
+        for down, up in zip(WRITE_EDGES[:edges], LOAD_EDGES[:edges], strict=True)
+    ]
+    return [
+        (down, up) for down, up in pairs if isinstance(down, _core.Channel) and isinstance(up, _core.Channel)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +101,9 @@ class ServingRules:
     record_window_ns: tuple[int, int] | None
     #: Names of the columns of a request's row, in order.
     request_columns: tuple[str, ...]
+    #: How many places KV may come from: rows of transfers number edges by them.
+    places: int
+    tiers: TierRules
 
 
 def serving_rules(machine: Machine, settings: ReplicaSettings, recorder: Recorder) -> ServingRules:
@@ -68,22 +123,38 @@ def serving_rules(machine: Machine, settings: ReplicaSettings, recorder: Recorde
         session_ttl_ns=cache.session_view.ttl_ns,
         record_window_ns=recorder.window_ns,
         request_columns=recorder.row_columns,
+        places=len(PLACES),
+        tiers=tier_rules(machine),
     )
 
 
 def core_serves(machine: Machine, settings: ReplicaSettings) -> bool:
     """Return whether the core knows all that a replica of one pool, on native stores, is asked to do."""
     return (
-        len(machine.tiers) == 1
-        and isinstance(machine.store, (_core.Store, _core.PoolStore, _core.RadixStore))
+        isinstance(machine.store, (_core.Store, _core.PoolStore, _core.RadixStore))
         and settings.queue_order in ("fcfs", *ORDERS)
         and settings.duplicate_prefill == "recompute"
         and machine.cache.admission in ("all", "prompt")
+        and (len(machine.tiers) == 1 or _core_moves(machine))
+    )
+
+
+def _core_moves(machine: Machine) -> bool:
+    """Return whether the core knows how a machine's blocks move between its tiers."""
+    movement = machine.movement
+    return (
+        len(machine.tiers) <= _MOST_TIERS
+        and len(edge_channels(machine)) == len(machine.tiers) - 1
+        and not machine.mover.chooses_channels
+        and machine.prefetcher is None
+        and machine.remote is None
+        and movement.fetch in FETCHES
+        and all(movement.write.get(name, "back") in WRITES for name in machine.tiers[:-1])
     )
 
 
 class NativeReplica:
-    """One engine instance on a machine with a GPU alone; the core keeps its requests, Python its clock.
+    """One engine instance; the core keeps its requests and transfers, Python the clock.
 
     ``checks``: whether the store's invariants are checked at every boundary (``--check full``).
     """
@@ -104,7 +175,7 @@ class NativeReplica:
         self.engine = machine.mover.engine
         self.prefetcher: Prefetcher | None = None
         self.remote: RemoteReads | None = None
-        self.tiers = 1
+        self.tiers = len(machine.tiers)
         self.records_all = recorder.window_ns is not None
         self.core = _core.Replica(machine.store, *batch, serving_rules(machine, settings, recorder))
         self.load: Load = self.core
@@ -114,7 +185,9 @@ class NativeReplica:
         self._looks_up = bool(self.cache.lookup_ns and self.cache.enabled)
         #: Whether a request that arrives is in the queue at once.
         self._straight = not (self._looks_up or settings.client_ns(1))
-        self._boundary: Event | None = None
+        #: What this machine next does by itself, and whether it may go on ahead of the clock (``run_ahead``).
+        self._next: Event | None = None
+        self._runs_ahead = False
         self._closed: list[Callable[[int], None]] = []
         self._prefilled: list[Callable[[int, int], None]] = []
         #: Rows of finished requests that the core still has.
@@ -151,25 +224,35 @@ class NativeReplica:
     def _enqueue(self, place: int) -> None:
         self._go_on(self.core.enqueue(place, self.engine.now_ns))
 
-    def _go_on(self, at: int | None) -> None:
-        """Let the next boundary come at a time."""
-        boundary = self._boundary
-        if boundary is not None:
-            if boundary[0] == at:
-                return
-            self.engine.cancel(boundary)
-            self._boundary = None
-        if at is not None:
-            self._boundary = self.engine.schedule(at, BOUNDARY, self.machine, self._at_boundary)
+    def run_ahead(self) -> None:
+        """Let it do at once all that comes before anything but machines' own work: nobody waits to hear.
 
-    def _at_boundary(self, _: object) -> None:
-        self._boundary = None
-        engine = self.engine
-        at, closed, events = self.core.at_boundary(engine.now_ns)
+        Who finishes, and whose prompt is computed, is told up to so much early.
+        """
+        self._runs_ahead = not (self._checks or self.records_all)
+
+    def _go_on(self, at: tuple[int, int] | None) -> None:
+        """Let what the core does next come at a time and in a phase."""
+        following = self._next
+        if following is not None:
+            if at is not None and following[0] == at[0] and following[5] == at[1]:
+                return
+            self.engine.cancel(following)
+            self._next = None
         if at is not None:
-            self._boundary = engine.schedule(at, BOUNDARY, self.machine, self._at_boundary)
+            time_ns, phase = at
+            self._next = self.engine.schedule_own(time_ns, _PHASES[phase], self.machine, self._run, phase)
+
+    def _run(self, phase: int) -> None:
+        self._next = None
+        engine = self.engine
+        until = engine.others_ns if self._runs_ahead else engine.now_ns
+        at, closed, events = self.core.run(until)
+        if at is not None:
+            time_ns, following = at
+            self._next = engine.schedule_own(time_ns, _PHASES[following], self.machine, self._run, following)
         if events is not None:
-            self._recorder.add_events(events)
+            self._recorder.add_events(events, engine.now_ns)
         if self._prefilled:
             for request, prompt_tokens in self.core.take_prefilled():
                 for heard in self._prefilled:
@@ -181,7 +264,7 @@ class NativeReplica:
             for request in closed:
                 for tell in self._closed:
                     tell(request)
-        if self._checks:
+        if self._checks and _PHASES[phase] == BOUNDARY:
             self._check()
 
     def _check(self) -> None:
@@ -199,10 +282,10 @@ class NativeReplica:
         """Run the iterations that began before now, so that the store is as it is now."""
         self.core.catch_up(now_ns)
 
-    # -- what does not happen without lower tiers
+    # -- what the core does not do
 
     def prefetch(self, request: int, tokens: int, occasion: str) -> None:
-        """Prefetch nothing: there is nowhere to prefetch from."""
+        """Prefetch nothing: a machine that prefetches is not the core's."""
 
     @property
     def prefetches_sessions(self) -> bool:
@@ -238,9 +321,13 @@ class NativeReplica:
         return self.core.itl()
 
     def flush_records(self) -> None:
-        """Hand what is kept of finished requests, steps and evictions to the recorder."""
+        """Hand what is kept of requests, steps and evictions to the recorder, and bytes to the mover."""
         self._hand_over_rows()
         for step in self.core.take_steps():
             self._recorder.log_step(self.machine, step)
         for now_ns, tier, blocks in self.store.take_evictions():
             self._recorder.log_eviction(self.machine, TIERS[tier], now_ns, blocks)
+        for source, target, size in self.core.edge_bytes():
+            self.mover.edge_bytes[f"{TIERS[source]}->{TIERS[target]}"] = size
+        for level, (read, written) in enumerate(self.core.moved_bytes()):
+            self.mover.read_bytes[level], self.mover.written_bytes[level] = read, written

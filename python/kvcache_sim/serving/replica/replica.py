@@ -224,6 +224,9 @@ class Replica:
             where = f"machine {self.machine} at {self.engine.now_ns} ns"
             raise InvariantError(str(broken), where) from broken
 
+    def run_ahead(self) -> None:
+        """Do not: what it does is heard at once."""
+
     # -- prefetching
 
     def prefetch(self, request: int, tokens: int, occasion: str) -> None:

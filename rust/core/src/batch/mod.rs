@@ -160,6 +160,21 @@ impl Batch {
         self.log.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
+    /// What a step takes.
+    pub fn table(&self) -> &StepTimeTable {
+        &self.table
+    }
+
+    /// Most tokens of a step.
+    pub fn budget_tokens(&self) -> u64 {
+        self.config.max_num_batched_tokens
+    }
+
+    /// Layers of the model.
+    pub fn num_layers(&self) -> u64 {
+        self.config.num_layers
+    }
+
     /// Running sequences.
     pub fn len(&self) -> usize {
         self.sequences.len()

@@ -1,8 +1,10 @@
 //! Admission: match the prefix, reserve room for the rest, all or nothing; then the request joins the step.
 
+use super::loading::{Admission, LoadingId};
 use super::{Place, Replica, ServingStore};
 use crate::batch::Sequence;
-use crate::store::{Answer, Room};
+use crate::store::{Answer, LeaseId, Room, GPU};
+use crate::transfers::WritePolicy;
 
 impl Replica {
     /// Admits a waiting request, which joins the step; false, without a trace, when room is refused.
@@ -15,33 +17,117 @@ impl Replica {
         self.protect_waiting(store, Some(place))?;
         let s = &self.requests[place as usize];
         let (request, target) = (s.arrival.request, s.prefill_target_tokens());
-        let block = self.config.block_size_tokens;
-        let total_blocks = target.div_ceil(block);
+        let total_blocks = target.div_ceil(self.config.block_size_tokens);
         if self.config.expires {
             store.expire(now_ns);
         }
-        let reused = if self.config.cache_enabled {
-            store.peek(request, self.config.matchable_blocks(target))?.1
+        let (found, ready) = if self.config.cache_enabled {
+            store.peek(request, self.config.matchable_blocks(target))?
         } else {
-            0
+            (0, 0)
         };
-        let lease = store.acquire(request, reused)?;
-        let lacking = total_blocks - u64::from(reused);
-        if store.reserve(&[(lease, lacking)], now_ns)? == Room::Refused {
-            store.abandon(lease)?;
-            return Ok(false);
-        }
+        let (lease, admission) = if found > ready {
+            let tree = store.tiered().expect("what a GPU alone has is ready");
+            match self.acquire_with_loads(tree, place, found, now_ns)? {
+                Some(acquired) => acquired,
+                None => return Ok(false),
+            }
+        } else {
+            let lease = store.acquire(request, ready)?;
+            let lacking = total_blocks - u64::from(ready);
+            let room = match store.reserve(&[(lease, lacking)], now_ns)? {
+                Room::Refused => {
+                    store.abandon(lease)?;
+                    return Ok(false);
+                }
+                Room::Ready => Vec::new(),
+                Room::Pending(moves) => moves,
+            };
+            let mut admission = Admission {
+                reused_blocks: ready,
+                total_blocks,
+                room,
+                ..Admission::default()
+            };
+            admission.from_blocks[GPU] = u64::from(ready);
+            (lease, admission)
+        };
         self.queue.take(place, &mut self.requests);
         self.requests[place as usize].lease = lease;
-        self.admitted(store, place, reused, now_ns);
-        let cached = (u64::from(reused) * block).min(target);
+        self.write_used(store, lease, now_ns)?;
+        self.let_in(store, place, admission, now_ns)?;
+        Ok(true)
+    }
+
+    /// Notes an admission, then lets the request join the step or wait for its room and its KV.
+    fn let_in<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        admission: Admission,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let reused_blocks = admission.reused_blocks;
+        self.admitted(store, place, reused_blocks, now_ns);
+        let cached = self.cached_tokens(place, reused_blocks);
         if self.requests[place as usize].preemptions == 0 {
-            self.first_admitted(place, cached, now_ns);
+            self.first_admitted(place, &admission.from_blocks, cached, now_ns);
         } else {
             self.requests[place as usize].recomputed_tokens -= cached as i64;
         }
-        self.join(store, place, (cached, total_blocks), now_ns)?;
-        Ok(true)
+        self.issue(store, None, now_ns)?;
+        if admission.room.is_empty() && admission.loads.is_empty() {
+            return self.join(store, place, (cached, admission.total_blocks), now_ns);
+        }
+        self.requests[place as usize].prefilling = false;
+        let id = self.load(place, admission, now_ns);
+        if self.loads[id as usize].waits() {
+            self.loading += 1;
+            return Ok(());
+        }
+        self.join_late(store, id, now_ns)
+    }
+
+    fn cached_tokens(&self, place: Place, blocks: u32) -> u64 {
+        let target = self.requests[place as usize].prefill_target_tokens();
+        (u64::from(blocks) * self.config.block_size_tokens).min(target)
+    }
+
+    /// Lets a request join the step whose room is there and whose KV is there or comes.
+    pub(super) fn join_late<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        id: LoadingId,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let loading = &self.loads[id as usize];
+        let (place, admission) = (loading.place, &loading.admission);
+        let cached = self.cached_tokens(place, admission.reused_blocks);
+        let held = (cached, admission.total_blocks);
+        if loading.transfers.is_empty() {
+            self.loading_over(id);
+        } else {
+            self.late.push(id);
+        }
+        self.join(store, place, held, now_ns)
+    }
+
+    /// Copies down what a request has used often enough, where an edge's policy says so.
+    fn write_used<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        lease: LeaseId,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let (Some(mover), Some(tree)) = (self.mover.as_deref(), store.tiered()) else {
+            return Ok(());
+        };
+        for (upper, policy) in mover.config().writes.iter().enumerate() {
+            if let &WritePolicy::Selective { uses } = policy {
+                tree.write_selected(lease, upper, uses, now_ns)?;
+            }
+        }
+        Ok(())
     }
 
     /// Adds an admitted request to the step; `held`: its cached tokens, and its blocks.

@@ -1,6 +1,7 @@
 //! What the moments of a request change: its times, the machine's load, the records.
 
 use super::outcome::decide;
+use super::request::MOST_TIERS;
 use super::rows::{EventKind, EventRow};
 use super::{Place, Replica, Request, ServingStore};
 use crate::digest::Record;
@@ -34,20 +35,34 @@ impl Replica {
         reused_blocks: u32,
         now_ns: u64,
     ) {
-        let s = &mut self.requests[place as usize];
-        if s.first_token_ns.is_none() {
-            s.queue_ns += now_ns - s.since_ns;
-            s.since_ns = now_ns;
-        }
+        self.left_queue(place, now_ns);
+        let s = &self.requests[place as usize];
         let (request, reused) = (u64::from(s.arrival.request), u64::from(reused_blocks));
         let records = store.records_mut();
         records.note(Record::Admit as u8, now_ns, request, reused);
         self.log(EventKind::Admit, place, now_ns);
     }
 
-    /// Notes what a request reuses, and what its look-up is called.
-    pub(super) fn first_admitted(&mut self, place: Place, cached_tokens: u64, now_ns: u64) {
+    /// Charges the time since the last milestone to the queue, unless the request's TTFT is over.
+    pub(super) fn left_queue(&mut self, place: Place, now_ns: u64) {
         let s = &mut self.requests[place as usize];
+        if s.first_token_ns.is_none() {
+            s.queue_ns += now_ns - s.since_ns;
+            s.since_ns = now_ns;
+        }
+    }
+
+    /// Notes what a request reuses, by the tier it comes from, and what its look-up is called.
+    pub(super) fn first_admitted(
+        &mut self,
+        place: Place,
+        from_blocks: &[u64; MOST_TIERS],
+        cached_tokens: u64,
+        now_ns: u64,
+    ) {
+        let block = self.config.block_size_tokens;
+        let s = &mut self.requests[place as usize];
+        s.cached_from_tokens = from_blocks.map(|blocks| blocks * block);
         let Request { arrival, .. } = *s;
         s.cached_tokens = cached_tokens;
         s.left_tokens = arrival.prompt_tokens - cached_tokens;
@@ -152,6 +167,24 @@ impl Replica {
         let s = &self.requests[place as usize];
         self.rows.finish(s, self.config.machine, now_ns);
         self.closed.push(arrival.request);
+    }
+
+    /// Records what was sent since the last call, where that is wanted.
+    pub(super) fn log_transfers(&mut self) {
+        let window = self.config.record_window_ns;
+        let (Some((from_ns, to_ns)), Some(mover)) = (window, self.mover.as_deref_mut()) else {
+            return;
+        };
+        for record in mover.log.iter_mut().flat_map(|log| log.drain(..)) {
+            let (start_ns, end_ns) = (record.sent.start_ns, record.sent.completion_ns);
+            if from_ns <= start_ns && start_ns < to_ns {
+                let (from, to) = (record.edge.0 as i64, record.edge.1 as i64);
+                let detail = NO_DETAIL + 1 + from * self.config.places + to;
+                let machine = self.config.machine;
+                let span = (start_ns, end_ns);
+                self.rows.transfer(machine, detail, record.blocks, span);
+            }
+        }
     }
 
     fn log(&mut self, kind: EventKind, place: Place, now_ns: u64) {

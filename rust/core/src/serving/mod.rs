@@ -1,13 +1,18 @@
 //! A request's way through one replica: queue, admission, step boundaries, milestones, rows.
 //!
 //! The rules are those of `serving/replica/` in Python, which is their reference and runs one iteration at a
-//! time; here one call does all of an event's work. A replica serves from the GPU of its machine alone.
+//! time; here one call does all of an event's work, and that of others that come before anyone else acts.
 //!
 //! | file | what lives there |
 //! |---|---|
 //! | `replica` | arrivals, and what happens at a step boundary |
-//! | `scheduler` | who is in the next step: preemption, then the queue |
+//! | `transfers` | what arrives between boundaries, and what is sent |
+//! | `scheduler` | who is in the next step: preemption, loaded requests, then the queue |
+//! | `next_step` | a composed step until it starts |
 //! | `admission` | the prefix that is reused, and room for the rest |
+//! | `loads` | what of the prefix comes from lower tiers |
+//! | `fetch` | how much of it is loaded and how much recomputed |
+//! | `loading` | a request that waits for its room and its KV |
 //! | `queue` | who waits, and who is next |
 //! | `milestones` | what the moments of a request change |
 //! | `request` | one request while it is served |
@@ -18,7 +23,11 @@
 //! | `store` | what all this asks of the blocks of a machine |
 
 mod admission;
+pub mod fetch;
+mod loading;
+mod loads;
 mod milestones;
+mod next_step;
 pub mod outcome;
 pub mod queue;
 mod replica;
@@ -30,9 +39,10 @@ mod settings;
 mod store;
 #[cfg(test)]
 mod tests;
+mod transfers;
 
-pub use replica::Replica;
-pub use request::{Arrival, Request};
+pub use replica::{Phase, Replica};
+pub use request::{Arrival, Request, MOST_TIERS};
 pub use settings::{AsyncScheduling, ReplicaConfig};
 pub use store::ServingStore;
 

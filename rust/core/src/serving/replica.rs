@@ -1,16 +1,28 @@
 //! A replica: arrivals, and what happens at a step boundary.
 
+use std::collections::VecDeque;
+
+use super::loading::{Loading, LoadingId};
 use super::queue::Queue;
 use super::rows::Rows;
 use super::sessions::Sessions;
 use super::{Arrival, Place, ReplicaConfig, Request, ServingStore};
 use crate::batch::Batch;
-use crate::store::Answer;
+use crate::store::{Answer, MoveId};
+use crate::transfers::Mover;
 
-/// One engine instance: serves requests from the GPU of one machine.
+/// What comes first at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// What has arrived is there before anyone looks for it.
+    Transfer,
+    /// The scheduler composes its next step.
+    Boundary,
+}
+
+/// One engine instance: serves requests from one machine's cache.
 ///
-/// Whoever drives it keeps the clock: after each call it asks [`Replica::boundary_ns`] when to call
-/// [`Replica::at_boundary`].
+/// Whoever drives it keeps the clock: after each call it asks [`Replica::next`] when to call [`Replica::run`].
 #[derive(Debug)]
 pub struct Replica {
     pub(super) config: ReplicaConfig,
@@ -27,8 +39,22 @@ pub struct Replica {
     pub(super) joined: u64,
     /// The queue's head was refused; tried again when something has been given back.
     pub(super) refused: bool,
-    stepping: bool,
-    boundary_ns: Option<u64>,
+    pub(super) stepping: bool,
+    pub(super) boundary_ns: Option<u64>,
+    /// Moves copies between the tiers, where there are several.
+    pub(super) mover: Option<Box<Mover>>,
+    /// Requests that wait for room or KV: how many, and all that have not joined a step and started with it.
+    pub(super) loading: usize,
+    pub(super) loads: Vec<Loading>,
+    pub(super) free_loads: Vec<LoadingId>,
+    pub(super) loads_begun: u64,
+    /// Those that have their KV, or its first layer, and wait for the next step.
+    pub(super) loaded: VecDeque<LoadingId>,
+    /// Those that joined the step while their KV still arrives.
+    pub(super) late: Vec<LoadingId>,
+    /// Moves whose room the composed step waits for, and since when.
+    pub(super) step_room: Vec<MoveId>,
+    pub(super) composed_ns: u64,
     pub(super) sessions: Sessions,
     /// Rows that have not been handed over yet.
     pub rows: Rows,
@@ -58,6 +84,15 @@ impl Replica {
             refused: false,
             stepping: false,
             boundary_ns: None,
+            mover: None,
+            loading: 0,
+            loads: Vec::new(),
+            free_loads: Vec::new(),
+            loads_begun: 0,
+            loaded: VecDeque::new(),
+            late: Vec::new(),
+            step_room: Vec::new(),
+            composed_ns: 0,
             sessions,
             rows,
             open_requests: 0,
@@ -66,6 +101,18 @@ impl Replica {
             closed: Vec::new(),
             prefilled: None,
         }
+    }
+
+    /// Lets it serve from lower tiers too.
+    pub fn with_mover(mut self, mut mover: Mover) -> Self {
+        mover.log = self.config.record_window_ns.map(|_| Vec::new());
+        self.mover = Some(Box::new(mover));
+        self
+    }
+
+    /// What moves copies between the tiers, where there are several.
+    pub fn mover(&self) -> Option<&Mover> {
+        self.mover.as_deref()
     }
 
     /// Takes a request over; it is not in the queue yet.
@@ -115,35 +162,74 @@ impl Replica {
     }
 
     /// Makes sure that a boundary comes as soon as the scheduler could do something new.
-    fn wake<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+    pub(super) fn wake<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
         if !self.stepping {
-            self.boundary_ns.get_or_insert(now_ns);
+            if self.step_room.is_empty() {
+                self.boundary_ns.get_or_insert(now_ns);
+            }
         } else if self.could_admit() {
-            self.boundary_ns = Some(self.batch.interrupt(store, now_ns)?);
+            let end_ns = self.batch.interrupt(store, now_ns)?;
+            self.boundary_ns = Some(end_ns);
         }
         Ok(())
     }
 
-    /// Ends the step, composes the next one and starts it.
+    /// What is next, and when; `None` while there is nothing to do.
+    pub fn next(&self) -> Option<(u64, Phase)> {
+        let arrival = self.mover.as_deref().and_then(Mover::next_ns);
+        let arrival = arrival.map(|ns| (ns, Phase::Transfer));
+        let boundary = self.boundary_ns.map(|ns| (ns, Phase::Boundary));
+        arrival.into_iter().chain(boundary).min()
+    }
+
+    /// Does all that is next at one moment and in one phase, and then what comes before `until_ns`.
+    pub fn run<S: ServingStore>(&mut self, store: &mut S, until_ns: u64) -> Answer<()> {
+        let first = self.next();
+        while let Some(next) = self.next() {
+            if Some(next) != first && next.0 >= until_ns {
+                break;
+            }
+            match next {
+                (now_ns, Phase::Transfer) => self.at_arrival(store, now_ns)?,
+                (now_ns, Phase::Boundary) => self.at_boundary(store, now_ns)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the step, composes the next one and starts it, or lets it wait for its room.
     pub fn at_boundary<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
         self.boundary_ns = None;
         if std::mem::take(&mut self.stepping) {
-            let ended = self.batch.end(store)?;
-            for place in ended.first_token {
-                self.first_token(store, place, now_ns);
-            }
-            self.step_ended(store, &ended.finished, now_ns)?;
+            self.end_step(store, now_ns)?;
         }
-        self.compose(store, now_ns)?;
+        let room = self.compose(store, now_ns)?;
         if !self.batch.is_empty() {
-            let mut end_ns = self.batch.start(store, now_ns, 0);
-            self.stepping = true;
-            if self.wants_boundary() {
-                end_ns = self.batch.interrupt(store, now_ns)?;
-            }
-            self.boundary_ns = Some(end_ns);
+            self.prepare_step(store, room, now_ns)?;
         }
         Ok(())
+    }
+
+    fn end_step<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+        let through = self.writes_at_commit();
+        let mut compute_ns = 0;
+        if through {
+            self.batch.advance(store, now_ns)?;
+            compute_ns = self.batch.step_ns();
+        }
+        let ended = self.batch.end(store)?;
+        if !ended.committed.is_empty() {
+            for &(place, start, end) in &ended.committed {
+                self.write_committed(store, place, (start, end), now_ns)?;
+            }
+            let began_ns = now_ns - compute_ns;
+            let first_ns = began_ns + compute_ns / self.batch.num_layers().max(1);
+            self.issue(store, Some((first_ns, now_ns)), now_ns)?;
+        }
+        for place in ended.first_token {
+            self.first_token(store, place, now_ns);
+        }
+        self.step_ended(store, &ended.finished, now_ns)
     }
 
     /// Starts keeping whose prompt has been computed, for [`Replica::take_prefilled`].
@@ -167,6 +253,11 @@ impl Replica {
     /// Requests that wait for room.
     pub fn queued(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Requests that have room and wait for KV or for the next step.
+    pub fn loading(&self) -> usize {
+        self.loading + self.loaded.len()
     }
 
     /// Requests in the batch.

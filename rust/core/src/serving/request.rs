@@ -2,6 +2,9 @@
 
 use crate::store::LeaseId;
 
+/// Tiers that a machine may have; `native.py` asks for no more.
+pub const MOST_TIERS: usize = 8;
+
 /// A request as it reaches a replica.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Arrival {
@@ -46,11 +49,20 @@ pub struct Request {
     pub(super) client_ns: u64,
     pub(super) queue_ns: u64,
     pub(super) lookup_ns: u64,
+    /// Exposed waits: until room was free, and for KV by the tier it came from.
+    pub(super) fetch_room_ns: u64,
+    pub(super) fetch_from_ns: [u64; MOST_TIERS],
+    /// The waits for KV again, by the hop that was waited for: the tier that it reads.
+    pub(super) stall_from_ns: [u64; MOST_TIERS],
     pub(super) prefill_ns: u64,
+    /// Of it, what its step waited for the KV of others.
+    pub(super) batch_stall_ns: u64,
     pub(super) first_decode_ns: u64,
     /// What its look-up is called, decided at its first admission.
     pub(super) outcome: u8,
     pub(super) cached_tokens: u64,
+    /// The cached tokens by the tier they came from.
+    pub(super) cached_from_tokens: [u64; MOST_TIERS],
     pub(super) left_tokens: u64,
 }
 
@@ -68,6 +80,11 @@ impl Request {
     /// Tokens to compute before it decodes: the prompt and what it had generated before a preemption.
     pub fn prefill_target_tokens(&self) -> u64 {
         self.arrival.prompt_tokens + self.generated_tokens
+    }
+
+    /// All waiting for KV or room so far.
+    pub fn fetch_ns(&self) -> u64 {
+        self.fetch_room_ns + self.fetch_from_ns.iter().sum::<u64>()
     }
 
     /// Tokens with KV when it is done: the last generated token never gets any.

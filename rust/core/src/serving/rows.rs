@@ -1,6 +1,6 @@
 //! Rows of finished requests and of events, packed as they leave.
 
-use super::request::Request;
+use super::request::{Request, MOST_TIERS};
 
 /// What a column of the request's table holds; the names are those of `metrics/columns.py`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,22 +16,42 @@ enum Column {
     ClientNs,
     QueueNs,
     LookupNs,
+    FetchNs,
+    FetchRoomNs,
+    /// For KV from a tier.
+    FetchFromNs(usize),
+    /// Until KV had come up from a tier.
+    StallFromNs(usize),
     PrefillNs,
+    BatchStallNs,
     FirstDecodeNs,
     FirstTokenNs,
     FinishNs,
     InputTokens,
     OutputTokens,
     CachedTokens,
+    CachedFromTokens(usize),
     LeftTokens,
     RecomputedTokens,
     Preemptions,
-    /// Something that does not happen on a GPU alone.
+    /// Something that does not happen on one machine without others.
     Zero,
 }
 
 impl Column {
-    fn from_name(name: &str) -> Self {
+    /// The column of that name, where tiers have these names, fast to slow.
+    fn from_name(name: &str, tiers: &[String]) -> Self {
+        for (level, tier) in tiers.iter().enumerate().take(MOST_TIERS) {
+            if level > 0 && name == format!("fetch_{tier}_ns") {
+                return Self::FetchFromNs(level);
+            }
+            if level > 0 && name == format!("stall_{tier}_{}_ns", tiers[level - 1]) {
+                return Self::StallFromNs(level);
+            }
+            if name == format!("cached_{tier}_tokens") {
+                return Self::CachedFromTokens(level);
+            }
+        }
         match name {
             "request" => Self::Request,
             "machine" => Self::Machine,
@@ -44,13 +64,16 @@ impl Column {
             "client_ns" => Self::ClientNs,
             "queue_ns" => Self::QueueNs,
             "lookup_ns" => Self::LookupNs,
+            "fetch_ns" => Self::FetchNs,
+            "fetch_room_ns" => Self::FetchRoomNs,
             "prefill_ns" => Self::PrefillNs,
+            "batch_stall_ns" => Self::BatchStallNs,
             "first_decode_ns" => Self::FirstDecodeNs,
             "first_token_ns" => Self::FirstTokenNs,
             "finish_ns" => Self::FinishNs,
             "input_tokens" => Self::InputTokens,
             "output_tokens" => Self::OutputTokens,
-            "cached_prefix_length_used" | "cached_gpu_tokens" => Self::CachedTokens,
+            "cached_prefix_length_used" => Self::CachedTokens,
             "num_tokens_actually_prefilled" => Self::LeftTokens,
             "recomputed_tokens" => Self::RecomputedTokens,
             "preemptions" => Self::Preemptions,
@@ -74,6 +97,8 @@ pub enum EventKind {
     FirstToken = 5,
     /// The last token is out.
     Finish = 6,
+    /// KV was sent to another tier.
+    Transfer = 8,
 }
 
 /// One row of the event table.
@@ -102,10 +127,11 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// No rows; `columns` names those of the request's table in their order.
-    pub fn new<'a>(columns: impl IntoIterator<Item = &'a str>) -> Self {
+    /// No rows; `columns` names those of the request's table in their order, `tiers` the tiers that there are.
+    pub fn new<'a>(columns: impl IntoIterator<Item = &'a str>, tiers: &[String]) -> Self {
+        let columns = columns.into_iter();
         Self {
-            columns: columns.into_iter().map(Column::from_name).collect(),
+            columns: columns.map(|name| Column::from_name(name, tiers)).collect(),
             requests: Vec::new(),
             events: Vec::new(),
         }
@@ -126,13 +152,19 @@ impl Rows {
             Column::ClientNs => request.client_ns as i64,
             Column::QueueNs => request.queue_ns as i64,
             Column::LookupNs => request.lookup_ns as i64,
+            Column::FetchNs => request.fetch_ns() as i64,
+            Column::FetchRoomNs => request.fetch_room_ns as i64,
+            Column::FetchFromNs(tier) => request.fetch_from_ns[*tier] as i64,
+            Column::StallFromNs(tier) => request.stall_from_ns[*tier] as i64,
             Column::PrefillNs => request.prefill_ns as i64,
+            Column::BatchStallNs => request.batch_stall_ns as i64,
             Column::FirstDecodeNs => request.first_decode_ns as i64,
             Column::FirstTokenNs => request.first_token_ns.map_or(-1, |ns| ns as i64),
             Column::FinishNs => finish_ns as i64,
             Column::InputTokens => arrival.prompt_tokens as i64,
             Column::OutputTokens => arrival.output_tokens as i64,
             Column::CachedTokens => request.cached_tokens as i64,
+            Column::CachedFromTokens(tier) => request.cached_from_tokens[*tier] as i64,
             Column::LeftTokens => request.left_tokens as i64,
             Column::RecomputedTokens => request.recomputed_tokens,
             Column::Preemptions => i64::from(request.preemptions),
@@ -153,6 +185,27 @@ impl Rows {
             row.tokens as i64,
             0,
             row.left_tokens as i64,
+        ]);
+    }
+
+    /// Adds a transfer of so many blocks, `detail` naming its edge, from its start to its end.
+    pub(super) fn transfer(
+        &mut self,
+        machine: i64,
+        detail: i64,
+        blocks: u64,
+        (start_ns, end_ns): (u64, u64),
+    ) {
+        self.events.extend([
+            start_ns as i64,
+            (end_ns - start_ns) as i64,
+            machine,
+            EventKind::Transfer as i64,
+            -1,
+            detail,
+            0,
+            blocks as i64,
+            0,
         ]);
     }
 

@@ -1,42 +1,48 @@
-//! Who is in the next step: who runs already, then the queue, while budget and places last (semantics 5).
+//! Who is in the next step: who runs already, then whose KV has come, then the queue, while budget and places last (semantics 5).
 
 use super::settings::AsyncScheduling;
 use super::{Place, Replica, ServingStore};
-use crate::store::{Answer, LeaseId, Room};
+use crate::store::{Answer, LeaseId, MoveId, Room};
 
 impl Replica {
     /// Places that no sequence has.
     fn places(&self) -> u64 {
-        let taken = (self.running.len() + self.leaving.len()) as u64;
+        let taken = self.running.len() + self.loading + self.leaving.len();
+        let taken = taken as u64;
         self.config.max_num_seqs.saturating_sub(taken)
     }
 
     /// Whether a boundary could let anyone in.
     pub(super) fn could_admit(&self) -> bool {
-        self.places() > 0 && self.batch.budget_left() > 0
+        !self.loaded.is_empty() || (self.places() > 0 && self.batch.budget_left() > 0)
     }
 
     /// Whether the step that starts now is to be the only one until the next boundary.
     pub(super) fn wants_boundary(&self) -> bool {
-        !self.queue.is_empty() && !self.refused && self.could_admit()
+        let waits = !self.queue.is_empty() && !self.refused;
+        !self.loaded.is_empty() || (waits && self.could_admit())
     }
 
-    /// Composes the next step.
+    /// Composes the next step; returns the moves that free its room.
     ///
     /// Looking ahead, it is composed as it was decided when the step that has ended began: what that one
     /// brought is known from here on, and at once where nothing was decided.
-    pub(super) fn compose<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
-        self.decide(store, now_ns)?;
+    pub(super) fn compose<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        now_ns: u64,
+    ) -> Answer<Vec<MoveId>> {
+        let mut room = self.decide(store, now_ns)?;
         if self.looks_ahead() {
             for place in std::mem::take(&mut self.leaving) {
                 self.give_back(store, place, now_ns)?;
             }
             self.queue.know_until(None);
             if self.batch.is_empty() {
-                self.decide(store, now_ns)?;
+                room = self.decide(store, now_ns)?;
             }
         }
-        Ok(())
+        Ok(room)
     }
 
     /// Takes requests that have generated their last token out of the step.
@@ -67,17 +73,29 @@ impl Replica {
         self.config.async_scheduling != AsyncScheduling::None
     }
 
-    /// Shares out the budget, preempts, admits.
-    fn decide<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+    /// Shares out the budget, preempts, lets loaded requests join, admits.
+    fn decide<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<Vec<MoveId>> {
         let mut preempted = false;
-        while self.batch.begin(store, now_ns)? == Room::Refused {
-            self.preempt_last(store, now_ns)?;
+        let room = loop {
+            match self.batch.begin(store, now_ns)? {
+                Room::Ready => break Vec::new(),
+                Room::Pending(moves) => break moves,
+                Room::Refused => self.preempt_last(store, now_ns)?,
+            }
             preempted = true;
+        };
+        self.issue(store, None, now_ns)?;
+        while self.batch.budget_left() > 0 {
+            let Some(id) = self.loaded.pop_front() else {
+                break;
+            };
+            self.left_queue(self.loads[id as usize].place, now_ns);
+            self.join_late(store, id, now_ns)?;
         }
-        if preempted {
-            return Ok(());
+        if !preempted {
+            self.admit(store, now_ns)?;
         }
-        self.admit(store, now_ns)
+        Ok(room)
     }
 
     /// Admits from the queue until it is empty, its head is refused, or places or tokens are given out.

@@ -1,5 +1,6 @@
 //! What a replica is told once.
 
+use super::fetch::FetchPolicy;
 use super::queue::QueueOrder;
 
 /// Whether a step is decided on while the one before it runs, and how answers then end.
@@ -19,6 +20,8 @@ pub enum AsyncScheduling {
 pub struct ReplicaConfig {
     /// The number of its machine, for its rows.
     pub machine: i64,
+    /// Places that KV may come from, by which edges are numbered in its rows.
+    pub places: i64,
     /// Tokens that one KV block holds.
     pub block_size_tokens: u64,
     /// Most sequences that run at once.
@@ -37,6 +40,8 @@ pub struct ReplicaConfig {
     pub discard_on_finish: bool,
     /// Whether only the blocks of a finished request's prompt are kept.
     pub admits_prompts_only: bool,
+    /// How much of what lies on lower tiers is loaded.
+    pub fetch: FetchPolicy,
     /// Whether blocks have a time to live.
     pub expires: bool,
     /// How many of the waiting requests have their blocks protected from eviction.

@@ -26,6 +26,11 @@ pub trait ServingStore: MachineStore {
         Ok(())
     }
 
+    /// The same store where it has lower tiers to move blocks from and to.
+    fn tiered(&mut self) -> Option<&mut Store> {
+        None
+    }
+
     /// Lets go of what has outlived its time to live; an engine's own rules know none.
     fn expire(&mut self, _now_ns: u64) {}
 }
@@ -53,6 +58,10 @@ impl ServingStore for Store {
 
     fn expire(&mut self, now_ns: u64) {
         Store::expire(self, now_ns);
+    }
+
+    fn tiered(&mut self) -> Option<&mut Store> {
+        (self.tiers() > 1).then_some(self)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::fetch::FetchPolicy;
 use super::queue::QueueOrder;
 use super::rows::Rows;
 use super::{Arrival, AsyncScheduling, Replica, ReplicaConfig};
@@ -25,6 +26,7 @@ fn store(capacity_blocks: u64) -> Store {
 fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
     let mut config = ReplicaConfig {
         machine: 0,
+        places: 4,
         block_size_tokens: 4,
         max_num_seqs: 2,
         queue_order: QueueOrder::Fcfs,
@@ -34,6 +36,7 @@ fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
         cache_output: false,
         discard_on_finish: false,
         admits_prompts_only: false,
+        fetch: FetchPolicy::Always,
         expires: false,
         look_ahead: 0,
         max_sessions: None,
@@ -68,7 +71,7 @@ fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
         "cached_prefix_length_used",
         "preemptions",
     ];
-    Replica::new(config, Batch::new(batch, table), Rows::new(columns))
+    Replica::new(config, Batch::new(batch, table), Rows::new(columns, &[]))
 }
 
 fn comes(replica: &mut Replica, store: &mut Store, request: u32, output_tokens: u64, now_ns: u64) {

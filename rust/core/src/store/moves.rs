@@ -94,6 +94,11 @@ impl Store {
         std::mem::take(&mut self.orders)
     }
 
+    /// Whether transmissions were decided since the last call of [`Store::take_orders`].
+    pub fn has_orders(&self) -> bool {
+        !self.orders.is_empty()
+    }
+
     /// Lets the lease read blocks `[from its depth, to)` into the GPU from the next tier down, into reserved
     /// blocks; the source is held until the read ends. `after`: what must end first. Returns the move.
     pub fn load(&mut self, id: LeaseId, to: u32, after: &[MoveId]) -> Answer<MoveId> {

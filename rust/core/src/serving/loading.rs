@@ -1,0 +1,235 @@
+//! A request between admission and its first step: it waits for room and for KV (the rules of
+//! `serving/loading.py`).
+
+use super::request::MOST_TIERS;
+use super::{Place, Replica};
+use crate::store::MoveId;
+use crate::transfers::{TransferId, Watcher};
+
+/// What an admitted request holds beside its lease, and what it must wait for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Admission {
+    pub reused_blocks: u32,
+    pub total_blocks: u64,
+    /// Reused blocks by the tier they came from.
+    pub from_blocks: [u64; MOST_TIERS],
+    /// Moves that free its room.
+    pub room: Vec<MoveId>,
+    /// Moves that bring its KV, each with the tier it comes from.
+    pub loads: Vec<(MoveId, usize)>,
+}
+
+/// Where a loading request is kept.
+pub(super) type LoadingId = u32;
+
+/// Counts down what an admitted request waits for.
+///
+/// With layer pipelining KV counts as there from its first layer on; what is still missing then stalls the
+/// step, which is charged at its start.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Loading {
+    pub place: Place,
+    pub admission: Admission,
+    pub transfers: Vec<TransferId>,
+    /// Its number: its place in the list is another one's later.
+    number: u64,
+    room: Vec<MoveId>,
+    waits: Vec<MoveId>,
+    /// When room, and KV of each tier, were last waited for, and which layer of what came then.
+    room_end_ns: u64,
+    ends_ns: [u64; MOST_TIERS],
+    last: [(TransferId, u64); MOST_TIERS],
+    /// What a step's stall was for: the transfer, its layer, and when that came.
+    latest: Option<(TransferId, u64, u64)>,
+}
+
+impl Loading {
+    /// Whether anything is still missing.
+    pub fn waits(&self) -> bool {
+        !(self.room.is_empty() && self.waits.is_empty())
+    }
+
+    fn source(&self, id: MoveId) -> usize {
+        let loads = self.admission.loads.iter().rev();
+        let found = loads.clone().find(|load| load.0 == id);
+        found.map_or(1, |load| load.1)
+    }
+
+    fn slowest_source(&self) -> usize {
+        let sources = self.admission.loads.iter().map(|load| load.1);
+        sources.max().unwrap_or(1).max(1)
+    }
+}
+
+impl Replica {
+    /// Lets an admitted request wait for its moves; returns where it is kept.
+    pub(super) fn load(&mut self, place: Place, admission: Admission, now_ns: u64) -> LoadingId {
+        let Some(mover) = self.mover.as_deref_mut() else {
+            unreachable!("a GPU alone loads nothing");
+        };
+        self.loads_begun += 1;
+        let mut loading = Loading {
+            place,
+            number: self.loads_begun,
+            ..Loading::default()
+        };
+        let under_way = |id: &&MoveId| mover.under_way(**id).is_some();
+        loading.room = admission.room.iter().filter(under_way).copied().collect();
+        for &(id, _) in &admission.loads {
+            let Some(transfer) = mover.under_way(id) else {
+                continue;
+            };
+            mover.keep(transfer);
+            loading.transfers.push(transfer);
+            let sent = mover.transfer(transfer).sent;
+            let has_come = sent.is_some_and(|sent| sent.first_layer_ns <= now_ns);
+            let can_begin = mover.config().layer_pipelining && has_come;
+            if !can_begin && !loading.waits.contains(&id) {
+                loading.waits.push(id);
+            }
+        }
+        loading.admission = admission;
+        let id = match self.free_loads.pop() {
+            Some(id) => id,
+            None => {
+                self.loads.push(Loading::default());
+                self.loads.len() as LoadingId - 1
+            }
+        };
+        let watcher = Watcher::Loading(id, loading.number);
+        let both = loading.room.iter().chain(&loading.waits);
+        for (n, &awaited) in both.clone().enumerate() {
+            if both.clone().take(n).all(|&other| other != awaited) {
+                if let Some(transfer) = mover.under_way(awaited) {
+                    mover.watch(transfer, watcher);
+                }
+            }
+        }
+        self.loads[id as usize] = loading;
+        id
+    }
+
+    /// Something that a loading request waits for has arrived: a transfer's first layer, or all of it.
+    pub(super) fn loading_hears(
+        &mut self,
+        (id, number): (LoadingId, u64),
+        transfer: TransferId,
+        complete: bool,
+        now_ns: u64,
+    ) {
+        let Some(mover) = self.mover.as_deref() else {
+            return;
+        };
+        let loading = &mut self.loads[id as usize];
+        if loading.number != number || !loading.waits() {
+            return;
+        }
+        let moved = mover.transfer(transfer).id;
+        if complete && loading.room.contains(&moved) {
+            loading.room.retain(|&other| other != moved);
+            loading.room_end_ns = now_ns;
+        }
+        if loading.waits.contains(&moved) && (complete || mover.config().layer_pipelining) {
+            loading.waits.retain(|&other| other != moved);
+            let source = loading.source(moved);
+            loading.ends_ns[source] = now_ns;
+            let layer = if complete {
+                mover.config().layers - 1
+            } else {
+                0
+            };
+            loading.last[source] = (transfer, layer);
+        }
+        if !loading.waits() {
+            self.charge_loading(id, now_ns);
+            self.loading -= 1;
+            self.loaded.push_back(id);
+        }
+    }
+
+    /// Splits the wait since admission among room and tiers, fast to slow; the parts sum to it.
+    fn charge_loading(&mut self, id: LoadingId, now_ns: u64) {
+        let Some(mover) = self.mover.as_deref() else {
+            return;
+        };
+        let loading = &self.loads[id as usize];
+        let s = &mut self.requests[loading.place as usize];
+        if s.first_token_ns.is_some() {
+            return; // back after a preemption: its TTFT is over
+        }
+        let mut at = s.since_ns.max(loading.room_end_ns);
+        s.fetch_room_ns += at - s.since_ns;
+        for (tier, &end) in loading.ends_ns.iter().enumerate() {
+            if end > at {
+                // what another request loads comes from below
+                s.fetch_from_ns[tier.max(1)] += end - at;
+                let (transfer, layer) = loading.last[tier];
+                for (hop, ns) in mover.split_by_hop(transfer, (at, end), layer) {
+                    s.stall_from_ns[hop] += ns;
+                }
+                at = end;
+            }
+        }
+        debug_assert_eq!(at, now_ns, "the wait ends with its last cause");
+        s.since_ns = now_ns;
+    }
+
+    /// When a step from `start_ns` that needs this KV layer by layer can end.
+    ///
+    /// From the arrival of layer k on, layers k … L are still to be computed; they come evenly, so the first and
+    /// the last one decide.
+    pub(super) fn late_until(&mut self, id: LoadingId, start_ns: u64, compute_ns: u64) -> u64 {
+        let Some(mover) = self.mover.as_deref() else {
+            return start_ns + compute_ns;
+        };
+        let (loading, layers) = (&mut self.loads[id as usize], mover.config().layers);
+        let mut end = start_ns + compute_ns;
+        for &transfer in &loading.transfers {
+            let Some(sent) = mover.transfer(transfer).sent else {
+                continue;
+            };
+            if sent.completion_ns <= start_ns {
+                continue;
+            }
+            for (computed, arrival) in [(0, sent.first_layer_ns), (layers - 1, sent.completion_ns)]
+            {
+                let late = arrival + (compute_ns * (layers - computed)).div_ceil(layers);
+                if late > end {
+                    end = late;
+                    loading.latest = Some((transfer, computed, arrival));
+                }
+            }
+        }
+        end
+    }
+
+    /// Charges a step's excess to the slowest tier that a request reads from.
+    pub(super) fn charge_stall(&mut self, id: LoadingId, stall_ns: u64) {
+        let (Some(mover), loading) = (self.mover.as_deref(), &self.loads[id as usize]) else {
+            return;
+        };
+        let s = &mut self.requests[loading.place as usize];
+        if s.first_token_ns.is_some() {
+            return;
+        }
+        s.fetch_from_ns[loading.slowest_source()] += stall_ns;
+        s.since_ns += stall_ns;
+        if let (1.., Some((transfer, layer, arrival))) = (stall_ns, loading.latest) {
+            let span = (arrival - stall_ns, arrival);
+            for (hop, ns) in mover.split_by_hop(transfer, span, layer) {
+                s.stall_from_ns[hop] += ns;
+            }
+        }
+    }
+
+    /// Forgets what a request has loaded.
+    pub(super) fn loading_over(&mut self, id: LoadingId) {
+        let loading = std::mem::take(&mut self.loads[id as usize]);
+        if let Some(mover) = self.mover.as_deref_mut() {
+            for transfer in loading.transfers {
+                mover.forget(transfer);
+            }
+        }
+        self.free_loads.push(id);
+    }
+}

@@ -1,0 +1,111 @@
+//! A composed step until it starts: it waits for evicted room, and stalls for KV that is still arriving (the rules
+//! of `serving/replica/next_step.py`).
+
+use super::{Replica, ServingStore};
+use crate::store::{Answer, MoveId};
+use crate::transfers::{TransferId, Watcher};
+
+impl Replica {
+    /// Starts the composed step once these moves have ended, and those that it waits for anyway.
+    pub(super) fn prepare_step<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        mut moves: Vec<MoveId>,
+        now_ns: u64,
+    ) -> Answer<()> {
+        self.composed_ns = now_ns;
+        if let Some(mover) = self.mover.as_deref_mut() {
+            moves.extend_from_slice(&mover.written);
+            self.step_room.clear();
+            for id in moves {
+                if let (Some(transfer), false) = (mover.under_way(id), self.step_room.contains(&id))
+                {
+                    self.step_room.push(id);
+                    mover.watch(transfer, Watcher::Step);
+                }
+            }
+        }
+        if self.step_room.is_empty() {
+            return self.start_step(store, now_ns);
+        }
+        Ok(())
+    }
+
+    /// A move has ended: the step starts where it was the last that it waited for.
+    pub(super) fn step_hears<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        transfer: TransferId,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let Some(mover) = self.mover.as_deref() else {
+            return Ok(());
+        };
+        let id = mover.transfer(transfer).id;
+        let Some(at) = self.step_room.iter().position(|&other| other == id) else {
+            return Ok(());
+        };
+        self.step_room.swap_remove(at);
+        if !self.step_room.is_empty() {
+            return Ok(());
+        }
+        let waited = now_ns - self.composed_ns;
+        for &place in &self.running {
+            let s = &mut self.requests[place as usize];
+            if s.first_token_ns.is_none() {
+                s.fetch_room_ns += waited;
+                s.since_ns += waited;
+            }
+        }
+        self.start_step(store, now_ns)
+    }
+
+    fn start_step<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+        let stall_ns = if self.late.is_empty() {
+            0
+        } else {
+            self.stall(now_ns)
+        };
+        let mut end_ns = self.batch.start(store, now_ns, stall_ns);
+        self.stepping = true;
+        if self.wants_boundary() {
+            end_ns = self.batch.interrupt(store, now_ns)?;
+        }
+        self.boundary_ns = Some(end_ns);
+        Ok(())
+    }
+
+    /// How much longer the step takes for KV that is still arriving, charged to who waits.
+    fn stall(&mut self, now_ns: u64) -> u64 {
+        let compute_ns = self.batch.step_ns();
+        let late = std::mem::take(&mut self.late);
+        let mut excess: Vec<u64> = Vec::with_capacity(late.len());
+        for &id in &late {
+            excess.push(self.late_until(id, now_ns, compute_ns) - (now_ns + compute_ns));
+        }
+        let stall_ns = excess.iter().copied().max().unwrap_or(0);
+        if let Some(mover) = self.mover.as_deref() {
+            let transfers = late
+                .iter()
+                .flat_map(|&id| &self.loads[id as usize].transfers);
+            mover.note_hiding(transfers.copied(), compute_ns);
+        }
+        for (&id, &own_ns) in late.iter().zip(&excess) {
+            self.charge_stall(id, own_ns);
+        }
+        for &place in &self.running {
+            let own = late
+                .iter()
+                .position(|&id| self.loads[id as usize].place == place);
+            let own_ns = own.map_or(0, |at| excess[at]);
+            let s = &mut self.requests[place as usize];
+            if s.first_token_ns.is_none() {
+                s.batch_stall_ns += stall_ns - own_ns;
+            }
+        }
+        for id in late {
+            self.loading_over(id);
+        }
+        stall_ns
+    }
+}

@@ -1,0 +1,99 @@
+//! Between boundaries: what was decided is sent, and what arrives changes the store and lets others go on.
+
+use super::{Place, Replica, ServingStore};
+use crate::store::Answer;
+use crate::transfers::{Arrival, Watcher, WritePolicy};
+
+impl Replica {
+    /// Sends the store's new orders; `computed`: when a step had the first and the last layer of what is written
+    /// through.
+    pub(super) fn issue<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        computed: Option<(u64, u64)>,
+        now_ns: u64,
+    ) -> Answer<()> {
+        if let (Some(mover), Some(tree)) = (self.mover.as_deref_mut(), store.tiered()) {
+            mover.issue(tree, computed, now_ns)?;
+            self.log_transfers();
+        }
+        Ok(())
+    }
+
+    /// A transfer's first layer, or all of it, has arrived.
+    pub(super) fn at_arrival<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+        self.catch_up(store, now_ns)?;
+        let (Some(mover), Some(tree)) = (self.mover.as_deref_mut(), store.tiered()) else {
+            return Ok(());
+        };
+        let Some(Arrival { transfer, complete }) = mover.next_arrival() else {
+            return Ok(());
+        };
+        if complete {
+            mover.complete(tree, transfer, now_ns)?;
+        } else {
+            mover.first_layer(tree, transfer, now_ns)?;
+        }
+        self.log_transfers();
+        let mut n = 0;
+        while let Some(watcher) = self.mover().and_then(|mover| mover.watcher(transfer, n)) {
+            match watcher {
+                Watcher::Loading(id, number) => {
+                    self.loading_hears((id, number), transfer, complete, now_ns);
+                }
+                Watcher::Step if complete => self.step_hears(store, transfer, now_ns)?,
+                Watcher::Step => {}
+            }
+            n += 1;
+        }
+        if let (true, Some(mover)) = (complete, self.mover.as_deref_mut()) {
+            mover.forget(transfer);
+        }
+        self.go_on(store, now_ns)
+    }
+
+    /// Sends what can go now, and composes a step as soon as one is possible.
+    fn go_on<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+        self.issue(store, None, now_ns)?;
+        self.refused = false;
+        if !(self.loaded.is_empty() && self.queue.is_empty()) {
+            self.wake(store, now_ns)?;
+        }
+        Ok(())
+    }
+
+    // -- writing through
+
+    fn gpu_policy(&self) -> WritePolicy {
+        let writes = self.mover().map(|mover| &mover.config().writes);
+        writes
+            .and_then(|writes| writes.first())
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Whether what is computed is copied down at once.
+    pub(super) fn writes_at_commit(&self) -> bool {
+        self.gpu_policy().copies_at_once()
+    }
+
+    /// Copies down what a request's step has computed and shared.
+    pub(super) fn write_committed<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        (start, end): (u32, u32),
+        now_ns: u64,
+    ) -> Answer<()> {
+        let delays_step = self.gpu_policy() == WritePolicy::ThroughSync;
+        let lease = self.requests[place as usize].lease;
+        let (Some(mover), Some(tree)) = (self.mover.as_deref_mut(), store.tiered()) else {
+            return Ok(());
+        };
+        let sent = tree.write_through(lease, start, end, now_ns)?;
+        if let (true, Some(id)) = (delays_step, sent) {
+            mover.delays_step(id);
+        }
+        Ok(())
+    }
+}

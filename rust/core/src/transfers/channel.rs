@@ -1,0 +1,178 @@
+//! A channel: what carries KV between two tiers, first come, first served (the rules of `cache/channel.py`).
+
+use super::demand::Demand;
+
+const NS_PER_S: u128 = 1_000_000_000;
+
+/// Rate, latency and the cost of each piece.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChannelConfig {
+    /// Bytes that it carries a second.
+    pub bandwidth_bytes_per_s: u64,
+    /// From the end of a transmission until it has arrived.
+    pub latency_ns: u64,
+    /// Time that each piece takes to submit.
+    pub piece_overhead_ns: u64,
+    /// Whether the next job waits for the latency too.
+    pub latency_occupies: bool,
+}
+
+/// What is sent: bytes in pieces, of so many layers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Job {
+    /// All of it.
+    pub size_bytes: u64,
+    /// Separate copies that it is made of.
+    pub pieces: u64,
+    /// Equal parts that arrive one after another.
+    pub layers: u64,
+}
+
+/// When a job's KV arrives: whole, its first layer, and the time that each layer takes on the channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transmission {
+    /// When its first byte is sent.
+    pub start_ns: u64,
+    /// When its first layer is there.
+    pub first_layer_ns: u64,
+    /// When all of it is there.
+    pub completion_ns: u64,
+    /// For how long each layer occupies the channel.
+    pub per_layer_ns: u64,
+}
+
+impl Transmission {
+    /// Something that is all there at one moment.
+    pub fn at(ns: u64) -> Self {
+        Self {
+            start_ns: ns,
+            first_layer_ns: ns,
+            completion_ns: ns,
+            per_layer_ns: 0,
+        }
+    }
+}
+
+impl ChannelConfig {
+    /// For how long one layer of a job occupies the channel: max(bytes / bandwidth, pieces · overhead) / layers,
+    /// rounded up.
+    pub fn layer_ns(&self, job: &Job) -> u64 {
+        let bytes = u128::from(job.size_bytes) * NS_PER_S;
+        let moved = match u64::try_from(bytes) {
+            Ok(bytes) => bytes.div_ceil(self.bandwidth_bytes_per_s),
+            Err(_) => {
+                let moved = bytes.div_ceil(u128::from(self.bandwidth_bytes_per_s));
+                u64::try_from(moved).unwrap_or(u64::MAX)
+            }
+        };
+        let submitted = job.pieces.saturating_mul(self.piece_overhead_ns);
+        moved.max(submitted).div_ceil(job.layers)
+    }
+}
+
+/// A link on which jobs are sent one after another, layer by layer; a job's times are final when it is queued.
+///
+/// ```
+/// use kvsim_core::transfers::{Channel, ChannelConfig, Job};
+///
+/// // 100 bytes at a byte a ns, in four layers; 7 ns of latency come on top and do not occupy.
+/// let config = ChannelConfig { bandwidth_bytes_per_s: 1_000_000_000, latency_ns: 7, ..Default::default() };
+/// let mut channel = Channel::new(config);
+/// let job = Job { size_bytes: 100, pieces: 0, layers: 4 };
+/// let first = channel.transmit(&job, 1_000);
+/// assert_eq!((first.first_layer_ns, first.completion_ns), (1_032, 1_107));
+/// assert_eq!(channel.transmit(&job, 1_000).start_ns, 1_100);
+/// assert_eq!(channel.queued_ns, 100);
+/// ```
+#[derive(Debug, Default)]
+pub struct Channel {
+    /// What it is like.
+    pub config: ChannelConfig,
+    /// When it has sent what is queued.
+    pub free_at_ns: u64,
+    /// For how long it has been, or will be, occupied by what was queued.
+    pub busy_ns: u64,
+    /// How long jobs have waited for earlier ones, all together.
+    pub queued_ns: u64,
+    /// Bytes queued so far.
+    pub sent_bytes: u64,
+    /// Jobs queued so far.
+    pub jobs: u64,
+    /// The rate that was asked of it.
+    pub demand: Demand,
+    /// When the last job was queued.
+    pub last_call_ns: u64,
+}
+
+impl Channel {
+    /// A channel with nothing to send.
+    pub fn new(config: ChannelConfig) -> Self {
+        Self {
+            config,
+            ..Self::default()
+        }
+    }
+
+    /// How long a job queued now would wait for the earlier ones.
+    pub fn wait_ns(&self, now_ns: u64) -> u64 {
+        self.free_at_ns.saturating_sub(now_ns)
+    }
+
+    /// Queues a job whose data are all at hand; nothing to send takes no time and no turn.
+    pub fn transmit(&mut self, job: &Job, now_ns: u64) -> Transmission {
+        if job.size_bytes == 0 {
+            return Transmission::at(now_ns);
+        }
+        let per_layer_ns = self.config.layer_ns(job);
+        let start_ns = now_ns.max(self.free_at_ns);
+        let end_ns = start_ns.saturating_add(job.layers.saturating_mul(per_layer_ns));
+        self.sent((now_ns, start_ns, end_ns), per_layer_ns, job)
+    }
+
+    /// Queues a job fed layer by layer by an earlier hop; called when that hop's first layer arrives.
+    ///
+    /// Layer k leaves when it has arrived and the channel is done with layer k − 1: the last one arrives at
+    /// latency + max(f₁ + L·p₂, f₁ + (L−1)·p₁ + p₂, s₂ + L·p₂).
+    pub fn forward(&mut self, job: &Job, feed: &Transmission) -> Transmission {
+        if job.size_bytes == 0 {
+            return Transmission {
+                start_ns: feed.first_layer_ns,
+                per_layer_ns: 0,
+                ..*feed
+            };
+        }
+        let per_layer_ns = self.config.layer_ns(job);
+        let start_ns = feed.first_layer_ns.max(self.free_at_ns);
+        let alone = start_ns.saturating_add(job.layers.saturating_mul(per_layer_ns));
+        let end_ns = alone.max(feed.completion_ns.saturating_add(per_layer_ns));
+        self.sent((feed.first_layer_ns, start_ns, end_ns), per_layer_ns, job)
+    }
+
+    /// Counts a job that was asked for, starts and ends on the channel at these times.
+    fn sent(
+        &mut self,
+        (asked_ns, start_ns, end_ns): (u64, u64, u64),
+        per_layer_ns: u64,
+        job: &Job,
+    ) -> Transmission {
+        debug_assert!(
+            asked_ns >= self.last_call_ns,
+            "jobs are queued in time order"
+        );
+        let latency_ns = self.config.latency_ns;
+        self.last_call_ns = asked_ns;
+        self.queued_ns += start_ns - asked_ns;
+        let busy_ns = job.layers.saturating_mul(per_layer_ns);
+        self.busy_ns = self.busy_ns.saturating_add(busy_ns);
+        self.sent_bytes += job.size_bytes;
+        self.jobs += 1;
+        let occupies = self.config.latency_occupies;
+        self.free_at_ns = end_ns.saturating_add(if occupies { latency_ns } else { 0 });
+        Transmission {
+            start_ns,
+            first_layer_ns: (start_ns + latency_ns).saturating_add(per_layer_ns),
+            completion_ns: end_ns.saturating_add(latency_ns),
+            per_layer_ns,
+        }
+    }
+}

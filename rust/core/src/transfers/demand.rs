@@ -1,0 +1,59 @@
+//! How much rate a channel was asked for (the rules of `cache/demand.py`).
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Samples of the rate, in bytes a second, that a channel would have needed.
+#[derive(Clone, Debug, Default)]
+pub struct Demand {
+    /// A sample a step that used KV while it still arrived: its bytes over the step's own compute time.
+    pub hiding: Vec<i64>,
+    offered: Vec<i64>,
+    /// The second that is being summed, and its bytes.
+    second: Option<(u64, u64)>,
+}
+
+impl Demand {
+    /// Notes a job that is queued now; jobs come in time order.
+    pub fn ask(&mut self, size_bytes: u64, now_ns: u64) {
+        let second = now_ns / NS_PER_S;
+        match &mut self.second {
+            Some((current, sum)) if *current == second => *sum += size_bytes,
+            other => {
+                if let Some((_, sum)) = other.replace((second, size_bytes)) {
+                    self.offered.push(sum as i64);
+                }
+            }
+        }
+    }
+
+    /// Notes what one step loads over the channel while it computes.
+    pub fn hide(&mut self, size_bytes: u64, compute_ns: u64) {
+        let bytes = u128::from(size_bytes) * u128::from(NS_PER_S);
+        let rate = bytes.div_ceil(u128::from(compute_ns.max(1)));
+        self.hiding.push(rate as i64);
+    }
+
+    /// A sample a second in which anything was sent, its bytes; the second under way included.
+    pub fn offered(&self) -> Vec<i64> {
+        let current = self.second.map(|(_, sum)| sum as i64);
+        self.offered.iter().copied().chain(current).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Demand;
+
+    #[test]
+    fn a_second_sums_its_bytes_and_a_step_divides_them_by_its_time() {
+        let mut demand = Demand::default();
+        assert_eq!(demand.offered(), []);
+        demand.ask(5, 10);
+        demand.ask(7, 999_999_999);
+        demand.ask(1, 3_000_000_000);
+        assert_eq!(demand.offered(), [12, 1]);
+        demand.hide(10, 3);
+        demand.hide(10, 0);
+        assert_eq!(demand.hiding, [3_333_333_334, 10_000_000_000]);
+    }
+}

@@ -1,0 +1,27 @@
+//! Transfers: what a machine's store decides, put on the channels of its edges, and made true when it arrives.
+//!
+//! The rules are those of `cache/moves.py` and `cache/channel.py` in Python, their reference.
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | `channel` | a FIFO link and the times of what it carries |
+//! | `demand` | the rate that a channel was asked for |
+//! | `transfer` | one order on its way |
+//! | `mover` | a machine's transfers: who asks about them, what has arrived |
+//! | `sending` | orders on their way to a channel, fed hop by hop |
+//! | `write` | what is copied down when something becomes ready |
+//! | `hops` | which hop a wait was for |
+
+mod channel;
+mod demand;
+mod hops;
+mod mover;
+mod sending;
+mod transfer;
+mod write;
+
+pub use channel::{Channel, ChannelConfig, Job, Transmission};
+pub use demand::Demand;
+pub use mover::{Arrival, Edge, Mover, MoverConfig, SharedChannel};
+pub use transfer::{Transfer, TransferId, Watcher};
+pub use write::WritePolicy;

@@ -1,0 +1,274 @@
+//! A machine's transfers: sent when what they wait for is there, fed hop by hop, made true as they arrive.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::BuildHasherDefault;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::channel::{Channel, Job, Transmission};
+use super::transfer::{Transfer, TransferId, Watcher};
+use super::write::WritePolicy;
+use crate::store::{Answer, MoveId, PairHasher, Store, GPU};
+
+/// A channel, which other machines and Python may use too.
+pub type SharedChannel = Arc<Mutex<Channel>>;
+
+/// What all transfers of a machine share.
+#[derive(Clone, Debug)]
+pub struct MoverConfig {
+    /// Bytes of one block.
+    pub block_bytes: u64,
+    /// Layers of the model.
+    pub layers: u64,
+    /// Whether KV is used, and sent on, layer by layer.
+    pub layer_pipelining: bool,
+    /// The write policy of each edge, by its upper tier.
+    pub writes: Vec<WritePolicy>,
+    /// Of each edge, by its upper tier: whether a block that has come up leaves the lower tier.
+    pub exclusive: Vec<bool>,
+}
+
+/// The channels between a tier and the next one down.
+#[derive(Clone, Debug)]
+pub struct Edge {
+    /// Over which KV is written.
+    pub down: SharedChannel,
+    /// Over which KV is read.
+    pub up: SharedChannel,
+}
+
+/// What the store is told once a move is done.
+#[derive(Clone, Copy, Debug)]
+enum WhenDone {
+    /// Give up a request's blocks on the tier that they were read from.
+    DropCopy {
+        request: u32,
+        blocks: (u32, u32),
+        tier: usize,
+    },
+    /// The next step waits no more for what was written.
+    Written,
+}
+
+/// What has arrived: a transfer's first layer, or all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// What it is of.
+    pub transfer: TransferId,
+    /// Whether all of it is there.
+    pub complete: bool,
+}
+
+/// A transmission as it was queued, for `--record all`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SentRecord {
+    pub edge: (usize, usize),
+    pub blocks: u64,
+    pub sent: Transmission,
+}
+
+/// Sends what a machine's store decides over its channels, and tells the store what has arrived.
+#[derive(Debug)]
+pub struct Mover {
+    pub(super) config: MoverConfig,
+    pub(super) edges: Vec<Edge>,
+    pub(super) transfers: Vec<Transfer>,
+    pub(super) free: Vec<TransferId>,
+    pub(super) under_way: HashMap<MoveId, TransferId, BuildHasherDefault<PairHasher>>,
+    /// (time, number, transfer, whether complete).
+    pub(super) arrivals: BinaryHeap<Reverse<(u64, u64, TransferId, bool)>>,
+    pub(super) scheduled: u64,
+    when_done: HashMap<MoveId, WhenDone, BuildHasherDefault<PairHasher>>,
+    /// Copies on their way that the next step waits for.
+    pub(crate) written: Vec<MoveId>,
+    /// By tier, bytes that transfers have read from it, and written to it.
+    pub moved_bytes: Vec<(u64, u64)>,
+    /// By tier, bytes sent from it: down, and up; `None` where nothing was.
+    pub edge_bytes: Vec<(Option<u64>, Option<u64>)>,
+    pub(crate) log: Option<Vec<SentRecord>>,
+}
+
+impl Mover {
+    /// A mover of a machine with these edges, from the GPU down.
+    pub fn new(config: MoverConfig, edges: Vec<Edge>) -> Self {
+        let tiers = edges.len() + 1;
+        Self {
+            config,
+            edges,
+            transfers: Vec::new(),
+            free: Vec::new(),
+            under_way: HashMap::default(),
+            arrivals: BinaryHeap::new(),
+            scheduled: 0,
+            when_done: HashMap::default(),
+            written: Vec::new(),
+            moved_bytes: vec![(0, 0); tiers],
+            edge_bytes: vec![(None, None); tiers],
+            log: None,
+        }
+    }
+
+    /// What all its transfers share.
+    pub fn config(&self) -> &MoverConfig {
+        &self.config
+    }
+
+    /// A transfer that is on its way, or that someone still asks about.
+    pub fn transfer(&self, id: TransferId) -> &Transfer {
+        &self.transfers[id as usize]
+    }
+
+    /// The transfer of a move that has not ended.
+    pub fn under_way(&self, id: MoveId) -> Option<TransferId> {
+        self.under_way.get(&id).copied()
+    }
+
+    /// The channel that a transfer takes.
+    pub fn channel(&self, (from, to): (usize, usize)) -> MutexGuard<'_, Channel> {
+        let edge = &self.edges[from.min(to)];
+        let channel = if from < to { &edge.down } else { &edge.up };
+        channel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What so many blocks are as a job.
+    pub fn job(&self, blocks: u64) -> Job {
+        Job {
+            size_bytes: blocks * self.config.block_bytes,
+            pieces: blocks * self.config.layers,
+            layers: self.config.layers,
+        }
+    }
+
+    // -- who asks about transfers
+
+    /// Keeps a transfer known beyond its end.
+    pub fn keep(&mut self, id: TransferId) {
+        self.transfers[id as usize].users += 1;
+    }
+
+    /// Ends a [`Mover::keep`]; the last one lets its place go.
+    pub fn forget(&mut self, id: TransferId) {
+        let mut next = Some(id);
+        while let Some(id) = next {
+            let transfer = &mut self.transfers[id as usize];
+            transfer.users -= 1;
+            if transfer.users > 0 {
+                return;
+            }
+            next = transfer.below.take();
+            self.free.push(id);
+        }
+    }
+
+    /// Lets someone hear of a transfer's first layer and its end.
+    pub fn watch(&mut self, id: TransferId, watcher: Watcher) {
+        self.transfers[id as usize].watchers.push(watcher);
+    }
+
+    /// The nth of those who hear of a transfer.
+    pub fn watcher(&self, id: TransferId, n: usize) -> Option<Watcher> {
+        self.transfers[id as usize].watchers.get(n).copied()
+    }
+
+    /// Gives up the lower copy of a request's blocks once a move has brought them up, where its edge says so.
+    pub fn drop_when_done(
+        &mut self,
+        id: MoveId,
+        request: u32,
+        blocks: (u32, u32),
+        (upper, tier): (usize, usize),
+    ) {
+        if self.config.exclusive[upper] {
+            let drop = WhenDone::DropCopy {
+                request,
+                blocks,
+                tier,
+            };
+            self.when_done.insert(id, drop);
+        }
+    }
+
+    /// Lets the next step wait for a copy.
+    pub fn delays_step(&mut self, id: MoveId) {
+        self.written.push(id);
+        self.when_done.insert(id, WhenDone::Written);
+    }
+
+    /// Notes on each channel the bytes that a step uses as they arrive, by these transfers and their lower hops.
+    pub fn note_hiding(&self, transfers: impl Iterator<Item = TransferId>, compute_ns: u64) {
+        let mut loads: Vec<(&SharedChannel, u64)> = Vec::new();
+        for id in transfers {
+            let mut next = Some(id);
+            while let Some(id) = next {
+                let hop = self.transfer(id);
+                let channel = &self.edges[hop.to].up;
+                let size = hop.blocks * self.config.block_bytes;
+                match loads
+                    .iter_mut()
+                    .find(|(other, _)| Arc::ptr_eq(other, channel))
+                {
+                    Some((_, sum)) => *sum += size,
+                    None => loads.push((channel, size)),
+                }
+                next = hop.below;
+            }
+        }
+        for (channel, size) in loads {
+            let mut channel = channel.lock().unwrap_or_else(PoisonError::into_inner);
+            channel.demand.hide(size, compute_ns);
+        }
+    }
+
+    // -- arrivals
+
+    /// When something next arrives; `None` while nothing is on a channel.
+    pub fn next_ns(&self) -> Option<u64> {
+        self.arrivals.peek().map(|next| next.0 .0)
+    }
+
+    /// What arrives next, taken off the list.
+    pub fn next_arrival(&mut self) -> Option<Arrival> {
+        let Reverse((_, _, transfer, complete)) = self.arrivals.pop()?;
+        Some(Arrival { transfer, complete })
+    }
+
+    /// A transfer's first layer is there: what it feeds can go.
+    pub fn first_layer(&mut self, store: &mut Store, id: TransferId, now_ns: u64) -> Answer<()> {
+        for dependent in self.transfers[id as usize].dependents.clone() {
+            self.launch(store, dependent, now_ns)?;
+        }
+        Ok(())
+    }
+
+    /// All of a transfer is there: the store is told, and what waited for it goes. Then those who watch it are to
+    /// be told, and it is to be forgotten.
+    pub fn complete(&mut self, store: &mut Store, id: TransferId, now_ns: u64) -> Answer<()> {
+        let transfer = &mut self.transfers[id as usize];
+        let (move_id, to) = (transfer.id, transfer.to);
+        let dependents = std::mem::take(&mut transfer.dependents);
+        let went_down = to > GPU && !transfer.comes_up();
+        let onwards = self.config.writes.get(to);
+        if went_down && onwards.is_some_and(|policy| policy.copies_at_once()) {
+            store.write_on(move_id, now_ns)?;
+        }
+        self.under_way.remove(&move_id);
+        store.finish_move(move_id)?;
+        if !self.when_done.is_empty() {
+            match self.when_done.remove(&move_id) {
+                Some(WhenDone::DropCopy {
+                    request,
+                    blocks,
+                    tier,
+                }) => store.drop_copy(request, blocks.0, blocks.1, tier)?,
+                Some(WhenDone::Written) => self.written.retain(|&other| other != move_id),
+                None => {}
+            }
+        }
+        for dependent in dependents {
+            let waits = &mut self.transfers[dependent as usize].waits;
+            waits.retain(|&other| other != id);
+            self.launch(store, dependent, now_ns)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,175 @@
+//! Sending: the store's orders go over their channels as soon as what they wait for is there.
+
+use std::cmp::Reverse;
+
+use super::channel::Transmission;
+use super::mover::{Mover, SentRecord};
+use super::transfer::{Transfer, TransferId};
+use crate::digest::Record;
+use crate::store::{Answer, Order, Store, Times, GPU};
+
+impl Mover {
+    /// Sends the store's new orders, or queues them behind what they depend on. `computed`: when a step had the
+    /// first and the last layer of what is now written through.
+    pub fn issue(
+        &mut self,
+        store: &mut Store,
+        computed: Option<(u64, u64)>,
+        now_ns: u64,
+    ) -> Answer<()> {
+        if !store.has_orders() {
+            return Ok(());
+        }
+        for order in store.take_orders() {
+            self.accept(store, &order, computed, now_ns)?;
+        }
+        Ok(())
+    }
+
+    fn accept(
+        &mut self,
+        store: &mut Store,
+        order: &Order,
+        computed: Option<(u64, u64)>,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let id = match self.free.pop() {
+            Some(id) => id,
+            None => {
+                self.transfers.push(Transfer::default());
+                self.transfers.len() as TransferId - 1
+            }
+        };
+        let transfer = &mut self.transfers[id as usize];
+        transfer.begin(order.id, (order.from, order.to), order.blocks);
+        if self.config.layer_pipelining && order.from == GPU && order.after.is_empty() {
+            transfer.computed = computed;
+        }
+        self.under_way.insert(order.id, id);
+        for earlier in &order.after {
+            let Some(before) = self.under_way(*earlier) else {
+                continue;
+            };
+            if !self.transfers[id as usize].waits.contains(&before) {
+                self.transfers[id as usize].waits.push(before);
+                self.transfers[before as usize].dependents.push(id);
+            }
+            let source = &self.transfers[before as usize];
+            if source.comes_up() && source.to == order.from {
+                self.follow(id, before);
+            }
+        }
+        self.launch(store, id, now_ns)
+    }
+
+    /// Lets a transfer send on what another one brings.
+    fn follow(&mut self, id: TransferId, below: TransferId) {
+        self.keep(below);
+        if let Some(other) = self.transfers[id as usize].below.replace(below) {
+            self.forget(other);
+        }
+    }
+
+    /// Sends a transfer once what it waits for is there, or its first layer where that is enough.
+    pub(super) fn launch(&mut self, store: &mut Store, id: TransferId, now_ns: u64) -> Answer<()> {
+        let transfer = &self.transfers[id as usize];
+        if transfer.waits.is_empty() {
+            return self.send(store, id, None, now_ns);
+        }
+        let Some(feed) = self.feed(transfer, now_ns) else {
+            return Ok(());
+        };
+        self.transfers[id as usize].waits.clear();
+        let fed = &mut self.transfers[feed as usize];
+        fed.dependents.retain(|&other| other != id);
+        let sent = fed.sent;
+        self.send(store, id, sent, now_ns)
+    }
+
+    /// The hop that feeds a transfer layer by layer, when it is all that the transfer waits for.
+    fn feed(&self, transfer: &Transfer, now_ns: u64) -> Option<TransferId> {
+        let &[before] = transfer.waits.as_slice() else {
+            return None;
+        };
+        let hop = self.transfer(before);
+        let fed = self.config.layer_pipelining && hop.feeds(transfer);
+        let has_come = hop.sent.is_some_and(|sent| sent.first_layer_ns <= now_ns);
+        (fed && has_come).then_some(before)
+    }
+
+    fn send(
+        &mut self,
+        store: &mut Store,
+        id: TransferId,
+        feed: Option<Transmission>,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let transfer = &self.transfers[id as usize];
+        let (edge, blocks) = ((transfer.from, transfer.to), transfer.blocks);
+        let (move_id, computed) = (transfer.id, transfer.computed);
+        let job = self.job(blocks);
+        let layers = self.config.layers;
+        let sent = {
+            let mut channel = self.channel(edge);
+            channel.demand.ask(job.size_bytes, now_ns);
+            match (computed, feed) {
+                (Some((first_ns, _)), _) => {
+                    // No other job came meanwhile that is not in the channel's queue: the layers went as computed.
+                    let first_ns = first_ns.max(channel.last_call_ns);
+                    let step = Transmission {
+                        start_ns: first_ns,
+                        first_layer_ns: first_ns,
+                        completion_ns: now_ns,
+                        per_layer_ns: (now_ns - first_ns) / (layers - 1).max(1),
+                    };
+                    channel.forward(&job, &step)
+                }
+                (None, Some(before)) if before.completion_ns > now_ns => {
+                    // Fed now, though the hop's first layer may have come earlier.
+                    let fed = Transmission {
+                        first_layer_ns: now_ns,
+                        ..before
+                    };
+                    channel.forward(&job, &fed)
+                }
+                _ => channel.transmit(&job, now_ns),
+            }
+        };
+        self.transfers[id as usize].sent = Some(sent);
+        let (from, to) = edge;
+        let sides = &mut self.edge_bytes[from];
+        let side = if from < to {
+            &mut sides.0
+        } else {
+            &mut sides.1
+        };
+        *side = Some(side.unwrap_or(0) + job.size_bytes);
+        self.moved_bytes[from].0 += job.size_bytes;
+        self.moved_bytes[to].1 += job.size_bytes;
+        let times = Times {
+            first_layer_ns: sent.first_layer_ns,
+            ready_ns: sent.completion_ns,
+        };
+        store.set_times(move_id, times)?;
+        let subject = ((from as u64) << 8 | to as u64) << 40 | blocks;
+        let kind = Record::Transfer as u8;
+        store
+            .records
+            .note(kind, now_ns, subject, sent.completion_ns);
+        if let Some(log) = &mut self.log {
+            log.push(SentRecord { edge, blocks, sent });
+        }
+        let by_layer = self.config.layer_pipelining && to < from;
+        if by_layer && sent.first_layer_ns < sent.completion_ns {
+            self.schedule(sent.first_layer_ns, id, false);
+        }
+        self.schedule(sent.completion_ns, id, true);
+        Ok(())
+    }
+
+    fn schedule(&mut self, time_ns: u64, id: TransferId, complete: bool) {
+        let arrival = (time_ns, self.scheduled, id, complete);
+        self.arrivals.push(Reverse(arrival));
+        self.scheduled += 1;
+    }
+}

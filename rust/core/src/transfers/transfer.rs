@@ -1,0 +1,62 @@
+//! One order on its way: waits for what it depends on, is sent, brings its first layer, arrives.
+
+use super::channel::Transmission;
+use crate::store::MoveId;
+
+/// A transfer's place among those of its machine.
+pub type TransferId = u32;
+
+/// Who wants to hear of a transfer's arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watcher {
+    /// A request that loads, by its place and its number.
+    Loading(u32, u64),
+    /// The composed step, which waits for room.
+    Step,
+}
+
+/// A copy from one tier to the next over one channel.
+#[derive(Clone, Debug, Default)]
+pub struct Transfer {
+    /// The store's move.
+    pub id: MoveId,
+    /// The tier it is read from.
+    pub from: usize,
+    /// The tier it is written to.
+    pub to: usize,
+    /// How much is sent.
+    pub blocks: u64,
+    /// When a step computed its first and its last layer, where it writes through.
+    pub(super) computed: Option<(u64, u64)>,
+    /// The hop that brings what this one sends on.
+    pub below: Option<TransferId>,
+    pub(super) waits: Vec<TransferId>,
+    pub(super) dependents: Vec<TransferId>,
+    /// Its times, once it is on its channel.
+    pub sent: Option<Transmission>,
+    pub(super) watchers: Vec<Watcher>,
+    /// How many still ask about it: its move, loads, the hop above.
+    pub(super) users: u32,
+}
+
+impl Transfer {
+    /// Whether it brings KV up.
+    pub fn comes_up(&self) -> bool {
+        self.to < self.from
+    }
+
+    /// Whether `after` sends on what this brings, layer by layer.
+    pub fn feeds(&self, after: &Self) -> bool {
+        self.comes_up() && self.to == after.from && after.comes_up()
+    }
+
+    /// Takes the place of one that has ended, and keeps its allocations.
+    pub(super) fn begin(&mut self, id: MoveId, (from, to): (usize, usize), blocks: u64) {
+        (self.id, self.from, self.to, self.blocks) = (id, from, to, blocks);
+        (self.computed, self.below, self.sent) = (None, None, None);
+        self.waits.clear();
+        self.dependents.clear();
+        self.watchers.clear();
+        self.users = 1;
+    }
+}

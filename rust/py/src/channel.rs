@@ -1,0 +1,190 @@
+//! `Channel`: a FIFO link between two tiers, for movers of either language; `Demand`: what was asked of it.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use kvsim_core::transfers::{Channel, ChannelConfig, Job, SharedChannel, Transmission};
+use numpy::{PyArray1, ToPyArray};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+use crate::refusal::{refused, Whole};
+
+/// A `kvcache_sim.cache.channel.Transmission`.
+fn told(py: Python<'_>, sent: Transmission) -> PyResult<Bound<'_, PyAny>> {
+    static TRANSMISSION: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let class = TRANSMISSION.import(py, "kvcache_sim.cache.channel", "Transmission")?;
+    class.call1((
+        sent.start_ns,
+        sent.first_layer_ns,
+        sent.completion_ns,
+        sent.per_layer_ns,
+    ))
+}
+
+/// A `Transmission` from Python, attribute by attribute.
+#[derive(FromPyObject)]
+struct Feed {
+    start_ns: Whole,
+    first_layer_ns: Whole,
+    completion_ns: Whole,
+    per_layer_ns: Whole,
+}
+
+/// `kvcache_sim.cache.settings.ChannelSettings`, attribute by attribute.
+#[derive(FromPyObject)]
+struct Settings {
+    bandwidth_bytes_per_s: Whole,
+    latency_ns: Whole,
+    piece_overhead_ns: Whole,
+    latency_occupies: bool,
+}
+
+/// Locks what one thread alone uses at a time.
+fn locked(channel: &SharedChannel) -> MutexGuard<'_, Channel> {
+    channel.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A FIFO link; its times are final when a job is queued.
+#[pyclass(name = "Channel", frozen)]
+pub struct PyChannel {
+    pub channel: SharedChannel,
+    settings: Py<PyAny>,
+}
+
+fn job(size_bytes: Whole, pieces: Whole, layers: Whole) -> PyResult<Job> {
+    if layers.u64() == 0 {
+        return Err(refused("a job without layers", "1 layer or more"));
+    }
+    Ok(Job {
+        size_bytes: size_bytes.u64(),
+        pieces: pieces.u64(),
+        layers: layers.u64(),
+    })
+}
+
+#[pymethods]
+impl PyChannel {
+    #[new]
+    fn new(settings: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let told: Settings = settings.extract()?;
+        let config = ChannelConfig {
+            bandwidth_bytes_per_s: told.bandwidth_bytes_per_s.u64(),
+            latency_ns: told.latency_ns.u64(),
+            piece_overhead_ns: told.piece_overhead_ns.u64(),
+            latency_occupies: told.latency_occupies,
+        };
+        if config.bandwidth_bytes_per_s == 0 {
+            let expected = "1 byte a second or more";
+            return Err(refused("a channel that carries nothing", expected));
+        }
+        Ok(Self {
+            channel: SharedChannel::new(Channel::new(config).into()),
+            settings: settings.clone().unbind(),
+        })
+    }
+
+    #[getter]
+    fn settings(&self, py: Python<'_>) -> Py<PyAny> {
+        self.settings.clone_ref(py)
+    }
+
+    #[getter]
+    fn busy_ns(&self) -> u64 {
+        locked(&self.channel).busy_ns
+    }
+
+    #[getter]
+    fn queued_ns(&self) -> u64 {
+        locked(&self.channel).queued_ns
+    }
+
+    #[getter]
+    fn sent_bytes(&self) -> u64 {
+        locked(&self.channel).sent_bytes
+    }
+
+    #[getter]
+    fn jobs(&self) -> u64 {
+        locked(&self.channel).jobs
+    }
+
+    #[getter]
+    fn last_call_ns(&self) -> u64 {
+        locked(&self.channel).last_call_ns
+    }
+
+    #[getter]
+    fn demand(&self) -> PyDemand {
+        PyDemand(self.channel.clone())
+    }
+
+    fn wait_ns(&self, now_ns: Whole) -> u64 {
+        locked(&self.channel).wait_ns(now_ns.u64())
+    }
+
+    fn transmit<'py>(
+        &self,
+        py: Python<'py>,
+        size_bytes: Whole,
+        pieces: Whole,
+        layers: Whole,
+        now_ns: Whole,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let job = job(size_bytes, pieces, layers)?;
+        let sent = locked(&self.channel).transmit(&job, now_ns.u64());
+        told(py, sent)
+    }
+
+    fn forward<'py>(
+        &self,
+        py: Python<'py>,
+        size_bytes: Whole,
+        pieces: Whole,
+        layers: Whole,
+        feed: Feed,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let job = job(size_bytes, pieces, layers)?;
+        let feed = Transmission {
+            start_ns: feed.start_ns.u64(),
+            first_layer_ns: feed.first_layer_ns.u64(),
+            completion_ns: feed.completion_ns.u64(),
+            per_layer_ns: feed.per_layer_ns.u64(),
+        };
+        let sent = locked(&self.channel).forward(&job, &feed);
+        told(py, sent)
+    }
+}
+
+/// What a channel was asked for.
+#[pyclass(name = "Demand", frozen)]
+pub struct PyDemand(SharedChannel);
+
+#[pymethods]
+impl PyDemand {
+    fn ask(&self, size_bytes: Whole, now_ns: Whole) {
+        let mut channel = locked(&self.0);
+        channel.demand.ask(size_bytes.u64(), now_ns.u64());
+    }
+
+    fn hide(&self, size_bytes: Whole, compute_ns: Whole) {
+        let mut channel = locked(&self.0);
+        channel.demand.hide(size_bytes.u64(), compute_ns.u64());
+    }
+
+    #[getter]
+    fn hiding<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+        locked(&self.0).demand.hiding.to_pyarray(py)
+    }
+
+    #[getter]
+    fn offered<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+        locked(&self.0).demand.offered().to_pyarray(py)
+    }
+}
+
+/// Adds the classes of this room.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyChannel>()?;
+    m.add_class::<PyDemand>()
+}

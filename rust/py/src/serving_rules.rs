@@ -1,0 +1,141 @@
+//! What a replica of the core is told once, as dataclasses of Python say it.
+
+use kvsim_core::batch::BatchConfig;
+use kvsim_core::serving::fetch::FetchPolicy;
+use kvsim_core::serving::queue::QueueOrder;
+use kvsim_core::serving::{AsyncScheduling, ReplicaConfig, MOST_TIERS};
+use kvsim_core::transfers::{Edge, Mover, MoverConfig, WritePolicy};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::channel::PyChannel;
+
+/// `serving.batch.BatchSettings`, attribute by attribute.
+#[derive(FromPyObject)]
+pub struct BatchSettings {
+    block_size_tokens: u64,
+    max_num_batched_tokens: u64,
+    step_overhead_ns: u64,
+    cache_enabled: bool,
+    cache_output: bool,
+    track_commits: bool,
+    commit_at_begin: bool,
+    asks_every_step: bool,
+    least_step_ns: u64,
+    late_ends: bool,
+    pub num_layers: u64,
+}
+
+impl From<BatchSettings> for BatchConfig {
+    fn from(settings: BatchSettings) -> Self {
+        Self {
+            block_size_tokens: settings.block_size_tokens,
+            max_num_batched_tokens: settings.max_num_batched_tokens,
+            num_layers: settings.num_layers,
+            cache_enabled: settings.cache_enabled,
+            cache_output: settings.cache_output,
+            commit_at_begin: settings.commit_at_begin,
+            asks_every_step: settings.asks_every_step,
+            commit_ends_stretch: settings.track_commits,
+            step_overhead_ns: settings.step_overhead_ns,
+            least_step_ns: settings.least_step_ns,
+            late_ends: settings.late_ends,
+        }
+    }
+}
+
+/// `serving.replica.native.ServingRules`, attribute by attribute.
+#[derive(FromPyObject)]
+pub struct ServingRules {
+    machine: i64,
+    max_num_seqs: u64,
+    queue_order: String,
+    async_scheduling: String,
+    skips_full_prefill: bool,
+    discard_on_finish: bool,
+    admits_prompts_only: bool,
+    expires: bool,
+    look_ahead: usize,
+    max_sessions: Option<usize>,
+    session_ttl_ns: Option<u64>,
+    record_window_ns: Option<(u64, u64)>,
+    pub request_columns: Vec<String>,
+    places: i64,
+    pub tiers: TierRules,
+}
+
+/// `serving.replica.native.TierRules`, attribute by attribute.
+#[derive(FromPyObject)]
+pub struct TierRules {
+    pub names: Vec<String>,
+    /// By edge, from the GPU down: the channel over which KV is written, and the one over which it is read.
+    channels: Vec<(Py<PyChannel>, Py<PyChannel>)>,
+    block_bytes: u64,
+    layer_pipelining: bool,
+    writes: Vec<String>,
+    write_uses: u32,
+    fetch: String,
+    exclusive: Vec<bool>,
+}
+
+/// What moves copies between the tiers; `None` for a GPU alone.
+pub fn mover(rules: &TierRules, layers: u64) -> PyResult<Option<Mover>> {
+    let edges = rules.channels.len();
+    if edges == 0 {
+        return Ok(None);
+    }
+    let few = rules.names.len() == edges + 1 && rules.names.len() <= MOST_TIERS;
+    if !few || rules.writes.len() != edges || rules.exclusive.len() != edges {
+        let expected = "of each edge its channels and its policy";
+        return Err(PyValueError::new_err(expected));
+    }
+    let uses = rules.write_uses;
+    let named = rules.writes.iter();
+    let writes = named.map(|name| WritePolicy::from_name(name, uses));
+    let writes: Option<Vec<_>> = writes.collect();
+    let writes = writes.ok_or_else(|| PyValueError::new_err("no write policy of the core"))?;
+    let config = MoverConfig {
+        block_bytes: rules.block_bytes,
+        layers: layers.max(1),
+        layer_pipelining: rules.layer_pipelining,
+        writes,
+        exclusive: rules.exclusive.clone(),
+    };
+    let edges = rules.channels.iter().map(|(down, up)| Edge {
+        down: down.get().channel.clone(),
+        up: up.get().channel.clone(),
+    });
+    Ok(Some(Mover::new(config, edges.collect())))
+}
+
+/// How a replica schedules.
+pub fn config(batch: &BatchConfig, rules: &ServingRules) -> PyResult<ReplicaConfig> {
+    let queue_order = QueueOrder::from_name(&rules.queue_order)
+        .ok_or_else(|| PyValueError::new_err("no queue order of the core"))?;
+    let async_scheduling = match rules.async_scheduling.as_str() {
+        "none" => AsyncScheduling::None,
+        "length" => AsyncScheduling::Length,
+        "stop-token" => AsyncScheduling::StopToken,
+        _ => return Err(PyValueError::new_err("none, length or stop-token")),
+    };
+    Ok(ReplicaConfig {
+        machine: rules.machine,
+        places: rules.places,
+        block_size_tokens: batch.block_size_tokens,
+        max_num_seqs: rules.max_num_seqs,
+        queue_order,
+        async_scheduling,
+        cache_enabled: batch.cache_enabled,
+        skips_full_prefill: rules.skips_full_prefill,
+        cache_output: batch.cache_output,
+        discard_on_finish: rules.discard_on_finish,
+        admits_prompts_only: rules.admits_prompts_only,
+        fetch: FetchPolicy::from_name(&rules.tiers.fetch)
+            .ok_or_else(|| PyValueError::new_err("no fetch policy of the core"))?,
+        expires: rules.expires,
+        look_ahead: rules.look_ahead,
+        max_sessions: rules.max_sessions,
+        session_ttl_ns: rules.session_ttl_ns,
+        record_window_ns: rules.record_window_ns,
+    })
+}
