@@ -63,7 +63,8 @@ CHANGES: list[Change] = [
     Change("trace.on_bad_row=skip", "requests.arrived", "down", (*TRACE, "trace.path={folder}/bad-row.jsonl"), ("trace.path={folder}/plain.jsonl",)),
     Change("trace.time_order=sort", "digest.results", "differs", (*TRACE, "trace.path={folder}/unsorted.jsonl"), ("trace.time_order=keep",)),
     Change("trace.time_order=keep", "digest.results", "differs", (*TRACE, "trace.path={folder}/unsorted.jsonl"), ("trace.time_order=sort",)),
-    Change("trace.bytes_per_token=4", "tokens.input", "down", TEXTS),
+    Change("trace.bytes_per_token=8", "tokens.input", "down", TEXTS),
+    Change("trace.tokenizer={folder}/tokenizer.json", "tokens.input", "up", TEXTS),
     Change("workload={kind: diverse, requests: 150}", "tokens.cached", "down", (), ("workload={kind: few-shot, requests: 150}",)),
     Change("workload.output_tokens=3", "tokens.output", "down", TRACE),
     # the cache

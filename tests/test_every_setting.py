@@ -24,6 +24,7 @@ from kvcache_sim.workload.generate.kinds import KINDS
 from pydantic import AfterValidator, BaseModel
 from setting_effects import CHANGES, GENERATED, REFUSALS, Change, Refusal
 from tiered_scenario import load
+from word_tokenizer import write_tokenizer
 
 #: Fields that hold further sections or free keys; their keys have rows of their own.
 HOLDERS = {"machines", "channels", "workload"}
@@ -50,6 +51,7 @@ def folder(tmp_path_factory) -> Path:
     write(place / "bad-row.jsonl", [*rows[:-1], {**rows[-1], "input_length": -5}])
     texts = [{"conversations": [{"from": who, "value": f"{who} {n} " * 90} for n in range(4) for who in ("human", "gpt")]} for _ in range(9)]  # fmt: skip
     (place / "texts.json").write_text(json.dumps(texts))
+    write_tokenizer(place / "tokenizer.json", ["human", "gpt"])
     return place
 
 

@@ -251,7 +251,7 @@ def test_a_wrong_block_size_is_named(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_bytes(row(input_length=100, hash_ids=list(range(7))))
     with pytest.raises(TraceError, match=r"at most 1 ids of 512 tokens; these ids fit blocks of 16 tokens"):
-        read_trace(path)
+        read_trace(path, settings=ReadSettings(block_size=512))
     path.write_bytes(
         row(input_length=1300, hash_ids=[1, 2, 3]) + row(input_length=5000, hash_ids=list(range(10)))
     )

@@ -144,10 +144,11 @@ def test_a_follow_up_without_ids_repeats_its_history(tmp_path):
 
 def test_lmcache_counts_bytes(tmp_path):
     path = shared("traces/miniswe_b256bytes.jsonl")
-    trace = read_trace(path)
+    trace = read_trace(path, settings=ReadSettings(bytes_per_token=1))
     assert (len(trace), trace.block_size, len(trace.session_names)) == (402, 256, 20)
     assert int(trace.input_tokens.sum()) == 9_674_724
-    four = read_trace(path, settings=ReadSettings(bytes_per_token=4))
+    four = read_trace(path)
+    assert "estimated at 4 bytes a token" in four.warnings[-1]
     assert four.block_size == 64
     assert np.array_equal(four.block_ids, trace.block_ids)
     assert np.array_equal(four.input_tokens, trace.input_tokens // 4)
@@ -224,7 +225,8 @@ def test_sharegpt_texts_are_hashed_into_chained_blocks(tmp_path, dump):
         conversation("b", "x" * 36, "w"),
         conversation("c", "q"),
     ]
-    report = read_report(written(tmp_path / "t.json", dump(made)))
+    one = ReadSettings(bytes_per_token=1)
+    report = read_report(written(tmp_path / "t.json", dump(made)), settings=one)
     trace = report.trace
     assert report.format == "sharegpt"
     assert trace.input_tokens.tolist() == [40, 80, 36]  # a turn's prompt holds all before it
@@ -234,7 +236,7 @@ def test_sharegpt_texts_are_hashed_into_chained_blocks(tmp_path, dump):
     assert trace.id_offsets.tolist() == [0, 2, 7, 9]
     assert trace.block_ids.tolist() == [0, 1, 0, 1, 2, 3, 4, 0, 1]
     assert any("1 conversations without an answer" in w for w in trace.warnings)
-    half = read_trace(tmp_path / "t.json", settings=ReadSettings(bytes_per_token=4, block_size=8))
+    half = read_trace(tmp_path / "t.json", settings=ReadSettings(block_size=8))
     assert half.input_tokens.tolist() == [10, 20, 9]
     assert np.diff(half.id_offsets).tolist() == [1, 2, 1]
 

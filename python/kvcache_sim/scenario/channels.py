@@ -12,6 +12,7 @@ from typing import Any
 from kvcache_sim.cache.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.channels import load_channel
+from kvcache_sim.scenario.idle import IdleError
 from kvcache_sim.scenario.network import NetworkClaims, settings_of
 from kvcache_sim.scenario.pools import hands_over
 from kvcache_sim.scenario.schema import ChannelSection, MachineSection, ScenarioModel
@@ -159,10 +160,11 @@ def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree)
         )
     for name in sections:
         if name not in used:
-            raise UsageError(
+            raise IdleError(
                 f"channel {name!r} has no effect",
                 where=tree.place(("channels", name)),
                 hint="other channels carry all its edges",
+                path=("channels", name),
             )
     sections = {name: every[name] for name in every if name in used}
     first = tuple({edge: rails[0] for edge, rails in own.items()} for own in edge_rails)
@@ -184,13 +186,13 @@ def _claims(
                 f"channel {name!r} carries nothing", where=tree.place(("channels", name, "edges"))
             )
         for position, text in enumerate(section.edges):
-            where = tree.place(("channels", name, "edges", position))
+            path = ("channels", name, "edges", position)
+            where = tree.place(path)
             tier = NetworkClaims.tier_of(text)
             if tier is not None:
                 if tier not in networks:
-                    raise UsageError(
-                        f"channel {name!r} has no effect", where=where, got=repr(text), hint=_UNUSED[tier]
-                    )
+                    what = f"channel {name!r} has no effect"
+                    raise IdleError(what, where, repr(text), hint=_UNUSED[tier], path=path)
                 networks[tier].claim(name, text, where)
                 continue
             match = _EDGE.fullmatch(text)
@@ -207,12 +209,8 @@ def _claims(
             machine = None if match[1] is None else int(match[1])
             candidates = machines if machine is None else machines[machine : machine + 1]
             if not any(edge in _edges(candidate) for candidate in candidates):
-                raise UsageError(
-                    f"channel {name!r} has no effect",
-                    where=where,
-                    got=repr(text),
-                    hint="no machine has this edge",
-                )
+                what = f"channel {name!r} has no effect"
+                raise IdleError(what, where, repr(text), hint="no machine has this edge", path=path)
             if section.scope == "pair":
                 raise UsageError("scope pair is for reads between machines", where=where, got=repr(text))
             rails = claims.setdefault((machine, edge), [])

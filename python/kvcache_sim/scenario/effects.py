@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from kvcache_sim.cache.store_kinds import Ability, beyond_store, store_kind
-from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario import context_window, engine_effects, pools
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
+from kvcache_sim.scenario.idle import IdleError
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.yaml_tree import Path, Tree
@@ -19,24 +19,26 @@ from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
 Finding = tuple[Path, str]
 
 
+def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
+    yield from _tiers(model, machines)
+    yield from _touch(model, machines)
+    yield from ((("cache", key), why) for key, why in beyond_store(model.cache))
+    yield from _views(model)
+    yield from _movement(model, machines)
+    yield from _channels(model)
+    yield from _requests(model)
+    yield from context_window.findings(model, machines)
+    yield from _kv_size(model, machines)
+    yield from engine_effects.findings(model, machines)
+    yield from pools.findings(model, machines)
+    yield from _router(model, sum(machine.role != "decode" for machine in machines))
+
+
 def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> None:
-    """Raise UsageError for the first setting that differs from its default and cannot have an effect."""
-    for path, why in (
-        *_tiers(model, machines),
-        *_touch(model, machines),
-        *((("cache", key), why) for key, why in beyond_store(model.cache)),
-        *_views(model),
-        *_movement(model, machines),
-        *_channels(model),
-        *_requests(model),
-        *context_window.findings(model, machines),
-        *_kv_size(model, machines),
-        *engine_effects.findings(model, machines),
-        *pools.findings(model, machines),
-        *_router(model, sum(machine.role != "decode" for machine in machines)),
-    ):
+    """Raise IdleError for the first setting that differs from its default and cannot have an effect."""
+    for path, why in _findings(model, machines):
         name = ".".join(map(str, path))
-        raise UsageError(f"{name} has no effect", where=tree.place(path), hint=why)
+        raise IdleError(f"{name} has no effect", where=tree.place(path), hint=why, path=path)
 
 
 def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from kvcache_sim.scenario.gpu_room import GPU_CAPACITY, with_gpu_room
 from kvcache_sim.scenario.pools import with_machines_of_pools
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel, TraceChanges
 from kvcache_sim.scenario.served_model import served_model
+from kvcache_sim.scenario.trace_block import with_trace_block
 from kvcache_sim.scenario.validation import at_place, check
 from kvcache_sim.scenario.yaml_tree import Tree
 
@@ -22,7 +23,7 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     Raises UsageError for what a generator refuses, an unknown model or step-time set, and where the model or
     the GPU's room cannot be told.
     """
-    model = with_machines_of_pools(_absolute(model, directory), tree)
+    model = with_trace_block(with_machines_of_pools(_absolute(model, directory), tree), tree)
     model = model.model_copy(update={"workload": _workload(model, tree)})
     step_time = model.replica.step_time
     named = model.model or at_place(tree, ("replica", "step_time"), lambda: measured_on(step_time).model)
@@ -87,7 +88,9 @@ def _absolute(model: ScenarioModel, directory: Path) -> ScenarioModel:
     update: dict[str, Any] = {}
     if model.trace is not None:
         path = absolute(directory, model.trace.path)
-        update["trace"] = model.trace.model_copy(update={"path": path})
+        tokenizer = model.trace.tokenizer
+        own = {"path": path, "tokenizer": tokenizer and absolute(directory, tokenizer)}
+        update["trace"] = model.trace.model_copy(update=own)
     step_time = with_absolute_files(model.replica.step_time, lambda name: absolute(directory, name))
     named = {"step_time": step_time}
     if model.replica.links is not None and model.replica.links.endswith(".csv"):

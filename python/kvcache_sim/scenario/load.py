@@ -15,6 +15,7 @@ from kvcache_sim.scenario.effects import refuse_without_effect
 from kvcache_sim.scenario.eviction import refuse_unknown_eviction, with_absolute_eviction
 from kvcache_sim.scenario.filling import absolute, fill
 from kvcache_sim.scenario.gpu_room import GpuCapacity, gpu_capacity
+from kvcache_sim.scenario.idle import IdleError, Tolerates, leave_out, of_one_run, varied
 from kvcache_sim.scenario.lowering import lower
 from kvcache_sim.scenario.machines import build_machines
 from kvcache_sim.scenario.overrides import apply_override, set_value
@@ -40,6 +41,8 @@ class Scenario:
     tree: Tree
     #: Where the gpu's capacity comes from, where that can be told.
     gpu_capacity: GpuCapacity | None = None
+    #: Settings that were left out because nothing uses them here, each as its refusal.
+    idle: tuple[IdleError, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -47,7 +50,8 @@ class Scenario:
         found = self.gpu_capacity
         replica = self.model.replica
         step_time = () if replica.instant else step_time_facts(replica.step_time)
-        return (*step_time, *((found.sentence,) if found is not None and found.remarkable else ()))
+        idle = (f"{error.what} here: {error.hint}" for error in self.idle)
+        return (*step_time, *((found.sentence,) if found is not None and found.remarkable else ()), *idle)
 
 
 def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path | None = None) -> Scenario:
@@ -60,16 +64,37 @@ def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path 
     return scenario_from_text(read_scenario(path), str(path), path.parent, overrides, trace)
 
 
+def load_varied(path: Path, overrides: Sequence[str] = ()) -> Scenario:
+    """Return the scenario of a file as one of several that vary: see ``varied_from_text``."""
+    return varied_from_text(read_scenario(path), str(path), path.parent, overrides)
+
+
 def scenario_from_text(
     text: str | bytes, source: str, directory: Path, overrides: Sequence[str] = (), trace: Path | None = None
 ) -> Scenario:
-    """Return the scenario of YAML text; paths in it start from ``directory``."""
-    tree = read_tree(text.encode() if isinstance(text, str) else text, source)
-    for assignment in overrides:
-        apply_override(tree, assignment)
+    """Return the scenario of YAML text; paths in it start from ``directory``.
+
+    A setting that nothing uses is refused, unless the text has it and an override took its use.
+    """
+    tree = _tree(text, source, overrides)
     if trace is not None:
         set_value(tree, ("trace", "path"), absolute(Path.cwd(), str(trace)), str(trace))
     return scenario_from_tree(tree, directory)
+
+
+def varied_from_text(text: str | bytes, source: str, directory: Path, overrides: Sequence[str]) -> Scenario:
+    """Return the scenario of a cell of a study, or of a side of a comparison.
+
+    Settings that nothing uses are left out and told (``Scenario.idle``): another cell may use them.
+    """
+    return _scenario(_tree(text, source, overrides), directory, varied)
+
+
+def _tree(text: str | bytes, source: str, overrides: Sequence[str]) -> Tree:
+    tree = read_tree(text.encode() if isinstance(text, str) else text, source)
+    for assignment in overrides:
+        apply_override(tree, assignment)
+    return tree
 
 
 def scenario_from_tree(tree: Tree, directory: Path) -> Scenario:
@@ -77,9 +102,25 @@ def scenario_from_tree(tree: Tree, directory: Path) -> Scenario:
 
     Paths start from ``directory``.
     """
+    return _scenario(tree, directory, of_one_run)
+
+
+def _scenario(tree: Tree, directory: Path, tolerates: Tolerates) -> Scenario:
     with_absolute_plugins(tree, directory)
     with_absolute_eviction(tree, directory)
     tree.values["channels"] = with_presets(tree.values.get("channels", {}), tree, directory)
+    idle: list[IdleError] = []
+    while True:
+        try:
+            return _settled(tree, directory, tuple(idle))
+        except IdleError as refusal:
+            if not tolerates(refusal.path, tree):
+                raise
+            leave_out(refusal.path, tree)
+            idle.append(refusal)
+
+
+def _settled(tree: Tree, directory: Path, idle: tuple[IdleError, ...]) -> Scenario:
     written = check(ScenarioModel, tree.values, tree)
     model = fill(written, directory, tree)
     machines = build_machines(model, tree)
@@ -89,7 +130,7 @@ def scenario_from_tree(tree: Tree, directory: Path) -> Scenario:
     wiring = wire(model, machines, tree)
     settings = lower(model, machines, wiring, tree)
     resolved = resolve(model, machines, wiring.sections)
-    return Scenario(model, settings, resolved, tree, gpu_capacity(written, model))
+    return Scenario(model, settings, resolved, tree, gpu_capacity(written, model), idle)
 
 
 def read_scenario(path: Path) -> bytes:

@@ -10,9 +10,10 @@ import numpy as np
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.load import Scenario
+from kvcache_sim.scenario.read_settings import read_settings
 from kvcache_sim.scenario.schema import TraceSection
 from kvcache_sim.tiers import COMPUTE, TIERS
-from kvcache_sim.workload.trace import Trace
+from kvcache_sim.workload.trace import NO_SESSION, Trace
 
 
 def read_requests(scenario: Scenario) -> Trace:
@@ -55,26 +56,27 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
             got=str(block_size),
             expected=f"a divisor of {trace.block_size}",
         )
-    return replace(trace, warnings=(*trace.warnings, *_too_long(scenario, trace)))
+    remarks = (*_too_long(scenario, trace), *_no_sessions(scenario, trace))
+    return replace(trace, warnings=(*trace.warnings, *remarks))
 
 
 def _from_file(section: TraceSection) -> Trace:
-    from kvcache_sim.workload.readers import ReadSettings, read_trace
+    from kvcache_sim.workload.readers import read_trace
 
-    settings = ReadSettings(
-        block_size=section.block_size,
-        on_bad_row=section.on_bad_row,
-        format=section.format,
-        time_order=section.time_order,
-        bytes_per_token=section.bytes_per_token,
-    )
-    return read_trace(section.path, settings=settings)
+    return read_trace(section.path, settings=read_settings(section))
 
 
 def _generated(section: Mapping[str, Any], seed: int) -> Trace:
     from kvcache_sim.workload.generate import build
 
     return build(section["kind"], {key: value for key, value in section.items() if key != "kind"}, seed)
+
+
+def _no_sessions(scenario: Scenario, trace: Trace) -> tuple[str, ...]:
+    """Return a warning where sessions are to be routed together and there are none."""
+    if scenario.model.router.policy != "session-affinity" or bool(np.any(trace.session != NO_SESSION)):
+        return ()
+    return ("router.policy session-affinity: the requests have no sessions, so it is least-loaded here",)
 
 
 def _too_long(scenario: Scenario, trace: Trace) -> tuple[str, ...]:

@@ -47,7 +47,10 @@ class TraceSection(Section):
     )
     on_bad_row: OnBadRow = Field("error", description="refuse the trace, or skip and count")
     time_order: TimeOrder = Field("error", description="when times go back: refuse, sort, or keep")
-    bytes_per_token: int = Field(1, ge=1, le=1 << 20, description="for formats whose lengths are bytes")
+    bytes_per_token: int | None = Field(
+        None, ge=1, le=1 << 20, description="of texts and of lengths in bytes; null: 4, an estimate"
+    )
+    tokenizer: str | None = Field(None, description="tokenizer.json for texts; null: lengths are estimated")
 
 
 class TraceChanges(Section):
@@ -60,7 +63,9 @@ class CacheSection(Section):
     """How blocks are kept."""
 
     enabled: bool = Field(True, description="false: nothing is reused")
-    block_size: int = Field(512, ge=1, le=_MAX_COUNT, description="tokens of a block; divides the trace's")
+    block_size: int = Field(
+        512, ge=1, le=_MAX_COUNT, description="tokens of a block; left out: the trace's, or 512"
+    )
     semantics: Semantics = Field("tree", description="rules of reuse: our tree, or an engine's own")
     policy: str = Field("lru", description="eviction policy of all tiers, or file.py:Name")
     admission: AdmissionName = Field("all", description="how much of a finished request is kept")

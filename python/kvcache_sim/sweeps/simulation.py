@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from kvcache_sim import __version__
-from kvcache_sim.errors import TraceError
+from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.model.models import names_model_file
 from kvcache_sim.model.step_times import files_named_in
 from kvcache_sim.scenario.cost import with_cost
-from kvcache_sim.scenario.load import Scenario, scenario_from_text
+from kvcache_sim.scenario.load import Scenario, varied_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
 from kvcache_sim.sweeps.cell import Cell, Setting, Study, canonical_json
@@ -32,18 +32,24 @@ _MORE_A_MACHINE = 0.05
 def plan_sweep(file: SweepFile, shard: tuple[int, int] = (1, 1)) -> Plan:
     """Return the plan of a sweep file: every row checked as a scenario before anything runs.
 
-    Raises ``UsageError`` naming the setting that no scenario accepts, and what reading the requests raises.
+    Raises ``UsageError`` naming the setting that no scenario accepts or that none uses, and what reading the
+    requests raises.
     Cost: about 4 ms a row, and reading each distinct trace once.
     """
-    study, resolve = prepare(file)
+    unused: list[dict[str, UsageError]] = []
+    study, resolve = prepare(file, unused)
     plan = lay_out(file.name, study, file.space, (file.repeats, file.seed), resolve)
+    for name, refusal in unused[0].items():
+        if all(name in row for row in unused):
+            raise refusal
     return Plan(plan.name, study, plan.cells, shard)
 
 
-def prepare(file: SweepFile) -> tuple[Study, Resolve]:
+def prepare(file: SweepFile, unused: list[dict[str, UsageError]] | None = None) -> tuple[Study, Resolve]:
     """Return the study of a file, and what resolves a row of settings for it.
 
-    The study's ``files`` fill up as rows are resolved that name them.
+    The study's ``files`` fill up as rows are resolved that name them; ``unused`` gets the settings that
+    nothing uses in each row.
     """
     base, directory = _base(file)
     files: dict[str, str] = {}
@@ -51,6 +57,8 @@ def prepare(file: SweepFile) -> tuple[Study, Resolve]:
 
     def resolve(settings: Mapping[str, Setting]) -> Resolved:
         scenario = load_cell(base, directory, settings)
+        if unused is not None:
+            unused.append({error.what: error for error in scenario.idle})
         for path in _inputs(scenario):
             if path not in files:
                 files[path] = file_sha256(Path(path))
@@ -66,7 +74,7 @@ def prepare(file: SweepFile) -> tuple[Study, Resolve]:
 def load_cell(base: str, directory: str, settings: Mapping[str, Setting]) -> Scenario:
     """Return the scenario of a row of settings laid over the base."""
     overrides = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
-    return scenario_from_text(base, "scenario", Path(directory), overrides)
+    return varied_from_text(base, "scenario", Path(directory), overrides)
 
 
 def simulate_cell(study: Study, cell: Cell) -> dict[str, Any]:
@@ -91,10 +99,10 @@ def simulate_cell(study: Study, cell: Cell) -> dict[str, Any]:
 
 def _base(file: SweepFile) -> tuple[str, str]:
     if isinstance(file.scenario, str):
-        from kvcache_sim.scenario.load import load_scenario
+        from kvcache_sim.scenario.load import load_varied
 
         path = file.path.parent / file.scenario
-        load_scenario(path)  # a missing or wrong file is named before the rows are
+        load_varied(path)  # a missing or wrong file is named before the rows are
         return path.read_text(encoding="utf-8"), str(path.parent.absolute())
     return to_yaml(file.scenario), str(file.path.parent.absolute())
 
@@ -102,6 +110,7 @@ def _base(file: SweepFile) -> tuple[str, str]:
 def _inputs(scenario: Scenario) -> list[str]:
     model = scenario.model
     paths = [model.trace.path] if model.trace is not None else []
+    paths += [model.trace.tokenizer] if model.trace is not None and model.trace.tokenizer else []
     paths += files_named_in(model.replica.step_time)
     paths += [model.replica.links] if model.replica.links and model.replica.links.endswith(".csv") else []
     paths += [model.model] if model.model is not None and names_model_file(model.model) else []

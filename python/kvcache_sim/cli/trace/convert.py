@@ -15,7 +15,9 @@ def command(
     fill_ids: Annotated[
         bool, typer.Option("--fill-ids", help="give rows without ids ids of their own")
     ] = False,
-    bytes_per_token: Annotated[int, typer.Option(help="for lengths in bytes and texts: bytes a token")] = 1,
+    bytes_per_token: Annotated[
+        int | None, typer.Option(help="for lengths in bytes and texts: bytes a token (4, an estimate)")
+    ] = None,
     tokenizer: Annotated[str | None, typer.Option(help="for texts: path of a tokenizer.json")] = None,
     out: options.Output = "-",
     force: options.Force = False,

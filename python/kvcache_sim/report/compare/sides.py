@@ -45,14 +45,14 @@ def open_sides(paths: Sequence[Path], repeats: int, stack: ExitStack) -> list[li
 def _simulated(scenario_file: Path, directory: Path, repeat: int) -> FinishedRun:
     from kvcache_sim.metrics.run_directory import open_run_directory
     from kvcache_sim.scenario.execute import execute, store
-    from kvcache_sim.scenario.load import load_scenario
+    from kvcache_sim.scenario.load import load_varied
     from kvcache_sim.scenario.repeats import repeat_seed
     from kvcache_sim.scenario.requests import read_requests
     from kvcache_sim.simulation import RunOptions
 
-    scenario = load_scenario(scenario_file)
+    scenario = load_varied(scenario_file)
     if repeat:
-        scenario = load_scenario(scenario_file, [f"seed={repeat_seed(scenario.settings.seed, repeat)}"])
+        scenario = load_varied(scenario_file, [f"seed={repeat_seed(scenario.settings.seed, repeat)}"])
     trace = read_requests(scenario)
     with open_run_directory(directory, force=False) as target:
         store(execute(scenario, trace, RunOptions()), target, ["kvsim", "compare", str(scenario_file)])

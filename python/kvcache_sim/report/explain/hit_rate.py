@@ -57,18 +57,28 @@ def at_ceiling(case: Case) -> str | None:
     return "The cache serves nearly all that repeats: a larger one, or another policy, has nothing to add."
 
 
+def _lacks_ids(case: Case) -> bool:
+    """Whether the trace tells nothing of what its prompts share."""
+    from kvcache_sim.workload.readers.read import HIT_RATES_NEED_IDS
+
+    trace = case.run.trace
+    return trace is not None and any(HIT_RATES_NEED_IDS in warning for warning in trace.warnings)
+
+
 def nothing_repeats(case: Case) -> str | None:
     """The traffic has no reuse."""
     rates = _rates(case)
     if rates is None or rates[1] > 0:
         return None
+    if _lacks_ids(case):
+        return "The trace names no blocks and no sessions: hit rates need ids, so nothing is said of caches."
     return "No block is asked for twice: no cache of any size could serve this traffic."
 
 
 def never_seen(case: Case) -> str | None:
     """Compulsory misses."""
     share = _missed(case, "never_seen")
-    if share < _WORTH_SAYING:
+    if share < _WORTH_SAYING or _lacks_ids(case):
         return None
     return f"{percent(share)} of the prompt tokens were asked for the first time: no cache could serve them."
 

@@ -25,7 +25,7 @@ def encoder(settings: ReadSettings) -> Callable[[str], bytes]:
         from tokenizers import Tokenizer  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         raise UsageError(
-            "the package tokenizers is not installed", where="--tokenizer", hint="pip install tokenizers"
+            "the package tokenizers is not installed", where="trace.tokenizer", hint="pip install tokenizers"
         ) from None
     try:
         tokenizer = Tokenizer.from_file(settings.tokenizer)
@@ -36,7 +36,15 @@ def encoder(settings: ReadSettings) -> Callable[[str], bytes]:
 
 def token_bytes(settings: ReadSettings) -> int:
     """Return how many bytes of an encoded text make one token."""
-    return settings.bytes_per_token if settings.tokenizer is None else array("I").itemsize
+    return settings.token_bytes if settings.tokenizer is None else array("I").itemsize
+
+
+def lengths_said(settings: ReadSettings, block_size: int) -> str:
+    """Return how the texts of a trace became tokens and ids, for people."""
+    if settings.tokenizer is not None:
+        return f"texts are hashed here: tokens of {settings.tokenizer}, {block_size} a block"
+    hint = "" if settings.bytes_per_token else ": trace.tokenizer (a tokenizer.json) counts them"
+    return f"texts are hashed here in blocks of {block_size} tokens, {settings.token_bytes_said}{hint}"
 
 
 class TextRows:
@@ -52,7 +60,11 @@ class TextRows:
         self.dense: dict[bytes, int] = {}
         self.session_names: list[str] = []
 
-    def add(self, history: bytes, answer: bytes, session: int, turn: int) -> None:
+    def tokens(self, encoded: bytes) -> int:
+        """Return how many tokens an encoded text has, a last one that is not whole counted."""
+        return -(-len(encoded) // self.per_token)
+
+    def add(self, history: bytes, output_tokens: int, session: int, turn: int) -> None:
         """Add a request with the encoded prompt ``history``; later turns come at once after the answer."""
         size = self.block_size * self.per_token
         parent = b""
@@ -60,8 +72,8 @@ class TextRows:
             parent = hashlib.blake2b(parent + history[start : start + size], digest_size=8).digest()
             self.ids.append(self.dense.setdefault(parent, len(self.dense)))
         self.offsets.append(len(self.ids))
-        self.inputs.append(max(1, -(-len(history) // self.per_token)))
-        self.outputs.append(-(-len(answer) // self.per_token))
+        self.inputs.append(max(1, self.tokens(history)))
+        self.outputs.append(output_tokens)
         self.arrival.append(0)
         self.session.append(session)
         self.turn.append(turn)

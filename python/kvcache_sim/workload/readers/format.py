@@ -23,6 +23,14 @@ class TraceFormat:
     read: Callable[[TraceSource, ReadSettings], RawColumns]
     #: The format's own block size.
     block_size: int = 512
+    #: Tokens of an id from a file's first bytes, where these or the settings tell; None: the format's own.
+    tell_block: Callable[[bytes, ReadSettings], int] | None = None
+
+    def block_of(self, head: bytes, settings: ReadSettings) -> int:
+        """Return the tokens of an id of a file that begins with ``head``; raises as the reading does."""
+        if settings.block_size is not None:
+            return settings.block_size
+        return self.block_size if self.tell_block is None else self.tell_block(head, settings)
 
 
 def first_row(head: bytes) -> dict[str, Any] | None:

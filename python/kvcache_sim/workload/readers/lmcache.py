@@ -23,7 +23,22 @@ def _detect(head: bytes) -> bool:
 
 
 def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
-    each = settings.bytes_per_token
+    if settings.tokenizer is not None:
+        raise UsageError(
+            "has no effect", where="trace.tokenizer", hint="the file has lengths and ids, no texts"
+        )
+    block = _tell_block(b"", settings)
+    schema: JsonlSchema = {**SCHEMA, "per_token": settings.token_bytes}
+    columns = read_jsonl(source, settings, schema, block)
+    said = f"lengths are bytes, {settings.token_bytes_said}"
+    hint = "" if settings.bytes_per_token else ": trace.bytes_per_token says otherwise"
+    columns["findings"].append(("bytes-as-tokens", len(columns["arrival_ns"]), 0, said + hint))
+    return columns
+
+
+def _tell_block(head: bytes, settings: ReadSettings) -> int:
+    del head
+    each = settings.token_bytes
     if BLOCK_BYTES % each:
         raise UsageError(
             "bytes_per_token must divide the trace's 256-byte blocks",
@@ -31,10 +46,7 @@ def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
             got=str(each),
             expected="1, 2, 4, 8, …, 256",
         )
-    columns = read_jsonl(source, settings, {**SCHEMA, "per_token": each}, BLOCK_BYTES // each)
-    said = f"lengths are bytes; bytes a token: {each}"
-    columns["findings"].append(("bytes-as-tokens", len(columns["arrival_ns"]), 0, said))
-    return columns
+    return BLOCK_BYTES // each
 
 
 FORMAT = TraceFormat(
@@ -42,5 +54,5 @@ FORMAT = TraceFormat(
     "JSON lines: timestamp (ms), session_id, input_bytes, output_bytes, ids of 256 bytes",
     _detect,
     _read,
-    256,
+    tell_block=_tell_block,
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvcache_sim.workload.readers.detect_head import read_head
+from kvcache_sim.workload.readers.fitting_block import fitting_block
 from kvcache_sim.workload.readers.format import TraceFormat, first_row
 from kvcache_sim.workload.readers.jsonl import MOONCAKE, read_jsonl
 
@@ -18,9 +20,23 @@ def _detect(head: bytes) -> bool:
 
 
 def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
-    return read_jsonl(source, settings, MOONCAKE, FORMAT.block_size)
+    block = FORMAT.block_of(read_head(source), settings)
+    columns = read_jsonl(source, settings, MOONCAKE, block)
+    if settings.block_size is None and block != FORMAT.block_size:
+        said = f"ids and lengths of the first rows fit blocks of {block} tokens alone: they are taken as such"
+        columns["findings"].append(("block-size", len(columns["arrival_ns"]), 0, said))
+    return columns
+
+
+def _tell_block(head: bytes, settings: ReadSettings) -> int:
+    del settings
+    return fitting_block(head, FORMAT.block_size)
 
 
 FORMAT = TraceFormat(
-    "mooncake", "JSON lines: timestamp (ms), input_length, output_length, hash_ids", _detect, _read
+    "mooncake",
+    "JSON lines: timestamp (ms), input_length, output_length, hash_ids",
+    _detect,
+    _read,
+    tell_block=_tell_block,
 )

@@ -10,10 +10,11 @@ import numpy as np
 
 from kvcache_sim._core import TraceProblem, TraceSource
 from kvcache_sim.errors import InputOutputError, TraceError, UsageError
-from kvcache_sim.workload.readers.detect import check_text, detect_format, read_head
+from kvcache_sim.workload.readers.detect import check_text, detect_format
+from kvcache_sim.workload.readers.detect_head import read_head
 from kvcache_sim.workload.readers.registry import format_named
 from kvcache_sim.workload.readers.settings import ReadSettings
-from kvcache_sim.workload.trace import Trace
+from kvcache_sim.workload.trace import NO_SESSION, Trace
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns
@@ -150,9 +151,9 @@ def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSetting
         from kvcache_sim.workload.history import with_history
 
         trace = with_history(trace)
-    units = odd_times(trace)
-    findings += units
-    warnings += [_line(where, f) for f in units]
+    noticed = [*odd_times(trace), *nothing_to_share(trace)]
+    findings += noticed
+    warnings += [_line(where, f) for f in noticed]
     if settings.missing_ids == "fill" and bool(np.any(np.diff(trace.id_offsets) == 0)):
         from kvcache_sim.workload.missing_ids import fill_missing_ids
 
@@ -169,8 +170,19 @@ def _line(where: str, finding: Finding) -> str:
     return f"{where}:{finding.line}: {finding.text}" if finding.line else f"{where}: {finding.text}"
 
 
+HIT_RATES_NEED_IDS = "the rows name no blocks and no sessions: hit rates need ids"
+
+
+def nothing_to_share(trace: Trace) -> list[Finding]:
+    """Return a remark on a trace that names neither blocks nor sessions: nothing in it can be reused."""
+    if len(trace.block_ids) or bool(np.any(trace.session != NO_SESSION)):
+        return []
+    text = f"{HIT_RATES_NEED_IDS}; without any every prompt counts as one of its own"
+    return [Finding("nothing-to-share", len(trace), 0, text)]
+
+
 #: Arrivals outside these mean rates (requests a second) are likely given in another unit.
-_FASTEST_PER_S = 1_000.0
+_FASTEST_PER_S = 100.0
 _SLOWEST_PER_S = 1 / 3_600.0
 _YEAR_NS = 31_557_600 * 10**9
 

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.workload.readers import azure, bailian, burstgpt, lmcache, mooncake, sharegpt, vidur, weka
+from kvcache_sim.workload.readers import (
+    azure,
+    bailian,
+    burstgpt,
+    lmcache,
+    mooncake,
+    openai,
+    sharegpt,
+    vidur,
+    weka,
+)
 from kvcache_sim.workload.readers.format import TraceFormat
 
-_MODULES = (sharegpt, bailian, lmcache, weka, mooncake, azure, burstgpt, vidur)
+_MODULES = (sharegpt, openai, bailian, lmcache, weka, mooncake, azure, burstgpt, vidur)
 
 FORMATS: dict[str, TraceFormat] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
 

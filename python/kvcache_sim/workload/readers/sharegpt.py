@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim._core import TraceProblem
-from kvcache_sim.workload.readers.chained_text import TextRows
+from kvcache_sim.workload.readers.conversations import Conversation, read_conversations
 from kvcache_sim.workload.readers.format import TraceFormat
-from kvcache_sim.workload.readers.json_stream import objects
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns, TraceSource
@@ -23,34 +22,12 @@ def _detect(head: bytes) -> bool:
 
 
 def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
-    rows = TextRows(settings, BLOCK_SIZE)
-    problems: list[tuple[int, int, str, str, str, str, str]] = []
-    bad = unanswered = 0
-    for line, conversation in objects(source):
-        try:
-            turns = _turns(line, conversation)
-        except TraceProblem as problem:
-            if settings.on_bad_row == "error":
-                raise
-            bad += 1
-            problems += [problem.args] if len(problems) < 20 else []
-            continue
-        name = str(conversation.get("id", f"line {line}"))
-        unanswered += not _add(rows, name, turns)
-    unit = "tokens of the tokenizer" if settings.tokenizer else f"{settings.bytes_per_token} bytes a token"
-    found = [
-        ("text", len(rows.inputs), 0, f"texts are hashed here: {unit}, {rows.block_size} tokens a block")
-    ]
-    found.append(
-        ("no-times", len(rows.inputs), 0, "the file has no times: sessions start at 0, turns follow at once")
-    )
-    if unanswered:
-        found.append(
-            ("no-answer", unanswered, 0, f"{unanswered} conversations without an answer hold no request")
-        )
-    columns = rows.columns(found)
-    columns["problems"], columns["problem_counts"] = problems, [("conversation", bad)] if bad else []
-    return columns
+    return read_conversations(source, settings, BLOCK_SIZE, _conversation)
+
+
+def _conversation(line: int, value: Any) -> Conversation:
+    turns = _turns(line, value)
+    return Conversation(str(value.get("id", f"line {line}")), turns)
 
 
 def _turns(line: int, conversation: Any) -> list[tuple[bool, str]]:
@@ -66,20 +43,6 @@ def _turns(line: int, conversation: Any) -> list[tuple[bool, str]]:
 
 def _is_turn(turn: Any) -> bool:
     return isinstance(turn, dict) and isinstance(turn.get("from"), str) and isinstance(turn.get("value"), str)
-
-
-def _add(rows: TextRows, name: str, turns: list[tuple[bool, str]]) -> bool:
-    """Add one request an answer; returns whether there was any."""
-    history, turn, session = b"", 0, len(rows.session_names)
-    for answer, text in turns:
-        encoded = rows.encode(text)
-        if answer and history:
-            rows.add(history, encoded, session, turn)
-            turn += 1
-        history += encoded
-    if turn:
-        rows.session_names.append(name)
-    return bool(turn)
 
 
 FORMAT = TraceFormat(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from kvcache_sim.workload.readers.format import TraceFormat, first_row
@@ -24,10 +25,17 @@ def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
     return source.read_weka(raw_settings(settings, 0))
 
 
+def _tell_block(head: bytes, settings: ReadSettings) -> int:
+    del settings
+    found = re.search(rb'"block_size"\s*:\s*(\d{1,7})\b', head)
+    return int(found[1]) if found and int(found[1]) > 0 else BLOCK_SIZE
+
+
 FORMAT = TraceFormat(
     "weka",
     "JSON lines: one session a line with rows of t, in, out, think (s), hash ranges",
     _detect,
     _read,
     BLOCK_SIZE,
+    _tell_block,
 )

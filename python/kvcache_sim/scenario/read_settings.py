@@ -1,0 +1,24 @@
+"""A scenario's ``trace`` section as the reader's settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcache_sim.scenario.schema import TraceSection
+
+if TYPE_CHECKING:
+    from kvcache_sim.workload.readers.settings import ReadSettings
+
+
+def read_settings(section: TraceSection) -> ReadSettings:
+    """Return how a scenario wants its trace read."""
+    from kvcache_sim.workload.readers.settings import ReadSettings
+
+    return ReadSettings(
+        block_size=section.block_size,
+        on_bad_row=section.on_bad_row,
+        format=section.format,
+        time_order=section.time_order,
+        bytes_per_token=section.bytes_per_token,
+        tokenizer=section.tokenizer,
+    )

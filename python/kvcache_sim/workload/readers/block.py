@@ -1,0 +1,23 @@
+"""The tokens of an id, as the first bytes of a file tell them."""
+
+from __future__ import annotations
+
+from kvcache_sim._core import TraceProblem, TraceSource
+from kvcache_sim.errors import KvsimError
+from kvcache_sim.workload.readers.detect import check_text, detect_format
+from kvcache_sim.workload.readers.detect_head import read_head
+from kvcache_sim.workload.readers.registry import format_named
+from kvcache_sim.workload.readers.settings import ReadSettings
+
+
+def block_of_file(path: str, settings: ReadSettings) -> int | None:
+    """Return the block of a trace file; None where its first bytes do not tell (its reading says why)."""
+    if settings.block_size is not None:
+        return settings.block_size
+    try:
+        head = read_head(TraceSource(path))
+        check_text(head, path)
+        chosen = format_named(settings.format) if settings.format else detect_format(head, path)
+        return chosen.block_of(head, settings)
+    except (KvsimError, TraceProblem, OSError, ValueError):
+        return None
