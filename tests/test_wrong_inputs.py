@@ -1,0 +1,42 @@
+"""Wrong inputs end with their exit code and one line that names the place; new mutations are asked for by number."""
+
+from __future__ import annotations
+
+import os
+
+import examples
+import pytest
+from wrong_inputs import Wrong, ended, mutated, prepare, table, told
+
+CODES = {2, 3, 6, 7}
+#: Mutations that are tried where the environment asks for new examples; a run with the same number tries the same.
+FIRST = 1_000_000 + int(os.environ.get("KVSIM_SEED", "0"))
+NEW = range(FIRST, FIRST + examples.NEW_EXAMPLES)
+
+
+@pytest.mark.parametrize("row", [*table("typed"), *table("mutated")], ids=lambda row: row.argv[:60])
+def test_a_wrong_input_ends_with_its_code_and_line(tmp_path, row: Wrong):
+    prepare(tmp_path)
+    code, said = ended(row, tmp_path)
+    line = told(said)
+    assert (code, line) == (row.code, row.line)
+    assert len([one for one in said.splitlines() if not one.startswith("warning: ")]) == 1 or row.argv == ""
+    assert code in CODES
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_table_has_its_size_and_no_row_twice():
+    typed, changed = table("typed"), table("mutated")
+    assert len(typed) >= 150
+    assert len(changed) == 100
+    assert len({(row.argv, row.text) for row in (*typed, *changed)}) == len(typed) + len(changed)
+    assert {row.code for row in typed} == CODES
+
+
+@pytest.mark.parametrize("seed", NEW or range(20))
+def test_a_mutation_runs_or_is_refused_in_one_line(tmp_path, seed):
+    prepare(tmp_path)
+    code, said = ended(mutated(seed), tmp_path)
+    lines = [line for line in said.splitlines() if not line.startswith("warning: ")]
+    assert code in {0, *CODES}, said
+    assert len(lines) == (code != 0), said
