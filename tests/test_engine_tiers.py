@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.cli import main
 from kvcache_sim.errors import UsageError
+from kvcache_sim.policies.engine_modes import ENGINE_MODES, with_engines
 from kvcache_sim.replay.engine_requests import native_requests
 from kvcache_sim.replay.engine_tiers import WRITE_POLICIES
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.workload.readers import read_trace
 from kvcache_sim.workload.toolbox.head import head
-from shared_files import shared
+from shared_files import ROOT, shared
 from small_traces import trace_of, tree_traces
 
 STRATEGIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority", "tlru", "tlru:12:3")
@@ -187,6 +188,68 @@ def test_a_split_inherits_its_time_of_making():
         family: REPLAYERS[family](request, "fifo")["hit_tokens"] for family in ("sglang", "sglang-unified")
     }
     assert last == {"sglang": 4, "sglang-unified": 8}
+
+
+# what each mode equals
+
+#: Where each mode's rows are.
+ROWS = {
+    "vllm": ["vllm_kvcachemanager"],
+    "vllm, with groups": ["vllm_hybrid_conversation", "vllm_hybrid_lcg", "vllm_hybrid_short"],
+    "vllm-offload": ["vllm_cpu_offload"],
+    "sglang": ["sglang_radixcache"],
+    "sglang-unified": ["sglang_unified_conversation", "sglang_unified_lcg", "sglang_unified_short"],
+    "lmcache": ["lmcache_conversation", "lmcache_lcg"],
+}
+
+
+@pytest.mark.parametrize("mode", ENGINE_MODES, ids=lambda mode: mode.family)
+def test_a_mode_counts_its_rows_and_streams(mode):
+    rows = [row for name in ROWS[mode.family] for row in rows_of(name)]
+    assert (mode.rows, mode.streams) == (len(rows), len({row["seed"] for row in rows if "seed" in row}))
+
+
+def test_the_page_has_the_table_of_modes():
+    page = (ROOT / "docs/engine-caches.md").read_text()
+    assert with_engines(page) == page
+
+
+def test_rejected_prompts_are_counted_with_and_without(capsys, tmp_path):
+    trace = tmp_path / "t.jsonl"
+    rows = [(16, [1]), (64, [1, 2, 3, 4]), (16, [1])]
+    lines = [
+        json.dumps({"timestamp": i, "input_length": n, "output_length": 1, "hash_ids": ids})
+        for i, (n, ids) in enumerate(rows)
+    ]
+    trace.write_text("\n".join(lines) + "\n")
+    given = ["cachesim", str(trace), "--trace-block-size", "16", "--format", "json", "--capacity", "2"]
+    assert main.run([*given, "--policy", "vllm"]) == 0
+    got = json.loads(capsys.readouterr().out)
+    assert (got["queried_tokens"], got["queried_tokens_not_rejected"]) == (96, 32)
+    assert got["equals"] == "vLLM 0.33.0 KVCacheManager: 60 of 60 rows"
+
+
+@pytest.mark.parametrize(("prompt", "warns"), [(16, False), (20, True)])
+def test_a_change_that_ids_cannot_show_is_warned_of(prompt, warns, capsys, tmp_path):
+    trace = tmp_path / "t.jsonl"
+    turns = [(prompt, [1, 2][: -(-prompt // 16)]), (48, [1, 3, 4])]
+    lines = [
+        json.dumps(
+            {
+                "timestamp": i,
+                "input_length": n,
+                "output_length": 9,
+                "hash_ids": ids,
+                "session_id": "s",
+                "turn": i,
+            }
+        )
+        for i, (n, ids) in enumerate(turns)
+    ]
+    trace.write_text("\n".join(lines) + "\n")
+    given = ["--trace-block-size", "16", "--policy", "vllm", "--capacity", "9", "--outputs", "all"]
+    assert main.run(["cachesim", str(trace), *given, "--reuse-outputs"]) == 0
+    assert ("1 next turns go on from a prompt that ends inside a block" in capsys.readouterr().err) == warns
 
 
 # the verb

@@ -126,6 +126,7 @@ def cachesim(
     from kvcache_sim.report.curve.sizes import kv_bytes_per_token as bytes_of_model
     from kvcache_sim.report.replay_room import RoomOptions, room_of
     from kvcache_sim.workload.readers import ReadSettings, read_trace
+    from kvcache_sim.workload.sessions import unseen_changes
 
     if model and kv_bytes_per_token:
         raise UsageError("a model says its own", where="--kv-bytes-per-token", got=str(kv_bytes_per_token))
@@ -165,6 +166,12 @@ def cachesim(
     result = simulate_cache(request, policy)
     for warning in read.warnings:
         typer.echo(f"warning: {warning}", err=True)
+    if reuse_outputs and (unseen := unseen_changes(read)):
+        typer.echo(
+            f"warning: --reuse-outputs: {unseen:,} next turns go on from a prompt that ends inside a block; "
+            "a change there cannot be seen in the ids, so their answers count as reused whole",
+            err=True,
+        )
     if token_bytes:
         result["capacity_bytes"] = request.capacity_blocks * (
             group_bytes or request.block_size_tokens * token_bytes

@@ -15,6 +15,7 @@ from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
 from kvcache_sim.metrics.run_directory import open_numbered_directory, open_run_directory
 from kvcache_sim.metrics.summary_text import summary_text
+from kvcache_sim.policies.engine_modes import engine_mode
 from kvcache_sim.scenario.execute import execute, resolved_with_trace, store
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.record_window import parse_record
@@ -122,6 +123,8 @@ def simulate(
         print(following, file=sys.stderr)
     else:
         print(summary_text(summary, f"run        {target}"))
+        if (mode := engine_mode(scenario.model.cache.semantics)) is not None:
+            print(f"equals     {mode.sentence}, in instant runs of whole prompts")
         print(following)
     breached = [threshold.text for threshold in thresholds if threshold.holds(summary, measured_from)]
     for text in breached:

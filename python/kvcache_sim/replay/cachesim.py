@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kvcache_sim.policies.engine_modes import engine_mode
 from kvcache_sim.policies.resolve import resolve_policy
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, ReplayResult
 
@@ -16,6 +17,9 @@ def simulate_cache(request: ReplayRequest, policy: str) -> ReplayResult:
     """
     family, variant = resolve_policy(policy)
     result = REPLAYERS[family](request, variant)
+    mode = engine_mode(family, request.groups is not None)
+    if mode is not None:
+        result["equals"] = mode.sentence
     # the ceilings always compute a last token, LMCache finds whole prompts
     has_ceilings = not request.reuse_outputs and request.groups is None and family != "lmcache"
     if "ceilings" not in result and has_ceilings:

@@ -152,6 +152,7 @@ def hit_figures(request: ReplayRequest, hits: NDArray[np.int64]) -> dict[str, An
     queried, hit = int(request.trace.input_tokens.sum()), int(hits[hits != REJECTED].sum())
     return {
         "queried_tokens": queried,
+        "queried_tokens_not_rejected": int(request.trace.input_tokens[hits != REJECTED].sum()),
         "hit_tokens": hit,
         "hit_rate": hit / queried,
         "per_request_hit_tokens_sha256": _sha256(map(str, hits.tolist())),

@@ -69,6 +69,7 @@ def replay_groups(request: ReplayRequest, settings: GroupSettings) -> ReplayResu
         "retention_interval": settings.retention_interval,
         "max_num_batched_tokens": settings.max_num_batched_tokens,
         "queried_tokens": queried,
+        "queried_tokens_not_rejected": int(trace.input_tokens[kept].sum()),
         "hit_tokens": hit,
         "hit_rate": hit / queried if queried else 0.0,
         "evictions": answer["evicted"],

@@ -66,3 +66,13 @@ def continues_prompt(trace: Trace, previous: NDArray[np.int32]) -> NDArray[np.bo
     )
     goes_on[later[tested]] = same
     return goes_on
+
+
+def unseen_changes(trace: Trace) -> int:
+    """Return how many next turns go on from a prompt that ends inside a block of the trace.
+
+    Ids name whole blocks, so whether such a turn changed what stood behind the last one cannot be seen.
+    """
+    previous = previous_turns(trace)
+    later = np.flatnonzero(continues_prompt(trace, previous))
+    return int((trace.input_tokens[previous[later]] % trace.block_size > 0).sum())

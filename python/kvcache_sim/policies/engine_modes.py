@@ -1,0 +1,111 @@
+"""Which class of which engine each mode equals, and on how many rows of its integers: the one table of it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvcache_sim.output import write_new
+
+_BEGIN = "<!-- engines: written by python -m kvcache_sim.policies.engine_modes -->\n"
+_END = "<!-- end of engines -->\n"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMode:
+    """One mode: the engine's class that it equals, and what that was measured on."""
+
+    #: As ``--policy`` names it, without a strategy.
+    family: str
+    engine: str
+    classes: str
+    #: Rows of integers that the engine's own class gave, all reproduced.
+    rows: int
+    #: Made, adversarial streams among what the rows were run on.
+    streams: int
+    #: What of the class has no row.
+    not_covered: str
+
+    @property
+    def sentence(self) -> str:
+        """Return what it equals, and on how much, in a line."""
+        streams = f", {self.streams} made streams among them" if self.streams else ""
+        return f"{self.engine} {self.classes}: {self.rows} of {self.rows} rows{streams}"
+
+
+ENGINE_MODES: tuple[EngineMode, ...] = (
+    EngineMode("vllm", "vLLM 0.33.0", "KVCacheManager", 60, 0, "speculative decoding, LoRA and salted keys"),
+    EngineMode(
+        "vllm, with groups",
+        "vLLM 0.33.0",
+        "HybridKVCacheCoordinator",
+        131,
+        60,
+        "hits of parts of a block, EAGLE; see the models it takes",
+    ),
+    EngineMode(
+        "vllm-offload",
+        "vLLM 0.33.0",
+        "CPUOffloadingManager",
+        12,
+        0,
+        "together with the GPU's pool, or with secondary tiers",
+    ),
+    EngineMode("sglang", "SGLang 0.5.23", "RadixCache", 29, 0, "the strategy priority"),
+    EngineMode(
+        "sglang-unified",
+        "SGLang 0.5.23",
+        "UnifiedRadixCache, with and without HiCache",
+        93,
+        60,
+        "windows and states, storage (L3), sessions, several ranks; strategies mru, filo, priority and tlru "
+        "have no row",
+    ),
+    EngineMode(
+        "lmcache",
+        "LMCache 0.5.6",
+        "LocalCPUBackend and LocalDiskBackend",
+        70,
+        60,
+        "remote backends, layers one by one, chunks of outputs, a prompt on disk larger than the CPU tier "
+        "(the engine waits forever; here its end is a miss)",
+    ),
+)
+
+#: Engines of which no mode is equal to anything, and why.
+NOT_COVERED: tuple[tuple[str, str], ...] = (
+    ("TensorRT-LLM", "its reuse of parts of a block; its priorities are a plain policy here (`priority`)"),
+    ("NVIDIA Dynamo KVBM", "its tiers and offload filters; tiers of a timed run come nearest"),
+)
+
+
+def engine_mode(family: str, has_groups: bool = False) -> EngineMode | None:
+    """Return the mode of a policy's family, None for one that is no engine's."""
+    name = f"{family}, with groups" if has_groups else family
+    return next((mode for mode in ENGINE_MODES if mode.family == name), None)
+
+
+def engines_markdown() -> str:
+    """Return the table in Markdown, a row a mode, then the engines without one."""
+    lines = ["| mode | equals | rows | of made streams | not covered |", "|---|---|---|---|---|"]
+    lines += [
+        f"| `{m.family}` | {m.engine} {m.classes} | {m.rows} | {m.streams} | {m.not_covered} |"
+        for m in ENGINE_MODES
+    ]
+    lines += [f"| none | {engine} | 0 | 0 | {what} |" for engine, what in NOT_COVERED]
+    return "\n".join(lines) + "\n"
+
+
+def with_engines(page: str) -> str:
+    """Return a page with the table between its two marks; raises ValueError where a mark is missing."""
+    before, begin, rest = page.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise ValueError(f"the page has no {_BEGIN.strip()} … {_END.strip()}")
+    return before + begin + engines_markdown() + end + after
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    write_new(path, with_engines(path.read_text()).encode(), overwrite=True)
