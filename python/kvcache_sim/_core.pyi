@@ -35,6 +35,7 @@ __all__ = [
     "Store",
     "TableWriter",
     "TraceProblem",
+    "TraceRows",
     "TraceSource",
     "VllmPool",
     "__release__",
@@ -103,32 +104,54 @@ class RawSettings(TypedDict):
     any_integer: bool
 
 @type_check_only
-class RawColumns(TypedDict):
-    """What a reader hands over: columns as in ``workload.trace.Trace``, and what it found on the way."""
+class RowColumns(TypedDict):
+    """Rows as columns, as in ``workload.trace.Trace``."""
 
     arrival_ns: NDArray[np.int64]
     input_tokens: NDArray[np.int64]
     output_tokens: NDArray[np.int64]
     id_offsets: NDArray[np.int64]
     block_ids: NDArray[np.uint32]
-    #: The file's own, or 0.
-    block_size: int
     session: NDArray[np.int32]
     turn: NDArray[np.int32]
     think_ns: NDArray[np.int64]
     is_conversational_turn: NDArray[np.bool_]
     after: NDArray[np.int32]
     history_tokens: NDArray[np.int64]
-    new_input_only: bool
-    id_names: NDArray[np.uint64] | list[str]
     session_names: list[str]
     extra: list[str]
+
+@type_check_only
+class RawColumns(RowColumns):
+    """What a reader hands over: all rows, and what it found on the way."""
+
+    #: The file's own, or 0.
+    block_size: int
+    new_input_only: bool
+    id_names: NDArray[np.uint64] | list[str]
     problems: list[tuple[int, int, str, str, str, str, str]]
     problem_counts: list[tuple[str, int]]
     findings: list[tuple[str, int, int, str]]
     lines: int
     bytes: int
     unordered: bool
+
+@final
+class TraceRows:
+    """Rows of JSON of a source, read some at a time; the source is taken over."""
+
+    def __new__(cls, source: TraceSource, schema: JsonlSchema, settings: RawSettings) -> TraceRows: ...
+    def read(self, most: int) -> bool:
+        """Read until ``most`` rows wait and return whether there may be more; raises ``TraceProblem``."""
+    @property
+    def alone(self) -> bool:
+        """Whether every row so far stands alone: without session, pause or predecessor, with ids."""
+    def take(self) -> RowColumns:
+        """Return the waiting rows; numbers of ids go on in the next ones."""
+    def keep_ids(self, numbers: NDArray[np.uint32]) -> None:
+        """Forget all block ids but these: one that is forgotten and comes again is a new one."""
+    def finish(self) -> tuple[RawColumns, TraceSource]:
+        """Return the waiting rows with every finding, and the source for its digest."""
 
 @final
 class TraceSource:
@@ -324,6 +347,14 @@ class Keys:
         full_blocks: NDArray[np.uint32],
         continuation: NDArray[np.uint32],
     ) -> Keys: ...
+    def kept(self, stores: Sequence[Store], requests: Sequence[int]) -> Keys:
+        """Return the keys of these requests and of those that stores still name; further ones come behind."""
+    def kept_ids(self) -> NDArray[np.uint32]:
+        """Return the different ids, in ascending order."""
+    def appended(
+        self, id_offsets: NDArray[np.int64], block_ids: NDArray[np.uint32], full_blocks: NDArray[np.uint32]
+    ) -> Keys:
+        """Return these keys with those of further requests; raises as the class does."""
     def key(self, request: int, block: int) -> int:
         """Return a key; only one request can have one with bit 63 set."""
 
@@ -372,6 +403,8 @@ class Store:
     def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:
         """Tell when what a move writes will be ready; its copies keep the times."""
     def moved_keys(self, move: int) -> list[int]: ...
+    def take_keys(self, keys: Keys) -> None:
+        """Take keys that name what this store still names, and requests to come."""
     def claim(self, tier: int, blocks: int, now_ns: int) -> tuple[int, list[int]] | None: ...
     def give_back(self, claim: int) -> None: ...
     def place(self, claim: int, request: int, part: tuple[int, int], source: int | None) -> bool: ...

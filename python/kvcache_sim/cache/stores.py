@@ -21,6 +21,7 @@ from kvcache_sim.policies.plugins.watchdog import Watchdog
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
 
 if TYPE_CHECKING:
+    from kvcache_sim import _core
     from kvcache_sim.cache.token_store import Keys, Prompts
 
 #: Makes a store from a machine's tiers, whether each writes its victims down, and the machine's views.
@@ -45,6 +46,8 @@ class StoreMaker:
         self.watchdog = Watchdog("", watches=False, at_work=False)
         #: The eviction orders of all stores made here.
         self.orders = Orders(cache.block_size_tokens, self.watchdog)
+        #: Names the blocks of native trees; others have keys of their own.
+        self.native_keys: _core.Keys | None = None
         arrays = key_arrays(trace, cache.block_size_tokens)
         gated = cache.prefix_view != PrefixViewSettings()
         in_python = self.simplified or gated or not self._native
@@ -81,6 +84,7 @@ class StoreMaker:
         from kvcache_sim import _core
 
         keys, orders, touch = _native_keys(arrays), self.orders, self.cache.touch
+        self.native_keys = keys
 
         def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
             store = _core.Store(keys, _capacities(tiers), write_back, orders.native(tiers), touch)

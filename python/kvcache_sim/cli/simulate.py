@@ -19,9 +19,10 @@ from kvcache_sim.policies.engine_modes import engine_mode
 from kvcache_sim.scenario.execute import execute, resolved_with_trace, store
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.record_window import parse_record
-from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.scenario.requests import open_requests
 from kvcache_sim.scenario.resolved import config_hash
 from kvcache_sim.simulation import RunOptions
+from kvcache_sim.workload.readers.stream import TraceStream
 
 if TYPE_CHECKING:
     from kvcache_sim.metrics.thresholds import Threshold
@@ -102,8 +103,9 @@ def simulate(
     thresholds = [_own_threshold(text, baseline) for text in fail_if or []]
     measured_from = _summary_of(baseline) if baseline else None
     options = RunOptions(backend, step_every_iteration, check, parse_record(record), causes, prefixes)
-    requests = read_requests(scenario)
-    resolved_hash = config_hash(resolved_with_trace(scenario, requests), requests.sha256)
+    requests = open_requests(scenario, options)
+    first = requests.first if isinstance(requests, TraceStream) else requests
+    resolved_hash = config_hash(resolved_with_trace(scenario, first), first.sha256)
     place = (
         open_run_directory(Path(output), force)
         if output

@@ -12,9 +12,12 @@ import numpy as np
 from kvcache_sim import __version__
 from kvcache_sim.errors import InputOutputError, TraceError
 from kvcache_sim.metrics.load_run import load_run
+from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
-from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.scenario.requests import open_requests
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.workload.readers.stream import TraceStream
+from kvcache_sim.workload.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +44,26 @@ def reproduce(directory: Path) -> Reproduction:
     stored = load_run(directory)
     manifest = stored.manifest
     scenario = scenario_from_text(stored.scenario, str(directory / "scenario.yaml"), directory)
-    trace = read_requests(scenario)
     try:
         planned, digests = manifest["trace"]["sha256"], manifest["digest"]
         options = _options(manifest["options"])
         before = {name: str(digests[name]) for name in ("events", "results")}
     except (KeyError, TypeError, ValueError) as error:
         raise InputOutputError(f"manifest lacks {error}", where=str(directory / "run.json")) from None
+    requests = open_requests(scenario, options)
+    if not isinstance(requests, TraceStream):
+        _refuse_another(requests, str(planned))
+    again = execute(scenario, requests, options)
+    _refuse_another(again.trace, str(planned))
+    now = {"events": again.run.digest_events, "results": again.run.digest_results}
+    return Reproduction({name: (before[name], now[name]) for name in before}, _notes(manifest))
+
+
+def _refuse_another(trace: Trace, planned: str) -> None:
     if planned != trace.sha256:
         raise TraceError(
-            "not the trace that ran", where=trace.source, got=trace.sha256[:16], expected=str(planned)[:16]
+            "not the trace that ran", where=trace.source, got=trace.sha256[:16], expected=planned[:16]
         )
-    run = simulate(scenario.settings, trace, None, options)
-    now = {"events": run.digest_events, "results": run.digest_results}
-    return Reproduction({name: (before[name], now[name]) for name in before}, _notes(manifest))
 
 
 def _options(plain: dict[str, Any]) -> RunOptions:

@@ -23,8 +23,10 @@ from kvcache_sim.metrics.run_tables import RunTables
 from kvcache_sim.metrics.summary import summarize, totals_of
 from kvcache_sim.scenario.cost import with_cost
 from kvcache_sim.scenario.load import Scenario
+from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
 from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.workload.readers.stream import NotAlone, TraceStream
 from kvcache_sim.workload.trace import Trace
 
 
@@ -33,7 +35,9 @@ class Execution:
     """A finished run with what led to it."""
 
     scenario: Scenario
+    #: Of a stream its first window, with the digest and the remarks of all.
     trace: Trace
+    requests: int
     options: RunOptions
     run: Run
     #: ``summary.json`` without ``wall``.
@@ -49,12 +53,14 @@ class Execution:
 
 def execute(
     scenario: Scenario,
-    trace: Trace,
+    requests: Trace | TraceStream,
     options: RunOptions,
     observer: Observer | None = None,
     directory: RunDirectory | None = None,
 ) -> Execution:
-    """Simulate a scenario's requests; raises as ``simulate`` does.
+    """Simulate a scenario's requests; raises as ``simulate`` does, and as reading a stream does.
+
+    Where a stream turns out to hold requests that do not stand alone, its file is read whole and simulated.
 
     With a claimed directory events and rows of requests are written there while the run goes on; ``store``
     writes the rest. Rows stay in memory where they are asked for once more: by ``--causes`` and
@@ -63,7 +69,14 @@ def execute(
     block = scenario.model.cache.block_size
     rows_leave = not (options.causes or options.prefixes)
     tables = None if directory is None else RunTables(directory, block, rows_leave)
-    run = simulate(scenario.settings, trace, observer, options, tables)
+    try:
+        run = simulate(scenario.settings, requests, observer, options, tables)
+    except NotAlone:
+        path = "-" if scenario.model.trace is None else scenario.model.trace.path
+        if path == "-":
+            raise
+        return execute(scenario, read_requests(scenario), options, observer, directory)
+    trace = requests.whole() if isinstance(requests, TraceStream) else requests
     totals = tables.totals if tables is not None else None
     if totals is None:
         totals = totals_of(run.requests, block)
@@ -75,7 +88,7 @@ def execute(
         summary = {**summary, "context_window": window}
     if options.causes:
         run, summary = _with_causes(scenario, trace, options, run, summary)
-    return Execution(scenario, trace, options, run, summary, tables)
+    return Execution(scenario, trace, requests_of(requests), options, run, summary, tables)
 
 
 def _with_causes(
@@ -90,6 +103,11 @@ def _with_causes(
     policies = sorted({f"{tier.policy} on {tier.name}" for tier in tiers})
     misses = summarize_misses(columns, policies)
     return replace(run, requests={**run.requests, **columns}), {**summary, "misses": misses}
+
+
+def requests_of(requests: Trace | TraceStream) -> int:
+    """Return how many requests there are, as far as they were read."""
+    return requests.requests if isinstance(requests, TraceStream) else len(requests)
 
 
 def resolved_with_trace(scenario: Scenario, trace: Trace) -> dict[str, Any]:
@@ -166,7 +184,7 @@ def manifest(execution: Execution, resolved: dict[str, Any], argv: Sequence[str]
         "options": asdict(execution.options),
         "config_hash": config_hash(resolved, trace.sha256),
         "gpu_capacity": capacity.sentence if capacity is not None else None,
-        "trace": {"source": trace.source, "sha256": trace.sha256, "requests": len(trace)},
+        "trace": {"source": trace.source, "sha256": trace.sha256, "requests": execution.requests},
         "digest": {"events": run.digest_events, "results": run.digest_results},
         "events": run.events_processed,
         "warnings": list(execution.warnings),

@@ -12,8 +12,29 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.read_settings import read_settings
 from kvcache_sim.scenario.schema import TraceSection
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation.windows import can_stream
 from kvcache_sim.tiers import COMPUTE, TIERS
+from kvcache_sim.workload.readers import open_trace, read_trace
+from kvcache_sim.workload.readers.stream import TraceStream
 from kvcache_sim.workload.trace import NO_SESSION, Trace
+
+
+def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStream:
+    """Return the requests of a scenario as ``read_requests``; as a stream where that fits the run.
+
+    A long trace of a file is then read while it is simulated (see ``can_stream`` and ``open_trace``).
+    """
+    section, window_tokens = scenario.model.trace, scenario.model.replica.max_model_len
+    slides = window_tokens is not None and scenario.model.replica.on_overflow == "slide"
+    outputs = scenario.model.workload.get("output_tokens")
+    if section is None or slides or outputs is not None or not can_stream(scenario.settings, options):
+        return read_requests(scenario)
+    found = open_trace(section.path, read_settings(section))
+    if isinstance(found, TraceStream):
+        _check_block_size(scenario, found.first)
+        return found
+    return prepared(scenario, found)
 
 
 def read_requests(scenario: Scenario) -> Trace:
@@ -48,7 +69,13 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
         from kvcache_sim.workload.context_window import slide
 
         trace = slide(trace, window_tokens)
-    block_size = model.cache.block_size
+    _check_block_size(scenario, trace)
+    remarks = (*_too_long(scenario, trace), *_no_sessions(scenario, trace))
+    return replace(trace, warnings=(*trace.warnings, *remarks))
+
+
+def _check_block_size(scenario: Scenario, trace: Trace) -> None:
+    block_size = scenario.model.cache.block_size
     if trace.block_size % block_size:
         raise UsageError(
             "cache.block_size does not divide the trace's block",
@@ -56,13 +83,9 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
             got=str(block_size),
             expected=f"a divisor of {trace.block_size}",
         )
-    remarks = (*_too_long(scenario, trace), *_no_sessions(scenario, trace))
-    return replace(trace, warnings=(*trace.warnings, *remarks))
 
 
 def _from_file(section: TraceSection) -> Trace:
-    from kvcache_sim.workload.readers import read_trace
-
     return read_trace(section.path, settings=read_settings(section))
 
 

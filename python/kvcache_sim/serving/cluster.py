@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kvcache_sim.cache.digest import Digest
 from kvcache_sim.cache.store import ARRIVE
@@ -34,7 +35,6 @@ class Cluster:
         recorder: Recorder,
         digests: Sequence[Digest],
     ) -> None:
-        self.trace = trace
         self.replicas = replicas
         self.pools, self.router = pools, router
         self.engine = replicas[0].engine
@@ -57,15 +57,16 @@ class Cluster:
         self.machines: dict[int, int] = {}
         if any(replica.prefetches_sessions for replica in replicas):
             self._continues = continuations(trace).tolist()
+        #: What gives the next window of a trace that is read in windows, and the requests that are open.
+        self._read_on: Callable[[list[int]], Trace | None] | None = None
+        self._open: set[int] = set()
         #: Requests by what they wait for: those of request r are ``_waiting[_first[r]:_first[r + 1]]``.
         waiting = np.flatnonzero(waits_for != NO_REQUEST)
         waiting = waiting[np.argsort(waits_for[waiting], kind="stable")]
         self._waiting = view(waiting)
         self._first = view(np.searchsorted(waits_for[waiting], np.arange(len(trace) + 1)))
-        self._arrival_ns, self._think_ns = view(arrival_ns), view(trace.think_ns)
-        self._input_tokens, self._output_tokens = view(trace.input_tokens), view(trace.output_tokens)
-        self._session, self._turn = view(trace.session), view(trace.turn)
-        self._conversational = view(trace.is_conversational_turn)
+        self._waits = len(waiting) > 0
+        self._look_at(trace, 0, arrival_ns)
         self._position = 0
         #: Whether no request waits for another, and nobody asks when one is done.
         self.open_loop = not (self._instant or self._continues or len(waiting))
@@ -74,15 +75,39 @@ class Cluster:
                 replica.milestones.when_closed(self._answered_elsewhere)
             replica.when_closed(self._closed)
 
+    def _look_at(self, trace: Trace, first: int, arrival_ns: NDArray[np.int64]) -> None:
+        """Take the columns of requests from number ``first`` on."""
+        self.trace, self._from = trace, first
+        self._arrival_ns, self._think_ns = view(arrival_ns), view(trace.think_ns)
+        self._input_tokens, self._output_tokens = view(trace.input_tokens), view(trace.output_tokens)
+        self._session, self._turn = view(trace.session), view(trace.turn)
+        self._conversational = view(trace.is_conversational_turn)
+
+    def read_on(self, next_window: Callable[[list[int]], Trace | None]) -> None:
+        """Go on with windows of further requests, which stand alone and come in time order.
+
+        ``next_window`` is told the requests that are open; None after the last window.
+        """
+        self._read_on = next_window
+
     def start(self) -> None:
         """Queue the first arrival."""
         self._queue_next()
 
+    def _next_window(self, read_on: Callable[[list[int]], Trace | None]) -> None:
+        arrived = self._from + len(self.trace)
+        trace = read_on(sorted(self._open))
+        if trace is not None:
+            self._look_at(trace, arrived, trace.arrival_ns)
+            self._order, self._position = view(np.arange(arrived, arrived + len(trace))), 0
+
     def _queue_next(self) -> None:
+        if self._position == len(self._order) and self._read_on is not None:
+            self._next_window(self._read_on)
         if self._position < len(self._order):
             request = self._order[self._position]
             self._position += 1
-            arrival = max(self._arrival_ns[request], self.engine.now_ns)
+            arrival = max(self._arrival_ns[request - self._from], self.engine.now_ns)
             self.engine.schedule(arrival, ARRIVAL, NO_MACHINE, self._arrive_in_order, request)
 
     def _arrive_in_order(self, request: int) -> None:
@@ -91,16 +116,18 @@ class Cluster:
             self._queue_next()
 
     def _arrive(self, request: int) -> None:
-        now = self.engine.now_ns
+        now, row = self.engine.now_ns, request - self._from
         self.arrived += 1
+        if self._read_on is not None:
+            self._open.add(request)
         arrival = Arrival(
             request,
             now,
-            self._input_tokens[request],
-            self._output_tokens[request],
-            self._session[request],
-            self._turn[request],
-            bool(self._conversational[request]),
+            self._input_tokens[row],
+            self._output_tokens[row],
+            self._session[row],
+            self._turn[row],
+            bool(self._conversational[row]),
         )
         replica = self.pools.routed[self.router.choose(arrival)]
         machine = replica.machine
@@ -129,14 +156,21 @@ class Cluster:
         self.closed += 1
         if self._instant:
             self._queue_next()
+        if self._read_on is not None:
+            self._open.discard(request)
+        if self._waits:
+            self._release(request)
+        following = self._continues[request] if self._continues else NO_REQUEST
+        if following != NO_REQUEST and self._think_ns[following] == OPEN_LOOP:
+            self._prefetch(request, following, self._arrival_ns[following])
+
+    def _release(self, request: int) -> None:
+        """Let those that wait for a request come."""
         for place in range(self._first[request], self._first[request + 1]):
             following = self._waiting[place]
             at = self.engine.now_ns + self._think_ns[following]
             self.engine.schedule(at, ARRIVAL, NO_MACHINE, self._arrive, following)
             self._prefetch(request, following, at)
-        following = self._continues[request] if self._continues else NO_REQUEST
-        if following != NO_REQUEST and self._think_ns[following] == OPEN_LOOP:
-            self._prefetch(request, following, self._arrival_ns[following])
 
     def _prefetch(self, request: int, following: int, at_ns: int) -> None:
         """Prefetch a paused session's blocks a while before its next turn, on the machine that has them."""

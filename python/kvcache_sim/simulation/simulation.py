@@ -31,7 +31,9 @@ from kvcache_sim.serving.store_limits import refuse_beyond_store
 from kvcache_sim.simulation.end_checks import check_rows, check_stores
 from kvcache_sim.simulation.measured import channel_use, counters, inter_token_latencies, tier_uses
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
+from kvcache_sim.simulation.windows import Windows
 from kvcache_sim.tiers import COMPUTE, TIERS
+from kvcache_sim.workload.readers.stream import TraceStream
 from kvcache_sim.workload.trace import Trace
 
 if TYPE_CHECKING:
@@ -44,7 +46,9 @@ _EVENTS_PER_GLANCE = 20_000
 class Simulation:
     """A cluster about to run one trace."""
 
-    def __init__(self, settings: ClusterSettings, trace: Trace, options: RunOptions) -> None:
+    def __init__(self, settings: ClusterSettings, requests: Trace | TraceStream, options: RunOptions) -> None:
+        stream = requests if isinstance(requests, TraceStream) else None
+        trace = requests.first if isinstance(requests, TraceStream) else requests
         refuse_beyond_store(settings)
         make_router = router_maker(settings.router.policy)
         self.settings, self.trace, self.options = settings, trace, options
@@ -95,7 +99,11 @@ class Simulation:
                 replica.run_ahead()
         span = int(trace.arrival_ns.max()) if len(trace) else 0
         self.sampler = Sampler(self.engine, self.replicas, self.channels, span // SAMPLES, self._done)
-        self._span_ns = span
+        self._span_ns = span if stream is None else 0
+        self._windows: Windows | None = None
+        if stream is not None:
+            self._windows = Windows(stream, self.replicas, stores)
+            self.cluster.read_on(self._windows.next)
 
     def match_prefix(
         self, machine: int, request: int, tokens: BlockTokens | None = None
@@ -124,7 +132,12 @@ class Simulation:
         return apart and self.settings.movement.lookup == "local"
 
     def _done(self) -> bool:
-        return self.cluster.closed == len(self.trace)
+        return self.cluster.closed == self._requests
+
+    @property
+    def _requests(self) -> int:
+        """Requests that are known of."""
+        return len(self.trace) if self._windows is None else self._windows.requests
 
     def run(self, observer: Observer | None = None) -> Run:
         """Run to the end; UsageError when that lies too far off, InvariantError when a promise was broken."""
@@ -159,7 +172,7 @@ class Simulation:
         return Progress(
             now_ns=self.engine.now_ns,
             done_requests=self.cluster.closed,
-            total_requests=len(self.trace),
+            total_requests=self._requests,
             events=self.engine.processed,
             tiers=used,
             token_hit_rate=sum(shares.values()),
@@ -170,7 +183,7 @@ class Simulation:
         )
 
     def _check_end(self) -> None:
-        n, closed = len(self.trace), self.cluster.closed
+        n, closed = self._requests, self.cluster.closed
         if closed != n:
             raise InvariantError("I1: requests were left behind", got=f"{closed} of {n}")
         self.recorder.end()
@@ -215,17 +228,18 @@ class Simulation:
 
 def simulate(
     settings: ClusterSettings,
-    trace: Trace,
+    requests: Trace | TraceStream,
     observer: Observer | None = None,
     options: RunOptions = DEFAULT_OPTIONS,
     tables: RunTables | None = None,
 ) -> Run:
     """Simulate a trace on a cluster and return what was measured.
 
-    ``tables`` get events, and rows of requests, as they come; the last events are the run's own.
+    A stream is read while the run goes on; ``can_stream`` says where that is possible. ``tables`` get events,
+    and rows of requests, as they come; the last events are the run's own.
     Errors: UsageError for settings that do not fit the trace; InvariantError when a promise was broken.
     """
-    simulation = Simulation(settings, trace, options)
+    simulation = Simulation(settings, requests, options)
     if tables is not None:
         simulation.recorder.let_events_leave(tables.take_events)
         if tables.digest is not None:

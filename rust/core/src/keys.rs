@@ -25,8 +25,12 @@ const PRIVATE: u64 = 1 << 63;
 /// assert_eq!((keys.key(0, 1), keys.key(0, 2), keys.key(1, 2)), (1, 2, 4));
 /// assert!(keys.key(1, 3) >= 1 << 63); // past its prompt: a key of its own
 /// ```
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct BlockKeys {
+    /// First request of the window; all of a trace that is read whole.
+    first: u32,
+    /// Requests before the window that are still named, in ascending order; theirs are the first places.
+    kept: Vec<u32>,
     id_offsets: Vec<u64>,
     ids: Vec<u32>,
     blocks_per_id: u32,
@@ -94,6 +98,8 @@ impl BlockKeys {
             }
         }
         Ok(Self {
+            first: 0,
+            kept: Vec::new(),
             id_offsets,
             ids,
             blocks_per_id,
@@ -102,33 +108,114 @@ impl BlockKeys {
         })
     }
 
-    /// How many requests there are.
-    pub fn requests(&self) -> u32 {
-        self.full_blocks.len() as u32
+    /// The keys of a window that is over: of its requests, and those before it, only the named ones are kept.
+    /// Requests that there are not are left out. No continuation is kept.
+    ///
+    /// ```
+    /// use kvsim_core::keys::{BlockKeys, NO_REQUEST};
+    ///
+    /// let keys = BlockKeys::new(vec![0, 1, 2], vec![7, 8], 1, vec![1, 1], vec![NO_REQUEST; 2]).unwrap();
+    /// let mut next = keys.kept(vec![1]);
+    /// assert_eq!((next.requests(), next.key(1, 0), next.kept_ids()), (2, 8, vec![8]));
+    /// next.append(&[0, 1], &[9], &[1]).unwrap(); // the next window: request 2
+    /// assert_eq!((next.requests(), next.key(1, 0), next.key(2, 0)), (3, 8, 9));
+    /// assert!(next.known_request(0).is_err());
+    /// ```
+    #[must_use]
+    pub fn kept(&self, mut requests: Vec<u32>) -> Self {
+        requests.sort_unstable();
+        requests.dedup();
+        requests.retain(|&request| self.known_request(request).is_ok());
+        let mut next = Self {
+            first: self.requests(),
+            id_offsets: vec![0],
+            blocks_per_id: self.blocks_per_id,
+            ..Self::default()
+        };
+        for &request in &requests {
+            next.ids.extend_from_slice(self.id_slice(request));
+            next.id_offsets.push(next.ids.len() as u64);
+            next.full_blocks.push(self.full_blocks(request));
+        }
+        next.continuation = vec![NO_REQUEST; requests.len()];
+        next.kept = requests;
+        next
     }
 
-    /// Refuses a request beyond the trace.
+    /// Different ids, in ascending order.
+    pub fn kept_ids(&self) -> Vec<u32> {
+        let mut ids = self.ids.clone();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    /// Adds requests behind the last one; checked as `new` checks them.
+    pub fn append(
+        &mut self,
+        id_offsets: &[u64],
+        ids: &[u32],
+        full_blocks: &[u32],
+    ) -> Result<(), KeysError> {
+        let added = full_blocks.len();
+        let checked = Self::new(
+            id_offsets.to_vec(),
+            ids.to_vec(),
+            self.blocks_per_id,
+            full_blocks.to_vec(),
+            vec![NO_REQUEST; added],
+        )?;
+        if self.requests().checked_add(added as u32).is_none() {
+            return Err(KeysError::Shape);
+        }
+        let before = self.ids.len() as u64;
+        self.ids.extend(checked.ids);
+        let offsets = checked.id_offsets.iter().skip(1);
+        self.id_offsets
+            .extend(offsets.map(|offset| offset + before));
+        self.full_blocks.extend(checked.full_blocks);
+        self.continuation.extend(checked.continuation);
+        Ok(())
+    }
+
+    /// How many requests there are, those that are no longer named included.
+    pub fn requests(&self) -> u32 {
+        self.first + (self.full_blocks.len() - self.kept.len()) as u32
+    }
+
+    /// Refuses a request beyond the trace, and one that is no longer named.
     pub fn known_request(&self, request: u32) -> Answer<()> {
-        if request < self.requests() {
+        let named = request >= self.first || self.kept.binary_search(&request).is_ok();
+        if named && request < self.requests() {
             return Ok(());
         }
         Err(StoreError::NoSuchRequest(self.requests()))
     }
 
+    /// Where the columns have a request.
+    fn place(&self, request: u32) -> usize {
+        if request >= self.first {
+            return (request - self.first) as usize + self.kept.len();
+        }
+        let place = self.kept.binary_search(&request);
+        place.expect("whoever names a request keeps it")
+    }
+
     /// Full prompt blocks of a request.
     pub fn full_blocks(&self, request: u32) -> u32 {
-        self.full_blocks[request as usize]
+        self.full_blocks[self.place(request)]
     }
 
     /// The request whose ids name block `block` of `request`, and where that stops being so.
     fn source(&self, request: u32, block: u32) -> (u32, u32) {
-        let own = self.full_blocks[request as usize];
+        let place = self.place(request);
+        let own = self.full_blocks[place];
         if block < own {
             return (request, own);
         }
-        let next = self.continuation[request as usize];
-        if next != NO_REQUEST && block < self.full_blocks[next as usize] {
-            return (next, self.full_blocks[next as usize]);
+        let next = self.continuation[place];
+        if next != NO_REQUEST && block < self.full_blocks(next) {
+            return (next, self.full_blocks(next));
         }
         (NO_REQUEST, u32::MAX)
     }
@@ -140,7 +227,7 @@ impl BlockKeys {
             return PRIVATE | (u64::from(request) << 32) | u64::from(block);
         }
         let id = self.ids
-            [self.id_offsets[source as usize] as usize + (block / self.blocks_per_id) as usize];
+            [self.id_offsets[self.place(source)] as usize + (block / self.blocks_per_id) as usize];
         u64::from(id) * u64::from(self.blocks_per_id) + u64::from(block % self.blocks_per_id)
     }
 
@@ -190,8 +277,8 @@ impl BlockKeys {
     }
 
     fn id_slice(&self, request: u32) -> &[u32] {
-        &self.ids[self.id_offsets[request as usize] as usize
-            ..self.id_offsets[request as usize + 1] as usize]
+        let place = self.place(request);
+        &self.ids[self.id_offsets[place] as usize..self.id_offsets[place + 1] as usize]
     }
 }
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use kvsim_core::keys::BlockKeys;
-use numpy::PyReadonlyArray1;
+use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::refusal::{answered, refused, Whole};
+use crate::store::PyStore;
 
 /// Block keys of all requests, shared by the caches of all machines.
 #[pyclass(name = "Keys", frozen, module = "kvcache_sim._core")]
@@ -34,6 +35,34 @@ impl PyKeys {
         BlockKeys::new(offsets, ids, blocks_per_id.u32(), full, next)
             .map(|keys| Self(Arc::new(keys)))
             .map_err(|error| refused("no block keys", &error.to_string()))
+    }
+
+    /// Keys of these requests, of what the stores still name, and of none to come.
+    fn kept(&self, stores: Vec<PyRef<'_, PyStore>>, requests: Vec<u32>) -> Self {
+        let mut named = requests;
+        for store in &stores {
+            named.extend(store.0.named_requests());
+        }
+        Self(Arc::new(self.0.kept(named)))
+    }
+
+    /// Different ids, in ascending order.
+    fn kept_ids<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u32>> {
+        PyArray1::from_vec(py, self.0.kept_ids())
+    }
+
+    /// These keys with those of further requests.
+    fn appended(
+        &self,
+        id_offsets: PyReadonlyArray1<'_, i64>,
+        block_ids: PyReadonlyArray1<'_, u32>,
+        full_blocks: PyReadonlyArray1<'_, u32>,
+    ) -> PyResult<Self> {
+        let mut keys = BlockKeys::clone(&self.0);
+        let offsets: Vec<u64> = id_offsets.as_slice()?.iter().map(|&o| o as u64).collect();
+        keys.append(&offsets, block_ids.as_slice()?, full_blocks.as_slice()?)
+            .map_err(|error| refused("no block keys", &error.to_string()))?;
+        Ok(Self(Arc::new(keys)))
     }
 
     fn key(&self, request: Whole, block: Whole) -> PyResult<u64> {

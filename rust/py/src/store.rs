@@ -240,6 +240,10 @@ impl PyStore {
         answered(self.0.set_times(r#move.u64(), arrival))
     }
 
+    fn take_keys(&mut self, keys: &PyKeys) {
+        self.0.take_keys(keys.0.clone());
+    }
+
     fn moved_keys(&self, r#move: Whole) -> PyResult<Vec<u64>> {
         answered(self.0.moved_keys(r#move.u64()))
     }

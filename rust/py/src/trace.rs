@@ -2,10 +2,10 @@
 
 use std::io::Read;
 
-use kvsim_core::trace::columns::Reading;
+use kvsim_core::trace::columns::{Columns, Reading};
 use kvsim_core::trace::csv::{self, CsvSchema, TimeForm};
 use kvsim_core::trace::intern::Names;
-use kvsim_core::trace::jsonl::{self, Schema};
+use kvsim_core::trace::jsonl::{self, RowReader, Schema};
 use kvsim_core::trace::problem::Problem;
 use kvsim_core::trace::source::{is_damage, Source};
 use kvsim_core::trace::{reuse, weka, Order, ReadError, Settings};
@@ -226,10 +226,8 @@ fn settings_from(dict: &Bound<'_, PyDict>) -> PyResult<Settings> {
     })
 }
 
-/// The columns as numpy arrays (moved, not copied), the names, and what was found on the way.
-fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
-    let out = PyDict::new(py);
-    let c = reading.columns;
+/// Rows as numpy arrays (moved, not copied).
+fn row_columns(py: Python<'_>, out: &Bound<'_, PyDict>, c: Columns) -> PyResult<()> {
     out.set_item("arrival_ns", PyArray1::from_vec(py, c.arrival_ns))?;
     out.set_item("input_tokens", PyArray1::from_vec(py, c.input_tokens))?;
     out.set_item("output_tokens", PyArray1::from_vec(py, c.output_tokens))?;
@@ -244,6 +242,17 @@ fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
     )?;
     out.set_item("after", PyArray1::from_vec(py, c.after))?;
     out.set_item("history_tokens", PyArray1::from_vec(py, c.history_tokens))?;
+    out.set_item(
+        "session_names",
+        PyList::new(py, c.session_names.iter().map(|n| &**n))?,
+    )?;
+    out.set_item("extra", PyList::new(py, c.extra)?)
+}
+
+/// The columns as numpy arrays (moved, not copied), the names, and what was found on the way.
+fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
+    let out = PyDict::new(py);
+    row_columns(py, &out, reading.columns)?;
     out.set_item("new_input_only", reading.new_input_only)?;
     match reading.ids.names {
         Names::Numbers(names) => {
@@ -258,11 +267,6 @@ fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
             out.set_item("id_names", PyList::new(py, names.iter().map(|n| &**n))?)?
         }
     }
-    out.set_item(
-        "session_names",
-        PyList::new(py, c.session_names.iter().map(|n| &**n))?,
-    )?;
-    out.set_item("extra", PyList::new(py, c.extra)?)?;
     out.set_item(
         "problems",
         PyList::new(py, reading.skipped.kept.iter().map(parts))?,
@@ -280,6 +284,77 @@ fn columns(py: Python<'_>, reading: Reading) -> PyResult<Bound<'_, PyDict>> {
     Ok(out)
 }
 
+/// Rows of JSON, read some at a time.
+#[pyclass(module = "kvcache_sim._core")]
+pub struct TraceRows {
+    reader: Option<RowReader<Source>>,
+}
+
+impl TraceRows {
+    fn open_reader(&mut self) -> PyResult<&mut RowReader<Source>> {
+        self.reader
+            .as_mut()
+            .ok_or_else(|| PyValueError::new_err("the trace has been read"))
+    }
+}
+
+#[pymethods]
+impl TraceRows {
+    #[new]
+    fn new(
+        source: &mut TraceSource,
+        schema: &Bound<'_, PyDict>,
+        settings: &Bound<'_, PyDict>,
+    ) -> PyResult<Self> {
+        let (schema, settings) = (schema_from(schema)?, settings_from(settings)?);
+        source.open_source()?;
+        let taken = source.source.take();
+        Ok(TraceRows {
+            reader: taken.map(|source| RowReader::new(source, schema, settings)),
+        })
+    }
+
+    /// Read until `most` rows wait; whether there may be more.
+    fn read(&mut self, py: Python<'_>, most: usize) -> PyResult<bool> {
+        let reader = self.open_reader()?;
+        py.detach(|| reader.read(most, |_| signals_are_quiet()))
+            .map_err(|e| read_error(py, e))
+    }
+
+    /// Whether every row so far stands alone.
+    #[getter]
+    fn alone(&mut self) -> PyResult<bool> {
+        Ok(self.open_reader()?.alone())
+    }
+
+    /// The waiting rows, as `TraceSource` gives them, and none of the findings.
+    fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let taken = self.open_reader()?.take();
+        let out = PyDict::new(py);
+        row_columns(py, &out, taken)?;
+        Ok(out)
+    }
+
+    /// Forget all block ids but these.
+    fn keep_ids(&mut self, numbers: PyReadonlyArray1<'_, u32>) -> PyResult<()> {
+        self.open_reader()?.keep_ids(numbers.as_slice()?);
+        Ok(())
+    }
+
+    /// The rows that wait, with every finding; and the source, for its digest.
+    fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, TraceSource)> {
+        self.open_reader()?;
+        let (reading, source) = match self.reader.take() {
+            Some(reader) => reader.finish(),
+            None => return Err(PyValueError::new_err("the trace has been read")),
+        };
+        let source = TraceSource {
+            source: Some(source),
+        };
+        Ok((columns(py, reading)?, source))
+    }
+}
+
 /// Reuse distances of a flat array of dense ids.
 #[pyfunction]
 fn reuse_distances<'py>(
@@ -295,5 +370,6 @@ fn reuse_distances<'py>(
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("TraceProblem", m.py().get_type::<TraceProblem>())?;
     m.add_function(wrap_pyfunction!(reuse_distances, m)?)?;
+    m.add_class::<TraceRows>()?;
     m.add_class::<TraceSource>()
 }

@@ -59,7 +59,7 @@ def at_ceiling(case: Case) -> str | None:
 
 def _lacks_ids(case: Case) -> bool:
     """Whether the trace tells nothing of what its prompts share."""
-    from kvcache_sim.workload.readers.read import HIT_RATES_NEED_IDS
+    from kvcache_sim.workload.readers.findings import HIT_RATES_NEED_IDS
 
     trace = case.run.trace
     return trace is not None and any(HIT_RATES_NEED_IDS in warning for warning in trace.warnings)

@@ -3,7 +3,7 @@
 ``read_trace`` is the door: it opens a file, finds its format, and returns the columns of ``workload.trace``.
 """
 
-from kvcache_sim.workload.readers.read import Reading, read_report, read_trace
+from kvcache_sim.workload.readers.read import Reading, open_trace, read_report, read_trace
 from kvcache_sim.workload.readers.settings import ReadSettings
 
-__all__ = ["ReadSettings", "Reading", "read_report", "read_trace"]
+__all__ = ["ReadSettings", "Reading", "open_trace", "read_report", "read_trace"]

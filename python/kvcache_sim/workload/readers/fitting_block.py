@@ -19,6 +19,12 @@ def fitting_block(head: bytes, own: int) -> int:
     return fits[0] if rows and (own in fits or len(fits) == 1) else own
 
 
+def guessed_block(block: int, rows: int) -> tuple[str, int, int, str]:
+    """Return the remark on a block that was told from the first rows: kind, rows, line 0, and a sentence."""
+    said = f"ids and lengths of the first rows fit blocks of {block} tokens alone: they are taken as such"
+    return "block-size", rows, 0, said
+
+
 def _fits(ids: int, tokens: int, block: int) -> bool:
     return ids in (tokens // block, -(-tokens // block))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kvcache_sim._core import RawColumns, TraceSource
+    from kvcache_sim._core import RawColumns, TraceRows, TraceSource
     from kvcache_sim.workload.readers.settings import ReadSettings
 
 
@@ -25,6 +25,8 @@ class TraceFormat:
     block_size: int = 512
     #: Tokens of an id from a file's first bytes, where these or the settings tell; None: the format's own.
     tell_block: Callable[[bytes, ReadSettings], int] | None = None
+    #: Opens the source to read its rows some at a time; None where the format cannot.
+    rows: Callable[[TraceSource, ReadSettings], TraceRows] | None = None
 
     def block_of(self, head: bytes, settings: ReadSettings) -> int:
         """Return the tokens of an id of a file that begins with ``head``; raises as the reading does."""

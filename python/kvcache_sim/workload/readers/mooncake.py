@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcache_sim.workload.readers.detect_head import read_head
-from kvcache_sim.workload.readers.fitting_block import fitting_block
+from kvcache_sim.workload.readers.fitting_block import fitting_block, guessed_block
 from kvcache_sim.workload.readers.format import TraceFormat, first_row
-from kvcache_sim.workload.readers.jsonl import MOONCAKE, read_jsonl
+from kvcache_sim.workload.readers.jsonl import MOONCAKE, raw_settings, read_jsonl
 
 if TYPE_CHECKING:
-    from kvcache_sim._core import RawColumns, TraceSource
+    from kvcache_sim._core import RawColumns, TraceRows, TraceSource
     from kvcache_sim.workload.readers.settings import ReadSettings
 
 
@@ -23,8 +23,7 @@ def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
     block = FORMAT.block_of(read_head(source), settings)
     columns = read_jsonl(source, settings, MOONCAKE, block)
     if settings.block_size is None and block != FORMAT.block_size:
-        said = f"ids and lengths of the first rows fit blocks of {block} tokens alone: they are taken as such"
-        columns["findings"].append(("block-size", len(columns["arrival_ns"]), 0, said))
+        columns["findings"].append(guessed_block(block, len(columns["arrival_ns"])))
     return columns
 
 
@@ -33,10 +32,17 @@ def _tell_block(head: bytes, settings: ReadSettings) -> int:
     return fitting_block(head, FORMAT.block_size)
 
 
+def _rows(source: TraceSource, settings: ReadSettings) -> TraceRows:
+    from kvcache_sim._core import TraceRows
+
+    return TraceRows(source, MOONCAKE, raw_settings(settings, FORMAT.block_size))
+
+
 FORMAT = TraceFormat(
     "mooncake",
     "JSON lines: timestamp (ms), input_length, output_length, hash_ids",
     _detect,
     _read,
     tell_block=_tell_block,
+    rows=_rows,
 )

@@ -8,28 +8,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kvcache_sim._core import TraceProblem, TraceSource
+from kvcache_sim._core import TraceSource
 from kvcache_sim.errors import InputOutputError, TraceError, UsageError
 from kvcache_sim.workload.readers.detect import check_text, detect_format
 from kvcache_sim.workload.readers.detect_head import read_head
+from kvcache_sim.workload.readers.findings import Finding, line_of, nothing_to_share, odd_times
+from kvcache_sim.workload.readers.fitting_block import guessed_block
+from kvcache_sim.workload.readers.problems import told_at, trace_error, unreadable
 from kvcache_sim.workload.readers.registry import format_named
 from kvcache_sim.workload.readers.settings import ReadSettings
-from kvcache_sim.workload.trace import NO_SESSION, Trace
+from kvcache_sim.workload.readers.stream import TraceStream
+from kvcache_sim.workload.trace import Trace
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns
+    from kvcache_sim.workload.readers.format import TraceFormat
 
 _DEFAULT = ReadSettings()
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A counted remark of the reader: its kind, how often, the first line, and a sentence."""
-
-    kind: str
-    count: int
-    line: int
-    text: str
+#: Rows up to which a trace is always read whole.
+WHOLE_ROWS = 1 << 16
+ALL_ROWS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +58,47 @@ def read_report(path: str | os.PathLike[str], *, settings: ReadSettings = _DEFAU
     name = os.fspath(path)
     where = "standard input" if name == "-" else name
     source = _open(name)
-    try:
-        head = read_head(source)
-        if not head:
-            source.read(1)  # tells damaged data from an empty file
-        check_text(head, where)
-        chosen = format_named(settings.format) if settings.format else detect_format(head, where)
+    with told_at(where):
+        chosen = _format_of(source, where, settings)
         raw = chosen.read(source, settings)
         digest = source.sha256()
-    except TraceProblem as problem:
-        raise _trace_error(where, problem.args) from None
-    except OSError as error:
-        raise _unreadable(where, error) from None
     return _report(where, chosen.name, raw, settings, digest)
+
+
+def open_trace(path: str | os.PathLike[str], settings: ReadSettings) -> Trace | TraceStream:
+    """Return the requests of a trace, as a stream where they are many and each stands alone.
+
+    That is: more than WHOLE_ROWS rows of a format that is read row by row, in time order, none skipped.
+    Raises as ``read_trace``.
+    """
+    name = os.fspath(path)
+    where = "standard input" if name == "-" else name
+    source = _open(name)
+    with told_at(where):
+        chosen = _format_of(source, where, settings)
+        strict = settings.on_bad_row == "error" and settings.time_order == "error"
+        if chosen.rows is None or not strict:
+            raw = chosen.read(source, settings)
+            return _report(where, chosen.name, raw, settings, source.sha256()).trace
+        block_size = chosen.block_of(read_head(source), settings)
+        guessed = settings.block_size is None and block_size != chosen.block_size
+        rows = chosen.rows(source, replace(settings, block_size=block_size))
+        if rows.read(WHOLE_ROWS + 1) and rows.alone:
+            return TraceStream(where, rows, block_size, guessed)
+        rows.read(ALL_ROWS)
+        raw, source = rows.finish()
+        raw["block_size"] = block_size
+        if guessed:
+            raw["findings"].append(guessed_block(block_size, len(raw["arrival_ns"])))
+        return _report(where, chosen.name, raw, settings, source.sha256()).trace
+
+
+def _format_of(source: TraceSource, where: str, settings: ReadSettings) -> TraceFormat:
+    head = read_head(source)
+    if not head:
+        source.read(1)  # tells damaged data from an empty file
+    check_text(head, where)
+    return format_named(settings.format) if settings.format else detect_format(head, where)
 
 
 def _open(name: str) -> TraceSource:
@@ -87,13 +114,7 @@ def _open(name: str) -> TraceSource:
     except FileNotFoundError:
         raise UsageError("trace not found", where=name, hint=_nearest(name)) from None
     except OSError as error:
-        raise _unreadable(name, error) from None
-
-
-def _unreadable(where: str, error: OSError) -> InputOutputError:
-    return InputOutputError(
-        "cannot be read", where=where, got=os.strerror(error.errno) if error.errno else str(error)
-    )
+        raise unreadable(name, error) from None
 
 
 def _nearest(name: str) -> str:
@@ -109,14 +130,8 @@ def _nearest(name: str) -> str:
     return "did you mean " + " or ".join(os.path.join(directory, n) for n in close) + "?" if close else ""
 
 
-def _trace_error(where: str, parts: tuple[object, ...]) -> TraceError:
-    line, col, _kind, what, got, expected, hint = parts
-    place = where + (f":{line}" if line else "") + (f":{col}" if line and col else "")
-    return TraceError(str(what), where=place, got=str(got), expected=str(expected), hint=str(hint))
-
-
 def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSettings, digest: str) -> Reading:
-    problems = tuple(_trace_error(where, p) for p in raw["problems"])
+    problems = tuple(trace_error(where, p) for p in raw["problems"])
     skipped = dict(raw["problem_counts"])
     total = sum(skipped.values())
     if not len(raw["arrival_ns"]):
@@ -124,7 +139,7 @@ def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSetting
         got = f"{total} rows skipped" if total else "no rows"
         raise TraceError("no requests", where=where, got=got, expected="at least one request", hint=first)
     findings = [Finding(*f) for f in raw["findings"]]
-    warnings = [_line(where, f) for f in findings]
+    warnings = [line_of(where, f) for f in findings]
     if total:
         kinds = ", ".join(f"{count} {kind}" for kind, count in skipped.items())
         warnings.insert(0, f"{where}: {total} rows skipped ({kinds}); first {problems[0]}")
@@ -153,7 +168,7 @@ def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSetting
         trace = with_history(trace)
     noticed = [*odd_times(trace), *nothing_to_share(trace)]
     findings += noticed
-    warnings += [_line(where, f) for f in noticed]
+    warnings += [line_of(where, f) for f in noticed]
     if settings.missing_ids == "fill" and bool(np.any(np.diff(trace.id_offsets) == 0)):
         from kvcache_sim.workload.missing_ids import fill_missing_ids
 
@@ -164,50 +179,3 @@ def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSetting
         trace = select_rows(trace, np.argsort(trace.arrival_ns, kind="stable"))
     trace = replace(trace, warnings=tuple(warnings))
     return Reading(trace, format_name, problems, skipped, tuple(findings), raw["lines"])
-
-
-def _line(where: str, finding: Finding) -> str:
-    return f"{where}:{finding.line}: {finding.text}" if finding.line else f"{where}: {finding.text}"
-
-
-HIT_RATES_NEED_IDS = "the rows name no blocks and no sessions: hit rates need ids"
-
-
-def nothing_to_share(trace: Trace) -> list[Finding]:
-    """Return a remark on a trace that names neither blocks nor sessions: nothing in it can be reused."""
-    if len(trace.block_ids) or bool(np.any(trace.session != NO_SESSION)):
-        return []
-    text = f"{HIT_RATES_NEED_IDS}; without any every prompt counts as one of its own"
-    return [Finding("nothing-to-share", len(trace), 0, text)]
-
-
-#: Arrivals outside these mean rates (requests a second) are likely given in another unit.
-_FASTEST_PER_S = 100.0
-_SLOWEST_PER_S = 1 / 3_600.0
-_YEAR_NS = 31_557_600 * 10**9
-
-
-def odd_times(trace: Trace) -> list[Finding]:
-    """Return remarks on arrivals that look like another unit, one moment, or dates."""
-    open_loop = trace.arrival_ns[trace.think_ns < 0]
-    n = len(open_loop)
-    found: list[Finding] = []
-    if n == 0:
-        return found
-    first, last = int(open_loop.min()), int(open_loop.max())
-    if n > 1 and first == last:
-        found.append(Finding("equal-times", n, 0, f"all {n} requests arrive at the same time"))
-    elif n >= 100:
-        rate = (n - 1) / ((last - first) / 1e9)
-        if rate > _FASTEST_PER_S:
-            text = f"{rate:,.0f} requests/s on average: the times look like seconds read as ms"
-            found.append(Finding("units", n, 0, text))
-        elif rate < _SLOWEST_PER_S:
-            text = f"one request in {1 / rate:,.0f} s on average: the times look like us or ns read as ms"
-            found.append(Finding("units", n, 0, text))
-    if first > _YEAR_NS:
-        text = (
-            f"the first request arrives {first / _YEAR_NS:.1f} years after time 0: the times look like dates"
-        )
-        found.append(Finding("units", 1, 0, text))
-    return found

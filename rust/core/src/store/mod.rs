@@ -35,6 +35,7 @@ mod tier;
 mod times;
 mod touch;
 mod trie;
+mod window;
 mod writes;
 
 pub use check::Violation;
@@ -109,8 +110,9 @@ pub struct Store {
     orders: Vec<Order>,
     /// Recency: raised by one at each admission and release, never the clock, so no two leases tie.
     access: u64,
-    /// When each count of `access` was made.
+    /// When each count of `access` was made, from `accessed_from` on.
     accessed_ns: Vec<u64>,
+    accessed_from: u64,
     /// The latest time that a caller told.
     now_ns: u64,
     touch: Touch,
@@ -139,6 +141,7 @@ impl Store {
             orders: Vec::new(),
             access: 0,
             accessed_ns: vec![0],
+            accessed_from: 0,
             now_ns: 0,
             touch: Touch::default(),
             records: Records::default(),
@@ -165,12 +168,9 @@ impl Store {
         Err(StoreError::NoSuchTier(self.tiers.len()))
     }
 
-    /// Refuses a request that the trace does not have.
+    /// Refuses a request that the trace does not have, or that nobody names any more.
     pub fn known_request(&self, request: u32) -> Answer<()> {
-        if request < self.keys.requests() {
-            return Ok(());
-        }
-        Err(StoreError::NoSuchRequest(self.keys.requests()))
+        self.keys.known_request(request)
     }
 
     /// Blocks with a copy on a tier and another one on a faster tier. Cost: a walk over all runs.

@@ -103,7 +103,7 @@ impl Store {
                 tier,
                 by,
                 times,
-                last_access_ns: self.accessed_ns[copy.access as usize],
+                last_access_ns: self.accessed_ns[(copy.access - self.accessed_from) as usize],
             });
         }
         found
@@ -125,7 +125,7 @@ impl Store {
     pub(super) fn admitted_at(&mut self, lease: LeaseId, now_ns: u64) {
         let lease = &self.leases[lease];
         if !lease.admitted {
-            self.accessed_ns[lease.access as usize] = now_ns;
+            self.accessed_ns[(lease.access - self.accessed_from) as usize] = now_ns;
         }
     }
 

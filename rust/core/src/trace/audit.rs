@@ -36,12 +36,9 @@ impl ChainAudit {
             };
             let tokens = tokens.min(block_size) as u32;
             let here = Seen { parent, tokens };
-            match ids.seen.get(id as usize) {
-                None => {
-                    ids.seen.push(here);
-                    ids.first_line.push(line.min(u64::from(u32::MAX)) as u32);
-                }
-                Some(&seen) => odd |= seen != here,
+            match ids.first_seen(id) {
+                None => ids.note_seen(here, line),
+                Some(seen) => odd |= seen != here,
             }
             parent = id;
         }
@@ -69,8 +66,10 @@ impl ChainAudit {
         for &id in row {
             let tokens = left.min(size) as u32;
             left -= u64::from(tokens);
-            let seen = ids.seen[id as usize];
-            let (name, first) = (|| ids.name(id), ids.first_line[id as usize]);
+            let (Some(seen), Some(first)) = (ids.first_seen(id), ids.first_line(id)) else {
+                continue; // never: the row was noted
+            };
+            let name = || ids.name(id);
             if seen.parent != parent {
                 self.broken.hit(line, || {
                     format!("id {} of lines {first} and {line}", name())

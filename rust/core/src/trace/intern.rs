@@ -50,12 +50,27 @@ pub struct IdTable {
     texts: HashMap<Arc<str>, u32>,
     /// Whether the texts are the digits of integers, some of which are negative or beyond 64 bits.
     of_integers: bool,
-    /// By number: the id as the trace writes it.
+    /// By number from `first` on: the id as the trace writes it.
     pub names: Names,
-    /// By number: what the block was first seen as.
-    pub seen: Vec<Seen>,
+    /// By number from `first` on: what the block was first seen as.
+    seen: Vec<Seen>,
     /// The line on which each block first stood.
-    pub first_line: Vec<u32>,
+    first_line: Vec<u32>,
+    /// Numbers before this one are forgotten but for those that were kept.
+    first: u32,
+    kept: HashMap<u32, Kept, BuildHasherDefault<Mix>>,
+}
+
+/// What is known of a kept number.
+struct Kept {
+    name: Name,
+    seen: Seen,
+    first_line: u32,
+}
+
+enum Name {
+    Number(u64),
+    Text(Arc<str>),
 }
 
 impl Default for IdTable {
@@ -68,17 +83,88 @@ impl Default for IdTable {
             names: Names::Numbers(Vec::new()),
             seen: Vec::new(),
             first_line: Vec::new(),
+            first: 0,
+            kept: HashMap::default(),
         }
     }
 }
 
 impl IdTable {
-    /// How many different ids there are.
+    /// How many numbers were given.
     pub fn len(&self) -> usize {
-        match &self.names {
+        let listed = match &self.names {
             Names::Numbers(names) => names.len(),
             Names::Texts(names) => names.len(),
+        };
+        self.first as usize + listed
+    }
+
+    /// What a block was first seen as; None where this is the first time.
+    #[inline]
+    pub fn first_seen(&self, dense: u32) -> Option<Seen> {
+        if dense < self.first {
+            return self.kept.get(&dense).map(|kept| kept.seen);
         }
+        self.seen.get((dense - self.first) as usize).copied()
+    }
+
+    /// The line on which a block stood first, where one is known.
+    pub fn first_line(&self, dense: u32) -> Option<u32> {
+        if dense < self.first {
+            return self.kept.get(&dense).map(|kept| kept.first_line);
+        }
+        self.first_line.get((dense - self.first) as usize).copied()
+    }
+
+    /// Notes what the newest block was seen as.
+    #[inline]
+    pub fn note_seen(&mut self, seen: Seen, line: u64) {
+        self.seen.push(seen);
+        self.first_line.push(line.min(u64::from(u32::MAX)) as u32);
+    }
+
+    /// Forgets all ids but those with these numbers: another id that is forgotten and comes again is a new one.
+    pub fn keep(&mut self, numbers: &[u32]) {
+        let mut kept = HashMap::default();
+        for &number in numbers {
+            let known = (self.first_seen(number), self.first_line(number));
+            let (Some(seen), Some(first_line)) = known else {
+                continue;
+            };
+            let known = self.kept.remove(&number).map(|kept| kept.name);
+            let name = known.unwrap_or_else(|| {
+                let at = (number - self.first) as usize;
+                match &self.names {
+                    Names::Numbers(names) => Name::Number(names[at]),
+                    Names::Texts(names) => Name::Text(Arc::clone(&names[at])),
+                }
+            });
+            kept.insert(
+                number,
+                Kept {
+                    name,
+                    seen,
+                    first_line,
+                },
+            );
+        }
+        self.first = self.len() as u32;
+        self.direct = Vec::new();
+        self.numbers = HashMap::default();
+        self.texts = HashMap::new();
+        for (&number, known) in &kept {
+            match &known.name {
+                Name::Number(id) => drop(self.numbers.insert(*id, number)),
+                Name::Text(text) => drop(self.texts.insert(Arc::clone(text), number)),
+            }
+        }
+        match &mut self.names {
+            Names::Numbers(names) => names.clear(),
+            Names::Texts(names) => names.clear(),
+        }
+        self.seen.clear();
+        self.first_line.clear();
+        self.kept = kept;
     }
 
     /// Whether no id was seen.
@@ -89,9 +175,16 @@ impl IdTable {
     /// What the trace calls a block.
     #[cold]
     pub fn name(&self, dense: u32) -> String {
+        if let Some(kept) = self.kept.get(&dense) {
+            return match &kept.name {
+                Name::Number(id) => id.to_string(),
+                Name::Text(text) => format!("{text:?}"),
+            };
+        }
+        let at = (dense - self.first) as usize;
         match &self.names {
-            Names::Numbers(names) => names[dense as usize].to_string(),
-            Names::Texts(names) => format!("{:?}", names[dense as usize]),
+            Names::Numbers(names) => names[at].to_string(),
+            Names::Texts(names) => format!("{:?}", names[at]),
         }
     }
 
@@ -114,7 +207,10 @@ impl IdTable {
         let Names::Numbers(names) = &mut self.names else {
             return None;
         };
-        if id >= self.direct.len() as u64 && id < (1 << 20) + 4 * names.len() as u64 {
+        // Once ids were forgotten the next ones lie anywhere: no table.
+        let dense_so_far = self.first == 0;
+        if dense_so_far && id >= self.direct.len() as u64 && id < (1 << 20) + 4 * names.len() as u64
+        {
             let old = self.direct.len() as u64;
             let size = (id + 1).next_power_of_two().max(1 << 14);
             self.direct.resize(size as usize, NONE);
@@ -144,7 +240,7 @@ impl IdTable {
     /// As `number`, for an id that is a text.
     pub fn text(&mut self, id: &str) -> Option<u32> {
         if let Names::Numbers(names) = &self.names {
-            if !names.is_empty() {
+            if !names.is_empty() || self.first > 0 {
                 return None;
             }
             self.names = Names::Texts(Vec::new());
@@ -160,6 +256,7 @@ impl IdTable {
     #[cold]
     pub fn integer(&mut self, digits: &str) -> Option<u32> {
         match &self.names {
+            Names::Numbers(_) if self.first > 0 => return None,
             Names::Numbers(numbers) => {
                 let texts: Vec<Arc<str>> = numbers
                     .iter()
@@ -192,6 +289,7 @@ impl IdTable {
 
     /// Forget the newest names, down to `len`.
     pub fn roll_back(&mut self, len: usize) {
+        let len = len - self.first as usize;
         self.seen.truncate(len);
         self.first_line.truncate(len);
         match &mut self.names {
@@ -209,7 +307,7 @@ impl IdTable {
                 for id in names.drain(len.min(names.len())..) {
                     self.texts.remove(&id);
                 }
-                if names.is_empty() {
+                if names.is_empty() && self.first == 0 {
                     self.names = Names::Numbers(Vec::new());
                     self.of_integers = false;
                 }
@@ -220,7 +318,7 @@ impl IdTable {
 
 #[cfg(test)]
 mod tests {
-    use super::IdTable;
+    use super::{IdTable, Seen, NONE};
 
     fn add(table: &mut IdTable, id: u64) -> u32 {
         table.number(id).unwrap()
@@ -268,6 +366,35 @@ mod tests {
         table.roll_back(0);
         assert_eq!(table.text("7"), Some(0));
         assert_eq!(table.integer("-1"), None);
+    }
+
+    #[test]
+    fn ids_that_are_kept_have_their_number_and_forgotten_ones_come_anew() {
+        let mut table = IdTable::default();
+        for id in [5, 1 << 40, 9] {
+            let number = add(&mut table, id);
+            let parent = NONE;
+            table.note_seen(
+                Seen {
+                    parent,
+                    tokens: number,
+                },
+                7,
+            );
+        }
+        table.keep(&[1]);
+        assert_eq!((add(&mut table, 1 << 40), table.len()), (1, 3));
+        assert_eq!((table.first_line(1), table.first_line(0)), (Some(7), None));
+        assert_eq!((add(&mut table, 5), add(&mut table, 77)), (3, 4));
+        assert_eq!(
+            (table.name(1), table.name(4)),
+            ((1u64 << 40).to_string(), "77".into())
+        );
+        table.roll_back(4);
+        assert_eq!(add(&mut table, 78), 4);
+        assert!(table.text("a").is_none());
+        table.keep(&[]);
+        assert_eq!(add(&mut table, 5), 5);
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod rows;
 
 use std::io::Read;
 
-use super::columns::Reading;
+use super::columns::{Columns, Reading};
 use super::lines::{line_problem, Lines};
 use super::{ReadError, Settings};
 use rows::Rows;
@@ -53,35 +53,87 @@ pub fn read<R: Read>(
     source: R,
     schema: &Schema,
     settings: &Settings,
-    mut pulse: impl FnMut(u64) -> bool,
+    pulse: impl FnMut(u64) -> bool,
 ) -> Result<(Reading, R), ReadError> {
-    let mut lines = Lines::new(source);
-    let mut rows = Rows::new(schema, *settings);
-    let mut number = 0;
-    let mut next_pulse = PULSE_BYTES;
-    loop {
-        if lines.bytes >= next_pulse {
-            next_pulse = lines.bytes + PULSE_BYTES;
-            if !pulse(lines.bytes) {
-                return Err(ReadError::Stopped);
-            }
+    let mut reader = RowReader::new(source, schema.clone(), *settings);
+    reader.read(usize::MAX, pulse)?;
+    Ok(reader.finish())
+}
+
+/// Reads rows some at a time. Memory: the rows that were not taken, and what is known of the ids.
+pub struct RowReader<R> {
+    lines: Lines<R>,
+    rows: Rows,
+    number: u64,
+    next_pulse: u64,
+    ended: bool,
+}
+
+impl<R: Read> RowReader<R> {
+    /// A reader at the first row.
+    pub fn new(source: R, schema: Schema, settings: Settings) -> Self {
+        Self {
+            lines: Lines::new(source),
+            rows: Rows::new(schema, settings),
+            number: 0,
+            next_pulse: PULSE_BYTES,
+            ended: false,
         }
-        let stop = match lines.next_line() {
-            Ok(None) => break,
-            Ok(Some(line)) => {
-                number = line.number;
-                rows.line(&line).map_err(ReadError::Trace)?;
-                continue;
-            }
-            Err(error) => line_problem(error, number + 1)?,
-        };
-        rows.refuse(stop).map_err(ReadError::Trace)?;
-        break;
     }
-    let mut reading = rows.finish();
-    reading.lines = number;
-    reading.bytes = lines.bytes;
-    Ok((reading, lines.into_source()))
+
+    /// Reads until `most` rows wait to be taken; whether there may be more.
+    pub fn read(
+        &mut self,
+        most: usize,
+        mut pulse: impl FnMut(u64) -> bool,
+    ) -> Result<bool, ReadError> {
+        while !self.ended && self.rows.waiting() < most {
+            if self.lines.bytes >= self.next_pulse {
+                self.next_pulse = self.lines.bytes + PULSE_BYTES;
+                if !pulse(self.lines.bytes) {
+                    return Err(ReadError::Stopped);
+                }
+            }
+            let stop = match self.lines.next_line() {
+                Ok(None) => {
+                    self.ended = true;
+                    break;
+                }
+                Ok(Some(line)) => {
+                    self.number = line.number;
+                    self.rows.line(&line).map_err(ReadError::Trace)?;
+                    continue;
+                }
+                Err(error) => line_problem(error, self.number + 1)?,
+            };
+            self.ended = true;
+            self.rows.refuse(stop).map_err(ReadError::Trace)?;
+        }
+        Ok(!self.ended)
+    }
+
+    /// Whether every row so far stands alone: without session, pause or predecessor, with ids.
+    pub fn alone(&self) -> bool {
+        self.rows.alone()
+    }
+
+    /// Hands over the rows read since the last time; the numbers of ids and rows go on.
+    pub fn take(&mut self) -> Columns {
+        self.rows.take()
+    }
+
+    /// Forgets all block ids but those with these numbers: one that is forgotten and comes again is a new one.
+    pub fn keep_ids(&mut self, numbers: &[u32]) {
+        self.rows.keep_ids(numbers);
+    }
+
+    /// Hands over what was read and not taken, with every finding, and the source.
+    pub fn finish(self) -> (Reading, R) {
+        let mut reading = self.rows.finish();
+        reading.lines = self.number;
+        reading.bytes = self.lines.bytes;
+        (reading, self.lines.into_source())
+    }
 }
 
 const PULSE_BYTES: u64 = 1 << 24;

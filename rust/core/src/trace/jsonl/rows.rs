@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::super::columns::{push_rare, Reading, NOT_TOLD, OPEN_LOOP};
+use super::super::columns::{push_rare, Columns, Reading, NOT_TOLD, NO_SESSION, OPEN_LOOP};
 use super::super::json::Cursor;
 use super::super::lines::Line;
 use super::super::problem::Refusal;
@@ -13,8 +13,8 @@ use super::row::{Destination, Row};
 use super::Schema;
 
 /// The rows read so far.
-pub struct Rows<'s> {
-    schema: &'s Schema,
+pub struct Rows {
+    schema: Schema,
     settings: Settings,
     out: Reading,
     places: Places,
@@ -24,10 +24,14 @@ pub struct Rows<'s> {
     /// Rows seen, bad ones included, and where each good one went: what `after` counts in.
     ordinal: u64,
     went: Vec<i32>,
+    /// Rows that were handed over before the end.
+    taken: u64,
+    /// Whether every row so far stands alone: without session, pause or predecessor, with ids.
+    alone: bool,
 }
 
-impl<'s> Rows<'s> {
-    pub fn new(schema: &'s Schema, settings: Settings) -> Self {
+impl Rows {
+    pub fn new(schema: Schema, settings: Settings) -> Self {
         let mut out = Reading::default();
         out.columns.id_offsets.push(0);
         Rows {
@@ -40,6 +44,8 @@ impl<'s> Rows<'s> {
             last_time_line: 0,
             ordinal: 0,
             went: Vec::new(),
+            taken: 0,
+            alone: true,
         }
     }
 
@@ -94,7 +100,7 @@ impl<'s> Rows<'s> {
                 ordinal: self.ordinal,
                 any_integer: self.settings.any_integer,
             };
-            match row.member(&key, c, self.schema, into)? {
+            match row.member(&key, c, &self.schema, into)? {
                 Some(bit) if seen & bit != 0 => return Err(given_twice(c, from)),
                 Some(bit) => seen |= bit,
                 None => {
@@ -134,7 +140,7 @@ impl<'s> Rows<'s> {
 
     /// Check a parsed row as a whole and append it.
     fn accept(&mut self, c: &Cursor, row: &Row) -> Result<(), Refusal> {
-        let s = self.schema;
+        let s = &self.schema;
         let missing = |key: &str| {
             c.problem(0, "missing-key", format!("{key} is missing"))
                 .got(c.excerpt_row())
@@ -200,6 +206,8 @@ impl<'s> Rows<'s> {
             self.remarks.orphans.hit(c.line, shown);
         }
         let (session, turn) = self.places.settle(row, &place);
+        let told = row.after.is_some() || row.history.is_some() || row.new_input_only;
+        self.alone &= session == NO_SESSION && think == OPEN_LOOP && ids > 0 && !told;
         if think == OPEN_LOOP && !early {
             self.last_time = time;
             self.last_time_line = c.line;
@@ -259,6 +267,31 @@ impl<'s> Rows<'s> {
             .hint("--time-order sort puts the rows in order, --time-order keep leaves them")
     }
 
+    /// Whether every row so far stands alone: without session, pause or predecessor, with ids.
+    pub fn alone(&self) -> bool {
+        self.alone
+    }
+
+    /// Rows that were read and not taken.
+    pub fn waiting(&self) -> usize {
+        self.out.columns.arrival_ns.len()
+    }
+
+    /// Hands over the rows read since the last time. Rows that wait for others cannot be taken so: `after`
+    /// counts rows of the whole trace.
+    pub fn take(&mut self) -> Columns {
+        self.taken += self.waiting() as u64;
+        let mut taken = std::mem::take(&mut self.out.columns);
+        self.out.columns.id_offsets.push(0);
+        taken.session_names = self.places.sessions.names.clone();
+        taken
+    }
+
+    /// Forgets all block ids but those with these numbers.
+    pub fn keep_ids(&mut self, numbers: &[u32]) {
+        self.out.ids.keep(numbers);
+    }
+
     /// Hand over what was read, with every finding.
     pub fn finish(self) -> Reading {
         let mut out = self.out;
@@ -267,7 +300,7 @@ impl<'s> Rows<'s> {
                 |row: &mut i32| *row = self.went.get(*row as usize).copied().unwrap_or(NOT_TOLD);
             out.columns.after.iter_mut().for_each(went);
         }
-        let rows = out.columns.arrival_ns.len() as u64;
+        let rows = self.taken + out.columns.arrival_ns.len() as u64;
         self.remarks
             .findings(&self.settings, rows, &mut out.findings);
         out.columns.session_names = self.places.sessions.names;

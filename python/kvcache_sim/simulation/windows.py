@@ -1,0 +1,83 @@
+"""A run over a trace that is read in windows: where that is possible, and what happens between two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvcache_sim import _core
+from kvcache_sim.cache.key_arrays import key_arrays
+from kvcache_sim.cache.prefix_view import PrefixViewSettings
+from kvcache_sim.cache.store_kinds import TOKENS, store_kind
+from kvcache_sim.cache.stores import StoreMaker
+from kvcache_sim.errors import InvariantError
+from kvcache_sim.serving.queue import ORDERS
+from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
+from kvcache_sim.simulation.options import RunOptions
+from kvcache_sim.workload.readers.stream import TraceStream
+from kvcache_sim.workload.trace import Trace
+
+
+def can_stream(settings: ClusterSettings, options: RunOptions) -> bool:
+    """Return whether a run asks nothing of requests that have left: then its trace may be read in windows.
+
+    That is: the core serves GPUs alone that keep a tree in order of recency, and nothing is told of the
+    trace afterwards. Whatever else remembers requests (lower tiers, ghosts of evicted blocks, a router's own
+    index, the gate of shared prefixes, the reference) has the trace read whole.
+    """
+    cache = settings.cache
+    return (
+        cache.semantics == "tree"
+        and store_kind(cache) is not TOKENS
+        and cache.prefix_view == PrefixViewSettings()
+        and cache.admission in ("all", "prompt")
+        and settings.router.index_blocks is None
+        and all(_stands_alone(machine) for machine in settings.machines)
+        and options.backend == "native"
+        and not (options.step_every_iteration or options.causes or options.prefixes)
+    )
+
+
+def _stands_alone(machine: MachineSettings) -> bool:
+    replica = machine.replica
+    return (
+        len(machine.tiers) == 1
+        and machine.tiers[0].policy == "lru"
+        and machine.role == "both"
+        and not replica.instant
+        and replica.duplicate_prefill == "recompute"
+        and replica.queue_order in ("fcfs", *ORDERS)
+        and machine.step_time.table(replica.max_num_batched_tokens, replica.max_num_seqs) is not None
+    )
+
+
+class Windows:
+    """The windows of a trace as the machines' stores come to need them."""
+
+    def __init__(self, stream: TraceStream, replicas: Sequence[AnyReplica], stores: StoreMaker) -> None:
+        self._stream = stream
+        self._block_size_tokens = stores.cache.block_size_tokens
+        keys = stores.native_keys
+        trees = [replica.store for replica in replicas if isinstance(replica, NativeReplica)]
+        self._stores = [tree for tree in trees if isinstance(tree, _core.Store)]
+        if keys is None or len(self._stores) != len(replicas):
+            raise InvariantError("a trace in windows, and machines that need all of it")
+        self._keys = keys
+
+    @property
+    def requests(self) -> int:
+        """Requests of the windows so far."""
+        return self._stream.requests
+
+    def next(self, open_requests: list[int]) -> Trace | None:
+        """Return the next window; block keys are then of it, of what is cached, and of open requests."""
+        kept = self._keys.kept(self._stores, open_requests)
+        trace = self._stream.next(kept.kept_ids())
+        if trace is None:
+            return None
+        offsets, ids, _, full, _ = key_arrays(trace, self._block_size_tokens)
+        self._keys = kept.appended(offsets, ids, full)
+        for store in self._stores:
+            store.take_keys(self._keys)
+        return trace

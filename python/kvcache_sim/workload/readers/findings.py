@@ -1,0 +1,67 @@
+"""Remarks on a trace that was read: counted, each one line for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvcache_sim.workload.trace import NO_SESSION, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A counted remark of the reader: its kind, how often, the first line, and a sentence."""
+
+    kind: str
+    count: int
+    line: int
+    text: str
+
+
+def line_of(where: str, finding: Finding) -> str:
+    """Return a remark as one line with its place."""
+    return f"{where}:{finding.line}: {finding.text}" if finding.line else f"{where}: {finding.text}"
+
+
+HIT_RATES_NEED_IDS = "the rows name no blocks and no sessions: hit rates need ids"
+
+
+def nothing_to_share(trace: Trace) -> list[Finding]:
+    """Return a remark on a trace that names neither blocks nor sessions: nothing in it can be reused."""
+    if len(trace.block_ids) or bool(np.any(trace.session != NO_SESSION)):
+        return []
+    text = f"{HIT_RATES_NEED_IDS}; without any every prompt counts as one of its own"
+    return [Finding("nothing-to-share", len(trace), 0, text)]
+
+
+#: Arrivals outside these mean rates (requests a second) are likely given in another unit.
+_FASTEST_PER_S = 100.0
+_SLOWEST_PER_S = 1 / 3_600.0
+_YEAR_NS = 31_557_600 * 10**9
+
+
+def odd_times(trace: Trace) -> list[Finding]:
+    """Return remarks on arrivals that look like another unit, one moment, or dates."""
+    open_loop = trace.arrival_ns[trace.think_ns < 0]
+    n = len(open_loop)
+    found: list[Finding] = []
+    if n == 0:
+        return found
+    first, last = int(open_loop.min()), int(open_loop.max())
+    if n > 1 and first == last:
+        found.append(Finding("equal-times", n, 0, f"all {n} requests arrive at the same time"))
+    elif n >= 100:
+        rate = (n - 1) / ((last - first) / 1e9)
+        if rate > _FASTEST_PER_S:
+            text = f"{rate:,.0f} requests/s on average: the times look like seconds read as ms"
+            found.append(Finding("units", n, 0, text))
+        elif rate < _SLOWEST_PER_S:
+            text = f"one request in {1 / rate:,.0f} s on average: the times look like us or ns read as ms"
+            found.append(Finding("units", n, 0, text))
+    if first > _YEAR_NS:
+        text = (
+            f"the first request arrives {first / _YEAR_NS:.1f} years after time 0: the times look like dates"
+        )
+        found.append(Finding("units", 1, 0, text))
+    return found

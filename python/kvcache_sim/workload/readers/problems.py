@@ -1,0 +1,35 @@
+"""What is wrong with a trace, told with its place."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from kvcache_sim._core import TraceProblem
+from kvcache_sim.errors import InputOutputError, TraceError
+
+
+@contextlib.contextmanager
+def told_at(where: str) -> Iterator[None]:
+    """Raise what the core finds wrong with a trace as an error with its place."""
+    try:
+        yield
+    except TraceProblem as problem:
+        raise trace_error(where, problem.args) from None
+    except OSError as error:
+        raise unreadable(where, error) from None
+
+
+def unreadable(where: str, error: OSError) -> InputOutputError:
+    """Return the error of a trace that the system does not hand out."""
+    return InputOutputError(
+        "cannot be read", where=where, got=os.strerror(error.errno) if error.errno else str(error)
+    )
+
+
+def trace_error(where: str, parts: tuple[object, ...]) -> TraceError:
+    """Return the error of a problem as the core tells it."""
+    line, col, _kind, what, got, expected, hint = parts
+    place = where + (f":{line}" if line else "") + (f":{col}" if line and col else "")
+    return TraceError(str(what), where=place, got=str(got), expected=str(expected), hint=str(hint))
