@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.errors import StoreError, UsageError
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout, kv_layout
-from kvcache_sim.model.models import load_model
+from kvcache_sim.model.models import load_model, model_names
 from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.group_settings import group_settings
 from kvcache_sim.replay.kv_groups import native_groups, replay_groups
 from kvcache_sim.replay.request import GroupSettings, ReplayRequest
+from kvcache_sim.report.curve.groups import GroupsAsk, groups_document
 from kvcache_sim.workload.readers import read_trace
 from kvcache_sim.workload.toolbox.head import head
 from shared_files import DATA, shared
@@ -251,6 +252,65 @@ def test_groups_of_models():
     assert [group.kind for group in kv_layout(load_model("deepseek-v3.2")).groups] == ["full"]
     with pytest.raises(UsageError, match="no groups by rule"):
         kv_layout(load_model("deepseek-v4-flash"))
+
+
+def test_a_state_raises_the_block_as_the_engine_does():
+    """Qwen3-Next's state of 1,097,728 bytes needs 536 tokens of 2,048 bytes, in multiples of 16: 544."""
+    layout = kv_layout(load_model("qwen3-next-80b-a3b"))
+    assert {group.block_size_tokens for group in layout.groups} == {544}
+    assert layout.page_bytes == 544 * 2 * 2 * 256 * 2
+    trace = trace_of([range(8), range(8)], block_size=512)
+    settings = GroupSettings("", layout)
+    hits = [
+        replay_groups(ReplayRequest(trace, 512, 1000, groups=settings, backend=backend), settings)[FIRST]
+        for backend in ("native", "python")
+    ]
+    # 4,096 tokens hold seven blocks of 544; ids of 512 name them all by units of 32.
+    assert hits == [[0, 7 * 544]] * 2
+
+
+def test_every_model_of_the_catalogue_has_groups_or_says_why_not():
+    refused = []
+    for name in model_names():
+        try:
+            layout = kv_layout(load_model(name), 2)
+        except UsageError:
+            refused.append(name)
+            continue
+        layers = [layer for group in layout.groups for layer in group.layers]
+        assert sorted(layers) == sorted({n for found in load_model(name).caches(2).values() for n in found})
+    assert refused == ["deepseek-v4-flash"]
+
+
+def test_makers_ids_are_names():
+    for maker, name in (
+        ("openai/gpt-oss-120b", "gpt-oss-120b"),
+        ("google/gemma-3-27b-it", "gemma-3-27b"),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", "qwen3-next-80b-a3b"),
+        ("deepseek-ai/deepseek-r1", "deepseek-r1"),
+        ("Qwen/Qwen3.6-35B-A3B", "qwen3.6-35b-a3b"),
+    ):
+        assert load_model(maker).name == name
+    with pytest.raises(UsageError, match="unknown model"):
+        load_model("openai/gpt-9")
+
+
+def test_the_curve_of_a_model_is_its_replays():
+    trace = replace(conversation(300), source="")
+    settings = group_settings("vllm", "gpt-oss-20b", 0, None, "")
+    asked = ReplayRequest(trace, 16, 1, outputs="computed")
+    document = groups_document(GroupsAsk(asked, settings, ("40GB", "20000")))
+    for point, blocks in zip(
+        document["points"], (40 * 10**9 // settings.layout.bytes_per_block, 20000), strict=True
+    ):
+        assert point["capacity_blocks"] == blocks
+        found = replay_groups(replace(asked, capacity_blocks=blocks), settings)
+        assert point["groups"]["hit_tokens"] == found["hit_tokens"]
+        # Full attention in the same bytes has half the blocks: a block holds all layers' pages.
+        layout = KvLayout((KvGroup("full", 16, 0, tuple(range(24))),), 1, 1)
+        full = replace(settings, layout=layout)
+        halved = replay_groups(replace(asked, capacity_blocks=blocks // 2), full)
+        assert point["full_attention"]["hit_tokens"] == halved["hit_tokens"]
 
 
 def test_settings_without_effect_are_refused():

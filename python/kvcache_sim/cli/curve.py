@@ -62,12 +62,15 @@ def curve(
     Examples:
       kvsim curve trace.jsonl
       kvsim curve trace.jsonl --block-size 16 --model llama-3-70b --capacity 16GiB --capacity 64GiB
+      kvsim curve trace.jsonl --model gpt-oss-120b --capacity 80GB
       kvsim curve trace.jsonl --policy lfu --policy arc --out curve.svg
       kvsim curve trace.jsonl --given 16384 --format json
     """
     from kvcache_sim.errors import UsageError
+    from kvcache_sim.replay.group_settings import group_settings
     from kvcache_sim.replay.request import ReplayRequest
     from kvcache_sim.report.curve.build import CurveAsk, curve_document
+    from kvcache_sim.report.curve.groups import GroupsAsk, groups_document, groups_rendered
     from kvcache_sim.report.curve.sizes import kv_bytes_per_token, parse_capacity
     from kvcache_sim.report.curve.write import check_outputs, rendered, write_outputs
     from kvcache_sim.workload.readers.read import read_trace
@@ -76,6 +79,17 @@ def curve(
     if seed is not None and not sample:
         raise UsageError("a seed has no effect without --sample", where="--seed", got=str(seed))
     check_outputs(out or [], force)
+    groups = group_settings("vllm", model, block_size, None, "")
+    if groups is not None:
+        others = (policy, given, by_session, every_capacity, sample, out, order.value != "tail")
+        if any((*others, last_partial.value != "drop", outputs is OutputsChoice.all)):
+            what = "a model of windows or states has --capacity, --block-size and --format only"
+            raise UsageError(what, where="--model", got=model)
+        read = read_trace(trace, settings=ReadSettings(block_size=trace_block_size))
+        asked = ReplayRequest(read, block_size or read.block_size, 1, outputs="computed")
+        document = groups_document(GroupsAsk(asked, groups, tuple(capacity or [])))
+        typer.echo(groups_rendered(document, format.value))
+        return
     kv_bytes = kv_bytes_per_token(model)
     requests = read_trace(trace, settings=ReadSettings(block_size=trace_block_size))
     size = block_size or requests.block_size

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
+from kvcache_sim.errors import UsageError
 from kvcache_sim.model.dtypes import KV_DTYPES, check_dtype
 from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.kv_groups import kv_layout
 from kvcache_sim.model.kv_room import default_engine, kv_room
 from kvcache_sim.model.layer_group import layers_text
 from kvcache_sim.model.model_spec import ModelSpec
@@ -63,6 +67,7 @@ def model_sheet(name: str, asked: Asked) -> dict[str, Any]:
             }
             for cache, layers in model.caches(tp).items()
         ],
+        "kv_groups": _kv_groups(model, tp),
         "kv_bytes_per_token_per_gpu": model.kv_bytes_per_token_per_gpu(tp),
         "kv_bytes_fixed_per_gpu": model.kv_bytes_fixed_per_gpu(tp),
         "kv_bytes_per_sequence_per_gpu": {
@@ -70,6 +75,38 @@ def model_sheet(name: str, asked: Asked) -> dict[str, Any]:
         },
         "room": _room(model, asked) if asked.gpu else None,
     }
+
+
+def _kv_groups(model: ModelSpec, tp: int) -> dict[str, Any] | None:
+    """Return how vLLM lays the layers out in blocks on one GPU; None where it has no rule for them."""
+    try:
+        layout = kv_layout(model, tp)
+    except UsageError:
+        return None
+    return {
+        "page_bytes": layout.page_bytes,
+        "bytes_per_block": layout.bytes_per_block,
+        "groups": [
+            {
+                "kind": group.name,
+                "layers": len(group.layers),
+                "block_size_tokens": group.block_size_tokens,
+                "kv_bytes_per_token": 0 if group.kind == "linear" else _kept(model, tp, group.layers),
+                "state_bytes": _kept(model, tp, group.layers) if group.kind == "linear" else 0,
+            }
+            for group in layout.groups
+        ],
+    }
+
+
+def _kept(model: ModelSpec, tp: int, layers: tuple[int, ...]) -> int:
+    """Return the bytes that some layers keep of one token, or as their states."""
+    each = model.caches(tp).items()
+    kept = sum(
+        Fraction(cache.entry_bytes, cache.tokens_per_entry) * len(set(layers) & set(own))
+        for cache, own in each
+    )
+    return math.ceil(kept)
 
 
 def _room(model: ModelSpec, asked: Asked) -> dict[str, Any]:
@@ -100,6 +137,7 @@ def sheet_text(sheet: dict[str, Any]) -> str:
     lines.append(f"KV cache  {sheet['kv_dtype']}, on each of {tp} GPU{'s' if tp > 1 else ''}")
     for cache in sheet["caches"]:
         lines.append(f"          {_cache_text(cache)}: layers {cache['layers']}")
+    lines += _group_lines(sheet["kv_groups"])
     fixed = sheet["kv_bytes_fixed_per_gpu"]
     lines.append(
         f"a sequence {sheet['kv_bytes_per_token_per_gpu']:,} bytes a token"
@@ -110,6 +148,21 @@ def sheet_text(sheet: dict[str, Any]) -> str:
     if (room := sheet["room"]) is not None:
         lines.append(f"room      {room['gpu']}: {room['tokens']:,} tokens; {room['sentence']}")
     return "\n".join(lines)
+
+
+def _group_lines(layout: dict[str, Any] | None) -> list[str]:
+    """Return the groups of one pool, equal ones in one line."""
+    if layout is None:
+        return ["groups    laid out by rules of this model alone, which are not simulated"]
+    block = f"{layout['bytes_per_block']:,} bytes"
+    lines: list[str] = []
+    for group in layout["groups"]:
+        state, token = group["state_bytes"], group["kv_bytes_per_token"]
+        kept = f"a state of {state:,} bytes" if state else f"{token:,} bytes a token"
+        block_text = f"blocks of {group['block_size_tokens']} tokens and {block}"
+        line = f"{group['kind']}, {group['layers']} layers: {kept}, {block_text}"
+        lines.append(f"{'' if lines else 'groups':10}{line}")
+    return lines
 
 
 def _cache_text(cache: dict[str, Any]) -> str:

@@ -26,6 +26,8 @@ pub struct Pool {
     pub(super) slot: Vec<u32>,
     pub(super) group: Vec<u8>,
     pub(super) duplicate: Vec<u32>,
+    /// The duplicate before a block; before the first one stands the last.
+    before: Vec<u32>,
     pub(super) free: u32,
     pub(super) counts: PoolCounts,
     /// Blocks with a key that somebody holds.
@@ -49,6 +51,7 @@ impl Pool {
             slot: vec![NONE; nodes as usize],
             group: vec![0; nodes as usize],
             duplicate: vec![NONE; nodes as usize],
+            before: vec![NONE; nodes as usize],
             free: capacity_blocks,
             counts: PoolCounts::default(),
             held_keyed: 0,
@@ -189,13 +192,13 @@ impl Pool {
         self.group[block as usize] = group as u8;
         self.counts.inserted += 1;
         self.held_keyed += 1;
-        let mut last = self.indexes[group].first(slot);
-        if last == NONE {
+        let first = self.indexes[group].first(slot);
+        if first == NONE {
+            self.before[block as usize] = block;
             return self.indexes[group].fill(slot, block);
         }
-        while self.duplicate[last as usize] != NONE {
-            last = self.duplicate[last as usize];
-        }
+        let last = std::mem::replace(&mut self.before[first as usize], block);
+        self.before[block as usize] = last;
         self.duplicate[last as usize] = block;
     }
 
@@ -204,13 +207,13 @@ impl Pool {
         let slot = std::mem::replace(&mut self.slot[block as usize], NONE);
         let heir = std::mem::replace(&mut self.duplicate[block as usize], NONE);
         self.counts.evicted += 1;
-        let mut before = index.first(slot);
-        if before != block {
-            while self.duplicate[before as usize] != block {
-                before = self.duplicate[before as usize];
-            }
+        let (first, before) = (index.first(slot), self.before[block as usize]);
+        let after = if heir == NONE { first } else { heir };
+        if first != block {
             self.duplicate[before as usize] = heir;
+            self.before[after as usize] = before;
         } else if heir != NONE {
+            self.before[heir as usize] = before;
             index.replace(slot, heir);
         } else {
             index.clear(slot);
@@ -239,6 +242,6 @@ impl Pool {
     /// Bytes held on the heap.
     pub fn heap_bytes(&self) -> usize {
         let indexes: usize = self.indexes.iter().map(KeyIndex::heap_bytes).sum();
-        21 * self.next.len() + indexes
+        25 * self.next.len() + indexes
     }
 }
