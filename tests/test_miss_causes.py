@@ -14,8 +14,8 @@ from kvcache_sim.backends import reference
 from kvcache_sim.metrics.columns import MISS_COLUMNS, miss_column
 from kvcache_sim.metrics.miss_causes import miss_causes
 from kvcache_sim.replay.miss_causes import MISS_CAUSES, told_by
+from kvcache_sim.report.colours import COLOURS
 from kvcache_sim.report.explain.sentences import SENTENCES
-from kvcache_sim.report.picture import COLOURS
 from kvcache_sim.simulation import RunOptions, simulate
 from test_simulation_native import BLOCK, cluster, random_trace
 

@@ -205,13 +205,18 @@ def test_a_report_in_a_browser(directories, tmp_path):
         assert "first token − arrival" in label
         for element in browser.locator(".chart").all():
             assert element.locator("xpath=../../details//table//td").count() > 0
-        heading = browser.locator("section th").first
-        first = "section tbody tr:first-child td:first-child"
-        heading.click()
-        ascending = browser.locator(first).first.text_content()
-        heading.click()
-        assert browser.locator(first).first.text_content() > ascending
-        button = browser.locator("button.copy").first
+        figures = browser.locator("section", has=browser.locator("table.explained"))
+        figures.locator("summary").click()
+        heading = figures.locator("th").first
+        first = figures.locator("tbody tr:first-child td:first-child")
+        heading.locator("button").focus()
+        browser.keyboard.press("Enter")
+        assert heading.get_attribute("aria-sort") == "ascending"
+        ascending = first.text_content()
+        browser.keyboard.press("Space")
+        assert heading.get_attribute("aria-sort") == "descending"
+        assert first.text_content() > ascending
+        button = figures.locator("button.copy")
         button.click()
         copied = button.get_attribute("data-copied")
         assert copied.startswith("number,")

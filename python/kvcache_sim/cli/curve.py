@@ -72,7 +72,7 @@ def curve(
     from kvcache_sim.report.curve.build import CurveAsk, curve_document
     from kvcache_sim.report.curve.groups import GroupsAsk, groups_document, groups_rendered
     from kvcache_sim.report.curve.sizes import kv_bytes_per_token, parse_capacity
-    from kvcache_sim.report.curve.write import check_outputs, rendered, write_outputs
+    from kvcache_sim.report.curve.write import check_outputs, draws, rendered, write_outputs
     from kvcache_sim.workload.readers.read import read_trace
     from kvcache_sim.workload.readers.settings import ReadSettings
 
@@ -108,6 +108,7 @@ def curve(
             above=tuple(parse_capacity(text, size * kv_bytes, "--given") for text in given or []),
             by_session=by_session,
             every_capacity=every_capacity,
+            line=draws(out or []),
             kv_bytes_per_token=kv_bytes,
             sample_rate=sample,
             seed=seed or 0,

@@ -13,6 +13,9 @@ from kvcache_sim.errors import UsageError
 
 app = verb_app()
 
+#: Requests told where --between comes without --worst.
+_MOST = 10
+
 
 @app.command()
 def explain(
@@ -26,6 +29,13 @@ def explain(
     prefixes: Annotated[
         bool, typer.Option("--prefixes", help="the global prefix store's entries at the end of the run")
     ] = False,
+    worst: Annotated[
+        int | None, typer.Option("--worst", metavar="N", min=1, help="the N longest TTFTs, and the spike")
+    ] = None,
+    between: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--between", metavar="T1 T2", help="only requests that arrive then, such as 10s 20s"),
+    ] = None,
     output_format: Annotated[Literal["text", "json"], typer.Option("--format")] = "text",
 ) -> None:
     """Say why the hit rate is what it is, what TTFT is made of, and what did not matter.
@@ -35,19 +45,30 @@ def explain(
       kvsim explain runs/1-quickstart-3fa9c1
       kvsim explain runs/1-quickstart-3fa9c1 --request 4711
       kvsim explain runs/1-quickstart-3fa9c1 --session 17
+      kvsim explain runs/1-quickstart-3fa9c1 --worst 10 --between 30s 60s
     """
     from kvcache_sim.report.explain.case import Case
     from kvcache_sim.report.explain.prefixes import prefix_rows, prefixes_text
     from kvcache_sim.report.explain.sentences import explain as sentences
     from kvcache_sim.report.explain.session_cache import session_json, session_text, session_turns
     from kvcache_sim.report.explain.story import story
+    from kvcache_sim.report.explain.worst_text import told
     from kvcache_sim.report.finished import open_runs
     from kvcache_sim.report.trace_of import find_trace
 
-    asked = {"--request": request is not None, "--session": session is not None, "--prefixes": prefixes}
+    longest = worst is not None or between is not None
+    asked = {
+        "--request": request is not None,
+        "--session": session is not None,
+        "--prefixes": prefixes,
+        "--worst, --between": longest,
+    }
     if sum(asked.values()) > 1:
         raise UsageError("one at a time", where=", ".join(name for name, given in asked.items() if given))
     (opened,) = open_runs([run])
+    if longest:
+        print(told(opened, _MOST if worst is None else worst, _window(between), output_format))
+        return
     if session is not None:
         turns = session_turns(opened, session)
         if output_format == "json":
@@ -79,3 +100,16 @@ def explain(
         print(json.dumps(said, indent=2, ensure_ascii=False))
     else:
         print("\n\n".join(f"{topic}\n  " + "\n  ".join(group.values()) for topic, group in said.items()))
+
+
+def _window(between: tuple[str, str] | None) -> tuple[int, int] | None:
+    """Return the two times of ``--between`` in ns; raises ``UsageError`` where the second is not later."""
+    from kvcache_sim.units import parse_time_ns
+
+    if between is None:
+        return None
+    low, high = (parse_time_ns(text) for text in between)
+    if low >= high:
+        expected = "a time and a later one, such as 10s 20s"
+        raise UsageError("not a stretch of time", where="--between", got=" ".join(between), expected=expected)
+    return low, high

@@ -33,7 +33,7 @@ def plot(
 
     *directories, kind = runs
     if not directories:
-        kinds = ", ".join(f"{name} ({line})" for name, (_, line) in PICTURES.items())
+        kinds = ", ".join(f"{name} ({row.help})" for name, row in PICTURES.items())
         raise UsageError("a picture needs RUN and KIND", hint=f"kinds: {kinds}")
     target = output or Path(f"{kind}.svg")
     drawn = picture_bytes(str(kind), open_runs(directories), target.suffix)

@@ -32,11 +32,32 @@ _CONFIG: dict[str, Any] = {
         "gridColor": "currentColor",
         "gridOpacity": 0.12,
     },
-    "legend": {"labelColor": "currentColor", "titleColor": "currentColor", "titleFontWeight": "normal"},
-    "header": {"labelColor": "currentColor", "titleColor": "currentColor"},
+    "legend": {
+        "labelColor": "currentColor",
+        "titleColor": "currentColor",
+        "titleFontWeight": "normal",
+        "orient": "top",
+        "columns": {"expr": "max(1, floor(page_width / 130))"},
+        "labelLimit": 110,
+    },
+    "header": {"labelColor": "currentColor", "titleColor": "currentColor", "labelLimit": 130},
+    "title": {
+        "color": "currentColor",
+        "subtitleColor": "currentColor",
+        "anchor": "start",
+        "frame": "bounds",
+        "limit": {"expr": "page_width"},
+        "fontSize": 13,
+        "subtitleFontSize": 12,
+        "offset": 8,
+    },
     "text": {"color": "currentColor"},
     "rule": {"color": "currentColor"},
 }
+
+
+#: Width in pixels of a picture that is a file of its own.
+_WIDTH = 700
 
 
 def require_plotting() -> None:
@@ -54,7 +75,7 @@ def draw(kind: str, runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
         near = difflib.get_close_matches(kind, PICTURES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"kinds: {', '.join(PICTURES)}"
         raise UsageError(f"no such picture: {kind}", hint=hint)
-    module = importlib.import_module(f"kvcache_sim.report.pictures.{PICTURES[kind][0]}")
+    module = importlib.import_module(f"kvcache_sim.report.pictures.{PICTURES[kind].module}")
     picture: Picture | NothingToDraw = module.draw(runs)
     return picture
 
@@ -62,9 +83,25 @@ def draw(kind: str, runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
 def vega_lite(picture: Picture) -> dict[str, Any]:
     """Return the picture as a Vega-Lite specification with its data inside."""
     specification: dict[str, Any] = _without_data(picture.chart.to_dict(validate=False))
+    specification["title"] = {"text": picture.title, "subtitle": subject(picture)}
+    # The page tells each chart how wide it is, so that legends and titles wrap and end there.
+    specification["params"] = [{"name": "page_width", "value": _WIDTH}, *specification.get("params", [])]
     specification["data"] = {"values": picture.data}
     specification["config"] = _CONFIG
     return specification
+
+
+def subject(picture: Picture) -> str:
+    """Return what was drawn: the names of the runs, or of the file or the sweep."""
+    return picture.subject or ", ".join(
+        dict.fromkeys(str(row["run"]) for row in picture.data if "run" in row)
+    )
+
+
+def columns_of(picture: Picture) -> int:
+    """Return how many charts stand side by side: one a run where the picture has a column each."""
+    facet = picture.chart.to_dict(validate=False).get("facet", {})
+    return len({row["run"] for row in picture.data}) if "column" in facet else 1
 
 
 def _without_data(specification: Any) -> Any:

@@ -5,20 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from kvcache_sim.metrics.names import STABLE_METRICS, flatten
+from kvcache_sim.report.compare.comparison import compare
+from kvcache_sim.report.compare.text import how_paired
+from kvcache_sim.report.explain.case import Case
+from kvcache_sim.report.explain.sentences import explain
+from kvcache_sim.report.explain.worst import worst_table
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.report.page import Part, Section, TextSection, build_page
-from kvcache_sim.report.picture import Table, Value
+from kvcache_sim.report.headline import headlines
+from kvcache_sim.report.opening import opening
+from kvcache_sim.report.page import build_page
+from kvcache_sim.report.parts import Asked, Disclosure, Part, Section, Sentences, TextSection
 from kvcache_sim.report.pictures import PICTURES
 from kvcache_sim.report.render import draw
+from kvcache_sim.report.scalars import scalars_table
 from kvcache_sim.report.trace_of import find_trace
+from kvcache_sim.scenario.subject import subject_line
 
-_SUMMARY = (
-    "Latencies in ms: TTFT = first token − arrival; TPOT = (last − first token) ÷ (output tokens − 1); ITL = "
-    "time between tokens; E2E = last token − arrival; percentiles interpolate between ranks. Hit rates count "
-    "the first admission of a request only: token_hit_rate = tokens served from any tier ÷ prompt tokens; "
-    "block_hit_rate = blocks served ÷ full blocks asked for; request_hit_rate = mean over requests of the "
-    "share served."
+_WORST = 10
+_WORST_DEFINITION = (
+    "The requests that waited longest for their first token. Times the median: TTFT over the run's median. "
+    "Most of it: the part of TTFT that exceeds its own median by most. 'kvsim explain RUN --request ID' "
+    "tells one request's story, '--worst N --between T1 T2' those of a stretch of time."
 )
 
 
@@ -27,31 +34,27 @@ def report_page(runs: Sequence[FinishedRun]) -> str:
     warnings = [f"{run.label}: {text}" for run in runs for text in run.manifest.get("warnings", [])]
     for run in runs:
         find_trace(run)  # the pictures that need it say so where it is gone
+    cases = [Case(run) for run in runs]
+    comparisons = [compare([runs[0]], [run]) for run in runs[1:]]
     title = "kvsim report: " + ", ".join(run.label for run in runs)
-    parts: list[Part] = [Section("Summary", _SUMMARY, summary_table(runs))]
-    parts += [draw(kind, runs) for kind in PICTURES]
+    sides = {
+        case.run.label: {topic: tuple(said.values()) for topic, said in explain(case).items()}
+        for case in cases
+    }
+    parts: list[Part] = [Sentences("Why it came out so", sides)]
+    for kind, row in PICTURES.items():
+        parts.append(Asked(row.question, draw(kind, runs)))
+        if kind == "queue":
+            parts.append(
+                Section("Which requests waited longest?", _WORST_DEFINITION, worst_table(runs, _WORST))
+            )
+    figures = scalars_table(runs)
+    parts.append(Disclosure("What does each number mean?", f"all {len(figures.rows)} figures", figures))
     for run in runs:
         parts.append(TextSection(f"Scenario of {run.label}, resolved", run.scenario_text))
         manifest = json.dumps(run.manifest, indent=2, sort_keys=True, ensure_ascii=False)
         parts.append(TextSection(f"Manifest of {run.label}", manifest))
-    return build_page(title, warnings, parts)
-
-
-def summary_table(runs: Sequence[FinishedRun]) -> Table:
-    """Return a row a number of ``summary.json``, a column a run."""
-    flat = [flatten(run.summary) for run in runs]
-    names = list(dict.fromkeys(name for summary in flat for name in summary))
-    rows = []
-    for name in names:
-        values = [_value(summary.get(name)) for summary in flat]
-        if any(value is not None for value in values) and not isinstance(flat[0].get(name), list):
-            rows.append((name, *values, STABLE_METRICS.get(name, "")))
-    return Table(("number", *(run.label for run in runs), "unit"), tuple(rows))
-
-
-def _value(leaf: object) -> Value:
-    if isinstance(leaf, float):
-        return round(leaf, 6)
-    if isinstance(leaf, bool) or not isinstance(leaf, (int, str)):
-        return None if leaf is None else str(leaf)
-    return leaf
+    subjects = [subject_line(run.scenario, len(run.requests["request"])) for run in runs]
+    note = f"Changes are from {runs[0].label}. {how_paired(comparisons[0])}" if comparisons else ""
+    opens = opening([run.label for run in runs], subjects, headlines(cases, comparisons), note)
+    return build_page(title, warnings, parts, opens)

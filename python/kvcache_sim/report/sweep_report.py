@@ -9,7 +9,8 @@ from typing import Any
 from kvcache_sim.metrics.objectives import Objective, losses, pareto_front
 from kvcache_sim.output import write_new
 from kvcache_sim.report.best_cell import cell_table, figures_of, settings_of, shown
-from kvcache_sim.report.picture import Picture, Table, Value, colour_scale
+from kvcache_sim.report.colours import colour_scale
+from kvcache_sim.report.picture import Picture, Table, Value
 from kvcache_sim.report.plain_table import plain_table
 
 Row = Mapping[str, object]
@@ -27,7 +28,8 @@ def tell(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
 
 def write_sweep_report(path: Path, name: str, rows: Sequence[Row], goals: Sequence[Objective]) -> None:
     """Write the page of a sweep; an earlier page of the same name is replaced."""
-    from kvcache_sim.report.page import Part, Section, build_page
+    from kvcache_sim.report.page import build_page
+    from kvcache_sim.report.parts import Part, Section
     from kvcache_sim.report.render import require_plotting
 
     require_plotting()

@@ -1,21 +1,50 @@
 "use strict";
-// Charts: compiled Vega specifications wait in one JSON element.
+// Charts: compiled Vega specifications wait in one JSON element. Each is drawn as wide as its place: axes, legends
+// and titles take what they take, so the plot's width is what remains, found in a few rounds.
 const specifications = JSON.parse(document.getElementById("specifications").textContent);
-function draw(element) {
+const ROUNDS = 4;
+async function fit(element, view, columns) {
+  const room = Math.floor(element.clientWidth);
+  if (room < 1) return;
+  const state = view.getState({ signals: (name) => name === "child_width" || name === "width", data: () => false }).signals;
+  const name = "child_width" in state ? "child_width" : "width";
+  view.signal("page_width", room);
+  for (let round = 0; round < ROUNDS; round++) {
+    await view.resize().runAsync();
+    const drawn = element.querySelector("svg").getAttribute("width");
+    const change = Math.floor((room - drawn) / columns);
+    if (change === 0) return;
+    view.signal(name, Math.max(40, view.signal(name) + change));
+  }
+  await view.resize().runAsync();
+}
+async function draw(element) {
+  const { vega: specification, columns } = specifications[element.dataset.chart];
   const options = { mode: "vega", renderer: "svg", actions: false, defaultStyle: false };
-  return vegaEmbed(element, specifications[element.dataset.chart], options);
+  const { view } = await vegaEmbed(element, specification, options);
+  await fit(element, view, columns);
+  return { element, view, columns };
 }
 const charts = [...document.querySelectorAll(".chart")];
-window.chartsDrawn = Promise.all(charts.map(draw)).then((views) => views.length);
+const views = Promise.all(charts.map(draw));
+window.chartsDrawn = views.then((drawn) => drawn.length);
+let waiting;
+async function fitAll() {
+  for (const { element, view, columns } of await views) await fit(element, view, columns);
+}
+window.addEventListener("resize", () => {
+  clearTimeout(waiting);
+  waiting = setTimeout(() => { window.chartsFitted = fitAll(); }, 100);
+});
 
-// Tables: a click on a heading sorts by it, the button copies the table as CSV.
+// Tables: a heading's button sorts by its column, the button below copies the table as CSV.
 function key(cell) {
   const text = cell.dataset.value ?? cell.textContent;
   const number = Number(text);
   return text !== "" && !Number.isNaN(number) ? number : text;
 }
 for (const heading of document.querySelectorAll("th")) {
-  heading.addEventListener("click", () => {
+  heading.querySelector("button").addEventListener("click", () => {
     const table = heading.closest("table"), column = heading.cellIndex;
     const down = heading.getAttribute("aria-sort") === "ascending";
     for (const other of table.querySelectorAll("th")) other.removeAttribute("aria-sort");

@@ -17,6 +17,7 @@ from kvcache_sim.replay.curve.sessions import session_hits
 from kvcache_sim.replay.curve.tiers import lower_tier
 from kvcache_sim.replay.prompt_blocks import PromptBlocks, blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
+from kvcache_sim.report.curve.drawn_sizes import drawn_sizes
 
 #: Rows of a table whose capacities nobody chose.
 _DEFAULT_POINTS = 14
@@ -36,6 +37,8 @@ class CurveAsk:
     above: tuple[int, ...] = ()
     by_session: bool = False
     every_capacity: bool = False
+    #: Whether the document holds the ``line`` that a picture draws.
+    line: bool = False
     kv_bytes_per_token: int = 0
     sample_rate: float = 0.0
     seed: int = 0
@@ -74,6 +77,12 @@ def curve_document(ask: CurveAsk) -> Document:
         document["lower_tier"] = _lower_tier(ask, curve, capacities)
     if ask.by_session:
         document["sessions"] = _sessions(curve, capacities)
+    if ask.line:
+        sizes = drawn_sizes(2 * max(1, curve.hit_blocks.last, *capacities))
+        document["line"] = {
+            "capacity_blocks": sizes.tolist(),
+            "hit_blocks": curve.hit_blocks.at(sizes).tolist(),
+        }
     if ask.every_capacity:
         corners = curve.hit_blocks.corners
         document["every_capacity"] = {

@@ -27,6 +27,11 @@ def check_outputs(paths: list[Path], force: bool) -> None:
             raise UsageError("no such folder", where="--out", got=str(path.parent))
 
 
+def draws(paths: list[Path]) -> bool:
+    """Return whether one of the files is a picture."""
+    return any(path.suffix.lower() in PICTURES for path in paths)
+
+
 def write_outputs(paths: list[Path], document: Document, force: bool) -> None:
     """Write the curve to each file in the form its suffix asks for."""
     for path in paths:
@@ -42,5 +47,6 @@ def write_outputs(paths: list[Path], document: Document, force: bool) -> None:
 def rendered(document: Document, form: str) -> str:
     """Return the curve as a table, as CSV, or as JSON (one line where it has thousands of corners)."""
     if form == "json":
+        document = {key: value for key, value in document.items() if key != "line"}
         return json.dumps(document, indent=None if "every_capacity" in document else 2)
     return curve_csv(document).rstrip("\n") if form == "csv" else curve_table(document)

@@ -30,6 +30,15 @@ def _rates(case: Case) -> tuple[float, float] | None:
     return hit, hit + lost
 
 
+def ceiling_of(case: Case) -> float | None:
+    """Return the token hit rate that one unbounded cache shared by all machines could have reached.
+
+    None where that cannot be told: the trace is not at hand, or no request finished.
+    """
+    rates = _rates(case)
+    return None if rates is None else rates[1]
+
+
 def ceiling(case: Case) -> str | None:
     """The hit rate beside the most that any cache could reach."""
     rates = _rates(case)

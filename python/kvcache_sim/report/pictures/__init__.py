@@ -2,18 +2,64 @@
 
 from __future__ import annotations
 
-#: kind → (module with ``draw(runs) -> Picture | NothingToDraw``, one line of help).
-PICTURES: dict[str, tuple[str, str]] = {
-    "hit-curve": ("hit_curve", "hit rate over cache size, with this run, the knee and the ceilings"),
-    "ttft": ("ttft_distribution", "TTFT split by full hit, partial hit and miss"),
-    "ttft-by-tier": ("ttft_by_tier", "TTFT split by the slowest tier a request read from"),
-    "tpot": ("tpot_distribution", "TPOT split by full hit, partial hit and miss"),
-    "waterfall": ("waterfall", "what TTFT is made of, at p50, p90 and p99"),
-    "occupancy": ("occupancy", "blocks of each tier over time, by state"),
-    "queue": ("queue", "sequences waiting, running and loading over time"),
-    "channels": ("channels", "use of each channel over time, and waiting on it"),
-    "machines": ("machines", "machine × prefix: where requests that share a prefix were served"),
-    "sessions": ("sessions", "what is left of a session's prefix at its next turn, by gap and tier"),
-    "survival": ("survival", "how much of a session's context survives its idle time"),
-    "misses": ("misses", "why prompt tokens were not served from a cache"),
+from typing import NamedTuple
+
+
+class Kind(NamedTuple):
+    """A kind of picture: its module with ``draw(runs) -> Picture | NothingToDraw``, a line of help, and the
+    question of users that it answers."""
+
+    module: str
+    help: str
+    question: str
+
+
+#: kind → its row, in the order in which users ask.
+PICTURES: dict[str, Kind] = {
+    "hit-curve": Kind(
+        "hit_curve",
+        "hit rate over cache size, with this run, the knee and the ceilings",
+        "What is the hit rate at each size, and where is the knee?",
+    ),
+    "ttft-by-tier": Kind(
+        "ttft_by_tier",
+        "TTFT split by the slowest tier a request read from",
+        "Does a lower tier help TTFT, or hurt?",
+    ),
+    "machines": Kind(
+        "machines",
+        "machine × prefix: where requests that share a prefix were served",
+        "What did the router do with shared prefixes?",
+    ),
+    "misses": Kind(
+        "misses", "why prompt tokens were not served from a cache", "Why were prompt tokens missed?"
+    ),
+    "channels": Kind(
+        "channels",
+        "use of each channel over time, and waiting on it",
+        "How busy are the links and drives; is loading slower than recomputing?",
+    ),
+    "occupancy": Kind(
+        "occupancy", "blocks of each tier over time, by state", "What is written where, and when is it full?"
+    ),
+    "sessions": Kind(
+        "sessions",
+        "what is left of a session's prefix at its next turn, by gap and tier",
+        "Does the KV survive think time and tool calls?",
+    ),
+    "survival": Kind(
+        "survival",
+        "how much of a session's context survives its idle time",
+        "How long is a context worth keeping?",
+    ),
+    "waterfall": Kind(
+        "waterfall", "what TTFT is made of, at p50, p90 and p99", "Where does the time to first token go?"
+    ),
+    "ttft": Kind("ttft_distribution", "TTFT split by full hit, partial hit and miss", "Who waits how long?"),
+    "queue": Kind(
+        "queue", "sequences waiting, running and loading over time", "When does TTFT spike: is it the queue?"
+    ),
+    "tpot": Kind(
+        "tpot_distribution", "TPOT split by full hit, partial hit and miss", "How fast do the tokens come?"
+    ),
 }

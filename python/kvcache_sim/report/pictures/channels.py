@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from kvcache_sim.report.colours import OTHER, colour_scale
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, colour_scale, side_by_side
+from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
+from kvcache_sim.report.series import drawn_as
 from kvcache_sim.report.time_series import series_names, summed_over_machines, thinned
 
 _TITLE = "Channels"
 _DEFINITION = (
     "Use: share of the time a channel was sending, between samples. Waiting: time jobs spent in its queue, "
-    "summed over the run, and per second of the run."
+    "summed over the run, and per second of the run. Beyond six channels the least used are drawn as one, "
+    "their mean."
 )
-_MOST_DRAWN = 8
 
 
 def channel_names(run: FinishedRun) -> list[str]:
@@ -34,11 +38,18 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
 
     data: list[dict[str, Value]] = []
     table: list[tuple[Value, ...]] = []
-    drawn: dict[str, None] = {}
-    for run in runs:
-        busy = {name: summed_over_machines(run, f"channel.{name}.busy_ns") for name in channel_names(run)}
-        ranked = sorted(busy, key=lambda name: (-int(busy[name][1][-1]), name))
-        for rank, name in enumerate(ranked):
+    uses = [
+        {name: summed_over_machines(run, f"channel.{name}.busy_ns") for name in channel_names(run)}
+        for run in runs
+    ]
+    most: dict[str, float] = {}
+    for busy in uses:
+        for name, (_, values) in busy.items():
+            most[name] = max(most.get(name, 0), int(values[-1]))
+    shown = drawn_as(most)
+    for run, busy in zip(runs, uses, strict=True):
+        pooled: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {}
+        for name in sorted(busy, key=lambda name: (-int(busy[name][1][-1]), name)):
             times, values = busy[name]
             span = max(1, int(times[-1] - times[0]))
             waited = int(summed_over_machines(run, f"channel.{name}.queued_ns")[1][-1])
@@ -47,10 +58,12 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
             table.append(
                 (run.label, name, round(use, 4), round(waited / 1e9, 4), round(waited / span, 4), sent)
             )
-            if rank >= _MOST_DRAWN:
-                continue
-            drawn[name] = None
-            times, values = thinned(times, values)
+            if name in shown:
+                pooled.setdefault(shown[name], []).append((times, values))
+        for name, members in pooled.items():
+            at = members[0][0]
+            mean = np.mean([np.interp(at, times, values) for times, values in members], axis=0)
+            times, values = thinned(at, mean)
             shares = np.diff(values) / np.maximum(1, np.diff(times))
             data += [
                 {
@@ -63,13 +76,15 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
             ]
     if not data:
         return NothingToDraw("channels", _TITLE, "no channel of the run ever had a job, or none was sampled")
+    drawn = sorted(set(shown.values()), key=lambda name: (name == OTHER, name))
     chart = (
         alt.Chart()
         .mark_line(interpolate="step-before")
         .encode(
             x=alt.X("s:Q", title="simulated time, s"),
             y=alt.Y("use:Q", title="share of time in use", axis=alt.Axis(format="%")),
-            color=alt.Color("channel:N", scale=colour_scale(list(drawn)), title=None),
+            color=alt.Color("channel:N", scale=colour_scale(drawn), sort=drawn, title=None),
+            tooltip=["run:N", "channel:N", "s:Q", alt.Tooltip("use:Q", format=".1%")],
         )
     )
     headings = ("run", "channel", "use", "waiting, s", "jobs waiting, mean", "bytes")

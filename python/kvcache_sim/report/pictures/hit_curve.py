@@ -12,21 +12,22 @@ from kvcache_sim.replay.curve.landmarks import landmarks
 from kvcache_sim.replay.curve.others import policy_points
 from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
+from kvcache_sim.report.colours import colour_scale
+from kvcache_sim.report.curve.drawn_sizes import drawn_sizes
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, colour_scale, side_by_side
+from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.tiers import TIERS
 
 _TITLE = "Hit rate over cache size"
 _DEFINITION = (
     "Share of prompt tokens found in one cache of each size that sees all requests one after another: least "
-    "recently used (every size from one pass), Belady's optimum at some sizes, and the ceiling of an "
-    "unbounded "
-    "cache. Knee: the corner farthest above the straight line to the footprint. This run: its tiers added up "
-    "over its machines, fast to slow, at the token hit rate it reached with them; routing, time and writing "
-    "put it below or, by generated tokens that the curve does not know, above the line."
+    "recently used (every size from one pass, drawn as the steps it has), Belady's optimum at the sizes that "
+    "were replayed, and the ceiling of an unbounded cache. Knee: the corner farthest above the straight line "
+    "to the footprint. This run: its tiers added up over its machines, fast to slow, at the token hit rate "
+    "it reached with them; routing, time and writing put it below or, by generated tokens that the curve "
+    "does not know, above the line."
 )
-_POINTS = 160
 _OPTIMUM_POINTS = 8
 _LINES = ("lru", "optimum", "ceiling", "this run", "knee")
 
@@ -47,14 +48,19 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
     if not data:
         return NothingToDraw("hit-curve", _TITLE, "the run's trace is not where it was")
     base = alt.Chart(alt.NamedData("picture")).encode(
-        x=alt.X("gib:Q", scale=alt.Scale(type="log", base=2, nice=False), title="capacity, GiB (log scale)"),
+        x=alt.X(
+            "gib:Q",
+            scale=alt.Scale(type="log", base=2, nice=False),
+            title="capacity, GiB (log scale)",
+            axis=alt.Axis(format=".3~g"),
+        ),
         y=alt.Y("share:Q", title="prompt tokens found", axis=alt.Axis(format="%")),
         color=alt.Color("line:N", scale=colour_scale(_LINES), sort=list(_LINES), title=None),
         tooltip=["run:N", "line:N", "note:N", "blocks:Q", "gib:Q", alt.Tooltip("share:Q", format=".2%")],
     )
-    is_line = "datum.line == 'lru' || datum.line == 'optimum' || datum.line == 'ceiling'"
-    lines = base.transform_filter(is_line).mark_line()
-    marks = base.transform_filter(f"!({is_line})").mark_point(filled=True, size=90)
+    is_line = "datum.line == 'lru' || datum.line == 'ceiling'"  # known everywhere; the rest are points
+    lines = base.transform_filter(is_line).mark_line(interpolate="step-after")
+    marks = base.transform_filter(f"!({is_line})").mark_point(filled=True, size=70, opacity=1)
     labels = [run.label for run in runs if run.trace is not None]
     chart = side_by_side(alt.layer(lines, marks), labels, height=300)
     headings = ("run", "line", "blocks", "GiB", "token hit rate", "note")
@@ -72,7 +78,7 @@ def _points(run: FinishedRun) -> list[dict[str, Value]]:
     tokens = max(1, int(run.trace.input_tokens.sum()))
     tiers = _own_sizes(run, settings)
     most = max(1, curve.hit_blocks.last, *(size for _, size, _ in tiers))
-    sizes = np.unique(np.geomspace(1, 2 * most, _POINTS).astype(np.int64))
+    sizes = drawn_sizes(2 * most)
     ceiling = curve.hit_tokens.top / tokens
 
     def point(line: str, blocks: int, share: float, note: str = "") -> dict[str, Value]:

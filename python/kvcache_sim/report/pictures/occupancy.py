@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, colour_scale
+from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
 from kvcache_sim.report.time_series import series_names, summed_over_machines, thinned
 from kvcache_sim.tiers import TIERS
 
@@ -50,6 +51,11 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
             table.append((run.label, tier, *figures))
     if not data:
         return NothingToDraw("occupancy", _TITLE, "the run holds no samples of its tiers")
+    # A grid of charts is filled from its start: a run without a tier needs a cell of nothing there.
+    filled = {(row["run"], row["tier"]) for row in data}
+    empty = [(run.label, tier) for run in runs for tier in tiers if (run.label, tier) not in filled]
+    nothing: dict[str, Value] = {"state": "free", "order": 0, "s": 0.0, "blocks": 0}
+    data += [{**nothing, "run": label, "tier": tier} for label, tier in empty]
     words = list(_STATES.values())
     row = alt.Row("tier:N", sort=list(tiers), title=None)
     labels = [run.label for run in runs]
@@ -62,6 +68,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
             y=alt.Y("blocks:Q", stack="zero", title="blocks"),
             color=alt.Color("state:N", scale=colour_scale(words), sort=words, title=None),
             order=alt.Order("order:Q"),
+            tooltip=["run:N", "tier:N", "state:N", "s:Q", alt.Tooltip("blocks:Q", format=",")],
         )
         .facet(data=alt.NamedData("picture"), row=row, **columns)
         .resolve_scale(y="independent")

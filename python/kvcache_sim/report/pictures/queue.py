@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, colour_scale, side_by_side
+from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
 from kvcache_sim.report.time_series import summed_over_machines, thinned
 
 _NAMES = ("queue", "running", "loading")
@@ -42,6 +43,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
             x=alt.X("s:Q", title="simulated time, s"),
             y=alt.Y("sequences:Q", title="sequences"),
             color=alt.Color("name:N", scale=colour_scale(_NAMES), title=None),
+            tooltip=["run:N", "name:N", "s:Q", "sequences:Q"],
         )
     )
     drawn_chart = side_by_side(chart, [run.label for run in runs], height=180)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, colour_scale, side_by_side
+from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
 from kvcache_sim.tiers import PLACES
 
 _TITLE = "Survival of sessions"
@@ -40,6 +41,8 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
         return NothingToDraw(
             "sessions", _TITLE, "no session came back: the requests have none, or one turn each"
         )
+    drawn = [part for part in _PARTS if any(row["part"] == part and row["share"] for row in data)]
+    data = [row for row in data if row["part"] in drawn]
     chart = (
         alt.Chart()
         .mark_bar()
@@ -47,8 +50,14 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
             x=alt.X(
                 "gap:O", sort=list(gaps), title="gap before the next turn", axis=alt.Axis(labelAngle=-30)
             ),
-            y=alt.Y("share:Q", stack="zero", title="share of the prefix", axis=alt.Axis(format="%")),
-            color=alt.Color("part:N", scale=colour_scale(_PARTS), sort=list(_PARTS), title=None),
+            y=alt.Y(
+                "share:Q",
+                stack="zero",
+                title="share of the prefix",
+                axis=alt.Axis(format="%"),
+                scale=alt.Scale(domain=[0, 1]),
+            ),
+            color=alt.Color("part:N", scale=colour_scale(drawn), sort=drawn, title=None),
             order=alt.Order("order:Q"),
             tooltip=["run:N", "gap:O", "part:N", alt.Tooltip("share:Q", format=".1%")],
         )

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.distributions import distribution, percentile
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, colour_scale, side_by_side
+from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
 
 _PERCENTILES = (50, 75, 90, 99)
 
@@ -40,13 +41,14 @@ def draw_split(
             rows.append((run.label, name, len(chosen), *rounded))
     if not data:
         return NothingToDraw(kind, title, "no request finished")
+    drawn = [name for name in names if any(row["class"] == name for row in data)]
     chart = (
         alt.Chart()
         .mark_line(interpolate="step-after", clip=True)
         .encode(
             x=alt.X("ms:Q", scale=alt.Scale(type="log"), title="ms (log scale)"),
             y=alt.Y("share:Q", title="share of requests", axis=alt.Axis(format="%")),
-            color=alt.Color("class:N", scale=colour_scale(names), title=None),
+            color=alt.Color("class:N", scale=colour_scale(drawn), sort=drawn, title=None),
             tooltip=["run:N", "class:N", "ms:Q", alt.Tooltip("share:Q", format=".1%")],
         )
     )

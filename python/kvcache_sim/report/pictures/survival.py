@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, colour_scale
+from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
 from kvcache_sim.report.reuse import reuse_of
 
 _TITLE = "Survival of a context over its idle time"

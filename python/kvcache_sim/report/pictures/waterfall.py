@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.report.colours import OTHER, colour_scale
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, colour_scale, side_by_side
+from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value, side_by_side
+from kvcache_sim.report.series import drawn_as
 from kvcache_sim.tiers import COMPUTE, PLACES
 
 #: part → columns whose sum it is. All parts sum to TTFT.
@@ -29,7 +31,7 @@ _DEFINITION = (
     "Mean parts of the requests whose TTFT lies around its percentile (p50: ranks 49–51 %, p90: 89–91 %, "
     "p99: 98.5–99.5 %). Client: on the way to the scheduler; queue: waiting for admission or the next step; "
     "fetch: exposed waiting for KV by tier, or for room; prefill: computing the missed part; handover: on "
-    "the way to the decode machine. The parts sum to TTFT."
+    "the way to the decode machine. The parts sum to TTFT; beyond six the smallest are drawn as one."
 )
 
 
@@ -51,27 +53,29 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
 
     data: list[dict[str, Value]] = []
     table: list[tuple[Value, ...]] = []
-    for run in runs:
-        rows = run.finished
-        if not len(rows["request"]):
-            continue
-        for band, chosen in bands(rows).items():
-            means = {part: float(rows[column][chosen].mean()) / 1e6 for part, column in PARTS.items()}
-            for order, (part, mean) in enumerate(means.items()):
-                data.append(
-                    {"run": run.label, "band": band, "part": part, "order": order, "ms": round(mean, 4)}
-                )
-            rounded = [round(mean, 3) for mean in means.values()]
-            table.append((run.label, band, *rounded, round(sum(means.values()), 3)))
+    means = {
+        (run.label, band): {part: float(run.finished[c][chosen].mean()) / 1e6 for part, c in PARTS.items()}
+        for run in runs
+        if len(run.finished["request"])
+        for band, chosen in bands(run.finished).items()
+    }
+    shown = drawn_as({part: sum(parts[part] for parts in means.values()) for part in PARTS})
+    drawn = list(dict.fromkeys(sorted(shown.values(), key=lambda name: name == OTHER)))
+    for (label, band), parts in means.items():
+        table.append((label, band, *(round(ms, 3) for ms in parts.values()), round(sum(parts.values()), 3)))
+        for order, name in enumerate(drawn):
+            ms = sum(parts[part] for part, under in shown.items() if under == name)
+            data.append({"run": label, "band": band, "part": name, "order": order, "ms": round(ms, 4)})
     if not data:
-        return NothingToDraw("waterfall", _TITLE, "no request finished")
+        reason = "no time passed before the first token" if means else "no request finished"
+        return NothingToDraw("waterfall", _TITLE, reason)
     chart = (
         alt.Chart()
         .mark_bar()
         .encode(
             x=alt.X("ms:Q", title="ms", stack="zero"),
             y=alt.Y("band:N", sort=["avg", *_BANDS], title=None),
-            color=alt.Color("part:N", scale=colour_scale(list(PARTS)), sort=list(PARTS), title=None),
+            color=alt.Color("part:N", scale=colour_scale(drawn), sort=drawn, title=None),
             order=alt.Order("order:Q"),
             tooltip=["run:N", "band:N", "part:N", "ms:Q"],
         )

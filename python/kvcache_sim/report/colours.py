@@ -1,0 +1,72 @@
+"""The colour of everything that pictures draw: the same thing has the same colour in all of them.
+
+No two parts of one picture are alike: ``tests/test_report_charts.py`` measures how far apart they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+from typing import Any
+
+from kvcache_sim.tier_table import ROWS
+from kvcache_sim.tiers import PLACES, REMOTE
+
+#: What is left when the largest series of a picture are drawn by name.
+OTHER = "other"
+
+_PLACES = {row.name: row.colour for row in ROWS} | {PLACES[REMOTE]: "#a05fb4"}
+#: Colours that tell apart for colour-blind readers on light and on dark ground, by what they stand for.
+COLOURS: dict[str, str] = {
+    **_PLACES,
+    OTHER: "#aeb6be",
+    "none": "#6b7785",
+    "full hit": "#1f9e89",
+    "partial hit": "#d9a200",
+    "miss": "#d1495b",
+    "client": "#e39ac0",
+    "queue": "#6b7785",
+    "lookup": "#7fbf4d",
+    "fetch room": "#d9a200",
+    **{f"fetch {place}": colour for place, colour in _PLACES.items()},
+    "prefill": "#d1495b",
+    "first decode": "#3ec9d6",
+    "handover": "#4b4fa8",
+    "running": "#1f9e89",
+    "loading": "#3b82c4",
+    "active": "#d1495b",
+    "cached": "#1f9e89",
+    "in flight": "#d9a200",
+    "free": "#aeb6be",
+    "shorter": "#4b4fa8",
+    "never seen": "#6b7785",
+    "diverged": "#3ec9d6",
+    "elsewhere": "#d9a200",
+    "not admitted": "#7fbf4d",
+    "not ready": "#e39ac0",
+    "evicted": "#d1495b",
+    "lost": "#d1495b",
+    "lru": "#3b82c4",
+    "optimum": "#a05fb4",
+    "belady": "#a05fb4",
+    "ceiling": "#6b7785",
+    "knee": "#d9a200",
+    "this run": "#d1495b",
+    "on the front": "#d1495b",
+    "front": "#d1495b",
+}
+_SPARE = ("#3b82c4", "#d1495b", "#1f9e89", "#d9a200", "#a05fb4", "#b5651d", "#4b4fa8", "#7fbf4d")
+
+
+def colours_of(names: Sequence[str]) -> list[str]:
+    """Return each name's colour: its own where it has one, else one that no other name here has."""
+    taken = {COLOURS[name] for name in names if name in COLOURS}
+    spare = cycle([colour for colour in _SPARE if colour not in taken] or list(_SPARE))
+    return [COLOURS.get(name) or next(spare) for name in names]
+
+
+def colour_scale(names: Sequence[str]) -> Any:
+    """Return an Altair scale of ``colours_of``."""
+    import altair as alt
+
+    return alt.Scale(domain=list(names), range=colours_of(names))

@@ -1,0 +1,147 @@
+"""The figures a report opens with: each run's value, and how it differs from the first run's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kvcache_sim.metrics.names import metric_value
+from kvcache_sim.report.compare.comparison import Comparison, Difference
+from kvcache_sim.report.explain.case import Case
+from kvcache_sim.report.explain.hit_rate import ceiling_of
+
+
+class Change(NamedTuple):
+    """How a run's figure differs from the first run's; ``better`` is None where it may be chance."""
+
+    amount: str
+    #: The 95 % interval of the amount, or why there is none.
+    interval: str
+    better: bool | None
+
+
+class Headline(NamedTuple):
+    """One card: its words, a value a run, and a change for each run after the first."""
+
+    key: str
+    words: str
+    definition: str
+    values: tuple[str, ...]
+    changes: tuple[Change | None, ...]
+
+
+class _Figure(NamedTuple):
+    metric: str
+    words: str
+    definition: str
+    is_share: bool
+    more_is_better: bool
+    shown: Callable[[float], str]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _ms(value: float) -> str:
+    return f"{value / 1000:,.2f} s" if value >= 10_000 else f"{_short(value)} ms"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+#: A change of figures without an interval that is smaller is not told from none.
+_SMALLEST = 0.001
+_CEILING = "ceiling"
+_FIGURES = (
+    _Figure("cache.token_hit_rate", "hit rate", "prompt tokens served from any tier", True, True, _percent),
+    _Figure(
+        _CEILING,
+        "its ceiling",
+        "what one unbounded cache shared by all machines could have served of the same prompts",
+        True,
+        True,
+        _percent,
+    ),
+    _Figure("latency.ttft.p50", "TTFT p50", "first token - arrival, median", False, False, _ms),
+    _Figure("latency.ttft.p99", "TTFT p99", "first token - arrival, 99th percentile", False, False, _ms),
+    _Figure("latency.tpot.avg", "TPOT mean", "(last - first token) / (output tokens - 1)", False, False, _ms),
+    _Figure(
+        "throughput.output_tokens_per_s",
+        "throughput",
+        "generated tokens / time from first arrival to last token",
+        False,
+        True,
+        lambda value: f"{_short(value)} tok/s",
+    ),
+    _Figure(
+        "cost.per_million_tokens",
+        "cost per M tokens",
+        "at the scenario's prices, of a million prompt and generated tokens",
+        False,
+        False,
+        lambda value: f"{value:,.3g}",
+    ),
+)
+
+
+def headlines(cases: Sequence[Case], comparisons: Sequence[Comparison]) -> list[Headline]:
+    """Return the cards of runs; ``comparisons`` are of each run after the first with the first.
+
+    A figure that no run has is left out, as the cost is where nothing has a price; but for that, one that a
+    run lacks reads "–".
+    """
+    cards = []
+    for figure in _FIGURES:
+        values = [_value(case, figure) for case in cases]
+        if figure.metric.startswith("cost.") and all(value is None for value in values):
+            continue
+        changes: list[Change | None] = [None]
+        for comparison, value in zip(comparisons, values[1:], strict=True):
+            changes.append(_change(figure, comparison, values[0], value))
+        shown = tuple("–" if value is None else figure.shown(value) for value in values)
+        cards.append(Headline(figure.metric, figure.words, figure.definition, shown, tuple(changes)))
+    return cards
+
+
+def _value(case: Case, figure: _Figure) -> float | None:
+    if figure.metric == _CEILING:
+        return ceiling_of(case)
+    return metric_value(case.run.summary, figure.metric)
+
+
+def _change(
+    figure: _Figure, comparison: Comparison, base: float | None, value: float | None
+) -> Change | None:
+    if base is None or value is None:
+        return None
+    for difference in comparison.differences:
+        if difference.statistic.metric == figure.metric and difference.change is not None:
+            return _measured(figure, difference)
+    if base == value:
+        return Change("the same", "", None)
+    if not figure.is_share and base == 0:
+        return None
+    change = value - base if figure.is_share else value / base - 1
+    if abs(change) < _SMALLEST:
+        return Change(f"the same within {100 * _SMALLEST:g} %", "", None)
+    amount = _signed(figure, change if figure.is_share else value / base)
+    interval = "a property of the requests" if figure.metric == _CEILING else "one figure a run: no interval"
+    return Change(amount, interval, (value > base) == figure.more_is_better)
+
+
+def _measured(figure: _Figure, difference: Difference) -> Change:
+    change = difference.change or 0.0
+    low, high = _signed(figure, difference.low), _signed(figure, difference.high)
+    interval = f"{low.removesuffix(' points').removesuffix(' %')} to {high}"
+    if not difference.is_clear:
+        return Change(_signed(figure, change), f"may be chance: {interval}", None)
+    return Change(_signed(figure, change), interval, (change > difference.neutral) == figure.more_is_better)
+
+
+def _signed(figure: _Figure, change: float) -> str:
+    """Return a change with its sign: points of a share, per cent of anything else."""
+    percent = 100 * change if figure.is_share else 100 * (change - 1)
+    digits = 1 if abs(percent) < 100 else 0
+    return f"{percent:+,.{digits}f}".replace("-", "−") + (" points" if figure.is_share else " %")

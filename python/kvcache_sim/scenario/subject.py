@@ -1,0 +1,86 @@
+"""What a scenario simulates, in one line: model, GPUs, tiers, block, requests, router."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from kvcache_sim.errors import KvsimError
+from kvcache_sim.model.step_times import measured_on
+
+
+def subject_line(resolved: Mapping[str, Any], requests: int | None = None) -> str:
+    """Return what a resolved scenario simulates, as parts between middle dots.
+
+    ``requests`` is how many requests ran, where that is known. Settings that a scenario leaves out are left
+    out of the line; a step-time file that is gone is named as it was written.
+    """
+    parts = (
+        _engine(resolved),
+        _machines(resolved),
+        _tiers(resolved.get("tiers", {})),
+        _cache(resolved.get("cache", {})),
+        _requests(resolved, requests),
+        _router(resolved),
+        "priced" if resolved.get("cost") else "",
+    )
+    return " · ".join(part for part in parts if part)
+
+
+def _engine(resolved: Mapping[str, Any]) -> str:
+    model = resolved.get("model")
+    replica = resolved.get("replica", {})
+    name = replica.get("step_time", "")
+    if replica.get("instant"):
+        return f"{model}, no time passes" if model else "no time passes"
+    if not name:
+        return str(model or "")
+    try:
+        subject = measured_on(name)
+    except KvsimError:
+        return f"{model}, step times {PurePath(name).name}"
+    gpus = (
+        f"{subject.tensor_parallel} × {subject.gpu}" if subject.gpu else f"step times {PurePath(name).name}"
+    )
+    tensor = f" (tensor parallel {subject.tensor_parallel})" if subject.tensor_parallel > 1 else ""
+    return f"{model or subject.model} on {gpus}{tensor}"
+
+
+def _machines(resolved: Mapping[str, Any]) -> str:
+    pools = resolved.get("pools", {})
+    if pools.get("prefill"):
+        return f"{pools['prefill']} prefill + {pools['decode']} decode machines"
+    count = resolved.get("cluster", {}).get("machines", 1)
+    return f"{count} machine{'s' * (count != 1)}"
+
+
+def _tiers(tiers: Mapping[str, Any]) -> str:
+    sizes = {name: tier.get("capacity") for name, tier in tiers.items() if isinstance(tier, Mapping)}
+    return "tiers " + ", ".join(f"{name} {size}" for name, size in sizes.items()) if sizes else ""
+
+
+def _cache(cache: Mapping[str, Any]) -> str:
+    if cache.get("enabled") is False:
+        return "no prefix cache"
+    if "block_size" not in cache:
+        return ""
+    semantics = cache.get("semantics", "tree")
+    return f"blocks of {cache['block_size']} tokens" + (f" as {semantics}" if semantics != "tree" else "")
+
+
+def _requests(resolved: Mapping[str, Any], requests: int | None) -> str:
+    trace, workload = resolved.get("trace"), resolved.get("workload", {})
+    if trace and trace.get("path"):
+        source = PurePath(str(trace["path"])).name
+    elif workload.get("kind"):
+        source = f"workload {workload['kind']}"
+    else:
+        return "" if requests is None else f"{requests:,} requests"
+    return source if requests is None else f"{source}, {requests:,} requests"
+
+
+def _router(resolved: Mapping[str, Any]) -> str:
+    several = resolved.get("cluster", {}).get("machines", 1) > 1 or resolved.get("pools", {}).get("prefill")
+    policy = resolved.get("router", {}).get("policy")
+    return f"router {policy}" if several and policy else ""

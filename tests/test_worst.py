@@ -1,0 +1,143 @@
+"""The worst requests and the spike: a planted one is found, with its part; a flat run has none."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from examples import examples
+from fake_run import MS, made_up_run, request_columns, write_run
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.metrics.columns import OUTCOMES
+from kvcache_sim.report.explain.spike import find_spike, spike_sentences
+from kvcache_sim.report.explain.worst import ttft_ns, worst_rows
+from kvcache_sim.report.finished import open_runs
+from kvcache_sim.report.pictures.waterfall import PARTS
+
+
+class Rows:
+    """A run as the spike sees it: its finished requests alone."""
+
+    label = "made up"
+
+    def __init__(self, columns):
+        self.finished = columns
+
+
+def flat(count, every_ms=100):
+    """Return requests that arrive evenly and all wait alike."""
+    columns = {name: np.zeros(count, np.int64) for name in request_columns(1)}
+    columns["request"] = np.arange(count)
+    columns["arrival_ns"] = np.arange(count) * every_ms * MS
+    columns["input_tokens"] = np.full(count, 1000)
+    columns["prefill_ns"] = np.full(count, 20 * MS)
+    columns["first_token_ns"] = columns["arrival_ns"] + 20 * MS
+    return columns
+
+
+def delayed(columns, part, rows, by_ns):
+    columns[PARTS[part]][rows] += by_ns
+    columns["first_token_ns"][rows] += by_ns
+    return columns
+
+
+@examples(150)
+@given(
+    st.integers(60, 400), st.data(), st.sampled_from(sorted(set(PARTS) - {"prefill"})), st.integers(200, 5000)
+)
+def test_a_planted_spike_is_found_whole(count, data, part, wait_ms):
+    length = data.draw(st.integers(3, count // 12 + 3))
+    first = data.draw(st.integers(0, count - length))
+    rows = np.arange(first, first + length)
+    # longer than twice the mean even where the spike itself raises the mean
+    columns = delayed(flat(count), part, rows, max(wait_ms, 200) * MS)
+    for scattered in data.draw(st.lists(st.integers(0, count - 1), max_size=4)):
+        delayed(columns, "prefill", np.array([scattered]), 15 * MS)
+    spike = find_spike(Rows(columns))
+    assert spike.rows.tolist() == rows.tolist()
+    assert spike.part == part
+    assert (spike.from_ns, spike.to_ns) == (columns["arrival_ns"][rows[0]], columns["arrival_ns"][rows[-1]])
+
+
+@examples(80)
+@given(st.lists(st.integers(1, 50), min_size=3, max_size=60))
+def test_no_stretch_waits_more_beyond_twice_the_mean(waits):
+    """The definition itself, tried on every stretch."""
+    columns = flat(len(waits))
+    columns["first_token_ns"] = columns["arrival_ns"] + np.array(waits) * MS
+    ttft = ttft_ns(columns)
+    beyond = ttft - 2 * ttft.mean()
+    most = max(beyond[i:j].sum() for i in range(len(waits)) for j in range(i + 1, len(waits) + 1))
+    spike = find_spike(Rows(columns))
+    if spike is not None:
+        assert beyond[spike.rows].sum() == pytest.approx(max(most, 0))
+        assert len(spike.rows) >= 3
+
+
+def test_two_spikes_the_window_chooses():
+    columns = delayed(flat(300), "queue", np.arange(50, 60), 3000 * MS)
+    columns = delayed(columns, "handover", np.arange(200, 206), 1000 * MS)
+    assert find_spike(Rows(columns)).part == "queue"
+    chosen = find_spike(Rows(columns), (15 * 10**9, 25 * 10**9))
+    assert chosen.part == "handover"
+    assert chosen.rows.tolist() == list(range(200, 206))
+    assert find_spike(Rows(columns), (21 * 10**9, 30 * 10**9)) is None
+
+
+def test_a_flat_run_has_no_spike():
+    assert spike_sentences(Rows(flat(100))) == [
+        "TTFT has no spike: no stretch of arrivals waits 2 times as long as the run."
+    ]
+
+
+def test_the_worst_are_the_longest_with_their_words(tmp_path):
+    (run,) = open_runs([made_up_run(tmp_path / "run", 200)])
+    ttft = ttft_ns(run.finished)
+    rows = worst_rows(run, 7)
+    assert [row[0] for row in rows] == np.argsort(-ttft, kind="stable")[:7].tolist()
+    assert [row[2] for row in rows] == [round(float(v) / MS, 3) for v in np.sort(ttft)[::-1][:7]]
+    words = {name.replace("_", " ").lower() for name in OUTCOMES}
+    assert all(row[8] in words and row[9] == "finished" for row in rows)
+    low, high = 10**9, 3 * 10**9
+    inside = worst_rows(run, 1000, (low, high))
+    arrival = run.finished["arrival_ns"]
+    assert len(inside) == int(((arrival >= low) & (arrival < high)).sum())
+
+
+def test_the_command_finds_the_spike(tmp_path, capsys):
+    columns = request_columns(400)
+    chosen = (columns["arrival_ns"] >= 6 * 10**9) & (columns["arrival_ns"] < 7 * 10**9)
+    delayed(columns, "queue", chosen, 20 * 10**9)
+    columns["finish_ns"][chosen] += 20 * 10**9
+    directory = str(write_run(tmp_path / "run", columns))
+    assert kvsim(["explain", directory, "--worst", "3"]) == 0
+    out = capsys.readouterr().out
+    assert f"The spike: {int(chosen.sum())} requests that arrive from 6." in out
+    assert "What grew most is queue" in out
+    assert len(out.strip().splitlines()) < 24
+    assert kvsim(["explain", directory, "--between", "6s", "7s", "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert len(told["worst"]) == 10
+    assert all(6 <= row["arrives, s"] < 7 for row in told["worst"])
+    assert "among these requests" in told["spike"][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--between", "7s", "6s"], "--between: not a stretch of time; got 7s 6s"),
+        (["--between", "9999s", "99999s"], "--between: no finished request arrives then"),
+        (["--between", "7", "8s"], "7"),
+        (["--worst", "0"], "--worst"),
+        (["--worst", "3", "--request", "1"], "one at a time"),
+    ],
+)
+def test_refusals(tmp_path, capsys, arguments, says):
+    directory = str(made_up_run(tmp_path / "run", 50))
+    assert kvsim(["explain", directory, *arguments]) == 2
+    err = capsys.readouterr().err
+    assert says in err
+    assert len(err.strip().splitlines()) == 1
