@@ -432,22 +432,58 @@ LIBCACHESIM = {
     "Sieve": "sieve",
     "Clock": "clock",
     "Belady": "belady",
+    "TwoQ": "twoq",
+    "S4LRU(25:25:25:25)": "s4lru",
+    "LIRS": "lirs",
+    "WTinyLFU-w0.01-SLRU": "wtinylfu",
 }
 #: Hits of libCacheSim 0.3.5 on the generated streams at 500 and 5,000 objects.
 PINNED = {
     ("drift", 500): {"lru": 33113, "fifo": 33087, "lfu": 5773, "arc": 33047, "s3fifo": 32812, "sieve": 24064,
-                     "clock": 33090, "belady": 101567},
+                     "clock": 33090, "belady": 101567,
+                     "twoq": 32683, "s4lru": 31369, "lirs": 32923, "wtinylfu": 13612},
     ("skew", 500): {"lru": 9882, "fifo": 9770, "lfu": 13514, "arc": 14952, "s3fifo": 16331, "sieve": 14144,
-                    "clock": 9979, "belady": 56997},
+                    "clock": 9979, "belady": 56997,
+                     "twoq": 14286, "s4lru": 15394, "lirs": 15137, "wtinylfu": 15593},
     ("scanmix", 5000): {"lru": 129316, "fifo": 110258, "lfu": 143177, "arc": 144167, "s3fifo": 143819,
-                        "sieve": 143177, "clock": 133698, "belady": 146109},
+                        "sieve": 143177, "clock": 133698, "belady": 146109,
+                     "twoq": 139900, "s4lru": 142294, "lirs": 144207, "wtinylfu": 143376},
 }  # fmt: skip
 
 
 @cache
 def stream_cut(name):
-    trace = trace_of([[x] for x in discriminating_stream(name)])
+    stream = discriminating_stream(name)
+    numbered = np.array(list(dict.fromkeys(stream)), np.int64)  # its own ids, which wtinylfu hashes
+    trace = replace(trace_of([[x] for x in stream]), id_names=numbered)
     return blocks_of_prompts(ReplayRequest(trace, 4, 1, last_partial="keep"))
+
+
+#: Accesses of a small plain cache and which of them hit (../shared/policies.md, section 11).
+WORKED = [
+    ("twoq", 4, [1, 2, 3, 4, 5, 1, 5, 2, 1], "000000101"),
+    ("twoq", 8, [*range(1, 10), 1, 2, 1, 3, 9, 2], "000000000001011"),
+    ("s4lru", 4, [1, 2, 3, 4, 1, 5, 2, 2, 6, 1], "0000100100"),
+    ("s4lru", 8, [*range(1, 9), 1, 1, 9, 2, 3], "0000000011000"),
+    ("lirs", 3, [1, 2, 3, 4, 3, 1, 3, 2, 5, 2], "0000011101"),
+    ("lirs", 4, [1, 2, 3, 4, 5, 4, 1, 4, 6, 2, 5], "00000011010"),
+    (
+        "wtinylfu",
+        100,
+        [*range(1, 100), 1, 1, 1, 100, 101, 102, 101, 103, 101, 102, 1, 100, 2],
+        "0" * 99 + "1110000010100",
+    ),
+]
+
+
+@pytest.mark.parametrize("backend", ["native", "python"])
+@pytest.mark.parametrize(("policy", "capacity", "accesses", "hits"), WORKED)
+def test_worked_examples_of_plain_caches(policy, capacity, accesses, hits, backend):
+    """A block an id, a request an access; the fewest requests that show a hit each."""
+    for length in range(1, len(accesses) + 1):
+        trace = trace_of([[x] for x in accesses[:length]])
+        request = ReplayRequest(trace, 4, capacity, last_partial="keep", discipline="flat", backend=backend)
+        assert run(request, policy)["hits"] == hits[:length].count("1"), length
 
 
 @pytest.mark.parametrize(("stream", "capacity"), PINNED)

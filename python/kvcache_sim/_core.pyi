@@ -279,11 +279,17 @@ def native_policies() -> list[tuple[str, str]]:
 class ReplayPolicySettings:
     """What some policies need: ttl's time, pgdsf's attention length, priority's (from, to, priority, ns).
 
+    ``names`` is what wtinylfu's sketch knows each block by; without them its number counted from 1.
+
     ``ValueError`` for a number out of its range.
     """
 
     def __new__(
-        cls, ttl_ns: int, attention_blocks: float, ranges: list[tuple[int, int, int, int | None]]
+        cls,
+        ttl_ns: int,
+        attention_blocks: float,
+        ranges: list[tuple[int, int, int, int | None]],
+        names: NDArray[np.uint64] | None = None,
     ) -> ReplayPolicySettings: ...
 
 # tokens: seeds of hash ids, their first draws, and rows of windows

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from kvcache_sim import _core
 from kvcache_sim.errors import UsageError
 from kvcache_sim.units import parse_time_ns
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 #: Prompt caches of hosted models keep a prefix for five minutes after its last use.
 DEFAULT_TTL_NS = 300 * 10**9
@@ -28,11 +33,13 @@ class Variant:
     attention_blocks: float = 1.0
     #: First block, end, priority 0 to 100, duration in ns or None.
     ranges: tuple[tuple[int, int, int, int | None], ...] = ()
+    #: What a sketch knows each block by, in the order of their numbers; None: its number counted from 1.
+    names: NDArray[np.uint64] | None = field(default=None, compare=False)
 
     @property
     def native(self) -> _core.ReplayPolicySettings:
         """Return the settings as the core takes them."""
-        return _core.ReplayPolicySettings(self.ttl_ns, self.attention_blocks, list(self.ranges))
+        return _core.ReplayPolicySettings(self.ttl_ns, self.attention_blocks, list(self.ranges), self.names)
 
 
 @dataclass(frozen=True, slots=True)

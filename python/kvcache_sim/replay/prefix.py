@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,7 @@ def prefix_answer(request: ReplayRequest, prompts: PromptBlocks, policy: Variant
         )
         return answer
     native, capacity, window = prompts.native, request.capacity_blocks, _window(request)
+    policy = replace(policy, names=prompts.names)
     known = prompts.known if request.explain else None
     if policy.name == "lru" and not window:
         return native.recency(capacity, request.touch_from, known)
@@ -114,7 +116,7 @@ def _flat(request: ReplayRequest, prompts: PromptBlocks, policy: Variant) -> Rep
     """Return the figures of a plain cache of objects under libCacheSim's names, and of the flat queue."""
     _check(request, policy)
     capacity, touch_from, native = request.capacity_blocks, request.touch_from, prompts.native
-    window = _window(request)
+    window, policy = _window(request), replace(policy, names=prompts.names)
     if request.backend == "python":
         objects = reference("replay.prefix")(prompts, policy, capacity, touch_from, window)
     elif policy.name == "belady":

@@ -45,6 +45,18 @@ class PromptBlocks:
             self.trace.arrival_ns,
         )
 
+    @cached_property
+    def names(self) -> NDArray[np.uint64]:
+        """What a sketch of names knows each block by: the trace's own ids where a block is one id.
+
+        Empty where ids are numbered from 0 as they appear, are texts, or name several blocks each: a block is
+        then known by its number, counted from 1.
+        """
+        own = self.trace.id_names
+        if isinstance(own, list) or self.blocks_per_id > 1:
+            return np.empty(0, np.uint64)
+        return own.astype(np.uint64)
+
     @property
     def references(self) -> int:
         """Return how many blocks all requests take, private ones included."""

@@ -241,8 +241,9 @@ impl ReplayPrompts {
         let decisions = py.detach(|| {
             let mut blocks = Blocks::of(self.prompts(), asked.window)?;
             let universe = blocks.universe();
-            // more room than there are blocks is all the same, and policies size their queues by it
-            let room = asked.capacity.min(universe.max(1) as u64);
+            // More room than there are blocks is all the same, and policies size their queues by it; the
+            // three more are what quarters of the room may lose by rounding.
+            let room = asked.capacity.min(universe.max(1) as u64 + 3);
             let capacity = room as usize;
             let mut policy = asked
                 .policy
@@ -297,7 +298,13 @@ pub struct ReplayPolicySettings {
 #[pymethods]
 impl ReplayPolicySettings {
     #[new]
-    fn new(ttl_ns: i64, attention_blocks: f64, ranges: Vec<RangeTuple>) -> PyResult<Self> {
+    #[pyo3(signature = (ttl_ns, attention_blocks, ranges, names = None))]
+    fn new(
+        ttl_ns: i64,
+        attention_blocks: f64,
+        ranges: Vec<RangeTuple>,
+        names: Option<PyReadonlyArray1<u64>>,
+    ) -> PyResult<Self> {
         if ttl_ns < 0 {
             return Err(out_of_range("ttl_ns", ttl_ns, "≥ 0"));
         }
@@ -310,6 +317,7 @@ impl ReplayPolicySettings {
                 ttl_ns,
                 ranges,
                 attention_blocks,
+                names: names.map_or(Ok(Vec::new()), |n| n.as_slice().map(<[u64]>::to_vec))?,
             },
         })
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +24,8 @@ class Block:
     #: Blocks that the request which inserted it found cached, and blocks it had to compute.
     found_blocks: int
     computed_blocks: int
+    #: What a sketch knows it by.
+    name: int = 0
 
 
 MayGo = Callable[[Block], bool]
@@ -53,3 +55,11 @@ class Policy(Protocol):
 
     def expire(self, now_ns: int) -> list[Block]:
         """Forget and return the blocks whose time has run out, the deepest first."""
+
+
+@runtime_checkable
+class GivesUp(Protocol):
+    """A policy that may have no more room for a block although nothing has asked for it."""
+
+    def give_up(self, may_go: MayGo) -> Block | None:
+        """Remove and return such a block; a plain cache asks after each use and insertion, a tier never."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 
 import numpy as np
 
 from kvcache_sim import _core
 from kvcache_sim.policies.settings import Variant
-from kvcache_sim.reference.policies.block import Block, Policy
+from kvcache_sim.reference.policies.block import Block, GivesUp, MayGo, Policy
 from kvcache_sim.reference.policies.by_name import make_policy
 from kvcache_sim.reference.policies.ranked import Ranked
 from kvcache_sim.replay.prompt_blocks import PromptBlocks
@@ -46,15 +46,30 @@ class Tier:
         self.evictions += 1
         self.evicted_by[block.key] = self.request
 
-    def add(self, block: Block, parent: Key | None) -> None:
+    def add(self, block: Block, parent: Key | None, may_go: MayGo) -> None:
         """Take a block below its parent."""
         self.blocks[block.key] = block
         self.parent[block.key] = parent
         if parent is not None:
             self.children[parent] = self.children.get(parent, 0) + 1
         self.policy.insert(block)
+        self.settle(may_go)
 
-    def make_room(self, may_go: Callable[[Block], bool]) -> bool:
+    def use(self, new: Block, access: int, may_go: MayGo) -> None:
+        """Count a use of a resident block."""
+        block = self.blocks[new.key]
+        block.hits += 1
+        block.last_access, block.last_access_ns = access, new.last_access_ns
+        self.policy.on_hit(block)
+        self.settle(may_go)
+
+    def settle(self, may_go: MayGo) -> None:
+        """Remove what the policy has no more room for."""
+        if isinstance(self.policy, GivesUp):
+            while (gone := self.policy.give_up(may_go)) is not None:
+                self.remove(gone)
+
+    def make_room(self, may_go: MayGo) -> bool:
         """Evict until one more block fits."""
         while len(self.blocks) >= self.capacity:
             victim = self.policy.evict(may_go)
@@ -62,6 +77,11 @@ class Tier:
                 return False
             self.remove(victim)
         return True
+
+
+def _name(prompts: PromptBlocks, number: int) -> int:
+    """Return what a sketch knows a block by."""
+    return int(prompts.names[number]) if number < len(prompts.names) else number + 1
 
 
 def path_of(prompts: PromptBlocks, i: int) -> list[Key]:
@@ -82,7 +102,8 @@ def replay_in_python(
     plain cache of objects holds nothing.
     """
     paths = [path_of(prompts, i) for i in range(len(prompts.trace))]
-    capacity = min(capacity, max(1, len({key for path in paths for key in path})))
+    names = [[_name(prompts, number) for number in path] for path in prompts.numbered_paths()]
+    capacity = min(capacity, max(1, len({key for path in paths for key in path})) + 3)
     tier = Tier(make_policy(variant, capacity), capacity)
     hits, access, now_ns = [], 0, -(2**63)
     running: deque[list[Key]] = deque()
@@ -110,7 +131,11 @@ def replay_in_python(
         running.append(path)
         if window or discipline not in ("tail", "root"):
             tier.held.update(path)
-        new = [Block(key, depth, 1, 0, 0, now_ns, found, len(path) - found) for depth, key in enumerate(path)]
+        counts = now_ns, found, len(path) - found
+        new = [
+            Block(key, depth, 1, 0, 0, *counts, name)
+            for depth, (key, name) in enumerate(zip(path, names[i], strict=True))
+        ]
         if discipline == "leaf-first":
             access += 1
             leaf_first(tier, new, found, access)
@@ -131,14 +156,6 @@ def replay_in_python(
     )
 
 
-def use(tier: Tier, new: Block, access: int) -> None:
-    """Count a use of a resident block."""
-    block = tier.blocks[new.key]
-    block.hits += 1
-    block.last_access, block.last_access_ns = access, new.last_access_ns
-    tier.policy.on_hit(block)
-
-
 def leaf_first(tier: Tier, new: list[Block], found: int, access: int) -> None:
     """Insert what is missing and fits, then use what was found, both deepest first."""
 
@@ -157,41 +174,49 @@ def leaf_first(tier: Tier, new: list[Block], found: int, access: int) -> None:
         block.last_access = block.created = access
         tier.policy.on_miss(block.key)
         tier.make_room(may_go)
-        tier.add(block, new[block.depth - 1].key if block.depth else None)
+        tier.add(block, new[block.depth - 1].key if block.depth else None, may_go)
     for block in reversed(new[:found]):
-        use(tier, block, access)
+        tier.use(block, access, may_go)
 
 
 def objects(tier: Tier, new: list[Block], access: int) -> int:
     """Access block by block: a miss is inserted, whatever unheld has to leave for it."""
+
+    def may_go(block: Block) -> bool:
+        return block.key not in tier.held
+
     hits = 0
     for block in new:
         access += 1
         if block.key in tier.blocks:
             hits += 1
-            use(tier, block, access)
+            tier.use(block, access, may_go)
             continue
         block.last_access = block.created = access
         tier.policy.on_miss(block.key)
-        if tier.make_room(lambda block: block.key not in tier.held):
-            tier.add(block, None)
+        if tier.make_room(may_go):
+            tier.add(block, None, may_go)
     return hits
 
 
 def queue(tier: Tier, new: list[Block], access: int) -> int:
     """Make room for all that is missing, then insert or use block by block, root first."""
+
+    def may_go(block: Block) -> bool:
+        return block.key not in tier.held
+
     missing = sum(block.key not in tier.blocks for block in new)
     while len(tier.blocks) + missing > tier.capacity:
-        victim = tier.policy.evict(lambda block: block.key not in tier.held)
+        victim = tier.policy.evict(may_go)
         if victim is None:
             break
         tier.remove(victim)
     for block in new:
         access += 1
         if block.key in tier.blocks:
-            use(tier, block, access)
+            tier.use(block, access, may_go)
         elif len(tier.blocks) < tier.capacity:
             block.last_access = block.created = access
             tier.policy.on_miss(block.key)
-            tier.add(block, None)
+            tier.add(block, None, may_go)
     return access

@@ -217,7 +217,7 @@ class Residency(Recorded):
 
     def _join(self, order: TierOrder, block: Block, tier: int, found_and_computed: tuple[int, int]) -> None:
         times = (block.access[tier], self.clock, self.now_ns)
-        order.join(block, Facts(block.number, block.depth, 1, *times, *found_and_computed))
+        order.join(block, Facts(block.number, block.depth, 1, *times, *found_and_computed, block.number + 1))
 
     def _released(self, block: Block, found_and_computed: tuple[int, int]) -> None:
         """Tell the orders that a request let go of a block: it joins, or has been used."""

@@ -5,7 +5,7 @@ use super::queues::Queues;
 use super::NativePolicy;
 
 /// The row of this policy.
-pub const POLICY: NativePolicy = NativePolicy::queue("arc", |room| {
+pub const POLICY: NativePolicy = NativePolicy::queue("arc", |_, room| {
     Box::new(Arc::new(room.capacity, room.universe))
 });
 

@@ -6,7 +6,7 @@ use super::NativePolicy;
 
 /// The row of this policy.
 pub const POLICY: NativePolicy =
-    NativePolicy::queue("clock", |room| Box::new(Clock::new(room.universe)));
+    NativePolicy::queue("clock", |_, room| Box::new(Clock::new(room.universe)));
 
 /// A block that may not go is passed over like a used one: back to the front, its bit cleared.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use super::NativePolicy;
 
 /// The row of this policy.
 pub const POLICY: NativePolicy = NativePolicy::ranked("fifo", |_| Box::new(Fifo))
-    .with_queues(|room| Box::new(FifoQueue::new(room.universe)));
+    .with_queues(|_, room| Box::new(FifoQueue::new(room.universe)));
 
 /// The policy as a key.
 

@@ -7,7 +7,7 @@ use super::NativePolicy;
 
 /// The row of this policy.
 pub const POLICY: NativePolicy = NativePolicy::ranked("lru", |_| Box::new(Lru))
-    .with_queues(|room| Box::new(LruQueue::new(room.universe)));
+    .with_queues(|_, room| Box::new(LruQueue::new(room.universe)));
 
 /// The policy as a key.
 

@@ -16,6 +16,7 @@ pub mod gdsf;
 pub mod leaf;
 pub mod length_aware;
 pub mod lfu;
+pub mod lirs;
 pub mod lru;
 pub mod object;
 pub mod order;
@@ -24,9 +25,14 @@ pub mod priority;
 pub mod queues;
 pub mod ranked;
 pub mod s3fifo;
+pub mod s4lru;
+pub mod segments;
 pub mod sieve;
+pub mod sketch;
 pub mod slru;
 pub mod ttl;
+pub mod twoq;
+pub mod wtinylfu;
 
 #[cfg(test)]
 mod worked;
@@ -43,13 +49,17 @@ pub const POLICIES: &[NativePolicy] = &[
     gdsf::POLICY,
     length_aware::POLICY,
     lfu::POLICY,
+    lirs::POLICY,
     lru::POLICY,
     pgdsf::POLICY,
     priority::POLICY,
     s3fifo::POLICY,
+    s4lru::POLICY,
     sieve::POLICY,
     slru::POLICY,
     ttl::POLICY,
+    twoq::POLICY,
+    wtinylfu::POLICY,
 ];
 
 /// Settings that some policies take; each reads its own.
@@ -61,6 +71,8 @@ pub struct PolicySettings {
     pub ranges: Vec<priority::Range>,
     /// `pgdsf`: blocks before a token at which attending to them costs as much as all else.
     pub attention_blocks: f64,
+    /// `wtinylfu`: what its sketch knows each block by; empty: its number counted from 1.
+    pub names: Vec<u64>,
 }
 
 /// The room that a policy on single blocks decides about.
@@ -76,7 +88,7 @@ pub struct Room {
 pub type MakeRanked = fn(&PolicySettings) -> Box<dyn LeafPolicy>;
 
 /// Makes a policy on single blocks.
-pub type MakeQueues = fn(Room) -> Box<dyn ObjectPolicy>;
+pub type MakeQueues = fn(&PolicySettings, Room) -> Box<dyn ObjectPolicy>;
 
 /// How a policy chooses its victim.
 #[derive(Debug, Clone, Copy)]
@@ -133,7 +145,7 @@ impl NativePolicy {
     /// The policy on single blocks of a plain cache, whatever its kind.
     pub fn on_blocks(&self, settings: &PolicySettings, room: Room) -> Box<dyn ObjectPolicy> {
         match (self.plain, self.kind) {
-            (Some(make), _) | (None, Kind::Queue(make)) => make(room),
+            (Some(make), _) | (None, Kind::Queue(make)) => make(settings, room),
             (None, Kind::Ranked(make)) => Box::new(Ranked::new(make(settings), room.universe)),
         }
     }

@@ -26,6 +26,13 @@ pub trait ObjectPolicy: Send + Sync {
     /// the others where they stand, or as its file says.
     fn evict(&mut self, incoming: u32, may_go: &MayGo) -> Option<u32>;
 
+    /// Remove a block that the policy has no more room for although nothing has asked for it, and return it. A
+    /// plain cache asks after every use and every insertion; a tier of a run leaves such blocks until room is
+    /// needed.
+    fn give_up(&mut self, _may_go: &MayGo) -> Option<u32> {
+        None
+    }
+
     /// Forget a resident block that left for another reason than `evict`; ghosts stay.
     fn remove(&mut self, block: u32);
 

@@ -69,8 +69,11 @@ pub fn order_of(
     match policy.kind {
         Kind::Ranked(make) => Box::new(Keyed::new(make(settings))),
         Kind::Queue(make) => {
-            let universe = 0; // queues grow with the blocks that come
-            Box::new(Queued::new(make(Room { capacity, universe })))
+            let room = Room {
+                capacity,
+                universe: 0, // queues grow with the blocks that come
+            };
+            Box::new(Queued::new(make(settings, room)))
         }
     }
 }

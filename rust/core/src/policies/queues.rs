@@ -58,6 +58,11 @@ impl<const N: usize> Queues<N> {
         &mut self.nodes[self.node_of[block as usize] as usize].mark
     }
 
+    /// Return the mark of a queued block.
+    pub fn mark_of(&self, block: u32) -> u8 {
+        self.nodes[self.node_of[block as usize] as usize].mark
+    }
+
     /// Put a block that is in no queue at the front of one.
     pub fn push_front(&mut self, queue: usize, block: u32) {
         let fresh = Node {

@@ -5,7 +5,7 @@ use super::queues::Queues;
 use super::NativePolicy;
 
 /// The row of this policy.
-pub const POLICY: NativePolicy = NativePolicy::queue("s3fifo", |room| {
+pub const POLICY: NativePolicy = NativePolicy::queue("s3fifo", |_, room| {
     Box::new(S3Fifo::new(room.capacity, room.universe))
 });
 

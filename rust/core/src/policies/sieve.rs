@@ -6,7 +6,7 @@ use super::NativePolicy;
 
 /// The row of this policy.
 pub const POLICY: NativePolicy =
-    NativePolicy::queue("sieve", |room| Box::new(Sieve::new(room.universe)));
+    NativePolicy::queue("sieve", |_, room| Box::new(Sieve::new(room.universe)));
 
 /// A block that may not go is passed over like a visited one: its bit is cleared.
 #[derive(Debug)]

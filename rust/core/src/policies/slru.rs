@@ -5,7 +5,7 @@ use super::queues::Queues;
 use super::NativePolicy;
 
 /// The row of this policy.
-pub const POLICY: NativePolicy = NativePolicy::queue("slru", |room| {
+pub const POLICY: NativePolicy = NativePolicy::queue("slru", |_, room| {
     Box::new(Slru::new(room.capacity, room.universe))
 });
 

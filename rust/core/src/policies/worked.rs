@@ -9,6 +9,7 @@ pub fn plain() -> PolicySettings {
         ttl_ns: i64::MAX,
         ranges: Vec::new(),
         attention_blocks: 1.0,
+        names: Vec::new(),
     }
 }
 
@@ -21,8 +22,11 @@ pub fn who_leaves(
     capacity: usize,
     accesses: &str,
 ) -> String {
-    let universe = 128;
-    let mut blocks = policy.on_blocks(settings, Room { capacity, universe });
+    let room = Room {
+        capacity,
+        universe: 128,
+    };
+    let mut blocks = policy.on_blocks(settings, room);
     let mut facts = Facts::default();
     let (mut size, mut left) = (0, Vec::new());
     for word in accesses.split_whitespace() {
@@ -41,6 +45,10 @@ pub fn who_leaves(
         blocks.facts(facts);
         if blocks.contains(block) {
             blocks.on_hit(block);
+            while let Some(gone) = blocks.give_up(&|_| true) {
+                size -= 1;
+                left.push(gone);
+            }
             continue;
         }
         blocks.on_miss(block);
@@ -50,6 +58,10 @@ pub fn who_leaves(
         }
         blocks.insert(block);
         size += 1;
+        while let Some(gone) = blocks.give_up(&|_| true) {
+            size -= 1;
+            left.push(gone);
+        }
     }
     let names = left.iter().map(|&block| block as u8 as char);
     names.map(String::from).collect::<Vec<_>>().join(" ")

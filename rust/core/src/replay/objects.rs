@@ -76,6 +76,24 @@ impl Tier<'_, '_> {
         }
     }
 
+    /// Remove what the policy has no more room for.
+    fn settle(&mut self, discipline: Discipline) {
+        loop {
+            let blocks = &*self.blocks;
+            let free = |b| Self::may_go(blocks, discipline, b);
+            let Some(gone) = self.policy.give_up(&free) else {
+                return;
+            };
+            self.remove(gone);
+        }
+    }
+
+    /// Use a resident block.
+    fn use_block(&mut self, block: u32, discipline: Discipline) {
+        self.policy.on_hit(block);
+        self.settle(discipline);
+    }
+
     /// Insert a block, making room for it; false where none can be made.
     fn admit(&mut self, block: u32, discipline: Discipline) -> bool {
         self.policy.on_miss(block);
@@ -87,6 +105,7 @@ impl Tier<'_, '_> {
         self.policy.insert(block);
         self.blocks.arrive(block);
         self.size += 1;
+        self.settle(discipline);
         true
     }
 }
@@ -156,7 +175,7 @@ fn leaf_first(tier: &mut Tier, row: &[u32], found: usize) -> u32 {
     for &block in row[found..kept.max(found)].iter().rev() {
         // where a trace is no tree a deeper block may be there already
         if tier.blocks.is_resident(block) {
-            tier.policy.on_hit(block);
+            tier.use_block(block, Discipline::LeafFirst);
         } else if !tier.admit(block, Discipline::LeafFirst) {
             break;
         }
@@ -164,7 +183,7 @@ fn leaf_first(tier: &mut Tier, row: &[u32], found: usize) -> u32 {
     row[..found]
         .iter()
         .rev()
-        .for_each(|&block| tier.policy.on_hit(block));
+        .for_each(|&block| tier.use_block(block, Discipline::LeafFirst));
     found as u32
 }
 
@@ -176,7 +195,7 @@ fn objects(tier: &mut Tier, row: &[u32], touch_from: TouchFrom, facts: &mut Fact
         tier.policy.facts(*facts);
         if tier.policy.contains(block) {
             hits += 1;
-            tier.policy.on_hit(block);
+            tier.use_block(block, Discipline::Objects(touch_from));
         } else {
             tier.admit(block, Discipline::Objects(touch_from));
         }
@@ -201,7 +220,7 @@ fn queue(tier: &mut Tier, row: &[u32], found: usize, facts: &mut Facts) -> u32 {
         facts.depth = depth as u32;
         tier.policy.facts(*facts);
         if tier.blocks.is_resident(block) {
-            tier.policy.on_hit(block);
+            tier.use_block(block, Discipline::Queue);
         } else if tier.size < tier.capacity {
             tier.admit(block, Discipline::Queue);
         }

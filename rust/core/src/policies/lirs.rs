@@ -1,0 +1,220 @@
+//! LIRS: who returns soon stays, judged by the distance of the last two uses (Jiang and Zhang, SIGMETRICS 2002).
+
+use super::object::{MayGo, ObjectPolicy};
+use super::queues::Queues;
+use super::{NativePolicy, Room};
+
+/// The row of this policy.
+pub const POLICY: NativePolicy = NativePolicy::queue("lirs", |_, room| Box::new(Lirs::new(room)));
+
+/// Queues of what is not of low inter-reference recency: resident ones, and names of those that left.
+const RESIDENT: usize = 0;
+const GHOST: usize = 1;
+/// The one queue of the stack; its front is the top.
+const STACK: usize = 0;
+/// Mark of a block of low inter-reference recency in the stack; others have none.
+const LOW: u8 = 1;
+
+/// One block in a hundred of the room, at least one, is for blocks that have not shown that they return soon.
+///
+/// The rules are libCacheSim's where it departs from the paper: a use of a block that is only in the queue
+/// takes a low one down too, and the stack is kept to twice the room by forgetting who left longest ago.
+/// Taking one down can fill the queue above its room: a plain cache then gives the queue's oldest up at once
+/// (`give_up`), a tier of a run leaves it until room is needed.
+#[derive(Debug)]
+pub struct Lirs {
+    stack: Queues<1>,
+    others: Queues<2>,
+    low_blocks: usize,
+    low_room_blocks: usize,
+    room_blocks: usize,
+}
+
+impl Lirs {
+    /// Nothing is resident and nothing remembered.
+    pub fn new(room: Room) -> Self {
+        Self {
+            stack: Queues::new(room.universe),
+            others: Queues::new(room.universe),
+            low_blocks: 0,
+            low_room_blocks: room.capacity - Self::queue_room_blocks(room.capacity),
+            room_blocks: room.capacity,
+        }
+    }
+
+    fn queue_room_blocks(capacity: usize) -> usize {
+        (capacity / 100).max(1)
+    }
+
+    fn in_stack(&self, block: u32) -> bool {
+        self.stack.place(block).is_some()
+    }
+
+    fn is_low(&self, block: u32) -> bool {
+        self.in_stack(block) && self.stack.mark_of(block) == LOW
+    }
+
+    /// Puts a block on top of the stack, wherever it was.
+    fn put_on_top(&mut self, block: u32, mark: u8) {
+        if self.in_stack(block) {
+            self.stack.unlink(block);
+        }
+        self.stack.push_front(STACK, block);
+        *self.stack.mark(block) = mark;
+    }
+
+    /// Takes blocks off the bottom until a low one is there; names that are pruned are forgotten.
+    fn prune(&mut self) {
+        while let Some(bottom) = self.stack.back(STACK) {
+            if self.stack.mark_of(bottom) == LOW {
+                return;
+            }
+            self.stack.unlink(bottom);
+            if self.others.place(bottom) == Some(GHOST) {
+                self.others.unlink(bottom);
+            }
+        }
+    }
+
+    /// The low block at the bottom joins the queue.
+    fn take_one_down(&mut self) {
+        self.prune();
+        if let Some(bottom) = self.stack.back(STACK) {
+            self.stack.unlink(bottom);
+            self.low_blocks -= 1;
+            self.others.push_front(RESIDENT, bottom);
+        }
+        self.prune();
+    }
+
+    fn make_room_for_a_low_one(&mut self) {
+        while self.low_blocks > 0 && self.low_blocks >= self.low_room_blocks {
+            self.take_one_down();
+        }
+    }
+
+    /// Forgets who left longest ago while the stack is too long.
+    fn forget(&mut self) {
+        while self.stack.len(STACK) > 2 * self.room_blocks {
+            let Some(oldest) = self.others.back(GHOST) else {
+                return;
+            };
+            self.others.unlink(oldest);
+            self.stack.unlink(oldest);
+        }
+    }
+
+    /// Lets a block of the queue leave; its name stays if the stack has it.
+    fn leave_queue(&mut self, block: u32) {
+        self.others.unlink(block);
+        if self.in_stack(block) {
+            self.others.push_front(GHOST, block);
+        }
+        self.forget();
+    }
+}
+
+impl ObjectPolicy for Lirs {
+    fn contains(&self, block: u32) -> bool {
+        match self.others.place(block) {
+            Some(RESIDENT) => true,
+            Some(_) => false,
+            None => self.in_stack(block),
+        }
+    }
+
+    fn on_hit(&mut self, block: u32) {
+        if self.is_low(block) {
+            self.put_on_top(block, LOW);
+            self.prune();
+        } else if self.in_stack(block) {
+            self.others.unlink(block);
+            self.put_on_top(block, LOW);
+            self.low_blocks += 1;
+            while self.low_blocks > self.low_room_blocks {
+                self.take_one_down();
+            }
+            self.prune();
+        } else {
+            self.others.unlink(block);
+            self.others.push_front(RESIDENT, block);
+            self.make_room_for_a_low_one();
+            self.put_on_top(block, 0);
+        }
+        self.forget();
+    }
+
+    fn insert(&mut self, block: u32) {
+        if self.in_stack(block) {
+            self.others.unlink(block);
+            self.stack.unlink(block);
+            self.make_room_for_a_low_one();
+            self.put_on_top(block, LOW);
+            self.low_blocks += 1;
+        } else if self.low_blocks < self.low_room_blocks {
+            self.put_on_top(block, LOW);
+            self.low_blocks += 1;
+        } else {
+            self.put_on_top(block, 0);
+            self.others.push_front(RESIDENT, block);
+        }
+        self.forget();
+    }
+
+    fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {
+        if let Some(victim) = self.others.last_that(RESIDENT, may_go) {
+            self.leave_queue(victim);
+            return Some(victim);
+        }
+        let stack = &self.stack;
+        let low = |block: u32| stack.mark_of(block) == LOW && may_go(block);
+        let victim = self.stack.last_that(STACK, low)?;
+        self.remove(victim);
+        Some(victim)
+    }
+
+    fn give_up(&mut self, may_go: &MayGo) -> Option<u32> {
+        let room = self.room_blocks - self.low_room_blocks;
+        if self.others.len(RESIDENT) <= room {
+            return None;
+        }
+        let victim = self.others.last_that(RESIDENT, may_go)?;
+        self.leave_queue(victim);
+        Some(victim)
+    }
+
+    fn remove(&mut self, block: u32) {
+        if !self.contains(block) {
+            return;
+        }
+        if self.is_low(block) {
+            self.low_blocks -= 1;
+        } else {
+            self.others.unlink(block);
+        }
+        if self.in_stack(block) {
+            self.stack.unlink(block);
+            self.prune();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::worked::{plain, who_leaves};
+
+    /// Room for three, one of it for the queue: a and b are low. c passes through the queue, and so does d.
+    #[test]
+    fn what_does_not_return_passes_through_the_queue() {
+        let left = who_leaves(&POLICY, &plain(), 3, "a b c d e");
+        assert_eq!(left, "c d");
+    }
+
+    /// c returns while the stack knows it: it becomes low and a, at the bottom, takes its place in the queue.
+    #[test]
+    fn who_returns_soon_takes_the_place_of_the_bottom() {
+        let left = who_leaves(&POLICY, &plain(), 3, "a b c d c e");
+        assert_eq!(left, "c d a");
+    }
+}

@@ -1,0 +1,85 @@
+//! Segments of recency, lowest first: a use lifts a block one segment, and what is too much falls back one.
+
+use super::object::MayGo;
+use super::queues::Queues;
+
+/// The first segments of `N` queues, each with room for so many blocks; other queues are the owner's own.
+#[derive(Debug)]
+pub struct Segments<const N: usize> {
+    /// All queues; number k is segment k, the least recent block at its back.
+    pub queues: Queues<N>,
+    rooms_blocks: Vec<usize>,
+    /// A block fell into the lowest segment, which may be over its room now.
+    has_fallen: bool,
+}
+
+impl<const N: usize> Segments<N> {
+    /// Empty segments with these rooms, lowest first.
+    pub fn new(rooms_blocks: Vec<usize>, universe: usize) -> Self {
+        assert!(rooms_blocks.len() <= N, "every segment is a queue");
+        Self {
+            queues: Queues::new(universe),
+            rooms_blocks,
+            has_fallen: false,
+        }
+    }
+
+    /// Blocks in all segments.
+    pub fn blocks(&self) -> usize {
+        (0..self.rooms_blocks.len())
+            .map(|segment| self.queues.len(segment))
+            .sum()
+    }
+
+    /// Whether a block is in a segment.
+    pub fn contains(&self, block: u32) -> bool {
+        let place = self.queues.place(block);
+        place.is_some_and(|queue| queue < self.rooms_blocks.len())
+    }
+
+    /// Lift a block of a segment one up; the least recent of each full segment falls one down.
+    pub fn lift(&mut self, block: u32) {
+        let Some(from) = self.queues.place(block) else {
+            return;
+        };
+        let mut segment = (from + 1).min(self.rooms_blocks.len() - 1);
+        self.queues.unlink(block);
+        self.queues.push_front(segment, block);
+        while segment > 0 && self.queues.len(segment) > self.rooms_blocks[segment] {
+            let Some(falls) = self.queues.back(segment) else {
+                return;
+            };
+            segment -= 1;
+            self.queues.unlink(falls);
+            self.queues.push_front(segment, falls);
+            self.has_fallen = segment == 0;
+        }
+    }
+
+    /// Take out the least recent block that may go of the lowest segment where one has fallen into it and it
+    /// is over its room: it can be where the rooms do not add up to all there is.
+    pub fn spill(&mut self, may_go: &MayGo) -> Option<u32> {
+        if !self.has_fallen {
+            return None;
+        }
+        if self.queues.len(0) <= self.rooms_blocks[0] {
+            self.has_fallen = false;
+            return None;
+        }
+        let victim = self.queues.last_that(0, may_go)?;
+        self.queues.unlink(victim);
+        Some(victim)
+    }
+
+    /// Put a new block into the lowest segment with room, or into the lowest of all.
+    pub fn insert(&mut self, block: u32) {
+        let has_room = |&segment: &usize| self.queues.len(segment) < self.rooms_blocks[segment];
+        let segment = (0..self.rooms_blocks.len()).find(has_room).unwrap_or(0);
+        self.queues.push_front(segment, block);
+    }
+
+    /// Return the least recent block that may go of the lowest segment that has one.
+    pub fn victim(&self, may_go: &MayGo) -> Option<u32> {
+        (0..self.rooms_blocks.len()).find_map(|segment| self.queues.last_that(segment, may_go))
+    }
+}

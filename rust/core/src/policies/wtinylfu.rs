@@ -1,0 +1,144 @@
+//! W-TinyLFU: a small window, and a main cache that admits only what is used more often (Einziger et al. 2017).
+
+use super::object::{MayGo, ObjectPolicy};
+use super::segments::Segments;
+use super::sketch::Sketch;
+use super::{NativePolicy, Room};
+
+/// The row of this policy.
+pub const POLICY: NativePolicy = NativePolicy::queue("wtinylfu", |settings, room| {
+    Box::new(WTinyLfu::new(room, settings.names.clone()))
+});
+
+/// The queue of the window, beside the main cache's two segments.
+const WINDOW: usize = 2;
+/// Uses in the main cache, for each block of its room, after which all counts are halved.
+const USES_UNTIL_AGING: usize = 32;
+
+/// A hundredth of the room is the window, at least one block (below 100 blocks libCacheSim has no window and
+/// admits nothing); the rest is an SLRU of one fifth and four fifths, rounded down. Until the first eviction the window takes
+/// everything. All as in libCacheSim 0.3.5.
+pub struct WTinyLfu {
+    main: Segments<3>,
+    sketch: Sketch,
+    main_room_blocks: usize,
+    uses: usize,
+    names: Vec<u64>,
+}
+
+impl WTinyLfu {
+    /// Nothing is resident and nothing counted.
+    pub fn new(room: Room, names: Vec<u64>) -> Self {
+        let window_blocks = (room.capacity / 100).max(1);
+        let main_room_blocks = room.capacity - window_blocks;
+        let rooms = vec![main_room_blocks / 5, 4 * main_room_blocks / 5];
+        Self {
+            main: Segments::new(rooms, room.universe),
+            sketch: Sketch::new(main_room_blocks),
+            main_room_blocks,
+            uses: 0,
+            names,
+        }
+    }
+
+    /// What the sketch knows a block by: its own name, or its number counted from 1.
+    fn name(&self, block: u32) -> u64 {
+        let counted = u64::from(block) + 1;
+        self.names.get(block as usize).copied().unwrap_or(counted)
+    }
+
+    fn count(&mut self, block: u32) {
+        self.sketch.add(self.name(block));
+    }
+
+    fn admit_to_main(&mut self, block: u32) {
+        self.main.queues.unlink(block);
+        self.main.insert(block);
+        self.count(block);
+    }
+
+    fn leave(&mut self, block: u32) -> Option<u32> {
+        self.main.queues.unlink(block);
+        Some(block)
+    }
+}
+
+impl ObjectPolicy for WTinyLfu {
+    fn contains(&self, block: u32) -> bool {
+        self.main.queues.place(block).is_some()
+    }
+
+    fn on_hit(&mut self, block: u32) {
+        if self.main.queues.place(block) == Some(WINDOW) {
+            self.main.queues.unlink(block);
+            self.main.queues.push_front(WINDOW, block);
+            return;
+        }
+        self.main.lift(block);
+        self.count(block);
+        self.uses += 1;
+        if self.uses >= USES_UNTIL_AGING * self.main_room_blocks {
+            self.sketch.age();
+            self.uses = 0;
+        }
+    }
+
+    fn insert(&mut self, block: u32) {
+        self.main.queues.push_front(WINDOW, block);
+        self.count(block);
+    }
+
+    /// The window's oldest move to the main cache while it has room; then the oldest that may go and the main
+    /// cache's victim compete by their counts, and the loser leaves.
+    fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {
+        while self.main.blocks() < self.main_room_blocks {
+            let Some(oldest) = self.main.queues.back(WINDOW) else {
+                break;
+            };
+            self.admit_to_main(oldest);
+        }
+        let newcomer = self.main.queues.last_that(WINDOW, may_go);
+        match (newcomer, self.main.victim(may_go)) {
+            (Some(newcomer), Some(victim)) => {
+                let [comes, stays] = [newcomer, victim].map(|b| self.sketch.estimate(self.name(b)));
+                if comes > stays {
+                    self.leave(victim);
+                    self.admit_to_main(newcomer);
+                    return Some(victim);
+                }
+                self.count(newcomer);
+                self.leave(newcomer)
+            }
+            (Some(only), None) => {
+                self.count(only);
+                self.leave(only)
+            }
+            (None, victim) => self.leave(victim?),
+        }
+    }
+
+    fn give_up(&mut self, may_go: &MayGo) -> Option<u32> {
+        self.main.spill(may_go)
+    }
+
+    fn remove(&mut self, block: u32) {
+        if self.contains(block) {
+            self.main.queues.unlink(block);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::worked::{plain, who_leaves};
+
+    /// Room for three: d finds no room in the main cache, whose a was used twice, so b, used once, does not
+    /// leave for it either: equal counts let the newcomer go.
+    #[test]
+    fn a_newcomer_needs_more_uses_than_the_victim() {
+        let left = who_leaves(&POLICY, &plain(), 3, "a b c d e");
+        assert_eq!(left.split(' ').count(), 2);
+        assert!(!left.contains('e'));
+    }
+}
