@@ -39,6 +39,15 @@ EXACT = ("workload={}", "trace.path={folder}/whole-blocks.jsonl", "cache.block_s
 SLOW_UP = ("channels.cpu-to-gpu.bandwidth=300MB/s",)
 QUEUED = ("prefetch.policy=queued", "channels.disk-to-cpu.bandwidth=1GB/s")
 CROWDED = ("workload.arrivals={process: poisson, rate_per_s: 25}",)
+POOL = (
+    *ONE_TIER,
+    *CROWDED,
+    "cache.semantics=vllm",
+    "replica.max_num_seqs=32",
+    "tiers.gpu.capacity=160 blocks",
+)
+VLLM = (*POOL, "replica.scheduler=vllm")
+PRIORITIES = ("workload=null", "workload={}", "trace.path={folder}/priorities.jsonl", "cache.block_size=64")
 POOLS = ("pools.prefill=1", "pools.decode=1")
 RAILS = (
     "channels.left={bandwidth: 500MB/s, edges: [cpu->gpu]}",
@@ -128,7 +137,12 @@ CHANGES: list[Change] = [
     Change("replica.step_time=a100-llama-3-8b-tp1", "latency.ttft.avg", "up"),
     Change("replica.queue_order=longest-prefix", "tokens.cached", "up", (*CROWDED, *ONE_TIER)),
     Change("replica.queue_order=shortest-first", "latency.ttft.avg", "down", CROWDED),
-    Change("replica.queue_order=priority", "share of queueing in later turns", "down", CROWDED),
+    Change("replica.queue_order=later-turns", "share of queueing in later turns", "down", CROWDED),
+    Change("replica.queue_order=priority", "digest.results", "differs", PRIORITIES),
+    Change("replica.scheduler=vllm", "digest.results", "differs", POOL),
+    Change("replica.watermark=0.4", "latency.queue.avg", "up", VLLM),
+    Change("replica.reserve_full_isl=false", "digest.results", "differs", VLLM),
+    Change("replica.long_prefill_token_threshold=128", "latency.ttft.avg", "up", VLLM),
     Change("replica.queue_order=ragcache", "tokens.cached", "up", (*CROWDED, *ONE_TIER)),
     Change("replica.duplicate_prefill=wait", "cache.merged_blocks", "down", BURSTS),
     Change("replica.step_overhead=5ms", "latency.tpot.avg", "up"),
@@ -154,6 +168,10 @@ CHANGES: list[Change] = [
     Change("machines[0].replica.sampler=fused", "cache.evictions.gpu", "down", LITTLE_ROOM),
     Change("machines[1].replica.step_time=a100-llama-3-8b-tp1", "latency.ttft.avg", "up"),
     Change("machines[0].replica.queue_order=shortest-first", "latency.ttft.avg", "down", CROWDED),
+    Change("machines[0].replica.scheduler=vllm", "digest.results", "differs", POOL),
+    Change("machines[0].replica.watermark=0.4", "latency.queue.avg", "up", VLLM),
+    Change("machines[0].replica.reserve_full_isl=false", "digest.results", "differs", VLLM),
+    Change("machines[0].replica.long_prefill_token_threshold=128", "latency.ttft.avg", "up", VLLM),
     Change("machines[0].replica.duplicate_prefill=wait", "cache.merged_blocks", "down", BURSTS),
     Change("machines[0].replica.step_overhead=5ms", "latency.tpot.avg", "up"),
     Change("machines[0].replica.async_scheduling=length", "digest.results", "differs"),
@@ -244,6 +262,11 @@ REFUSALS: list[Refusal] = [
     Refusal("trace.path={folder}/plain.jsonl", "keep one of the two"),
     Refusal("cache.lookup_time=5ms", "cache.enabled is false", (*ONE_TIER, "cache.enabled=false")),
     Refusal("cache.kv_bytes_per_token=16KiB", "no KV moves", ONE_TIER),
+    Refusal("replica.scheduler=vllm", "cache.semantics vllm", (*ONE_TIER, "cache.semantics=tree")),
+    Refusal("replica.watermark=0.1", "replica.scheduler is not vllm"),
+    Refusal("replica.queue_order=later-turns", "knows fcfs and priority", VLLM),
+    Refusal("replica.duplicate_prefill=wait", "keys before they are computed", VLLM),
+    Refusal("cache.full_hit=skip-prefill", "always computes a prompt's last token", VLLM),
     Refusal("replica.queue_order=shortest-first", "nobody waits", (*ONE_TIER, "replica.instant=true")),
     Refusal("machines[0].replica.queue_order=ragcache", "nobody has a cached prefix", (*ONE_TIER, "cache.enabled=false")),
     Refusal("machines[0].replica.duplicate_prefill=wait", "cache.enabled is false", (*ONE_TIER, "cache.enabled=false")),

@@ -20,6 +20,7 @@ from kvcache_sim.cache.settings import (
     NetworkSettings,
     TierSettings,
 )
+from kvcache_sim.serving.queue import ORDERS
 from kvcache_sim.serving.router.registry import ROUTERS
 from kvcache_sim.serving.settings import (
     ClusterSettings,
@@ -71,7 +72,7 @@ replica = st.fixed_dictionaries(
     {
         "max_num_batched_tokens": st.sampled_from([64, 512, 4096]),
         "max_num_seqs": st.sampled_from([1, 2, 8]),
-        "queue_order": st.sampled_from(["fcfs", "longest-prefix", "shortest-first", "priority", "ragcache"]),
+        "queue_order": st.sampled_from(["fcfs", *ORDERS]),
         "duplicate_prefill": st.sampled_from(["recompute", "wait"]),
         "step_overhead_ns": st.sampled_from([0, 50_000]),
         "async_scheduling": st.sampled_from(["none", "none", "length", "stop-token"]),

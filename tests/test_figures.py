@@ -52,13 +52,22 @@ RUNS: dict[str, tuple[str, ...]] = {
         "replica.max_model_len=4096",
     ),
     "one GPU": ("cluster.machines=1", "tiers.cpu=null", "tiers.disk=null"),
+    "vLLM's scheduler": (
+        "cluster.machines=1",
+        "tiers.cpu=null",
+        "tiers.disk=null",
+        "tiers.gpu.capacity=400 blocks",
+        "replica.scheduler=vllm",
+        "cache.semantics=vllm",
+    ),
 }
 
 
 @cache
 def executed(*overrides: str) -> dict[str, Any]:
     scenario = load(*overrides)
-    return execute(scenario, read_requests(scenario), RunOptions(causes=True)).summary | {"wall": wall()}
+    options = RunOptions(causes=True, schedule=scenario.model.replica.scheduler == "vllm")
+    return execute(scenario, read_requests(scenario), options).summary | {"wall": wall()}
 
 
 def summary_of(*overrides: str) -> dict[str, Any]:

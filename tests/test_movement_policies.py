@@ -233,13 +233,15 @@ def ordered(order: str, seed: int = 11):
     return replace(settings, machines=(machine,))
 
 
-@pytest.mark.parametrize("order", ["longest-prefix", "shortest-first", "priority", "ragcache"])
+@pytest.mark.parametrize("order", ["longest-prefix", "shortest-first", "later-turns", "ragcache"])
 def test_every_queue_order_tells_one_story(order):
     agree(ordered(order), random_trace(8))
 
 
 def test_queue_orders_do_what_they_say():
-    runs = {order: run(ordered(order)) for order in ("fcfs", "longest-prefix", "shortest-first", "priority")}
+    runs = {
+        order: run(ordered(order)) for order in ("fcfs", "longest-prefix", "shortest-first", "later-turns")
+    }
     hits = {order: int(r.requests["cached_prefix_length_used"].sum()) for order, r in runs.items()}
     assert hits["longest-prefix"] > hits["fcfs"]
     mean = {
@@ -251,7 +253,7 @@ def test_queue_orders_do_what_they_say():
         late = result.requests["turn"] >= 3
         return float(result.requests["queue_ns"][late].mean() / result.requests["queue_ns"].mean())
 
-    assert wait_of_late_turns(runs["priority"]) < wait_of_late_turns(runs["fcfs"])
+    assert wait_of_late_turns(runs["later-turns"]) < wait_of_late_turns(runs["fcfs"])
 
 
 OWN = """

@@ -75,6 +75,7 @@ def random_trace(seed: int, requests: int = 120, sessions: int = 12) -> Trace:
         np.array(turn, np.int32),
         np.full(requests, -1, np.int64),
         np.zeros(requests, bool),
+        priority=(5 * np.arange(requests) + 2) % 3,
     )
 
 

@@ -189,3 +189,16 @@ def test_idle_tiles_cost_a_decode_sequence_for_each_token_of_the_chunks():
     assert table.step(StepBatch(((2, 0),), 2, 200, 100)) == 10 + 7 * 2 * 2
     assert table.step(StepBatch(((1, 0), (1, 0)), 2, 200, 100)) == 10 + 7 * 2 * 2
     assert table.step(StepBatch((), 2, 200, 100)) == 10
+
+
+def test_a_clock_spelled_out_is_exact():
+    clock = load_step_time("linear:base=5ms,token=20us,decode=1us,context=50ns")
+    batch = StepBatch(((100, 7), (3, 0)), decode_sequences=2, decode_kv_tokens=40, decode_max_kv_tokens=30)
+    assert clock.step(batch) == 5_000_000 + 20_000 * 105 + 1_000 * 2 + 50 * 42
+    only = StepBatch((), 3, 60, 20)
+    assert clock.step(only) == 5_000_000 + 20_000 * 3 + 1_000 * 3 + 50 * 63
+    table = clock.table(256, 8)
+    assert [table.step(one) for one in (batch, only, StepBatch())] == [clock.step(batch), clock.step(only), 0]
+    for wrong in ("linear:", "linear:base=5", "linear:base=5ms,base=1ms", "linear:x=1ns", "linear:base=2h"):
+        with pytest.raises(UsageError, match=r"linear|base|unit|time"):
+            load_step_time(wrong)

@@ -34,14 +34,17 @@ def test_mooncake_sessions_wait_by_delay_and_after(tmp_path):
             "turn": 0,
         },
         {"timestamp": 5, "input_length": 9, "output_length": 1, "hash_ids": [5], "history_length": 4},
+        {"timestamp": 6, "input_length": 9, "output_length": 1, "hash_ids": [6], "priority": -2},
+        {"timestamp": 7, "input_length": 9, "output_length": 1, "hash_ids": [7], "priority": 3},
     ]
     trace = read_trace(lines(tmp_path / "t.jsonl", rows))
-    assert trace.session.tolist() == [0, 0, 1, -1]
+    assert trace.session.tolist() == [0, 0, 1, -1, -1, -1]
     assert trace.session_names == ["a", "7"]
-    assert trace.turn.tolist() == [0, 1, 0, 0]
-    assert trace.think_ns.tolist() == [-1, 1_500_000, 2_000_000, -1]
-    assert trace.after.tolist() == [-1, -1, 0, -1]
-    assert trace.history_tokens.tolist() == [-1, -1, -1, 4]
+    assert trace.turn.tolist() == [0, 1, 0, 0, 0, 0]
+    assert trace.think_ns.tolist() == [-1, 1_500_000, 2_000_000, -1, -1, -1]
+    assert trace.after.tolist() == [-1, -1, 0, -1, -1, -1]
+    assert trace.history_tokens.tolist() == [-1, -1, -1, 4, -1, -1]
+    assert trace.priority.tolist() == [0, 0, 0, 0, -2, 3]
 
 
 def test_skipped_rows_do_not_move_what_others_wait_for(tmp_path):

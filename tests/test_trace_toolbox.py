@@ -70,6 +70,7 @@ def rows(draw):
         else:
             row["timestamp"] = time / 1000
         row |= {"hash_ids": ids} if ids else {}
+        row |= {"priority": draw(st.sampled_from([-3, 2]))} if draw(st.booleans()) else {}
         row |= {"kind": draw(st.sampled_from(["x", None, [1]]))} if draw(st.booleans()) else {}
         out.append(row)
     return out
@@ -91,7 +92,7 @@ def test_what_is_written_reads_as_what_was_read(tmp_path, made):
     again = read_rows(tmp_path, mooncake_lines(trace))
     assert same_requests(trace, again)
     opens = trace.think_ns < 0
-    for column in ("think_ns", "is_conversational_turn", "after", "history_tokens"):
+    for column in ("think_ns", "is_conversational_turn", "after", "history_tokens", "priority"):
         assert np.array_equal(getattr(trace, column), getattr(again, column)), column
     assert np.array_equal(trace.arrival_ns[opens], again.arrival_ns[opens])
     assert trace.session_names == again.session_names
@@ -211,7 +212,7 @@ def test_a_window_starts_at_zero_and_takes_chains_along(tmp_path, conversation):
 def test_speeds_are_exact(tmp_path):
     made = [{"timestamp": t, "input_length": 5, "output_length": 1} for t in (0, 3, 46.927, 10**9 + 0.000001)]
     trace = read_rows(tmp_path, [json.dumps(row) + "\n" for row in made])
-    assert scale(trace, parse_speed("3")).arrival_ns.tolist() == [0, 10**6, 15_642_333, 333_333_333_333_334]
+    assert scale(trace, parse_speed("3")).arrival_ns.tolist() == [0, 10**6, 15_642_333, 333_333_333_333_333]
     assert scale(trace, parse_speed("0.5")).arrival_ns.tolist()[2] == 93_854_000
     assert scale(trace, parse_speed("3/2")).arrival_ns.tolist()[1] == 2 * 10**6
     for wrong in ("0", "-1", "x", "1e400", "1/0", "nan"):

@@ -78,6 +78,7 @@ class JsonlSchema(TypedDict):
     label: str
     after: str
     history: str
+    priority: str
     structure: str
     chat: str
     parent: str
@@ -118,6 +119,7 @@ class RowColumns(TypedDict):
     is_conversational_turn: NDArray[np.bool_]
     after: NDArray[np.int32]
     history_tokens: NDArray[np.int64]
+    priority: NDArray[np.int64]
     session_names: list[str]
     extra: list[str]
 
@@ -449,6 +451,12 @@ class PoolStore:
 
     def __new__(cls, keys: Keys, capacity_blocks: int) -> PoolStore: ...
     def peek(self, request: int, limit: int) -> tuple[int, int]: ...
+    def idle_hits(self, request: int, hits: int) -> int:
+        """Return how many of the first ``hits`` blocks found for a request nobody holds."""
+
+    def free_queue(self) -> list[int | None]:
+        """Return the keys of the free blocks, next to be taken first; None where there is none."""
+
     def acquire(self, request: int, depth: int) -> int: ...
     def abandon(self, lease: int) -> None: ...
     def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None: ...
@@ -613,16 +621,16 @@ class Replica:
 
     def __new__(cls, store: GpuStore, table: StepTable, batch: object, rules: object) -> Replica: ...
     def arrive(
-        self, request: int, tokens: tuple[int, int, int], session: tuple[int, int, bool], now_ns: int
+        self, request: int, tokens: tuple[int, int, int], session: tuple[int, int, bool, int], now_ns: int
     ) -> int:
         """Take a request over and return its place; it is not in the queue yet.
 
         ``tokens``: of prompt and answer, and those of the prompt that the router expected to be computed.
-        ``session``: its number or -1, the turn, and whether the workload calls it conversational.
+        ``session``: its number or -1, the turn, whether the workload calls it conversational, and the priority.
         """
 
     def arrive_in_queue(
-        self, request: int, tokens: tuple[int, int, int], session: tuple[int, int, bool], now_ns: int
+        self, request: int, tokens: tuple[int, int, int], session: tuple[int, int, bool, int], now_ns: int
     ) -> tuple[int, int] | None:
         """Take a request over as ``arrive`` does and queue it; return what is next."""
 
@@ -650,6 +658,22 @@ class Replica:
 
     def take_prefilled(self) -> list[tuple[int, int]]:
         """Hand over (request, prompt tokens) of the prompts computed since the last call."""
+
+    def log_schedule(self) -> None:
+        """Start writing an engine's own schedule down."""
+
+    def schedule(
+        self,
+    ) -> (
+        tuple[
+            list[int],
+            list[tuple[int, int, int, int, int]],
+            list[tuple[int, int, int]],
+            list[tuple[int, int, int, int, int]],
+        ]
+        | None
+    ):
+        """Return the parts of a ``serving.vllm.schedule_log.ScheduleLog``, None where nothing was written."""
 
     def log_steps(self) -> None: ...
     def take_steps(self) -> list[tuple[int, int, int, int]]: ...

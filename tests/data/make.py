@@ -50,6 +50,10 @@ def main(shared: Path) -> None:
         rows = json.loads((shared / f"oracles/{name}.json").read_text())
         lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
         write(f"oracles/{name}.json", f"[\n{lines}\n]\n".encode())
+    rows = json.loads((shared / "oracles/vllm_scheduler_lcg.json").read_text())[:12]
+    rows = [{k: v for k, v in row.items() if not k.startswith("first_")} for row in rows]
+    text = json.dumps(rows, separators=(",", ":"))
+    write("oracles/vllm_scheduler_lcg.json.xz", lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
     for name in COMPRESSED:
         content = (shared / name).read_bytes()
         write(f"{name}.xz", lzma.compress(content, preset=9 | lzma.PRESET_EXTREME))

@@ -68,6 +68,10 @@ def simulate(
         bool,
         typer.Option("--prefixes", help="keep the prefix store's entries for 'kvsim explain --prefixes'"),
     ] = False,
+    schedule_digests: Annotated[
+        bool,
+        typer.Option("--schedule-digests", help="figures and digests of the engine's schedule, step by step"),
+    ] = False,
     fail_if: Annotated[
         list[str] | None, typer.Option(metavar="CONDITION", help="exit 4 if it holds; may be repeated")
     ] = None,
@@ -102,7 +106,15 @@ def simulate(
     )
     thresholds = [_own_threshold(text, baseline) for text in fail_if or []]
     measured_from = _summary_of(baseline) if baseline else None
-    options = RunOptions(backend, step_every_iteration, check, parse_record(record), causes, prefixes)
+    options = RunOptions(
+        backend,
+        step_every_iteration,
+        check,
+        parse_record(record),
+        causes,
+        prefixes,
+        schedule_digests,
+    )
     requests = open_requests(scenario, options)
     first = requests.first if isinstance(requests, TraceStream) else requests
     resolved_hash = config_hash(resolved_with_trace(scenario, first), first.sha256)

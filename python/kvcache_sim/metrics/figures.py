@@ -8,6 +8,7 @@ from kvcache_sim.metrics import (
     handover_summary,
     miss_causes,
     prefix_cache,
+    schedule,
     session_survival,
     tier_use,
 )
@@ -134,6 +135,7 @@ FIGURES: tuple[Figure, ...] = (
     *handover_summary.FIGURES,
     *_MACHINES,
     *context_window.FIGURES,
+    *schedule.FIGURES,
     *miss_causes.FIGURES,
     *_RUN,
 )

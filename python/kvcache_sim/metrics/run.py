@@ -72,6 +72,8 @@ class Run:
     tiers: tuple[TierUse, ...] = ()
     #: The columns of ``PREFIX_COLUMNS``, where they were asked for.
     prefixes: dict[str, ColumnData] | None = None
+    #: Figures and digests of the engine's schedule, where it was written down.
+    schedule: dict[str, Any] | None = None
     #: How often each outcome was logged among the events that were written while the run went on; ``events``
     #: holds the others.
     left_outcomes: Mapping[str, int] = field(default_factory=dict)

@@ -15,6 +15,10 @@ SPELLINGS = (
         "from shapes and measured rates of kernels; each a packaged name or a file",
     ),
     ("aiconfigurator:MODEL@SYSTEM:ENGINE:tpN", "from measured kernels; needs the extra hardware"),
+    (
+        "linear:base=5ms,token=20us,decode=1us,context=50ns",
+        "a made-up clock: a step, a token, a decode, a token that a decode attends to",
+    ),
     ("my.toml", "coefficients: kvsim calibrate fit, kvsim step-times new"),
     ("rows.csv", "measured iterations, read through"),
 )

@@ -1,4 +1,4 @@
-"""Step-time models by name or file: the door to the three sources."""
+"""Step-time models by name or file: the door to the sources."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.aiconfigurator.deployment import PREFIX, deployed_dtypes, deployed_names, is_local
 from kvcache_sim.model.catalog import entry_names, read_entry
 from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.linear import LINEAR, LINEAR_MODEL, parse_linear
 from kvcache_sim.model.parametric import parametric_step_time
 from kvcache_sim.model.roofline_name import parse_roofline
 from kvcache_sim.model.step_time import StepTime
@@ -32,15 +33,17 @@ def load_step_time(name: str, links: str | None = None) -> StepTime:
 
     A shipped set (``h100-llama-3-8b-tp1``), a model file (``*.toml``), measured iterations (``*.csv``, read
     through), ``roofline:MODEL@GPU[:tpN,fp8,kv-fp8]``, whose all-reduces ``links`` names (those of the GPU
-    unless given), or ``aiconfigurator:MODEL@SYSTEM`` with an engine and options. Raises UsageError for an
-    unknown name (listing the names and the nearest one), a missing file, a file that is no model, or
-    ``links`` where no all-reduce is computed; TraceError for bad measurements.
+    unless given), ``aiconfigurator:MODEL@SYSTEM`` with an engine and options, or ``linear:`` with costs
+    spelled out. Raises UsageError for an unknown name (listing the names and the nearest one), a missing
+    file, one that is no model, or ``links`` where no all-reduce is computed; TraceError for bad measurements.
     """
     if name.startswith(_ROOFLINE):
         return _roofline(name.removeprefix(_ROOFLINE), links)
     if links is not None:
         hint = "they go with roofline:…:tpN"
         raise UsageError("links are in a fitted step time already", got=links, hint=hint)
+    if name.startswith(LINEAR):
+        return parse_linear(name)
     if name.startswith(PREFIX):
         from kvcache_sim.model.aiconfigurator.source import aiconfigurator_step_time
 
@@ -148,6 +151,9 @@ def measured_on(name: str) -> MeasuredOn:
     if name.startswith(PREFIX):
         deployment = name.removeprefix(PREFIX)
         return MeasuredOn(*deployed_names(deployment), *deployed_dtypes(deployment))
+    if name.startswith(LINEAR):
+        parse_linear(name)
+        return MeasuredOn(LINEAR_MODEL, None, 1)
     if name.endswith((".csv", ".csv.gz")):
         return MeasuredOn(None, None, 1)
     entry = _read_file(Path(name)) if name.endswith(".toml") else _packaged(name)

@@ -68,6 +68,8 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
             yield ("cache", "admission"), "cache.discard_on_finish keeps nothing"
         if model.cache.admission == "prompt" and not model.cache.cache_output:
             yield ("cache", "admission"), "cache.cache_output is false"
+    if model.cache.full_hit != "prefill-remainder" and _by_vllm(machines):
+        yield ("cache", "full_hit"), "vLLM's scheduler always computes a prompt's last token"
     if not model.cache.enabled:
         for key in (
             "accounting",
@@ -81,8 +83,14 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
             "discard_on_finish",
             "scheduler_aware_window",
         ):
+            if key == "semantics" and _by_vllm(machines):
+                continue  # its blocks are given out in the pool's order, with keys or without
             if getattr(model.cache, key) != type(model.cache).model_fields[key].default:
                 yield ("cache", key), "cache.enabled is false"
+
+
+def _by_vllm(machines: tuple[MachineSection, ...]) -> bool:
+    return any(machine.replica.scheduler == "vllm" for machine in machines)
 
 
 def _eviction(model: ScenarioModel, machine: MachineSection, index: int) -> Iterator[Finding]:

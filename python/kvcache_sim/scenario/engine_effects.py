@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path
 
+#: What vLLM's scheduler alone is told.
+_VLLM_ALONE = ("watermark", "reserve_full_isl", "long_prefill_token_threshold")
 #: Key → why it has no effect where requests are served without service time, one after another.
 _INSTANT = {
     "async_scheduling": "replica.instant is true",
@@ -16,6 +18,7 @@ _INSTANT = {
     "duplicate_prefill": "replica.instant is true",
     "links": "replica.instant is true",
     "queue_order": "replica.instant is true: nobody waits",
+    "scheduler": "replica.instant is true",
 }
 
 
@@ -36,8 +39,25 @@ def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[t
         for key, why in _INSTANT.items():
             if getattr(replica, key) != ReplicaSection.model_fields[key].default:
                 yield key, why
+    yield from _scheduler(model, replica)
     if not model.cache.enabled:
         if replica.duplicate_prefill == "wait":
             yield "duplicate_prefill", "cache.enabled is false"
         if replica.queue_order in ("longest-prefix", "ragcache"):
             yield "queue_order", "cache.enabled is false: nobody has a cached prefix"
+
+
+def _scheduler(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[str, str]]:
+    if replica.scheduler != "vllm":
+        for key in _VLLM_ALONE:
+            if getattr(replica, key) != ReplicaSection.model_fields[key].default:
+                yield key, "replica.scheduler is not vllm"
+        return
+    if model.cache.semantics != "vllm" or model.cache.accounting != "detailed":
+        yield "scheduler", "vLLM's scheduler gives out the blocks of its own pool: cache.semantics vllm"
+    if model.pools.prefill or model.pools.decode:
+        yield "scheduler", "requests are handed over between machines: kvsim's own scheduler does that"
+    if replica.queue_order not in ("fcfs", "priority"):
+        yield "queue_order", "vLLM's scheduler knows fcfs and priority"
+    if replica.duplicate_prefill == "wait":
+        yield "duplicate_prefill", "vLLM's blocks have their keys before they are computed: nobody waits"

@@ -86,6 +86,8 @@ def execute(
         rejected = totals.rejected_beyond(window_tokens)
         window = summarize_context_window(rejected, trace, window_tokens)
         summary = {**summary, "context_window": window}
+    if run.schedule is not None:
+        summary = {**summary, "schedule": run.schedule}
     if options.causes:
         run, summary = _with_causes(scenario, trace, options, run, summary)
     return Execution(scenario, trace, requests_of(requests), options, run, summary, tables)

@@ -25,6 +25,7 @@ from kvcache_sim.serving.settings import (
     HandoverPath,
     HandoverTransfer,
     Role,
+    SchedulerName,
 )
 from kvcache_sim.tier_table import ROWS
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, READ_OF_ONE, STAGING, TIERS
@@ -178,6 +179,17 @@ class ReplicaSection(Section):
     )
     step_time: str = Field("h100-llama-3-8b-tp1", description="step-time set by name, or a model file")
     links: str | None = Field(None, description="all-reduces of a roofline on several GPUs: name or FILE.csv")
+    scheduler: SchedulerName = Field("kvsim", description="who composes the steps; vllm: as vLLM does")
+    watermark: float = Field(
+        0.0, ge=0, lt=1, description="with vllm: share of blocks kept free at admissions while others run"
+    )
+    reserve_full_isl: bool = Field(True, description="with vllm: admit only what has room for all its tokens")
+    long_prefill_token_threshold: int = Field(
+        0,
+        ge=0,
+        le=_MAX_COUNT,
+        description="with vllm: tokens of one request a step beside others; 0: all",
+    )
     queue_order: QueueOrderName = Field("fcfs", description="who is admitted first")
     duplicate_prefill: DuplicatePrefill = Field(
         "recompute", description="when another request computes the next block: compute it too, or wait"

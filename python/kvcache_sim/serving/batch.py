@@ -7,12 +7,12 @@ committed at its end, when its tokens come out.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Protocol
 
 from kvcache_sim.cache.store import GpuStore
 from kvcache_sim.model.step_time import StepBatch, StepTime
+from kvcache_sim.serving.gaps import TokenGaps
 
 #: (first tokens, finished, committed blocks (sequence, first, past the last)), each in batch order.
 Ended = tuple[list[int], list[int], list[tuple[int, int, int]]]
@@ -158,7 +158,7 @@ class SteppedBatch:
         self.begin_ns = 0
         self._end_ns = 0
         self._computing_ns = 0
-        self._gaps: dict[int, int] = defaultdict(int)
+        self._gaps = TokenGaps()
         self._log: list[tuple[int, int, int, int]] | None = None
 
     def __len__(self) -> int:
@@ -272,7 +272,7 @@ class SteppedBatch:
             if s.last_token_ns is None:
                 ended[0].append(s.id)
             else:
-                self._gaps[now - s.last_token_ns] += 1
+                self._gaps.add(now - s.last_token_ns)
             s.last_token_ns = now
             if s.computed == s.total:
                 ended[1].append(s.id)
@@ -296,21 +296,7 @@ class SteppedBatch:
 
     def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
         """Return the histogram of times between tokens, bucketed as the native core does."""
-        buckets: dict[int, int] = defaultdict(int)
-        for gap, times in self._gaps.items():
-            shift = max(gap.bit_length() - 11, 0)
-            buckets[gap >> shift << shift] += times
-        edges = sorted(buckets)
-        total = sum(gap * times for gap, times in self._gaps.items())
-        count = sum(self._gaps.values())
-        return (
-            edges,
-            [buckets[e] for e in edges],
-            count,
-            total,
-            min(self._gaps, default=0),
-            max(self._gaps, default=0),
-        )
+        return self._gaps.histogram()
 
     def log_steps(self) -> None:
         """Start keeping every iteration."""

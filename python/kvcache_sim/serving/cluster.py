@@ -82,6 +82,7 @@ class Cluster:
         self._input_tokens, self._output_tokens = view(trace.input_tokens), view(trace.output_tokens)
         self._session, self._turn = view(trace.session), view(trace.turn)
         self._conversational = view(trace.is_conversational_turn)
+        self._priority = view(trace.priority) if len(trace.priority) else None
 
     def read_on(self, next_window: Callable[[list[int]], Trace | None]) -> None:
         """Go on with windows of further requests, which stand alone and come in time order.
@@ -128,6 +129,7 @@ class Cluster:
             self._session[row],
             self._turn[row],
             bool(self._conversational[row]),
+            priority=0 if self._priority is None else self._priority[row],
         )
         replica = self.pools.routed[self.router.choose(arrival)]
         machine = replica.machine

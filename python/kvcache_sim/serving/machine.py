@@ -102,6 +102,12 @@ def build_replica(
         if table is not None and core_serves(cache, replica_settings):
             steps = _step_table(table), batch_settings
             return NativeReplica(cache, replica_settings, steps, recorder, observed.checks)
+    if replica_settings.scheduler == "vllm":
+        from kvcache_sim.serving.vllm.replica import VllmReplica
+
+        milestones = Milestones(cache.number, cache.store, recorder, outcomes, observed.records_all)
+        stepped = settings.step_time, batch_settings
+        return VllmReplica(cache, replica_settings, stepped, milestones, observed.checks)
     batch = make_batch(batch_settings, settings.step_time, replica_settings.max_num_seqs, observed.stretches)
     estimates = Estimates(cache, settings.step_time, replica_settings.max_num_batched_tokens)
     milestones = Milestones(cache.number, cache.store, recorder, outcomes, observed.records_all)

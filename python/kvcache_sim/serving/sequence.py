@@ -52,6 +52,8 @@ class Arrival:
     is_conversational_turn: bool = False
     #: Prompt tokens that the router expected to be computed; 0 where it did not ask.
     expected_prefill_tokens: int = 0
+    #: The trace's own, the smallest first; 0 where it has none.
+    priority: int = 0
 
     @property
     def total_kv_tokens(self) -> int:
@@ -127,6 +129,7 @@ class SequenceState(Arrival):
             arrival.turn,
             arrival.is_conversational_turn,
             arrival.expected_prefill_tokens,
+            arrival.priority,
             trace=trace,
         )
 

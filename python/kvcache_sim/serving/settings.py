@@ -16,6 +16,8 @@ from kvcache_sim.model.step_time import StepTime
 
 #: Whether the scheduler decides on a step while the one before it runs, and how answers then end.
 AsyncScheduling = Literal["none", "length", "stop-token"]
+#: Whose rules compose the steps.
+SchedulerName = Literal["kvsim", "vllm"]
 DuplicatePrefill = Literal["recompute", "wait"]
 #: What a machine does of a request: its prefill, its decoding, or both.
 Role = Literal["both", "prefill", "decode"]
@@ -38,6 +40,14 @@ class ReplicaSettings:
     queue_order: str = "fcfs"
     #: What a request does whose next block another one is computing right now: compute it too, or wait.
     duplicate_prefill: DuplicatePrefill = "recompute"
+    #: Who composes the steps: kvsim's own rules, or vLLM's scheduler.
+    scheduler: SchedulerName = "kvsim"
+    #: vLLM's: share of the pool's blocks that an admission leaves free while others run.
+    watermark: float = 0.0
+    #: vLLM's: a request is admitted only where all its tokens have room.
+    reserve_full_isl: bool = True
+    #: vLLM's: most tokens of one request in a step where others are there; 0: no such bound.
+    long_prefill_token_threshold: int = 0
     #: Extra time between the end of a step and the next step's start.
     step_overhead_ns: int = 0
     #: ``length``: the scheduler foresees an answer's end; ``stop-token``: it finds out a step late.

@@ -52,6 +52,11 @@ def _of_cluster(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
 def _of_machine(where: str, machine: MachineSettings, cache: CacheSettings) -> Iterator[tuple[str, str]]:
     """Yield (setting, why) for the tiers of one machine."""
     lacks = store_kind(cache).lacks
+    if machine.replica.scheduler == "vllm":
+        if store_kind(cache).name != "vllm":
+            yield f"{where}.replica.scheduler", "vLLM's scheduler needs its pool: cache.semantics vllm"
+        if machine.role != "both":
+            yield f"{where}.role: {machine.role}", "vLLM's scheduler serves whole requests here"
     if (why := lacks.get(Ability.LOWER_TIERS)) and len(machine.tiers) > 1:
         yield f"{where}.tiers.{machine.tiers[1].name}", why
     if (why := lacks.get(Ability.NO_BOUND)) and machine.tiers[0].capacity_blocks is None:

@@ -26,6 +26,8 @@ class RunOptions:
     causes: bool = False
     #: Whether the global prefix store's entries at the end are kept; ``cache.semantics: tree`` has one.
     prefixes: bool = False
+    #: Whether the engine's schedule is written down: its figures and digests are part of the summary.
+    schedule: bool = False
 
     def __post_init__(self) -> None:
         checked_backend(self.backend)

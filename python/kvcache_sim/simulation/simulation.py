@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.machine import MachineBuilder, MachineTiers
@@ -39,6 +39,8 @@ from kvcache_sim.workload.trace import Trace
 if TYPE_CHECKING:
     from kvcache_sim.cache.operations.block_tokens import BlockTokens
     from kvcache_sim.cache.operations.listing import ListedBlock
+    from kvcache_sim.serving.replica.native import NativeReplica
+    from kvcache_sim.serving.vllm.replica import VllmReplica
 
 _EVENTS_PER_GLANCE = 20_000
 
@@ -83,6 +85,11 @@ class Simulation:
             self.replicas.append(
                 build_replica(cache, machine, outcomes, self.recorder, observation, one_pool)
             )
+        self._scheduled: NativeReplica | VllmReplica | None = None
+        if options.schedule:
+            from kvcache_sim.simulation.schedule import write_down
+
+            self._scheduled = write_down(self.replicas)
         pools = Pools(self.replicas, counted, self.channels, self.engine)
         block, look = counted.cache.block_size_tokens, look_at(pools.routed, self.engine)
         self._index: RouterIndex | None = None
@@ -207,7 +214,15 @@ class Simulation:
             channels=tuple(channel_use(name, channel) for name, channel in self.channels.items()),
             tiers=tuple(use for replica in self.replicas for use in tier_uses(self.settings, replica)),
             prefixes=self._prefixes(requests) if self.options.prefixes else None,
+            schedule=self._schedule(),
         )
+
+    def _schedule(self) -> dict[str, Any] | None:
+        if self._scheduled is None:
+            return None
+        from kvcache_sim.simulation.schedule import written_down
+
+        return written_down(self._scheduled, self.trace)
 
     def _prefixes(self, requests: dict[str, ColumnData]) -> dict[str, ColumnData]:
         from kvcache_sim.metrics.prefix_entries import prefix_entries

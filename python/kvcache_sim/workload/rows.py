@@ -64,6 +64,7 @@ def select_rows(trace: Trace, rows: NDArray[np.int64]) -> Trace:
         extra=[trace.extra[k] for k in rows.tolist()] if trace.extra else [],
         after=_moved(trace.after, rows) if len(trace.after) else trace.after,
         history_tokens=trace.history_tokens[rows] if len(trace.history_tokens) else trace.history_tokens,
+        priority=trace.priority[rows] if len(trace.priority) else trace.priority,
     )
 
 

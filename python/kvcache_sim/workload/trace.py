@@ -53,6 +53,8 @@ class Trace:
     #: Prompt tokens that repeat earlier turns of the session (what a context window left of them);
     #: NOT_TOLD where the source does not say. An empty array says NOT_TOLD throughout.
     history_tokens: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    #: Who is served first where the queue orders so, the smallest; an empty array says 0 throughout.
+    priority: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     #: Oldest tokens that a context window took from each prompt, which ``input_tokens`` no longer counts; an
     #: empty array says 0 throughout.
     dropped_tokens: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))

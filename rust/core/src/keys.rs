@@ -206,6 +206,11 @@ impl BlockKeys {
         self.full_blocks[self.place(request)]
     }
 
+    /// Whether a later request, the session's next turn, may name blocks past a request's prompt.
+    pub fn continues(&self, request: u32) -> bool {
+        self.continuation[request as usize] != NO_REQUEST
+    }
+
     /// The request whose ids name block `block` of `request`, and where that stops being so.
     fn source(&self, request: u32, block: u32) -> (u32, u32) {
         let place = self.place(request);

@@ -1,6 +1,7 @@
 //! `PoolStore`: vLLM's block pool as the store of a machine with a GPU tier alone.
 
 use kvsim_core::batch::BatchStore;
+use kvsim_core::engines::block_pool::NO_KEY;
 use kvsim_core::engines::pool_store::PoolStore;
 use kvsim_core::machine_store::MachineStore;
 use kvsim_core::store::{StoreError, Times};
@@ -25,6 +26,17 @@ engine_store!(PyPoolStore {
             return Err(refused("too many blocks", "fewer than 2^31"));
         }
         Ok(Self(PoolStore::new(keys.0.clone(), capacity)))
+    }
+
+    fn idle_hits(&self, request: Whole, hits: Whole) -> PyResult<u32> {
+        answered(self.0.known_request(request.u32()))?;
+        Ok(self.0.idle_hits(request.u32(), hits.u32()))
+    }
+
+    /// The keys of the free blocks, next to be taken first; `None` where there is none.
+    fn free_queue(&self) -> Vec<Option<u64>> {
+        let keys = self.0.free_queue().into_iter();
+        keys.map(|key| (key != NO_KEY).then_some(key)).collect()
     }
 });
 

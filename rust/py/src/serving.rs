@@ -2,9 +2,12 @@
 
 use kvsim_core::batch::{Batch, BatchConfig};
 use kvsim_core::machine_store::MachineStore;
+use kvsim_core::serving::engine::EngineScheduler;
 use kvsim_core::serving::rows::Rows;
-use kvsim_core::serving::{Arrival, Phase, Replica};
+use kvsim_core::serving::vllm::VllmScheduler;
+use kvsim_core::serving::{Arrival, Phase, Replica, ServingStore};
 use kvsim_core::store::Answer;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -12,7 +15,7 @@ use crate::batch::PyStepTable;
 use crate::fleet::StoreHandle;
 use crate::order::raised;
 use crate::refusal::answered;
-use crate::serving_rules::{config, mover, BatchSettings, ServingRules};
+use crate::serving_rules::{config, mover, vllm, BatchSettings, ServingRules};
 
 /// When something is next to do, and its phase: 0 for what arrives, 1 for a step boundary.
 type PyNext = Option<(u64, u8)>;
@@ -20,11 +23,21 @@ type PyNext = Option<(u64, u8)>;
 /// What is next, requests that have finished, rows of events; the last two where there are any.
 type PyRun<'py> = (PyNext, Option<Vec<u32>>, Option<Bound<'py, PyBytes>>);
 
+/// Counts in the order of `ScheduleCounts`, steps as `StepLine`, admissions, and requests.
+type PySchedule = (
+    Vec<u64>,
+    Vec<(u64, u64, u64, u64, u64)>,
+    Vec<(u64, u32, u64)>,
+    Vec<(u32, u64, u64, u64, u32)>,
+);
+
 /// Queue, admission, steps, transfers, milestones and rows of one machine.
 #[pyclass(name = "Replica")]
 pub struct PyReplica {
     store: StoreHandle,
     replica: Replica,
+    /// The engine's own scheduler, where it is not kvsim's that decides.
+    engine: Option<VllmScheduler>,
 }
 
 /// Calls a method of the replica with whichever store it serves from; what a policy in Python raised comes out.
@@ -52,6 +65,16 @@ macro_rules! with_store {
     }};
 }
 
+/// Lets the engine's own scheduler do something, where there is one, else kvsim's.
+macro_rules! scheduled {
+    ($engine:expr, $replica:expr, $store:expr, $call:ident($($value:expr),*)) => {
+        match ($engine, $store.pool()) {
+            (Some(engine), Some(pool)) => engine.$call($replica, pool, $($value),*),
+            _ => $replica.$call($store, $($value),*),
+        }
+    };
+}
+
 fn rooms<S: MachineStore>(store: &S, tiers: usize, row: &mut Vec<u64>) -> Answer<()> {
     for tier in 0..tiers {
         let room = store.room(tier)?;
@@ -62,12 +85,8 @@ fn rooms<S: MachineStore>(store: &S, tiers: usize, row: &mut Vec<u64>) -> Answer
 
 impl PyReplica {
     /// Runs the iterations that began before a time, on the replica's own store, which the caller has borrowed.
-    pub fn catch_up<S: kvsim_core::serving::ServingStore>(
-        &mut self,
-        store: &mut S,
-        now_ns: u64,
-    ) -> Answer<()> {
-        self.replica.catch_up(store, now_ns)
+    pub fn catch_up<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+        scheduled!(&mut self.engine, &mut self.replica, store, catch_up(now_ns))
     }
 
     /// Appends the counts and each tier's free, active, cached and in-flight blocks, as of a time.
@@ -78,13 +97,16 @@ impl PyReplica {
         tiers: usize,
         row: &mut Vec<u64>,
     ) -> PyResult<()> {
-        with_store!(self, py, replica, store => replica.catch_up(store, now_ns))?;
+        self.py_catch_up(py, now_ns)?;
         let (queued, running, loading, generated) = self.counts();
         row.extend([queued as u64, running as u64, loading as u64, generated]);
         with_store!(self, py, _replica, store => rooms(store, tiers, row))
     }
 
     fn next(&self) -> PyNext {
+        if let Some(engine) = &self.engine {
+            return engine.boundary_ns().map(|now_ns| (now_ns, 1));
+        }
         let next = self.replica.next();
         next.map(|(now_ns, phase)| (now_ns, u8::from(phase == Phase::Boundary)))
     }
@@ -115,6 +137,7 @@ impl PyReplica {
     ) -> PyResult<Self> {
         let batch = BatchConfig::from(batch);
         let config = config(&batch, &rules)?;
+        let engine = rules.vllm.as_ref().map(|own| vllm(&config, &batch, own));
         let columns = rules.request_columns.iter().map(String::as_str);
         let rows = Rows::new(columns, &rules.tiers.names);
         let mover = mover(&rules.tiers, batch.num_layers)?;
@@ -122,15 +145,25 @@ impl PyReplica {
         if let Some(mover) = mover {
             replica = replica.with_mover(mover);
         }
-        Ok(Self { store, replica })
+        if rules.vllm.is_some() && !matches!(store, StoreHandle::Pool(_)) {
+            return Err(PyValueError::new_err(
+                "vLLM's scheduler needs its block pool",
+            ));
+        }
+        Ok(Self {
+            store,
+            replica,
+            engine,
+        })
     }
 
-    /// `tokens`: of prompt and answer, and expected to be computed; `session`: its number, the turn, the label.
+    /// `tokens`: of prompt and answer, and expected to be computed; `session`: its number, the turn, the label, the
+    /// priority.
     fn arrive(
         &mut self,
         request: u32,
         tokens: (u64, u64, u64),
-        session: (i64, i64, bool),
+        session: (i64, i64, bool, i64),
         now_ns: u64,
     ) -> u32 {
         let arrival = Arrival {
@@ -141,6 +174,7 @@ impl PyReplica {
             session: session.0,
             turn: session.1,
             is_conversational_turn: session.2,
+            priority: session.3,
         };
         self.replica.arrive(arrival, now_ns)
     }
@@ -151,7 +185,7 @@ impl PyReplica {
         py: Python<'_>,
         request: u32,
         tokens: (u64, u64, u64),
-        session: (i64, i64, bool),
+        session: (i64, i64, bool, i64),
         now_ns: u64,
     ) -> PyResult<PyNext> {
         let place = self.arrive(request, tokens, session, now_ns);
@@ -163,12 +197,14 @@ impl PyReplica {
     }
 
     fn enqueue(&mut self, py: Python<'_>, place: u32, now_ns: u64) -> PyResult<PyNext> {
-        with_store!(self, py, r, s => r.enqueue(s, place, now_ns))?;
+        let engine = &mut self.engine;
+        with_store!(self, py, r, s => scheduled!(engine, r, s, enqueue(place, now_ns)))?;
         Ok(self.next())
     }
 
     fn run<'py>(&mut self, py: Python<'py>, until_ns: u64) -> PyResult<PyRun<'py>> {
-        with_store!(self, py, r, s => r.run(s, until_ns))?;
+        let engine = &mut self.engine;
+        with_store!(self, py, r, s => scheduled!(engine, r, s, run(until_ns)))?;
         let closed = Some(self.replica.take_closed()).filter(|closed| !closed.is_empty());
         let rows = &mut self.replica.rows;
         let events = if rows.has_events() {
@@ -181,7 +217,8 @@ impl PyReplica {
 
     #[pyo3(name = "catch_up")]
     fn py_catch_up(&mut self, py: Python<'_>, now_ns: u64) -> PyResult<()> {
-        with_store!(self, py, r, s => r.catch_up(s, now_ns))
+        let engine = &mut self.engine;
+        with_store!(self, py, r, s => scheduled!(engine, r, s, catch_up(now_ns)))
     }
 
     fn take_rows<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
@@ -194,6 +231,44 @@ impl PyReplica {
 
     fn take_prefilled(&mut self) -> Vec<(u32, u64)> {
         self.replica.take_prefilled()
+    }
+
+    fn log_schedule(&mut self) {
+        if let Some(engine) = &mut self.engine {
+            engine.log_schedule();
+        }
+    }
+
+    /// What was written down of the schedule: counts, steps, admissions and requests; `None` where nothing was.
+    fn schedule(&self) -> Option<PySchedule> {
+        let log = self.engine.as_ref()?.log()?;
+        let c = &log.counts;
+        let counts = vec![
+            c.scheduled_tokens,
+            c.preemptions,
+            c.readmissions,
+            c.hit_tokens_first,
+            c.hit_tokens_readmitted,
+            c.end_ns,
+            c.max_running,
+            c.max_waiting,
+            c.zero_token_steps,
+        ];
+        let steps = log.steps.iter().map(|s| {
+            (
+                s.start_ns,
+                s.prefill_tokens,
+                s.decode_tokens,
+                s.running,
+                s.waiting,
+            )
+        });
+        Some((
+            counts,
+            steps.collect(),
+            log.admissions.clone(),
+            log.requests.clone(),
+        ))
     }
 
     fn log_steps(&mut self) {
@@ -218,6 +293,9 @@ impl PyReplica {
     fn counts(&self) -> (usize, usize, usize, u64) {
         let replica = &self.replica;
         let generated = replica.batch.generated_tokens;
+        if let Some(engine) = &self.engine {
+            return (engine.queued(), engine.running(), 0, generated);
+        }
         (
             replica.queued(),
             replica.running(),

@@ -3,6 +3,7 @@
 use kvsim_core::batch::BatchConfig;
 use kvsim_core::serving::fetch::FetchPolicy;
 use kvsim_core::serving::queue::QueueOrder;
+use kvsim_core::serving::vllm::{VllmConfig, VllmScheduler};
 use kvsim_core::serving::{AsyncScheduling, ReplicaConfig, MOST_TIERS};
 use kvsim_core::transfers::{Edge, Mover, MoverConfig, WritePolicy};
 use pyo3::exceptions::PyValueError;
@@ -62,6 +63,32 @@ pub struct ServingRules {
     pub request_columns: Vec<String>,
     places: i64,
     pub tiers: TierRules,
+    pub vllm: Option<VllmRules>,
+}
+
+/// `serving.vllm.settings.VllmRules`, attribute by attribute.
+#[derive(FromPyObject)]
+pub struct VllmRules {
+    long_prefill_token_threshold: u64,
+    watermark_blocks: u64,
+    reserve_full_isl: bool,
+    by_priority: bool,
+}
+
+/// vLLM's scheduler of a replica.
+pub fn vllm(config: &ReplicaConfig, batch: &BatchConfig, rules: &VllmRules) -> VllmScheduler {
+    VllmScheduler::new(VllmConfig {
+        block_size_tokens: batch.block_size_tokens,
+        max_num_batched_tokens: batch.max_num_batched_tokens,
+        max_num_seqs: config.max_num_seqs,
+        long_prefill_token_threshold: rules.long_prefill_token_threshold,
+        watermark_blocks: rules.watermark_blocks,
+        reserve_full_isl: rules.reserve_full_isl,
+        by_priority: rules.by_priority,
+        async_scheduling: config.async_scheduling,
+        cache_enabled: batch.cache_enabled,
+        cache_output: batch.cache_output,
+    })
 }
 
 /// `serving.replica.native.TierRules`, attribute by attribute.

@@ -204,6 +204,7 @@ fn schema_from(dict: &Bound<'_, PyDict>) -> PyResult<Schema> {
         label: get(dict, "label")?,
         after: get(dict, "after")?,
         history: get(dict, "history")?,
+        priority: get(dict, "priority")?,
         structure: get(dict, "structure")?,
         chat: get(dict, "chat")?,
         parent: get(dict, "parent")?,
@@ -242,6 +243,7 @@ fn row_columns(py: Python<'_>, out: &Bound<'_, PyDict>, c: Columns) -> PyResult<
     )?;
     out.set_item("after", PyArray1::from_vec(py, c.after))?;
     out.set_item("history_tokens", PyArray1::from_vec(py, c.history_tokens))?;
+    out.set_item("priority", PyArray1::from_vec(py, c.priority))?;
     out.set_item(
         "session_names",
         PyList::new(py, c.session_names.iter().map(|n| &**n))?,

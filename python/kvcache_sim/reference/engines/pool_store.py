@@ -41,6 +41,17 @@ class ReferencePoolStore(Recorded):
         return found, found
 
     @numbered
+    def idle_hits(self, request: int, hits: int) -> int:
+        """Return how many of the first ``hits`` blocks found for a request nobody holds."""
+        self.leases.known_request(request)
+        blocks = [self.pool.blocks_of[key][0] for key in self._names(request, hits)]
+        return sum(self.pool.holders[block] == 0 for block in blocks)
+
+    def free_queue(self) -> list[int | None]:
+        """Return the keys of the free blocks, next to be taken first; None where there is none."""
+        return [None if key is None else key[1] for key in self.pool.free_queue()]
+
+    @numbered
     def acquire(self, request: int, depth: int) -> int:
         """Note what a request found; it is held with its room."""
         return self.leases.give(request, depth, self._found)

@@ -5,7 +5,8 @@
 | `fcfs` | who came first |
 | `longest-prefix` | who has the longest cached prefix |
 | `shortest-first` | who has the fewest tokens left to compute |
-| `priority` | who is further on in a session: later turns before first ones |
+| `priority` | the smallest `priority` of the trace, then who came first |
+| `later-turns` | who is further on in a session: later turns before first ones |
 | `ragcache` | the largest ratio of cached to computed tokens; who was passed too often goes first |
 """
 
@@ -18,12 +19,13 @@ from typing import Any
 
 from kvcache_sim.policies.plugins.choice import Kind
 from kvcache_sim.serving.queue.order import QueueOrder
-from kvcache_sim.serving.queue.orders import LaterTurns, LongestPrefix, RagCache, ShortestFirst
+from kvcache_sim.serving.queue.orders import LaterTurns, LongestPrefix, Priority, RagCache, ShortestFirst
 
 ORDERS: dict[str, Callable[[], QueueOrder]] = {
     "longest-prefix": LongestPrefix,
     "shortest-first": ShortestFirst,
-    "priority": LaterTurns,
+    "priority": Priority,
+    "later-turns": LaterTurns,
     "ragcache": RagCache,
 }
 

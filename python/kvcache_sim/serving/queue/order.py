@@ -16,6 +16,8 @@ class Waiting(NamedTuple):
     cached_tokens: int
     #: How often a later one was admitted before it.
     passed: int
+    #: The trace's ``priority``, 0 where it has none.
+    priority: int = 0
 
 
 class QueueOrder(Protocol):

@@ -21,6 +21,14 @@ class ShortestFirst:
         return (waiting.tokens - waiting.cached_tokens,)
 
 
+class Priority:
+    """The trace's priorities, the smallest first, then the earliest arrival."""
+
+    def key(self, waiting: Waiting) -> tuple[float, ...]:
+        """Return (priority, arrival)."""
+        return (waiting.priority, waiting.arrival_ns)
+
+
 class LaterTurns:
     """Sessions under way before new ones, the further on the earlier."""
 

@@ -63,8 +63,9 @@ class WaitingQueue(deque[SequenceState]):
         assert self.order is not None
         passed = self._passed.get(s.request, 0)
         tokens = s.prefill_target_tokens
-        waiting = Waiting(s.request, s.arrival_ns, s.turn, tokens, self.cached_tokens(s), passed)
-        return self.order.key(waiting)
+        return self.order.key(
+            Waiting(s.request, s.arrival_ns, s.turn, tokens, self.cached_tokens(s), passed, s.priority)
+        )
 
     def take(self, s: SequenceState) -> None:
         """Take an admitted request out; those before it have been passed."""

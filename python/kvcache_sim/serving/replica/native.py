@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kvcache_sim import _core
 from kvcache_sim.cache.fetch import FETCHES
@@ -26,6 +27,10 @@ from kvcache_sim.serving.replica.contract import Load
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.tiers import LOAD_EDGES, PLACES, TIERS, WRITE_EDGES
+
+if TYPE_CHECKING:
+    from kvcache_sim.serving.vllm.schedule_log import ScheduleLog
+    from kvcache_sim.serving.vllm.settings import VllmRules
 
 #: Rows of finished requests are handed over so many at a time.
 _ROWS = 1024
@@ -104,6 +109,8 @@ class ServingRules:
     #: How many places KV may come from: rows of transfers number edges by them.
     places: int
     tiers: TierRules
+    #: What vLLM's scheduler is told; None: kvsim's own composes the steps.
+    vllm: VllmRules | None = None
 
 
 def serving_rules(machine: Machine, settings: ReplicaSettings, recorder: Recorder) -> ServingRules:
@@ -125,7 +132,16 @@ def serving_rules(machine: Machine, settings: ReplicaSettings, recorder: Recorde
         request_columns=recorder.row_columns,
         places=len(PLACES),
         tiers=tier_rules(machine),
+        vllm=_vllm_rules(machine, settings),
     )
+
+
+def _vllm_rules(machine: Machine, settings: ReplicaSettings) -> VllmRules | None:
+    if settings.scheduler != "vllm":
+        return None
+    from kvcache_sim.serving.vllm.settings import vllm_rules
+
+    return vllm_rules(settings, machine.store.room(0).capacity_blocks)
 
 
 def core_serves(machine: Machine, settings: ReplicaSettings) -> bool:
@@ -202,7 +218,7 @@ class NativeReplica:
         """Take a request over; it queues once the scheduler has it and it has been looked up."""
         now, request = self.engine.now_ns, arrival.request
         tokens = (arrival.prompt_num_tokens, arrival.output_tokens, arrival.expected_prefill_tokens)
-        session = (arrival.session, arrival.turn, arrival.is_conversational_turn)
+        session = (arrival.session, arrival.turn, arrival.is_conversational_turn, arrival.priority)
         if self._straight:
             self._go_on(self.core.arrive_in_queue(request, tokens, session, now))
             return
@@ -281,6 +297,17 @@ class NativeReplica:
     def catch_up(self, now_ns: int) -> None:
         """Run the iterations that began before now, so that the store is as it is now."""
         self.core.catch_up(now_ns)
+
+    def log_schedule(self) -> None:
+        """Start writing an engine's schedule down."""
+        self.core.log_schedule()
+
+    def schedule(self) -> ScheduleLog | None:
+        """Return what was written down of the schedule, None where nothing was."""
+        from kvcache_sim.serving.vllm.schedule_log import ScheduleCounts, ScheduleLog
+
+        written = self.core.schedule()
+        return None if written is None else ScheduleLog(ScheduleCounts(*written[0]), *written[1:])
 
     # -- what the core does not do
 

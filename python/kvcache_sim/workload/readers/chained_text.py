@@ -94,6 +94,7 @@ class TextRows:
             "is_conversational_turn": np.array(self.turn, np.int32) > 0,
             "after": np.empty(0, np.int32),
             "history_tokens": np.empty(0, np.int64),
+            "priority": np.empty(0, np.int64),
             "new_input_only": False,
             "id_names": np.frombuffer(b"".join(self.dense), ">u8").astype(np.uint64),
             "session_names": self.session_names,

@@ -23,6 +23,7 @@ MOONCAKE: JsonlSchema = {
     "label": "is_conversational_turn",
     "after": "after",
     "history": "history_length",
+    "priority": "priority",
     "structure": "prompt_structure",
     "chat": "",
     "parent": "",

@@ -159,6 +159,7 @@ def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSetting
         extra=raw["extra"],
         after=raw["after"],
         history_tokens=raw["history_tokens"],
+        priority=raw["priority"],
         source=where,
         sha256=digest,
     )

@@ -41,6 +41,7 @@ def stacked(traces: list[Trace]) -> Trace:
 
     afters = rare("after", NO_REQUEST) if any(len(t.after) for t in traces) else []
     history = rare("history_tokens", NOT_TOLD) if any(len(t.history_tokens) for t in traces) else []
+    priority = rare("priority", 0) if any(len(t.priority) for t in traces) else []
     return replace(
         traces[0],
         arrival_ns=joined("arrival_ns"),
@@ -64,6 +65,7 @@ def stacked(traces: list[Trace]) -> Trace:
             or [np.empty(0, np.int32)]
         ),
         history_tokens=np.concatenate(history or [np.empty(0, np.int64)]),
+        priority=np.concatenate(priority or [np.empty(0, np.int64)]),
         source=" + ".join(dict.fromkeys(t.source for t in traces)),
         sha256="",
         warnings=(),

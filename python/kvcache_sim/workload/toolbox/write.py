@@ -40,6 +40,8 @@ def mooncake_lines(trace: Trace) -> Iterator[str]:
             parts.append(f'"after": {trace.after[row]}')
         if len(trace.history_tokens) and trace.history_tokens[row] != NOT_TOLD:
             parts.append(f'"history_length": {trace.history_tokens[row]}')
+        if len(trace.priority) and trace.priority[row]:
+            parts.append(f'"priority": {trace.priority[row]}')
         if bool(trace.is_conversational_turn[row]) != (turn > 0):
             parts.append(f'"is_conversational_turn": {json.dumps(bool(trace.is_conversational_turn[row]))}')
         if trace.extra and trace.extra[row]:

@@ -175,6 +175,14 @@ impl Batch {
         self.config.num_layers
     }
 
+    /// Counts a step that was composed elsewhere.
+    pub fn record_step(&mut self, step: StepRecord) {
+        self.steps += 1;
+        if let Some(log) = &mut self.log {
+            log.push(step);
+        }
+    }
+
     /// Running sequences.
     pub fn len(&self) -> usize {
         self.sequences.len()
@@ -258,7 +266,8 @@ impl Batch {
         }
     }
 
-    fn duration_ns(&self, shape: &StepShape) -> u64 {
+    /// How long a step of some shape takes.
+    pub fn duration_ns(&self, shape: &StepShape) -> u64 {
         let overhead = self.config.step_overhead_ns;
         let ns = self.table.step_ns(shape).saturating_add(overhead);
         ns.max(self.config.least_step_ns)

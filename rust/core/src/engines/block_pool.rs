@@ -122,6 +122,26 @@ impl BlockPool {
         block
     }
 
+    /// How many of the request's first `hits` blocks, all resident, nobody holds.
+    pub fn idle_hits(&self, request: u32, hits: u32) -> u32 {
+        let (mut block, mut idle) = (0, 0);
+        while block < hits {
+            let Some((slot, run)) = self.find(request, block) else {
+                break;
+            };
+            let end = slot + run.min(hits - block);
+            let is_idle = |&s: &u32| self.holders[self.index.first(s) as usize] == 0;
+            idle += (slot..end).filter(is_idle).count() as u32;
+            block += end - slot;
+        }
+        idle
+    }
+
+    /// Whether another request can name blocks of the request's answer.
+    pub fn answers_are_shared(&self, request: u32) -> bool {
+        self.keys.continues(request)
+    }
+
     /// Whether the request's block has a block here under its key.
     pub fn has(&self, request: u32, block: u32) -> bool {
         self.find(request, block)

@@ -42,6 +42,21 @@ impl PoolStore {
         self.pool.peek(request, limit)
     }
 
+    /// How many of the first `hits` blocks found for a request nobody holds.
+    pub fn idle_hits(&self, request: u32, hits: u32) -> u32 {
+        self.pool.idle_hits(request, hits)
+    }
+
+    /// Whether another request can name blocks of a request's answer.
+    pub fn answers_are_shared(&self, request: u32) -> bool {
+        self.pool.answers_are_shared(request)
+    }
+
+    /// The keys of the free blocks, next to be taken first.
+    pub fn free_queue(&self) -> Vec<u64> {
+        self.pool.free_queue()
+    }
+
     /// Notes what a request found; its blocks are held when its room is reserved, in one step with it.
     pub fn acquire(&mut self, request: u32, hits: u32) -> Answer<LeaseId> {
         let pool = &self.pool;

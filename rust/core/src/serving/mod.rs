@@ -20,9 +20,12 @@
 //! | `outcome` | what a look-up is called |
 //! | `rows` | rows of requests and events as they leave |
 //! | `settings` | what a replica is told once |
+//! | `engine` | the trait of engines' own schedulers |
+//! | `vllm` | vLLM's scheduler |
 //! | `store` | what all this asks of the blocks of a machine |
 
 mod admission;
+pub mod engine;
 pub mod fetch;
 mod loading;
 mod loads;
@@ -40,6 +43,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod transfers;
+pub mod vllm;
 
 pub use replica::{Phase, Replica};
 pub use request::{Arrival, Request, MOST_TIERS};

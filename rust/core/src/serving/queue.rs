@@ -20,8 +20,10 @@ pub enum QueueOrder {
     LongestPrefix,
     /// Who has the fewest tokens left to compute.
     ShortestFirst,
-    /// Who is further on in a session.
+    /// The smallest priority of the trace.
     Priority,
+    /// Who is further on in a session.
+    LaterTurns,
     /// The largest ratio of cached to computed tokens; who was passed too often goes first.
     RagCache,
 }
@@ -34,6 +36,7 @@ impl QueueOrder {
             "longest-prefix" => Some(Self::LongestPrefix),
             "shortest-first" => Some(Self::ShortestFirst),
             "priority" => Some(Self::Priority),
+            "later-turns" => Some(Self::LaterTurns),
             "ragcache" => Some(Self::RagCache),
             _ => None,
         }
@@ -47,7 +50,8 @@ impl QueueOrder {
             Self::Fcfs => (0.0, 0.0),
             Self::LongestPrefix => (-(cached_tokens as f64), 0.0),
             Self::ShortestFirst => (left as f64, 0.0),
-            Self::Priority => (-(request.arrival.turn as f64), 0.0),
+            Self::Priority => (request.arrival.priority as f64, request.arrival_ns as f64),
+            Self::LaterTurns => (-(request.arrival.turn as f64), 0.0),
             Self::RagCache => {
                 let waits = f64::from(u8::from(request.passed < STARVED));
                 (waits, -(cached_tokens as f64) / (left.max(1) as f64))

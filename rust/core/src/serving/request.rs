@@ -22,6 +22,8 @@ pub struct Arrival {
     pub is_conversational_turn: bool,
     /// Prompt tokens that the router expected to be computed; 0 where it did not ask.
     pub expected_prefill_tokens: u64,
+    /// The trace's own, the smallest first; 0 where it has none.
+    pub priority: i64,
 }
 
 /// A request between its arrival and its last token. Times are ns.

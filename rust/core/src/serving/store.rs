@@ -31,6 +31,11 @@ pub trait ServingStore: MachineStore {
         None
     }
 
+    /// The same store where it is vLLM's block pool.
+    fn pool(&mut self) -> Option<&mut PoolStore> {
+        None
+    }
+
     /// Lets go of what has outlived its time to live; an engine's own rules know none.
     fn expire(&mut self, _now_ns: u64) {}
 }
@@ -76,6 +81,10 @@ impl ServingStore for PoolStore {
 
     fn release(&mut self, lease: LeaseId, _now_ns: u64) -> Answer<()> {
         PoolStore::release(self, lease)
+    }
+
+    fn pool(&mut self) -> Option<&mut PoolStore> {
+        Some(self)
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Columns {
     pub after: Vec<i32>,
     /// Prompt tokens that repeat earlier turns; empty where no row says.
     pub history_tokens: Vec<i64>,
+    /// Who is served first where the queue orders so, the smallest; empty where no row says.
+    pub priority: Vec<i64>,
     /// Sessions as the trace names them.
     pub session_names: Vec<Arc<str>>,
     /// The members no reader knows, as written, one text a row; empty unless they are asked for.
@@ -68,13 +70,19 @@ pub struct Reading {
 /// No row: `after` and `history_tokens` of a row that does not say.
 pub const NOT_TOLD: i32 = -1;
 
-/// Push a value that most files never have: the column starts with the first row that has it.
-pub fn push_rare<T: Copy + From<i32>>(column: &mut Vec<T>, rows: usize, value: Option<T>) {
+/// Push a value that most files never have: the column starts with the first row that has it, others have
+/// `absent`.
+pub fn push_rare<T: Copy + From<i32>>(
+    column: &mut Vec<T>,
+    rows: usize,
+    value: Option<T>,
+    absent: i32,
+) {
     if column.is_empty() && value.is_none() {
         return;
     }
-    column.resize(rows, T::from(NOT_TOLD));
-    column.push(value.unwrap_or(T::from(NOT_TOLD)));
+    column.resize(rows, T::from(absent));
+    column.push(value.unwrap_or(T::from(absent)));
 }
 
 /// Session names to numbers, and how many turns each has had.

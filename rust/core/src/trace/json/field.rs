@@ -81,6 +81,28 @@ fn odd_integer(c: &mut Cursor, key: &str, least: u64, most: u64) -> Result<u64, 
         .hint(hint))
 }
 
+/// Reads an integer from -`most` to `most`.
+pub fn signed(c: &mut Cursor, key: &str, most: u64) -> Result<i64, Refusal> {
+    let from = c.at;
+    let negative = c.peek() == b'-' && c.text.get(from + 1).is_some_and(u8::is_ascii_digit);
+    c.at += usize::from(negative);
+    let Some(value) = whole_number(c).filter(|&v| v <= most) else {
+        c.at = from;
+        let got = c.excerpt(from);
+        let what = format!("{key} must be an integer");
+        let expected = format!("an integer from -{most} to {most}");
+        return Err(c
+            .problem(from, "priority", what)
+            .got(got)
+            .expected(expected));
+    };
+    Ok(if negative {
+        -(value as i64)
+    } else {
+        value as i64
+    })
+}
+
 /// A time of `unit` nanoseconds, decimal text scaled exactly.
 #[inline]
 pub fn time(c: &mut Cursor, key: &str, unit: u64) -> Result<i64, Refusal> {

@@ -38,6 +38,8 @@ pub struct Schema {
     pub after: String,
     /// Member of the tokens of a prompt that repeat earlier turns.
     pub history: String,
+    /// Member of the priority.
+    pub priority: String,
     /// Member that says whether prompts are whole.
     pub structure: String,
     /// A row's own name and its predecessor's (−1 or null for none): sessions as chains of rows.

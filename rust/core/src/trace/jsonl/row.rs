@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use super::super::intern::IdTable;
-use super::super::json::field::{integer, length, name, optional, time, truth, MOST_TOKENS};
+use super::super::json::field::{
+    integer, length, name, optional, signed, time, truth, MOST_TOKENS,
+};
 use super::super::json::Cursor;
 use super::super::problem::Refusal;
 use super::block_ids::block_ids;
@@ -23,6 +25,7 @@ pub struct Row<'a> {
     pub label: Option<bool>,
     pub after: Option<i32>,
     pub history: Option<i64>,
+    pub priority: Option<i64>,
     pub new_input_only: bool,
     pub chat: Option<Cow<'a, str>>,
     pub chat_at: usize,
@@ -82,6 +85,9 @@ impl<'a> Row<'a> {
         } else if is(&s.history) {
             self.history = Some(integer(c, &s.history, 0, MOST_TOKENS)? as i64);
             2048
+        } else if is(&s.priority) {
+            self.priority = optional(c, |c| signed(c, &s.priority, MOST_TOKENS))?;
+            8192
         } else if is(&s.structure) {
             self.new_input_only = structure(c)?;
             4096

@@ -215,8 +215,9 @@ impl Rows {
         self.out.new_input_only |= row.new_input_only;
         let columns = &mut self.out.columns;
         let rows = columns.arrival_ns.len();
-        push_rare(&mut columns.after, rows, row.after);
-        push_rare(&mut columns.history_tokens, rows, row.history);
+        push_rare(&mut columns.after, rows, row.after, NOT_TOLD);
+        push_rare(&mut columns.history_tokens, rows, row.history, NOT_TOLD);
+        push_rare(&mut columns.priority, rows, row.priority, 0);
         columns.arrival_ns.push(time);
         columns.input_tokens.push(input as i64);
         columns.output_tokens.push(output as i64);

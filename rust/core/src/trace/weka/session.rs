@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::super::audit::{ChainAudit, UnknownKeys};
-use super::super::columns::{push_rare, Counter, Reading, Sessions, OPEN_LOOP};
+use super::super::columns::{push_rare, Counter, Reading, Sessions, NOT_TOLD, OPEN_LOOP};
 use super::super::json::field::{integer, name};
 use super::super::json::Cursor;
 use super::super::lines::Line;
@@ -209,7 +209,12 @@ impl File {
         let row = self.out.columns.arrival_ns.len();
         self.written.push(Some(row as i32));
         let columns = &mut self.out.columns;
-        push_rare(&mut columns.after, row, sender.map(|(row, _)| row));
+        push_rare(
+            &mut columns.after,
+            row,
+            sender.map(|(row, _)| row),
+            NOT_TOLD,
+        );
         columns.arrival_ns.push(launched_at.saturating_add(t));
         columns.input_tokens.push(input as i64);
         columns.output_tokens.push(output as i64);

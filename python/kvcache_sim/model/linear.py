@@ -1,0 +1,69 @@
+"""The linear source: a step's time from four costs spelled out, for experiments with a known clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.step_time import StepBatch, StepTimeTable
+from kvcache_sim.units import parse_time_ns
+
+#: How a linear step time's name begins.
+LINEAR = "linear:"
+#: The model whose KV sizes a run takes that names none: a clock is of no model.
+LINEAR_MODEL = "llama-3-8b"
+_EXPECTED = "linear:base=5ms,token=20us,decode=1us,context=50ns; what is left out costs nothing"
+_FS_PER_NS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LinearStepTime:
+    """A step's time ``base + token·S + decode·D + context·X`` in ns, 0 for an empty step.
+
+    S are all tokens of the step, D its decodes, X the tokens that its decodes attend to, their own included.
+    """
+
+    base_ns: int = 0
+    token_ns: int = 0
+    decode_ns: int = 0
+    context_ns: int = 0
+
+    def step(self, batch: StepBatch) -> int:
+        """Return the step's duration in ns."""
+        tokens = batch.decode_sequences + sum(new for new, _ in batch.prefill_chunks)
+        if not tokens:
+            return 0
+        attended = batch.decode_kv_tokens + batch.decode_sequences
+        decodes = self.decode_ns * batch.decode_sequences + self.context_ns * attended
+        return self.base_ns + self.token_ns * tokens + decodes
+
+    def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
+        """Return the model as integers: it is one already."""
+        context_fs = self.context_ns * _FS_PER_NS
+        return StepTimeTable(
+            base_ns=self._base(max_tokens),
+            decode_base_ns=self._base(max_sequences),
+            kv_decode_fs=context_fs,
+            kv_mixed_fs=context_fs,
+            sequence_fs=self.decode_ns * _FS_PER_NS + context_fs,
+        )
+
+    def _base(self, most: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        base = self.base_ns + self.token_ns * np.arange(most + 1, dtype=np.int64)
+        base[0] = 0
+        return base
+
+
+def parse_linear(name: str) -> LinearStepTime:
+    """Return the step time that ``linear:base=…,token=…,decode=…,context=…`` spells; UsageError else."""
+    costs: dict[str, int] = {}
+    for part in name.removeprefix(LINEAR).split(","):
+        key, equals, time = part.partition("=")
+        if not equals or key not in ("base", "token", "decode", "context") or key in costs:
+            raise UsageError("not a linear step time", got=repr(name), expected=_EXPECTED)
+        costs[key] = parse_time_ns(time)
+        if costs[key] > 3_600 * 10**9:
+            raise UsageError(f"{key} is above an hour", got=repr(time), expected=_EXPECTED)
+    return LinearStepTime(**{f"{key}_ns": ns for key, ns in costs.items()})

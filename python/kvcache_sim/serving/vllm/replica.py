@@ -1,0 +1,191 @@
+"""A replica that vLLM's scheduler serves: steps one after another, or one decided while another runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from kvcache_sim.cache.machine import Machine
+from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
+from kvcache_sim.cache.remote import RemoteReads
+from kvcache_sim.engine import ARRIVAL, BOUNDARY, Event
+from kvcache_sim.errors import InvariantError
+from kvcache_sim.model.step_time import StepTime
+from kvcache_sim.serving.batch import BatchSettings
+from kvcache_sim.serving.replica.contract import Load
+from kvcache_sim.serving.replica.milestones import Milestones
+from kvcache_sim.serving.sequence import Arrival, SequenceState
+from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.serving.vllm.outputs import Outputs, Step, composed
+from kvcache_sim.serving.vllm.schedule_log import ScheduleLog
+from kvcache_sim.serving.vllm.scheduler import BlockPool, VllmScheduler
+from kvcache_sim.serving.vllm.sequence import VllmSequence
+from kvcache_sim.serving.vllm.settings import vllm_rules
+from kvcache_sim.tiers import COMPUTE, TIERS
+
+
+class VllmReplica:
+    """One engine instance on a machine with a GPU alone, one step at a time, with any step-time model.
+
+    ``checks``: whether the store's invariants are checked at every boundary (``--check full``).
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        settings: ReplicaSettings,
+        steps: tuple[StepTime, BatchSettings],
+        milestones: Milestones,
+        checks: bool,
+    ) -> None:
+        self.machine = machine.number
+        self.settings = settings
+        self.cache = machine.cache
+        self.store = machine.store
+        self.mover = machine.mover
+        self.engine = machine.mover.engine
+        self.prefetcher: Prefetcher | None = None
+        self.remote: RemoteReads | None = None
+        self.tiers = 1
+        self.milestones = milestones
+        self.load: Load = milestones
+        self.records_all = milestones.records_all
+        self._step_time, self._batch = steps
+        self._most_blocks = self.store.room(COMPUTE).capacity_blocks
+        rules = vllm_rules(settings, self._most_blocks)
+        pool = cast(BlockPool, machine.store)
+        self.scheduler = VllmScheduler(rules, settings, self.cache, pool, milestones)
+        self._outputs = Outputs(self.scheduler)
+        #: The step that is being computed, and the one that follows it.
+        self._flight: Step | None = None
+        self._ahead: Step | None = None
+        self._boundary: Event | None = None
+        self._steps: list[tuple[int, int, int, int]] | None = [] if self.records_all else None
+        self._checks = checks
+        self.steps = 0
+        if self.records_all:
+            self.store.log_evictions()
+
+    # -- arrivals
+
+    def arrive(self, arrival: Arrival) -> None:
+        """Take a request over; it queues once the scheduler has it and it has been looked up."""
+        now = self.engine.now_ns
+        state = SequenceState.of(arrival, self.milestones.outcomes.trace)
+        self.milestones.arrived(state, now)
+        if offset := self.settings.client_ns(state.prompt_num_tokens):
+            self.engine.schedule(now + offset, ARRIVAL, self.machine, self._received, state)
+        else:
+            self._received(state)
+
+    def _received(self, state: SequenceState) -> None:
+        now = self.engine.now_ns
+        self.milestones.received(state, now)
+        if self.cache.lookup_ns and self.cache.enabled:
+            self.engine.schedule(now + self.cache.lookup_ns, ARRIVAL, self.machine, self._enqueue, state)
+        else:
+            self._enqueue(state)
+
+    def _enqueue(self, state: SequenceState) -> None:
+        now = self.engine.now_ns
+        self.milestones.looked_up(state, now)
+        self.scheduler.waiting.add(VllmSequence.of(state))
+        if self._flight is None and self._boundary is None:
+            self._boundary = self.engine.schedule(now, BOUNDARY, self.machine, self._at_boundary)
+
+    # -- boundaries
+
+    def _at_boundary(self, _: object) -> None:
+        now = self.engine.now_ns
+        self._boundary = None
+        if self._flight is not None:
+            self._end(self._flight, now)
+        self._flight, self._ahead = self._ahead, None
+        if self._flight is None:
+            self._flight = self._next_step(now, now)
+        if self._flight is not None:
+            end = self._flight.end_ns
+            if self.scheduler.looks_ahead:
+                self._ahead = self._next_step(now, end)
+            self._boundary = self.engine.schedule(end, BOUNDARY, self.machine, self._at_boundary)
+        if self._checks:
+            self._check()
+
+    def _end(self, step: Step, now: int) -> None:
+        self.steps += 1
+        if self._steps is not None:
+            self._steps.append((step.begin_ns, step.end_ns - step.begin_ns, *step.tokens))
+        self._outputs.step_ended(step, now)
+
+    def _next_step(self, now: int, begin_ns: int) -> Step | None:
+        """Decide on the next step, which begins at a time from now on; None where nothing is computed."""
+        scheduler = self.scheduler
+        if not scheduler.running and not scheduler.waiting:
+            return None
+        step = composed(scheduler.schedule(now), scheduler.looks_ahead)
+        duration = self._step_time.step(step.batch) + self._batch.step_overhead_ns
+        step.begin_ns, step.end_ns = begin_ns, begin_ns + max(duration, self._batch.least_step_ns)
+        if scheduler.log is not None:
+            lengths = len(scheduler.running), len(scheduler.waiting)
+            scheduler.log.scheduled(begin_ns, step.tokens, lengths)
+        return step if step.parts else None
+
+    def _check(self) -> None:
+        try:
+            self.store.check()
+        except RuntimeError as broken:
+            where = f"machine {self.machine} at {self.engine.now_ns} ns"
+            raise InvariantError(str(broken), where) from broken
+
+    # -- what routers, the cluster and recorders ask
+
+    def log_schedule(self) -> None:
+        """Start writing the schedule down."""
+        self.scheduler.log = ScheduleLog()
+
+    def schedule(self) -> ScheduleLog | None:
+        """Return what was written down of the schedule, None where nothing was."""
+        return self.scheduler.log
+
+    def catch_up(self, now_ns: int) -> None:
+        """Do nothing: no step runs ahead of the clock."""
+
+    def run_ahead(self) -> None:
+        """Stay with the clock: nothing runs ahead of it here."""
+
+    def prefetch(self, request: int, tokens: int, occasion: str) -> None:
+        """Prefetch nothing: there is nowhere to prefetch from."""
+
+    @property
+    def prefetches_sessions(self) -> bool:
+        """Whether a paused session's blocks may be copied up before its next turn."""
+        return False
+
+    def can_ever_hold(self, kv_tokens: int) -> bool:
+        """Return whether an empty GPU would have room for that many tokens."""
+        return -(-kv_tokens // self.cache.block_size_tokens) <= self._most_blocks
+
+    def when_closed(self, tell: Callable[[int], None]) -> None:
+        """Tell the number of each request that leaves this machine from now on."""
+        self.milestones.when_closed(lambda s: tell(s.request))
+
+    def when_prefilled(self, tell: Callable[[int, int], None]) -> None:
+        """Tell of each request whose prompt is computed from now on: its number and its prompt's tokens."""
+        self.milestones.when_prefilled(lambda s: tell(s.request, s.prompt_num_tokens))
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Return how many requests wait, run and wait for KV, and the tokens generated so far."""
+        scheduler = self.scheduler
+        return len(scheduler.waiting), len(scheduler.running), 0, self._outputs.generated_tokens
+
+    def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
+        """Return the histogram of times between tokens: edges, counts, count, sum, min, max."""
+        return self._outputs.gaps.histogram()
+
+    def flush_records(self) -> None:
+        """Hand the steps and evictions that were kept to the recorder."""
+        recorder = self.milestones.recorder
+        for step in self._steps or ():
+            recorder.log_step(self.machine, step)
+        for now_ns, tier, blocks in self.store.take_evictions():
+            recorder.log_eviction(self.machine, TIERS[tier], now_ns, blocks)

@@ -1,0 +1,187 @@
+"""What the next step computes: the running requests in order of admission, then the queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.cache.store import GpuStore
+from kvcache_sim.serving.replica.milestones import Milestones
+from kvcache_sim.serving.sequence import Status
+from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.serving.vllm.schedule_log import ScheduleLog
+from kvcache_sim.serving.vllm.sequence import VllmSequence
+from kvcache_sim.serving.vllm.settings import VllmRules
+from kvcache_sim.serving.vllm.waiting import Waiting, rank
+from kvcache_sim.tiers import PLACES
+
+_NONE_BELOW = (0,) * (len(PLACES) - 1)
+
+
+class BlockPool(GpuStore, Protocol):
+    """A store that is vLLM's block pool."""
+
+    def idle_hits(self, request: int, hits: int) -> int:
+        """Return how many of the first ``hits`` blocks found for a request nobody holds."""
+        ...
+
+    def free_queue(self) -> list[int | None]:
+        """Return the keys of the free blocks, next to be taken first; None where there is none."""
+        ...
+
+
+@dataclass(slots=True)
+class Composition:
+    """A step while it is composed: tokens left, most tokens of one request, who has got some."""
+
+    budget: int
+    cap: int
+    scheduled: list[VllmSequence] = field(default_factory=list)
+    preempted: bool = False
+
+
+class VllmScheduler:
+    """The queue and the running requests of one replica; ``schedule`` composes a step."""
+
+    def __init__(
+        self,
+        rules: VllmRules,
+        settings: ReplicaSettings,
+        cache: CacheSettings,
+        store: BlockPool,
+        milestones: Milestones,
+    ) -> None:
+        self.rules, self.settings, self.cache, self.store = rules, settings, cache, store
+        self.milestones = milestones
+        #: Whether a step is decided while the one before it runs, and whether an answer's end is foreseen.
+        self.looks_ahead = settings.async_scheduling != "none"
+        self._foresees_end = settings.async_scheduling == "length"
+        self.waiting = Waiting(rules.by_priority)
+        #: In order of admission.
+        self.running: list[VllmSequence] = []
+        self.log: ScheduleLog | None = None
+
+    def schedule(self, now: int) -> list[VllmSequence]:
+        """Return who gets tokens in the next step, each with its ``chunk``, in the order of scheduling."""
+        threshold = self.rules.long_prefill_token_threshold
+        budget = self.settings.max_num_batched_tokens
+        bounded = threshold > 0 and len(self.running) + len(self.waiting) > 1
+        step = Composition(budget, threshold if bounded else budget)
+        self._schedule_running(step, now)
+        while not step.preempted and self.waiting and step.budget > 0 and self._has_place():
+            if not self._admit(self.waiting[0], step, now):
+                break
+        return step.scheduled
+
+    def _has_place(self) -> bool:
+        return len(self.running) < self.settings.max_num_seqs
+
+    def _free_blocks(self) -> int:
+        room = self.store.room(0)
+        return room.free_blocks + room.evictable_blocks
+
+    def _blocks(self, tokens: int) -> int:
+        return -(-tokens // self.cache.block_size_tokens)
+
+    # -- the running requests
+
+    def _schedule_running(self, step: Composition, now: int) -> None:
+        at = 0
+        while at < len(self.running) and step.budget > 0:
+            s = self.running[at]
+            tokens = min(s.lacking(self._foresees_end), step.cap, step.budget)
+            if tokens == 0:
+                at += 1
+                continue
+            blocks = self._blocks(s.computed + tokens) - s.blocks
+            while s.is_running and blocks > self._free_blocks():
+                victim = self._victim()
+                at -= victim < at
+                self._preempt(step, self.running.pop(victim), now)
+            if not s.is_running:
+                if self.rules.by_priority:
+                    continue
+                return
+            if blocks:
+                self.store.reserve_many([(s.state.lease, blocks)], now)
+                s.blocks += blocks
+            self.key_step(s, min(s.computed + tokens, s.known))
+            self._give(s, tokens, step)
+            at += 1
+
+    def _victim(self) -> int:
+        """Return whose turn it is to be preempted: the last, or the first of the greatest by priority."""
+        if not self.rules.by_priority:
+            return len(self.running) - 1
+        return max(range(len(self.running)), key=lambda at: (rank(self.running[at]), -at))
+
+    def _preempt(self, step: Composition, s: VllmSequence, now: int) -> None:
+        """Send a request back to the queue; what it had of this step goes back to the budget."""
+        step.preempted = True
+        if s.chunk:
+            step.budget += s.chunk
+            step.scheduled.remove(s)
+        self.store.release(s.state.lease, now)
+        computed = s.computed
+        s.computed = s.blocks = s.keyed = s.placeholders = s.chunk = 0
+        s.stale = s.in_flight
+        s.is_running = False
+        self.waiting.add_preempted(s)
+        self.milestones.preempted(s.state, computed, now)
+        if self.log is not None:
+            self.log.counts.preemptions += 1
+
+    # -- the queue
+
+    def _admit(self, s: VllmSequence, step: Composition, now: int) -> bool:
+        """Admit the first of the queue with what is cached of it; False, and no change, where blocks lack."""
+        state, block = s.state, self.cache.block_size_tokens
+        hits = self.store.peek(state.request, (s.known - 1) // block)[0] if self.cache.enabled else 0
+        cached = hits * block
+        tokens = min(s.known - cached, step.cap, step.budget)
+        kept = self.rules.watermark_blocks if self.running else 0
+        room = self._free_blocks() - self.store.idle_hits(state.request, hits) - kept
+        fresh = self._blocks(cached + tokens) - hits
+        if fresh > room or (self.rules.reserve_full_isl and self._blocks(s.known) - hits > room):
+            return False
+        state.lease = self.store.acquire(state.request, hits)
+        self.store.reserve_many([(state.lease, fresh)], now)
+        self.waiting.remove(s)
+        s.blocks, s.keyed, s.computed, s.is_running = hits + fresh, hits, cached, True
+        self.key_step(s, min(cached + tokens, s.known))
+        self._give(s, tokens, step)
+        self.running.append(s)
+        self._admitted(s, hits, now)
+        return True
+
+    def _admitted(self, s: VllmSequence, hits: int, now: int) -> None:
+        state, cached, first = s.state, s.computed, not s.was_admitted
+        s.was_admitted = True
+        self.milestones.admitted(state, hits, now)
+        state.status = Status.PREFILLING
+        if first:
+            block = self.cache.block_size_tokens
+            self.milestones.first_admitted(state, (hits, *_NONE_BELOW), block, cached, now)
+            self.milestones.prefill_starts(state, state.prompt_num_tokens - cached, now)
+        else:
+            state.recomputed_tokens -= cached
+        if self.log is not None:
+            self.log.admitted(state.request, cached, first)
+
+    # -- a request's part
+
+    def _give(self, s: VllmSequence, tokens: int, step: Composition) -> None:
+        s.chunk = tokens
+        step.budget -= tokens
+        step.scheduled.append(s)
+
+    def key_step(self, s: VllmSequence, tokens: int) -> None:
+        """Give blocks that are full within the first tokens their keys, where they have none yet."""
+        if not self.cache.enabled:
+            return
+        limit = tokens if self.cache.cache_output else min(tokens, s.state.prompt_num_tokens)
+        full = limit // self.cache.block_size_tokens
+        if full > s.keyed:
+            self.store.commit(s.state.lease, full)
+            s.keyed = full

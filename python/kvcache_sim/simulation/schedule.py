@@ -1,0 +1,38 @@
+"""Writing down an engine's schedule while a simulation runs, and its figures afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.schedule import schedule_figures
+from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.vllm.replica import VllmReplica
+from kvcache_sim.serving.vllm.scheduler import BlockPool
+from kvcache_sim.tiers import COMPUTE
+from kvcache_sim.workload.trace import Trace
+
+
+def write_down(replicas: Sequence[AnyReplica]) -> NativeReplica | VllmReplica:
+    """Let the one replica write its schedule down; UsageError for several, and for kvsim's own scheduler."""
+    where = "--schedule-digests"
+    if len(replicas) != 1:
+        raise UsageError("a schedule is one machine's", where, f"{len(replicas)} machines", "one machine")
+    [replica] = replicas
+    if replica.settings.scheduler != "vllm":
+        hint = "set replica.scheduler=vllm"
+        raise UsageError("kvsim's own scheduler writes no schedule down", where, hint=hint)
+    assert isinstance(replica, NativeReplica | VllmReplica)
+    replica.log_schedule()
+    return replica
+
+
+def written_down(replica: NativeReplica | VllmReplica, trace: Trace) -> dict[str, Any] | None:
+    """Return the figures and digests of a schedule that was written down."""
+    log, pool = replica.schedule(), cast(BlockPool, replica.store)
+    if log is None:
+        return None
+    evictions = pool.losses(COMPUTE).evicted_blocks
+    return schedule_figures(log, evictions, pool.free_queue(), trace, replica.cache.block_size_tokens)

@@ -1,0 +1,53 @@
+//! A scheduler of an engine's own, behind one trait: its queue, its admission and its steps.
+
+use super::{Place, Replica, ServingStore};
+use crate::store::Answer;
+
+/// Decides who waits, who is admitted and what each step computes, by one engine's rules.
+///
+/// `desk` is the replica that keeps the requests' times, rows and load; nothing of it is scheduled there.
+pub trait EngineScheduler {
+    /// The blocks that the engine's rules are about.
+    type Store: ServingStore;
+
+    /// Queues a request that has been looked up.
+    fn enqueue(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut Self::Store,
+        place: Place,
+        now_ns: u64,
+    ) -> Answer<()>;
+
+    /// Ends the step in flight, if any, admits, and starts the next step.
+    fn at_boundary(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut Self::Store,
+        now_ns: u64,
+    ) -> Answer<()>;
+
+    /// Passes the next boundary, and then those before `until_ns`.
+    fn run(&mut self, desk: &mut Replica, store: &mut Self::Store, until_ns: u64) -> Answer<()> {
+        let mut is_first = true;
+        while let Some(now_ns) = self.boundary_ns() {
+            if !std::mem::take(&mut is_first) && now_ns >= until_ns {
+                break;
+            }
+            self.at_boundary(desk, store, now_ns)?;
+        }
+        Ok(())
+    }
+
+    /// Runs the steps that began before a time, so that the store is as it is then.
+    fn catch_up(&mut self, desk: &mut Replica, store: &mut Self::Store, now_ns: u64) -> Answer<()>;
+
+    /// When the next boundary is due; `None` while there is nothing to do.
+    fn boundary_ns(&self) -> Option<u64>;
+
+    /// Requests that wait for room.
+    fn queued(&self) -> usize;
+
+    /// Requests that run.
+    fn running(&self) -> usize;
+}

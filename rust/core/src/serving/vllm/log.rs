@@ -1,0 +1,87 @@
+//! The schedule, written down: steps, admissions and what they add up to.
+
+use super::step::Step;
+
+/// One step: when it began, what it computed, and how many ran and waited once it was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepLine {
+    /// When its execution began.
+    pub start_ns: u64,
+    /// Tokens of requests that did not decode.
+    pub prefill_tokens: u64,
+    /// Requests that decoded one token.
+    pub decode_tokens: u64,
+    /// Requests that ran.
+    pub running: u64,
+    /// Requests that waited.
+    pub waiting: u64,
+}
+
+/// What a schedule adds up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScheduleCounts {
+    /// Tokens of all steps.
+    pub scheduled_tokens: u64,
+    /// Requests sent back to the queue.
+    pub preemptions: u64,
+    /// Admissions after a preemption.
+    pub readmissions: u64,
+    /// Cached tokens of first admissions.
+    pub hit_tokens_first: u64,
+    /// Cached tokens of later admissions.
+    pub hit_tokens_readmitted: u64,
+    /// When the last step ended.
+    pub end_ns: u64,
+    /// Most requests that ran after a schedule.
+    pub max_running: u64,
+    /// Most requests that waited after a schedule.
+    pub max_waiting: u64,
+    /// Schedules that computed nothing.
+    pub zero_token_steps: u64,
+}
+
+/// Every step and every admission so far.
+#[derive(Clone, Debug, Default)]
+pub struct ScheduleLog {
+    /// The sums.
+    pub counts: ScheduleCounts,
+    /// By step.
+    pub steps: Vec<StepLine>,
+    /// Of each admission: the step, the request, and its cached tokens.
+    pub admissions: Vec<(u64, u32, u64)>,
+    /// Of each finished request: its number, first and last token, first cached tokens, and preemptions.
+    pub requests: Vec<(u32, u64, u64, u64, u32)>,
+}
+
+impl ScheduleLog {
+    /// Notes an admission to the step that is being composed.
+    pub(super) fn admitted(&mut self, request: u32, cached_tokens: u64, first: bool) {
+        self.admissions
+            .push((self.steps.len() as u64, request, cached_tokens));
+        if first {
+            self.counts.hit_tokens_first += cached_tokens;
+        } else {
+            self.counts.readmissions += 1;
+            self.counts.hit_tokens_readmitted += cached_tokens;
+        }
+    }
+
+    /// Notes a decided step, and how many run and wait then.
+    pub(super) fn scheduled(&mut self, step: &Step, (running, waiting): (u64, u64)) {
+        let counts = &mut self.counts;
+        counts.max_running = counts.max_running.max(running);
+        counts.max_waiting = counts.max_waiting.max(waiting);
+        counts.scheduled_tokens += step.tokens();
+        if step.is_empty() {
+            counts.zero_token_steps += 1;
+            return;
+        }
+        self.steps.push(StepLine {
+            start_ns: step.begin_ns,
+            prefill_tokens: step.shape.new_tokens,
+            decode_tokens: step.shape.decode_sequences,
+            running,
+            waiting,
+        });
+    }
+}

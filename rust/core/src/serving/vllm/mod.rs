@@ -1,0 +1,92 @@
+//! vLLM's own scheduler, step by step (0.33.0, `vllm/v1/core/sched/scheduler.py` and `async_scheduler.py`; no
+//! speculation, no connector, chunked prefill on). `serving/vllm/` in Python is the reference.
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | `settings` | what a scheduler is told once |
+//! | `sequence` | one request between its arrival and its last token |
+//! | `waiting` | who waits: in order of arrival, or by priority |
+//! | `running` | the running requests' share of a step, and preemption |
+//! | `admission` | who is admitted behind them |
+//! | `step` | what a step computes, and for whom |
+//! | `outputs` | the tokens that a step's end brings |
+//! | `boundary` | steps one after another, or one decided ahead |
+//! | `stretch` | steps in which every running request decodes one token |
+//! | `log` | the schedule, written down |
+
+mod admission;
+mod boundary;
+mod log;
+mod outputs;
+mod running;
+mod sequence;
+mod settings;
+mod step;
+mod stretch;
+mod waiting;
+
+use super::Place;
+use sequence::Sequence;
+use step::Step;
+use stretch::Stretch;
+use waiting::Waiting;
+
+pub use log::{ScheduleCounts, ScheduleLog, StepLine};
+pub use settings::VllmConfig;
+
+/// vLLM's scheduler of one replica.
+#[derive(Debug)]
+pub struct VllmScheduler {
+    config: VllmConfig,
+    /// By place.
+    sequences: Vec<Sequence>,
+    waiting: Waiting,
+    /// In order of admission.
+    running: Vec<Place>,
+    /// The step that is being computed.
+    flight: Option<Step>,
+    /// The step that follows it, decided already (asynchronous scheduling).
+    ahead: Option<Step>,
+    /// Set while steps go on without a decision.
+    stretch: Option<Stretch>,
+    /// The last schedule asked for the first of the queue, and was refused.
+    refused: bool,
+    boundary_ns: Option<u64>,
+    log: Option<ScheduleLog>,
+}
+
+impl VllmScheduler {
+    /// A scheduler with nothing to do.
+    pub fn new(config: VllmConfig) -> Self {
+        Self {
+            waiting: Waiting::new(config.by_priority),
+            config,
+            sequences: Vec::new(),
+            running: Vec::new(),
+            flight: None,
+            ahead: None,
+            stretch: None,
+            refused: false,
+            boundary_ns: None,
+            log: None,
+        }
+    }
+
+    /// Starts writing the schedule down.
+    pub fn log_schedule(&mut self) {
+        self.log = Some(ScheduleLog::default());
+    }
+
+    /// What was written down.
+    pub fn log(&self) -> Option<&ScheduleLog> {
+        self.log.as_ref()
+    }
+
+    fn sequence(&self, place: Place) -> &Sequence {
+        &self.sequences[place as usize]
+    }
+
+    fn sequence_mut(&mut self, place: Place) -> &mut Sequence {
+        &mut self.sequences[place as usize]
+    }
+}

@@ -1,0 +1,99 @@
+//! The tokens that a step's end brings, in the order in which its requests were scheduled.
+
+use super::super::{Place, Replica};
+use super::step::{Scheduled, Step};
+use super::VllmScheduler;
+use crate::engines::pool_store::PoolStore;
+use crate::store::Answer;
+
+impl VllmScheduler {
+    /// Ends a step: who has all its known tokens computed gets one more; the last one ends its request.
+    pub(super) fn step_ended(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut PoolStore,
+        step: &Step,
+        now_ns: u64,
+    ) -> Answer<()> {
+        for &part in &step.scheduled {
+            self.part_ended(desk, store, part, now_ns)?;
+        }
+        if let Some(log) = &mut self.log {
+            log.counts.end_ns = now_ns;
+        }
+        Ok(())
+    }
+
+    fn part_ended(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut PoolStore,
+        part: Scheduled,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let s = &mut self.sequences[part.place as usize];
+        s.in_flight -= part.tokens;
+        let stale = s.stale > 0;
+        if stale {
+            s.stale -= part.tokens;
+        }
+        if s.is_done {
+            if s.in_flight == 0 {
+                desk.free.push(part.place);
+            }
+            return Ok(());
+        }
+        if !part.brings_token {
+            return Ok(());
+        }
+        s.known += 1;
+        if self.config.looks_ahead() && !stale {
+            s.placeholders -= 1;
+            if s.is_running {
+                s.key_step(&self.config, store, (s.computed - s.in_flight).min(s.known))?;
+            }
+        }
+        let done = s.known == s.total;
+        let before_ns = s.last_token_ns.replace(now_ns);
+        desk.batch.generated_tokens += 1;
+        match before_ns {
+            Some(before_ns) => desk.batch.itl.add(now_ns - before_ns, 1),
+            None => desk.first_token(store, part.place, now_ns),
+        }
+        if done {
+            self.finish(desk, store, part.place, now_ns)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a request whose last token is out from wherever it is; its blocks are free at once.
+    fn finish(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut PoolStore,
+        place: Place,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let s = &mut self.sequences[place as usize];
+        s.is_done = true;
+        let in_flight = s.in_flight;
+        if std::mem::take(&mut s.is_running) {
+            store.release(s.lease)?;
+            self.running.retain(|&running| running != place);
+        } else {
+            self.waiting.remove(place, s);
+        }
+        desk.finished(store, place, now_ns);
+        if let Some(log) = &mut self.log {
+            let r = &desk.requests[place as usize];
+            let first_ns = r.first_token_ns.unwrap_or(now_ns);
+            let request = r.arrival.request;
+            log.requests
+                .push((request, first_ns, now_ns, r.cached_tokens, r.preemptions));
+        }
+        if in_flight == 0 {
+            desk.free.push(place);
+        }
+        Ok(())
+    }
+}

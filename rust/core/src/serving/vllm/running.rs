@@ -1,0 +1,135 @@
+//! The running requests' share of a step, in order of admission; preemption where blocks run out.
+
+use super::super::{Place, Replica};
+use super::VllmScheduler;
+use crate::batch::BatchStore;
+use crate::engines::pool_store::PoolStore;
+use crate::store::Answer;
+
+/// What is left of a step while it is composed.
+#[derive(Debug)]
+pub(super) struct Composition {
+    /// Tokens that are not given out.
+    pub budget: u64,
+    /// Most tokens of one request.
+    pub cap: u64,
+    /// Who has got tokens, in order.
+    pub places: Vec<Place>,
+    pub preempted: bool,
+}
+
+impl VllmScheduler {
+    /// An empty step: its budget, and the bound on one request where others are there.
+    pub(super) fn composition(&self) -> Composition {
+        let config = &self.config;
+        let others = self.running.len() + self.waiting.len() > 1;
+        let bounded = others && config.long_prefill_token_threshold > 0;
+        Composition {
+            budget: config.max_num_batched_tokens,
+            cap: if bounded {
+                config.long_prefill_token_threshold
+            } else {
+                u64::MAX
+            },
+            places: Vec::with_capacity(self.running.len()),
+            preempted: false,
+        }
+    }
+
+    /// Gives the running requests their tokens and blocks while the budget lasts.
+    pub(super) fn schedule_running(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut PoolStore,
+        step: &mut Composition,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let mut at = 0;
+        while at < self.running.len() && step.budget > 0 {
+            let place = self.running[at];
+            let s = self.sequence(place);
+            let tokens = s.lacking(&self.config).min(step.cap).min(step.budget);
+            if tokens == 0 {
+                at += 1;
+                continue;
+            }
+            let wanted = self.config.blocks(s.computed + tokens);
+            let blocks = wanted.saturating_sub(s.blocks);
+            while blocks > store.spare_blocks() {
+                let victim = self.victim();
+                if victim < at {
+                    at -= 1;
+                }
+                if self.preempt(desk, store, step, victim, now_ns)? == place {
+                    break;
+                }
+            }
+            if !self.sequence(place).is_running {
+                if self.config.by_priority {
+                    continue;
+                }
+                break;
+            }
+            let s = &mut self.sequences[place as usize];
+            if blocks > 0 {
+                store.reserve(&[(s.lease, blocks)], now_ns)?;
+                s.blocks += blocks;
+            }
+            s.key_step(&self.config, store, (s.computed + tokens).min(s.known))?;
+            s.chunk = tokens;
+            step.budget -= tokens;
+            step.places.push(place);
+            at += 1;
+        }
+        Ok(())
+    }
+
+    /// Who is preempted: the last to be admitted, or the first of those with the greatest (priority, arrival).
+    fn victim(&self) -> usize {
+        if !self.config.by_priority {
+            return self.running.len() - 1;
+        }
+        let rank = |place: Place| {
+            let s = self.sequence(place);
+            (s.priority, s.arrival_ns)
+        };
+        let mut worst = 0;
+        for (at, &place) in self.running.iter().enumerate() {
+            if rank(place) > rank(self.running[worst]) {
+                worst = at;
+            }
+        }
+        worst
+    }
+
+    /// Sends the running request at a position back to the queue, and returns it.
+    ///
+    /// Tokens of this step that it had go back to the budget; those of steps in flight are stale.
+    fn preempt(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut PoolStore,
+        step: &mut Composition,
+        at: usize,
+        now_ns: u64,
+    ) -> Answer<Place> {
+        let place = self.running.remove(at);
+        let s = &mut self.sequences[place as usize];
+        step.preempted = true;
+        if s.chunk > 0 {
+            step.budget += std::mem::take(&mut s.chunk);
+            step.places.retain(|&scheduled| scheduled != place);
+        }
+        store.release(s.lease)?;
+        let computed = std::mem::take(&mut s.computed);
+        (s.blocks, s.keyed, s.placeholders) = (0, 0, 0);
+        s.stale = s.in_flight;
+        s.is_running = false;
+        self.waiting.push_preempted(place, s);
+        desk.preempted(store, place, computed, now_ns);
+        if let Some(log) = &mut self.log {
+            log.counts.preemptions += 1;
+        }
+        Ok(place)
+    }
+}

@@ -1,0 +1,105 @@
+//! What a step computes, and for whom.
+
+use super::super::Place;
+use super::{Sequence, VllmConfig, VllmScheduler};
+use crate::batch::BatchStore;
+use crate::engines::pool_store::PoolStore;
+use crate::step_time::{StepShape, StepTimeTable};
+use crate::store::{Answer, Times};
+
+/// A request's part of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scheduled {
+    pub place: Place,
+    pub tokens: u64,
+    /// All its known tokens are computed when the step has ended.
+    pub brings_token: bool,
+}
+
+/// A step that has been decided.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Step {
+    /// In the order in which they were scheduled.
+    pub scheduled: Vec<Scheduled>,
+    pub shape: StepShape,
+    pub begin_ns: u64,
+    pub end_ns: u64,
+}
+
+impl Step {
+    pub fn is_empty(&self) -> bool {
+        self.scheduled.is_empty()
+    }
+
+    pub fn tokens(&self) -> u64 {
+        self.shape.new_tokens + self.shape.decode_sequences
+    }
+
+    /// Whether it brings each of so many requests one token, and does nothing else.
+    pub fn only_decodes(&self, requests: usize) -> bool {
+        self.shape.new_tokens == 0 && self.scheduled.len() == requests
+    }
+
+    /// Adds what a request computes to the shape.
+    fn count(&mut self, s: &Sequence, tokens: u64, table: &StepTimeTable) {
+        let shape = &mut self.shape;
+        if s.decodes(tokens) {
+            shape.decode_sequences += 1;
+            shape.decode_kv_tokens += s.computed;
+            shape.decode_max_kv_tokens = shape.decode_max_kv_tokens.max(s.computed);
+        } else {
+            shape.new_tokens += tokens;
+            shape.pairs += table.pairs(tokens, s.computed);
+            shape.past_tokens += s.computed;
+            shape.longest_chunk_tokens = shape.longest_chunk_tokens.max(s.computed + tokens);
+        }
+    }
+}
+
+impl VllmScheduler {
+    /// Ends the composition of a step: what was given out counts as computed from now on.
+    pub(super) fn composed(&mut self, places: &[Place], table: &StepTimeTable) -> Step {
+        let mut step = Step::default();
+        let looks_ahead = self.config.looks_ahead();
+        for &place in places {
+            let s = &mut self.sequences[place as usize];
+            let tokens = std::mem::take(&mut s.chunk);
+            step.count(s, tokens, table);
+            s.computed += tokens;
+            s.in_flight += tokens;
+            let brings_token = s.computed >= s.expected();
+            s.placeholders += u64::from(looks_ahead && brings_token);
+            step.scheduled.push(Scheduled {
+                place,
+                tokens,
+                brings_token,
+            });
+        }
+        step
+    }
+}
+
+impl Sequence {
+    /// Gives blocks that are full within the first `tokens` their keys, where they have not been given any.
+    pub fn key_step(
+        &mut self,
+        config: &VllmConfig,
+        store: &mut PoolStore,
+        tokens: u64,
+    ) -> Answer<()> {
+        if !config.cache_enabled {
+            return Ok(());
+        }
+        let limit = if config.cache_output {
+            tokens
+        } else {
+            tokens.min(self.prompt)
+        };
+        let full = limit / config.block_size_tokens;
+        if full > self.keyed {
+            store.commit(self.lease, full as u32, Times::default())?;
+            self.keyed = full;
+        }
+        Ok(())
+    }
+}

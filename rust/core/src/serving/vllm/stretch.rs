@@ -1,0 +1,273 @@
+//! Steps in which every running request decodes one token, and nobody joins or leaves: they cost what changes.
+//!
+//! Ending a stretch early is always right (the scheduler looks again and goes on), ending it late never is.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::super::{AsyncScheduling, Place, Replica};
+use super::boundary::record;
+use super::{Sequence, VllmScheduler};
+use crate::batch::BatchStore;
+use crate::engines::pool_store::PoolStore;
+use crate::step_time::StepShape;
+use crate::store::Answer;
+
+/// What a running request does at the boundary of a stretch: it takes a block, or it fills one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    TakesBlock,
+    FillsBlock,
+}
+
+/// What is kept while steps go on without a decision.
+#[derive(Debug)]
+pub(super) struct Stretch {
+    /// Boundaries passed since the requests were last brought up to date.
+    done: u64,
+    /// Boundaries still to pass before one that needs a decision.
+    left: u64,
+    /// By boundary, then by position among the running: who does something there.
+    turns: BinaryHeap<Reverse<(u64, usize, Turn)>>,
+}
+
+impl VllmScheduler {
+    /// Plans until when nobody joins, leaves or lacks a block, and sets the next boundary to then.
+    pub(super) fn plan_stretch(&mut self, desk: &Replica, store: &PoolStore) {
+        let Some(flight) = &self.flight else { return };
+        self.boundary_ns = Some(flight.end_ns);
+        let left = self.unchanged_boundaries(store);
+        if left == 0 {
+            return;
+        }
+        let (mut shape, mut end_ns) = (flight.shape, flight.end_ns);
+        for _ in 0..left {
+            grow(&mut shape);
+            end_ns += desk.batch.duration_ns(&shape);
+        }
+        self.boundary_ns = Some(end_ns);
+        self.stretch = Some(Stretch {
+            done: 0,
+            left,
+            turns: self.turns(),
+        });
+    }
+
+    /// Boundaries from the next one on at which each running request gets a token and one more step.
+    fn unchanged_boundaries(&self, store: &PoolStore) -> u64 {
+        let running = self.running.len();
+        let ahead = match &self.ahead {
+            Some(step) => step.only_decodes(running),
+            None => !self.config.looks_ahead(),
+        };
+        let flight = self.flight.as_ref();
+        if !(ahead && flight.is_some_and(|step| step.only_decodes(running))) {
+            return 0;
+        }
+        let budget = self.config.max_num_batched_tokens > running as u64;
+        if !self.waiting.is_empty() && self.has_places() && budget && !self.refused {
+            return 0;
+        }
+        let steps = 1 + u64::from(self.config.looks_ahead());
+        let mut left = u64::MAX;
+        for &place in &self.running {
+            let s = self.sequence(place);
+            if s.last_token_ns.is_none() || s.in_flight != steps {
+                return 0;
+            }
+            left = left.min(self.before_its_end(s));
+            if self.refused && store.answers_are_shared(s.request) {
+                // a block that fills may be what the first of the queue waits for
+                left = left.min(self.first_fill(s) - 1);
+            }
+        }
+        self.within_room(left, store.spare_blocks())
+    }
+
+    /// Boundaries that a request passes before the scheduler stops giving it steps.
+    fn before_its_end(&self, s: &Sequence) -> u64 {
+        let foreseen = self.config.async_scheduling == AsyncScheduling::Length;
+        (s.total - s.known).saturating_sub(1 + u64::from(foreseen))
+    }
+
+    /// Most boundaries, up to `left`, whose blocks there are.
+    fn within_room(&self, left: u64, room: u64) -> u64 {
+        let needed = |boundaries: u64| -> u64 {
+            let each = self.running.iter().map(|&place| {
+                let s = self.sequence(place);
+                self.config.blocks(s.computed + boundaries) - s.blocks
+            });
+            each.sum()
+        };
+        if left == 0 || needed(left) <= room {
+            return left;
+        }
+        let (mut fits, mut fails) = (0, left);
+        while fails - fits > 1 {
+            let middle = fits + (fails - fits) / 2;
+            if needed(middle) <= room {
+                fits = middle;
+            } else {
+                fails = middle;
+            }
+        }
+        fits
+    }
+
+    /// The first boundary at which a request fills a block that then gets its key.
+    fn first_fill(&self, s: &Sequence) -> u64 {
+        let block = self.config.block_size_tokens;
+        block - s.known % block
+    }
+
+    /// The first boundary at which a request needs a block beyond those it has.
+    fn first_need(&self, s: &Sequence) -> u64 {
+        s.blocks * self.config.block_size_tokens - s.computed + 1
+    }
+
+    fn turns(&self) -> BinaryHeap<Reverse<(u64, usize, Turn)>> {
+        let mut turns = Vec::with_capacity(2 * self.running.len());
+        for (at, &place) in self.running.iter().enumerate() {
+            let s = self.sequence(place);
+            turns.push(Reverse((self.first_need(s), at, Turn::TakesBlock)));
+            turns.push(Reverse((self.first_fill(s), at, Turn::FillsBlock)));
+        }
+        BinaryHeap::from(turns)
+    }
+
+    /// Passes the boundaries of the stretch before a time.
+    pub(super) fn advance(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut PoolStore,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let Some(mut stretch) = self.stretch.take() else {
+            return Ok(());
+        };
+        while stretch.left > 0
+            && self
+                .flight
+                .as_ref()
+                .is_some_and(|step| step.end_ns < now_ns)
+        {
+            self.pass_boundary(desk, store, &mut stretch)?;
+        }
+        self.stretch = Some(stretch);
+        Ok(())
+    }
+
+    /// Passes what is left of the stretch and brings the requests up to date.
+    pub(super) fn run_stretch(&mut self, desk: &mut Replica, store: &mut PoolStore) -> Answer<()> {
+        let Some(mut stretch) = self.stretch.take() else {
+            return Ok(());
+        };
+        while stretch.left > 0 {
+            self.pass_boundary(desk, store, &mut stretch)?;
+        }
+        let token_ns = self.flight.as_ref().map(|step| step.begin_ns);
+        for at in 0..self.running.len() {
+            let place = self.running[at];
+            let s = self.sequence_mut(place);
+            s.known += stretch.done;
+            s.computed += stretch.done;
+            if stretch.done > 0 {
+                s.last_token_ns = token_ns;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the stretch end with the step that is computed now, where somebody might be admitted then.
+    pub(super) fn end_stretch(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut PoolStore,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let budget = self.config.max_num_batched_tokens > self.running.len() as u64;
+        if self.stretch.is_none() || !self.has_places() || !budget {
+            return Ok(());
+        }
+        self.advance(desk, store, now_ns)?;
+        if let Some(stretch) = &mut self.stretch {
+            stretch.left = 0;
+        }
+        self.boundary_ns = self.flight.as_ref().map(|step| step.end_ns);
+        Ok(())
+    }
+
+    /// Ends the step in flight, each of whose requests gets a token, and decides on the same step once more.
+    fn pass_boundary(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut PoolStore,
+        stretch: &mut Stretch,
+    ) -> Answer<()> {
+        let Some(mut flight) = self.flight.take() else {
+            return Ok(());
+        };
+        let (requests, now_ns) = (self.running.len() as u64, flight.end_ns);
+        record(desk, &flight);
+        desk.batch.generated_tokens += requests;
+        if stretch.done > 0 {
+            desk.batch.itl.add(now_ns - flight.begin_ns, requests);
+        } else {
+            for &place in &self.running {
+                let before_ns = self.sequence(place).last_token_ns.unwrap_or(now_ns);
+                desk.batch.itl.add(now_ns - before_ns, 1);
+            }
+        }
+        stretch.done += 1;
+        stretch.left -= 1;
+        self.take_turns(store, stretch, now_ns)?;
+        grow(&mut flight.shape);
+        flight.begin_ns = now_ns;
+        flight.end_ns = now_ns + desk.batch.duration_ns(&flight.shape);
+        if let Some(ahead) = &mut self.ahead {
+            grow(&mut ahead.shape);
+            ahead.begin_ns = flight.end_ns;
+            ahead.end_ns = ahead.begin_ns + desk.batch.duration_ns(&ahead.shape);
+        }
+        let lengths = (requests, self.waiting.len() as u64);
+        if let Some(log) = &mut self.log {
+            log.counts.end_ns = now_ns;
+            log.scheduled(self.ahead.as_ref().unwrap_or(&flight), lengths);
+        }
+        self.flight = Some(flight);
+        Ok(())
+    }
+
+    /// Takes and keys the blocks that the step decided on at a boundary needs and fills.
+    fn take_turns(
+        &mut self,
+        store: &mut PoolStore,
+        stretch: &mut Stretch,
+        now_ns: u64,
+    ) -> Answer<()> {
+        while let Some(&Reverse((boundary, at, turn))) = stretch.turns.peek() {
+            if boundary > stretch.done {
+                break;
+            }
+            stretch.turns.pop();
+            let again = boundary + self.config.block_size_tokens;
+            stretch.turns.push(Reverse((again, at, turn)));
+            let place: Place = self.running[at];
+            let s = &mut self.sequences[place as usize];
+            match turn {
+                Turn::TakesBlock => {
+                    store.reserve(&[(s.lease, 1)], now_ns)?;
+                    s.blocks += 1;
+                }
+                Turn::FillsBlock => s.key_step(&self.config, store, s.known + stretch.done)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes each decoding request of a step one token longer.
+fn grow(shape: &mut StepShape) {
+    shape.decode_kv_tokens += shape.decode_sequences;
+    shape.decode_max_kv_tokens += 1;
+}

@@ -1,0 +1,206 @@
+"""vLLM's own scheduler: given rows of the real one, and the native against the reference on drawn scenarios."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.load import load_scenario
+from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.serving.vllm.replica import VllmReplica
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation.simulation import Simulation
+from kvcache_sim.workload.readers import ReadSettings, read_trace
+from kvcache_sim.workload.toolbox.head import head
+from kvcache_sim.workload.toolbox.scale import parse_speed, scale
+from shared_files import shared
+from test_native_serving import told
+from test_simulation_native import BLOCK, cluster, random_trace
+
+CLOCK = "linear:base=5ms,token=20us,decode=1us,context=50ns"
+FILES = {
+    "conversation": ("traces/conversation_trace.jsonl", 512),
+    "sharegpt": ("traces/sharegpt_llama31_8b_300_b16.jsonl", 16),
+}
+SETTINGS = {
+    "max_num_batched_tokens": "max_num_batched_tokens",
+    "max_num_seqs": "max_num_seqs",
+    "long_prefill_token_threshold": "long_prefill_token_threshold",
+    "watermark": "watermark",
+    "scheduler_reserve_full_isl": "reserve_full_isl",
+    "policy": "queue_order",
+}
+
+
+def rows(stream: str) -> list[dict]:
+    return json.loads(shared(f"oracles/vllm_scheduler_{stream}.json").read_text())
+
+
+@cache
+def streams() -> dict[int, list[list[int]]]:
+    given = json.loads(shared("oracles/vllm_scheduler_lcg_streams.json").read_text())
+    return {stream["seed"]: stream["requests"] for stream in given}
+
+
+def overrides(row: dict, trace: Path, block: int) -> list[str]:
+    """Return a row's parameters as settings."""
+    said = {f"replica.{ours}": row[theirs] for theirs, ours in SETTINGS.items()}
+    said |= {
+        "trace.path": trace,
+        "trace.block_size": block,
+        "cache.block_size": 16,
+        "cache.semantics": "vllm",
+        "cache.enabled": row["prefix_caching"],
+        "tiers.gpu.capacity": f"{row['usable_blocks']} blocks",
+        "replica.scheduler": "vllm",
+        "replica.async_scheduling": "length" if row["async_scheduling"] else "none",
+        "replica.step_time": CLOCK,
+    }
+    return [
+        f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in said.items()
+    ]
+
+
+def lcg_trace(row: dict, folder: Path) -> Path:
+    path = folder / f"{row['seed']}.jsonl"
+    with path.open("w") as file:
+        for i, (arrival, prompt, output, document, common) in enumerate(streams()[row["seed"]]):
+            ids = [
+                document * 1000 + k if k < common else 1_000_000 + 1000 * i + k for k in range(prompt // 16)
+            ]
+            request = {"timestamp": arrival, "input_length": prompt, "output_length": output, "hash_ids": ids}
+            file.write(json.dumps({**request, "priority": (5 * i + 2) % 3}) + "\n")
+    return path
+
+
+@cache
+def real_trace(stream: str, requests: int, divisor: int):
+    name, block = FILES[stream]
+    trace = read_trace(shared(name), settings=ReadSettings(block_size=block))
+    trace = scale(head(trace, requests), parse_speed(str(divisor)))
+    return replace(trace, priority=(5 * np.arange(len(trace)) + 2) % 3)
+
+
+def schedule(row: dict, folder: Path, **options) -> dict:
+    if row["stream"] == "lcg":
+        path = lcg_trace(row, folder)
+        scenario = load_scenario(None, overrides(row, path, 16))
+        trace = read_trace(path, settings=ReadSettings(block_size=16))
+    else:
+        name, block = FILES[row["stream"]]
+        scenario = load_scenario(None, overrides(row, shared(name), block))
+        trace = real_trace(row["stream"], row["n_requests"], row["arrival_divisor"])
+    found = Simulation(scenario.settings, trace, RunOptions(schedule=True, **options)).run().schedule
+    assert found is not None
+    return found
+
+
+def agree(found: dict, row: dict) -> None:
+    for key in [key for key in found if key in row]:
+        given = row[key]
+        here = found[key][: len(given)] if key.startswith("first_") else found[key]
+        assert here == given, key
+    assert {
+        "steps",
+        "steps_sha256",
+        "requests_sha256",
+        "final_free_queue_sha256",
+    } <= found.keys() & row.keys()
+
+
+@pytest.mark.parametrize("stream", ["lcg", *FILES])
+def test_every_given_row_is_met(stream, tmp_path):
+    for row in rows(stream):
+        agree(schedule(row, tmp_path), row)
+
+
+@pytest.mark.parametrize(("backend", "check"), [("native", "full"), ("python", "cheap")])
+def test_the_reference_meets_rows_too(backend, check, tmp_path):
+    for row in rows("lcg")[:12]:
+        options = {"backend": backend, "check": check, "step_every_iteration": True}
+        agree(schedule(row, tmp_path, **options), row)
+
+
+replicas = st.builds(
+    ReplicaSettings,
+    scheduler=st.just("vllm"),
+    max_num_batched_tokens=st.sampled_from([64, 150, 512, 2048]),
+    max_num_seqs=st.sampled_from([1, 3, 8, 40]),
+    queue_order=st.sampled_from(["fcfs", "priority"]),
+    watermark=st.sampled_from([0.0, 0.0, 0.05]),
+    reserve_full_isl=st.booleans(),
+    long_prefill_token_threshold=st.sampled_from([0, 0, 50]),
+    step_overhead_ns=st.sampled_from([0, 3_000_000]),
+    async_scheduling=st.sampled_from(["none", "length", "stop-token"]),
+    client_offset_ns=st.sampled_from([0, 5_000_000]),
+)
+caches = st.builds(
+    CacheSettings,
+    block_size_tokens=st.just(BLOCK),
+    semantics=st.just("vllm"),
+    enabled=st.sampled_from([True, True, True, False]),
+    cache_output=st.booleans(),
+    lookup_ns=st.sampled_from([0, 2_000_000]),
+)
+
+
+@examples(60)
+@given(
+    replica=replicas,
+    cache_settings=caches,
+    blocks=st.sampled_from([70, 110, 400]),
+    machines=st.sampled_from([1, 1, 2]),
+    seed=st.integers(1, 9),
+)
+def test_the_core_and_the_reference_tell_one_story(replica, cache_settings, blocks, machines, seed):
+    settings = cluster((blocks,), machines)
+    each = tuple(replace(machine, replica=replica) for machine in settings.machines)
+    settings = replace(settings, cache=cache_settings, machines=each)
+    trace = random_trace(seed, requests=50, sessions=7)
+    simulation, native = told(settings, trace, schedule=machines == 1)
+    assert all(isinstance(one, NativeReplica) for one in simulation.replicas)
+    stepped, plain = told(settings, trace, step_every_iteration=True, schedule=machines == 1)
+    assert all(isinstance(one, VllmReplica) for one in stepped.replicas)
+    assert native == plain
+    if machines == 1:
+        logs = [simulation.replicas[0].schedule(), stepped.replicas[0].schedule()]
+        assert logs[0] == logs[1]
+
+
+def test_the_command_prints_a_row(tmp_path, capsys):
+    row = rows("lcg")[0]
+    path = lcg_trace(row, tmp_path)
+    said = [word for setting in overrides(row, path, 16) for word in ("--set", setting)]
+    command = ["simulate", *said, "--schedule-digests", "--format", "json", "-q", "-o", str(tmp_path / "run")]
+    assert kvsim(command) == 0
+    agree(json.loads(capsys.readouterr().out)["schedule"], row)
+
+
+def test_a_schedule_is_one_machines_and_an_engines(tmp_path):
+    settings, trace = cluster((110,), 1), random_trace(1)
+    with pytest.raises(UsageError, match=r"replica\.scheduler=vllm"):
+        Simulation(settings, trace, RunOptions(schedule=True))
+    vllm = replace(settings.machines[0], replica=ReplicaSettings(512, 8, scheduler="vllm"))
+    with pytest.raises(UsageError, match=r"cache\.semantics vllm"):
+        Simulation(replace(settings, machines=(vllm,)), trace, RunOptions())
+    pool = replace(settings, cache=replace(settings.cache, semantics="vllm"), machines=(vllm, vllm))
+    with pytest.raises(UsageError, match="one machine"):
+        Simulation(pool, trace, RunOptions(schedule=True))
+
+
+def test_the_pool_comes_with_the_scheduler_and_its_defaults_pass_typed_out(tmp_path):
+    said = ("replica.scheduler=vllm", "replica.watermark=0.0", "replica.reserve_full_isl=true")
+    scenario = load_scenario(None, [*said, "replica.long_prefill_token_threshold=0", "cache.enabled=false"])
+    assert scenario.settings.cache.semantics == "vllm"
+    assert load_scenario(None, ["replica.scheduler=kvsim", *said[1:]]).settings.cache.semantics == "tree"
