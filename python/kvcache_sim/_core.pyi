@@ -626,7 +626,7 @@ class Replica:
         """Take a request over and return its place; it is not in the queue yet.
 
         ``tokens``: of prompt and answer, and those of the prompt that the router expected to be computed.
-        ``session``: its number or -1, the turn, whether the workload calls it conversational, and the priority.
+        ``session``: its number or -1, the turn, whether it is called conversational, and the priority.
         """
 
     def arrive_in_queue(
