@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test build lint fmt bench faults clean
+.PHONY: help demo test build lint fmt bench faults oracles clean
 help:            ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  /'
 
@@ -42,6 +42,9 @@ else
 	cargo bench --quiet -p kvsim-core
 	KVSIM_BENCH_OLD=$(OLD) $(BIN)/python -m pytest benches --benchmark-only --benchmark-disable-gc -p no:xdist
 endif
+
+oracles: build   ## drive engines' own cache classes, from their wheels, and compare; KVSIM_EXAMPLES=3000 for more streams
+	$(BIN)/python tests/engine_oracles/__main__.py
 
 faults: build    ## plant the faults of tests/planted_faults and tell which of them the tests catch
 	$(BIN)/python tests/plant.py

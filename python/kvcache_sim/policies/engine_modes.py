@@ -60,7 +60,7 @@ ENGINE_MODES: tuple[EngineMode, ...] = (
         93,
         60,
         "windows and states, storage (L3), sessions, several ranks; strategies mru, filo, priority and tlru "
-        "have no row",
+        "have no row (`make oracles` drives them)",
     ),
     EngineMode(
         "lmcache",

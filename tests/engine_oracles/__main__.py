@@ -1,0 +1,125 @@
+"""``make oracles``: engines' own cache classes, from their wheels, against this project's replays on fresh streams.
+
+Prints what was stood in for and how many streams were equal; ``KVSIM_EXAMPLES`` says how many, ``KVSIM_SEED`` from
+which on. An engine whose wheel cannot be had is skipped with one line; a stream that differs fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from kvcache_sim.replay.engine_tiers import WRITE_POLICIES  # noqa: E402
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest  # noqa: E402
+
+from engine_oracles import lmcache_tiers, sglang_tree  # noqa: E402  # from the folder above
+from engine_oracles.streams import stream  # noqa: E402
+
+#: Where wheels are kept and unpacked.
+WHEELS = HERE.parents[1] / "target" / "oracles"
+STRATEGIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority", "tlru", "tlru:128:32")
+
+
+class Engine(NamedTuple):
+    """A wheel, the small packages that its classes need, and who drives it."""
+
+    name: str
+    wheel: str
+    needs: tuple[str, ...]
+    driver: Any
+    family: str
+
+
+ENGINES = (
+    Engine("SGLang UnifiedRadixCache", "sglang==0.5.23", ("msgspec",), sglang_tree, "sglang-unified"),
+    Engine("LMCache backends", "lmcache==0.5.6", ("sortedcontainers",), lmcache_tiers, "lmcache"),
+)
+
+
+def asked(engine: Engine, seed: int) -> tuple[ReplayRequest, str]:
+    """Return the stream of a seed in a room that is at times only just large enough, and a policy."""
+    draw = random.Random(seed)
+    trace = stream(draw)
+    if engine.family == "lmcache":
+        longest = int(trace.input_tokens.max()) // 16
+        chunks = longest + 1 + draw.randint(0, 2 * longest)
+        disk = draw.choice([0, chunks // 2 + 1, chunks + 5, 2 * chunks, 3 * chunks])
+        return ReplayRequest(trace, 16, chunks, disk_blocks=disk), draw.choice(["lru", "lfu", "fifo", "mru"])
+    page = draw.choice([1, 4, 16])
+    longest = int((trace.input_tokens + trace.output_tokens).max())
+    pages = (longest + draw.randint(1, 3) * page + draw.randint(0, 2 * longest)) // page + 1
+    write_policy = draw.choice(["", *WRITE_POLICIES, "write_back"])
+    host = max(1, int(pages * draw.choice([0.2, 0.6, 1, 2, 3]))) if write_policy else 0
+    request = ReplayRequest(
+        trace,
+        page,
+        pages,
+        window=draw.choice([0, 4]),
+        outputs="computed",
+        host_blocks=host,
+        write_policy=write_policy,
+    )
+    return request, draw.choice(STRATEGIES)
+
+
+def pip(*arguments: str) -> bool:
+    """Run pip quietly; whether it did what it was asked for."""
+    told = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    return subprocess.run(told, capture_output=True).returncode == 0
+
+
+def unpacked(engine: Engine) -> Path | None:
+    """Return the folder of an engine's wheel, fetched where it is not there; None where it cannot be had."""
+    folder = WHEELS / engine.wheel
+    if not (folder / "complete").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        if not pip("download", "--no-deps", "--only-binary=:all:", "-d", str(folder), engine.wheel):
+            return None
+        if not pip("install", "--no-deps", "--target", str(folder), *engine.needs):
+            return None
+        for wheel in folder.glob("*.whl"):
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(folder, [name for name in archive.namelist() if name.endswith(".py")])
+            wheel.unlink()
+        (folder / "complete").touch()
+    return folder
+
+
+def compare(engine: Engine, streams: int, first: int) -> bool:
+    """Drive an engine over fresh streams; print and return whether all are equal."""
+    folder = unpacked(engine)
+    if folder is None:
+        print(f"{engine.name}: skipped, {engine.wheel} cannot be had from the package index")
+        return True
+    real = engine.driver.load(folder)
+    print(f"{engine.name} ({engine.wheel}): stood in for {', '.join(real.stubbed)}")
+    for seed in range(first, first + streams):
+        request, policy = asked(engine, seed)
+        ours = REPLAYERS[engine.family](request, policy)
+        theirs = engine.driver.run(real, request, policy)
+        wrong = {name: (ours[name], value) for name, value in theirs.items() if ours[name] != value}
+        if wrong:
+            print(f"{engine.name}: stream {seed} under {policy} differs (ours, theirs): {wrong}")
+            return False
+    print(f"{engine.name}: {streams} of {streams} streams equal, from {first} on")
+    return True
+
+
+def main() -> int:
+    logging.disable(logging.WARNING)
+    streams = int(os.environ.get("KVSIM_EXAMPLES", "0")) or 300
+    first = int(os.environ.get("KVSIM_SEED", "0"))
+    return 0 if all([compare(engine, streams, first) for engine in ENGINES]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

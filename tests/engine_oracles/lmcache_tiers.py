@@ -1,0 +1,217 @@
+"""LMCache's own LocalCPUBackend and LocalDiskBackend with their cache policies, driven over a stream.
+
+Stood in for: torch, memory (an integer pool: a chunk is one unit), files, threads (a disk write is done at once),
+metrics, the engine around them (look up, retrieve and store are called here in its order).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import types
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from kvcache_sim.replay.engine_requests import block_keys
+from kvcache_sim.replay.request import ReplayRequest
+
+from engine_oracles import stubs
+
+_BACKENDS = "lmcache.v1.storage_backend."
+REAL = frozenset(
+    ["lmcache.utils"]
+    + [
+        _BACKENDS + name
+        for name in (
+            "abstract_backend",
+            "cache_policy",
+            "cache_policy.base_policy",
+            "cache_policy.fifo",
+            "cache_policy.lfu",
+            "cache_policy.lru",
+            "cache_policy.mru",
+            "local_cpu_backend",
+            "local_disk_backend",
+        )
+    ]
+)
+
+
+def load(wheel: Path) -> types.SimpleNamespace:
+    """Import the classes from an unpacked wheel; everything else of it, and torch, is stood in for."""
+    for package in ("lmcache", "lmcache.v1", "lmcache.v1.storage_backend"):
+        module = types.ModuleType(package)
+        module.__path__ = [str(wheel / package.replace(".", "/"))]
+        sys.modules[package] = module
+    sys.modules["lmcache"].torch_dev = stubs.Anything()  # type: ignore[attr-defined]
+    sys.modules["lmcache"].torch_device_type = "cpu"  # type: ignore[attr-defined]
+    sys.path.append(str(wheel))
+    finder = stubs.install(("torch", "lmcache", "cachetools", "nvtx"), REAL)
+    from lmcache.v1.storage_backend import cache_policy, local_cpu_backend, local_disk_backend
+
+    # a write runs where it is asked for, and there is no file to remove
+    local_disk_backend.asyncio = types.SimpleNamespace(run_coroutine_threadsafe=lambda done, loop: done)
+    local_disk_backend.os = types.SimpleNamespace(remove=lambda path: None, path=os.path)
+    return types.SimpleNamespace(
+        Cpu=local_cpu_backend.LocalCPUBackend,
+        Disk=local_disk_backend.LocalDiskBackend,
+        get_cache_policy=cache_policy.get_cache_policy,
+        stubbed=finder.stubbed,
+    )
+
+
+class Units:
+    """CPU memory as a number of free units."""
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+
+    def allocate(self, *_: Any) -> Unit | None:
+        if self.free == 0:
+            return None
+        self.free -= 1
+        return Unit(self)
+
+
+class Unit:
+    """The memory of a chunk: counted references and pins, given back with its last reference."""
+
+    tensor, byte_array = 0, b""
+
+    def __init__(self, units: Units) -> None:
+        self.units, self.references, self.pins = units, 1, 0
+        self.metadata = types.SimpleNamespace(shape=(), dtype=1, fmt=1, cached_positions=None)
+
+    def ref_count_up(self) -> None:
+        self.references += 1
+
+    def ref_count_down(self) -> None:
+        self.references -= 1
+        self.units.free += self.references == 0
+
+    def pin(self) -> None:
+        self.pins += 1
+
+    def unpin(self) -> None:
+        self.pins -= 1
+
+    @property
+    def is_pinned(self) -> bool:
+        return self.pins > 0
+
+    @property
+    def can_evict(self) -> bool:
+        return self.pins == 0 and self.references == 1
+
+    def get_physical_size(self) -> int:
+        return 1
+
+
+class Key(str):
+    """A chunk's key, which names its file too."""
+
+    chunk_hash = 0
+
+    def to_string(self) -> str:
+        return str(self)
+
+
+class AtOnce:
+    """The disk's worker: a task is done when it is submitted."""
+
+    def exists_in_put_tasks(self, key: Key) -> bool:
+        return False
+
+    def try_insert_put_task(self, key: Key) -> bool:
+        return True
+
+    def remove_put_task(self, key: Key) -> None: ...
+    def submit_task(self, kind: str, task: Any, **told: Any) -> None:
+        task(**told)
+
+
+class Pool:
+    """A pool of threads that runs everything here."""
+
+    map = staticmethod(map)
+
+
+def backends(real: types.SimpleNamespace, request: ReplayRequest, policy: str) -> tuple[Any, Any]:
+    """Return the CPU backend and, where there are chunks on disk, the disk backend."""
+    cpu, disk = object.__new__(real.Cpu), object.__new__(real.Disk)
+    for backend in (cpu, disk):
+        backend.cache_policy = real.get_cache_policy(policy.upper())
+        backend.keys_in_request, backend.batched_msg_sender = [], None
+        backend.stats_monitor = stubs.Anything()
+    cpu.hot_cache = cpu.cache_policy.init_mutable_mapping()
+    cpu.use_hot, cpu.layerwise, cpu.enable_blending, cpu.cpu_lock = True, False, False, threading.Lock()
+    cpu.memory_allocator = Units(request.capacity_blocks)
+    disk.dict = disk.cache_policy.init_mutable_mapping()
+    disk.disk_lock, disk.local_cpu_backend, disk.path, disk.loop = threading.Lock(), cpu, "", None
+    disk.max_cache_size, disk.current_cache_size, disk.usage = request.disk_blocks, 0, 0
+    disk.disk_worker, disk._read_thread_pool = AtOnce(), Pool
+    disk.write_file = disk.read_file = lambda *_: None
+    return cpu, disk if request.disk_blocks else None
+
+
+def run(real: types.SimpleNamespace, request: ReplayRequest, policy: str) -> dict[str, Any]:
+    """Drive the stream and return figures under the names of ``replay_lmcache``."""
+    cpu, disk = backends(real, request, policy)
+    names, chunk = block_keys(request), request.block_size_tokens
+    hits, from_disk, stored, short = list[int](), list[int](), 0, 0
+    for number, n in enumerate(request.trace.input_tokens.tolist()):
+        keys = [Key(names.label(names.key(number, k))) for k in range(n // chunk)]
+        on_cpu = cpu.batched_contains(keys, True)
+        on_disk = disk.batched_contains(keys[on_cpu:], True) if disk else 0
+        for backend in filter(None, (cpu, disk)):
+            backend.touch_cache()
+        found = on_cpu + on_disk
+        units = [cpu.get_blocking(key) for key in keys[:on_cpu]]
+        if on_disk:
+            loaded = disk.batched_get_blocking(keys[on_cpu:found])
+            cpu.batched_submit_put_task(keys[on_cpu:found], loaded)
+            units += loaded
+        for unit in units:
+            unit.ref_count_down()
+        for place, key in enumerate(keys[:found]):
+            (cpu if place < on_cpu else disk).unpin(key)
+        new = []
+        for _ in keys[found:]:
+            unit = cpu.allocate(None, 1, busy_loop=False)
+            if unit is None:
+                break
+            new.append(unit)
+        short += len(new) < len(keys) - found
+        stored += len(new)
+        for backend in filter(None, (cpu, disk)):
+            for key, unit in zip(keys[found:], new, strict=False):
+                backend.submit_put_task(key, unit)
+        for unit in new:
+            unit.ref_count_down()
+        hits.append(found * chunk)
+        from_disk.append(on_disk)
+    return {
+        "hit_tokens": sum(hits),
+        "disk_hit_chunks": sum(from_disk),
+        "stored_chunks": stored,
+        "short_stores": short,
+        "final_cpu_chunks": len(cpu.hot_cache),
+        "final_disk_chunks": len(disk.dict) if disk else 0,
+        "per_request_hit_tokens_sha256": _sha256("\n".join(map(str, hits))),
+        "per_request_disk_chunks_sha256": _sha256("\n".join(map(str, from_disk))),
+        "final_cpu_order_sha256": _order(cpu.cache_policy, cpu.hot_cache),
+        "final_disk_order_sha256": _order(disk.cache_policy, disk.dict) if disk else None,
+    }
+
+
+def _order(policy: Any, chunks: Any) -> str:
+    """Return the digest of a tier's keys in the dictionary's order, under LFU in the policy's."""
+    counted = getattr(policy, "freq_to_keys", None)
+    keys = chunks if counted is None else [key for same in counted.values() for key in same]
+    return _sha256("".join(f"{key}\n" for key in keys))
+
+
+def _sha256(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
