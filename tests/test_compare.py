@@ -125,7 +125,7 @@ def test_replications_give_the_interval(runs):
     ttft = by_metric(comparison)["latency.ttft.avg"]
     assert ttft.change == pytest.approx(2.0, abs=1e-6)
     assert ttft.high - ttft.low < 1e-6
-    assert sentences(comparison)[2] == "x's mean TTFT is 2.00 ± 0.00 times higher than x's."
+    assert sentences(comparison)[2] == "x's mean TTFT is 2.00 ± 0.00 times higher than x's (n = 200)."
 
 
 def test_settings_differ_wherever_one_lacks_them():

@@ -141,7 +141,9 @@ def test_a_small_study_needs_no_file(study, capsys):
     )
     out = capsys.readouterr().out.splitlines()
     assert out[0].split()[:3] == ["cell", "tiers.gpu.capacity", "tiers.cpu"]
-    assert len(out) == 5
+    assert [line.split()[0] for line in out[1:5]] == ["0", "1", "2", "3"]
+    assert max(map(len, out[:15])) <= 80
+    assert out[-1].startswith("next: kvsim simulate trace.jsonl --set cache.policy=lru --set ")
 
 
 @pytest.mark.parametrize(

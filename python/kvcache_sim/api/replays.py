@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, TypedDict, Unpack, get_type_hints
 
@@ -13,19 +14,25 @@ import numpy as np
 from kvcache_sim.api.arrow import arrow_table
 from kvcache_sim.api.html import html_page, html_table
 from kvcache_sim.api.traces import make_trace, read_trace
+from kvcache_sim.backends import Backend
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import Column
+from kvcache_sim.policies.resolve import resolve_policy
 from kvcache_sim.replay.cachesim import simulate_cache
-from kvcache_sim.replay.request import LastPartial, Outputs, PromptEnd, ReplayRequest
+from kvcache_sim.replay.group_settings import group_settings
+from kvcache_sim.replay.request import DEFAULT_OUTPUTS, LastPartial, Outputs, PromptEnd, ReplayRequest
 from kvcache_sim.report.cachesim import cachesim_text
 from kvcache_sim.report.curve.build import CurveAsk, Document, curve_document
 from kvcache_sim.report.curve.sizes import kv_bytes_per_token as kv_bytes_of
 from kvcache_sim.report.curve.sizes import parse_capacity
 from kvcache_sim.report.curve.text import curve_csv, curve_table
 from kvcache_sim.report.picture import Table
+from kvcache_sim.report.replay_room import RoomOptions, room_of
 from kvcache_sim.workload.trace import Trace
 
 Size = int | str
+#: Settings that say how much room a policy has.
+_ROOM = ("host_capacity", "write_policy", "chunk_tokens", "cpu_chunks", "disk_chunks")
 
 
 class ReplaySettings(TypedDict, total=False):
@@ -51,7 +58,17 @@ class CacheSettings(ReplaySettings, total=False):
     flat: bool
     reuse_outputs: bool
     store_threshold: int
-    backend: Any
+    backend: Backend
+    #: For a model of layer groups under ``vllm``.
+    max_num_batched_tokens: int
+    retention_interval: str
+    #: For ``sglang-unified``: HiCache's room on the host, and when it writes there.
+    host_capacity: str
+    write_policy: str
+    #: For ``lmcache``, which has no capacity: tokens a chunk, chunks of its tiers.
+    chunk_tokens: int
+    cpu_chunks: int
+    disk_chunks: int
 
 
 class CurveSettings(ReplaySettings, total=False):
@@ -152,7 +169,7 @@ class Curve:
 
 
 def cachesim(
-    trace: Any, policy: str = "lru", *, capacity: Size, **settings: Unpack[CacheSettings]
+    trace: Any, policy: str = "lru", *, capacity: Size = "", **settings: Unpack[CacheSettings]
 ) -> CacheReplay:
     """Return the hits and evictions of one cache that a trace's requests go through, without time.
 
@@ -161,29 +178,39 @@ def cachesim(
     """
     _known(settings, CacheSettings)
     requests = as_trace(trace)
-    if settings.get("model") and settings.get("kv_bytes_per_token"):
-        raise UsageError("a model says its own", where="kv_bytes_per_token")
-    token_bytes = kv_bytes_of(settings.get("model", "")) or settings.get("kv_bytes_per_token", 0)
-    size = settings.get("block_size") or requests.block_size
+    model = settings.get("model", "")
+    if model and settings.get("kv_bytes_per_token"):
+        got = str(settings["kv_bytes_per_token"])
+        raise UsageError("a model says its own", where="kv_bytes_per_token", got=got)
+    given = settings.get("block_size", 0)
+    batched, retention = settings.get("max_num_batched_tokens"), settings.get("retention_interval", "")
+    with _named_as_keywords():
+        groups = group_settings(policy, model, given, batched, retention)
+        token_bytes = kv_bytes_of(model) or settings.get("kv_bytes_per_token", 0)
+        group_bytes = groups.layout.bytes_per_block if groups else 0
+        family, _ = resolve_policy(policy)
+        asked = {name: settings[name] for name in _ROOM if name in settings}  # type: ignore[literal-required]
+        options = RoomOptions(str(capacity), given, **asked)
+        room = room_of(policy, family, options, requests.block_size, (token_bytes, group_bytes))
     flat = settings.get("flat", False)
-    blocks = parse_capacity(str(capacity), size * token_bytes, "capacity", size)
     request = ReplayRequest(
         requests,
-        size,
-        blocks,
+        **room,
         window=settings.get("window", 0),
-        outputs=settings.get("outputs", "prompt"),
+        outputs=settings.get("outputs") or ("computed" if groups else DEFAULT_OUTPUTS.get(family, "prompt")),
         touch_from=settings.get("order", "tail"),
         last_partial=settings.get("last_partial", "drop"),
         backend=settings.get("backend", "native"),
         store_threshold=settings.get("store_threshold", 0),
         reuse_outputs=settings.get("reuse_outputs", False),
         explain=not flat,
+        groups=groups,
         discipline="flat" if flat else "prefix",
     )
     figures = simulate_cache(request, policy)
     if token_bytes:
-        figures["capacity_bytes"] = blocks * size * token_bytes
+        block_bytes = group_bytes or request.block_size_tokens * token_bytes
+        figures["capacity_bytes"] = request.capacity_blocks * block_bytes
     columns = figures.pop("requests", None)
     return CacheReplay(policy, json.loads(json.dumps(figures)), columns)
 
@@ -225,6 +252,16 @@ def curve(trace: Any, **settings: Unpack[CurveSettings]) -> Curve:
             )
         )
     )
+
+
+@contextmanager
+def _named_as_keywords() -> Iterator[None]:
+    """Refuse as the verb does, but name keywords as they are typed here."""
+    try:
+        yield
+    except UsageError as error:
+        error.where = error.where.removeprefix("--").replace("-", "_")
+        raise
 
 
 def as_trace(given: Any) -> Trace:

@@ -35,11 +35,9 @@ def compare(
       kvsim compare back.yaml through.yaml --repeats 5
       kvsim compare runs/1-main runs/2-change --fail-if 'ttft.p99 > +5%' --fail-if 'hit_rate < -1%'
     """
+    from kvcache_sim.api.comparing import Comparison
     from kvcache_sim.metrics.thresholds import parse_threshold
-    from kvcache_sim.report.compare import text
-    from kvcache_sim.report.compare.comparison import compare as compare_runs
     from kvcache_sim.report.compare.sides import open_sides
-    from kvcache_sim.report.plain_table import plain_table
 
     if len(sides) < 2:
         raise UsageError(
@@ -48,7 +46,7 @@ def compare(
     thresholds = [parse_threshold(condition) for condition in fail_if or []]
     with ExitStack() as stack:
         baseline, *others = open_sides(sides, repeats, stack)
-        comparisons = [compare_runs(baseline, other) for other in others]
+        comparison = Comparison([baseline, *others])
         breached = [
             f"{other[0].label}: {threshold.text}"
             for other in others
@@ -56,13 +54,9 @@ def compare(
             if threshold.holds(other[0].summary, baseline[0].summary)
         ]
     if output_format == "json":
-        print(json.dumps(text.as_json(comparisons), indent=2, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(comparison.figures, indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        for comparison in comparisons:
-            if comparison.settings:
-                print(plain_table(text.settings_table(comparison)), end="\n\n")
-            print(plain_table(text.numbers_table(comparison)), end="\n\n")
-            print("\n".join([*text.sentences(comparison), text.how_paired(comparison)]), end="\n\n")
+        print(comparison, end="\n\n")
     for line in breached:
         typer.echo(f"threshold breached: {line}", err=True)
     return EXIT_THRESHOLD if breached else EXIT_OK

@@ -47,14 +47,12 @@ def explain(
       kvsim explain runs/1-quickstart-3fa9c1 --session 17
       kvsim explain runs/1-quickstart-3fa9c1 --worst 10 --between 30s 60s
     """
-    from kvcache_sim.report.explain.case import Case
+    from kvcache_sim.api.explaining import explain as explain_run
     from kvcache_sim.report.explain.prefixes import prefix_rows, prefixes_text
-    from kvcache_sim.report.explain.sentences import explain as sentences
     from kvcache_sim.report.explain.session_cache import session_json, session_text, session_turns
     from kvcache_sim.report.explain.story import story
     from kvcache_sim.report.explain.worst_text import told
     from kvcache_sim.report.finished import open_runs
-    from kvcache_sim.report.trace_of import find_trace
 
     longest = worst is not None or between is not None
     asked = {
@@ -93,13 +91,10 @@ def explain(
         print("\n".join(f"  {m.since_arrival_ns / 1e6:>12,.3f} ms  {m.text}" for m in moments))
         print("\n".join(reasons))
         return
-    if reason := find_trace(opened):
-        typer.echo(f"warning: {reason}", err=True)
-    said = sentences(Case(opened))
-    if output_format == "json":
-        print(json.dumps(said, indent=2, ensure_ascii=False))
-    else:
-        print("\n\n".join(f"{topic}\n  " + "\n  ".join(group.values()) for topic, group in said.items()))
+    said = explain_run(run)
+    if said.missing:
+        typer.echo(f"warning: {said.missing}", err=True)
+    print(json.dumps(said, indent=2, ensure_ascii=False) if output_format == "json" else said)
 
 
 def _window(between: tuple[str, str] | None) -> tuple[int, int] | None:

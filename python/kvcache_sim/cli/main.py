@@ -61,6 +61,7 @@ def run(argv: list[str]) -> int:
         # The interpreter flushes stdout once more on its way out; give that flush somewhere to go.
         if sys.stdout is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return EXIT_IO  # whoever read has seen enough, as in 'kvsim … | head': nothing to say
         return _fail("error: stdout was closed before everything was printed", EXIT_IO)
     except MemoryError:
         return _fail("error: out of memory", EXIT_IO)
@@ -97,7 +98,10 @@ def _invoke(verb: str, arguments: list[str]) -> int:
     command_line = ["kvsim", verb, *arguments]
     command = get_command(importlib.import_module(VERBS[verb][0]).app)
     try:
-        with command.make_context(f"kvsim {verb}", list(arguments), obj=command_line) as context:
+        names = ["-h", "--help"]
+        with command.make_context(
+            f"kvsim {verb}", list(arguments), obj=command_line, help_option_names=names
+        ) as context:
             result = command.invoke(context)
             return result if isinstance(result, int) else EXIT_OK
     except Exit as finished:

@@ -1,4 +1,4 @@
-"""What a person sees while a simulation runs: two live lines on a terminal, else a line every ten seconds."""
+"""What a person sees while a simulation runs: two live lines on a terminal, else two every ten seconds."""
 
 from __future__ import annotations
 
@@ -12,22 +12,29 @@ from kvcache_sim.metrics.run import Observer, Progress
 
 _LIVE_S = 0.2
 _PLAIN_S = 10.0
-_BAR = 24
+_WIDTH = 80
+_BAR = 10
 
 
 class _Paced:
-    """Draws at most once per ``interval_s`` of wall time."""
+    """Draws at most once per ``interval_s`` of wall time, and every phase after the last event."""
 
-    def __init__(self, draw: Callable[[Progress, float], None], interval_s: float) -> None:
+    def __init__(self, draw: Callable[[str, str], None], interval_s: float) -> None:
         self.draw, self.interval_s = draw, interval_s
         self.start = time.monotonic()
         self.next = self.start + interval_s
+        self.drawn = False
 
     def update(self, progress: Progress) -> None:
         now = time.monotonic()
         if now >= self.next:
-            self.next = now + self.interval_s
-            self.draw(progress, now - self.start)
+            self.next, self.drawn = now + self.interval_s, True
+            self.draw(time_line(progress, now - self.start), state_line(progress))
+
+    def phase(self, name: str) -> None:
+        now = time.monotonic()
+        if self.drawn or now >= self.next:  # a short run says nothing
+            self.draw("simulated 100 %", f"{name}, {now - self.start:.0f} s so far")
 
 
 @contextmanager
@@ -36,7 +43,7 @@ def shown_progress(quiet: bool) -> Iterator[Observer | None]:
     if quiet:
         yield None
     elif not sys.stderr.isatty() or os.environ.get("CI") or os.environ.get("NO_COLOR"):
-        yield _Paced(lambda glance, wall_s: print(_plain(glance, wall_s), file=sys.stderr), _PLAIN_S)
+        yield _Paced(lambda first, second: print(first, second, sep="\n", file=sys.stderr), _PLAIN_S)
     else:
         from rich.console import Console
         from rich.live import Live
@@ -44,41 +51,60 @@ def shown_progress(quiet: bool) -> Iterator[Observer | None]:
 
         with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
 
-            def draw(glance: Progress, wall_s: float) -> None:
-                text = f"{_time_line(glance, wall_s)}\n{_state_line(glance)}"
-                live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+            def draw(first: str, second: str) -> None:
+                text = Text(f"{first}\n{second}", no_wrap=True, overflow="ellipsis")
+                live.update(text, refresh=True)
 
             yield _Paced(draw, _LIVE_S)
 
 
-def _plain(glance: Progress, wall_s: float) -> str:
-    return f"{_time_line(glance, wall_s)} | {_state_line(glance)}"
+def time_line(glance: Progress, wall_s: float) -> str:
+    """Return how far the run is, how long it will take and how fast it goes, in 80 columns at most.
 
-
-def _time_line(glance: Progress, wall_s: float) -> str:
-    done = glance.done_requests / max(1, glance.total_requests)
+    The share is of requests, never above 100 %; the time is the trace's, never beyond its last arrival.
+    """
+    done = min(1.0, glance.done_requests / max(1, glance.total_requests))
     filled = round(done * _BAR)
-    bar = "█" * filled + " " * (_BAR - filled)
-    seconds = glance.now_ns / 1e9
-    span = f" / {_clock(glance.end_ns / 1e9)}" if glance.end_ns else ""
-    eta = f"  ETA {wall_s / done - wall_s:.0f} s" if done > 0 else ""
-    rate = f"{glance.events / wall_s / 1e6:.2f} M ev/s"
-    return (
-        f"simulated time {_clock(seconds)}{span} ▕{bar}▏ {100 * done:.0f} %  {rate}  "
-        f"×{seconds / wall_s:,.0f} real time{eta}"
+    bar = f"▕{'█' * filled}{' ' * (_BAR - filled)}▏"
+    eta = f"ETA {_clock(wall_s / done - wall_s)}" if done > 0 else "ETA unknown"
+    seconds, last = glance.now_ns / 1e9, glance.end_ns / 1e9
+    span = f"at {_clock(min(seconds, last))} of {_clock(last)}" if last else f"at {_clock(seconds)}"
+    speed = [f"×{_short(seconds / wall_s)} real time", f"{_short(glance.events / wall_s)} events/s"]
+    return fitted([f"{bar} {100 * done:3.0f} %  {eta}", span, *speed], "  ")
+
+
+def state_line(glance: Progress) -> str:
+    """Return the queue, the hit rate, and how full tiers and busy channels are, in 80 columns at most."""
+    by_tier = " ".join(f"{tier} {100 * rate:.1f}" for tier, rate in glance.tier_hit_rates.items() if rate)
+    parts = [f"queue {_short(glance.queue)}", f"hit {100 * min(1.0, glance.token_hit_rate):.1f} %"]
+    busiest = sorted(glance.channels.items(), key=lambda channel: (-channel[1], channel[0]))[:2]
+    busy = [f"{name} {100 * min(1.0, share):.0f} %" for name, share in busiest]
+    tiers = [f"{tier} {100 * min(1.0, used):.0f} %" for tier, used in glance.tiers.items()]
+    return fitted(
+        [*parts, *busy[:1], *tiers, *busy[1:], *([f"of which {by_tier}"] if by_tier else [])], " | "
     )
 
 
-def _state_line(glance: Progress) -> str:
-    parts = [f"{tier} {100 * used:.0f} %" for tier, used in glance.tiers.items()]
-    by_tier = " ".join(f"{tier} {100 * rate:.1f}" for tier, rate in glance.tier_hit_rates.items() if rate)
-    parts.append(f"hit {100 * glance.token_hit_rate:.1f} %" + (f" ({by_tier})" if by_tier else ""))
-    parts.append(f"q {glance.queue}")
-    busiest = sorted(glance.channels.items(), key=lambda channel: (-channel[1], channel[0]))[:2]
-    parts += [f"{name} {100 * busy:.0f} %" for name, busy in busiest]
-    return " | ".join(parts)
+def fitted(parts: list[str], between: str) -> str:
+    """Return the parts that find room in 80 columns, the first ones first."""
+    line = parts[0][:_WIDTH]
+    for part in parts[1:]:
+        if len(line) + len(between) + len(part) <= _WIDTH:
+            line += between + part
+    return line
+
+
+def _short(value: float) -> str:
+    """Return a number in at most 6 characters."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= 10 * size:
+            return f"{value / size:,.0f} {unit}" if value < 1e13 else f"{value:.0e}"
+    return f"{value:,.0f}"
 
 
 def _clock(seconds: float) -> str:
-    whole = int(seconds)
+    """Return a time as hours, minutes and seconds, or days where it is long."""
+    whole = round(min(max(seconds, 0.0), 1e15))
+    if whole >= 100 * 3600:
+        return f"{whole / 86400:,.1f} d" if whole < 1e9 else f"{whole / 86400:.1e} d"
     return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"

@@ -21,6 +21,7 @@ from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.record_window import parse_record
 from kvcache_sim.scenario.requests import open_requests
 from kvcache_sim.scenario.resolved import config_hash
+from kvcache_sim.scenario.subject import subject_line
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.workload.readers.stream import TraceStream
 
@@ -123,9 +124,10 @@ def simulate(
         if output
         else open_numbered_directory(Path("runs"), scenario.model.name, resolved_hash)
     )
-    with place as directory:
-        with shown_progress(quiet) as observer:
-            execution = execute(scenario, requests, options, observer, directory)
+    with place as directory, shown_progress(quiet) as observer:
+        execution = execute(scenario, requests, options, observer, directory)
+        if observer is not None:
+            observer.phase("writing tables")
         summary = store(execution, directory, context.obj)
     if not quiet:
         for warning in execution.warnings:
@@ -136,7 +138,8 @@ def simulate(
         print(json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False))
         print(following, file=sys.stderr)
     else:
-        print(summary_text(summary, f"run        {target}"))
+        subject = subject_line(scenario.resolved, len(requests))
+        print(summary_text(summary, f"run        {target}", subject))
         if (mode := engine_mode(scenario.model.cache.semantics)) is not None:
             print(f"equals     {mode.sentence}, in instant runs of whole prompts")
         print(following)

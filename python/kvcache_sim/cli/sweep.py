@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,9 +15,11 @@ from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED, UsageError
 
 if TYPE_CHECKING:
+    from kvcache_sim.report.best_cell import Row
     from kvcache_sim.sweeps.cell import Limits
     from kvcache_sim.sweeps.coordinator import CellRunner
     from kvcache_sim.sweeps.plan import Plan
+    from kvcache_sim.sweeps.study import SweepFile
 
 app = verb_app()
 
@@ -90,6 +94,7 @@ def sweep(
         _estimate(plan, directory, workers)
         return EXIT_OK
     from kvcache_sim.cli.sweep_progress import shown_sweep
+    from kvcache_sim.report.best_cell import best_by_default
     from kvcache_sim.report.sweep_report import tell, write_sweep_report
     from kvcache_sim.sweeps.coordinator import run_sweep
     from kvcache_sim.sweeps.stop import stop_on_signals
@@ -100,6 +105,9 @@ def sweep(
         outcome = run_sweep(plan, directory, runner, stop, observer)
     rows = result_rows(plan.own_cells(), outcome.records)
     print(tell(rows, objectives))
+    best = best_by_default([row for row in rows if row["status"] == "ok"], objectives)
+    if best is not None:
+        print(f"next: {_again(file, (trace, scenario, config), settings or [], best[0])}")
     if report is not None:
         write_sweep_report(report, plan.name, rows, objectives)
     counts = f"{len(outcome.records)} cells ended ({outcome.cached} before), {outcome.failed} failed"
@@ -129,6 +137,25 @@ def merge(
     failed = sum(record.status != "ok" for record in records.values())
     print(f"{len(records)} cells, {failed} failed, {missing} missing; tables in {output}", file=sys.stderr)
     return EXIT_SWEEP_FAILED if missing or failed else EXIT_OK
+
+
+def _again(
+    file: SweepFile, given: tuple[Path | None, Path | None, Path | None], fixed: list[str], best: Row
+) -> str:
+    """Return the command that runs the best cell alone, or the report where the file holds its scenario."""
+    trace, scenario, config = given
+    if config is not None and not isinstance(file.scenario, str):
+        return f"kvsim sweep -c {shlex.quote(str(config))} --report sweep.html"
+    source = config.parent / str(file.scenario) if config is not None else scenario
+    chosen = {name.removeprefix("set."): value for name, value in best.items() if name.startswith("set.")}
+    settings = [*fixed, *(f"{name}={_typed(value)}" for name, value in chosen.items() if value is not None)]
+    words = ["kvsim", "simulate", *([str(trace)] if trace is not None else [])]
+    words += ["-c", str(source)] if source is not None else []
+    return shlex.join([*words, *(word for one in settings for word in ("--set", one))])
+
+
+def _typed(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _shard(text: str) -> tuple[int, int]:

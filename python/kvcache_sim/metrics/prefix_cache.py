@@ -144,17 +144,27 @@ def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
+#: Medians of fewer requests than this are not compared.
+LEAST_COMPARED = 30
+
+
 def _sentence(hit_ms: float | None, miss_ms: float | None, counts: Counter[str]) -> str:
-    """Return the comparison of the medians as people say it."""
+    """Return the comparison of the medians as people say it, each with its number of requests."""
     saved = _share(counts["cached"], counts["prompts"])
     if saved is None:
         return "no request was admitted"
-    if hit_ms is None:
-        misses = f"all {counts['admitted']:,} waited {_shown_ms(miss_ms)} ms at the median"
-        return f"no request hit; {misses}"
-    hits = f"full and partial hits waited {_shown_ms(hit_ms)} ms at the median"
-    misses = "no request missed" if miss_ms is None else f"misses {_shown_ms(miss_ms)} ms"
-    return f"{hits}, {misses}; {saved:.0%} of prefill was saved".replace("%", " %")
+    hits, misses = counts["hits"], counts["admitted"] - counts["hits"]
+    end = f"; {saved:.0%} of prefill was saved".replace("%", " %")
+    if not hits:
+        end = ""
+    if min(hits or misses, misses or hits) < LEAST_COMPARED:
+        told = f"{hits:,} requests hit, in full or in part, {misses:,} missed"
+        return f"{told}: too few to compare how long they waited{end}"
+    if not hits:
+        return f"no request hit; all {misses:,} waited {_shown_ms(miss_ms)} ms at the median"
+    first = f"{hits:,} full and partial hits waited {_shown_ms(hit_ms)} ms at the median"
+    second = f"{misses:,} misses {_shown_ms(miss_ms)} ms" if misses else "no request missed"
+    return f"{first}, {second}{end}"
 
 
 def _shown_ms(median: float | None) -> str:

@@ -110,3 +110,7 @@ class Observer(Protocol):
     def update(self, progress: Progress) -> None:
         """Take one glance. Cheap when nothing is drawn; must not raise."""
         ...
+
+    def phase(self, name: str) -> None:
+        """Take the name of what is done after the last event; must not raise."""
+        ...

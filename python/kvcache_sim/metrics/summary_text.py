@@ -18,13 +18,14 @@ _HIT_RATES = (
 )
 
 
-def summary_text(summary: Mapping[str, Any], title: str) -> str:
-    """Return the text of ``summary.json``; ``title`` is its first line."""
+def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> str:
+    """Return the text of ``summary.json``: what was simulated, where that is told, then ``title``."""
     requests, tokens, cache = summary["requests"], summary["tokens"], summary["cache"]
     parts = summary["latency"]["ttft_parts"]
     reasons = [tier["no_effect"] for tier in summary["tiers"].values() if tier["no_effect"]]
-    gap = [""] * (not reasons)  # a terminal of 24 lines has room for one of the two
+    gap = [""] * (not reasons and not subject)  # a terminal of 24 lines has room for one of the three
     lines = [
+        *wrap(subject, 80, break_long_words=True),
         title[:80],
         "requests   " + _counts(requests),
         *_context_window(summary.get("context_window")),
@@ -51,7 +52,8 @@ def summary_text(summary: Mapping[str, Any], title: str) -> str:
         *gap,
         "throughput " + _throughput(summary["throughput"]),
         f"digest     events {summary['digest']['events'][:24]}  results {summary['digest']['results'][:24]}",
-        f"cost       {summary['wall']['cpu_s']:.2f} CPU s, "
+        *_prices(summary.get("cost")),
+        f"took       {summary['wall']['cpu_s']:.2f} CPU s, "
         f"{summary['wall']['peak_rss_bytes'] / 2**20:.0f} MiB, {summary['engine']['events']:,} events",
     ]
     return "\n".join(lines)
@@ -76,6 +78,14 @@ def _sum_of_parts(ttft: float | None, parts: Mapping[str, Any]) -> list[str]:
         f"{_number(ttft):>8} = "
         + " + ".join(f"{_number(parts[part]['avg']):>{width}}" for part, width in widths.items()),
     ]
+
+
+def _prices(cost: Mapping[str, float | None] | None) -> list[str]:
+    """Return what the run cost at the scenario's prices, where it has any."""
+    if cost is None:
+        return []
+    names = {"per_million_tokens": "a million tokens", "per_hour": "an hour", "total": "in all"}
+    return ["cost       " + "  ".join(f"{_number(cost[name])} {words}" for name, words in names.items())]
 
 
 def _handovers(handover: Mapping[str, Any]) -> list[str]:

@@ -29,11 +29,30 @@ def best_row(rows: Sequence[Row], metric: str, largest: bool = False) -> Row:
     return min(having, key=lambda row: goal.loss(float(str(row[metric]))))
 
 
-def cell_table(rows: Sequence[Row], goals: Sequence[Objective] = ()) -> Table:
-    """Return the cells with their settings and their first figures, those of the goals before all."""
+def best_by_default(rows: Sequence[Row], goals: Sequence[Objective]) -> tuple[Row, Objective] | None:
+    """Return the best cell and by what it is: the first goal, else TTFT p99, else the hit rate.
+
+    None where cells do not differ in it, so that none is better.
+    """
+    usual = (Objective("latency.ttft.p99", True), Objective("cache.token_hit_rate", False))
+    for goal in [*goals[:1]] or usual:
+        values = {row.get(goal.metric) for row in rows}
+        if len(values) > 1 and all(isinstance(value, (int, float)) for value in values):
+            return best_row(rows, goal.metric, not goal.smaller_is_better), goal
+    return None
+
+
+def cell_table(rows: Sequence[Row], goals: Sequence[Objective] = (), best: Row | None = None) -> Table:
+    """Return the cells with their settings and their first figures, those of the goals before all.
+
+    The best cell's number has a star.
+    """
     priced = Objective("cost.per_million_tokens", True)
     names = ["cell", *settings_of(rows), *figures_of(rows, [*goals, priced])]
-    cells = tuple(tuple(shown(row.get(name)) for name in names) for row in rows)
+    cells = tuple(
+        (f"{row['cell']} *" if row is best else shown(row["cell"]), *(shown(row.get(n)) for n in names[1:]))
+        for row in rows
+    )
     return Table(tuple(name.removeprefix("set.") for name in names), cells)
 
 
@@ -50,6 +69,8 @@ def figures_of(rows: Sequence[Row], goals: Sequence[Objective]) -> list[str]:
 
 def shown(value: object) -> Value:
     """Return a value as a cell of a table."""
+    if value is None:
+        return None
     if isinstance(value, float):
-        return round(value, 6)
+        return float(f"{value:.5g}")
     return value if isinstance(value, (int, str)) and not isinstance(value, bool) else str(value)

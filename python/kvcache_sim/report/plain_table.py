@@ -1,15 +1,67 @@
-"""Tables as text, for a terminal."""
+"""Tables as text, for a terminal: no line is longer than the terminal, wrapped between columns."""
 
 from __future__ import annotations
 
+import shutil
+import sys
+from textwrap import wrap
+
 from kvcache_sim.report.picture import Table
 
+_WIDTH = 80
+_GAP = "  "
 
-def plain_table(table: Table) -> str:
-    """Return a table as text with aligned columns."""
+
+def plain_table(table: Table, width: int | None = None) -> str:
+    """Return a table as text with aligned columns, in lines of at most ``width`` (the terminal's, or 80).
+
+    Columns that find no room follow below, behind the first column again; a text that is wider than the room
+    goes on in the next line of its cell.
+    """
+    limit = width or terminal_width()
     cells = [[str(heading) for heading in table.headings]]
     cells += [["–" if value is None else str(value) for value in row] for row in table.rows]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(table.headings))]
-    return "\n".join(
-        "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells
-    )
+    columns = [_fitted(list(column), limit // 2) for column in zip(*cells, strict=True)]
+    return "\n\n".join(_lines([columns[k] for k in group]) for group in _groups(columns, limit))
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal that is printed to, 80 at least and where there is none."""
+    told = sys.stdout is not None and sys.stdout.isatty()
+    return max(_WIDTH, shutil.get_terminal_size().columns) if told else _WIDTH
+
+
+Cells = list[list[str]]
+
+
+def _fitted(column: list[str], most: int) -> Cells:
+    """Return each cell as lines of at most ``most`` columns."""
+    return [wrap(cell, most, break_on_hyphens=False) or [""] for cell in column]
+
+
+def _width(column: Cells) -> int:
+    return max(len(line) for cell in column for line in cell)
+
+
+def _groups(columns: list[Cells], limit: int) -> list[list[int]]:
+    """Return which columns stand beside each other; the first one leads every group."""
+    groups: list[list[int]] = [[0]]
+    used = first = _width(columns[0])
+    for number, column in enumerate(columns[1:], 1):
+        needed = len(_GAP) + _width(column)
+        if used + needed > limit and len(groups[-1]) > 1:
+            groups.append([0])
+            used = first
+        groups[-1].append(number)
+        used += needed
+    return groups
+
+
+def _lines(columns: list[Cells]) -> str:
+    widths = [_width(column) for column in columns]
+    lines = []
+    for row in zip(*columns, strict=True):
+        for line in range(max(map(len, row))):
+            parts = [cell[line] if line < len(cell) else "" for cell in row]
+            lines.append(_GAP.join(p.ljust(w) for p, w in zip(parts, widths, strict=True)).rstrip())
+    return "\n".join(lines)

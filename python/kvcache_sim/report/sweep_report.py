@@ -8,7 +8,7 @@ from typing import Any
 
 from kvcache_sim.metrics.objectives import Objective, losses, pareto_front
 from kvcache_sim.output import write_new
-from kvcache_sim.report.best_cell import cell_table, figures_of, settings_of, shown
+from kvcache_sim.report.best_cell import best_by_default, cell_table, figures_of, settings_of, shown
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.picture import Picture, Table, Value
 from kvcache_sim.report.plain_table import plain_table
@@ -18,12 +18,21 @@ Row = Mapping[str, object]
 
 def tell(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
     """Return the rows as a table for a terminal: those on the Pareto front where there are goals."""
+    done = [row for row in rows if row["status"] == "ok"]
+    found = best_by_default(done, goals)
+    best, last = (found[0], f"\n* {_praise(*found)}") if found is not None else (None, "")
     if not goals:
-        return plain_table(cell_table([row for row in rows if row["status"] == "ok"], goals))
+        return plain_table(cell_table(done, goals, best)) + last
     front = [rows[index] for index in pareto_front([losses(row, goals) for row in rows])]
     front.sort(key=lambda row: losses(row, goals) or ())
     title = f"Pareto front ({' and '.join(goal.metric for goal in goals)}): {len(front)} of {len(rows)} rows"
-    return f"{title}\n{plain_table(cell_table(front, goals))}"
+    return f"{title}\n{plain_table(cell_table(front, goals, best))}{last}"
+
+
+def _praise(row: Row, goal: Objective) -> str:
+    settings = ", ".join(f"{name.removeprefix('set.')}={row[name]}" for name in settings_of([row]))
+    way = "lowest" if goal.smaller_is_better else "highest"
+    return f"cell {row['cell']} has the {way} {goal.metric}, {shown(row[goal.metric])}: {settings}"
 
 
 def write_sweep_report(path: Path, name: str, rows: Sequence[Row], goals: Sequence[Objective]) -> None:

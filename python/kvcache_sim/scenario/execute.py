@@ -89,6 +89,8 @@ def execute(
     if run.schedule is not None:
         summary = {**summary, "schedule": run.schedule}
     if options.causes:
+        if observer is not None:
+            observer.phase("counting misses by cause")
         run, summary = _with_causes(scenario, trace, options, run, summary)
     return Execution(scenario, trace, requests_of(requests), options, run, summary, tables)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 
 #: Whether a setting without effect, which stands at a path of a tree, is left out instead of refused.
@@ -48,7 +49,9 @@ def leave_out(path: Path, tree: Tree) -> None:
 
 
 def _typed(place: str) -> bool:
-    return place.startswith("--set ")
+    """Return whether a place is a ``--set`` or a key that Python gave; a file's has colons."""
+    section = place.partition(".")[0].partition("[")[0]
+    return place.startswith("--set ") or (":" not in place and section in ScenarioModel.model_fields)
 
 
 def _holder(path: Path, tree: Tree) -> Any:

@@ -18,7 +18,8 @@ Column = NDArray[np.float64]
 class Samples:
     """Per-request numbers of one run, one entry a request that finished in every run compared."""
 
-    #: Times in ms: ``ttft``, ``tpot``, ``e2e``, ``queue``; ``cached`` and ``input`` in tokens.
+    #: Times in ms: ``ttft``, ``tpot`` (NaN where an answer is one token), ``e2e``, ``queue``; ``cached`` and
+    #: ``input`` in tokens.
     columns: dict[str, Column]
 
     def __len__(self) -> int:
@@ -45,7 +46,12 @@ def _percentile(column: str, share: float) -> Callable[[Samples], float]:
 
 
 def _mean(column: str) -> Callable[[Samples], float]:
-    return lambda samples: float(samples.columns[column].mean())
+    def mean(samples: Samples) -> float:
+        values = samples.columns[column]
+        told = values[~np.isnan(values)]
+        return float(told.mean()) if len(told) else 0.0
+
+    return mean
 
 
 def _hit_rate(samples: Samples) -> float:
@@ -71,10 +77,12 @@ def samples_of(run: FinishedRun, requests: NDArray[Any] | None = None) -> Sample
         chosen = np.isin(rows["request"], requests)
         rows = {name: column[chosen] for name, column in rows.items()}
     order = np.lexsort((rows["request"], rows["arrival_ns"]))
-    gaps = np.maximum(rows["output_tokens"] - 1, 1)
+    later = rows["output_tokens"] - 1
+    spans = rows["finish_ns"] - rows["first_token_ns"]
+    per_token = np.rint(spans / np.maximum(later, 1))  # whole ns, as in the summary
     columns = {
         "ttft": (rows["first_token_ns"] - rows["arrival_ns"]) / 1e6,
-        "tpot": (rows["finish_ns"] - rows["first_token_ns"]) / gaps / 1e6,
+        "tpot": np.where(later > 0, per_token, np.nan) / 1e6,
         "e2e": (rows["finish_ns"] - rows["arrival_ns"]) / 1e6,
         "queue": rows["queue_ns"] / 1e6,
         "cached": rows["cached_prefix_length_used"].astype(float),

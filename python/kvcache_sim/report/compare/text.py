@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED
 from kvcache_sim.report.compare.comparison import Comparison, Difference
 from kvcache_sim.report.picture import Table, Value
 
@@ -16,9 +17,14 @@ def sentence(comparison: Comparison, difference: Difference) -> str:
     if difference.change is None:
         return f"{label}'s {words} is {difference.value:.4g} ms where {baseline}'s is 0."
     amount, is_up = _amount(difference)
+    n = f"; n = {comparison.requests:,}"
     if not difference.is_clear:
-        return f"{words[0].upper()}{words[1:]}: no difference beyond chance ({amount} {_way(is_up)})."
-    return f"{label}'s {words} is {amount} {_way(is_up)} than {baseline}'s."
+        return f"{words[0].upper()}{words[1:]}: no difference beyond chance ({amount} {_way(is_up)}{n})."
+    return f"{label}'s {words} is {amount} {_way(is_up)} than {baseline}'s{_of(comparison)}."
+
+
+def _of(comparison: Comparison) -> str:
+    return f" (n = {comparison.requests:,})"
 
 
 def _amount(difference: Difference) -> tuple[str, bool]:
@@ -47,6 +53,9 @@ def sentences(comparison: Comparison) -> list[str]:
         ]
     if not comparison.differences:
         return [f"{label} and {baseline} have no request that finished in both."]
+    if comparison.requests < LEAST_COMPARED:
+        count = f"{comparison.requests:,} request{'s' * (comparison.requests != 1)}"
+        return [f"{label} and {baseline} are not compared in words: {count}, fewer than {LEAST_COMPARED}."]
     return [sentence(comparison, difference) for difference in comparison.differences]
 
 

@@ -1,0 +1,184 @@
+"""What a person sees in a terminal of 80 columns: progress, tables, comparisons with their numbers, next steps."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import Counter
+from pathlib import Path
+
+import kvcache_sim as kv
+import numpy as np
+import pytest
+from fake_run import request_columns, write_run
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cli import main
+from kvcache_sim.cli.progress import state_line, time_line
+from kvcache_sim.metrics.prefix_cache import LEAST_COMPARED, _sentence
+from kvcache_sim.metrics.run import Progress
+from kvcache_sim.report.compare.comparison import compare
+from kvcache_sim.report.compare.text import sentences
+from kvcache_sim.report.finished import open_runs
+from kvcache_sim.report.picture import Table
+from kvcache_sim.report.plain_table import plain_table
+from kvcache_sim.workload.toolbox.write import mooncake_lines
+
+SHARES = st.floats(0, 3)
+
+
+@given(
+    st.builds(
+        Progress,
+        now_ns=st.integers(0, 2**62),
+        done_requests=st.integers(0, 10**9),
+        total_requests=st.integers(0, 10**7),
+        events=st.integers(0, 10**12),
+        tiers=st.dictionaries(st.sampled_from(["gpu", "cpu", "disk"]), SHARES),
+        token_hit_rate=SHARES,
+        queue=st.integers(0, 10**9),
+        end_ns=st.integers(0, 2**62),
+        tier_hit_rates=st.dictionaries(st.sampled_from(["gpu", "cpu", "disk", "remote"]), SHARES),
+        channels=st.dictionaries(
+            st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=90), SHARES
+        ),
+    ),
+    st.floats(1e-3, 1e7),
+)
+def test_progress_fits_and_never_passes_its_end(glance, wall_s):
+    first, second = time_line(glance, wall_s), state_line(glance)
+    assert max(len(first), len(second)) <= 80
+    assert "ETA" in first
+    assert "queue" in second
+    assert "hit" in second
+    of_all = [float(share.replace(",", "")) for share in re.findall(r"([\d.]+) %", first + second)]
+    assert max(of_all) <= 100
+
+
+def test_progress_says_time_left_speed_queue_and_channels():
+    glance = Progress(
+        now_ns=int(4000e9), done_requests=3008, total_requests=12031, events=70_000,
+        tiers={"gpu": 1.0, "cpu": 0.5}, token_hit_rate=0.31, queue=12, end_ns=int(3537e9),
+        tier_hit_rates={"gpu": 0.2, "cpu": 0.11}, channels={"pcie": 0.4},
+    )  # fmt: skip
+    assert time_line(glance, 10.0) == (
+        "▕███       ▏  25 %  ETA 00:00:30  at 00:58:57 of 00:58:57  ×400 real time"
+    )
+    assert state_line(glance) == "queue 12 | hit 31.0 % | pcie 40 % | gpu 100 % | cpu 50 %"
+
+
+WORDS = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=120)
+
+
+@given(
+    st.integers(1, 9).flatmap(
+        lambda n: st.lists(st.lists(WORDS, min_size=n, max_size=n), min_size=1, max_size=5)
+    )
+)
+def test_tables_wrap_at_their_cells(rows):
+    text = plain_table(Table(tuple(rows[0]), tuple(map(tuple, rows[1:]))), 80)
+    assert max(map(len, text.splitlines()), default=0) <= 80
+    flat = Counter("".join(text.split()))
+    assert not Counter("".join("".join(cell.split()) for row in rows for cell in row)) - flat
+
+
+def test_a_wide_table_repeats_its_first_column():
+    table = Table(("cell", *(f"figure-{k:02}" for k in range(12))), ((1, *range(12)), (2, *range(12))))
+    parts = plain_table(table, 80).split("\n\n")
+    assert len(parts) == 2
+    assert all(part.splitlines()[0].startswith("cell  figure-") for part in parts)
+    assert plain_table(table, 200).count("cell") == 1
+
+
+@pytest.mark.parametrize(
+    ("hits", "misses", "said"),
+    [
+        (12_021, 10, "12,021 requests hit, in full or in part, 10 missed: too few to compare how long they waited; 50 % of prefill was saved"),
+        (30, 30, "30 full and partial hits waited 15 ms at the median, 30 misses 194 ms; 50 % of prefill was saved"),
+        (0, 40, "no request hit; all 40 waited 194 ms at the median"),
+        (40, 0, "40 full and partial hits waited 15 ms at the median, no request missed; 50 % of prefill was saved"),
+        (0, 5, "0 requests hit, in full or in part, 5 missed: too few to compare how long they waited"),
+    ],
+)  # fmt: skip
+def test_a_comparison_has_its_n_or_is_not_made(hits, misses, said):
+    counts = Counter(hits=hits, admitted=hits + misses, cached=1, prompts=2)
+    assert _sentence(15.0 if hits else None, 194.0 if misses else None, counts) == said
+
+
+def test_fewer_than_thirty_requests_are_not_compared_in_words(tmp_path):
+    few, many = LEAST_COMPARED - 1, 200
+    for count in (few, many):
+        one, two = request_columns(count), request_columns(count)
+        two["first_token_ns"] = two["first_token_ns"] + 10**6
+        two["finish_ns"] = two["finish_ns"] + 10**6
+        runs = open_runs([write_run(tmp_path / f"{n}-{count}", c) for n, c in enumerate((one, two))])
+        compared = compare([runs[0]], [runs[1]])
+        told = sentences(compared)
+        if compared.requests < LEAST_COMPARED:
+            assert told == [
+                f"1-{count} and 0-{count} are not compared in words: {compared.requests} requests, fewer than 30."
+            ]
+        else:
+            assert all(f"n = {compared.requests}" in sentence for sentence in told)
+
+
+@pytest.fixture
+def trace():
+    return kv.generate(
+        "conversational", seed=2, requests=80, output_tokens={"kind": "uniform", "min": 1, "max": 3}
+    )
+
+
+def test_tpot_is_one_number(trace, tmp_path, capsys):
+    run = kv.simulate(trace, tiers={"gpu": "64 blocks"}, name="a")
+    other = kv.simulate(trace, tiers={"gpu": "48 blocks"}, name="b")
+    outputs = run.requests["output_tokens"].to_numpy()
+    assert (outputs == 1).any()
+    expected = run.summary["latency"]["tpot"]["avg"]
+    compared = kv.compare(run, other).figures[0]["numbers"]["latency.tpot.avg"]
+    assert compared["baseline"] == pytest.approx(expected, rel=1e-12)
+    later = outputs > 1
+    spans = (run.requests["finish_ns"].to_numpy() - run.requests["first_token_ns"].to_numpy())[later]
+    assert expected == pytest.approx(float(np.mean(spans / (outputs[later] - 1))) / 1e6, abs=1e-6)
+    assert kv.sweep(trace, grid={"tiers.gpu": ["64 blocks"]}).rows[0]["latency.tpot.avg"] == expected
+
+
+def test_the_summary_says_what_was_simulated_and_prices(trace, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("t.jsonl").write_text("".join(mooncake_lines(trace)))
+    sets = ["tiers.gpu.capacity=64 blocks", "tiers.cpu.capacity=4GiB", "cluster.machines=2",
+            "router.policy=longest-prefix", "cost.gpu_hour=2.5"]  # fmt: skip
+    assert main.run(["simulate", "t.jsonl", "-q", "-o", "out", *(w for s in sets for w in ("--set", s))]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines[:-1])) <= 80
+    assert len(lines) <= 27  # two more than a plain run: the machines, and the cost
+    first = " ".join(lines[:2])
+    for part in ("llama-3-8b on 1 × h100", "2 machines", "gpu 64 blocks", "cpu 4GiB", "t.jsonl, 80 requests",
+                 "router longest-prefix", "priced"):  # fmt: skip
+        assert part in first
+    of = {line.split()[0]: line for line in lines}
+    assert "CPU s" in of["took"]
+    summary = json.loads(Path("out/summary.json").read_text())
+    assert of["cost"].split()[1] == f"{summary['cost']['per_million_tokens']:.3g}"
+    assert "CPU" not in of["cost"]
+
+
+def test_a_sweep_marks_the_best_cell_and_says_what_to_type_next(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    chats = kv.generate("conversational", seed=7, requests=150)
+    Path("t.jsonl").write_text("".join(mooncake_lines(chats)))
+    argv = ["sweep", "--trace", "t.jsonl", "--grid", "tiers.gpu.capacity=48 blocks,4096 blocks",
+            "--set", "replica.max_num_seqs=8", "-q", "-o", "cells", "-j", "1"]  # fmt: skip
+    assert main.run(argv) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.split("\n* ")[0].splitlines())) <= 80
+    assert "\n1 *" in out
+    assert "* cell 1 has the lowest latency.ttft.p99" in out
+    again = out.splitlines()[-1].removeprefix("next: ")
+    assert main.run([*shlex.split(again)[1:], "-q", "-o", "best", "--format", "json"]) == 0
+    best = json.loads(capsys.readouterr().out)
+    rows = kv.sweep(
+        "t.jsonl", grid={"tiers.gpu": ["48 blocks", "4096 blocks"]}, replica={"max_num_seqs": 8}
+    ).rows
+    assert best["digest"]["results"] == rows[1]["digest.results"]
