@@ -1,22 +1,55 @@
-"""``kvsim init``: print a commented scenario to start from."""
+"""``kvsim init``: a scenario to start from: a commented one, or an engine's launch line as one."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.scenario.starter import STARTER
+from kvcache_sim.errors import UsageError
 
 app = verb_app()
 
 
 @app.command()
-def init() -> None:
-    """Print a commented scenario to start from.
+def init(
+    launch: Annotated[str, typer.Option("--from", metavar="LINE", help="an engine's launch line")] = "",
+    gpu: Annotated[str, typer.Option(help="with --from: the GPU (kvsim gpus list)")] = "h100",
+    model: Annotated[str, typer.Option(help="with --from: the model, where its name is not known")] = "",
+    flags: Annotated[
+        Path | None,
+        typer.Option("--flags", metavar="RUN", help="a run or scenario as an engine's launch line"),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="with --flags: vllm or sglang")] = "vllm",
+) -> None:
+    """Print a commented scenario to start from, that of a deployment, or a scenario's launch line.
 
     \b
     Examples:
       kvsim init > my.yaml
-      kvsim simulate -c my.yaml
+      kvsim init --from 'vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 128' > served.yaml
+      kvsim init --from 'python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 2' --gpu h200
+      kvsim init --flags runs/1-run-3fa9c1 --engine sglang
     """
-    typer.echo(STARTER, nl=False)
+    if launch and flags is not None:
+        raise UsageError("one at a time", where="--from, --flags")
+    if flags is not None:
+        typer.echo(_launch_line(flags, engine))
+    elif launch:
+        from kvcache_sim.scenario.launch.to_scenario import scenario_of_launch
+
+        typer.echo(scenario_of_launch(launch, gpu, model), nl=False)
+    else:
+        from kvcache_sim.scenario.starter import STARTER
+
+        typer.echo(STARTER, nl=False)
+
+
+def _launch_line(source: Path, engine: str) -> str:
+    from kvcache_sim.scenario.launch.to_line import launch_of_scenario
+    from kvcache_sim.scenario.load import load_scenario
+
+    scenario = load_scenario(source / "scenario.yaml" if source.is_dir() else source)
+    return launch_of_scenario(scenario.resolved, engine)

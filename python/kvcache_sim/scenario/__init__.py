@@ -20,4 +20,5 @@
 - ``repeats``     the seeds of repeated runs
 - ``requests``    the trace or the generated workload
 - ``starter``     what ``kvsim init`` prints
+- ``launch``      engines' launch lines as scenarios, and back
 """

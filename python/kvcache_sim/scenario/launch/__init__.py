@@ -1,0 +1,8 @@
+"""Launch lines of engines to scenarios, and back.
+
+- ``line``      a launch line taken apart: engine, model, flags
+- ``flags``     which flag is which setting, an engine's table each
+- ``model_name``  a model's name on Hugging Face to one of the catalogue
+- ``to_scenario``  a launch line as a commented scenario
+- ``to_line``   a resolved scenario as a launch line
+"""
