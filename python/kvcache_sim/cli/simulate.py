@@ -138,7 +138,7 @@ def simulate(
         print(json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False))
         print(following, file=sys.stderr)
     else:
-        subject = subject_line(scenario.resolved, len(requests))
+        subject = subject_line(scenario.resolved, summary["requests"]["arrived"])
         print(summary_text(summary, f"run        {target}", subject))
         if (mode := engine_mode(scenario.model.cache.semantics)) is not None:
             print(f"equals     {mode.sentence}, in instant runs of whole prompts")
