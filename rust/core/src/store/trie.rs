@@ -319,11 +319,15 @@ impl Store {
     pub(super) fn hold(&mut self, tier: usize, id: NodeId) {
         let mut at = id;
         while at != ROOT {
-            self.copy_mut(at, tier).holds += 1;
+            let copy = self.copy_mut(at, tier);
+            copy.holds += 1;
+            let alone = copy.holds == 1;
             let node = &mut self.nodes[at as usize];
             node.pins += 1;
             let parent = node.parent;
-            self.refresh(at);
+            if alone || node.pins == 1 {
+                self.refresh(at); // a further hold changes nothing for who may go
+            }
             at = parent;
         }
     }
@@ -332,11 +336,15 @@ impl Store {
     pub(super) fn unhold(&mut self, tier: usize, id: NodeId) {
         let mut at = id;
         while at != ROOT {
-            self.copy_mut(at, tier).holds -= 1;
+            let copy = self.copy_mut(at, tier);
+            copy.holds -= 1;
+            let last = copy.holds == 0;
             let node = &mut self.nodes[at as usize];
             node.pins -= 1;
             let parent = node.parent;
-            self.refresh(at);
+            if last || node.pins == 0 {
+                self.refresh(at);
+            }
             at = parent;
         }
     }
