@@ -50,6 +50,11 @@ def test_the_real_run_is_predicted(metric, real, goal):
     assert means()[metric] == pytest.approx(real, rel=goal)
 
 
+def test_the_engines_own_scheduler_predicts_it_within_one_percent():
+    real = {"ttft_s": 65.5, "tpot_ms": 32.4, "e2e_s": 86.6, "makespan_s": 183.6}
+    assert means("replica.scheduler=vllm") == pytest.approx(real, rel=0.01)
+
+
 def test_without_its_prefix_cache_requests_take_longer():
     """Preempted requests then compute all their tokens again: 4.5 % more on average, about 6 % was expected.
 
