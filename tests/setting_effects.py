@@ -246,6 +246,8 @@ CHANGES: list[Change] = [
     Change("prefetch.share=0.01", "prefetched_blocks", "down", QUEUED),
     Change("prefetch.lead=1ms", "cache.hit_tokens.disk", "up", ("prefetch.policy=session", *QUEUED[1:])),
     # prices
+    Change("measure.warmup=40%", "requests.arrived", "down"),
+    Change("measure.cooldown=40%", "requests.arrived", "down"),
     Change("cost.gpu_hour=4.0", "cost.total", "up", (), PRICES),
     Change("cost.gpus_per_machine=8", "cost.total", "up", PRICES),
     Change("cost.dram_gib_month=3.0", "cost.total", "up", PRICES),

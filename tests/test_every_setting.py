@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from kvcache_sim.errors import KvsimError
 from kvcache_sim.metrics.names import flatten
-from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.policies.plugins.choice import OneOf
 from kvcache_sim.scenario.cost import with_cost
 from kvcache_sim.scenario.key_list import key_lines
+from kvcache_sim.scenario.measure import measured_requests, measured_summary
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.simulation import simulate
@@ -64,8 +64,9 @@ def write(path: Path, rows: list[dict]) -> None:
 def figures(overrides: tuple[str, ...]) -> dict:
     """Return every figure of a run by its dotted name, the counters among them."""
     scenario = load(*overrides)
-    run = simulate(scenario.settings, read_requests(scenario))
-    summary = with_cost(scenario, summarize(run, scenario.model.cache.block_size))
+    trace = read_requests(scenario)
+    run = simulate(scenario.settings, trace)
+    summary = with_cost(scenario, measured_summary(scenario, run, measured_requests(scenario, trace))[1])
     rows = run.requests
     late = rows["turn"] >= 2
     queued = {}

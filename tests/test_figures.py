@@ -45,6 +45,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         "router.policy=prefill-cost",
         "router.index_blocks=300",
         "cost.gpu_hour=2",
+        "measure.warmup=10%",
     ),
     "pools and a context window": (
         "cluster.machines=3",

@@ -26,6 +26,14 @@ _REQUESTS = (
     Figure("tokens.recomputed", "tokens", "tokens computed again after preemptions"),
 )
 
+_MEASURE = (
+    Figure("measure.from_request", "", "first request that is measured, by its number in the trace"),
+    Figure("measure.to_request", "", "first request behind that is not"),
+    Figure("measure.requests", "", "requests that are measured"),
+    Figure("measure.settled", "", "whether hit rate and tiers have settled in the first half of the run"),
+    Figure("measure.whole_run", "", "figures that are counted over the whole run all the same"),
+)
+
 _CACHE = (
     Figure("cache.block_refs", "blocks", "full blocks of the prompts of admitted requests, n // block each"),
     Figure("cache.hit_blocks", "blocks", "of these, blocks served from any tier"),
@@ -125,6 +133,7 @@ _RUN = (
 #: Every figure, grouped as the summary is.
 FIGURES: tuple[Figure, ...] = (
     *_REQUESTS,
+    *_MEASURE,
     *_CACHE,
     *_LATENCY,
     *_COST,

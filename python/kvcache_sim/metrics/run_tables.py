@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, REQUEST_COLUMNS
 from kvcache_sim.metrics.digests import ResultsDigest
+from kvcache_sim.metrics.measurement import MeasuredRequests
 from kvcache_sim.metrics.parts import Part
-from kvcache_sim.metrics.request_totals import RequestTotals
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.metrics.run_directory import RunDirectory
 
 
 class RunTables:
-    """Events, and with ``rows_leave`` requests, as they come: written, and the requests added up.
+    """Events, and where ``requests`` takes them rows of requests, as they come: written, and added up.
 
     Cost: a row group of each, and a scratch file for the digest, which is gone when the run has ended.
     """
 
-    def __init__(self, directory: RunDirectory, block_size_tokens: int, rows_leave: bool) -> None:
+    def __init__(self, directory: RunDirectory, requests: MeasuredRequests | None = None) -> None:
+        rows_leave = requests is not None
         self._events = directory.table("events", EVENT_COLUMNS)
         self._requests = directory.table("requests", REQUEST_COLUMNS) if rows_leave else None
         self._scratch = directory.scratch() if rows_leave else None
-        #: Of the rows that have left; None where they stay.
-        self.totals = RequestTotals(block_size_tokens) if rows_leave else None
+        #: What adds up the rows that leave; None where they stay.
+        self.requests = requests
         #: What the digest of the results is made of, None where rows stay.
         self.digest = None if self._scratch is None else ResultsDigest(self._scratch)
 
@@ -31,9 +32,9 @@ class RunTables:
 
     def take_rows(self, part: Part) -> None:
         """Add up and write some rows of ``requests``."""
-        assert self.totals is not None
+        assert self.requests is not None
         assert self._requests is not None
-        self.totals.add(part)
+        self.requests.add(part)
         self._requests.write(part)
 
     def close(self, run: Run) -> None:

@@ -29,6 +29,7 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
         title[:80],
         "requests   " + _counts(requests),
         *_context_window(summary.get("context_window")),
+        *_measured(summary.get("measure")),
         "tokens     " + _counts({k: tokens[k] for k in ("input", "output", "cached", "prefilled")}),
         *(
             f"{label:<11}{_percent(cache[f'{kind}_hit_rate'])} {meaning}"
@@ -57,6 +58,15 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
         f"{summary['wall']['peak_rss_bytes'] / 2**20:.0f} MiB, {summary['engine']['events']:,} events",
     ]
     return "\n".join(lines)
+
+
+def _measured(measure: Mapping[str, Any] | None) -> list[str]:
+    """Return which requests the figures are measured on, where these are not all."""
+    if measure is None:
+        return []
+    first, last = measure["from_request"], measure["to_request"]
+    settled = "" if measure["settled"] else ", not settled"
+    return [f"measured   {measure['requests']:,} requests, of {first:,} to {last:,}{settled}"]
 
 
 def _context_window(window: Mapping[str, int] | None) -> list[str]:

@@ -20,9 +20,9 @@ from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes, summa
 from kvcache_sim.metrics.run import ColumnData, Observer, Run
 from kvcache_sim.metrics.run_directory import RunDirectory
 from kvcache_sim.metrics.run_tables import RunTables
-from kvcache_sim.metrics.summary import summarize, totals_of
 from kvcache_sim.scenario.cost import with_cost
 from kvcache_sim.scenario.load import Scenario
+from kvcache_sim.scenario.measure import measured_requests, measured_summary
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
 from kvcache_sim.simulation import RunOptions, simulate
@@ -66,9 +66,9 @@ def execute(
     writes the rest. Rows stay in memory where they are asked for once more: by ``--causes`` and
     ``--prefixes``.
     """
-    block = scenario.model.cache.block_size
+    measured = measured_requests(scenario, requests if isinstance(requests, Trace) else None)
     rows_leave = not (options.causes or options.prefixes)
-    tables = None if directory is None else RunTables(directory, block, rows_leave)
+    tables = None if directory is None else RunTables(directory, measured if rows_leave else None)
     try:
         run = simulate(scenario.settings, requests, observer, options, tables)
     except NotAlone:
@@ -77,10 +77,8 @@ def execute(
             raise
         return execute(scenario, read_requests(scenario), options, observer, directory)
     trace = requests.whole() if isinstance(requests, TraceStream) else requests
-    totals = tables.totals if tables is not None else None
-    if totals is None:
-        totals = totals_of(run.requests, block)
-    summary = with_cost(scenario, summarize(run, block, totals))
+    run, summary, totals = measured_summary(scenario, run, measured)
+    summary = with_cost(scenario, summary)
     window_tokens = scenario.model.replica.max_model_len
     if window_tokens is not None:
         rejected = totals.rejected_beyond(window_tokens)
@@ -133,12 +131,12 @@ def store(
     ``used`` is that part, where it was measured before. Cost: a row a request and two events a request.
     """
     run = execution.run
-    written = execution.tables or RunTables(directory, execution.scenario.model.cache.block_size, False)
+    written = execution.tables or RunTables(directory)
     written.close(run)
     tables: list[tuple[str, Mapping[str, ColumnData], Mapping[str, Column]]] = [
         ("series", run.series, SERIES_COLUMNS)
     ]
-    if written.totals is None:
+    if written.requests is None:
         tables.append(("requests", run.requests, _request_columns(execution.options)))
     if run.prefixes is not None:
         from kvcache_sim.metrics.prefix_entries import PREFIX_COLUMNS

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BeforeValidator, PlainSerializer
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.measure_settings import Edge
 from kvcache_sim.units import parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
 
 _BLOCKS = re.compile(r"\s*([0-9][0-9_]*)\s*blocks?\s*")
@@ -114,3 +115,35 @@ RateBytesPerS = Annotated[
 ]
 #: Room of a tier.
 CapacityField = Annotated[Any, BeforeValidator(_with_value_error(parse_capacity)), PlainSerializer(str)]
+
+
+def parse_edge(value: object) -> Edge:
+    """Return what ``auto``, ``10%``, ``5m`` or ``1000 requests`` leaves out; UsageError otherwise."""
+    expected = "auto, a share such as 10%, a time such as 5m, or a number such as 1000 requests"
+    if isinstance(value, Edge):
+        return value
+    text = _text(value, expected).strip()
+    if text == "auto":
+        return Edge(auto=True)
+    if (percent := _PERCENT.fullmatch(text)) and float(percent[1]) < 100:
+        return Edge(share=float(percent[1]) / 100)
+    if requests := _REQUESTS.fullmatch(text):
+        return Edge(requests=int(requests[1]))
+    try:
+        return Edge(time_ns=parse_time_ns(text))
+    except UsageError:
+        raise UsageError("not a part of a run", got=repr(text), expected=expected) from None
+
+
+def _render_edge(edge: Edge) -> str:
+    if edge.auto:
+        return "auto"
+    if edge.share is not None:
+        return f"{edge.share * 100:.12g}%"
+    return f"{edge.requests} requests" if edge.time_ns is None else render_time(edge.time_ns)
+
+
+_PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%")
+_REQUESTS = re.compile(r"([0-9]{1,9})\s*requests?")
+#: How much of a run's begin or end is left out.
+EdgeField = Annotated[Any, BeforeValidator(_with_value_error(parse_edge)), PlainSerializer(_render_edge)]

@@ -28,7 +28,8 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
     section, window_tokens = scenario.model.trace, scenario.model.replica.max_model_len
     slides = window_tokens is not None and scenario.model.replica.on_overflow == "slide"
     outputs = scenario.model.workload.get("output_tokens")
-    if section is None or slides or outputs is not None or not can_stream(scenario.settings, options):
+    changed = slides or outputs is not None or scenario.model.measure is not None
+    if section is None or changed or not can_stream(scenario.settings, options):
         return read_requests(scenario)
     found = open_trace(section.path, read_settings(section))
     if isinstance(found, TraceStream):

@@ -16,7 +16,14 @@ from kvcache_sim.scenario.policy_names import (
     RouterName,
     WriteName,
 )
-from kvcache_sim.scenario.quantities import Capacity, CapacityField, DurationNs, RateBytesPerS, SizeBytes
+from kvcache_sim.scenario.quantities import (
+    Capacity,
+    CapacityField,
+    DurationNs,
+    EdgeField,
+    RateBytesPerS,
+    SizeBytes,
+)
 from kvcache_sim.scenario.section import BY_ITSELF, Section
 from kvcache_sim.serving.settings import (
     AsyncScheduling,
@@ -324,6 +331,17 @@ else:
     CostSection = create_model("CostSection", __base__=_Prices, __doc__=_Prices.__doc__, **_A_MONTH)
 
 
+class MeasureSection(Section):
+    """Which requests the summary is measured on; the run stays whole."""
+
+    warmup: EdgeField | None = Field(
+        None, description="left out before: auto, 10%, 5m or 1000 requests; null: nothing"
+    )
+    cooldown: EdgeField | None = Field(
+        None, description="left out behind: 10%, 5m or 1000 requests; null: nothing"
+    )
+
+
 class ScenarioModel(Section):
     """The whole scenario."""
 
@@ -354,6 +372,9 @@ class ScenarioModel(Section):
     fetch: Annotated[FetchSection, BY_ITSELF] = FetchSection.model_construct()
     write: Annotated[WriteSection, BY_ITSELF] = WriteSection.model_construct()
     prefetch: Annotated[PrefetchSection, BY_ITSELF] = PrefetchSection.model_construct()
+    measure: Annotated[MeasureSection, BY_ITSELF] | None = Field(
+        None, description="part of the run that the summary is measured on; null: all of it"
+    )
     cost: Annotated[CostSection, BY_ITSELF] | None = Field(
         None, description="prices; null: no cost in the summary"
     )

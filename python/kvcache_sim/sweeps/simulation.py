@@ -82,7 +82,7 @@ def simulate_cell(study: Study, cell: Cell) -> dict[str, Any]:
 
     Raises ``TraceError`` when the trace is no longer the planned one, and what the simulation raises.
     """
-    from kvcache_sim.metrics.summary import summarize
+    from kvcache_sim.scenario.measure import measured_requests, measured_summary
     from kvcache_sim.simulation import simulate
 
     scenario = load_cell(study.base, study.directory, cell.settings)
@@ -94,7 +94,9 @@ def simulate_cell(study: Study, cell: Cell) -> dict[str, Any]:
     planned = study.files.get(path)
     if planned is not None and trace.sha256 != planned:
         raise TraceError("changed since this sweep was planned", where=trace.source)
-    return with_cost(scenario, summarize(simulate(scenario.settings, trace), scenario.model.cache.block_size))
+    run = simulate(scenario.settings, trace)
+    _, summary, _ = measured_summary(scenario, run, measured_requests(scenario, trace))
+    return with_cost(scenario, summary)
 
 
 def _base(file: SweepFile) -> tuple[str, str]:

@@ -1,0 +1,29 @@
+"""How much of a run its summary leaves out: a warm-up before and a cool-down behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """How much of a run's begin or end is left out; nothing unless one is given."""
+
+    auto: bool = False
+    share: float | None = None
+    time_ns: int | None = None
+    requests: int | None = None
+
+    def of(self, count: int) -> int:
+        """Return how many of ``count`` requests are left out by number."""
+        if self.requests is not None:
+            return min(self.requests, count)
+        return int(count * self.share) if self.share is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What is left out before and behind."""
+
+    warmup: Edge = Edge()
+    cooldown: Edge = Edge()

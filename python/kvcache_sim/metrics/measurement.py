@@ -1,0 +1,178 @@
+"""The totals of the part of a run that its summary is measured on, and when the run settled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.measure_settings import Measure
+from kvcache_sim.metrics.parts import Part, arrays_of
+from kvcache_sim.metrics.request_totals import RequestTotals
+from kvcache_sim.metrics.run import CodedText, Run
+from kvcache_sim.metrics.windows import Windows
+from kvcache_sim.workload.trace import OPEN_LOOP, Trace
+
+#: With ``auto``, the parts of the requests that may be left out: sixteenths, up to the first half.
+_PARTS, _MOST_PARTS = 16, 8
+#: Fewer requests are too few to tell.
+_LEAST_REQUESTS = 40
+#: A tier is full from here on.
+_FULL = 0.95
+#: Figures that are counted over the whole run whatever is measured.
+WHOLE_RUN = (
+    "latency.itl",
+    "cache.evictions",
+    "cache.dropped_blocks",
+    "prefix_cache.events",
+    "tiers",
+    "channels",
+    "router",
+    "misses",
+    "simulated_s",
+)
+
+
+_NO_END = 1 << 62
+
+
+class MeasuredRequests:
+    """The totals of the requests that are measured; rows come in file order, some at a time.
+
+    With ``auto`` there are totals for nine begins, and the one of them is chosen when the run has ended.
+    """
+
+    def __init__(self, block_size_tokens: int, measure: Measure, trace: Trace | None) -> None:
+        self.measure = measure
+        self.windows = Windows()
+        #: Whether any row was taken.
+        self.began = False
+        self._end, begins = _NO_END, [0]
+        self._from_ns, self._to_ns = 0, _NO_END
+        if trace is not None and measure != Measure():
+            n = len(trace)
+            self._end = n - measure.cooldown.of(n)
+            begins = [measure.warmup.of(n)]
+            if measure.warmup.auto:
+                begins = sorted({n * part // _PARTS for part in range(_MOST_PARTS + 1)})
+            self._from_ns, self._to_ns = _times(measure, trace)
+        self._totals = {begin: RequestTotals(block_size_tokens) for begin in begins}
+        if begins[0] >= self._end:
+            raise _nothing_left()
+
+    def add(self, part: Part) -> None:
+        """Take the columns of some rows of ``requests``."""
+        rows = arrays_of(part)
+        self.began = True
+        self.windows.add(rows)
+        number, arrival_ns = rows["request"], rows["arrival_ns"]
+        for begin, totals in self._totals.items():
+            inside = (number >= begin) & (number < self._end)
+            inside &= (arrival_ns >= self._from_ns) & (arrival_ns < self._to_ns)
+            totals.add(part if inside.all() else {name: own[inside] for name, own in rows.items()})
+
+    def chosen(self, run: Run) -> tuple[RequestTotals, dict[str, Any] | None, tuple[str, ...]]:
+        """Return the totals that the summary is made of, what it says of the window, and remarks."""
+        begin, settled = next(iter(self._totals)), self._settled_request(run)
+        if self.measure.warmup.auto:
+            begins = list(self._totals)
+            begin = begins[-1] if settled is None else next((b for b in begins if b >= settled), begins[-1])
+        totals = self._totals[begin]
+        if not totals.arrived and self.windows.requests:
+            raise _nothing_left()
+        return totals, self._said(begin, settled, totals), self._remarks(settled)
+
+    def _settled_request(self, run: Run) -> int | None:
+        """Return the request from which on the hit rate is steady and the tiers are as full as they get."""
+        if self.windows.requests < _LEAST_REQUESTS:
+            return 0
+        steady = self.windows.settled_window()
+        if steady is None:
+            return None
+        window = max(steady, self.windows.window_at(_full_from_ns(run)))
+        return window * self.windows.size if window <= len(self.windows.sums) // 2 else None
+
+    def _said(self, begin: int, settled: int | None, totals: RequestTotals) -> dict[str, Any] | None:
+        if self.measure == Measure():
+            return None
+        return {
+            "from_request": begin,
+            "to_request": self._end,
+            "requests": totals.arrived,
+            "settled": settled is not None,
+            "whole_run": list(WHOLE_RUN),
+        }
+
+    def _remarks(self, settled: int | None) -> tuple[str, ...]:
+        quarters = self.windows.by_quarter() if self.windows.requests >= 1000 else None
+        if quarters is None:
+            return ()
+        rates = quarters[:, 2] / np.maximum(quarters[:, 1], 1)
+        shown = " / ".join(f"{100 * rate:.1f}" for rate in rates)
+        told = []
+        apart = float(abs(rates[0] - rates[-1]))
+        if apart > 0.005 and apart > 0.03 * float(rates.max()):
+            if settled is None:
+                told.append(f"the hit rate never settles: {shown} % by quarter of the requests")
+            elif settled and self.measure == Measure():
+                told.append(
+                    f"the hit rate is {shown} % by quarter of the requests: about {settled:,} of them fill "
+                    "the tiers; measure.warmup=auto leaves these out"
+                )
+        waits_s = quarters[:, 3] / np.maximum(quarters[:, 0], 1) / 1e9
+        arrivals = self.windows.first_arrival_ns
+        last_s, span_s = self.windows.last_finish_ns / 1e9, float(arrivals.max() - arrivals.min()) / 1e9
+        grows = waits_s[3] > waits_s[2] > waits_s[1] and waits_s[3] > 1.5 * waits_s[1]
+        if grows and waits_s[3] > 1 and last_s > 1.02 * span_s > 0:
+            count = self.windows.requests
+            told.append(
+                f"overloaded: waiting rises from {waits_s[1]:.1f} s in the second quarter of the requests to "
+                f"{waits_s[3]:.1f} s in the last; {count / span_s:.2f} requests/s arrive, "
+                f"{count / last_s:.2f}/s are served"
+            )
+        return tuple(told)
+
+
+def _nothing_left() -> UsageError:
+    return UsageError("nothing is left to measure", where="measure", hint="leave less out")
+
+
+def _times(measure: Measure, trace: Trace) -> tuple[int, int]:
+    """Return the first and the last time at which measured requests arrive."""
+    known: NDArray[np.int64] = trace.arrival_ns[trace.think_ns == OPEN_LOOP]
+    first = int(known.min()) if len(known) else 0
+    begin = first + measure.warmup.time_ns if measure.warmup.time_ns is not None else 0
+    if measure.cooldown.time_ns is None:
+        return begin, _NO_END
+    if len(known) < len(trace):
+        raise UsageError(
+            "a time before the end is not known",
+            where="measure.cooldown",
+            got="requests that wait for others",
+            expected="a share or a number of requests",
+        )
+    return begin, int(known.max()) - measure.cooldown.time_ns + 1
+
+
+def _full_from_ns(run: Run) -> int:
+    """Return when the last tier with a bound holds nearly as much as it ever does."""
+    names = run.series["name"]
+    if not isinstance(names, CodedText):
+        return 0
+    time_ns, value = np.asarray(run.series["time_ns"]), np.asarray(run.series["value"])
+    full = 0
+    for code, word in enumerate(names.words):
+        tier, dot, what = word.partition(".")
+        if not dot or what != "free" or f"{tier}.cached" not in names.words:
+            continue
+        own = names.codes == code
+        times, place = np.unique(time_ns[own], return_inverse=True)
+        free = np.zeros(len(times))
+        np.add.at(free, place, value[own])
+        if not len(free) or free.max() > 1 << 50:
+            continue  # without a bound it is never full
+        filled = free.max() - free
+        full = max(full, int(times[np.argmax(filled >= _FULL * filled.max())]))
+    return full

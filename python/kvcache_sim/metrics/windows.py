@@ -1,0 +1,95 @@
+"""A run in windows of equally many requests, which merge as it grows: when it settled, whether it kept up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MOST = 128
+_SUMS = ("input_tokens", "cached_prefix_length_used", "queue_ns")
+_NEVER = 1 << 62
+
+
+class Windows:
+    """Sums of requests by number, rows taken some at a time in any order.
+
+    At first a window is one request; where more than 128 would be needed, neighbours merge. So it holds at
+    most 128 windows of any run. Rejected requests count nowhere.
+    """
+
+    def __init__(self) -> None:
+        #: Requests a window.
+        self.size = 1
+        #: By window: requests, then the sums of ``_SUMS``.
+        self.sums = np.zeros((0, 1 + len(_SUMS)), np.int64)
+        self.first_arrival_ns = np.zeros(0, np.int64)
+        self.last_finish_ns = 0
+
+    def add(self, rows: Mapping[str, NDArray[Any]]) -> None:
+        """Take the columns of some rows of ``requests``."""
+        done = rows["finish_ns"] >= 0
+        number = rows["request"][done].astype(np.int64)
+        if not len(number):
+            return
+        while int(number.max()) // self.size >= _MOST:
+            self._merge()
+        number //= self.size
+        self._grow(int(number.max()) + 1)
+        values = [np.ones(len(number), np.int64), *(rows[name][done] for name in _SUMS)]
+        np.add.at(self.sums, number, np.stack(values, axis=1))
+        np.minimum.at(self.first_arrival_ns, number, rows["arrival_ns"][done])
+        self.last_finish_ns = max(self.last_finish_ns, int(rows["finish_ns"].max()))
+
+    def _grow(self, count: int) -> None:
+        more = count - len(self.sums)
+        if more > 0:
+            self.sums = np.concatenate([self.sums, np.zeros((more, self.sums.shape[1]), np.int64)])
+            self.first_arrival_ns = np.concatenate([self.first_arrival_ns, np.full(more, _NEVER)])
+
+    def _merge(self) -> None:
+        self._grow(len(self.sums) + len(self.sums) % 2)
+        self.sums = self.sums[0::2] + self.sums[1::2]
+        self.first_arrival_ns = np.minimum(self.first_arrival_ns[0::2], self.first_arrival_ns[1::2])
+        self.size *= 2
+
+    @property
+    def requests(self) -> int:
+        """How many requests finished."""
+        return int(self.sums[:, 0].sum())
+
+    def hit_rates(self) -> NDArray[np.float64]:
+        """Return the token hit rate of each whole window; the last one is left out where it is shorter."""
+        whole = self.sums[: max(len(self.sums) - 1, 0)]
+        rates: NDArray[np.float64] = whole[:, 2] / np.maximum(whole[:, 1], 1)
+        return rates
+
+    def by_quarter(self) -> NDArray[np.int64]:
+        """Return the sums of the four quarters of the windows."""
+        return np.stack([part.sum(axis=0) for part in np.array_split(self.sums, 4)])
+
+    def settled_window(self) -> int | None:
+        """Return the window from which on the hit rate is steady; None beyond the first half."""
+        return steady_from(self.hit_rates())
+
+    def window_at(self, time_ns: int) -> int:
+        """Return the first window all of whose requests arrive at ``time_ns`` or later."""
+        return int(np.count_nonzero(self.first_arrival_ns < time_ns))
+
+
+def steady_from(values: NDArray[np.float64]) -> int | None:
+    """Return how many leading values are a transient, by marginal standard errors (MSER; White 1997).
+
+    The cut d makes the squared standard error of the mean of the rest least: Σ(x − mean)² / (n − d)². None
+    where the least lies beyond the first half: the values have not settled.
+    """
+    n = len(values)
+    best, least = 0, float("inf")
+    for cut in range(n - min(5, n // 4)):
+        rest = values[cut:]
+        error = float(((rest - rest.mean()) ** 2).sum()) / len(rest) ** 2
+        if error < least:
+            best, least = cut, error
+    return best if best <= n // 2 else None

@@ -1,0 +1,49 @@
+"""What a scenario measures, as the settings of the floor below; the summary that follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.measure_settings import Edge, Measure
+from kvcache_sim.metrics.measurement import MeasuredRequests
+from kvcache_sim.metrics.parts import GROUP_ROWS, arrays_of
+from kvcache_sim.metrics.request_totals import RequestTotals
+from kvcache_sim.metrics.run import Run
+from kvcache_sim.metrics.summary import summarize
+from kvcache_sim.scenario.load import Scenario
+from kvcache_sim.workload.trace import Trace
+
+
+def measured_requests(scenario: Scenario, trace: Trace | None) -> MeasuredRequests:
+    """Return what takes the rows of a scenario's run; UsageError where nothing is left to measure.
+
+    Without a trace, which is read while it is simulated, all requests are measured.
+    """
+    section = scenario.model.measure
+    measure = Measure()
+    if section is not None:
+        if section.cooldown is not None and section.cooldown.auto:
+            place = scenario.tree.place(("measure", "cooldown"))
+            raise UsageError("auto is for measure.warmup", place, hint="name a share, a time or a number")
+        measure = Measure(section.warmup or Edge(), section.cooldown or Edge())
+    return MeasuredRequests(scenario.settings.cache.block_size_tokens, measure, trace)
+
+
+def measured_summary(
+    scenario: Scenario, run: Run, requests: MeasuredRequests
+) -> tuple[Run, dict[str, Any], RequestTotals]:
+    """Return the run with remarks on how it went, its summary, and the totals that this is made of.
+
+    The rows that are still with the run are taken first.
+    """
+    if not requests.began:
+        columns = arrays_of(run.requests)
+        for start in range(0, len(columns["status"]), GROUP_ROWS):
+            requests.add({name: own[start : start + GROUP_ROWS] for name, own in columns.items()})
+    totals, said, remarks = requests.chosen(run)
+    summary = summarize(run, scenario.model.cache.block_size, totals)
+    if said is not None:
+        summary["measure"] = said
+    return replace(run, warnings=(*run.warnings, *remarks)), summary, totals

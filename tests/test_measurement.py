@@ -1,0 +1,175 @@
+"""The part of a run that is measured: against the rows themselves, the rule written out, and planted transients."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cli.main import run
+from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.load_run import load_run
+from kvcache_sim.metrics.windows import Windows, steady_from
+from kvcache_sim.scenario.execute import execute
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.quantities import parse_edge
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.simulation import RunOptions
+
+
+def rows_of(numbers, seed=0):
+    draw = np.random.default_rng(seed)
+    n = len(numbers)
+    return {
+        "request": np.array(numbers, np.int32),
+        "finish_ns": np.where(draw.random(n) < 0.9, draw.integers(1, 10**12, n), -1),
+        "arrival_ns": draw.integers(0, 10**12, n),
+        "input_tokens": draw.integers(1, 10**6, n),
+        "cached_prefix_length_used": draw.integers(0, 10**6, n),
+        "queue_ns": draw.integers(0, 10**15, n),
+    }
+
+
+@examples(40)
+@given(st.integers(1, 900), st.integers(0, 99), st.lists(st.integers(0, 900), max_size=4))
+def test_windows_hold_the_sums_whatever_parts_come_in_whatever_order(count, seed, cuts):
+    numbers = np.random.default_rng(seed).permutation(count)
+    rows, windows = rows_of(numbers, seed), Windows()
+    bounds = sorted({0, count, *(cut % count for cut in cuts)})
+    for a, b in pairwise(bounds):
+        windows.add({name: own[a:b] for name, own in rows.items()})
+    done = rows["finish_ns"] >= 0
+    assert windows.requests == done.sum()
+    assert len(windows.sums) <= 128
+    assert windows.size == 1 or windows.size * 64 <= count
+    for window, (n, tokens, cached, queue) in enumerate(windows.sums.tolist()):
+        own = done & (rows["request"] // windows.size == window)
+        assert n == own.sum()
+        assert tokens == rows["input_tokens"][own].sum()
+        assert cached == rows["cached_prefix_length_used"][own].sum()
+        assert queue == rows["queue_ns"][own].sum()
+        if n:
+            assert windows.first_arrival_ns[window] == rows["arrival_ns"][own].min()
+
+
+@examples(60)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=60))
+def test_the_cut_is_the_least_marginal_standard_error(values):
+    cut = steady_from(np.array(values))
+    n = len(values)
+    errors = []
+    for d in range(n - min(5, n // 4)):
+        rest = values[d:]
+        mean = sum(rest) / len(rest)
+        errors.append(sum((x - mean) ** 2 for x in rest) / len(rest) ** 2)
+    if cut is None:
+        assert min(errors[: n // 2 + 1]) >= min(errors) - 1e-12
+    else:
+        assert cut <= n // 2
+        assert errors[cut] <= min(errors) + 1e-12
+
+
+@pytest.mark.parametrize("transient", [0, 7, 20, 45])
+def test_a_planted_transient_is_found(transient):
+    noise = np.random.default_rng(1).normal(0, 0.01, 100)
+    values = np.where(np.arange(100) < transient, 0.1, 0.6) + noise
+    assert transient <= steady_from(values) <= 50
+    assert steady_from(np.linspace(0, 1, 100)) is None
+    assert steady_from(np.where(np.arange(100) < 70, 0.1, 0.6)) is None
+
+
+COLD = """\
+workload: {{kind: few-shot, requests: {requests}, pool_size: {pool}, arrivals: {{process: poisson, rate_per_s: {rate}}}}}
+tiers: {{gpu: {{capacity: {gpu}}}}}
+"""
+
+
+def executed(tmp_path, *overrides, requests=1200, pool=300, rate=2, gpu="20000 blocks"):
+    scenario = scenario_from_text(
+        COLD.format(requests=requests, pool=pool, rate=rate, gpu=gpu), "s", tmp_path, overrides
+    )
+    return execute(scenario, read_requests(scenario), RunOptions())
+
+
+@pytest.mark.parametrize(
+    ("warmup", "cooldown"),
+    [("10%", "null"), ("300 requests", "25%"), ("90s", "100 requests"), ("null", "60s"), ("auto", "null")],
+)
+def test_the_figures_are_those_of_the_rows_that_are_measured(tmp_path, warmup, cooldown):
+    made = executed(tmp_path, f"measure.warmup={warmup}", f"measure.cooldown={cooldown}", requests=700)
+    rows, said = made.run.requests, made.summary["measure"]
+    number, arrival = rows["request"], rows["arrival_ns"]
+    inside = (number >= said["from_request"]) & (number < said["to_request"])
+    if warmup == "90s":
+        inside &= arrival >= arrival.min() + 90 * 10**9
+    if cooldown == "60s":
+        inside &= arrival <= arrival.max() - 60 * 10**9
+    assert 0 < inside.sum() < 700
+    assert said["requests"] == made.summary["requests"]["arrived"] == inside.sum()
+    cached, tokens = rows["cached_prefix_length_used"][inside].sum(), rows["input_tokens"][inside].sum()
+    assert made.summary["cache"]["token_hit_rate"] == cached / tokens
+    ttft = (rows["first_token_ns"] - arrival)[inside] / 1e6
+    assert made.summary["latency"]["ttft"]["avg"] == pytest.approx(ttft.mean())
+    span_s = (rows["finish_ns"][inside].max() - arrival[inside].min()) / 1e9
+    assert made.summary["throughput"]["requests_per_s"] == pytest.approx(inside.sum() / span_s)
+    assert made.run.digest_results == executed(tmp_path, requests=700).run.digest_results
+
+
+def test_auto_leaves_out_the_time_in_which_a_cold_cache_fills(tmp_path):
+    small = {"requests": 1500, "gpu": "1000 blocks"}
+    whole, auto = executed(tmp_path, **small), executed(tmp_path, "measure.warmup=auto", **small)
+    assert auto.summary["measure"]["settled"]
+    assert 0 < auto.summary["measure"]["from_request"] <= 750
+    assert auto.summary["cache"]["token_hit_rate"] > whole.summary["cache"]["token_hit_rate"] + 0.02
+    assert "measure" not in whole.summary
+    assert any("measure.warmup=auto leaves these out" in one for one in whole.warnings)
+    assert not any("by quarter" in one for one in auto.warnings)
+
+
+def test_a_run_that_never_settles_or_does_not_keep_up_says_so(tmp_path):
+    never = executed(tmp_path, requests=1200, pool=4000)
+    assert any("the hit rate never settles: " in one for one in never.warnings)
+    fine = executed(tmp_path, pool=1)
+    assert not any("settles" in one or "overloaded" in one for one in fine.warnings)
+    crowded = executed(tmp_path, pool=1, rate=200)
+    (said,) = (one for one in crowded.warnings if "overloaded" in one)
+    assert "in the last; " in said
+
+
+def test_rows_that_leave_give_the_same_summary(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(COLD.format(requests=700, pool=300, rate=2, gpu="20000 blocks"))
+    assert run(["simulate", "-c", "s.yaml", "--set", "measure.warmup=auto", "-o", "out"]) == 0
+    assert "measured   " in capsys.readouterr().out
+    kept = executed(tmp_path, "measure.warmup=auto", requests=700).summary
+    stored = load_run(tmp_path / "out").summary
+    for group in ("measure", "requests", "tokens", "cache", "latency", "throughput"):
+        assert stored[group] == json.loads(json.dumps(kept[group]))
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [("auto", "auto", True), ("10%", "share", 0.1), ("2.5 %", "share", 0.025), ("5m", "time_ns", 300 * 10**9), ("1000 requests", "requests", 1000)],
+)  # fmt: skip
+def test_parts_of_a_run_as_they_are_written(text, field, value):
+    assert getattr(parse_edge(text), field) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("assignments", "said"),
+    [
+        (["measure.warmup=100%"], "measure.warmup: not a part of a run; got '100%'"),
+        (["measure.warmup=12"], "measure.warmup: a bare number has no unit; got 12"),
+        (["measure.cooldown=auto"], "auto is for measure.warmup; name a share, a time or a number"),
+        (["measure.warmup=60%", "measure.cooldown=40%"], "measure: nothing is left to measure"),
+        (["measure.warmup=100d"], "measure: nothing is left to measure"),
+    ],
+)
+def test_windows_that_cannot_be(tmp_path, assignments, said):
+    with pytest.raises(UsageError) as refused:
+        executed(tmp_path, *assignments, requests=50)
+    assert said in str(refused.value)
