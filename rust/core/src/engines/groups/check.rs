@@ -9,7 +9,7 @@ use crate::store::Violation;
 impl GroupManager {
     /// Checks everything; the first violation is the error. Cost: linear in blocks and tables.
     pub fn check(&self) -> Result<(), Violation> {
-        let mut holders = vec![0u32; self.pool.holders.len()];
+        let mut holders = vec![0u32; self.pool.nodes.len()];
         for held in &self.held {
             for &block in held.tables.iter().flat_map(|table| &table.blocks) {
                 if block != NULL {
@@ -17,7 +17,7 @@ impl GroupManager {
                 }
             }
         }
-        let counted = self.pool.holders.iter().zip(&holders);
+        let counted = self.pool.nodes.iter().map(|node| node.holders).zip(holders);
         if let Some((block, (counted, found))) = counted.enumerate().find(|(_, (a, b))| a != b) {
             return Err(format!(
                 "I3: block {block} counts {counted} holders, requests hold it {found} times"
@@ -49,11 +49,16 @@ impl GroupManager {
 impl Pool {
     /// The free queue has every block without a holder once, linked both ways.
     fn check_queue(&self) -> Result<(), Violation> {
-        let idle = self.holders.iter().skip(1).filter(|&&h| h == 0).count();
+        let idle = self
+            .nodes
+            .iter()
+            .skip(1)
+            .filter(|node| node.holders == 0)
+            .count();
         let (mut before, mut length) = (NULL, 0);
         loop {
-            let block = self.next[before as usize];
-            if self.previous[block as usize] != before {
+            let block = self.nodes[before as usize].next;
+            if self.nodes[block as usize].previous != before {
                 return Err(format!(
                     "I2: block {block} of the free queue is wrongly linked"
                 ));
@@ -62,7 +67,7 @@ impl Pool {
                 break;
             }
             (before, length) = (block, length + 1);
-            if self.holders[block as usize] > 0 || length > idle {
+            if self.nodes[block as usize].holders > 0 || length > idle {
                 return Err(format!(
                     "I2: block {block} is in the free queue twice or has a holder"
                 ));
@@ -80,13 +85,13 @@ impl Pool {
     /// Every block with a key is found under it, and the counts agree.
     fn check_keys(&self) -> Result<(), Violation> {
         let (mut keyed, mut held) = (0u64, 0u64);
-        for block in 1..self.slot.len() {
-            let slot = self.slot[block];
+        for block in 1..self.nodes.len() {
+            let slot = self.nodes[block].slot;
             if slot == NONE {
                 continue;
             }
             keyed += 1;
-            held += u64::from(self.holders[block] > 0);
+            held += u64::from(self.nodes[block].holders > 0);
             let mut at = self.indexes[usize::from(self.group[block])].first(slot);
             while at != block as u32 {
                 if at == NONE {
@@ -103,5 +108,95 @@ impl Pool {
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::engines::groups::rules::chunk_end;
+    use crate::engines::groups::{Group, Kind, Limits};
+    use crate::keys::{BlockKeys, NO_REQUEST};
+
+    /// Requests of up to 12 ids of 4 tokens; the first ids are those of one of three documents.
+    fn keys() -> (Arc<BlockKeys>, Vec<u64>) {
+        let (mut offsets, mut ids, mut full, mut prompts) = (vec![0], vec![], vec![], vec![]);
+        let mut fresh = 100;
+        for request in 0..40u32 {
+            let (length, shared) = (1 + request * 7 % 12, request * 5 % 9);
+            for k in 0..length {
+                fresh += 1;
+                ids.push(if k < shared {
+                    request % 3 * 20 + k
+                } else {
+                    fresh
+                });
+            }
+            offsets.push(ids.len() as u64);
+            full.push(4 * length);
+            prompts.push(u64::from(4 * length));
+        }
+        let continuation = vec![NO_REQUEST; full.len()];
+        let keys = BlockKeys::new(offsets, ids, 4, full, continuation).unwrap();
+        (Arc::new(keys), prompts)
+    }
+
+    /// What a hit's window or state needs is resident, and the pool adds up, after every step of every request.
+    #[test]
+    fn the_invariants_hold_after_every_step() {
+        let (keys, prompts) = keys();
+        let group = |kind, units: u32| Group {
+            kind,
+            block_size: u64::from(units),
+            keys: keys.clone(),
+            units,
+        };
+        let models = [
+            vec![group(Kind::Full, 4), group(Kind::Sliding(7), 2)],
+            vec![
+                group(Kind::Linear, 4),
+                group(Kind::Full, 4),
+                group(Kind::Linear, 4),
+            ],
+            vec![
+                group(Kind::Sliding(9), 4),
+                group(Kind::Chunked(8), 4),
+                group(Kind::Full, 4),
+            ],
+        ];
+        for (groups, interval) in models.iter().zip([Some(0), None, Some(8)]) {
+            let limits = Limits {
+                max_num_batched_tokens: 8,
+                retention_interval: interval,
+                max_model_len: 1000,
+            };
+            let mut manager = GroupManager::new(groups.clone(), 4, limits, 60);
+            let mut hits = 0;
+            for (request, &prompt) in (0..).zip(&prompts) {
+                if request >= 2 {
+                    manager.release(request - 2);
+                }
+                let found = manager.look_up(request, prompt - 1);
+                hits += found.tokens;
+                let mut at = found.tokens;
+                while at < prompt + 5 {
+                    let end = match at < prompt {
+                        true => chunk_end(manager.groups(), at, prompt, 8, found.junction),
+                        false => at + 1,
+                    };
+                    let fits = match at == found.tokens {
+                        true => manager.admit(request, prompt, found, end),
+                        false => manager.extend(request, end),
+                    };
+                    assert!(fits);
+                    manager.compute(request, end);
+                    manager.check().unwrap();
+                    at = end;
+                }
+            }
+            assert!(hits > 0);
+        }
     }
 }

@@ -14,16 +14,25 @@ use super::Group;
 /// The queue's two ends, and what a table has where it keeps no block.
 pub const NULL: u32 = 0;
 
+/// What is touched whenever a block is: together, for they lie in one line of the processor's cache.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Node {
+    /// Links of the queue.
+    pub previous: u32,
+    pub next: u32,
+    pub holders: u32,
+    /// Slot of the key in its group's index, `NONE` without one.
+    pub slot: u32,
+}
+
 /// Blocks, holders, queue and keys.
 #[derive(Debug)]
 pub struct Pool {
     /// Where the keys of each group lead.
     pub(super) indexes: Vec<KeyIndex>,
-    pub(super) previous: Vec<u32>,
-    pub(super) next: Vec<u32>,
-    pub(super) holders: Vec<u32>,
-    /// Slot of the key in its group's index (`NONE` without one), that group, and the next duplicate.
-    pub(super) slot: Vec<u32>,
+    /// The blocks; the first is the queue's two ends.
+    pub(super) nodes: Vec<Node>,
+    /// The group of a block's key, and the next duplicate.
     pub(super) group: Vec<u8>,
     pub(super) duplicate: Vec<u32>,
     /// The duplicate before a block; before the first one stands the last.
@@ -41,14 +50,22 @@ impl Pool {
         let index = |g: &Group| KeyIndex::new(g.keys.distinct_ids(), g.keys.blocks_per_id());
         Self {
             indexes: groups.iter().map(index).collect(),
-            previous: (0..nodes)
-                .map(|b| if b == 0 { capacity_blocks } else { b - 1 })
+            nodes: (0..nodes)
+                .map(|block| Node {
+                    previous: if block == 0 {
+                        capacity_blocks
+                    } else {
+                        block - 1
+                    },
+                    next: if block == capacity_blocks {
+                        0
+                    } else {
+                        block + 1
+                    },
+                    holders: 0,
+                    slot: NONE,
+                })
                 .collect(),
-            next: (0..nodes)
-                .map(|b| if b == capacity_blocks { 0 } else { b + 1 })
-                .collect(),
-            holders: vec![0; nodes as usize],
-            slot: vec![NONE; nodes as usize],
             group: vec![0; nodes as usize],
             duplicate: vec![NONE; nodes as usize],
             before: vec![NONE; nodes as usize],
@@ -109,7 +126,8 @@ impl Pool {
         block: impl Fn(u32) -> u32,
     ) -> u32 {
         let run = self.indexes[group].run(key).min(limit);
-        let without = |pool: &Self, block: u32| block != NULL && pool.slot[block as usize] == NONE;
+        let without =
+            |pool: &Self, block: u32| block != NULL && pool.nodes[block as usize].slot == NONE;
         let Some(first) = (0..run).find(|&k| without(self, block(k))) else {
             return run;
         };
@@ -125,35 +143,38 @@ impl Pool {
 
     /// Whether a block stands in the queue.
     pub fn is_idle(&self, block: u32) -> bool {
-        self.holders[block as usize] == 0
+        self.nodes[block as usize].holders == 0
     }
 
     /// Holds a block that was found.
     pub fn touch(&mut self, block: u32) {
         if self.is_idle(block) {
-            let (before, after) = (self.previous[block as usize], self.next[block as usize]);
-            self.next[before as usize] = after;
-            self.previous[after as usize] = before;
+            let (before, after) = (
+                self.nodes[block as usize].previous,
+                self.nodes[block as usize].next,
+            );
+            self.nodes[before as usize].next = after;
+            self.nodes[after as usize].previous = before;
             self.free -= 1;
             self.held_keyed += 1;
         }
-        self.holders[block as usize] += 1;
+        self.nodes[block as usize].holders += 1;
     }
 
     /// Takes blocks from the queue's front, which has so many; those with a key lose it.
     pub fn take(&mut self, number: u32, mut into: impl FnMut(u32)) {
-        let mut block = self.next[NULL as usize];
+        let mut block = self.nodes[NULL as usize].next;
         for _ in 0..number {
-            let after = self.next[block as usize];
-            self.holders[block as usize] = 1;
-            if self.slot[block as usize] != NONE {
+            let after = self.nodes[block as usize].next;
+            self.nodes[block as usize].holders = 1;
+            if self.nodes[block as usize].slot != NONE {
                 self.evict(block);
             }
             into(block);
             block = after;
         }
-        self.next[NULL as usize] = block;
-        self.previous[block as usize] = NULL;
+        self.nodes[NULL as usize].next = block;
+        self.nodes[block as usize].previous = NULL;
         self.free -= number;
         self.counts.taken += u64::from(number);
     }
@@ -163,32 +184,32 @@ impl Pool {
     pub fn release(&mut self, blocks: impl Iterator<Item = u32>) {
         let mut front_end = NULL;
         for block in blocks.filter(|&block| block != NULL) {
-            self.holders[block as usize] -= 1;
-            if self.holders[block as usize] > 0 {
+            self.nodes[block as usize].holders -= 1;
+            if self.nodes[block as usize].holders > 0 {
                 continue;
             }
             self.free += 1;
-            if self.slot[block as usize] == NONE {
+            if self.nodes[block as usize].slot == NONE {
                 self.link(front_end, block);
                 front_end = block;
             } else {
                 self.held_keyed -= 1;
-                self.link(self.previous[NULL as usize], block);
+                self.link(self.nodes[NULL as usize].previous, block);
             }
         }
     }
 
     fn link(&mut self, before: u32, block: u32) {
-        let after = self.next[before as usize];
-        self.previous[block as usize] = before;
-        self.next[block as usize] = after;
-        self.next[before as usize] = block;
-        self.previous[after as usize] = block;
+        let after = self.nodes[before as usize].next;
+        self.nodes[block as usize].previous = before;
+        self.nodes[block as usize].next = after;
+        self.nodes[before as usize].next = block;
+        self.nodes[after as usize].previous = block;
     }
 
     /// Gives a held block without a key that of a slot.
     fn insert(&mut self, group: usize, slot: u32, block: u32) {
-        self.slot[block as usize] = slot;
+        self.nodes[block as usize].slot = slot;
         self.group[block as usize] = group as u8;
         self.counts.inserted += 1;
         self.held_keyed += 1;
@@ -204,7 +225,7 @@ impl Pool {
 
     fn evict(&mut self, block: u32) {
         let index = &mut self.indexes[usize::from(self.group[block as usize])];
-        let slot = std::mem::replace(&mut self.slot[block as usize], NONE);
+        let slot = std::mem::replace(&mut self.nodes[block as usize].slot, NONE);
         let heir = std::mem::replace(&mut self.duplicate[block as usize], NONE);
         self.counts.evicted += 1;
         let (first, before) = (index.first(slot), self.before[block as usize]);
@@ -227,14 +248,18 @@ impl Pool {
 
     /// Group and key of the free blocks, next to be taken first; `None` without a key.
     pub fn free_queue(&self) -> impl Iterator<Item = Option<(u8, u64)>> + '_ {
-        let mut block = self.next[NULL as usize];
+        let mut block = self.nodes[NULL as usize].next;
         std::iter::from_fn(move || {
             let at = block as usize;
             (block != NULL).then(|| {
-                block = self.next[at];
+                block = self.nodes[at].next;
                 let group = self.group[at];
-                (self.slot[at] != NONE)
-                    .then(|| (group, self.indexes[usize::from(group)].key(self.slot[at])))
+                (self.nodes[at].slot != NONE).then(|| {
+                    (
+                        group,
+                        self.indexes[usize::from(group)].key(self.nodes[at].slot),
+                    )
+                })
             })
         })
     }
@@ -242,6 +267,6 @@ impl Pool {
     /// Bytes held on the heap.
     pub fn heap_bytes(&self) -> usize {
         let indexes: usize = self.indexes.iter().map(KeyIndex::heap_bytes).sum();
-        25 * self.next.len() + indexes
+        25 * self.nodes.len() + indexes
     }
 }
