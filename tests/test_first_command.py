@@ -10,6 +10,7 @@ from kvcache_sim.cli.main import run
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.scenario.load import load_scenario, scenario_from_text, varied_from_text
+from kvcache_sim.scenario.subject import subject_line
 from kvcache_sim.workload.readers import ReadSettings, read_trace
 from kvcache_sim.workload.readers.fitting_block import fitting_block
 from word_tokenizer import write_tokenizer
@@ -203,3 +204,16 @@ def test_a_sweep_takes_what_some_cell_uses_and_refuses_what_none_does(tmp_path, 
     capsys.readouterr()
     assert run(sweep("--grid", "tiers.cpu=null", "--grid", "seed=1,2")) == 2
     assert "write.policy has no effect; no machine has a tier below the gpu" in capsys.readouterr().err
+
+
+def test_capacities_are_told_in_tokens_and_bytes_beside_blocks(tmp_path):
+    tiers = "tiers: {gpu: {capacity: 300 blocks}, cpu: {capacity: 2GiB}, disk: {capacity: unbounded}}\n"
+    scenario = scenario_from_text(
+        "workload: {kind: diverse}\ncache: {block_size: 64}\n" + tiers, "s", tmp_path
+    )
+    size = scenario.settings.cache.kv_bytes_per_token  # 128 KiB: a block is 8 MiB
+    assert size == 131_072
+    assert (
+        "tiers gpu 300 blocks (19,200 tokens, 2.3 GiB), cpu 2GiB (16,384 tokens, 256 blocks), disk unbounded"
+        in subject_line(scenario.resolved)
+    )

@@ -8,6 +8,8 @@ from typing import Any
 
 from kvcache_sim.errors import KvsimError
 from kvcache_sim.model.step_times import measured_on
+from kvcache_sim.scenario.quantities import parse_capacity
+from kvcache_sim.units import format_bytes, parse_size_bytes
 
 
 def subject_line(resolved: Mapping[str, Any], requests: int | None = None) -> str:
@@ -19,7 +21,7 @@ def subject_line(resolved: Mapping[str, Any], requests: int | None = None) -> st
     parts = (
         _engine(resolved),
         _machines(resolved),
-        _tiers(resolved.get("tiers", {})),
+        _tiers(resolved.get("tiers", {}), resolved.get("cache", {})),
         _cache(resolved.get("cache", {})),
         _requests(resolved, requests),
         _router(resolved),
@@ -55,9 +57,24 @@ def _machines(resolved: Mapping[str, Any]) -> str:
     return f"{count} machine{'s' * (count != 1)}"
 
 
-def _tiers(tiers: Mapping[str, Any]) -> str:
+def _tiers(tiers: Mapping[str, Any], cache: Mapping[str, Any]) -> str:
     sizes = {name: tier.get("capacity") for name, tier in tiers.items() if isinstance(tier, Mapping)}
-    return "tiers " + ", ".join(f"{name} {size}" for name, size in sizes.items()) if sizes else ""
+    told = [f"{name} {size}{_beside(size, cache)}" for name, size in sizes.items()]
+    return "tiers " + ", ".join(told) if told else ""
+
+
+def _beside(size: Any, cache: Mapping[str, Any]) -> str:
+    """Return a capacity in the units that it is not written in: blocks, tokens and bytes."""
+    try:
+        capacity, token_bytes = parse_capacity(size), parse_size_bytes(str(cache["kv_bytes_per_token"]))
+    except (KvsimError, KeyError):
+        return ""
+    block = int(cache.get("block_size", 0)) * token_bytes
+    blocks = capacity.blocks if capacity.size_bytes is None else capacity.size_bytes // max(block, 1)
+    if blocks is None or not block:
+        return ""
+    written = format_bytes(blocks * block) if capacity.size_bytes is None else f"{blocks:,} blocks"
+    return f" ({blocks * int(cache['block_size']):,} tokens, {written})"
 
 
 def _cache(cache: Mapping[str, Any]) -> str:
