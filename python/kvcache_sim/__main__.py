@@ -32,4 +32,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from kvsim_launcher import main as launch
+
+    launch()

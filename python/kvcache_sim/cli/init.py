@@ -23,18 +23,28 @@ def init(
         typer.Option("--flags", metavar="RUN", help="a run or scenario as an engine's launch line"),
     ] = None,
     engine: Annotated[str, typer.Option(help="with --flags: vllm or sglang")] = "vllm",
+    preset: Annotated[
+        str, typer.Option("--preset", metavar="NAME", help="a scenario that comes along, such as quickstart")
+    ] = "",
 ) -> None:
     """Print a commented scenario to start from, that of a deployment, or a scenario's launch line.
 
     \b
     Examples:
       kvsim init > my.yaml
+      kvsim init --preset cpu-offload > my.yaml
       kvsim init --from 'vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 128' > served.yaml
       kvsim init --from 'python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 2' --gpu h200
       kvsim init --flags runs/1-run-3fa9c1 --engine sglang
     """
-    if launch and flags is not None:
-        raise UsageError("one at a time", where="--from, --flags")
+    asked = {"--from": bool(launch), "--flags": flags is not None, "--preset": bool(preset)}
+    if sum(asked.values()) > 1:
+        raise UsageError("one at a time", where=", ".join(name for name, given in asked.items() if given))
+    if preset:
+        from kvcache_sim.scenario.presets import preset_path
+
+        typer.echo(preset_path(preset, "--preset").read_text(encoding="utf-8"), nl=False)
+        return
     if flags is not None:
         typer.echo(_launch_line(flags, engine))
     elif launch:

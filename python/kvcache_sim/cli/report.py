@@ -27,7 +27,7 @@ def report(
     """
     from kvcache_sim.output import write_new
     from kvcache_sim.report.finished import open_runs
-    from kvcache_sim.report.render import require_plotting
+    from kvcache_sim.report.plotting import require_plotting
     from kvcache_sim.report.run_report import report_page
 
     require_plotting()

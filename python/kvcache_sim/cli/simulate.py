@@ -16,6 +16,7 @@ from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
 from kvcache_sim.metrics.run_directory import open_numbered_directory, open_run_directory
 from kvcache_sim.metrics.summary_text import summary_text
 from kvcache_sim.policies.engine_modes import engine_mode
+from kvcache_sim.report.plotting import next_step
 from kvcache_sim.scenario.execute import execute, resolved_with_trace, store
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.record_window import parse_record
@@ -133,7 +134,7 @@ def simulate(
         for warning in execution.warnings:
             print(f"warning: {warning}", file=sys.stderr)
     target = directory.target
-    following = f"next: kvsim report {shlex.quote(str(target))}"
+    following = next_step(shlex.quote(str(target)))
     if output_format == "json":
         print(json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False))
         print(following, file=sys.stderr)

@@ -10,7 +10,8 @@ from kvcache_sim.model.calibration.accuracy import phase_errors
 from kvcache_sim.model.calibration.rows import IterationRows
 from kvcache_sim.report.page import build_page
 from kvcache_sim.report.picture import Picture, Table, Value
-from kvcache_sim.report.render import png, require_plotting, svg
+from kvcache_sim.report.plotting import require_plotting
+from kvcache_sim.report.render import png, svg
 
 _MOST_POINTS = 2000
 _SUFFIXES = (".html", ".svg", ".png")

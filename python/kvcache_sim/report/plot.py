@@ -8,7 +8,8 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.page import build_page
 from kvcache_sim.report.picture import NothingToDraw, Picture
-from kvcache_sim.report.render import draw, png, require_plotting, svg
+from kvcache_sim.report.plotting import require_plotting
+from kvcache_sim.report.render import draw, png, svg
 from kvcache_sim.report.trace_of import find_trace
 
 _SUFFIXES = (".svg", ".png", ".html")

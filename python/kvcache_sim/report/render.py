@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import os
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -58,13 +57,6 @@ _CONFIG: dict[str, Any] = {
 
 #: Width in pixels of a picture that is a file of its own.
 _WIDTH = 700
-
-
-def require_plotting() -> None:
-    """Raise ``UsageError`` naming the extra when the plotting libraries are not installed."""
-    for module in ("altair", "vl_convert"):
-        if importlib.util.find_spec(module) is None:
-            raise UsageError("pictures need the 'report' extra", hint="pip install 'kvcache-sim[report]'")
 
 
 def draw(kind: str, runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:

@@ -39,7 +39,7 @@ def write_sweep_report(path: Path, name: str, rows: Sequence[Row], goals: Sequen
     """Write the page of a sweep; an earlier page of the same name is replaced."""
     from kvcache_sim.report.page import build_page
     from kvcache_sim.report.parts import Part, Section
-    from kvcache_sim.report.render import require_plotting
+    from kvcache_sim.report.plotting import require_plotting
 
     require_plotting()
     done = [row for row in rows if row["status"] == "ok"]

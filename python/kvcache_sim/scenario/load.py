@@ -20,6 +20,7 @@ from kvcache_sim.scenario.lowering import lower
 from kvcache_sim.scenario.machines import build_machines
 from kvcache_sim.scenario.overrides import apply_override, set_value
 from kvcache_sim.scenario.policy_names import refuse_broken_plugins, with_absolute_plugins
+from kvcache_sim.scenario.presets import scenario_file
 from kvcache_sim.scenario.resolved import resolve
 from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.validation import check
@@ -57,10 +58,12 @@ class Scenario:
 def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path | None = None) -> Scenario:
     """Return the scenario of a file (None: all defaults) with overrides and a trace laid over it.
 
+    ``preset:NAME`` is a file that comes with the package.
     Raises UsageError with the place of what is wrong, InputOutputError when the file cannot be read.
     """
     if path is None:
         return scenario_from_text("", "", Path.cwd(), overrides, trace)
+    path = scenario_file(path)
     return scenario_from_text(read_scenario(path), str(path), path.parent, overrides, trace)
 
 

@@ -9,7 +9,8 @@ from kvcache_sim.report.colours import colours_of
 from kvcache_sim.report.curve.build import Document
 from kvcache_sim.report.page import build_page
 from kvcache_sim.report.picture import Picture, Table, Value
-from kvcache_sim.report.render import png, require_plotting, svg
+from kvcache_sim.report.plotting import require_plotting
+from kvcache_sim.report.render import png, svg
 from kvcache_sim.report.series import MOST_SERIES
 
 PICTURES = (".svg", ".png", ".html")

@@ -1,0 +1,36 @@
+"""Scenarios that come with the package, named ``preset:NAME`` wherever a scenario file may stand."""
+
+from __future__ import annotations
+
+import difflib
+from importlib.resources import files
+from pathlib import Path
+
+from kvcache_sim.errors import UsageError
+
+_PREFIX = "preset:"
+
+
+def _folder() -> Path:
+    return Path(str(files("kvcache_sim.scenario"))) / "presets"
+
+
+def preset_names() -> list[str]:
+    """Return the names of the scenarios that come along."""
+    return sorted(path.stem for path in _folder().glob("*.yaml"))
+
+
+def preset_path(name: str, where: str = "") -> Path:
+    """Return the file of a scenario that comes along; raises ``UsageError`` with the nearest names."""
+    names = preset_names()
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else ""
+        raise UsageError("no such preset", where=where, got=repr(name), expected=", ".join(names), hint=hint)
+    return _folder() / f"{name}.yaml"
+
+
+def scenario_file(path: Path) -> Path:
+    """Return the file that a path names: itself, or that of ``preset:NAME``; raises as ``preset_path``."""
+    text = str(path)
+    return preset_path(text.removeprefix(_PREFIX), "-c") if text.startswith(_PREFIX) else path

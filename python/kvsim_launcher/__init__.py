@@ -1,0 +1,59 @@
+"""The ``kvsim`` command's way in, outside the package that it starts.
+
+The distribution ``kvcache-simulator``, another project, installs the same import name ``kvcache_sim``:
+installed after this one its files replace ours, and removed again it takes them along. So the files are
+looked at before any of them is imported, and one line says what happened and what to type.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+_OURS = '"""kvsim: '
+_OTHER = "kvcache-simulator"
+_AGAIN = "pip install --force-reinstall --no-deps kvcache-sim"
+#: The exit code of input and output that cannot be had (``kvsim help exit-codes``).
+_EXIT_IO = 7
+
+
+def main() -> None:
+    """Run the command line, or say in one line why its files are not there."""
+    trouble = broken_installation()
+    if trouble:
+        print(trouble, file=sys.stderr)
+        sys.exit(_EXIT_IO)
+    if warning := shared_name():
+        print(warning, file=sys.stderr)
+    from kvcache_sim.__main__ import main as run
+
+    run()
+
+
+def broken_installation() -> str:
+    """Return a line on files of the package that are another's or gone, "" where they are ours.
+
+    Nothing of the package is imported. Cost: one small file is read.
+    """
+    spec = find_spec("kvcache_sim")
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    if spec is None or not places:
+        return f"kvsim: its package kvcache_sim is not installed; {_AGAIN}"
+    origin = Path(spec.origin) if spec.origin else Path(places[0]) / "__init__.py"
+    try:
+        text = origin.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return f"{origin}: is gone, as after removing {_OTHER}, which shares its name; {_AGAIN}"
+    if text.startswith(_OURS):
+        return ""
+    return f"{origin}: is another project's, such as {_OTHER}'s; pip uninstall -y {_OTHER}; {_AGAIN}"
+
+
+def shared_name() -> str:
+    """Return a warning where the other distribution is installed beside ours and ours was the later one."""
+    spec = find_spec("kvcache_sim")
+    place = Path(spec.origin).parent.parent if spec and spec.origin else Path()
+    if not any(place.glob(f"{_OTHER.replace('-', '_')}-*.dist-info")):
+        return ""
+    return f"warning: {_OTHER} shares files with kvsim; to keep kvsim: pip uninstall -y {_OTHER}; {_AGAIN}"
