@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test build lint fmt bench faults oracles clean
+.PHONY: help demo pictures test build lint fmt bench faults oracles clean
 help:            ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  /'
 
@@ -22,6 +22,10 @@ build: $(VENV)/.deps   ## build the release core into .venv
 
 demo: build      ## build, then run the quickstart and print its summary
 	$(BIN)/kvsim simulate -c scenarios/quickstart.yaml
+
+pictures: build  ## draw the pictures of the pages again, from real runs
+	$(BIN)/kvsim simulate -c preset:quickstart -o $(VENV)/quickstart --force --quiet >/dev/null
+	$(BIN)/kvsim plot $(VENV)/quickstart hit-curve -o docs/pictures/hit-curve.svg --force
 
 test: build lint ## build, then every test of both languages
 	cargo test --release --quiet --workspace --exclude kvsim-py

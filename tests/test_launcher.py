@@ -47,7 +47,7 @@ def kvsim(site, *arguments):
     """Run the entry point as its script does."""
     script = "import sys; from kvsim_launcher import main; sys.argv[0] = 'kvsim'; main()"
     environment = os.environ | {"PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-c", script, *arguments]
+    command = [sys.executable, "-S", "-c", script, *arguments]  # without the copy that the tests run
     return subprocess.run(command, env=environment, cwd=site, capture_output=True, text=True, check=False)
 
 
@@ -88,7 +88,7 @@ def test_the_other_removed_again(site, order):
     for install in order:
         install(site)
     remove_other(site)
-    done = kvsim(site, "simulate", "-c", "preset:quickstart")
+    done = kvsim(site, "simulate")
     assert done.returncode == 7
     (line,) = done.stderr.splitlines()
     assert "kvcache_sim/__init__.py: is gone, as after removing kvcache-simulator" in line
