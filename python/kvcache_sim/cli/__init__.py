@@ -6,7 +6,7 @@ from __future__ import annotations
 #: one command or with subcommands. A command returns None, or the exit code.
 VERBS: dict[str, tuple[str, str]] = {
     "simulate": ("kvcache_sim.cli.simulate", "replay a trace or a generated workload over the tiers"),
-    "init": ("kvcache_sim.cli.init", "print a commented scenario to start from"),
+    "init": ("kvcache_sim.cli.init", "print a scenario to start from, or of an engine's launch line"),
     "report": ("kvcache_sim.cli.report", "make one HTML page of finished runs"),
     "timeline": ("kvcache_sim.cli.timeline", "write a run as a trace that Perfetto opens"),
     "compare": ("kvcache_sim.cli.compare", "say how runs or scenarios differ, with intervals"),
@@ -24,7 +24,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "gpus": ("kvcache_sim.cli.gpus", "list GPUs, show one's figures, start a file"),
     "step-times": ("kvcache_sim.cli.step_times", "list sources of step times, show some steps, start a file"),
     "channels": ("kvcache_sim.cli.channels", "list presets of links, show one, start a file"),
-    "help": ("kvcache_sim.cli.help", "explain a verb or a topic: exit-codes, scenario, units"),
+    "completion": ("kvcache_sim.cli.completion", "print a shell's completion of verbs and options"),
+    "help": ("kvcache_sim.cli.help", "explain a verb or a topic: metrics, glossary, scenario, units, …"),
     "trace": (
         "kvcache_sim.cli.trace",
         "work with traces: check, stats, convert, generate, tokens, transforms",

@@ -69,10 +69,23 @@ TOPICS: dict[str, Callable[[], str]] = {
 }
 
 
+def _pages_by_word() -> dict[str, Callable[[str], str]]:
+    """Return the topics that may be narrowed to a word."""
+    from kvcache_sim.metrics.glossary import glossary_page, metrics_page
+
+    return {"glossary": glossary_page, "metrics": metrics_page}
+
+
 @app.command()
 def help_topic(
     topic: Annotated[
-        str, typer.Argument(help="a verb, channels, exit-codes, scenario or units", metavar="[TOPIC]")
+        str,
+        typer.Argument(
+            help="a verb, or metrics, glossary, scenario, units, channels, exit-codes", metavar="[TOPIC]"
+        ),
+    ] = "",
+    word: Annotated[
+        str, typer.Argument(help="with metrics or glossary: only what has this word", metavar="[WORD]")
     ] = "",
 ) -> int:
     """Explain a verb or a topic.
@@ -81,13 +94,24 @@ def help_topic(
     Examples:
       kvsim help simulate
       kvsim help scenario
+      kvsim help metrics ttft
       kvsim help exit-codes
     """
     from kvcache_sim.cli.main import dispatch
 
+    if topic in ("metrics", "glossary"):
+        page = _pages_by_word()[topic](word)
+        if "\n" not in page:
+            raise UsageError(f"nothing in {topic} has this word", got=repr(word))
+        typer.echo(page)
+        return 0
+    if word:
+        raise UsageError("a word narrows metrics and glossary only", where=topic, got=repr(word))
     if topic in TOPICS:
         typer.echo(TOPICS[topic]())
         return 0
     if topic and topic not in VERBS:
-        raise UsageError(f"no help on {topic!r}", hint=f"topics: {', '.join([*TOPICS, *VERBS])}")
+        raise UsageError(
+            f"no help on {topic!r}", hint=f"topics: {', '.join(['metrics', 'glossary', *TOPICS, *VERBS])}"
+        )
     return dispatch([topic, "--help"] if topic else ["--help"])

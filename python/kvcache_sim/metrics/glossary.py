@@ -1,0 +1,80 @@
+"""What others call our figures, and the words that the pages use: ``kvsim help metrics`` and ``glossary``."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+
+from kvcache_sim.metrics.figures import FIGURES
+
+#: Figure, or the group it is of → what engines and benchmarks call it. vLLM and SGLang: their Prometheus
+#: names; AIPerf and "vllm bench serve": their reports.
+ALSO: dict[str, str] = {
+    "requests.preemptions": "vllm:num_preemptions",
+    "tokens.input": "vllm:prompt_tokens, sglang:prompt_tokens_total",
+    "tokens.output": "vllm:generation_tokens, sglang:generation_tokens_total",
+    "tokens.cached": "vllm:prefix_cache_hits (tokens), sglang:cached_tokens_total",
+    "cache.token_hit_rate": "vllm:prefix_cache_hits / vllm:prefix_cache_queries, sglang:cache_hit_rate",
+    "latency.ttft.<statistic>": "vllm:time_to_first_token_seconds, AIPerf time_to_first_token",
+    "latency.tpot.<statistic>": "vllm bench TPOT, vllm:request_time_per_output_token_seconds; AIPerf "
+    "inter_token_latency",
+    "latency.itl.<statistic>": "vllm bench ITL, vllm:inter_token_latency_seconds; AIPerf "
+    "inter_chunk_latency where a chunk is a token",
+    "latency.e2e.<statistic>": "vllm bench E2EL, vllm:e2e_request_latency_seconds, AIPerf request_latency",
+    "latency.queue.<statistic>": "vllm:request_queue_time_seconds, sglang:queue_time_seconds",
+    "throughput.requests_per_s": "AIPerf request_throughput, vllm bench request throughput",
+    "throughput.output_tokens_per_s": "AIPerf output_token_throughput, vllm bench output token throughput",
+}
+
+#: Word → what it means here, and what others call it.
+WORDS: dict[str, str] = {
+    "block": "tokens that are cached together, cache.block_size of them; SGLang: page, LMCache: chunk",
+    "block id": "names a block's content and all before it; vLLM: block hash, Mooncake: hash_ids",
+    "prefix": "the blocks of a prompt from its first on; only whole prefixes can be reused",
+    "hit": "prompt tokens that are not computed, from any tier; vLLM: computed blocks, SGLang: cached tokens",
+    "tier": "where KV is kept: gpu, cpu, disk, and those of other machines (remote); SGLang: device, host, "
+    "storage",
+    "prefill": "computing the prompt tokens that were not cached, in chunks; context phase",
+    "decode": "generating the answer, a token a step; generation phase",
+    "TTFT": "time to first token: first token - arrival, the sum of its parts to the nanosecond",
+    "TPOT": "time per output token: (last - first token) / (output tokens - 1), of two tokens or more",
+    "ITL": "inter-token latency: each time between two neighbouring tokens of an answer",
+    "E2E": "end to end: last token - arrival",
+    "makespan": "time from the first arrival to the last token, which throughput is of",
+    "turn": "a request of a session after another one; its prompt repeats what was said",
+    "admission": "when a request gets a place and room on a machine; its hit is counted then",
+    "preemption": "a running request loses its room and computes its tokens again",
+    "eviction": "a block leaves a tier for room: written down (demoted) or discarded",
+    "stall": "waiting for KV that is being loaded, not hidden under computing",
+    "hand-over": "moving a prompt's KV from a prefill machine to a decode machine; P/D transfer",
+    "ceiling": "the hit rate of one unbounded cache, which no policy and no size can pass",
+    "knee": "the cache size from which more room starts to pay less",
+    "working set": "the cache size that has 99 % of the ceiling's hits",
+}
+
+_WIDTH = 80
+
+
+def metrics_page(word: str = "") -> str:
+    """Return every figure: name, unit, definition or formula, and what others call it; or some, by a word."""
+    lines = ["Figures of summary.json, by the names that --fail-if, --pareto and sweeps take"]
+    for figure in FIGURES:
+        if word.lower() not in f"{figure.name} {ALSO.get(figure.name, '')}".lower():
+            continue
+        unit = f" [{figure.unit}]" if figure.unit else ""
+        lines += ["", f"{figure.name}{unit}", *_indented(figure.meaning)]
+        if figure.name in ALSO:
+            lines += _indented(f"also: {ALSO[figure.name]}")
+    return "\n".join(lines)
+
+
+def glossary_page(word: str = "") -> str:
+    """Return the words of the pages with what they mean, by the alphabet; or those with a word in them."""
+    lines = ["Words, and what others call them. Figures: kvsim help metrics."]
+    for term in sorted(WORDS, key=str.lower):
+        if word.lower() in f"{term} {WORDS[term]}".lower():
+            lines += ["", term, *_indented(WORDS[term])]
+    return "\n".join(lines)
+
+
+def _indented(text: str) -> list[str]:
+    return wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)

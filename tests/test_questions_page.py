@@ -1,0 +1,44 @@
+"""The thirteen questions of ``docs/questions.md``: each within three commands and one screen, all of them run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from kvcache_sim.cli import main
+
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "questions.md").read_text()
+#: Rows of a terminal of 80 columns that an answer may take.
+SCREEN = 50
+
+
+def commands(text: str) -> list[list[str]]:
+    return [
+        shlex.split(line)[1:]
+        for block in re.findall(r"```sh\n(.*?)```", text, re.S)
+        for line in block.splitlines()
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("questions")
+
+
+def test_every_question_is_answered_in_three_commands_and_one_screen(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    setup, *questions = re.split(r"\n## (?=\d)", PAGE)
+    assert [question.partition(".")[0] for question in questions] == [str(n) for n in range(1, 14)]
+    for argv in commands(setup):
+        assert main.run(argv) == 0
+    for question in questions:
+        asked = commands(question)
+        assert 1 <= len(asked) <= 3
+        for argv in asked:
+            capsys.readouterr()
+            assert main.run([*argv, *(["-q"] if argv[0] in ("simulate", "sweep") else [])]) == 0, question
+        lines = capsys.readouterr().out.splitlines()
+        rows = sum(max(1, -(-len(line) // 80)) for line in lines)
+        assert 0 < rows <= SCREEN, (question, rows)
