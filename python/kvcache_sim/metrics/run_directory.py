@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import signal
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -50,8 +49,11 @@ class RunDirectory:
 
     def scratch(self) -> IO[bytes]:
         """Return a nameless file beside the directory's own, gone when it is closed or the process ends."""
+        path = self.part / ".scratch"
         with _place(self.target):
-            return tempfile.TemporaryFile(dir=self.part)
+            file = path.open("w+b")
+            path.unlink()
+            return file
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Write a mapping as JSON, keys in their own order; ValueError for a number that is not finite."""

@@ -98,10 +98,9 @@ def _figures(preset: str) -> dict[str, str]:
 
 def networks_of(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> dict[str, NetworkClaims]:
     """Return what goes between machines, by the tier it leads to: reads of others' KV, and hand-overs."""
-    every = range(len(machines))
-    reads = [(owner, reader) for owner in every for reader in every if owner != reader]
-    read = reads if model.fetch.lookup == "cluster" else []
-    pairs = {TIERS[STAGING]: read, TIERS[COMPUTE]: hands_over(machines)}
+    readers = range(len(machines)) if model.fetch.lookup == "cluster" else ()
+    reads = [(owner, reader) for owner in readers for reader in readers if owner != reader]
+    pairs = {TIERS[STAGING]: reads, TIERS[COMPUTE]: hands_over(machines)}
     return {tier: NetworkClaims(some) for tier, some in pairs.items() if some}
 
 
