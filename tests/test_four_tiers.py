@@ -207,6 +207,17 @@ EXCEPTIONS = {
     "scenario/starter.py": "an example scenario",
     "policies/plugins/stand_ins.py": "a module of vLLM",
     "replay/engines.py": "an option of vLLM",
+    "policies/engine_modes.py": "tiers of LMCache",
+    "policies/table.py": "tiers of LMCache",
+    "reference/engines/lmcache_replay.py": "tiers of LMCache",
+    "replay/engine_requests.py": "an option of cachesim for LMCache",
+    "replay/engine_tiers.py": "tiers of LMCache",
+    "replay/request.py": "an option of cachesim for LMCache",
+    "report/replay_room.py": "options of cachesim for LMCache",
+    "api/replays.py": "tiers of LMCache",
+    "cli/cachesim.py": "tiers of LMCache",
+    "metrics/glossary.py": "examples of tiers",
+    "scenario/launch/": "options of vLLM and SGLang, and the keys that they become",
     "reference/store/": "refusals in the very words of the native store",
 }
 #: Words of scenarios that were named when there was one such tier.
