@@ -37,7 +37,7 @@ def rows_of(numbers, seed=0):
 @examples(40)
 @given(st.integers(1, 900), st.integers(0, 99), st.lists(st.integers(0, 900), max_size=4))
 def test_windows_hold_the_sums_whatever_parts_come_in_whatever_order(count, seed, cuts):
-    numbers = np.random.default_rng(seed).permutation(count)
+    numbers = np.random.default_rng(seed).permutation(count) if seed % 2 else np.arange(count)
     rows, windows = rows_of(numbers, seed), Windows()
     bounds = sorted({0, count, *(cut % count for cut in cuts)})
     for a, b in pairwise(bounds):
