@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvcache_sim.api.html import html_list, html_page, html_table
+from kvcache_sim.api.html import html_line, html_list, html_page, html_table
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import Table
+from kvcache_sim.scenario.subject import subject_line
 
 #: What is shown first: the words, the figure, and how it reads.
 _SHOWN = (
@@ -39,4 +40,5 @@ def headline_html(run: FinishedRun) -> str:
     counted = f"{requests['finished']:,} of {requests['arrived']:,}"
     rows = [("requests finished", counted), *figures_of(run.summary).items()]
     table = Table((run.label, ""), tuple(rows))
-    return html_page(run.label, html_table(table), html_list(run.manifest.get("warnings", [])))
+    subject = html_line(subject_line(run.scenario, requests["arrived"]))
+    return html_page(run.label, subject, html_table(table), html_list(run.manifest.get("warnings", [])))

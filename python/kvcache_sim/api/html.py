@@ -20,6 +20,11 @@ def html_table(table: Table) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
+def html_line(text: str) -> str:
+    """Return one line of text."""
+    return f"<div>{escape(text)}</div>"
+
+
 def html_list(lines: Sequence[str]) -> str:
     """Return sentences one under another, nothing where there are none."""
     return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>" if lines else ""
