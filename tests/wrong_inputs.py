@@ -37,7 +37,15 @@ channels: {pcie: {bandwidth: 25GB/s, edges: [gpu->cpu, cpu->gpu]}}
 fetch: {policy: always, layer_pipelining: true}
 write: {policy: through}
 """
-_CUT = ("; did you mean", "; known", "; verbs:", "known keys", "; expected one of", "; name it with")
+_CUT = (
+    "; did you mean",
+    "; known",
+    "; verbs:",
+    "known keys",
+    "; expected one of",
+    "; name it with",
+    "; topics:",
+)
 
 
 @dataclass(frozen=True, slots=True)
