@@ -76,6 +76,6 @@ def _unknown(text: str) -> UsageError:
         "unknown policy",
         where="--policy",
         got=repr(text),
-        expected=f"did you mean {close[0]}?" if close else "one of: " + ", ".join(_ROWS),
-        hint="kvsim policies list",
+        expected=f"a policy such as {close[0]}" if close else "one of: " + ", ".join(_ROWS),
+        hint=f"did you mean {close[0]}? kvsim policies list" if close else "kvsim policies list",
     )
