@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.prefix_view import PrefixAdmission, PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionCacheInfo, SessionView
 from kvcache_sim.cache.token_store import Prompts, TokenStore
+from kvcache_sim.errors import StoreError
 
 
 class Texts:
@@ -76,6 +78,26 @@ def test_a_conversation_is_held_once_and_hit_by_its_total():
     # A prompt not above the total is unrelated to it, but its whole blocks are shared prefixes.
     assert machine.serve(2) == 48
     assert machine.store.used == 64  # a to d: the 61 tokens of the session are among them
+
+
+def test_a_lease_that_has_ended_is_refused_and_nothing_changes():
+    machine = Machine([(None, 32, 1, "ab")], capacity=64)
+    store = machine.store
+    lease = store.acquire(0, 0)
+    store.reserve(lease, 32, 0)
+    store.release(lease, 0)
+    before = store.used
+    for call in (
+        lambda: store.release(lease, 0),
+        lambda: store.abandon(lease),
+        lambda: store.commit(lease, 16),
+        lambda: store.reserve(lease, 1, 0),
+        lambda: store.depth(lease),
+    ):
+        with pytest.raises(StoreError, match="no such lease; expected one that is held"):
+            call()
+    assert store.used == before
+    store.check()
 
 
 def test_a_shared_prefix_counts_once():

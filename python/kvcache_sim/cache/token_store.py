@@ -14,6 +14,7 @@ from kvcache_sim.cache.prefix_view import GlobalPrefixStore, PrefixAdmission, Pr
 from kvcache_sim.cache.records import Recorded
 from kvcache_sim.cache.session_view import SessionView
 from kvcache_sim.cache.store import Losses, Room
+from kvcache_sim.errors import StoreError
 
 _UNBOUNDED = 1 << 60
 
@@ -131,6 +132,12 @@ class TokenStore(Recorded):
 
     # -- leases
 
+    def _lease(self, number: int) -> _Lease:
+        held = self._leases.get(number)
+        if held is None:
+            raise StoreError("no such lease", "store", "", "one that is held")
+        return held
+
     def acquire(self, request: int, depth: int) -> int:
         """Hold the first ``depth`` tokens, which ``peek`` found; return the lease."""
         prefixes = self._prefixes(request, depth // self.block_size_tokens)
@@ -154,7 +161,8 @@ class TokenStore(Recorded):
 
     def abandon(self, lease: int) -> None:
         """Take an acquisition back without a trace."""
-        left = self._leases.pop(lease)
+        left = self._lease(lease)
+        del self._leases[lease]
         self._private -= left.private
         if left.blocks:
             self.prefixes.release(self.keys.key(left.request, left.blocks - 1))
@@ -167,10 +175,10 @@ class TokenStore(Recorded):
     def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
         """Reserve memory for several (lease, tokens), all or nothing."""
         del now_ns
-        if not self._make_room(sum(tokens + self._leases[lease].owed for lease, tokens in wanted)):
+        if not self._make_room(sum(tokens + self._lease(lease).owed for lease, tokens in wanted)):
             return None
         for lease, tokens in wanted:
-            entry = self._leases[lease]
+            entry = self._lease(lease)
             entry.private += tokens + entry.owed
             self._private += tokens + entry.owed
             entry.owed = 0
@@ -178,7 +186,7 @@ class TokenStore(Recorded):
 
     def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
         """Share the computed tokens up to ``to`` in whole blocks, as far as prefixes are admitted."""
-        entry = self._leases[lease]
+        entry = self._lease(lease)
         entry.depth = to
         size = self.block_size_tokens
         while (entry.blocks + 1) * size <= to:
@@ -210,11 +218,12 @@ class TokenStore(Recorded):
 
     def depth(self, lease: int) -> int:
         """Return how many tokens the lease reuses or has shared."""
-        return self._leases[lease].depth
+        return self._lease(lease).depth
 
     def release(self, lease: int, now_ns: int) -> None:
         """End a lease and touch its prefix; its private tokens are free."""
-        left = self._leases.pop(lease)
+        left = self._lease(lease)
+        del self._leases[lease]
         self._access += 1
         self._private -= left.private
         if left.blocks:
