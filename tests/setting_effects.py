@@ -57,6 +57,7 @@ BOTH_WAYS = ("channels.link={bandwidth: 2GB/s, edges: [gpu->cpu, cpu->gpu]}", "w
 PRICES = ("cost.gpu_hour=2.0",)
 FOUR = ("cluster.machines=4",)
 PREFIX = (*FOUR, "router.policy=longest-prefix")
+AWARE = (*FOUR, "router.policy=cache-aware")
 BURSTS = (
     "workload={kind: few-shot, requests: 150, arrivals: {process: poisson, rate_per_s: 200}, pool_size: 40}",
     "replica.max_num_seqs=64",
@@ -182,6 +183,10 @@ CHANGES: list[Change] = [
     Change("router.policy=random", "machines.jain", "down", FOUR),
     Change("router.policy=least-loaded", "latency.queue.avg", "down", ("machines[0].replica.max_num_seqs=1", *CROWDED)),
     Change("router.policy=session-affinity", "tokens.cached", "up", FOUR),
+    Change("router.policy=cache-aware", "tokens.cached", "up", FOUR),
+    Change("router.cache_threshold=1.0", "tokens.cached", "down", AWARE),
+    Change("router.balance_abs_threshold=0", "digest.results", "differs", AWARE),
+    Change("router.balance_rel_threshold=9.0", "digest.results", "differs", (*AWARE, "router.balance_abs_threshold=0")),
     Change("router.policy=longest-prefix", "tokens.cached", "up", FOUR),
     Change("router.policy=prefill-cost", "tokens.cached", "up", FOUR),
     Change("router.policy=overlap-cost", "tokens.cached", "up", FOUR),
@@ -302,6 +307,9 @@ REFUSALS: list[Refusal] = [
     Refusal("router.load_threshold=3.0", "router.policy is not longest-prefix"),
     Refusal("router.policy=random", "there is one machine", ("cluster.machines=1",)),
     Refusal("router.overlap_weight=2.0", "router.policy is not overlap-cost"),
+    Refusal("router.cache_threshold=0.5", "router.policy is not cache-aware"),
+    Refusal("router.balance_abs_threshold=1", "router.policy is not cache-aware"),
+    Refusal("router.balance_rel_threshold=2.0", "router.policy is not cache-aware"),
     Refusal("router.index_blocks=20", "looks at no prefixes"),
     Refusal("router.index_delay=2s", "router.index_blocks is null", PREFIX),
     Refusal("fetch.lookup=cluster", "add tiers.cpu", ONE_TIER),

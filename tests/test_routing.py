@@ -68,6 +68,68 @@ def test_longest_prefix_by_hand():
     assert choose([1, 5, 5], [0, 900, 2], load_threshold=None) == 1  # load is never looked at
 
 
+def test_cache_aware_by_hand():
+    """Ten blocks of prompt: more than three are enough to go where they are; 64 requests are even."""
+
+    def choose(found, pending, **settings):
+        return router("cache-aware", loads(*pending), found, **settings).choose(request())
+
+    assert choose([1, 5, 4], [0, 64, 0]) == 1  # 64 apart is not above 64
+    assert choose([1, 5, 4], [0, 65, 0]) == 0  # 65 is, and more than 1.5 times nothing
+    assert choose([1, 5, 4], [200, 299, 300]) == 1  # 100 apart, but not more than 1.5 times
+    assert choose([1, 5, 4], [0, 2, 1], balance_abs_threshold=1) == 0
+    assert choose([1, 5, 4], [2, 4, 3], balance_abs_threshold=1, balance_rel_threshold=2.0) == 1
+    assert choose([0, 3, 0], [0, 1, 0]) == 0  # a share of 0.3 is not above 0.3
+    assert choose([0, 3, 0], [0, 1, 0], cache_threshold=0.2) == 1
+    assert choose([6, 6, 6], [9, 3, 4]) == 1  # equally much: the least loaded
+    assert choose([0, 0, 0], [4, 4, 4]) == 0
+
+
+@given(
+    st.integers(1, 6).flatmap(
+        lambda machines: st.lists(
+            st.tuples(
+                st.lists(st.integers(0, 10), min_size=machines, max_size=machines),
+                st.lists(st.integers(0, 12), min_size=machines, max_size=machines),
+                st.integers(1, 10 * BLOCK + 3),
+            ),
+            min_size=1,
+            max_size=30,
+        )
+    ),
+    st.sampled_from([0, 1, 3, 64]),
+    st.sampled_from([1.0, 1.5, 3.0]),
+    st.sampled_from([0.0, 0.3, 0.5, 1.0]),
+)
+def test_cache_aware_is_the_gateways_rule(requests, balance_abs_threshold, balance_rel_threshold, threshold):
+    """Choice by choice beside the steps of cache_aware.rs, written down from their description."""
+    machines = loads(*requests[0][1])
+    found = []
+    look = Look(found, [])
+    settings = RouterSettings(
+        "cache-aware",
+        cache_threshold=threshold,
+        balance_abs_threshold=balance_abs_threshold,
+        balance_rel_threshold=balance_rel_threshold,
+    )
+    made = ROUTERS["cache-aware"](RouterView(machines, settings, 7, BLOCK, lambda sequence: look))
+    processed = [0] * len(machines)
+    for blocks, pending, tokens in requests:
+        found[:] = [min(b, tokens // BLOCK) for b in blocks]
+        for machine, load in zip(machines, pending, strict=True):
+            machine.requests = load
+        workers = sorted(range(len(machines)), key=lambda w: (pending[w], processed[w], w))
+        low, high = min(pending), max(pending)
+        if high - low > balance_abs_threshold and high > balance_rel_threshold * low:
+            expected = workers[0]
+        elif max(found) * BLOCK / tokens > threshold:
+            expected = next(w for w in workers if found[w] == max(found))
+        else:
+            expected = workers[0]
+        processed[expected] += 1
+        assert made.choose(request(tokens)) == expected
+
+
 def test_costs_by_hand():
     def product(found, pending):
         return router("prefill-cost", loads(*pending), found).choose(request())
@@ -87,7 +149,8 @@ def test_costs_by_hand():
 
 
 @pytest.mark.parametrize(
-    "policy", ["least-loaded", "session-affinity", "longest-prefix", "prefill-cost", "overlap-cost"]
+    "policy",
+    ["least-loaded", "session-affinity", "cache-aware", "longest-prefix", "prefill-cost", "overlap-cost"],
 )
 @given(idle=st.sets(st.integers(0, 7), min_size=1), choices=st.integers(1, 40))
 def test_equal_machines_take_turns(policy, idle, choices):

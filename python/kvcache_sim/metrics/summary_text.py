@@ -116,7 +116,8 @@ def _machines(spread: Mapping[str, Any]) -> list[str]:
     each = " ".join(map(str, loads))
     if len(each) > 30:
         each = f"{min(loads):,} to {max(loads):,} on {len(loads):,}"
-    return [f"machines   {each} requests  {evenness}"]
+    idle = loads.count(0)
+    return [f"machines   {each} requests  {evenness}" + (f"  {idle:,} idle" if idle else "")]
 
 
 def _labelled(label: str, sentence: str) -> list[str]:

@@ -251,12 +251,22 @@ def _requests(model: ScenarioModel) -> Iterator[Finding]:
         yield ("workload", "prompt_structure"), why
 
 
+#: Keys of one router, and whose.
+_OF_ROUTERS = {
+    "load_threshold": "longest-prefix",
+    "overlap_weight": "overlap-cost",
+    "cache_threshold": "cache-aware",
+    "balance_abs_threshold": "cache-aware",
+    "balance_rel_threshold": "cache-aware",
+}
+
+
 def _router(model: ScenarioModel, routed: int) -> Iterator[Finding]:
     router = model.router
     for key, field in type(router).model_fields.items():
         if getattr(router, key) != field.default and routed <= 1:
             yield ("router", key), "there is one machine to choose"
-    for key, policy in (("load_threshold", "longest-prefix"), ("overlap_weight", "overlap-cost")):
+    for key, policy in _OF_ROUTERS.items():
         changed = getattr(router, key) != type(router).model_fields[key].default
         if changed and router.policy != policy and ":" not in router.policy:
             yield ("router", key), f"router.policy is not {policy}"

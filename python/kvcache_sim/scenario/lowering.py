@@ -129,6 +129,9 @@ def _router(model: ScenarioModel) -> RouterSettings:
         section.policy,
         section.load_threshold,
         section.overlap_weight,
+        section.cache_threshold,
+        section.balance_abs_threshold,
+        section.balance_rel_threshold,
         section.index_blocks,
         section.index_delay,
     )

@@ -255,6 +255,15 @@ class RouterSection(Section):
     overlap_weight: float = Field(
         1.0, ge=0, description="overlap-cost: weight of a block of prefill against one of decode"
     )
+    cache_threshold: float = Field(
+        0.3, ge=0, le=1, description="cache-aware: share of a prompt above which who has it takes it"
+    )
+    balance_abs_threshold: int = Field(
+        64, ge=0, le=_MAX_COUNT, description="cache-aware: uneven where loads differ by more requests, and"
+    )
+    balance_rel_threshold: float = Field(
+        1.5, ge=1, description="cache-aware: the largest load is more than so many times the smallest"
+    )
     index_blocks: int | None = Field(
         None, ge=1, le=_MAX_COUNT, description="the router's own index, a machine; null: it sees the truth"
     )

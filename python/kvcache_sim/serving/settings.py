@@ -88,6 +88,12 @@ class RouterSettings:
     load_threshold: float | None = 2.0  # None: never
     #: Of ``overlap-cost``: what a block of prefill weighs against a block of decode.
     overlap_weight: float = 1.0
+    #: Of ``cache-aware``: share of a prompt above which the machine that has it takes it.
+    cache_threshold: float = 0.3
+    #: Of ``cache-aware``: loads are uneven when they differ by more requests than this and the largest is
+    #: more than so many times the smallest.
+    balance_abs_threshold: int = 64
+    balance_rel_threshold: float = 1.5
     #: Blocks that the router's own index holds of each machine; None: it sees the truth.
     index_blocks: int | None = None
     #: How long after a first token the index learns of the prompt.

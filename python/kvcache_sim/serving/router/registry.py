@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
+from kvcache_sim.serving.router.cache_aware import CacheAware
 from kvcache_sim.serving.router.contract import Router, RouterView
 from kvcache_sim.serving.router.least_loaded import LeastLoaded
 from kvcache_sim.serving.router.longest_prefix import LongestPrefix
@@ -22,13 +23,14 @@ ROUTERS: dict[str, MakeRouter] = {
     "random": RandomChoice,
     "least-loaded": LeastLoaded,
     "session-affinity": SessionAffinity,
+    "cache-aware": CacheAware,
     "longest-prefix": LongestPrefix,
     "prefill-cost": PrefillCost,
     "overlap-cost": OverlapCost,
 }
 
 #: Those that look at what the machines have cached.
-PREFIX_AWARE = frozenset({"longest-prefix", "prefill-cost", "overlap-cost"})
+PREFIX_AWARE = frozenset({"cache-aware", "longest-prefix", "prefill-cost", "overlap-cost"})
 
 
 ROUTER = Kind(
