@@ -29,7 +29,7 @@ pictures: build  ## draw the pictures of the pages again, from real runs
 
 test: build lint ## build, then every test of both languages
 	cargo test --release --quiet --workspace --exclude kvsim-py
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: build      ## formatting, lints, types and the stub of both languages
 	cargo fmt --all --check

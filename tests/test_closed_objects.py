@@ -18,6 +18,7 @@ from kvcache_sim.cache.prefix_view import GlobalPrefixCacheInfo
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.admission import Admission
 from kvcache_sim.serving.sequence import Arrival, SequenceState
+from kvcache_sim.serving.vllm.sequence import VllmSequence
 
 PACKAGE = Path(kvcache_sim.__file__).parent
 ROOMS = ("serving", "cache")
@@ -27,9 +28,10 @@ MOST_PARAMETERS = 6
 RECORDS = [
     (
         SequenceState,
-        ("s", "sequence"),
+        ("s", "sequence", "state"),
         "seed 000's state of a request; each stage it passes writes its own part",
     ),
+    (VllmSequence, ("s",), "what vLLM's scheduler counts of a request, at its admission, steps and outputs"),
     (Arrival, ("s", "sequence"), "a request on its way to a machine; a router notes what it expects of it"),
     (Admission, ("admission",), "filled part by part while one request is admitted"),
     (LayeredJob, ("job", "times"), "a job's progress, kept by the one channel that serves it"),

@@ -106,8 +106,9 @@ def build_replica(
         from kvcache_sim.serving.vllm.replica import VllmReplica
 
         milestones = Milestones(cache.number, cache.store, recorder, outcomes, observed.records_all)
-        stepped = settings.step_time, batch_settings
-        return VllmReplica(cache, replica_settings, stepped, milestones, observed.checks)
+        return VllmReplica(
+            cache, replica_settings, settings.step_time, batch_settings, milestones, observed.checks
+        )
     batch = make_batch(batch_settings, settings.step_time, replica_settings.max_num_seqs, observed.stretches)
     estimates = Estimates(cache, settings.step_time, replica_settings.max_num_batched_tokens)
     milestones = Milestones(cache.number, cache.store, recorder, outcomes, observed.records_all)

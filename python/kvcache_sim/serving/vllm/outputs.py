@@ -20,6 +20,10 @@ class Step:
     begin_ns: int = 0
     end_ns: int = 0
 
+    def lasts(self, begin_ns: int, duration_ns: int) -> None:
+        """Note when it begins and how long it takes."""
+        self.begin_ns, self.end_ns = begin_ns, begin_ns + duration_ns
+
     @property
     def tokens(self) -> tuple[int, int]:
         """Prefill and decode tokens."""
@@ -61,7 +65,7 @@ class Outputs:
             if brings_token and not s.is_done:
                 self._token(s, stale, now)
         if self.scheduler.log is not None:
-            self.scheduler.log.counts.end_ns = now
+            self.scheduler.log.counts.ended(now)
 
     def _token(self, s: VllmSequence, stale: bool, now: int) -> None:
         scheduler, state = self.scheduler, s.state

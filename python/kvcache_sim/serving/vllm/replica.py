@@ -34,7 +34,8 @@ class VllmReplica:
         self,
         machine: Machine,
         settings: ReplicaSettings,
-        steps: tuple[StepTime, BatchSettings],
+        step_time: StepTime,
+        batch: BatchSettings,
         milestones: Milestones,
         checks: bool,
     ) -> None:
@@ -50,7 +51,7 @@ class VllmReplica:
         self.milestones = milestones
         self.load: Load = milestones
         self.records_all = milestones.records_all
-        self._step_time, self._batch = steps
+        self._step_time, self._batch = step_time, batch
         self._most_blocks = self.store.room(COMPUTE).capacity_blocks
         rules = vllm_rules(settings, self._most_blocks)
         pool = cast(BlockPool, machine.store)
@@ -124,7 +125,7 @@ class VllmReplica:
             return None
         step = composed(scheduler.schedule(now), scheduler.looks_ahead)
         duration = self._step_time.step(step.batch) + self._batch.step_overhead_ns
-        step.begin_ns, step.end_ns = begin_ns, begin_ns + max(duration, self._batch.least_step_ns)
+        step.lasts(begin_ns, max(duration, self._batch.least_step_ns))
         if scheduler.log is not None:
             lengths = len(scheduler.running), len(scheduler.waiting)
             scheduler.log.scheduled(begin_ns, step.tokens, lengths)
@@ -141,7 +142,7 @@ class VllmReplica:
 
     def log_schedule(self) -> None:
         """Start writing the schedule down."""
-        self.scheduler.log = ScheduleLog()
+        self.scheduler.log_schedule()
 
     def schedule(self) -> ScheduleLog | None:
         """Return what was written down of the schedule, None where nothing was."""

@@ -22,6 +22,29 @@ class ScheduleCounts:
     #: Schedules that computed nothing.
     zero_token_steps: int = 0
 
+    def admitted(self, cached_tokens: int, first: bool) -> None:
+        """Count an admission, a request's first or one after a preemption."""
+        if first:
+            self.hit_tokens_first += cached_tokens
+        else:
+            self.readmissions += 1
+            self.hit_tokens_readmitted += cached_tokens
+
+    def preempted(self) -> None:
+        """Count a preemption."""
+        self.preemptions += 1
+
+    def scheduled(self, tokens: int, lengths: tuple[int, int]) -> None:
+        """Count a decided step of so many tokens, after which so many run and wait."""
+        self.max_running = max(self.max_running, lengths[0])
+        self.max_waiting = max(self.max_waiting, lengths[1])
+        self.scheduled_tokens += tokens
+        self.zero_token_steps += tokens == 0
+
+    def ended(self, now_ns: int) -> None:
+        """Note when the last step so far ended."""
+        self.end_ns = now_ns
+
 
 @dataclass(slots=True)
 class ScheduleLog:
@@ -38,19 +61,10 @@ class ScheduleLog:
     def admitted(self, request: int, cached_tokens: int, first: bool) -> None:
         """Note an admission to the step that is being composed."""
         self.admissions.append((len(self.steps), request, cached_tokens))
-        if first:
-            self.counts.hit_tokens_first += cached_tokens
-        else:
-            self.counts.readmissions += 1
-            self.counts.hit_tokens_readmitted += cached_tokens
+        self.counts.admitted(cached_tokens, first)
 
     def scheduled(self, begin_ns: int, tokens: tuple[int, int], lengths: tuple[int, int]) -> None:
         """Note a decided step: its (prefill, decode) tokens, and how many run and wait then."""
-        counts = self.counts
-        counts.max_running = max(counts.max_running, lengths[0])
-        counts.max_waiting = max(counts.max_waiting, lengths[1])
-        counts.scheduled_tokens += sum(tokens)
+        self.counts.scheduled(sum(tokens), lengths)
         if sum(tokens):
             self.steps.append((begin_ns, *tokens, *lengths))
-        else:
-            counts.zero_token_steps += 1

@@ -40,6 +40,19 @@ class Composition:
     scheduled: list[VllmSequence] = field(default_factory=list)
     preempted: bool = False
 
+    def give(self, s: VllmSequence, tokens: int) -> None:
+        """Give a request tokens of this step."""
+        s.chunk = tokens
+        self.budget -= tokens
+        self.scheduled.append(s)
+
+    def take_back(self, s: VllmSequence) -> None:
+        """Take back what a preempted request had of this step."""
+        self.preempted = True
+        if s.chunk:
+            self.budget += s.chunk
+            self.scheduled.remove(s)
+
 
 class VllmScheduler:
     """The queue and the running requests of one replica; ``schedule`` composes a step."""
@@ -61,6 +74,10 @@ class VllmScheduler:
         #: In order of admission.
         self.running: list[VllmSequence] = []
         self.log: ScheduleLog | None = None
+
+    def log_schedule(self) -> None:
+        """Start writing the schedule down."""
+        self.log = ScheduleLog()
 
     def schedule(self, now: int) -> list[VllmSequence]:
         """Return who gets tokens in the next step, each with its ``chunk``, in the order of scheduling."""
@@ -107,7 +124,7 @@ class VllmScheduler:
                 self.store.reserve_many([(s.state.lease, blocks)], now)
                 s.blocks += blocks
             self.key_step(s, min(s.computed + tokens, s.known))
-            self._give(s, tokens, step)
+            step.give(s, tokens)
             at += 1
 
     def _victim(self) -> int:
@@ -118,10 +135,7 @@ class VllmScheduler:
 
     def _preempt(self, step: Composition, s: VllmSequence, now: int) -> None:
         """Send a request back to the queue; what it had of this step goes back to the budget."""
-        step.preempted = True
-        if s.chunk:
-            step.budget += s.chunk
-            step.scheduled.remove(s)
+        step.take_back(s)
         self.store.release(s.state.lease, now)
         computed = s.computed
         s.computed = s.blocks = s.keyed = s.placeholders = s.chunk = 0
@@ -130,7 +144,7 @@ class VllmScheduler:
         self.waiting.add_preempted(s)
         self.milestones.preempted(s.state, computed, now)
         if self.log is not None:
-            self.log.counts.preemptions += 1
+            self.log.counts.preempted()
 
     # -- the queue
 
@@ -150,7 +164,7 @@ class VllmScheduler:
         self.waiting.remove(s)
         s.blocks, s.keyed, s.computed, s.is_running = hits + fresh, hits, cached, True
         self.key_step(s, min(cached + tokens, s.known))
-        self._give(s, tokens, step)
+        step.give(s, tokens)
         self.running.append(s)
         self._admitted(s, hits, now)
         return True
@@ -170,11 +184,6 @@ class VllmScheduler:
             self.log.admitted(state.request, cached, first)
 
     # -- a request's part
-
-    def _give(self, s: VllmSequence, tokens: int, step: Composition) -> None:
-        s.chunk = tokens
-        step.budget -= tokens
-        step.scheduled.append(s)
 
     def key_step(self, s: VllmSequence, tokens: int) -> None:
         """Give blocks that are full within the first tokens their keys, where they have none yet."""
