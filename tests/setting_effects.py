@@ -208,6 +208,7 @@ CHANGES: list[Change] = [
     Change("handover.router=longest-prefix", "digest.results", "differs", (*FOUR, "pools.prefill=2", "pools.decode=2")),
     Change("handover.router=prefill-cost", "digest.results", "differs", (*FOUR, "pools.prefill=2", "pools.decode=2")),
     Change("handover.router=overlap-cost", "digest.results", "differs", (*FOUR, "pools.prefill=2", "pools.decode=2")),
+    Change("handover.router=cache-aware", "digest.results", "differs", (*FOUR, "pools.prefill=2", "pools.decode=2")),
     # channels
     Change("channels.cpu-to-gpu.preset=pcie4-x16", "latency.fetch_parts.stall_cpu_gpu.avg", "up"),
     Change("channels.cpu-to-gpu.bandwidth=500MB/s", "latency.fetch_parts.stall_cpu_gpu.avg", "up"),
