@@ -12,9 +12,10 @@ from functools import partial
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.prefetch.policy import Candidate
 from kvcache_sim.cache.transfer import Transfer
-from kvcache_sim.engine import ARRIVAL, BOUNDARY, Event
+from kvcache_sim.engine import BOUNDARY, Event
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.serving.batch import Batch
+from kvcache_sim.serving.replica.arrival_path import ArrivalPath
 from kvcache_sim.serving.replica.contract import Load
 from kvcache_sim.serving.replica.handing_over import HandsOver
 from kvcache_sim.serving.replica.milestones import Milestones
@@ -55,6 +56,7 @@ class Replica:
         self.milestones = milestones
         self.load: Load = milestones
         self.running = scheduler.running
+        self._arrivals = ArrivalPath(cache, settings, milestones, self._enqueue)
         self.step = NextStep(self.mover, batch, scheduler.running, scheduler.late, self._start)
         #: Set where requests go on elsewhere after their prompt.
         self.sender: HandsOver | None = None
@@ -82,26 +84,12 @@ class Replica:
 
     def arrive(self, arrival: Arrival) -> None:
         """Take a request over; it queues once the scheduler has it and it has been looked up."""
-        now = self.engine.now_ns
         sequence = SequenceState.of(arrival, self.milestones.outcomes.trace)
         sequence.progress = self
-        self.milestones.arrived(sequence, now)
-        if offset := self.settings.client_ns(sequence.prompt_num_tokens):
-            self.engine.schedule(now + offset, ARRIVAL, self.machine, self._received, sequence)
-        else:
-            self._received(sequence)
-
-    def _received(self, sequence: SequenceState) -> None:
-        now = self.engine.now_ns
-        self.milestones.received(sequence, now)
-        if self.cache.lookup_ns and self.cache.enabled:
-            self.engine.schedule(now + self.cache.lookup_ns, ARRIVAL, self.machine, self._enqueue, sequence)
-        else:
-            self._enqueue(sequence)
+        self._arrivals.arrived(sequence)
 
     def _enqueue(self, sequence: SequenceState) -> None:
         now = self.engine.now_ns
-        self.milestones.looked_up(sequence, now)
         if self.prefetcher is not None:
             self.prefetch(sequence.request, sequence.prompt_num_tokens, "queued")
         self.scheduler.enqueue(sequence)

@@ -8,10 +8,11 @@ from typing import cast
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.remote import RemoteReads
-from kvcache_sim.engine import ARRIVAL, BOUNDARY, Event
+from kvcache_sim.engine import BOUNDARY, Event
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.serving.batch import BatchSettings
+from kvcache_sim.serving.replica.arrival_path import ArrivalPath
 from kvcache_sim.serving.replica.contract import Load
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.sequence import Arrival, SequenceState
@@ -51,6 +52,7 @@ class VllmReplica:
         self.milestones = milestones
         self.load: Load = milestones
         self.records_all = milestones.records_all
+        self._arrivals = ArrivalPath(machine, settings, milestones, self._enqueue)
         self._step_time, self._batch = step_time, batch
         self._most_blocks = self.store.room(COMPUTE).capacity_blocks
         rules = vllm_rules(settings, self._most_blocks)
@@ -71,27 +73,12 @@ class VllmReplica:
 
     def arrive(self, arrival: Arrival) -> None:
         """Take a request over; it queues once the scheduler has it and it has been looked up."""
-        now = self.engine.now_ns
-        state = SequenceState.of(arrival, self.milestones.outcomes.trace)
-        self.milestones.arrived(state, now)
-        if offset := self.settings.client_ns(state.prompt_num_tokens):
-            self.engine.schedule(now + offset, ARRIVAL, self.machine, self._received, state)
-        else:
-            self._received(state)
-
-    def _received(self, state: SequenceState) -> None:
-        now = self.engine.now_ns
-        self.milestones.received(state, now)
-        if self.cache.lookup_ns and self.cache.enabled:
-            self.engine.schedule(now + self.cache.lookup_ns, ARRIVAL, self.machine, self._enqueue, state)
-        else:
-            self._enqueue(state)
+        self._arrivals.arrived(SequenceState.of(arrival, self.milestones.outcomes.trace))
 
     def _enqueue(self, state: SequenceState) -> None:
-        now = self.engine.now_ns
-        self.milestones.looked_up(state, now)
         self.scheduler.waiting.add(VllmSequence.of(state))
         if self._flight is None and self._boundary is None:
+            now = self.engine.now_ns
             self._boundary = self.engine.schedule(now, BOUNDARY, self.machine, self._at_boundary)
 
     # -- boundaries
