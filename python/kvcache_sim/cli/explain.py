@@ -32,6 +32,10 @@ def explain(
     worst: Annotated[
         int | None, typer.Option("--worst", metavar="N", min=1, help="the N longest TTFTs, and the spike")
     ] = None,
+    sensitive: Annotated[
+        bool,
+        typer.Option("--sensitivity", help="run again within stated errors: what moves, which one decides"),
+    ] = False,
     between: Annotated[
         tuple[str, str] | None,
         typer.Option("--between", metavar="T1 T2", help="only requests that arrive then, such as 10s 20s"),
@@ -46,6 +50,7 @@ def explain(
       kvsim explain runs/1-quickstart-3fa9c1 --request 4711
       kvsim explain runs/1-quickstart-3fa9c1 --session 17
       kvsim explain runs/1-quickstart-3fa9c1 --worst 10 --between 30s 60s
+      kvsim explain runs/1-quickstart-3fa9c1 --sensitivity
     """
     from kvcache_sim.api.explaining import explain as explain_run
     from kvcache_sim.report.explain.prefixes import prefix_rows, prefixes_text
@@ -59,6 +64,7 @@ def explain(
         "--request": request is not None,
         "--session": session is not None,
         "--prefixes": prefixes,
+        "--sensitivity": sensitive,
         "--worst, --between": longest,
     }
     if sum(asked.values()) > 1:
@@ -66,6 +72,14 @@ def explain(
     (opened,) = open_runs([run])
     if longest:
         print(told(opened, _MOST if worst is None else worst, _window(between), output_format))
+        return
+    if sensitive:
+        from kvcache_sim.report.sensitivity.moves import sensitivity
+        from kvcache_sim.report.sensitivity.text import sensitivity_json, sensitivity_text
+
+        moved = sensitivity(opened, lambda what: typer.echo(f"again: {what}", err=True))
+        as_json = output_format == "json"
+        print(json.dumps(sensitivity_json(moved), indent=2) if as_json else sensitivity_text(moved))
         return
     if session is not None:
         turns = session_turns(opened, session)

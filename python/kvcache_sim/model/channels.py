@@ -21,6 +21,8 @@ class ChannelSpec:
     bandwidth_bytes_per_s: int
     latency_ns: int
     piece_overhead_ns: int
+    #: How far it is off its own measurements, in per cent; None: it was measured once, or in part assumed.
+    error_percent: int | None = None
 
     def transfer_ns(self, size_bytes: int, pieces: int = 1) -> int:
         """Return the time of one transfer on the idle link in ns, 0 for no bytes."""
@@ -44,7 +46,7 @@ def load_channel(name: str) -> ChannelSpec:
     if not name.endswith(".toml"):
         return ChannelSpec(name=name.lower(), **read_entry("channels", "channel preset", name))
     table = read_toml(Path(name), "channel")
-    check_keys(table, {"source": str, **dict.fromkeys(_FIGURES, int)}, name)
+    check_keys(table, {"source": str, "error_percent": int, **dict.fromkeys(_FIGURES, int)}, name)
     for key in _FIGURES:
         if table.get(key, -1) < (1 if key == "bandwidth_bytes_per_s" else 0):
             what = f"{key} is too small" if key in table else f"no {key}"

@@ -64,6 +64,11 @@ def step_time_facts(name: str) -> tuple[str, ...]:
     return tuple(f"step_time: {fact}" for fact in aiconfigurator_step_time(name.removeprefix(PREFIX)).facts)
 
 
+def step_time_entry(name: str) -> dict[str, Any]:
+    """Return a shipped set or a model file as parsed TOML; raises UsageError like ``load_step_time``."""
+    return _read_file(Path(name)) if name.endswith(".toml") else _packaged(name)
+
+
 def _packaged(name: str) -> dict[str, Any]:
     if name.lower() not in step_time_names():
         raise unknown_step_time(name, step_time_names())
@@ -156,5 +161,5 @@ def measured_on(name: str) -> MeasuredOn:
         return MeasuredOn(LINEAR_MODEL, None, 1)
     if name.endswith((".csv", ".csv.gz")):
         return MeasuredOn(None, None, 1)
-    entry = _read_file(Path(name)) if name.endswith(".toml") else _packaged(name)
+    entry = step_time_entry(name)
     return MeasuredOn(entry.get("model"), entry.get("gpu"), int(entry.get("tensor_parallel", 1)))

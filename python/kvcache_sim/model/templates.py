@@ -76,8 +76,9 @@ def new_step_time(start: str) -> str:
 
 
 def _fields_text(spec: GpuSpec | ChannelSpec | KernelRates, without: str = "") -> str:
-    names = [field.name for field in fields(spec) if field.name not in ("name", without)]
-    return "".join(f"{name} = {_value(getattr(spec, name))}\n" for name in names)
+    values = {field.name: getattr(spec, field.name) for field in fields(spec)}
+    shown = {key: own for key, own in values.items() if key not in ("name", without) and own is not None}
+    return "".join(f"{key} = {_value(own)}\n" for key, own in shown.items())
 
 
 def _value(value: Any) -> str:

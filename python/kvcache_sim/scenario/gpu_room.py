@@ -66,6 +66,18 @@ def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity |
     return GpuCapacity(sentence, remarkable=given > room.blocks)
 
 
+def room_uncertainty(model: ScenarioModel, replica: ReplicaSection, blocks: int) -> float | None:
+    """Return by which share of itself the room in the GPU's memory may be off, where it is so many blocks.
+
+    None where the blocks were given otherwise, or the step-time set names no GPU.
+    """
+    try:
+        found = _room(model, replica)
+    except UsageError:
+        return None
+    return found.room.uncertainty_bytes / found.room.kv_bytes if found.blocks == blocks else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Room:
     """Blocks, the bytes they were found from, and what a sequence takes beside its blocks."""

@@ -1,0 +1,98 @@
+"""What a scenario assumes about times and room: its step times, the KV room of its GPUs, its links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from kvcache_sim.model.scaled import ScaledStepTime, StepPart
+from kvcache_sim.model.stated_errors import Factors, around, stated_step_errors
+from kvcache_sim.report.sensitivity.assumption import Assumption, interval
+from kvcache_sim.report.sensitivity.links import link_assumptions
+from kvcache_sim.scenario.gpu_room import room_uncertainty
+from kvcache_sim.scenario.load import Scenario
+from kvcache_sim.scenario.machines import build_machines
+from kvcache_sim.scenario.schema import MachineSection
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
+from kvcache_sim.tiers import COMPUTE, TIERS
+
+#: Taken where nothing is stated, in per cent: of step times, of blocks that were given.
+USUAL_STEP_PERCENT = 10.0
+USUAL_ROOM_PERCENT = 10.0
+
+
+def assumptions(scenario: Scenario) -> list[Assumption]:
+    """Return every assumption of a scenario that has an interval: step times, then room, then links."""
+    machines = build_machines(scenario.model, scenario.tree)
+    return [*_step_times(machines), *_room(scenario, machines), *link_assumptions(scenario)]
+
+
+def _step_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
+    """Yield the factors of each step-time model in use; without service time there are none."""
+    named: dict[str, list[int]] = {}
+    for index, machine in enumerate(machines):
+        if not machine.replica.instant:
+            named.setdefault(machine.replica.step_time, []).append(index)
+    for name, indices in named.items():
+        errors = stated_step_errors(name)
+        if errors is None:
+            continue
+        of = f" of {name}" if len(named) > 1 else ""
+        parts: tuple[tuple[StepPart, str, Factors | None], ...] = (
+            ("decode", "decode steps", errors.decode),
+            ("chunk", "steps with a prefill chunk", errors.chunk),
+        )
+        for part, what, stated in parts:
+            factors, said, is_stated = interval(stated, errors.source, USUAL_STEP_PERCENT)
+            apply = partial(_with_steps, indices, part)
+            yield Assumption(f"step time: {what}{of}", factors, said, is_stated, apply)
+        if errors.mixed_kv is not None and errors.mixed_kv.high > errors.mixed_kv.low:
+            said = "the range of the GPU's attention backend; the set has no such step"
+            apply = partial(_with_steps, indices, "mixed_kv")
+            yield Assumption(f"step time: KV read beside a chunk{of}", errors.mixed_kv, said, True, apply)
+
+
+def _with_steps(
+    indices: list[int], part: StepPart, settings: ClusterSettings, factor: float
+) -> ClusterSettings:
+    machines = list(settings.machines)
+    for index in indices:
+        own = machines[index].step_time
+        scaled = own if isinstance(own, ScaledStepTime) else ScaledStepTime(own)
+        machines[index] = replace(machines[index], step_time=scaled.times(part, factor))
+    return replace(settings, machines=tuple(machines))
+
+
+def _room(scenario: Scenario, machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
+    """Yield the room of the GPUs, those alike together; one without an end has no interval."""
+    alike: dict[tuple[float | None, bool], list[int]] = {}
+    for index, (section, settings) in enumerate(zip(machines, scenario.settings.machines, strict=True)):
+        blocks = settings.tiers[0].capacity_blocks
+        if blocks is None:
+            continue
+        share = None
+        if not section.replica.instant:
+            share = room_uncertainty(scenario.model, section.replica, blocks)
+        alike.setdefault((share, share is not None), []).append(index)
+    for (share, _), indices in alike.items():
+        of = f" of machines {indices[0]}, …" if len(alike) > 1 else ""
+        source = "found from memory" if share is not None else "blocks as given state no error"
+        stated = None if share is None else around(100 * share)
+        factors, said, is_stated = interval(stated, source, USUAL_ROOM_PERCENT)
+        name = f"KV room of the {TIERS[COMPUTE]}{of}"
+        yield Assumption(name, factors, said, is_stated, partial(_with_room, indices), grows_slower=False)
+
+
+def _with_room(indices: list[int], settings: ClusterSettings, factor: float) -> ClusterSettings:
+    machines = list(settings.machines)
+    for index in indices:
+        machines[index] = _roomier(machines[index], factor)
+    return replace(settings, machines=tuple(machines))
+
+
+def _roomier(machine: MachineSettings, factor: float) -> MachineSettings:
+    gpu = machine.tiers[0]
+    assert gpu.capacity_blocks is not None
+    blocks = max(1, round(gpu.capacity_blocks * factor))
+    return replace(machine, tiers=(replace(gpu, capacity_blocks=blocks), *machine.tiers[1:]))
