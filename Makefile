@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo pictures test build lint fmt bench faults oracles clean
+.PHONY: help demo pictures test build wheels check-wheel lint fmt bench faults oracles clean
 help:            ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  /'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  /'
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,15 @@ pictures: build  ## draw the pictures of the pages again, from real runs
 test: build lint ## build, then every test of both languages
 	cargo test --release --quiet --workspace --exclude kvsim-py
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+wheels: $(BIN)/python   ## an sdist and, built from it, a wheel for any Linux of glibc 2.17 on, in dist/
+	rm -rf dist
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin[zig]>=1.7,<2'
+	CARGO_TARGET_DIR=$(CURDIR)/target PATH=$(CURDIR)/$(BIN):$$PATH \
+	  $(BIN)/maturin build --release --quiet --zig --compatibility manylinux2014 --sdist -o dist
+
+check-wheel: wheels  ## install the wheel where there is no Rust: run, report, pictures, beside kvcache-simulator
+	$(BIN)/python tests/clean_install dist
 
 lint: build      ## formatting, lints, types and the stub of both languages
 	cargo fmt --all --check
@@ -59,4 +68,4 @@ fmt: $(VENV)/.deps   ## format both languages
 	$(BIN)/ruff format --quiet python tests benches
 
 clean:           ## remove what was built
-	rm -rf $(VENV) target
+	rm -rf $(VENV) target dist

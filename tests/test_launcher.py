@@ -104,3 +104,20 @@ def test_the_package_gone_whole(site):
     assert done.returncode == 7
     assert "kvcache_sim is not installed" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_remedy_names_the_wheel_that_was_installed(site, tmp_path):
+    install_ours(site)
+    install_other(site)
+    wheel = tmp_path / "my wheels" / "kvcache_sim-0.1.0.whl"
+    wheel.parent.mkdir()
+    wheel.touch()
+    notes = site / "kvcache_sim-0.1.0.dist-info"
+    notes.mkdir()
+    (notes / "METADATA").write_text("Metadata-Version: 2.4\nName: kvcache-sim\nVersion: 0.1.0\n")
+    (notes / "direct_url.json").write_text(f'{{"url": "{wheel.as_uri()}", "archive_info": {{}}}}')
+    (line,) = kvsim(site, "simulate").stderr.splitlines()
+    assert line.endswith(f"pip install --force-reinstall --no-deps '{wheel}'")
+    wheel.unlink()
+    (line,) = kvsim(site, "simulate").stderr.splitlines()
+    assert line.endswith("pip install --force-reinstall --no-deps kvcache-sim")

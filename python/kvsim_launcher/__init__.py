@@ -13,7 +13,7 @@ from pathlib import Path
 
 _OURS = '"""kvsim: '
 _OTHER = "kvcache-simulator"
-_AGAIN = "pip install --force-reinstall --no-deps kvcache-sim"
+_NAME = "kvcache-sim"
 #: The exit code of input and output that cannot be had (``kvsim help exit-codes``).
 _EXIT_IO = 7
 
@@ -39,15 +39,15 @@ def broken_installation() -> str:
     spec = find_spec("kvcache_sim")
     places = list(spec.submodule_search_locations or ()) if spec else []
     if spec is None or not places:
-        return f"kvsim: its package kvcache_sim is not installed; {_AGAIN}"
+        return f"kvsim: its package kvcache_sim is not installed; {_again()}"
     origin = Path(spec.origin) if spec.origin else Path(places[0]) / "__init__.py"
     try:
         text = origin.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return f"{origin}: is gone, as after removing {_OTHER}, which shares its name; {_AGAIN}"
+        return f"{origin}: is gone, as after removing {_OTHER}, which shares its name; {_again()}"
     if text.startswith(_OURS):
         return ""
-    return f"{origin}: is another project's, such as {_OTHER}'s; pip uninstall -y {_OTHER}; {_AGAIN}"
+    return f"{origin}: is another project's, such as {_OTHER}'s; pip uninstall -y {_OTHER}; {_again()}"
 
 
 def shared_name() -> str:
@@ -56,4 +56,21 @@ def shared_name() -> str:
     place = Path(spec.origin).parent.parent if spec and spec.origin else Path()
     if not any(place.glob(f"{_OTHER.replace('-', '_')}-*.dist-info")):
         return ""
-    return f"warning: {_OTHER} shares files with kvsim; to keep kvsim: pip uninstall -y {_OTHER}; {_AGAIN}"
+    return f"warning: {_OTHER} shares files with kvsim; to keep kvsim: pip uninstall -y {_OTHER}; {_again()}"
+
+
+def _again() -> str:
+    """Return the command that puts our files back: from where they came, where pip has noted it (PEP 610)."""
+    import json
+    import shlex
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
+    source = _NAME
+    try:
+        noted = json.loads(distribution(_NAME).read_text("direct_url.json") or "{}")
+        place = Path(unquote(urlsplit(noted.get("url", "")).path))
+        source = shlex.quote(str(place)) if place.is_absolute() and place.exists() else _NAME
+    except (PackageNotFoundError, ValueError):
+        pass
+    return f"pip install --force-reinstall --no-deps {source}"

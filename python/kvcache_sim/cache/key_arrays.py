@@ -30,5 +30,5 @@ def key_arrays(trace: Trace, block: int) -> KeyArrays:
     covered = np.diff(trace.id_offsets) * per
     full = np.minimum(trace.input_tokens // block, covered).astype(np.uint32)
     following = continuations(trace)
-    continuation = np.where(following < 0, NO_REQUEST, following).astype(np.uint32)
+    continuation = np.where(following < 0, np.uint32(NO_REQUEST), following.astype(np.uint32))
     return trace.id_offsets, trace.block_ids, per, full, continuation

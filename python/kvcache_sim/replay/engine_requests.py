@@ -104,7 +104,7 @@ def native_requests(request: ReplayRequest) -> _core.EngineRequests:
         trace.block_ids.astype(np.uint32),
         per_id,
         np.minimum(trace.input_tokens // size, named).astype(np.uint32),
-        np.where(turns < 0, _NO_REQUEST, turns).astype(np.uint32),
+        np.where(turns < 0, np.uint32(_NO_REQUEST), turns.astype(np.uint32)),
     )
     return _core.EngineRequests(
         keys,
