@@ -254,6 +254,13 @@ CHANGES: list[Change] = [
     # prices
     Change("measure.warmup=40%", "requests.arrived", "down"),
     Change("measure.cooldown=40%", "requests.arrived", "down"),
+    Change("slo.ttft=2s", "slo.attainment", "down", (), ("slo.ttft=60m",)),
+    Change("slo.tpot=8ms", "slo.attainment", "down", (), ("slo.ttft=60m",)),
+    Change("slo.e2e=2s", "goodput.requests_per_s", "down", (), ("slo.ttft=60m",)),
+    Change("slo.classes.late.when=turn >= 2", "slo.judged", "up", ("slo.classes.late.ttft=1s",), ("slo.classes.late.when=turn >= 3",)),
+    Change("slo.classes.late.ttft=2s", "slo.attainment", "down", ("slo.classes.late.when=turn >= 2",), ("slo.classes.late.ttft=60m",)),
+    Change("slo.classes.late.tpot=8ms", "slo.attainment", "down", ("slo.classes.late.when=turn >= 2",), ("slo.classes.late.ttft=60m",)),
+    Change("slo.classes.late.e2e=2s", "slo.attainment", "down", ("slo.classes.late.when=turn >= 2",), ("slo.classes.late.ttft=60m",)),
     Change("cost.gpu_hour=4.0", "cost.total", "up", (), PRICES),
     Change("cost.gpus_per_machine=8", "cost.total", "up", PRICES),
     Change("cost.dram_gib_month=3.0", "cost.total", "up", PRICES),
@@ -261,6 +268,9 @@ CHANGES: list[Change] = [
 ]  # fmt: skip
 
 REFUSALS: list[Refusal] = [
+    Refusal("slo={}", "it names no limit"),
+    Refusal("slo.ttft=1s", "no time passes", (*ONE_TIER, "replica.instant=true")),
+    Refusal("slo.classes.others={when: turn > 1, ttft: 1s}", "that no class names are called so", ("slo.e2e=9s",)),
     Refusal("workload.prompt_structure=new_input_only", "kvsim trace generate"),
     Refusal("handover.path=via-cpu", "no machine has the role prefill"),
     Refusal("pools.decode=1", "add pools.prefill"),

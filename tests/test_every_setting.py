@@ -27,7 +27,7 @@ from tiered_scenario import load
 from word_tokenizer import write_tokenizer
 
 #: Fields that hold further sections or free keys; their keys have rows of their own.
-HOLDERS = {"machines", "channels", "workload"}
+HOLDERS = {"machines", "channels", "workload", "slo.classes"}
 
 
 @pytest.fixture(scope="session")
@@ -109,7 +109,7 @@ def keys_with_rows() -> set[str]:
     for row in (*CHANGES, *REFUSALS):
         key = row.assignment.partition("=")[0]
         key = re.sub(r"^machines\[\d+\]", "machines[k]", key)
-        found.add(re.sub(r"^channels\.[\w-]+", "channels.NAME", key))
+        found.add(re.sub(r"^(channels|slo\.classes)\.[\w-]+", r"\1.NAME", key))
         if row.assignment.partition("=")[2] == "null":
             found.add(f"{key}.capacity")
     return found

@@ -35,6 +35,7 @@ FAMILIES: dict[str, tuple[str, ...] | None] = {
     "<hit>": ("hit", "miss"),
     "<cause>": tuple(cause.name for cause in told_by("timed")),
     "<gap>": None,
+    "<class>": None,
     "<channel>": None,
 }
 
@@ -46,6 +47,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         "router.index_blocks=300",
         "cost.gpu_hour=2",
         "measure.warmup=10%",
+        "slo={ttft: 1s, tpot: 30ms, e2e: 9s, classes: {late: {when: turn > 2, ttft: 2s}}}",
     ),
     "pools and a context window": (
         "cluster.machines=3",

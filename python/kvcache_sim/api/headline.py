@@ -17,6 +17,8 @@ _SHOWN = (
     ("TTFT p99", "latency.ttft.p99", "{:,.4g} ms"),
     ("TPOT mean", "latency.tpot.avg", "{:,.4g} ms"),
     ("output tokens a second", "throughput.output_tokens_per_s", "{:,.1f}"),
+    ("SLO attainment", "slo.attainment", "{:.2%}"),
+    ("goodput, requests a second", "goodput.requests_per_s", "{:,.4g}"),
     ("cost of a million tokens", "cost.per_million_tokens", "{:,.4g}"),
 )
 

@@ -20,6 +20,7 @@ from kvcache_sim.metrics.columns import (
     OUTCOMES,
     REQUEST_COLUMNS,
     SERIES_COLUMNS,
+    SLO_COLUMNS,
     STATUSES,
 )
 from kvcache_sim.report.finished import FinishedRun, RunSource
@@ -66,7 +67,7 @@ class Run:
     @cached_property
     def requests(self) -> Any:
         """Return a ``pyarrow.Table`` of a row a request, the columns of ``requests.parquet``."""
-        return arrow_table(self._source.requests(), {**REQUEST_COLUMNS, **MISS_COLUMNS})
+        return arrow_table(self._source.requests(), {**REQUEST_COLUMNS, **SLO_COLUMNS, **MISS_COLUMNS})
 
     @cached_property
     def series(self) -> Any:

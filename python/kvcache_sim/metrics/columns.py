@@ -132,3 +132,8 @@ MISS_COLUMNS: dict[str, Column] = {
     miss_column(cause): Column("int64", f"prompt tokens missed: {cause.meaning}")
     for cause in told_by("timed")
 } | {"evicted_idle_ns": Column("int64", "longest time since the last use of an evicted block, else -1")}
+
+#: Columns of requests.parquet beside these where the scenario has objectives (``slo``).
+SLO_COLUMNS: dict[str, Column] = {
+    "within_slo": Column("int16", "1 within all its limits, 0 not, -1: no limit concerns it"),
+}

@@ -10,6 +10,7 @@ from kvcache_sim.metrics import (
     prefix_cache,
     schedule,
     session_survival,
+    slo,
     tier_use,
 )
 from kvcache_sim.metrics.figure import Figure, definitions
@@ -136,6 +137,7 @@ FIGURES: tuple[Figure, ...] = (
     *_MEASURE,
     *_CACHE,
     *_LATENCY,
+    *slo.FIGURES,
     *_COST,
     *prefix_cache.FIGURES,
     *session_survival.FIGURES,

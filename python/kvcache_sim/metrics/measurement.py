@@ -12,6 +12,7 @@ from kvcache_sim.metrics.measure_settings import Measure
 from kvcache_sim.metrics.parts import Part, arrays_of
 from kvcache_sim.metrics.request_totals import RequestTotals
 from kvcache_sim.metrics.run import CodedText, Run
+from kvcache_sim.metrics.slo import Objectives
 from kvcache_sim.metrics.windows import Windows
 from kvcache_sim.workload.trace import OPEN_LOOP, Trace
 
@@ -44,8 +45,14 @@ class MeasuredRequests:
     With ``auto`` there are totals for nine begins, and the one of them is chosen when the run has ended.
     """
 
-    def __init__(self, block_size_tokens: int, measure: Measure, trace: Trace | None) -> None:
-        self.measure = measure
+    def __init__(
+        self,
+        block_size_tokens: int,
+        measure: Measure,
+        trace: Trace | None,
+        objectives: Objectives | None = None,
+    ) -> None:
+        self.measure, self.objectives = measure, objectives
         self.windows = Windows()
         #: Whether any row was taken.
         self.began = False
@@ -58,7 +65,7 @@ class MeasuredRequests:
             if measure.warmup.auto:
                 begins = sorted({n * part // _PARTS for part in range(_MOST_PARTS + 1)})
             self._from_ns, self._to_ns = _times(measure, trace)
-        self._totals = {begin: RequestTotals(block_size_tokens) for begin in begins}
+        self._totals = {begin: RequestTotals(block_size_tokens, objectives) for begin in begins}
         if begins[0] >= self._end:
             raise _nothing_left()
 
@@ -72,6 +79,12 @@ class MeasuredRequests:
             inside = (number >= begin) & (number < self._end)
             inside &= (arrival_ns >= self._from_ns) & (arrival_ns < self._to_ns)
             totals.add(part if inside.all() else {name: own[inside] for name, own in rows.items()})
+
+    def judged(self, part: Part) -> Part:
+        """Return some rows with the column ``within_slo``, where there are objectives."""
+        if self.objectives is None:
+            return part
+        return {**part, "within_slo": self.objectives.within(arrays_of(part))}
 
     def chosen(self, run: Run) -> tuple[RequestTotals, dict[str, Any] | None, tuple[str, ...]]:
         """Return the totals that the summary is made of, what it says of the window, and remarks."""

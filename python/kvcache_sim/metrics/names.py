@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 
 from kvcache_sim.errors import UsageError
@@ -42,6 +43,10 @@ STABLE_METRICS: dict[str, str] = {
     "prefix_cache.ttft_hit_vs_miss.miss.p50": "ms",
     "throughput.requests_per_s": "1/s",
     "throughput.output_tokens_per_s": "1/s",
+    **{f"slo.{name}": "" for name in ("judged", "attained")},
+    "slo.attainment": "share",
+    **{f"slo.{name}_attainment": "share" for name in ("ttft", "tpot", "e2e")},
+    **{f"goodput.{name}_per_s": "1/s" for name in ("requests", "output_tokens", "tokens")},
     "cost.total": "cost",
     "cost.per_hour": "cost",
     "cost.per_million_tokens": "cost",
@@ -51,7 +56,16 @@ STABLE_METRICS: dict[str, str] = {
 }
 
 #: Short names whose suffix alone would be ambiguous or that people type instead.
-_ALIASES = {"cost": "cost.per_million_tokens", "hit_rate": "cache.token_hit_rate"}
+_ALIASES = {
+    "cost": "cost.per_million_tokens",
+    "hit_rate": "cache.token_hit_rate",
+    "requests_per_s": "throughput.requests_per_s",
+    "output_tokens_per_s": "throughput.output_tokens_per_s",
+    "goodput": "goodput.requests_per_s",
+}
+
+#: Figures of a class of requests, which a scenario names.
+_OF_A_CLASS = re.compile(r"slo\.classes\.[A-Za-z][A-Za-z0-9_-]*\.(judged|attained|attainment)")
 
 
 def resolve_metric(name: str, where: str = "") -> str:
@@ -60,7 +74,7 @@ def resolve_metric(name: str, where: str = "") -> str:
     ``ttft.p99`` finds ``latency.ttft.p99``: a short name is the end of exactly one stable name. Raises
     ``UsageError`` (with the nearest names) when none or several match.
     """
-    if name in STABLE_METRICS:
+    if name in STABLE_METRICS or _OF_A_CLASS.fullmatch(name):
         return name
     if name in _ALIASES:
         return _ALIASES[name]
@@ -75,6 +89,13 @@ def resolve_metric(name: str, where: str = "") -> str:
         expected="a number of summary.json, such as ttft.p99 or cache.token_hit_rate",
         hint=f"did you mean {', '.join(near)}?" if near else "",
     )
+
+
+def unit_of(metric: str) -> str:
+    """Return the unit of a number by its full dotted name; "" of counts."""
+    if metric in STABLE_METRICS:
+        return STABLE_METRICS[metric]
+    return "share" if metric.endswith(".attainment") else ""
 
 
 def flatten(summary: Mapping[str, object], prefix: str = "") -> dict[str, object]:

@@ -19,6 +19,7 @@ from kvcache_sim.metrics.parts import Part, arrays_of
 from kvcache_sim.metrics.percentiles import Distribution
 from kvcache_sim.metrics.prefix_cache import PrefixCacheTotals
 from kvcache_sim.metrics.session_survival import SessionSurvival
+from kvcache_sim.metrics.slo import AttainmentTotals, Objectives
 from kvcache_sim.tiers import PLACES
 
 _FINISHED = STATUSES.index("finished")
@@ -31,7 +32,7 @@ class RequestTotals:
     ``SessionSurvival`` keep; no row.
     """
 
-    def __init__(self, block_size_tokens: int) -> None:
+    def __init__(self, block_size_tokens: int, objectives: Objectives | None = None) -> None:
         self._block_size_tokens = block_size_tokens
         self.arrived = self.finished = 0
         #: Prompt and answer of each rejected request, in tokens.
@@ -43,6 +44,8 @@ class RequestTotals:
         self.prefix_cache = PrefixCacheTotals(block_size_tokens)
         self.sessions = SessionSurvival(block_size_tokens)
         self.handovers = HandoverTotals()
+        #: Requests within their objectives, where there are any.
+        self.attainment = AttainmentTotals(objectives) if objectives is not None else None
         self._first_arrival_ns: int | None = None
         self._last_finish_ns = 0
         #: Sums of the rows' hit shares.
@@ -62,6 +65,8 @@ class RequestTotals:
         first = int(rows["arrival_ns"].min())
         known = self._first_arrival_ns
         self._first_arrival_ns = first if known is None else min(first, known)
+        if self.attainment is not None:
+            self.attainment.add(rows)
         if not finished.all():
             self._rejected_tokens.append((rows["input_tokens"] + rows["output_tokens"])[~finished])
         done = ChosenRows(rows, finished)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvcache_sim.metrics.columns import EVENT_COLUMNS, REQUEST_COLUMNS
+from kvcache_sim.metrics.columns import EVENT_COLUMNS, REQUEST_COLUMNS, SLO_COLUMNS
 from kvcache_sim.metrics.digests import ResultsDigest
 from kvcache_sim.metrics.measurement import MeasuredRequests
 from kvcache_sim.metrics.parts import Part
@@ -19,7 +19,9 @@ class RunTables:
     def __init__(self, directory: RunDirectory, requests: MeasuredRequests | None = None) -> None:
         rows_leave = requests is not None
         self._events = directory.table("events", EVENT_COLUMNS)
-        self._requests = directory.table("requests", REQUEST_COLUMNS) if rows_leave else None
+        judged = requests is not None and requests.objectives is not None
+        columns = {**REQUEST_COLUMNS, **(SLO_COLUMNS if judged else {})}
+        self._requests = directory.table("requests", columns) if rows_leave else None
         self._scratch = directory.scratch() if rows_leave else None
         #: What adds up the rows that leave; None where they stay.
         self.requests = requests
@@ -35,7 +37,7 @@ class RunTables:
         assert self.requests is not None
         assert self._requests is not None
         self.requests.add(part)
-        self._requests.write(part)
+        self._requests.write(self.requests.judged(part))
 
     def close(self, run: Run) -> None:
         """Write the events that are left and end the tables."""

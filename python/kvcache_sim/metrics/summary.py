@@ -56,6 +56,7 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
             "requests_per_s": requests.finished / seconds if seconds else None,
             "output_tokens_per_s": sums["output"] / seconds if seconds else None,
         },
+        **(requests.attainment.figures(requests.makespan_ns) if requests.attainment is not None else {}),
         "prefix_cache": with_left(requests.prefix_cache.figures(run.events), run.left_outcomes),
         "session_survival": requests.sessions.rows(),
         "tiers": summarize_tiers(run.tiers, hit_tokens, run.end_ns),

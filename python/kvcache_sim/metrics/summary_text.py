@@ -23,7 +23,8 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
     requests, tokens, cache = summary["requests"], summary["tokens"], summary["cache"]
     parts = summary["latency"]["ttft_parts"]
     reasons = [tier["no_effect"] for tier in summary["tiers"].values() if tier["no_effect"]]
-    gap = [""] * (not reasons and not subject)  # a terminal of 24 lines has room for one of the three
+    slo = summary.get("slo")
+    gap = [""] * (not reasons and not subject and slo is None)  # a terminal has room for one of them
     lines = [
         *wrap(subject, 80, break_long_words=True),
         title[:80],
@@ -52,6 +53,7 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
         *_handovers(summary["handover"]),
         *gap,
         "throughput " + _throughput(summary["throughput"]),
+        *_attainment(slo, summary.get("goodput")),
         f"digest     events {summary['digest']['events'][:24]}  results {summary['digest']['results'][:24]}",
         *_prices(summary.get("cost")),
         f"took       {summary['wall']['cpu_s']:.2f} CPU s, "
@@ -155,6 +157,17 @@ def _throughput(rates: Mapping[str, float | None]) -> str:
     if requests is None or tokens is None:
         return "none: no simulated time passed"
     return f"{requests:,.2f} requests/s  {tokens:,.1f} output tokens/s"
+
+
+def _attainment(slo: Mapping[str, Any] | None, goodput: Mapping[str, float | None] | None) -> list[str]:
+    """Return how many requests met their objectives, where there are any."""
+    if slo is None or goodput is None:
+        return []
+    text = f"{_percent(slo['attainment']).strip()} of {slo['judged']:,}; goodput "
+    lines = ["slo        " + text + _throughput(goodput)]
+    for name, own in slo["classes"].items():
+        lines.append(f"{'':<11}{_percent(own['attainment'])} of {own['judged']:,} {name}")
+    return lines
 
 
 def _misses(misses: Mapping[str, Any] | None) -> list[str]:

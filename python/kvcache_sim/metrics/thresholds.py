@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.metrics.names import STABLE_METRICS, metric_value, resolve_metric
+from kvcache_sim.metrics.names import metric_value, resolve_metric, unit_of
 from kvcache_sim.units import NS_PER_MS, NS_PER_S, parse_size_bytes, parse_time_ns
 
 Against = Literal["limit", "baseline share", "baseline difference"]
@@ -80,12 +80,12 @@ def parse_threshold(text: str, where: str = "--fail-if") -> Threshold:
         amount = _number(value[:-1], text, where) / 100
         if signed:
             return Threshold(text, metric, match[2], amount, "baseline share")
-        if STABLE_METRICS[metric] != "share":
+        if unit_of(metric) != "share":
             raise UsageError(
                 f"{metric} is no share", where=where, got=repr(text), expected="a signed share, such as +5%"
             )
         return Threshold(text, metric, match[2], amount, "limit")
-    amount = _in_unit(value.lstrip("+-"), STABLE_METRICS[metric], text, where)
+    amount = _in_unit(value.lstrip("+-"), unit_of(metric), text, where)
     if not signed:
         return Threshold(text, metric, match[2], amount, "limit")
     return Threshold(text, metric, match[2], -amount if value[0] == "-" else amount, "baseline difference")

@@ -17,6 +17,8 @@ _SHOWN = (
     "latency.ttft.p99",
     "latency.tpot.avg",
     "throughput.output_tokens_per_s",
+    "slo.attainment",
+    "goodput.requests_per_s",
 )
 
 

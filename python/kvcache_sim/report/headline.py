@@ -54,6 +54,8 @@ def _short(value: float) -> str:
 #: A change of figures without an interval that is smaller is not told from none.
 _SMALLEST = 0.001
 _CEILING = "ceiling"
+#: Groups of the summary that a scenario asks for.
+_OPTIONAL = ("cost.", "slo.", "goodput.")
 _FIGURES = (
     _Figure("cache.token_hit_rate", "hit rate", "prompt tokens served from any tier", True, True, _percent),
     _Figure(
@@ -75,6 +77,15 @@ _FIGURES = (
         True,
         lambda value: f"{_short(value)} tok/s",
     ),
+    _Figure("slo.attainment", "SLO attainment", "requests within all their limits", True, True, _percent),
+    _Figure(
+        "goodput.requests_per_s",
+        "goodput",
+        "requests within all their limits / time from first arrival to last token",
+        False,
+        True,
+        lambda value: f"{_short(value)} req/s",
+    ),
     _Figure(
         "cost.per_million_tokens",
         "cost per M tokens",
@@ -89,13 +100,12 @@ _FIGURES = (
 def headlines(cases: Sequence[Case], comparisons: Sequence[Comparison]) -> list[Headline]:
     """Return the cards of runs; ``comparisons`` are of each run after the first with the first.
 
-    A figure that no run has is left out, as the cost is where nothing has a price; but for that, one that a
-    run lacks reads "–".
+    A figure of prices or objectives is left out where no run has any; any other that a run lacks reads "–".
     """
     cards = []
     for figure in _FIGURES:
         values = [_value(case, figure) for case in cases]
-        if figure.metric.startswith("cost.") and all(value is None for value in values):
+        if figure.metric.startswith(_OPTIONAL) and all(value is None for value in values):
             continue
         changes: list[Change | None] = [None]
         for comparison, value in zip(comparisons, values[1:], strict=True):

@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim import __version__, _core
-from kvcache_sim.metrics.columns import MISS_COLUMNS, REQUEST_COLUMNS, SERIES_COLUMNS, Column
+from kvcache_sim.metrics.columns import (
+    MISS_COLUMNS,
+    REQUEST_COLUMNS,
+    SERIES_COLUMNS,
+    SLO_COLUMNS,
+    Column,
+)
 from kvcache_sim.metrics.context_window import summarize_context_window
 from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes, summarize_misses
 from kvcache_sim.metrics.run import ColumnData, Observer, Run
@@ -78,6 +84,8 @@ def execute(
         return execute(scenario, read_requests(scenario), options, observer, directory)
     trace = requests.whole() if isinstance(requests, TraceStream) else requests
     run, summary, totals = measured_summary(scenario, run, measured)
+    if run.requests:
+        run = replace(run, requests=dict(measured.judged(run.requests)))
     summary = with_cost(scenario, summary)
     window_tokens = scenario.model.replica.max_model_len
     if window_tokens is not None:
@@ -137,7 +145,7 @@ def store(
         ("series", run.series, SERIES_COLUMNS)
     ]
     if written.requests is None:
-        tables.append(("requests", run.requests, _request_columns(execution.options)))
+        tables.append(("requests", run.requests, _request_columns(run.requests)))
     if run.prefixes is not None:
         from kvcache_sim.metrics.prefix_entries import PREFIX_COLUMNS
 
@@ -154,10 +162,9 @@ def store(
     return summary
 
 
-def _request_columns(options: RunOptions) -> dict[str, Column]:
-    if not options.causes:
-        return REQUEST_COLUMNS
-    return {**REQUEST_COLUMNS, **MISS_COLUMNS}
+def _request_columns(requests: Mapping[str, ColumnData]) -> dict[str, Column]:
+    further = {**SLO_COLUMNS, **MISS_COLUMNS}
+    return {**REQUEST_COLUMNS, **{name: own for name, own in further.items() if name in requests}}
 
 
 def wall() -> dict[str, float | int]:

@@ -9,7 +9,13 @@ from pydantic import AfterValidator, BaseModel, PlainSerializer
 from pydantic.fields import FieldInfo
 
 from kvcache_sim.policies.plugins.choice import OneOf
-from kvcache_sim.scenario.schema import ChannelSection, ScenarioModel, TierSection, TraceChanges
+from kvcache_sim.scenario.schema import (
+    ChannelSection,
+    ScenarioModel,
+    SloClassSection,
+    TierSection,
+    TraceChanges,
+)
 from kvcache_sim.scenario.section import sections_in
 
 _PRESET = ("channels.NAME.preset", "null", "a measured link, such as pcie5-x16: gives what is not given here")
@@ -22,6 +28,7 @@ def key_lines() -> list[str]:
         *_rows(TraceChanges, "workload."),
         _PRESET,
         *_rows(ChannelSection, "channels.NAME."),
+        *_rows(SloClassSection, "slo.classes.NAME."),
     ]
     width = max(len(name) for name, _, _ in rows)
     return [f"{name:<{width}}  {default:<19}  {meaning}" for name, default, meaning in rows]
@@ -47,7 +54,7 @@ def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str
 def _section(field: FieldInfo) -> type[BaseModel] | None:
     """Return the section a key holds, None for a plain value."""
     found = next(sections_in(field.annotation), None)
-    return found if found is not ChannelSection else None
+    return None if found in (ChannelSection, SloClassSection) else found
 
 
 def _default(field: FieldInfo) -> str:

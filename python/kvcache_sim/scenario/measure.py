@@ -13,6 +13,7 @@ from kvcache_sim.metrics.request_totals import RequestTotals
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import Scenario
+from kvcache_sim.scenario.objectives import objectives_of
 from kvcache_sim.workload.trace import Trace
 
 
@@ -28,7 +29,10 @@ def measured_requests(scenario: Scenario, trace: Trace | None) -> MeasuredReques
             place = scenario.tree.place(("measure", "cooldown"))
             raise UsageError("auto is for measure.warmup", place, hint="name a share, a time or a number")
         measure = Measure(section.warmup or Edge(), section.cooldown or Edge())
-    return MeasuredRequests(scenario.settings.cache.block_size_tokens, measure, trace)
+    objectives = objectives_of(scenario.model)
+    if objectives is not None:
+        objectives = objectives.with_fields_of(trace)
+    return MeasuredRequests(scenario.settings.cache.block_size_tokens, measure, trace, objectives)
 
 
 def measured_summary(

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, PlainSerializer
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.measure_settings import Edge
+from kvcache_sim.metrics.request_rule import RequestRule, parse_request_rule
 from kvcache_sim.units import parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
 
 _BLOCKS = re.compile(r"\s*([0-9][0-9_]*)\s*blocks?\s*")
@@ -147,3 +148,13 @@ _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%")
 _REQUESTS = re.compile(r"([0-9]{1,9})\s*requests?")
 #: How much of a run's begin or end is left out.
 EdgeField = Annotated[Any, BeforeValidator(_with_value_error(parse_edge)), PlainSerializer(_render_edge)]
+
+
+def _parse_rule(value: object) -> RequestRule:
+    if isinstance(value, RequestRule):
+        return value
+    return parse_request_rule(_text(value, "a rule such as 'input_tokens > 32000'"))
+
+
+#: Which requests are meant.
+RequestRuleField = Annotated[Any, BeforeValidator(_with_value_error(_parse_rule)), PlainSerializer(str)]

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from kvcache_sim.workload.readers.settings import ReadSettings
 
 
-def read_settings(section: TraceSection) -> ReadSettings:
-    """Return how a scenario wants its trace read."""
+def read_settings(section: TraceSection, keep_unknown: bool = False) -> ReadSettings:
+    """Return how a scenario wants its trace read; with ``keep_unknown`` members that no column holds stay."""
     from kvcache_sim.workload.readers.settings import ReadSettings
 
     return ReadSettings(
@@ -21,4 +21,5 @@ def read_settings(section: TraceSection) -> ReadSettings:
         time_order=section.time_order,
         bytes_per_token=section.bytes_per_token,
         tokenizer=section.tokenizer,
+        keep_unknown=keep_unknown,
     )

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.request_rule import PRIORITY
 from kvcache_sim.scenario.load import Scenario
+from kvcache_sim.scenario.objectives import trace_fields_of
 from kvcache_sim.scenario.read_settings import read_settings
 from kvcache_sim.scenario.schema import TraceSection
 from kvcache_sim.simulation import RunOptions
@@ -29,6 +31,7 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
     slides = window_tokens is not None and scenario.model.replica.on_overflow == "slide"
     outputs = scenario.model.workload.get("output_tokens")
     changed = slides or outputs is not None or scenario.model.measure is not None
+    changed = changed or bool(trace_fields_of(scenario.model))
     if section is None or changed or not can_stream(scenario.settings, options):
         return read_requests(scenario)
     found = open_trace(section.path, read_settings(section))
@@ -46,7 +49,7 @@ def read_requests(scenario: Scenario) -> Trace:
     """
     model = scenario.model
     if model.trace is not None:
-        trace = _from_file(model.trace)
+        trace = _from_file(model.trace, keep_unknown=keeps_unknown(scenario))
     elif "kind" in model.workload:
         trace = _generated(model.workload, model.seed)
     else:
@@ -86,8 +89,13 @@ def _check_block_size(scenario: Scenario, trace: Trace) -> None:
         )
 
 
-def _from_file(section: TraceSection) -> Trace:
-    return read_trace(section.path, settings=read_settings(section))
+def keeps_unknown(scenario: Scenario) -> bool:
+    """Return whether a scenario asks for members of the trace's rows that no column holds."""
+    return bool(trace_fields_of(scenario.model) - {PRIORITY})
+
+
+def _from_file(section: TraceSection, keep_unknown: bool) -> Trace:
+    return read_trace(section.path, settings=read_settings(section, keep_unknown))
 
 
 def _generated(section: Mapping[str, Any], seed: int) -> Trace:

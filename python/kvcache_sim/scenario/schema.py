@@ -22,6 +22,7 @@ from kvcache_sim.scenario.quantities import (
     DurationNs,
     EdgeField,
     RateBytesPerS,
+    RequestRuleField,
     SizeBytes,
 )
 from kvcache_sim.scenario.section import BY_ITSELF, Section
@@ -351,6 +352,32 @@ class MeasureSection(Section):
     )
 
 
+class _LimitsSection(Section):
+    """The longest times that requests may take."""
+
+    ttft: DurationNs | None = Field(None, ge=1, description="longest time to the first token; null: any")
+    tpot: DurationNs | None = Field(
+        None, ge=1, description="longest mean time of a token after the first; null: any"
+    )
+    e2e: DurationNs | None = Field(None, ge=1, description="longest time to the last token; null: any")
+
+
+class SloClassSection(_LimitsSection):
+    """Requests with limits of their own, those that are given here and no others."""
+
+    when: RequestRuleField = Field(
+        description="which, such as 'input_tokens > 32000 and priority == 1', or a member of the trace's rows"
+    )
+
+
+class SloSection(_LimitsSection):
+    """Service level objectives: they change no result, only what the summary says of it."""
+
+    classes: dict[str, SloClassSection] = Field(
+        default_factory=dict, description="by name; a request is of the first whose rule names it"
+    )
+
+
 class ScenarioModel(Section):
     """The whole scenario."""
 
@@ -383,6 +410,9 @@ class ScenarioModel(Section):
     prefetch: Annotated[PrefetchSection, BY_ITSELF] = PrefetchSection.model_construct()
     measure: Annotated[MeasureSection, BY_ITSELF] | None = Field(
         None, description="part of the run that the summary is measured on; null: all of it"
+    )
+    slo: Annotated[SloSection, BY_ITSELF] | None = Field(
+        None, description="limits of latency; null: no attainment and goodput in the summary"
     )
     cost: Annotated[CostSection, BY_ITSELF] | None = Field(
         None, description="prices; null: no cost in the summary"

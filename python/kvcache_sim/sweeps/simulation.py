@@ -14,7 +14,7 @@ from kvcache_sim.model.models import names_model_file
 from kvcache_sim.model.step_times import files_named_in
 from kvcache_sim.scenario.cost import with_cost
 from kvcache_sim.scenario.load import Scenario, varied_from_text
-from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.scenario.requests import keeps_unknown, read_requests
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
 from kvcache_sim.sweeps.cell import Cell, Setting, Study, canonical_json
 from kvcache_sim.sweeps.plan import Plan, Resolve, Resolved, file_sha256, lay_out
@@ -129,6 +129,7 @@ class _RequestsKey:
         model, resolved = scenario.model, scenario.resolved
         seed = model.seed if model.trace is None else 0
         shown = [resolved.get("trace"), resolved.get("workload"), model.cache.block_size, seed]
+        shown.append(keeps_unknown(scenario))
         tiers = [[tier.capacity_blocks for tier in machine.tiers] for machine in scenario.settings.machines]
         self.text = canonical_json([shown, tiers])
 

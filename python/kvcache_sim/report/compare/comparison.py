@@ -9,12 +9,12 @@ import numpy as np
 
 from kvcache_sim.report.compare.bootstrap import drawn_values, interval, mean_interval
 from kvcache_sim.report.compare.samples import (
-    STATISTICS,
     Column,
     Samples,
     Statistic,
     common_requests,
     samples_of,
+    statistics_of,
 )
 from kvcache_sim.report.compare.settings import differing_settings
 from kvcache_sim.report.finished import FinishedRun
@@ -94,11 +94,12 @@ def _by_request(first: FinishedRun, second: FinishedRun) -> tuple[tuple[Differen
     a, b = samples_of(first, common), samples_of(second, common)
     if not len(a) or not len(b):
         return (), 0, "none"
-    drawn_a, drawn_b = drawn_values(a, STATISTICS), drawn_values(b, STATISTICS)
+    statistics = statistics_of(a, b)
+    drawn_a, drawn_b = drawn_values(a, statistics), drawn_values(b, statistics)
     if common is None:  # another trace: the draws have nothing in common
         drawn_b = drawn_b[::-1]
     differences = []
-    for column, statistic in enumerate(STATISTICS):
+    for column, statistic in enumerate(statistics):
         base, value = statistic.value(a), statistic.value(b)
         low, high = interval(_changes(statistic, drawn_a[:, column], drawn_b[:, column]))
         differences.append(Difference(statistic, base, value, _change(statistic, base, value), low, high))
@@ -107,7 +108,8 @@ def _by_request(first: FinishedRun, second: FinishedRun) -> tuple[tuple[Differen
 
 def _by_replication(baseline: Sequence[FinishedRun], other: Sequence[FinishedRun]) -> tuple[Difference, ...]:
     pairs = [(samples_of(a), samples_of(b)) for a, b in zip(baseline, other, strict=True)]
-    return tuple(_over_pairs(statistic, pairs) for statistic in STATISTICS)
+    statistics = statistics_of(*(own for pair in pairs for own in pair))
+    return tuple(_over_pairs(statistic, pairs) for statistic in statistics)
 
 
 def _over_pairs(statistic: Statistic, pairs: Sequence[tuple[Samples, Samples]]) -> Difference:

@@ -19,7 +19,7 @@ class Samples:
     """Per-request numbers of one run, one entry a request that finished in every run compared."""
 
     #: Times in ms: ``ttft``, ``tpot`` (NaN where an answer is one token), ``e2e``, ``queue``; ``cached`` and
-    #: ``input`` in tokens.
+    #: ``input`` in tokens; ``within_slo`` (1, 0, or -1) where the scenario has objectives.
     columns: dict[str, Column]
 
     def __len__(self) -> int:
@@ -58,6 +58,11 @@ def _hit_rate(samples: Samples) -> float:
     return float(samples.columns["cached"].sum() / samples.columns["input"].sum())
 
 
+def _attainment(samples: Samples) -> float:
+    within = samples.columns["within_slo"]
+    return float((within == 1).sum() / max((within >= 0).sum(), 1))
+
+
 #: What is compared, in the order it is told.
 STATISTICS: tuple[Statistic, ...] = (
     Statistic("latency.ttft.p99", "TTFT p99", False, _percentile("ttft", 99)),
@@ -68,6 +73,14 @@ STATISTICS: tuple[Statistic, ...] = (
     Statistic("latency.queue.avg", "mean queue time", False, _mean("queue")),
     Statistic("cache.token_hit_rate", "token hit rate", True, _hit_rate),
 )
+#: Compared besides where both runs were judged by objectives.
+_ATTAINMENT = Statistic("slo.attainment", "SLO attainment", True, _attainment)
+
+
+def statistics_of(*samples: Samples) -> tuple[Statistic, ...]:
+    """Return what runs with these samples are compared in."""
+    judged = all("within_slo" in own.columns for own in samples)
+    return (_ATTAINMENT, *STATISTICS) if judged else STATISTICS
 
 
 def samples_of(run: FinishedRun, requests: NDArray[Any] | None = None) -> Samples:
@@ -88,6 +101,8 @@ def samples_of(run: FinishedRun, requests: NDArray[Any] | None = None) -> Sample
         "cached": rows["cached_prefix_length_used"].astype(float),
         "input": rows["input_tokens"].astype(float),
     }
+    if "within_slo" in rows:
+        columns["within_slo"] = rows["within_slo"].astype(float)
     return Samples({name: column[order] for name, column in columns.items()})
 
 

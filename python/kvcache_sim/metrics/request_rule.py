@@ -1,0 +1,138 @@
+"""Rules that tell requests apart, such as ``input_tokens > 32000 and customer == gold``."""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.workload.trace import Trace
+
+#: Fields of a rule that rows of ``requests`` have.
+ROW_FIELDS = ("input_tokens", "output_tokens", "turn", "is_conversational_turn")
+#: A field that the trace alone has, in a column of its own; any other name is a member of its rows.
+PRIORITY = "priority"
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_CONDITION = re.compile(r"\s*([A-Za-z_]\w{0,63})\s*(>=|<=|==|!=|>|<)\s*([^<>=!]{1,100}?)\s*")
+_NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,9})?")
+_EXPECTED = (
+    "FIELD ==|!=|>|<|>=|<= VALUE, joined by 'and', such as 'input_tokens > 32000 and customer == gold'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A comparison of one field of a request with a number, or with a text (``==`` and ``!=``)."""
+
+    field: str
+    comparison: str
+    value: float | str
+
+    def holds(self, values: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return of which of some requests it is true; a text is never more or less than a number."""
+        compare = _COMPARE[self.comparison]
+        if values.dtype != object:
+            if isinstance(self.value, str):
+                return np.full(len(values), self.comparison == "!=")
+            found: NDArray[np.bool_] = np.asarray(compare(values, self.value), np.bool_)
+            return found
+        number = not isinstance(self.value, str)
+        return np.array(
+            [
+                bool(compare(own, self.value))
+                if (isinstance(own, (int, float)) == number and own is not None)
+                else self.comparison == "!="
+                for own in values
+            ],
+            np.bool_,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRule:
+    """Conditions that all have to hold."""
+
+    text: str
+    conditions: tuple[Condition, ...]
+
+    def __str__(self) -> str:
+        """Return it as it was written."""
+        return self.text
+
+    @property
+    def trace_fields(self) -> frozenset[str]:
+        """The fields that only the trace can tell."""
+        return frozenset(c.field for c in self.conditions) - {*ROW_FIELDS}
+
+    def holds(self, rows: Mapping[str, NDArray[Any]], told: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+        """Return of which rows of ``requests`` it is true; ``told`` has the trace's fields by request."""
+        true = np.ones(len(rows["request"]), np.bool_)
+        for condition in self.conditions:
+            own = rows[condition.field] if condition.field in ROW_FIELDS else None
+            true &= condition.holds(told[condition.field][rows["request"]] if own is None else own)
+        return true
+
+
+def parse_request_rule(text: str) -> RequestRule:
+    """Return the rule a person wrote; raises ``UsageError``."""
+    conditions = []
+    for part in re.split(r"\sand\s", text):
+        match = _CONDITION.fullmatch(part)
+        if match is None or len(text) > 500:
+            raise UsageError("not a rule", got=repr(text[:100]), expected=_EXPECTED)
+        field, comparison, value = match[1], match[2], match[3].strip("'\"")
+        number = _NUMBER.fullmatch(value) is not None
+        if not number and (comparison not in ("==", "!=") or field in (*ROW_FIELDS, PRIORITY)):
+            truth = {"true": 1.0, "false": 0.0}.get(value)
+            if field != "is_conversational_turn" or truth is None:
+                raise UsageError("not a number", got=repr(part.strip()), expected=_EXPECTED)
+            conditions.append(Condition(field, comparison, truth))
+            continue
+        conditions.append(Condition(field, comparison, float(value) if number else value))
+    return RequestRule(text, tuple(conditions))
+
+
+def trace_fields(trace: Trace, names: frozenset[str]) -> dict[str, NDArray[Any]]:
+    """Return fields of a trace's requests by name; UsageError for one that no request has.
+
+    Members are numbers, texts or None. Cost: each row's unknown members are read once as JSON.
+    """
+    found: dict[str, NDArray[Any]] = {}
+    members = names - {PRIORITY}
+    if PRIORITY in names:
+        found[PRIORITY] = trace.priority if len(trace.priority) else np.zeros(len(trace), np.int64)
+    if not members:
+        return found
+    rows = [json.loads(f"{{{text}}}") if text else {} for text in trace.extra] or [{}] * len(trace)
+    for name in sorted(members):
+        values = [_plain(row.get(name)) for row in rows]
+        if len(values) and all(value is None for value in values):
+            raise UsageError(
+                f"no request has a field {name!r}",
+                where=trace.source,
+                expected=f"{', '.join((*ROW_FIELDS, PRIORITY))}, or a member of the trace's JSON rows",
+            )
+        found[name] = np.array([*values, None], object)[:-1]  # never an array of texts
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a member as a rule compares it: numbers and texts; true is 'true', lists are nothing."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, (int, float, str)) else None
