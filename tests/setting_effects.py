@@ -46,6 +46,7 @@ POOL = (
     "replica.max_num_seqs=32",
     "tiers.gpu.capacity=160 blocks",
 )
+GROUPS = (*POOL, "model=gpt-oss-20b", "tiers.gpu.capacity=2000 blocks")
 VLLM = (*POOL, "replica.scheduler=vllm")
 PRIORITIES = ("workload=null", "workload={}", "trace.path={folder}/priorities.jsonl", "cache.block_size=64")
 POOLS = ("pools.prefill=1", "pools.decode=1")
@@ -82,6 +83,8 @@ CHANGES: list[Change] = [
     Change("cache.block_size=256", "tokens.cached", "down", EXACT),
     Change("cache.semantics=vllm", "cache.merged_blocks", "down", (*ONE_TIER, *BURSTS)),
     Change("cache.semantics=sglang", "digest.results", "differs", ONE_TIER),
+    Change("cache.retention_interval=256", "tokens.cached", "up", GROUPS),
+    Change("cache.retention_interval=null", "digest.results", "differs", GROUPS),
     Change("cache.policy=lfu", "digest.results", "differs", (*ONE_TIER, "cache.semantics=sglang")),
     Change("cache.policy=fifo", "digest.results", "differs", ()),
     Change("cache.policy=lfu", "digest.results", "differs", ONE_TIER),

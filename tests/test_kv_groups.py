@@ -12,13 +12,15 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
+from kvcache_sim.cache.group_keys import native_groups
+from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.errors import StoreError, UsageError
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout, kv_layout
 from kvcache_sim.model.models import load_model, model_names
 from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.group_settings import group_settings
-from kvcache_sim.replay.kv_groups import native_groups, replay_groups
-from kvcache_sim.replay.request import GroupSettings, ReplayRequest
+from kvcache_sim.replay.kv_groups import replay_groups
+from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.report.curve.groups import GroupsAsk, groups_document
 from kvcache_sim.workload.readers import read_trace
 from kvcache_sim.workload.toolbox.head import head

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from kvcache_sim.backends import reference
+from kvcache_sim.cache.group_keys import native_groups
+from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
-from kvcache_sim.cache.store import GpuStore
+from kvcache_sim.cache.store import GpuStore, GroupStore
 from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.workload.trace import Trace
@@ -24,16 +26,17 @@ def engine_maker(cache: CacheSettings, trace: Trace, keys: Any, native: bool) ->
     The maker raises UsageError for lower tiers, and vLLM's for a tier without a bound.
     """
     make = _POOLS[cache.semantics](cache, trace, keys, native)
+    return lambda tiers: make(lone_capacity(cache, tiers))
 
-    def make_store(tiers: Sequence[TierSettings]) -> GpuStore:
-        capacity = tiers[0].capacity_blocks
-        if len(tiers) > 1 or capacity is None:
-            got = "lower tiers" if len(tiers) > 1 else "no bound"
-            what = f"{cache.semantics} semantics need a {TIERS[COMPUTE]} tier alone, with a bound"
-            raise UsageError(what, "cache.semantics", got)
-        return make(capacity)
 
-    return make_store
+def lone_capacity(cache: CacheSettings, tiers: Sequence[TierSettings]) -> int:
+    """Return the blocks of a GPU tier; UsageError for lower tiers and for a tier without a bound."""
+    capacity = tiers[0].capacity_blocks
+    if len(tiers) > 1 or capacity is None:
+        got = "lower tiers" if len(tiers) > 1 else "no bound"
+        what = f"{cache.semantics} semantics need a {TIERS[COMPUTE]} tier alone, with a bound"
+        raise UsageError(what, "cache.semantics", got)
+    return capacity
 
 
 def _vllm(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Callable[[int], GpuStore]:
@@ -56,6 +59,17 @@ def _sglang(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Call
     return lambda capacity: _core.RadixStore(
         keys, cache.policy, cache.block_size_tokens, capacity, prompts, totals
     )
+
+
+def group_maker(groups: GroupSettings, trace: Trace, native: bool) -> Callable[[int], GroupStore]:
+    """Return what makes the store of a machine for a model's cache groups from its blocks."""
+    if not native:
+        make = reference("store.vllm-groups")
+        return lambda capacity: make(trace, groups, capacity)
+    from kvcache_sim import _core
+
+    keys = native_groups(groups.layout, trace, answers_shared=True)
+    return lambda capacity: _core.GroupStore(keys, groups.limits, capacity)
 
 
 _POOLS = {"vllm": _vllm, "sglang": _sglang}

@@ -15,7 +15,7 @@ from kvcache_sim.cache.moves import Mover, TransferSettings
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
-from kvcache_sim.cache.store import GpuStore, KeepsSessions, MarkingStore
+from kvcache_sim.cache.store import GpuStore, GroupStore, KeepsSessions, MarkingStore
 from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.cache.views import Views, make_views
@@ -51,6 +51,8 @@ class Machine:
     store: GpuStore
     #: The same store where blocks may lie on lower tiers and be marked by hand: a tree.
     tree: MarkingStore | None
+    #: The same store where it is a pool of several cache groups.
+    groups: GroupStore | None
     #: The same store where it keeps what sessions have: a count of tokens.
     sessions: KeepsSessions | None
     views: Views
@@ -72,6 +74,12 @@ class Machine:
     def kept_free_blocks(self) -> int:
         """Blocks of the GPU that no request gets: SGLang keeps a page."""
         return int(store_kind(self.cache).keeps_page_free and self.cache.block_size_tokens > 1)
+
+    def most_blocks(self, tokens: int) -> int:
+        """Return how many blocks of the GPU a request of so many tokens can hold at one time."""
+        if self.groups is not None:
+            return self.groups.most_blocks(tokens)
+        return -(-tokens // self.cache.block_size_tokens)
 
     def expire(self) -> None:
         """Let go of the blocks that have outlived their time to live by now."""
@@ -134,6 +142,7 @@ class MachineBuilder:
             movement=movement,
             store=store.gpu,
             tree=tree,
+            groups=store.groups,
             sessions=store.sessions,
             views=views,
             mover=mover,

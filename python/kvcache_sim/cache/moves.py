@@ -33,7 +33,7 @@ class TransferSettings:
     def of(cls, cache: CacheSettings, movement: MovementSettings) -> TransferSettings:
         """Return those of a machine with these settings."""
         return cls(
-            cache.block_size_tokens * cache.kv_bytes_per_token,
+            cache.block_bytes,
             cache.num_layers,
             movement.layer_pipelining,
             movement.read_buffer_layers,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionViewSettings
 from kvcache_sim.tiers import WRITE_EDGES
@@ -89,6 +90,16 @@ class CacheSettings:
     admission: str = "all"
     session_view: SessionViewSettings = SessionViewSettings()
     prefix_view: PrefixViewSettings = PrefixViewSettings()
+    #: A model's KV cache groups, under vLLM's semantics; a hit is then whole blocks of their common multiple,
+    #: which is ``block_size_tokens``. None: all layers keep every block.
+    groups: GroupSettings | None = None
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block of a tier, over all layers; with groups, of a block of their pool."""
+        if self.groups is not None:
+            return self.groups.block_bytes
+        return self.block_size_tokens * self.kv_bytes_per_token
 
     def matchable_blocks(self, tokens: int) -> int:
         """Return how many leading blocks of that many tokens may hit (semantics 1)."""

@@ -126,6 +126,38 @@ class GpuStore(Protocol):
         ...
 
 
+class GroupStore(GpuStore, Protocol):
+    """A pool of several KV cache groups: room is counted in tokens, and each step asks for its own.
+
+    Found, depth and commits are counted in blocks of the groups' common multiple, ``Room`` in blocks of the
+    pool. ``reserve`` asks for tokens beyond those that a lease has room for, all of which are computed then.
+    """
+
+    def admit(
+        self,
+        request: int,
+        matchable_blocks: int,
+        tokens: tuple[int, int],
+        room: tuple[int, bool],
+        now_ns: int,
+    ) -> tuple[int | None, int, int]:
+        """Admit a request with what is cached and room for its first step: lease, hit blocks, room in tokens.
+
+        ``tokens``: those to compute before it decodes, and those of the step that are left. ``room``: free
+        blocks that it leaves, and whether all its tokens must have room. The lease is None where it is
+        refused, then the second says whether the step has too few tokens (1) or the pool too few blocks (0).
+        """
+        ...
+
+    def chunk(self, lease: int, computed: int, target: int, tokens: int) -> int:
+        """Return how many of a step's tokens a prompt takes: a state must end where it can be kept."""
+        ...
+
+    def most_blocks(self, tokens: int) -> int:
+        """Return how many blocks a sequence of so many tokens can hold at one time."""
+        ...
+
+
 class TieredStore(GpuStore, Protocol):
     """A tree of blocks over any number of tiers: found parts, moves between tiers, recency by hand."""
 
@@ -283,9 +315,11 @@ class MachineStore:
     """One machine's store under the contracts that it fulfils.
 
     ``tree`` is the same store where it is a tree of blocks, which may lie on lower tiers and be marked by
-    hand; ``sessions`` the same where it counts the tokens that sessions keep.
+    hand; ``sessions`` the same where it counts the tokens that sessions keep; ``groups`` the same where it
+    is a pool of several cache groups.
     """
 
     gpu: GpuStore
     tree: MarkingStore | None = None
     sessions: KeepsSessions | None = None
+    groups: GroupStore | None = None

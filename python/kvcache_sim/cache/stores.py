@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.backends import checked_backend, reference
 from kvcache_sim.cache.digest import Digest, RollingDigest
+from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.key_arrays import KeyArrays, key_arrays
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
@@ -48,11 +49,15 @@ class StoreMaker:
         self.orders = Orders(cache.block_size_tokens, self.watchdog)
         #: Names the blocks of native trees; others have keys of their own.
         self.native_keys: _core.Keys | None = None
+        #: What names prefixes where not every prefix is shared at once, else None.
+        self.gate_keys: Keys | None = None
+        if cache.groups is not None:
+            self._make = self._of_groups(cache.groups)
+            return
         arrays = key_arrays(trace, cache.block_size_tokens)
         gated = cache.prefix_view != PrefixViewSettings()
         in_python = self.simplified or gated or not self._native
         keys = _keys_in_python(arrays) if in_python else None
-        #: What names prefixes where not every prefix is shared at once, else None.
         self.gate_keys = keys if gated else None
         self._make = self._maker(arrays, keys)
 
@@ -108,6 +113,17 @@ class StoreMaker:
 
         make_store = engine_maker(self.cache, self._trace, keys, self._native)
         return lambda tiers, write_back, views: MachineStore(make_store(tiers))
+
+    def _of_groups(self, groups: GroupSettings) -> _Make:
+        from kvcache_sim.cache.engine_stores import group_maker, lone_capacity
+
+        make_store, cache = group_maker(groups, self._trace, self._native), self.cache
+
+        def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
+            store = make_store(lone_capacity(cache, tiers))
+            return MachineStore(store, groups=store)
+
+        return make
 
     def _of_tokens(self, keys: Keys) -> _Make:
         from kvcache_sim.cache.token_store import TokenStore

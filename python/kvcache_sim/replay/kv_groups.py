@@ -11,20 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim import _core
 from kvcache_sim.backends import reference
-from kvcache_sim.model.kv_groups import KvLayout
+from kvcache_sim.cache.group_keys import native_groups
+from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.replay.block_keys import BlockKeys, Key
 from kvcache_sim.replay.engine_requests import refuse_without_effect, total_tokens
-from kvcache_sim.replay.request import OUTPUT_MODES, REJECTED, GroupSettings, ReplayRequest, ReplayResult
-from kvcache_sim.workload.trace import Trace
+from kvcache_sim.replay.request import OUTPUT_MODES, REJECTED, ReplayRequest, ReplayResult
 
 #: Keys turned into text at a time.
 _CHUNK = 1 << 18
 #: Lines of the free queue that are printed.
 _FIRST = 5
-#: No next turn, for the core.
-_NO_REQUEST = 2**32 - 1
 
 
 def replay_groups(request: ReplayRequest, settings: GroupSettings) -> ReplayResult:
@@ -103,8 +100,7 @@ def _in_python(
         total_tokens=totals.tolist(),
         window=request.window,
     )
-    limits = (settings.max_num_batched_tokens, settings.retention_interval, settings.max_model_len)
-    answer = reference("replay.vllm-groups")(requests, layout, capacity, limits)
+    answer = reference("replay.vllm-groups")(requests, layout, capacity, settings.limits)
 
     def line(key: tuple[int, Key] | None) -> str:
         if key is None:
@@ -126,7 +122,7 @@ def _native(
         trace.input_tokens.astype(np.uint64),
         totals.astype(np.uint64),
         request.window,
-        (settings.max_num_batched_tokens, settings.retention_interval, settings.max_model_len),
+        settings.limits,
         capacity,
     )
     names = [str(name) for name in trace.id_names]
@@ -138,34 +134,3 @@ def _native(
         for at in range(0, len(keys), _CHUNK)
     )
     return answer, lines
-
-
-def native_groups(layout: KvLayout, trace: Trace) -> _core.KvGroups:
-    """Return the core's groups over a trace: a block has the key of the last unit in it.
-
-    A unit is what divides both the group's block and the trace's, so that neither need divide the other.
-    """
-    units = {
-        group.block_size_tokens: math.gcd(group.block_size_tokens, trace.block_size)
-        for group in layout.groups
-    }
-    keys = {unit: _unit_keys(trace, unit) for unit in set(units.values())}
-    rows = [
-        (group.kind, size, group.reach_tokens, keys[units[size]], size // units[size])
-        for group in layout.groups
-        for size in (group.block_size_tokens,)
-    ]
-    return _core.KvGroups(rows, layout.scheduler_block_size)
-
-
-def _unit_keys(trace: Trace, unit: int) -> _core.Keys:
-    per_id = trace.block_size // unit
-    named = np.minimum(trace.input_tokens // unit, np.diff(trace.id_offsets) * per_id)
-    none = np.full(len(trace), _NO_REQUEST, np.uint32)
-    return _core.Keys(
-        trace.id_offsets.astype(np.int64),
-        trace.block_ids.astype(np.uint32),
-        per_id,
-        named.astype(np.uint32),
-        none,
-    )

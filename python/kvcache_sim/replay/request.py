@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import Any, Literal
 
 from kvcache_sim.backends import Backend
+from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.kv_groups import KvLayout
 from kvcache_sim.workload.trace import Trace
 
 #: What a request fills beyond its prompt of n tokens: nothing (n), what an engine computes
@@ -25,21 +25,6 @@ LastPartial = Literal["drop", "keep"]
 REJECTED = -1
 #: Leaf first behind a prefix look-up, or a plain cache of objects that knows no prefixes.
 Discipline = Literal["prefix", "flat"]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    """A model's KV cache groups in vLLM's pool, and the engine's settings that decide what it keeps.
-
-    ``retention_interval``: None keeps a checkpoint (a window's blocks, a state) at every aligned boundary,
-    0 only where a prompt ends or parted from what was found, R besides one every R tokens.
-    """
-
-    model: str
-    layout: KvLayout
-    max_num_batched_tokens: int = 8192
-    retention_interval: int | None = 0
-    max_model_len: int = 262144
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float |
     if prices is None:
         return None
     settings = scenario.settings
-    block_gib = settings.cache.block_size_tokens * settings.cache.kv_bytes_per_token / _GIB
+    block_gib = settings.cache.block_bytes / _GIB
     per_hour = len(settings.machines) * prices.gpus_per_machine * prices.gpu_hour
     for machine in settings.machines:
         for tier in machine.tiers:

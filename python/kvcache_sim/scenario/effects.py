@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from kvcache_sim.cache.store_kinds import Ability, beyond_store, store_kind
-from kvcache_sim.scenario import context_window, engine_effects, objectives, pools
+from kvcache_sim.scenario import cache_groups, context_window, engine_effects, objectives, pools
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
 from kvcache_sim.scenario.idle import IdleError
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
@@ -30,6 +30,7 @@ def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
     yield from objectives.findings(model)
     yield from context_window.findings(model, machines)
     yield from _kv_size(model, machines)
+    yield from cache_groups.findings(model, machines)
     yield from engine_effects.findings(model, machines)
     yield from pools.findings(model, machines)
     yield from _router(model, sum(machine.role != "decode" for machine in machines))

@@ -8,6 +8,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.gpus import GpuSpec, load_gpu
 from kvcache_sim.model.kv_room import EngineMemory, KvRoom, default_engine, kv_blocks, kv_room
 from kvcache_sim.model.step_times import measured_on
+from kvcache_sim.scenario.cache_groups import block_bytes, cache_groups
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
@@ -54,8 +55,7 @@ def gpu_capacity(written: ScenarioModel, filled: ScenarioModel) -> GpuCapacity |
         return GpuCapacity(sentence, remarkable=True)
     given = capacity.blocks
     if capacity.size_bytes is not None:
-        per_token = filled.cache.kv_bytes_per_token or served_model(filled).kv_bytes_per_token
-        given = capacity.size_bytes // (per_token * filled.cache.block_size)
+        given = capacity.size_bytes // block_bytes(filled)
     if given is None or filled.replica.instant:
         return None
     try:
@@ -100,6 +100,10 @@ def _room(model: ScenarioModel, replica: ReplicaSection) -> _Room:
         raise UsageError("auto needs a GPU and the step-time file names none", hint="give blocks or a size")
     spec, gpu, degree = served_model(model), load_gpu(subject.gpu), subject.tensor_parallel
     room = kv_room(spec, gpu, degree, _engine(replica, gpu))
+    groups = cache_groups(model)
+    if groups is not None:
+        blocks = kv_blocks(spec.name, room, groups.layout.bytes_per_block)
+        return _Room(blocks, room, 0)
     per_token = spec.kv_bytes_per_token_per_gpu(degree)
     if own := model.cache.kv_bytes_per_token:
         per_token = -(-own * per_token // max(spec.kv_bytes_per_token, 1))

@@ -10,6 +10,7 @@ from kvcache_sim.cache.settings import WRITE_BACK, CacheSettings, MovementSettin
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.step_time import StepTime, zero_step_time
 from kvcache_sim.model.step_times import load_step_time
+from kvcache_sim.scenario.cache_groups import cache_groups
 from kvcache_sim.scenario.channels import Wiring
 from kvcache_sim.scenario.host import with_host
 from kvcache_sim.scenario.machines import own_path
@@ -37,7 +38,7 @@ def lower(
     less than one block.
     """
     cache = _cache(model, tree)
-    block_bytes = cache.block_size_tokens * cache.kv_bytes_per_token
+    block_bytes = cache.block_bytes
     step_times: dict[tuple[str, ...], StepTime] = {}
     for index, machine in enumerate(machines):
         kind = _step_time_kind(machine.replica)
@@ -147,9 +148,11 @@ def _handover(model: ScenarioModel, wiring: Wiring) -> HandoverSettings:
 def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:
     section = model.cache
     spec = at_place(tree, ("model",), lambda: served_model(model))
+    groups = at_place(tree, ("model",), lambda: cache_groups(model))
     return CacheSettings(
         enabled=section.enabled,
-        block_size_tokens=section.block_size,
+        block_size_tokens=section.block_size if groups is None else groups.layout.scheduler_block_size,
+        groups=groups,
         semantics=section.semantics,
         policy=section.policy,
         cache_output=section.cache_output,

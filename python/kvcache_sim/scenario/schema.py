@@ -89,6 +89,12 @@ class CacheSection(Section):
     )
     discard_on_finish: bool = Field(False, description="nothing is kept once its last request has ended")
     lookup_time: DurationNs = Field(0, description="time of one look-up")
+    retention_interval: int | None = Field(
+        0,
+        ge=0,
+        le=_MAX_COUNT,
+        description="tokens between kept windows and states; 0: at prompts' ends; null: all",
+    )
     kv_dtype: str | None = Field(
         None, description="format of the KV cache: bf16, fp8, ...; null: the model's"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from kvcache_sim.cache.fetch import FETCH
 from kvcache_sim.cache.fetch.plan import Part
@@ -10,7 +11,7 @@ from kvcache_sim.cache.fetch.policy import FetchPolicy
 from kvcache_sim.cache.loader import Loader
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.remote import RemoteRun
-from kvcache_sim.cache.store import NO_MOVE, TieredStore
+from kvcache_sim.cache.store import NO_MOVE, GroupStore, TieredStore
 from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.sequence import SequenceState
@@ -45,6 +46,7 @@ class Admitter:
     ) -> None:
         self.outcomes = outcomes
         self.store = machine.store
+        self.groups = machine.groups
         self.mover = machine.mover
         self.block = machine.cache.block_size_tokens
         self.enabled = machine.cache.enabled
@@ -56,8 +58,13 @@ class Admitter:
         self.remote = machine.remote
         self.expire = machine.expire if machine.expires else None
 
-    def admit(self, s: SequenceState, now_ns: int) -> Admission | None:
-        """Admit a request whose tokens need KV; None, without a trace, when room is refused."""
+    def admit(self, s: SequenceState, step_tokens: int, now_ns: int) -> Admission | Literal["later"] | None:
+        """Admit a request whose tokens need KV; None, without a trace, when room is refused.
+
+        ``step_tokens`` are those of the step that are left; "later" where they are too few for cache groups.
+        """
+        if self.groups is not None:
+            return self._admit_to_groups(self.groups, s, step_tokens, now_ns)
         store, request, tokens = self.store, s.request, s.prefill_target_tokens
         total = -(-tokens // self.block)
         limit = self.matchable_blocks(tokens)
@@ -82,6 +89,17 @@ class Admitter:
             store.abandon(lease)
             return None
         return Admission(lease, ready, total, [ready, *_NONE_BELOW], room)
+
+    def _admit_to_groups(
+        self, groups: GroupStore, s: SequenceState, step_tokens: int, now_ns: int
+    ) -> Admission | Literal["later"] | None:
+        """Admit a request with what is cached of it and room for its first step, in tokens."""
+        tokens = s.prefill_target_tokens
+        limit = self.matchable_blocks(tokens)
+        lease, hits, room = groups.admit(s.request, limit, (tokens, step_tokens), (0, True), now_ns)
+        if lease is None:
+            return "later" if hits else None
+        return Admission(lease, hits, room, [hits, *_NONE_BELOW])
 
     def _admit_with_loads(
         self, s: SequenceState, loader: Loader, parts: list[Part], now_ns: int

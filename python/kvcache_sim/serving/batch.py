@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from kvcache_sim.cache.store import GpuStore
+from kvcache_sim.cache.store import GpuStore, GroupStore
 from kvcache_sim.model.step_time import StepBatch, StepTime
 from kvcache_sim.serving.gaps import TokenGaps
 
@@ -28,7 +28,10 @@ class Batch(Protocol):
     def add(
         self, id: int, lease: int, tokens: tuple[int, int, int, int, int], last_token_ns: int | None
     ) -> int:
-        """Add a sequence; ``tokens``: computed, prefill target, total, prompt, blocks. Return its chunk."""
+        """Add a sequence; ``tokens``: computed, prefill target, total, prompt, blocks. Return its chunk.
+
+        Instead of blocks the tokens that it has room for, where room is counted in them.
+        """
         ...
 
     def commit_last(self, store: GpuStore) -> None:
@@ -122,6 +125,8 @@ class BatchSettings:
     track_commits: bool
     commit_at_begin: bool = False
     asks_every_step: bool = False
+    #: Room is counted in tokens, and every step asks for what it computes (cache groups).
+    room_by_step: bool = False
     least_step_ns: int = 0
     late_ends: bool = False
     #: Of the model: the first layer of a step's blocks is ready this part of its computing time in.
@@ -148,8 +153,12 @@ class _Running:
 class SteppedBatch:
     """The running batch, one iteration at a time, with any step-time model."""
 
-    def __init__(self, settings: BatchSettings, step_time: StepTime) -> None:
+    def __init__(
+        self, settings: BatchSettings, step_time: StepTime, groups: GroupStore | None = None
+    ) -> None:
         self.settings = settings
+        #: The store where it is a pool of several cache groups.
+        self._groups = groups
         self.step_time = step_time
         self.running: list[_Running] = []
         self.budget_left = 0
@@ -168,10 +177,24 @@ class SteppedBatch:
     def begin(self, store: GpuStore, now_ns: int) -> list[int] | None:
         """Share out the budget and reserve blocks; None when refused, else the moves to wait for."""
         left = self.settings.max_num_batched_tokens
+        groups = self._groups
         for s in self.running:
             s.chunk = min(s.prefill_target - s.computed if s.prefilling else 1, left)
+            if groups is not None and s.prefilling:
+                s.chunk = groups.chunk(s.lease, s.computed, s.prefill_target, s.chunk)
             left -= s.chunk
         self.budget_left = left
+        moves = self._reserve(store, now_ns)
+        if moves is not None and self.settings.commit_at_begin:
+            for s in self.running:
+                if s.chunk:
+                    self._commit(s, s.computed + s.chunk, store, (now_ns, now_ns))
+        return moves
+
+    def _reserve(self, store: GpuStore, now_ns: int) -> list[int] | None:
+        """Reserve what the composed step needs, all or nothing."""
+        if self.settings.room_by_step:
+            return self._reserve_tokens(store, now_ns)
         block = self.settings.block_size_tokens
         lacking = [s for s in self.running if s.chunk and s.computed + s.chunk > s.blocks * block]
         wanted = [(s.lease, int(s in lacking)) for s in self.running if self._asks(s, lacking)]
@@ -180,10 +203,15 @@ class SteppedBatch:
             return None
         for s in lacking:
             s.blocks += 1
-        if self.settings.commit_at_begin:
-            for s in self.running:
-                if s.chunk:
-                    self._commit(s, s.computed + s.chunk, store, (now_ns, now_ns))
+        return moves
+
+    def _reserve_tokens(self, store: GpuStore, now_ns: int) -> list[int] | None:
+        asking = [s for s in self.running if s.chunk and s.computed + s.chunk > s.blocks]
+        wanted = [(s.lease, s.computed + s.chunk - s.blocks) for s in asking]
+        moves = store.reserve_many(wanted, now_ns) if wanted else []
+        if moves is not None:
+            for s in asking:
+                s.blocks = s.computed + s.chunk
         return moves
 
     def _asks(self, s: _Running, lacking: list[_Running]) -> bool:
@@ -196,6 +224,8 @@ class SteppedBatch:
         """Add a sequence to the composed step; return its chunk."""
         s = _Running(id, lease, *tokens, last_token_ns)
         s.chunk = min(s.prefill_target - s.computed if s.prefilling else 1, self.budget_left)
+        if self.settings.room_by_step:
+            s.chunk = min(s.chunk, s.blocks - s.computed)
         self.budget_left -= s.chunk
         self.running.append(s)
         return s.chunk

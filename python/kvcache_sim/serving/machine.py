@@ -51,6 +51,7 @@ def native_batch(settings: BatchSettings, table: StepTimeTable) -> Batch:
         settings.track_commits,
         settings.commit_at_begin,
         settings.asks_every_step,
+        settings.room_by_step,
         settings.num_layers,
     )
 
@@ -93,6 +94,7 @@ def build_replica(
         track_commits=cache.writes is not None and cache.writes.at_commit,
         commit_at_begin=kind.commits_at_begin,
         asks_every_step=kind.asks_every_step,
+        room_by_step=cache.groups is not None,
         num_layers=cache.cache.num_layers,
     )
     if observed.stretches and one_pool and outcomes.keys is None:
@@ -109,7 +111,7 @@ def build_replica(
         return VllmReplica(
             cache, replica_settings, settings.step_time, batch_settings, milestones, observed.checks
         )
-    batch = make_batch(batch_settings, settings.step_time, replica_settings.max_num_seqs, observed.stretches)
+    batch = make_batch(cache, batch_settings, settings.step_time, replica_settings.max_num_seqs, observed)
     estimates = Estimates(cache, settings.step_time, replica_settings.max_num_batched_tokens)
     milestones = Milestones(cache.number, cache.store, recorder, outcomes, observed.records_all)
     admitter = Admitter(cache, outcomes, estimates)
@@ -117,9 +119,13 @@ def build_replica(
     return Replica(cache, replica_settings, batch, scheduler, milestones, observed.checks)
 
 
-def make_batch(settings: BatchSettings, step_time: StepTime, max_num_seqs: int, stretches: bool) -> Batch:
+def make_batch(
+    machine: Machine, settings: BatchSettings, step_time: StepTime, max_num_seqs: int, observed: Observation
+) -> Batch:
     """Return the native batch where the step-time model is a table and stretches are wanted."""
     table = step_time.table(settings.max_num_batched_tokens, max_num_seqs)
     if table is None:
-        return SteppedBatch(settings, step_time)
-    return native_batch(settings, table) if stretches else SteppedBatch(settings, table)
+        return SteppedBatch(settings, step_time, machine.groups)
+    if observed.stretches:
+        return native_batch(settings, table)
+    return SteppedBatch(settings, table, machine.groups)

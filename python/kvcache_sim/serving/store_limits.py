@@ -36,7 +36,9 @@ def refuse_beyond_store(cluster: ClusterSettings) -> None:
 
 def _of_cluster(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
     """Yield (setting, why) for the views, and for what needs blocks."""
-    lacks = store_kind(cluster.cache).lacks
+    lacks = {**store_kind(cluster.cache).lacks}
+    if cluster.cache.groups is not None:
+        lacks[Ability.BLOCKS] = "a pool of several cache groups has no blocks"
     if why := lacks.get(Ability.VIEWS):
         if cluster.cache.session_view != SessionViewSettings():
             yield "session_view", why
@@ -55,6 +57,8 @@ def _of_machine(where: str, machine: MachineSettings, cache: CacheSettings) -> I
     if machine.replica.scheduler == "vllm":
         if store_kind(cache).name != "vllm":
             yield f"{where}.replica.scheduler", "vLLM's scheduler needs its pool: cache.semantics vllm"
+        if cache.groups is not None:
+            yield f"{where}.replica.scheduler", "cache groups are served by kvsim's own scheduler"
         if machine.role != "both":
             yield f"{where}.role: {machine.role}", "vLLM's scheduler serves whole requests here"
     if (why := lacks.get(Ability.LOWER_TIERS)) and len(machine.tiers) > 1:

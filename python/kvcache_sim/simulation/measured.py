@@ -20,7 +20,7 @@ from kvcache_sim.tiers import TIERS
 def tier_uses(settings: ClusterSettings, replica: AnyReplica) -> list[TierUse]:
     """Return what each tier of one machine took and gave, fast to slow."""
     cache, mover, store = settings.cache, replica.mover, replica.store
-    block = cache.block_size_tokens * cache.kv_bytes_per_token
+    block = cache.block_bytes
     uses = []
     for level, tier in enumerate(settings.machines[replica.machine].tiers):
         capacity = None if tier.capacity_blocks is None else tier.capacity_blocks * block

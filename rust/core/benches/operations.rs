@@ -91,6 +91,7 @@ fn stretch(keys: &Arc<BlockKeys>) {
         cache_output: false,
         commit_at_begin: false,
         asks_every_step: false,
+        room_by_step: false,
         commit_ends_stretch: false,
         step_overhead_ns: 0,
         least_step_ns: 0,
@@ -129,7 +130,7 @@ fn stretch(keys: &Arc<BlockKeys>) {
         .collect();
     measure("stretch, 64 decoding", 1_000, || {
         let (mut batch, mut store) = composed.pop().expect("one for each round");
-        batch.start(&store, 0, 0);
+        batch.start(&store, 0, 0).unwrap();
         batch.advance(&mut store, 1 << 62).unwrap();
         assert!(batch.steps >= 990);
     });

@@ -1,6 +1,7 @@
 //! What every store of a machine answers, whatever its rules: the tree of runs, vLLM's pool, SGLang's tree.
 
 use crate::batch::BatchStore;
+use crate::engines::group_store::GroupStore;
 use crate::engines::pool_store::PoolStore;
 use crate::engines::radix_store::RadixStore;
 use crate::records::Records;
@@ -163,4 +164,5 @@ macro_rules! engine_store {
 }
 
 engine_store!(PoolStore, room: PoolStore::room, merged: |_: &PoolStore| 0);
+engine_store!(GroupStore, room: GroupStore::room, merged: |_: &GroupStore| 0);
 engine_store!(RadixStore, room: RadixStore::room, merged: RadixStore::merged_pages);

@@ -5,6 +5,7 @@ use kvsim_core::step_time::StepTimeTable;
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
+use crate::group_store::PyGroupStore;
 use crate::order::raised;
 use crate::pool_store::PyPoolStore;
 use crate::radix_store::PyRadixStore;
@@ -57,12 +58,13 @@ impl PyStepTable {
     }
 }
 
-/// The store of a batch's machine: a tree of runs, vLLM's pool, or SGLang's tree.
+/// The store of a batch's machine: a tree of runs, vLLM's pool (of one group or several), or SGLang's tree.
 #[derive(FromPyObject)]
 enum AnyStore<'py> {
     Tree(PyRefMut<'py, PyStore>),
     Pool(PyRefMut<'py, PyPoolStore>),
     Radix(PyRefMut<'py, PyRadixStore>),
+    Groups(PyRefMut<'py, PyGroupStore>),
 }
 
 /// Calls a method of the core with whichever store it is; what a policy in Python raised comes out here.
@@ -82,6 +84,10 @@ macro_rules! with_store {
             }
             AnyStore::Radix(mut radix) => {
                 let $inner = &mut radix.0;
+                answered($call)
+            }
+            AnyStore::Groups(mut groups) => {
+                let $inner = &mut groups.0;
                 answered($call)
             }
         }
@@ -108,6 +114,7 @@ impl PyBatch {
         commit_ends_stretch: bool,
         commit_at_begin: bool,
         asks_every_step: bool,
+        room_by_step: bool,
         num_layers: Whole,
     ) -> PyResult<Self> {
         if block_size_tokens.u64() == 0 {
@@ -126,6 +133,7 @@ impl PyBatch {
             commit_ends_stretch,
             commit_at_begin,
             asks_every_step,
+            room_by_step,
             step_overhead_ns: durations_ns.0.u64(),
             least_step_ns: durations_ns.1.u64(),
             late_ends,
@@ -188,7 +196,7 @@ impl PyBatch {
     }
 
     fn start(&mut self, store: AnyStore<'_>, now_ns: Whole, stall_ns: Whole) -> PyResult<u64> {
-        with_store!(store, s => Ok(self.0.start(s, now_ns.u64(), stall_ns.u64())))
+        with_store!(store, s => self.0.start(s, now_ns.u64(), stall_ns.u64()))
     }
 
     fn advance(&mut self, store: AnyStore<'_>, now_ns: Whole) -> PyResult<u64> {

@@ -7,6 +7,7 @@ use kvsim_core::store::GPU;
 use pyo3::prelude::*;
 
 use crate::batch::PyBatch;
+use crate::group_store::PyGroupStore;
 use crate::order::raised;
 use crate::pool_store::PyPoolStore;
 use crate::radix_store::PyRadixStore;
@@ -14,12 +15,13 @@ use crate::refusal::{answered, refused, Whole};
 use crate::serving::PyReplica;
 use crate::store::PyStore;
 
-/// The store of a machine: a tree of runs, vLLM's pool, or SGLang's tree.
+/// The store of a machine: a tree of runs, vLLM's pool (of one group or several), or SGLang's tree.
 #[derive(FromPyObject)]
 pub enum StoreHandle {
     Tree(Py<PyStore>),
     Pool(Py<PyPoolStore>),
     Radix(Py<PyRadixStore>),
+    Groups(Py<PyGroupStore>),
 }
 
 /// What runs ahead of the clock on a store: a native replica, or the batch of one in Python.
@@ -51,6 +53,9 @@ impl Machine {
             StoreHandle::Radix(s) => {
                 self.found_in(&mut s.try_borrow_mut(py)?.0, py, wanted, now_ns)
             }
+            StoreHandle::Groups(s) => {
+                self.found_in(&mut s.try_borrow_mut(py)?.0, py, wanted, now_ns)
+            }
         }
     }
 
@@ -80,6 +85,7 @@ impl Machine {
             StoreHandle::Tree(s) => s.try_borrow(py)?.0.room(GPU),
             StoreHandle::Pool(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
             StoreHandle::Radix(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
+            StoreHandle::Groups(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
         };
         answered(room).map(|room| room.active)
     }

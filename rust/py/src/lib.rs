@@ -8,6 +8,7 @@ mod engine_store;
 mod engine_tiers;
 mod engines;
 mod fleet;
+mod group_store;
 mod groups;
 mod keys;
 mod named;
@@ -42,6 +43,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     digest::register(m)?;
     store::register(m)?;
     pool_store::register(m)?;
+    group_store::register(m)?;
     radix_store::register(m)?;
     batch::register(m)?;
     table::register(m)?;

@@ -61,6 +61,10 @@ macro_rules! with_store {
                 let $store = &mut radix.try_borrow_mut($py)?.0;
                 answered($call)
             }
+            StoreHandle::Groups(groups) => {
+                let $store = &mut groups.try_borrow_mut($py)?.0;
+                answered($call)
+            }
         }
     }};
 }

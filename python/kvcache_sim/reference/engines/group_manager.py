@@ -111,14 +111,18 @@ class GroupManager:
             self.pool.find(self.key(number, request, k)) if k in used else NULL for k in range(hit // size)
         ]
 
-    def admit(self, request: int, prompt: int, found: Found, end: int) -> bool:
+    def admit(
+        self, request: int, prompt: int, found: Found, end: int, kept: int = 0, whole: bool = True
+    ) -> bool:
         """Hold what was found and room up to ``end`` tokens, or change nothing.
 
-        The whole prompt must fit besides, as far as a group holds it all at one time.
+        ``whole``: the whole prompt must fit besides, as far as a group holds it all at one time. ``kept``
+        blocks stay free.
         """
-        if max(self._admission(found, prompt, True), self._admission(found, end, False)) > len(
-            self.pool.free
-        ):
+        needed = self._admission(found, end, False)
+        if whole:
+            needed = max(needed, self._admission(found, prompt, True))
+        if needed > max(len(self.pool.free) - kept, 0):
             return False
         tables = Tables([prompt - 1, found.junction_tokens][: 2 if found.junction_tokens else 1], [], [])
         for group, blocks in zip(self.groups, found.blocks, strict=True):
@@ -147,19 +151,31 @@ class GroupManager:
 
     def extend(self, request: int, end: int) -> bool:
         """Free what left the windows, then take room up to ``end`` tokens; a failure undoes no freeing."""
+        self.drop_unread(request)
+        if self.lacking(request, end) > len(self.pool.free):
+            return False
+        self.take(request, end)
+        return True
+
+    def drop_unread(self, request: int) -> None:
+        """Free what nobody reads any more."""
         tables = self.tables[request]
         for group, blocks in zip(self.groups, tables.blocks, strict=True):
             gone = min(skipped_blocks(group, tables.computed), len(blocks))
             self.pool.release([block for block in reversed(blocks[:gone]) if block != NULL])
             blocks[:gone] = [NULL] * gone
-        needed = 0
+
+    def lacking(self, request: int, end: int) -> int:
+        """Return how many blocks room up to ``end`` tokens takes."""
+        tables, needed = self.tables[request], 0
         for group, blocks in zip(self.groups, tables.blocks, strict=True):
             more = max(0, cdiv(end, group.block_size_tokens) - len(blocks))
             needed += min(1, more) if group.kind == "linear" else more
-        if needed > len(self.pool.free):
-            return False
-        self._take(tables, end)
-        return True
+        return needed
+
+    def take(self, request: int, end: int) -> None:
+        """Take room up to ``end`` tokens, for which there are free blocks."""
+        self._take(self.tables[request], end)
 
     def _take(self, tables: Tables, end: int) -> None:
         for group, blocks in zip(self.groups, tables.blocks, strict=True):
@@ -171,8 +187,12 @@ class GroupManager:
 
     def compute(self, request: int, end: int) -> None:
         """Note that ``end`` tokens are computed: full blocks that are kept get their keys."""
+        self.tables[request].computed = end
+        self.give_keys(request, end)
+
+    def give_keys(self, request: int, end: int) -> None:
+        """Give the full blocks of the first ``end`` tokens their keys, those that are kept."""
         tables = self.tables[request]
-        tables.computed = end
         for number, (group, blocks) in enumerate(zip(self.groups, tables.blocks, strict=True)):
             full = end // self.align * self.align // group.block_size_tokens
             for block in range(tables.keyed[number], full):

@@ -88,9 +88,20 @@ def admission_blocks(group: KvGroup, tokens: int, chunk: int, longest: int) -> i
     return needed
 
 
-def chunk_end(groups: tuple[KvGroup, ...], computed: int, prompt: int, chunk: int, junction: int) -> int:
-    """Return where the next chunk of a prompt ends; a state must end where it can be kept."""
-    end = min(computed + chunk, prompt)
+def chunk_end(
+    groups: tuple[KvGroup, ...],
+    computed: int,
+    prompt: int,
+    chunk: int,
+    junction: int,
+    left: int | None = None,
+) -> int:
+    """Return where the next chunk of a prompt ends; a state must end where it can be kept.
+
+    ``left``: the tokens of the step that others have not taken, None for all; the end is not beyond
+    ``computed`` where they are too few.
+    """
+    end = min(computed + (chunk if left is None else left), prompt)
     sizes = [group.block_size_tokens for group in groups if group.kind == "linear"]
     if not sizes:
         return end

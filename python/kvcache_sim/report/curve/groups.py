@@ -8,10 +8,11 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.replay.kv_groups import replay_groups
-from kvcache_sim.replay.request import GroupSettings, ReplayRequest
+from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.units import format_bytes, parse_size_bytes
 
 #: Sizes of a GPU's room for KV where none is asked for.

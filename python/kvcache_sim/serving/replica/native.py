@@ -147,7 +147,7 @@ def _vllm_rules(machine: Machine, settings: ReplicaSettings) -> VllmRules | None
 def core_serves(machine: Machine, settings: ReplicaSettings) -> bool:
     """Return whether the core knows all that a replica of one pool, on native stores, is asked to do."""
     return (
-        isinstance(machine.store, (_core.Store, _core.PoolStore, _core.RadixStore))
+        isinstance(machine.store, (_core.Store, _core.PoolStore, _core.RadixStore, _core.GroupStore))
         and settings.queue_order in ("fcfs", *ORDERS)
         and settings.duplicate_prefill == "recompute"
         and machine.cache.admission in ("all", "prompt")
@@ -198,6 +198,7 @@ class NativeReplica:
         self._recorder = recorder
         self._checks = checks
         self._most_blocks = self.store.room(0).capacity_blocks - machine.kept_free_blocks
+        self._needs = machine.most_blocks
         self._looks_up = bool(self.cache.lookup_ns and self.cache.enabled)
         #: Whether a request that arrives is in the queue at once.
         self._straight = not (self._looks_up or settings.client_ns(1))
@@ -323,7 +324,7 @@ class NativeReplica:
 
     def can_ever_hold(self, kv_tokens: int) -> bool:
         """Return whether an empty GPU would have room for that many tokens."""
-        return -(-kv_tokens // self.cache.block_size_tokens) <= self._most_blocks
+        return self._needs(kv_tokens) <= self._most_blocks
 
     def when_closed(self, tell: Callable[[int], None]) -> None:
         """Tell the number of each request that leaves this machine from now on."""

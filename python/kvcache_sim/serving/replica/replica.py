@@ -61,6 +61,7 @@ class Replica:
         #: Set where requests go on elsewhere after their prompt.
         self.sender: HandsOver | None = None
         self._most_blocks = self.store.room(0).capacity_blocks - cache.kept_free_blocks
+        self._needs = cache.most_blocks
         self._checks = checks
         self.records_all = milestones.records_all
         #: The write policies, where they want to know of commits.
@@ -258,7 +259,7 @@ class Replica:
 
     def can_ever_hold(self, kv_tokens: int) -> bool:
         """Return whether an empty GPU would have room for that many tokens."""
-        return -(-kv_tokens // self.cache.block_size_tokens) <= self._most_blocks
+        return self._needs(kv_tokens) <= self._most_blocks
 
     def flush_records(self) -> None:
         """Hand what the native side kept to the recorder."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Literal
 
 from kvcache_sim.cache.admission.policy import Finished
 from kvcache_sim.cache.machine import Machine
@@ -246,7 +247,10 @@ class Scheduler:
             elif s is None or (self._duplicates is not None and self._waits_for_another(s, self._duplicates)):
                 return
             else:
-                self.refused = not self._admit_one(s, now)
+                admitted = self._admit_one(s, now)
+                if admitted == "later":
+                    return
+                self.refused = not admitted
             places -= 1
 
     def _asks_first(self, head: SequenceState | None) -> bool:
@@ -263,13 +267,15 @@ class Scheduler:
         others += [loading.sequence for loading in self.loaded]
         return found < limit and duplicates.computed_by_any(s, found, others)
 
-    def _admit_one(self, s: SequenceState, now: int) -> bool:
-        """Admit the next of the queue; False when that is refused."""
+    def _admit_one(self, s: SequenceState, now: int) -> bool | Literal["later"]:
+        """Admit the next of the queue; False when that is refused, "later" where this step is too full."""
         if self._look_ahead is not None:
             self._look_ahead.protect(other for other in self.waiting if other is not s)
-        admission = self.admitter.admit(s, now)
+        admission = self.admitter.admit(s, self.batch.budget_left, now)
         if admission is None:
             return False
+        if admission == "later":
+            return "later"
         self.waiting.take(s)
         s.lease = admission.lease
         if self._writes is not None:

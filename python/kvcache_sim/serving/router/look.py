@@ -28,7 +28,7 @@ def look_at(replicas: Sequence[AnyReplica], engine: Engine, heard: bool = False)
     from kvcache_sim import _core
 
     matchable_blocks = replicas[0].cache.matchable_blocks  # the rules of matching are the cluster's
-    native = (_core.Store, _core.PoolStore, _core.RadixStore)
+    native = (_core.Store, _core.PoolStore, _core.RadixStore, _core.GroupStore)
     stores = [store for r in replicas if isinstance(store := r.store, native)]
     if len(stores) == len(replicas):
         fleet = _core.Fleet(stores, [_ahead(replica) for replica in replicas])

@@ -97,6 +97,9 @@ impl Batch {
         store: &mut S,
         now_ns: u64,
     ) -> Answer<Room> {
+        if self.config.room_by_step {
+            return self.reserve_tokens(store, now_ns);
+        }
         let block = self.config.block_size_tokens;
         let every = self.config.asks_every_step;
         let lacking = |s: &Sequence| s.needs_block(block);
@@ -116,6 +119,26 @@ impl Batch {
                 .iter_mut()
                 .filter(|s| lacking(s))
                 .for_each(|s| s.blocks += 1);
+        }
+        Ok(room)
+    }
+
+    /// Room for the tokens of the composed step, all or nothing, where room is counted in tokens.
+    fn reserve_tokens<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<Room> {
+        let lacking = |s: &Sequence| (s.computed + s.chunk).saturating_sub(s.blocks);
+        let asks = self.sequences.iter().filter(|s| s.chunk > 0);
+        let wanted: Vec<(LeaseId, u64)> = asks
+            .map(|s| (s.lease, lacking(s)))
+            .filter(|&(_, tokens)| tokens > 0)
+            .collect();
+        if wanted.is_empty() {
+            return Ok(Room::Ready);
+        }
+        let room = store.reserve(&wanted, now_ns)?;
+        if room != Room::Refused {
+            for sequence in self.sequences.iter_mut().filter(|s| s.chunk > 0) {
+                sequence.blocks += lacking(sequence);
+            }
         }
         Ok(room)
     }

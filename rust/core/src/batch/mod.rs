@@ -30,6 +30,17 @@ pub trait BatchStore {
     fn commit(&mut self, lease: LeaseId, to: u32, ready: Times) -> Answer<()>;
     /// Blocks that reservations get at once, without sending anything.
     fn spare_blocks(&self) -> u64;
+
+    /// Of the tokens that a lease's prompt could get of a step those that it takes: a state must end where it
+    /// can be kept.
+    fn chunk(&self, _lease: LeaseId, _computed: u64, _target: u64, tokens: u64) -> Answer<u64> {
+        Ok(tokens)
+    }
+
+    /// Blocks that a lease would take for so many tokens, where its room is counted in tokens.
+    fn lacking_blocks(&self, _lease: LeaseId, _tokens: u64) -> Answer<u64> {
+        Ok(0)
+    }
 }
 
 impl BatchStore for Store {
@@ -72,6 +83,8 @@ pub struct BatchConfig {
     pub commit_at_begin: bool,
     /// Every decoding sequence asks for room at every step, also for none (SGLang).
     pub asks_every_step: bool,
+    /// Room is counted in tokens, and every step asks for what it computes (cache groups).
+    pub room_by_step: bool,
     /// A commit sends on a channel: every commit ends the stretch.
     pub commit_ends_stretch: bool,
     /// Host time added to every step.
@@ -204,6 +217,10 @@ impl Batch {
         let mut left = self.config.max_num_batched_tokens;
         for sequence in &mut self.sequences {
             sequence.chunk = sequence.wanted_tokens().min(left);
+            if self.config.room_by_step && sequence.prefilling() {
+                let (computed, target) = (sequence.computed, sequence.prefill_target);
+                sequence.chunk = store.chunk(sequence.lease, computed, target, sequence.chunk)?;
+            }
             left -= sequence.chunk;
         }
         self.budget_left = left;
@@ -223,6 +240,9 @@ impl Batch {
     pub fn add(&mut self, mut sequence: Sequence) -> u64 {
         self.iterations_left = self.iterations_left.min(1); // a stretch is of an unchanged batch
         sequence.chunk = sequence.wanted_tokens().min(self.budget_left);
+        if self.config.room_by_step {
+            sequence.chunk = sequence.chunk.min(sequence.blocks - sequence.computed);
+        }
         self.budget_left -= sequence.chunk;
         self.sequences.push(sequence);
         self.sequences[self.sequences.len() - 1].chunk

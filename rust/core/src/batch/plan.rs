@@ -4,11 +4,12 @@
 //! below may be tighter than need be.
 
 use super::{Batch, BatchStore, Sequence};
+use crate::store::Answer;
 
 impl Batch {
     /// Starts the composed step at `now_ns`, its first iteration `stall_ns` longer, and returns when the batch
     /// next changes by itself.
-    pub fn start<S: BatchStore>(&mut self, store: &S, now_ns: u64, stall_ns: u64) -> u64 {
+    pub fn start<S: BatchStore>(&mut self, store: &S, now_ns: u64, stall_ns: u64) -> Answer<u64> {
         self.begin_ns = now_ns;
         self.stall_ns = stall_ns;
         self.end_ns = now_ns
@@ -17,9 +18,9 @@ impl Batch {
         self.iterations_left = if stall_ns > 0 {
             1
         } else {
-            self.unchanged_iterations(store)
+            self.unchanged_iterations(store)?
         };
-        self.planned_end()
+        Ok(self.planned_end())
     }
 
     fn planned_end(&self) -> u64 {
@@ -48,13 +49,16 @@ impl Batch {
         end
     }
 
-    fn unchanged_iterations<S: BatchStore>(&self, store: &S) -> u64 {
+    fn unchanged_iterations<S: BatchStore>(&self, store: &S) -> Answer<u64> {
         if self.sequences.is_empty() {
-            return 1; // nothing would ever end the stretch
+            return Ok(1); // nothing would ever end the stretch
         }
         let block = self.config.block_size_tokens;
         let mut iterations = u64::MAX;
         for sequence in &self.sequences {
+            if self.config.room_by_step && sequence.prefilling() {
+                return Ok(1);
+            }
             iterations = iterations.min(own_limit(sequence));
             if self.config.commit_ends_stretch {
                 iterations = iterations
@@ -62,28 +66,34 @@ impl Batch {
             }
         }
         if iterations <= 1 {
-            return 1;
+            return Ok(1);
         }
         let room = store.spare_blocks();
-        let decoding = || self.sequences.iter().filter(|s| !s.prefilling());
-        let upper: u64 = decoding()
-            .map(|s| blocks_needed(s, iterations, block))
-            .sum();
-        if upper <= room {
-            return iterations;
+        let needed = |iterations: u64| -> Answer<u64> {
+            let mut needed = 0;
+            for s in self.sequences.iter().filter(|s| !s.prefilling()) {
+                needed += if self.config.room_by_step {
+                    store.lacking_blocks(s.lease, s.computed + iterations)?
+                } else {
+                    blocks_needed(s, iterations, block)
+                };
+            }
+            Ok(needed)
+        };
+        if needed(iterations)? <= room {
+            return Ok(iterations);
         }
         // The most iterations whose blocks fit; the number needed only grows.
         let (mut fits, mut fails) = (1, iterations);
         while fails - fits > 1 {
             let middle = fits + (fails - fits) / 2;
-            let needed: u64 = decoding().map(|s| blocks_needed(s, middle, block)).sum();
-            if needed <= room {
+            if needed(middle)? <= room {
                 fits = middle;
             } else {
                 fails = middle;
             }
         }
-        fits
+        Ok(fits)
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Sequence {
     pub total: u64,
     /// Tokens of its prompt.
     pub prompt_tokens: u64,
-    /// GPU blocks it holds or has reserved.
+    /// GPU blocks it holds or has reserved; tokens that it has room for where room is counted in them.
     pub blocks: u64,
     /// When its last token came; `None` before the first.
     pub last_token_ns: Option<u64>,

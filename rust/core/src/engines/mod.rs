@@ -8,6 +8,8 @@
 pub mod block_pool;
 /// Chunks of LMCache's tiers, by cache policy.
 pub mod chunk_order;
+/// vLLM's pool of several cache groups as the GPU tier of a timed replica.
+pub mod group_store;
 /// vLLM's manager of several KV cache groups.
 pub mod groups;
 /// From a block's key to the block that has it.

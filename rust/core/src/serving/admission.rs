@@ -1,5 +1,6 @@
 //! Admission: match the prefix, reserve room for the rest, all or nothing; then the request joins the step.
 
+use super::groups::Asked;
 use super::loading::{Admission, LoadingId};
 use super::{Place, Replica, ServingStore};
 use crate::batch::Sequence;
@@ -7,8 +8,26 @@ use crate::store::{Answer, LeaseId, Room, GPU};
 use crate::transfers::WritePolicy;
 
 impl Replica {
+    /// Admits a waiting request, which joins the step; nothing changes where it is not.
+    pub(super) fn ask<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        now_ns: u64,
+    ) -> Answer<Asked> {
+        if store.groups().is_some() {
+            return self.admit_to_groups(store, place, now_ns);
+        }
+        let admitted = self.admit_one(store, place, now_ns)?;
+        Ok(if admitted {
+            Asked::Admitted
+        } else {
+            Asked::NoRoom
+        })
+    }
+
     /// Admits a waiting request, which joins the step; false, without a trace, when room is refused.
-    pub(super) fn admit_one<S: ServingStore>(
+    fn admit_one<S: ServingStore>(
         &mut self,
         store: &mut S,
         place: Place,
@@ -60,7 +79,7 @@ impl Replica {
     }
 
     /// Notes an admission, then lets the request join the step or wait for its room and its KV.
-    fn let_in<S: ServingStore>(
+    pub(super) fn let_in<S: ServingStore>(
         &mut self,
         store: &mut S,
         place: Place,

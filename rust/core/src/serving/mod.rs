@@ -10,6 +10,7 @@
 //! | `scheduler` | who is in the next step: preemption, loaded requests, then the queue |
 //! | `next_step` | a composed step until it starts |
 //! | `admission` | the prefix that is reused, and room for the rest |
+//! | `groups` | the same from a pool of several cache groups |
 //! | `loads` | what of the prefix comes from lower tiers |
 //! | `fetch` | how much of it is loaded and how much recomputed |
 //! | `loading` | a request that waits for its room and its KV |
@@ -27,6 +28,7 @@
 mod admission;
 pub mod engine;
 pub mod fetch;
+mod groups;
 mod loading;
 mod loads;
 mod milestones;

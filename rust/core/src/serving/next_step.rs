@@ -66,7 +66,7 @@ impl Replica {
         } else {
             self.stall(now_ns)
         };
-        let mut end_ns = self.batch.start(store, now_ns, stall_ns);
+        let mut end_ns = self.batch.start(store, now_ns, stall_ns)?;
         self.stepping = true;
         if self.wants_boundary() {
             end_ns = self.batch.interrupt(store, now_ns)?;

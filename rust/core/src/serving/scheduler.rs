@@ -1,5 +1,6 @@
 //! Who is in the next step: who runs already, then whose KV has come, then the queue, while budget and places last (semantics 5).
 
+use super::groups::Asked;
 use super::settings::AsyncScheduling;
 use super::{Place, Replica, ServingStore};
 use crate::store::{Answer, LeaseId, MoveId, Room};
@@ -109,7 +110,11 @@ impl Replica {
                 Ok(u64::from(found) * block)
             })?;
             let Some(place) = head else { break };
-            self.refused = !self.admit_one(store, place, now_ns)?;
+            let asked = self.ask(store, place, now_ns)?;
+            self.refused = asked == Asked::NoRoom;
+            if asked == Asked::NoTokens {
+                break;
+            }
             places -= 1;
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! What serving asks of the blocks of a machine, beyond what a running batch does.
 
+use crate::engines::group_store::GroupStore;
 use crate::engines::pool_store::PoolStore;
 use crate::engines::radix_store::RadixStore;
 use crate::machine_store::MachineStore;
@@ -33,6 +34,11 @@ pub trait ServingStore: MachineStore {
 
     /// The same store where it is vLLM's block pool.
     fn pool(&mut self) -> Option<&mut PoolStore> {
+        None
+    }
+
+    /// The same store where it is vLLM's pool of several cache groups.
+    fn groups(&mut self) -> Option<&mut GroupStore> {
         None
     }
 
@@ -84,6 +90,24 @@ impl ServingStore for PoolStore {
     }
 
     fn pool(&mut self) -> Option<&mut PoolStore> {
+        Some(self)
+    }
+}
+
+impl ServingStore for GroupStore {
+    fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
+        GroupStore::acquire(self, request, depth)
+    }
+
+    fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
+        GroupStore::abandon(self, lease)
+    }
+
+    fn release(&mut self, lease: LeaseId, _now_ns: u64) -> Answer<()> {
+        GroupStore::release(self, lease)
+    }
+
+    fn groups(&mut self) -> Option<&mut GroupStore> {
         Some(self)
     }
 }

@@ -8,6 +8,15 @@ use super::tables::Table;
 use super::{Group, Kind, Limits};
 use crate::engines::block_pool::PoolCounts;
 
+/// What an admission may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// So many blocks.
+    pub blocks: u32,
+    /// Whether the whole prompt must fit in them, not its first chunk alone.
+    pub whole: bool,
+}
+
 /// What a running request has.
 #[derive(Debug, Clone, Default)]
 pub struct Held {
@@ -64,6 +73,22 @@ impl GroupManager {
         self.pool.free_blocks()
     }
 
+    /// Free blocks with a key.
+    pub fn idle_keyed(&self) -> u64 {
+        let counts = self.pool.counts();
+        counts.inserted - counts.evicted - self.pool.held_keyed
+    }
+
+    /// Blocks that a sequence of so many tokens can hold at one time.
+    pub fn most_blocks(&self, tokens: u64) -> u32 {
+        let each = self.groups.iter().map(|group| match group.kind {
+            // The state that is read, and the one that is written.
+            Kind::Linear => group.blocks(tokens).min(2),
+            _ => admission_blocks(group, tokens, &self.limits),
+        });
+        each.sum()
+    }
+
     /// What the pool has done so far.
     pub fn counts(&self) -> PoolCounts {
         self.pool.counts()
@@ -99,6 +124,22 @@ impl GroupManager {
     /// Holds what was found and room up to `end` tokens; false, and no change, where it does not fit. The
     /// whole prompt must fit besides, as far as a group holds it all at one time.
     pub fn admit(&mut self, request: u32, prompt: u64, found: Found, end: u64) -> bool {
+        let room = Room {
+            blocks: self.pool.free_blocks(),
+            whole: true,
+        };
+        self.admit_within(room, request, prompt, found, end)
+    }
+
+    /// As `admit`, within so many of the free blocks.
+    pub fn admit_within(
+        &mut self,
+        room: Room,
+        request: u32,
+        prompt: u64,
+        found: Found,
+        end: u64,
+    ) -> bool {
         let mut tables = Vec::with_capacity(self.groups.len());
         let (mut whole, mut first) = (0, 0);
         for (number, group) in self.groups.iter().enumerate() {
@@ -111,7 +152,7 @@ impl GroupManager {
             first += more(group.blocks(end));
             tables.push(table);
         }
-        if whole.max(first) > self.pool.free_blocks() {
+        if first > room.blocks || (room.whole && whole > room.blocks) {
             return false;
         }
         for &block in tables.iter().flat_map(|table| &table.blocks) {
@@ -152,6 +193,16 @@ impl GroupManager {
     /// Lets go of what nobody reads any more, then takes room up to `end` tokens; false where that does not
     /// fit, and what was let go stays so.
     pub fn extend(&mut self, request: u32, end: u64) -> bool {
+        self.drop_unread(request);
+        if self.lacking(request, end) > self.pool.free_blocks() {
+            return false;
+        }
+        self.take(request, end);
+        true
+    }
+
+    /// Lets go of the blocks that nobody reads any more.
+    pub fn drop_unread(&mut self, request: u32) {
         let held = &mut self.held[request as usize];
         for (group, table) in self.groups.iter().zip(&mut held.tables) {
             let gone = skipped_blocks(group, held.computed).min(table.positions());
@@ -162,17 +213,28 @@ impl GroupManager {
                 table.start += gone as u32;
             }
         }
-        let missing = self.groups.iter().zip(&held.tables).map(|(group, table)| {
-            new_blocks(group, group.blocks(end).saturating_sub(table.positions()))
-        });
-        if missing.sum::<u32>() > self.pool.free_blocks() {
-            return false;
-        }
-        self.take(request, end);
-        true
     }
 
-    fn take(&mut self, request: u32, end: u64) {
+    /// Blocks that a running request takes for room up to `end` tokens.
+    pub fn lacking(&self, request: u32, end: u64) -> u32 {
+        let tables = &self.held[request as usize].tables;
+        let missing = self.groups.iter().zip(tables).map(|(group, table)| {
+            new_blocks(group, group.blocks(end).saturating_sub(table.positions()))
+        });
+        missing.sum()
+    }
+
+    /// Positions that a running request's tables grow by for so many tokens: more than it takes blocks.
+    pub fn lacking_positions(&self, request: u32, end: u64) -> u64 {
+        let tables = &self.held[request as usize].tables;
+        let missing = self.groups.iter().zip(tables);
+        missing
+            .map(|(group, table)| u64::from(group.blocks(end).saturating_sub(table.positions())))
+            .sum()
+    }
+
+    /// Takes room up to `end` tokens, for which there are free blocks.
+    pub fn take(&mut self, request: u32, end: u64) {
         let tables = &mut self.held[request as usize].tables;
         for (group, table) in self.groups.iter().zip(tables) {
             let more = group.blocks(end).saturating_sub(table.positions());
@@ -187,8 +249,18 @@ impl GroupManager {
 
     /// Notes that so many tokens are computed: full blocks that are kept get their keys.
     pub fn compute(&mut self, request: u32, end: u64) {
+        self.computed_to(request, end);
+        self.give_keys(request, end);
+    }
+
+    /// Notes that so many tokens are computed: what lies behind them may go.
+    pub fn computed_to(&mut self, request: u32, end: u64) {
+        self.held[request as usize].computed = end;
+    }
+
+    /// Gives the full blocks of the first `end` tokens their keys, those that are kept.
+    pub fn give_keys(&mut self, request: u32, end: u64) {
         let held = &mut self.held[request as usize];
-        held.computed = end;
         let aligned = end / self.align * self.align;
         let interval = self.limits.retention_interval;
         for (number, group) in self.groups.iter().enumerate() {

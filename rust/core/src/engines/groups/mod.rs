@@ -28,6 +28,8 @@ use std::sync::Arc;
 
 use crate::keys::BlockKeys;
 
+pub use joint_hit::Found;
+
 /// What a group keeps of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {

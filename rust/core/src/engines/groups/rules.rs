@@ -76,7 +76,19 @@ pub fn retained(
 
 /// Where the next chunk of a prompt ends: after a step's tokens, but a state must end where it can be kept.
 pub fn chunk_end(groups: &[Group], computed: u64, prompt: u64, step: u64, junction: u64) -> u64 {
-    let mut end = prompt.min(computed + step);
+    chunk_end_within(groups, computed, prompt, (step, step), junction)
+}
+
+/// As `chunk_end`, where others may have taken of the step: its tokens that are left, and all of them. Not
+/// beyond `computed` where too few are left for a state to end where it can be kept.
+pub fn chunk_end_within(
+    groups: &[Group],
+    computed: u64,
+    prompt: u64,
+    (left, step): (u64, u64),
+    junction: u64,
+) -> u64 {
+    let mut end = prompt.min(computed + left);
     let Some(linear) = groups.iter().find(|g| g.kind == Kind::Linear) else {
         return end;
     };

@@ -1,0 +1,34 @@
+"""A model's KV cache groups in one pool, and the engine's settings that decide what it keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvcache_sim.model.kv_groups import KvLayout
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """A model's KV cache groups in vLLM's pool, and the engine's settings that decide what it keeps.
+
+    ``retention_interval``: None keeps a checkpoint (a window's blocks, a state) at every aligned boundary,
+    0 only where a prompt ends or parted from what was found, R besides one every R tokens. ``gpus`` hold a
+    part of each block.
+    """
+
+    model: str
+    layout: KvLayout
+    max_num_batched_tokens: int = 8192
+    retention_interval: int | None = 0
+    max_model_len: int = 262144
+    gpus: int = 1
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block of the pool, on all GPUs together."""
+        return self.layout.bytes_per_block * self.gpus
+
+    @property
+    def limits(self) -> tuple[int, int | None, int]:
+        """The settings as managers take them: tokens of a step, retention interval, longest sequence."""
+        return self.max_num_batched_tokens, self.retention_interval, self.max_model_len

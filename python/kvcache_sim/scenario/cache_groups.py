@@ -1,0 +1,91 @@
+"""The KV cache groups of a scenario's model, where vLLM's rules of reuse have several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvcache_sim.cache.groups import GroupSettings
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.kv_groups import kv_layout
+from kvcache_sim.model.step_times import measured_on
+from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
+from kvcache_sim.scenario.served_model import served_model
+from kvcache_sim.scenario.yaml_tree import Path
+
+
+def cache_groups(model: ScenarioModel) -> GroupSettings | None:
+    """Return the groups of the served model, or None where all its layers keep every block or share a tree.
+
+    Raises UsageError for a model without groups by rule, and for a retention interval that no checkpoint can
+    keep.
+    """
+    if not _has_groups(model):
+        return None
+    spec, replica = served_model(model), model.replica
+    gpus = measured_on(replica.step_time).tensor_parallel
+    layout = kv_layout(spec, gpus, model.cache.block_size)
+    interval, align = model.cache.retention_interval, layout.scheduler_block_size
+    if interval and interval % align:
+        raise UsageError(
+            "cache.retention_interval: no boundary of the groups",
+            got=str(interval),
+            expected=f"null, 0 or a multiple of {align}, the groups' common block",
+        )
+    settings = GroupSettings(spec.name, layout, replica.max_num_batched_tokens, interval, gpus=gpus)
+    if replica.max_model_len is None:
+        return settings
+    return GroupSettings(
+        spec.name, layout, replica.max_num_batched_tokens, interval, replica.max_model_len, gpus
+    )
+
+
+def _has_groups(model: ScenarioModel) -> bool:
+    cache = model.cache
+    if cache.semantics != "vllm" or cache.accounting != "detailed":
+        return False
+    return any(kept.reach != "all" for kept in served_model(model).caches())
+
+
+def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[tuple[Path, str]]:
+    """Yield the settings that groups cannot obey, or that only groups could, each with the reason."""
+    if not _has_groups(model):
+        if model.cache.retention_interval != 0:
+            yield ("cache", "retention_interval"), _only_groups(model)
+        return
+    name = served_model(model).name
+    own = model.cache.kv_bytes_per_token
+    if own and own != served_model(model).kv_bytes_per_token:
+        yield ("cache", "kv_bytes_per_token"), f"the layers of {name} say what a block of its groups holds"
+    if model.pools.prefill or model.pools.decode:
+        yield ("pools", "prefill"), f"the cache groups of {name} are not handed over between machines"
+    if model.router.index_blocks is not None:
+        yield ("router", "index_blocks"), f"a router's own index knows no cache groups, as {name} has"
+    common = model.replica
+    for index, machine in enumerate(machines):
+        replica = machine.replica
+        same = replica.max_num_batched_tokens == common.max_num_batched_tokens
+        if not same or _gpus(replica) != _gpus(common):
+            key = "step_time" if same else "max_num_batched_tokens"
+            yield (
+                ("machines", index, "replica", key),
+                f"the cache groups of {name} are the same on all machines",
+            )
+
+
+def _gpus(replica: ReplicaSection) -> int:
+    return measured_on(replica.step_time).tensor_parallel
+
+
+def _only_groups(model: ScenarioModel) -> str:
+    if model.cache.semantics != "vllm":
+        return "cache.semantics is not vllm"
+    return f"all layers of {served_model(model).name} keep every block"
+
+
+def block_bytes(model: ScenarioModel) -> int:
+    """Return the bytes of a block of a tier over all layers; of a filled model."""
+    groups = cache_groups(model)
+    if groups is not None:
+        return groups.block_bytes
+    per_token = model.cache.kv_bytes_per_token or served_model(model).kv_bytes_per_token
+    return model.cache.block_size * per_token

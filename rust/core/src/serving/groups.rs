@@ -1,0 +1,58 @@
+//! Admission to a pool of several cache groups: what is cached of a request, and room for its first step.
+
+use super::loading::Admission;
+use super::{Place, Replica, ServingStore};
+use crate::engines::group_store::{Entry, Newcomer};
+use crate::store::{Answer, GPU};
+
+/// What became of the first of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// It runs, or waits for its KV.
+    Admitted,
+    /// Room is refused until something is given back.
+    NoRoom,
+    /// This step has too few tokens for it; the next one may have more.
+    NoTokens,
+}
+
+impl Replica {
+    /// Admits a waiting request to the pool of groups; nothing changes where it is not.
+    pub(super) fn admit_to_groups<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        now_ns: u64,
+    ) -> Answer<Asked> {
+        let s = &self.requests[place as usize];
+        let known_tokens = s.prefill_target_tokens();
+        let asked = Newcomer {
+            request: s.arrival.request,
+            known_tokens,
+            matchable_blocks: self.config.matchable_blocks(known_tokens),
+            step_tokens: self.batch.budget_left(),
+            kept_blocks: 0,
+            whole: true,
+        };
+        let groups = store.groups().expect("a store of groups");
+        let (lease, hit_blocks, room_tokens) = match groups.admit(asked, now_ns)? {
+            Entry::Admitted {
+                lease,
+                hit_blocks,
+                room_tokens,
+            } => (lease, hit_blocks, room_tokens),
+            Entry::NoRoom => return Ok(Asked::NoRoom),
+            Entry::NoTokens => return Ok(Asked::NoTokens),
+        };
+        let mut admission = Admission {
+            reused_blocks: hit_blocks,
+            total_blocks: room_tokens,
+            ..Admission::default()
+        };
+        admission.from_blocks[GPU] = u64::from(hit_blocks);
+        self.queue.take(place, &mut self.requests);
+        self.requests[place as usize].lease = lease;
+        self.let_in(store, place, admission, now_ns)?;
+        Ok(Asked::Admitted)
+    }
+}

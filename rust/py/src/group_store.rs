@@ -1,0 +1,80 @@
+//! `GroupStore`: vLLM's pool of several KV cache groups as the store of a machine with a GPU tier alone.
+
+use kvsim_core::batch::BatchStore;
+use kvsim_core::engines::group_store::{Entry, GroupStore, Newcomer};
+use kvsim_core::machine_store::MachineStore;
+use kvsim_core::store::{StoreError, Times};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+use crate::engine_store::engine_store;
+use crate::groups::{capacity_of, limits_of, KvGroups};
+use crate::named;
+use crate::refusal::{answered, Whole};
+use crate::store::{room_to_py, times};
+
+/// The blocks of one GPU under the rules of vLLM's cache groups.
+#[pyclass(name = "GroupStore", module = "kvcache_sim._core")]
+pub struct PyGroupStore(pub GroupStore);
+
+engine_store!(PyGroupStore {
+    #[new]
+    fn new(
+        groups: &KvGroups,
+        limits: (u64, Option<u64>, u64),
+        capacity_blocks: Whole,
+    ) -> PyResult<Self> {
+        let (limits, capacity) = (limits_of(limits)?, capacity_of(capacity_blocks)?);
+        let store = GroupStore::new(groups.groups.clone(), groups.align, limits, capacity);
+        Ok(Self(store))
+    }
+
+    /// `tokens`: to compute before it decodes, and of the step that are left; `room`: free blocks that it
+    /// leaves, and whether all its tokens must have room. Lease, hit blocks and tokens it has room for; the
+    /// lease is `None` where it is refused, then the second tells whether for lack of tokens.
+    fn admit(
+        &mut self,
+        request: Whole,
+        matchable_blocks: Whole,
+        tokens: (Whole, Whole),
+        room: (Whole, bool),
+        now_ns: Whole,
+    ) -> PyResult<(Option<u64>, u32, u64)> {
+        let asked = Newcomer {
+            request: request.u32(),
+            known_tokens: tokens.0.u64(),
+            matchable_blocks: matchable_blocks.u32(),
+            step_tokens: tokens.1.u64(),
+            kept_blocks: room.0.u64(),
+            whole: room.1,
+        };
+        Ok(match answered(self.0.admit(asked, now_ns.u64()))? {
+            Entry::Admitted {
+                lease,
+                hit_blocks,
+                room_tokens,
+            } => (Some(lease), hit_blocks, room_tokens),
+            Entry::NoRoom => (None, 0, 0),
+            Entry::NoTokens => (None, 1, 0),
+        })
+    }
+
+    fn chunk(&self, lease: Whole, computed: Whole, target: Whole, tokens: Whole) -> PyResult<u64> {
+        let answer = self.0.chunk(lease.u64(), computed.u64(), target.u64(), tokens.u64());
+        answered(answer)
+    }
+
+    fn most_blocks(&self, tokens: Whole) -> u64 {
+        self.0.most_blocks(tokens.u64())
+    }
+
+    /// Group and key of the free blocks, next to be taken first; `None` where there is none.
+    fn free_queue(&self) -> Vec<Option<(u8, u64)>> {
+        self.0.free_queue()
+    }
+});
+
+/// Adds the class of this room.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyGroupStore>()
+}

@@ -1,0 +1,206 @@
+"""Timed runs over several KV cache groups: one story on every path, the manager's integers, one-line refusals."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cache.groups import GroupSettings
+from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.errors import KvsimError
+from kvcache_sim.metrics.columns import STATUSES
+from kvcache_sim.model.kv_groups import KvGroup, KvLayout
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.simulation.simulation import Simulation
+from kvcache_sim.workload.trace import Trace
+from shared_files import shared
+from test_kv_groups import layouts
+from test_native_serving import told
+from test_simulation_native import cluster, random_trace
+
+OPTIONS = (
+    RunOptions(check="full"),
+    RunOptions(check="full", step_every_iteration=True),
+    RunOptions(check="full", backend="python"),
+)
+
+
+@st.composite
+def groups(draw) -> GroupSettings:
+    """Groups of blocks of 8 to 192 tokens, which need not divide the trace's, and any retention."""
+    drawn = draw(layouts())
+    scaled = tuple(
+        replace(g, block_size_tokens=8 * g.block_size_tokens, reach_tokens=8 * g.reach_tokens)
+        for g in drawn.groups
+    )
+    layout = replace(drawn, groups=scaled)
+    align = layout.scheduler_block_size
+    interval = draw(st.sampled_from([0, 0, None, align, 3 * align]))
+    return GroupSettings("drawn", layout, draw(st.sampled_from([64, 512, 2048])), interval)
+
+
+def settings_of(
+    drawn: GroupSettings, cache: CacheSettings, replica: ReplicaSettings, blocks: int, machines: int
+):
+    settings = cluster((blocks,), machines)
+    cache = replace(
+        cache, semantics="vllm", block_size_tokens=drawn.layout.scheduler_block_size, groups=drawn
+    )
+    replica = replace(replica, max_num_batched_tokens=drawn.max_num_batched_tokens)
+    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
+    return replace(settings, cache=cache, machines=built)
+
+
+def crowded(seed: int, **shape: int) -> Trace:
+    """Long answers of requests that come together: running ones are preempted."""
+    trace = random_trace(seed, **shape)
+    return replace(trace, output_tokens=trace.output_tokens * 4 + 60, arrival_ns=trace.arrival_ns // 10)
+
+
+caches = st.builds(
+    CacheSettings,
+    enabled=st.sampled_from([True, True, True, False]),
+    cache_output=st.booleans(),
+    full_hit=st.sampled_from(["prefill-remainder", "skip-prefill"]),
+    lookup_ns=st.sampled_from([0, 2_000_000]),
+)
+replicas = st.builds(
+    ReplicaSettings,
+    max_num_seqs=st.sampled_from([1, 3, 8]),
+    queue_order=st.sampled_from(["fcfs", "longest-prefix"]),
+    async_scheduling=st.sampled_from(["none", "length", "stop-token"]),
+    step_overhead_ns=st.sampled_from([0, 3_000_000]),
+)
+
+
+@examples(40)
+@given(
+    drawn=groups(),
+    cache=caches,
+    replica=replicas,
+    blocks=st.sampled_from([60, 200, 900]),
+    machines=st.sampled_from([1, 1, 2]),
+    seed=st.integers(1, 9),
+)
+def test_the_core_single_steps_and_the_reference_tell_one_story(
+    drawn, cache, replica, blocks, machines, seed
+):
+    settings = settings_of(drawn, cache, replica, blocks, machines)
+    trace = (crowded if seed % 2 else random_trace)(seed, requests=40, sessions=7)
+    simulation, native = told(settings, trace)
+    assert all(isinstance(r, NativeReplica) for r in simulation.replicas)
+    stepped, plain = told(settings, trace, step_every_iteration=True)
+    assert not any(isinstance(r, NativeReplica) for r in stepped.replicas)
+    assert native == plain
+    digests = [run.digest_results for run in (simulate(settings, trace, options=o) for o in OPTIONS)]
+    assert len({*digests, native["digests"][1]}) == 1
+
+
+def test_runs_of_every_kind_of_group_hit_evict_and_preempt():
+    """The drawn runs above mean something: each kind hits, and room runs out."""
+    trace = crowded(3, requests=120)
+    for kind, reach in (("sliding", 48), ("chunked", 64), ("linear", 0)):
+        drawn = layouts_of(kind, reach)
+        settings = settings_of(drawn, CacheSettings(), ReplicaSettings(max_num_seqs=8), 90, 1)
+        run = simulate(settings, trace, options=RunOptions(check="full"))
+        assert run.requests["cached_prefix_length_used"].sum() > 0, kind
+        assert run.counters["evictions.gpu"] > 0, kind
+        assert run.requests["preemptions"].sum() > 0, kind
+
+
+def layouts_of(kind: str, reach: int, interval: int | None = None) -> GroupSettings:
+    full, other = KvGroup("full", 16, 0, (0,)), KvGroup(kind, 16, reach, (1,))
+    return GroupSettings("two groups", KvLayout((full, other), 1, 1), 512, interval)
+
+
+def test_a_window_beyond_every_prompt_hits_what_full_attention_hits_without_a_bound():
+    trace = random_trace(5)
+    long = settings_of(layouts_of("sliding", 1 << 20), CacheSettings(), ReplicaSettings(512, 8), 60_000, 1)
+    full = replace(cluster((60_000,)), cache=CacheSettings(block_size_tokens=16, semantics="vllm"))
+    short = settings_of(layouts_of("sliding", 40), CacheSettings(), ReplicaSettings(512, 8), 60_000, 1)
+    hits = [simulate(s, trace).requests["cached_prefix_length_used"] for s in (long, full, short)]
+    assert (hits[0] == hits[1]).all()
+    assert hits[0].sum() > 0
+    assert hits[2].sum() <= hits[0].sum()
+
+
+@pytest.mark.parametrize("model", ["gpt-oss-120b", "qwen3-next-80b-a3b", "gemma-3-27b", "llama-4-scout"])
+def test_an_instant_run_gives_the_managers_integers(model, tmp_path):
+    trace = tmp_path / "head.jsonl"
+    lines = shared("traces/conversation_trace.jsonl").read_text().splitlines(keepends=True)
+    trace.write_text("".join(lines[:500]))
+    kvsim = [sys.executable, "-m", "kvcache_sim"]
+    sets = [f"model={model}", "replica.instant=true", "tiers.gpu.capacity=4000 blocks"]
+    run = [*kvsim, "simulate", str(trace), *(part for s in sets for part in ("--set", s))]
+    summary = answer([*run, "--format", "json", "--quiet", "-o", str(tmp_path / "run")])
+    replay = [*kvsim, "cachesim", str(trace), "--policy", "vllm", "--model", model, "--capacity", "4000"]
+    replay += ["--block-size", "512", "--outputs", "computed", "--max-num-batched-tokens", "1048576"]
+    row = answer([*replay, "--format", "json"])
+    assert summary["tokens"]["cached"] == row["hit_tokens"] > 0
+    assert summary["cache"]["evictions"]["gpu"] == row["evictions"] > 0
+
+
+def answer(command: list[str]) -> dict:
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+BASE = """
+workload: {kind: conversational, requests: 20}
+model: gpt-oss-120b
+cache: {semantics: vllm, block_size: 64}
+tiers: {gpu: {capacity: 4GiB}}
+"""
+
+
+def test_a_size_is_blocks_of_the_groups():
+    settings = scenario_from_text(BASE, "s.yaml", Path.cwd()).settings
+    assert settings.cache.groups is not None
+    assert [g.name for g in settings.cache.groups.layout.groups] == ["swa128", "full"]
+    # 18 layers of 8 heads of 64, keys and values of 2 bytes: one group's page for 64 tokens
+    assert settings.cache.block_bytes == 18 * 2 * 8 * 64 * 2 * 64
+    assert settings.machines[0].tiers[0].capacity_blocks == (4 << 30) // settings.cache.block_bytes
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("cache.kv_bytes_per_token=1KiB", "the layers of gpt-oss-120b say what a block of its groups holds"),
+        ("cache.retention_interval=100", "a multiple of 64"),
+        ("pools={prefill: 1, decode: 1}", "not handed over between machines"),
+        ("tiers.cpu.capacity=4GiB", "has a gpu tier only"),
+        ("model=deepseek-v4-flash", "have no groups by rule"),
+        ("cache.scheduler_aware_window=3", "rules of its own"),
+    ],
+)
+def test_what_groups_cannot_do_is_one_line(override, words):
+    with pytest.raises(KvsimError) as refused:
+        scenario_from_text(BASE, "s.yaml", Path.cwd(), [override])
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_interval_needs_windows_or_states():
+    overrides = ["cache.retention_interval=1024", "model=llama-3-8b"]
+    with pytest.raises(KvsimError, match="all layers of llama-3-8b keep every block"):
+        scenario_from_text(BASE, "s.yaml", Path.cwd(), overrides)
+
+
+def test_a_pool_of_one_request_and_two_states_serves_every_request():
+    trace = random_trace(4, requests=30)
+    drawn = replace(layouts_of("linear", 0), max_num_batched_tokens=64)
+    longest = int((trace.input_tokens + trace.output_tokens).max()) // 16 + 1
+    settings = settings_of(drawn, CacheSettings(), ReplicaSettings(max_num_seqs=4), longest + 2, 1)
+    run = Simulation(settings, trace, RunOptions(check="full")).run()
+    assert run.counters["evictions.gpu"] > 0
+    assert set(run.requests["status"]) == {STATUSES.index("finished")}
