@@ -7,7 +7,7 @@ use kvsim_core::policies::leaf::Facts;
 use kvsim_core::policies::order::{order_of, EvictionOrder, Named, Standing};
 use pyo3::prelude::*;
 
-use crate::replay::{native_policy, ReplayPolicySettings};
+use crate::policy_settings::{native_policy, ReplayPolicySettings};
 
 /// The first thing that a policy written in Python raised.
 pub type Failure = Arc<Mutex<Option<PyErr>>>;

@@ -2,8 +2,7 @@
 
 use std::sync::OnceLock;
 
-use kvsim_core::policies::priority::Range;
-use kvsim_core::policies::{Kind, NativePolicy, PolicySettings, Room, POLICIES};
+use kvsim_core::policies::{Kind, NativePolicy, PolicySettings, Room};
 use kvsim_core::replay::blocks::Blocks;
 use kvsim_core::replay::objects::{self, Discipline};
 use kvsim_core::replay::runs::{PromptError, Prompts, Runs, NONE};
@@ -11,6 +10,8 @@ use kvsim_core::replay::{belady, curve, leaves, recency, Decisions, TouchFrom};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+
+use crate::policy_settings::{native_policy, out_of_range, ReplayPolicySettings};
 
 /// What one replay decided.
 #[pyclass(frozen, get_all, module = "kvcache_sim._core")]
@@ -61,9 +62,6 @@ pub struct ReuseColumns {
     /// The request that touched them before.
     before: Py<PyArray1<u32>>,
 }
-
-/// First block, end, priority, duration.
-type RangeTuple = (u32, u32, u8, Option<i64>);
 
 /// The prompts of a trace cut into blocks, copied once.
 #[pyclass(frozen, module = "kvcache_sim._core")]
@@ -289,74 +287,6 @@ struct OnBlocks<'a> {
     known: Option<&'a [u32]>,
 }
 
-/// What some policies need to be told.
-#[pyclass(frozen, module = "kvcache_sim._core")]
-pub struct ReplayPolicySettings {
-    pub inner: PolicySettings,
-}
-
-#[pymethods]
-impl ReplayPolicySettings {
-    #[new]
-    #[pyo3(signature = (ttl_ns, attention_blocks, ranges, names = None))]
-    fn new(
-        ttl_ns: i64,
-        attention_blocks: f64,
-        ranges: Vec<RangeTuple>,
-        names: Option<PyReadonlyArray1<u64>>,
-    ) -> PyResult<Self> {
-        if ttl_ns < 0 {
-            return Err(out_of_range("ttl_ns", ttl_ns, "≥ 0"));
-        }
-        if !(attention_blocks.is_finite() && attention_blocks > 0.0) {
-            return Err(out_of_range("attention_blocks", attention_blocks, "> 0"));
-        }
-        let ranges = ranges.into_iter().map(range).collect::<PyResult<_>>()?;
-        Ok(Self {
-            inner: PolicySettings {
-                ttl_ns,
-                ranges,
-                attention_blocks,
-                names: names.map_or(Ok(Vec::new()), |n| n.as_slice().map(<[u64]>::to_vec))?,
-            },
-        })
-    }
-}
-
-fn range((from, to, priority, duration_ns): RangeTuple) -> PyResult<Range> {
-    if priority > 100 {
-        return Err(out_of_range("priority", priority, "0 to 100"));
-    }
-    if from >= to {
-        return Err(out_of_range("range", format!("{from}-{to}"), "FROM < TO"));
-    }
-    if let Some(ns @ ..=-1) = duration_ns {
-        return Err(out_of_range("duration_ns", ns, "≥ 0"));
-    }
-    Ok(Range {
-        from,
-        to,
-        priority,
-        duration_ns,
-    })
-}
-
-/// The name and kind of every policy that the core runs: `ranked` or `queue`.
-#[pyfunction]
-fn native_policies() -> Vec<(&'static str, &'static str)> {
-    let kind = |policy: &NativePolicy| match policy.kind {
-        Kind::Ranked(_) => "ranked",
-        Kind::Queue(_) => "queue",
-    };
-    POLICIES.iter().map(|row| (row.name, kind(row))).collect()
-}
-
-/// Returns the policy of a name, or the error that names it.
-pub fn native_policy(name: &str) -> PyResult<&'static NativePolicy> {
-    NativePolicy::named(name)
-        .ok_or_else(|| PyValueError::new_err(format!("unknown policy {name:?}")))
-}
-
 fn touch_end(name: &str) -> PyResult<TouchFrom> {
     match name {
         "tail" => Ok(TouchFrom::Tail),
@@ -372,10 +302,6 @@ fn room(capacity: u64) -> PyResult<u64> {
         return Err(out_of_range("capacity", capacity, "≥ 1 block"));
     }
     Ok(capacity)
-}
-
-fn out_of_range(what: &str, got: impl std::fmt::Display, expected: &str) -> PyErr {
-    PyValueError::new_err(format!("{what}: got {got}; expected {expected}"))
 }
 
 fn refused(error: PromptError) -> PyErr {
@@ -413,7 +339,5 @@ fn answer(py: Python<'_>, d: Decisions) -> ReplayAnswer {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<ReplayAnswer>()?;
     m.add_class::<ReuseColumns>()?;
-    m.add_function(wrap_pyfunction!(native_policies, m)?)?;
-    m.add_class::<ReplayPrompts>()?;
-    m.add_class::<ReplayPolicySettings>()
+    m.add_class::<ReplayPrompts>()
 }

@@ -1,30 +1,13 @@
 //! Names of blocks to dense numbers in order of first appearance, and what each block was seen as.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
+
+use super::id_hash::IdHash;
 
 /// No block: the parent of a first block, or a slot that is free.
 pub const NONE: u32 = u32::MAX;
-
-/// One multiplication and a fold: the keys are 64-bit ids, and no order is ever read from the map.
-#[derive(Default)]
-pub struct Mix(u64);
-
-impl Hasher for Mix {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for &b in bytes {
-            self.write_u64(u64::from(b));
-        }
-    }
-    fn write_u64(&mut self, value: u64) {
-        let wide = u128::from(self.0 ^ value ^ 0x9e37_79b9_7f4a_7c15) * 0xa076_1d64_78bd_642f;
-        self.0 = (wide >> 64) as u64 ^ wide as u64;
-    }
-}
 
 /// What a block was first seen as: the id before it, and its tokens.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,7 +29,7 @@ pub enum Names {
 /// Dense numbers for ids. Small ids go through a table, others through a hash map.
 pub struct IdTable {
     direct: Vec<u32>,
-    numbers: HashMap<u64, u32, BuildHasherDefault<Mix>>,
+    numbers: HashMap<u64, u32, BuildHasherDefault<IdHash>>,
     texts: HashMap<Arc<str>, u32>,
     /// Whether the texts are the digits of integers, some of which are negative or beyond 64 bits.
     of_integers: bool,
@@ -58,7 +41,7 @@ pub struct IdTable {
     first_line: Vec<u32>,
     /// Numbers before this one are forgotten but for those that were kept.
     first: u32,
-    kept: HashMap<u32, Kept, BuildHasherDefault<Mix>>,
+    kept: HashMap<u32, Kept, BuildHasherDefault<IdHash>>,
 }
 
 /// What is known of a kept number.

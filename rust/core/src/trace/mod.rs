@@ -5,6 +5,7 @@ pub mod columns;
 pub mod csv;
 pub mod datetime;
 pub mod decimal;
+pub mod id_hash;
 pub mod intern;
 pub mod json;
 pub mod jsonl;
