@@ -6,7 +6,7 @@ use numpy::{IntoPyArray, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::engines::{at_least_one, leaf_policy, whole_pages, MOST};
+use crate::engines::{at_least_one, leaf_order, whole_pages, MOST};
 use crate::keys::{known_request, PyKeys};
 
 /// vLLM's block pool of one GPU.
@@ -97,7 +97,7 @@ impl SglangPool {
         }
         Ok(Self(RadixPool::new(
             keys.0.clone(),
-            leaf_policy(policy)?,
+            leaf_order(policy)?,
             page,
             capacity_tokens,
             prompts,

@@ -1,10 +1,10 @@
 //! Whole replays through real engines' cache managers.
 
 use kvsim_core::causes::engine::MissCauses;
+use kvsim_core::engines::leaf_order::LeafOrder;
 use kvsim_core::engines::offload_arc::OffloadArc;
 use kvsim_core::engines::offload_lru::OffloadLru;
 use kvsim_core::engines::offload_replay::{self, OffloadPolicy};
-use kvsim_core::engines::radix_tree::LeafPolicy;
 use kvsim_core::engines::requests::Requests;
 use kvsim_core::engines::{labels, radix_replay, vllm_replay};
 use numpy::{IntoPyArray, PyArrayMethods, PyReadonlyArray1};
@@ -86,7 +86,7 @@ impl EngineRequests {
         policy: &str,
         capacity_tokens: u64,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let policy = leaf_policy(policy)?;
+        let policy = leaf_order(policy)?;
         whole_pages(capacity_tokens, self.block_size)?;
         let done = py.detach(|| radix_replay::replay(&self.requests(), policy, capacity_tokens));
         let answer = PyDict::new(py);
@@ -166,8 +166,8 @@ pub(crate) fn whole_pages(capacity_tokens: u64, page: u32) -> PyResult<()> {
     at_least_one(capacity_tokens / u64::from(page), "pages")
 }
 
-pub(crate) fn leaf_policy(name: &str) -> PyResult<LeafPolicy> {
-    LeafPolicy::from_name(name)
+pub(crate) fn leaf_order(name: &str) -> PyResult<LeafOrder> {
+    LeafOrder::from_name(name)
         .ok_or_else(|| PyValueError::new_err(format!("no such policy: {name}")))
 }
 

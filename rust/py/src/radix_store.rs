@@ -1,8 +1,8 @@
 //! `RadixStore`: SGLang's radix tree as the store of a machine with a GPU tier alone.
 
 use kvsim_core::batch::BatchStore;
+use kvsim_core::engines::leaf_order::LeafOrder;
 use kvsim_core::engines::radix_store::{Lengths, RadixStore};
-use kvsim_core::engines::radix_tree::LeafPolicy;
 use kvsim_core::machine_store::MachineStore;
 use kvsim_core::store::{StoreError, Times};
 use pyo3::exceptions::PyRuntimeError;
@@ -28,7 +28,7 @@ engine_store!(PyRadixStore {
         prompt_tokens: Vec<Whole>,
         total_tokens: Vec<Whole>,
     ) -> PyResult<Self> {
-        let policy = LeafPolicy::from_name(policy);
+        let policy = LeafOrder::from_name(policy);
         let policy = policy
             .ok_or_else(|| refused("no such eviction strategy", "one of SGLang's strategies"))?;
         let tokens = |given: Vec<Whole>| given.into_iter().map(Whole::u64).collect();

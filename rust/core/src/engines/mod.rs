@@ -16,6 +16,7 @@ pub mod groups;
 mod key_index;
 /// The text of keys, as digests write it.
 pub mod labels;
+pub mod leaf_order;
 /// The leases of the stores below.
 mod leases;
 /// A queue of keys that moves any of them in constant time.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::radix_tree::{LeafPolicy, RadixTree, TreeCounts, ROOT};
+use super::leaf_order::LeafOrder;
+use super::radix_tree::{RadixTree, TreeCounts, ROOT};
 use crate::keys::BlockKeys;
 use crate::store::Violation;
 
@@ -38,14 +39,14 @@ impl RadixPool {
     /// A pool of `capacity_tokens` (whole pages of `page` tokens) for requests of these prompts.
     pub fn new(
         keys: Arc<BlockKeys>,
-        policy: LeafPolicy,
+        order: LeafOrder,
         page: u32,
         capacity_tokens: u64,
         prompt_tokens: Vec<u64>,
     ) -> Self {
         Self {
             held: vec![None; prompt_tokens.len()],
-            tree: RadixTree::new(keys, policy),
+            tree: RadixTree::new(keys, order),
             page: u64::from(page),
             capacity_tokens,
             free_tokens: capacity_tokens,
@@ -282,7 +283,7 @@ mod tests {
     fn said(corrupt: impl FnOnce(&mut RadixPool)) -> Result<(), Violation> {
         let keys = BlockKeys::new(vec![0, 4], vec![0, 1, 2, 3], 1, vec![4], vec![NO_REQUEST]);
         let keys = Arc::new(keys.unwrap());
-        let mut pool = RadixPool::new(keys, LeafPolicy::Lru, 2, 16, vec![8]);
+        let mut pool = RadixPool::new(keys, LeafOrder::Lru, 2, 16, vec![8]);
         pool.admit(0, 0);
         assert!(pool.allocate(0, 8));
         pool.cache(0, 4);

@@ -1,7 +1,8 @@
 //! Requests in file order through SGLang's pool, times ignored.
 
+use super::leaf_order::LeafOrder;
 use super::radix_pool::RadixPool;
-use super::radix_tree::{LeafPolicy, TreeCounts};
+use super::radix_tree::TreeCounts;
 use super::requests::{Overlap, Requests, REJECTED};
 use crate::causes::engine::{Lookup, MissCauses};
 
@@ -27,16 +28,10 @@ pub struct RadixReplay {
 }
 
 /// Replays every request through a pool of `capacity_tokens`, whole pages of `block_size` tokens.
-pub fn replay(requests: &Requests<'_>, policy: LeafPolicy, capacity_tokens: u64) -> RadixReplay {
+pub fn replay(requests: &Requests<'_>, order: LeafOrder, capacity_tokens: u64) -> RadixReplay {
     let page = requests.block_size;
     let prompts = requests.input_tokens.to_vec();
-    let mut pool = RadixPool::new(
-        requests.keys.clone(),
-        policy,
-        page,
-        capacity_tokens,
-        prompts,
-    );
+    let mut pool = RadixPool::new(requests.keys.clone(), order, page, capacity_tokens, prompts);
     pool.tree.log = requests.log();
     let mut causes = requests.causes();
     let mut overlap = Overlap::new(requests.window);

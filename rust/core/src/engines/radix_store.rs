@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use super::leaf_order::LeafOrder;
 use super::leases::{EngineLease, EngineLeases};
 use super::radix_pool::RadixPool;
-use super::radix_tree::LeafPolicy;
 use crate::batch::BatchStore;
 use crate::keys::BlockKeys;
 use crate::records::Records;
@@ -44,7 +44,7 @@ impl RadixStore {
     /// A pool of free pages of `page` tokens. Refuses an empty page and lengths that are not the requests'.
     pub fn new(
         keys: Arc<BlockKeys>,
-        policy: LeafPolicy,
+        order: LeafOrder,
         page: u32,
         capacity_pages: u64,
         lengths: Lengths,
@@ -63,7 +63,7 @@ impl RadixStore {
         let tokens = capacity_pages * u64::from(page);
         let prompts = lengths.prompt_tokens.clone();
         Ok(Self {
-            pool: RadixPool::new(keys, policy, page, tokens, prompts),
+            pool: RadixPool::new(keys, order, page, tokens, prompts),
             page: u64::from(page),
             capacity_pages,
             lengths,

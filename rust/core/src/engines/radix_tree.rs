@@ -9,55 +9,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::key_index::KeyMap;
+use super::leaf_order::{LeafOrder, NodeUse};
 use crate::causes::eviction_log::EvictionLog;
 use crate::keys::BlockKeys;
 
 /// The root, which is never evicted.
 pub const ROOT: u32 = 0;
-
-/// Which leaf is worth least.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeafPolicy {
-    /// Least recent access.
-    Lru,
-    /// Fewest hits, then least recent.
-    Lfu,
-    /// Oldest node.
-    Fifo,
-    /// Most recent access.
-    Mru,
-    /// Newest node.
-    Filo,
-    /// Hit less than twice, then least recent.
-    Slru,
-}
-
-impl LeafPolicy {
-    /// The policy of a name, as SGLang writes it.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "lru" => Self::Lru,
-            "lfu" => Self::Lfu,
-            "fifo" => Self::Fifo,
-            "mru" => Self::Mru,
-            "filo" => Self::Filo,
-            "slru" => Self::Slru,
-            _ => return None,
-        })
-    }
-
-    /// What a leaf is worth; the smallest is evicted first.
-    fn worth(self, node: &Node) -> (u64, u64) {
-        match self {
-            Self::Lru => (0, node.last_access),
-            Self::Lfu => (node.hit_count, node.last_access),
-            Self::Fifo => (0, node.creation),
-            Self::Mru => (0, u64::MAX - node.last_access),
-            Self::Filo => (0, u64::MAX - node.creation),
-            Self::Slru => (u64::from(node.hit_count >= 2), node.last_access),
-        }
-    }
-}
 
 /// Pages `[start, start + pages)` of a request, below the parent's.
 #[derive(Debug)]
@@ -68,9 +25,7 @@ struct Node {
     parent: u32,
     children: u32,
     locks: u32,
-    last_access: u64,
-    creation: u64,
-    hit_count: u64,
+    used: NodeUse,
 }
 
 /// What the tree holds at one moment.
@@ -90,7 +45,7 @@ pub struct TreeCounts {
 #[derive(Debug)]
 pub struct RadixTree {
     keys: Arc<BlockKeys>,
-    policy: LeafPolicy,
+    order: LeafOrder,
     clock: u64,
     nodes: Vec<Node>,
     spare: Vec<u32>,
@@ -106,10 +61,10 @@ pub struct RadixTree {
 
 impl RadixTree {
     /// A root without children.
-    pub fn new(keys: Arc<BlockKeys>, policy: LeafPolicy) -> Self {
+    pub fn new(keys: Arc<BlockKeys>, order: LeafOrder) -> Self {
         let mut tree = Self {
             keys,
-            policy,
+            order,
             clock: 0,
             nodes: Vec::new(),
             spare: Vec::new(),
@@ -164,9 +119,11 @@ impl RadixTree {
             parent,
             children: 0,
             locks: 0,
-            last_access,
-            creation,
-            hit_count: 0,
+            used: NodeUse {
+                last_access,
+                creation,
+                hit_count: 0,
+            },
         }
     }
 
@@ -181,7 +138,7 @@ impl RadixTree {
     }
 
     fn rank(&self, at: u32) -> (u64, u64, u32) {
-        let (first, second) = self.policy.worth(&self.nodes[at as usize]);
+        let (first, second) = self.order.worth(self.nodes[at as usize].used);
         (first, second, at)
     }
 
@@ -251,20 +208,20 @@ impl RadixTree {
             return (node, walked);
         }
         let now = self.tick();
-        self.nodes[ROOT as usize].last_access = now;
+        self.nodes[ROOT as usize].used.last_access = now;
         while walked < pages {
             let Some((child, common)) = self.step(node, request, walked, pages) else {
                 break;
             };
             walked += common;
-            self.change(child, |n| n.last_access = now);
+            self.change(child, |n| n.used.last_access = now);
             node = if common < self.nodes[child as usize].pages {
                 self.split(child, common)
             } else {
                 child
             };
             if done.is_some_and(|done| walked > done) {
-                self.change(node, |n| n.hit_count += 1);
+                self.change(node, |n| n.used.hit_count += 1);
             }
         }
         (node, walked)
@@ -274,11 +231,15 @@ impl RadixTree {
     fn split(&mut self, child: u32, pages: u32) -> u32 {
         let below = &self.nodes[child as usize];
         let (request, start, parent) = (below.request, below.start, below.parent);
+        let fresh = self.fresh(request, start, pages, parent);
         let upper = Node {
             children: 1,
             locks: below.locks,
-            hit_count: below.hit_count,
-            ..self.fresh(request, start, pages, parent)
+            used: NodeUse {
+                hit_count: below.used.hit_count,
+                ..fresh.used
+            },
+            ..fresh
         };
         self.tick();
         self.tick();
@@ -304,10 +265,8 @@ impl RadixTree {
     pub fn insert(&mut self, request: u32, pages: u32, done: u32) -> u32 {
         let (node, walked) = self.walk(request, pages, Some(done));
         if walked < pages {
-            let leaf = Node {
-                hit_count: u64::from(pages > done),
-                ..self.fresh(request, walked, pages - walked, node)
-            };
+            let mut leaf = self.fresh(request, walked, pages - walked, node);
+            leaf.used.hit_count = u64::from(pages > done);
             self.tick();
             self.tick();
             let leaf = self.add(leaf);

@@ -235,6 +235,7 @@ impl UnifiedPool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engines::leaf_order::LeafOrder;
     use crate::engines::unified_tree::host::{HostTier, WritePolicy};
     use crate::engines::unified_tree::worth::LeafStrategy;
     use crate::keys::{BlockKeys, NO_REQUEST};
@@ -303,7 +304,7 @@ mod tests {
     #[test]
     fn wrong_counts_are_seen() {
         let (keys, tokens) = prompts();
-        let tree = UnifiedTree::new(keys, LeafStrategy::Lru, 4, None);
+        let tree = UnifiedTree::new(keys, LeafStrategy::Used(LeafOrder::Lru), 4, None);
         let mut pool = UnifiedPool::new(tree, 4, 80, tokens.clone());
         pool.admit(0, tokens[0] - 1);
         pool.allocate(0, tokens[0]);

@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::key_index::KeyMap;
+use super::leaf_order::NodeUse;
 use crate::causes::eviction_log::EvictionLog;
 use crate::keys::BlockKeys;
 use host::HostTier;
@@ -39,9 +40,7 @@ struct Node {
     locks: u32,
     on_device: bool,
     on_host: bool,
-    last_access: u64,
-    creation: u64,
-    hit_count: u64,
+    used: NodeUse,
     priority: u64,
     /// The end of the deepest page that was ever inserted at or below it.
     history: u32,
@@ -132,9 +131,7 @@ impl UnifiedTree {
             locks: 1,
             on_device: true,
             on_host: false,
-            last_access: 0,
-            creation: 0,
-            hit_count: 0,
+            used: NodeUse::default(),
             priority: 0,
             history: 0,
             duplicate: 0,
@@ -200,7 +197,10 @@ impl UnifiedTree {
             pages,
             children: 1,
             device_children: u32::from(below.on_device),
-            last_access,
+            used: NodeUse {
+                last_access,
+                ..below.used
+            },
             duplicate: 0,
             ..below
         });
@@ -211,7 +211,7 @@ impl UnifiedTree {
         lower.parent = upper;
         lower.start += pages;
         lower.pages -= pages;
-        lower.last_access = now;
+        lower.used.last_access = now;
         self.enter(child);
         self.enter(upper);
         self.register_duplicate(upper);
@@ -248,7 +248,7 @@ impl UnifiedTree {
         let mut now = self.tick();
         let mut node = found.node;
         while node != ROOT {
-            self.change(node, |n| n.last_access = now);
+            self.change(node, |n| n.used.last_access = now);
             now -= 1;
             node = self.nodes[node as usize].parent;
         }
@@ -262,7 +262,7 @@ impl UnifiedTree {
         let (mut node, mut walked, mut duplicates) = (ROOT, 0, 0);
         while let Some((child, common)) = self.step(node, request, walked, pages) {
             let now = self.tick();
-            self.change(child, |n| n.last_access = now);
+            self.change(child, |n| n.used.last_access = now);
             let whole = common == self.nodes[child as usize].pages;
             node = if whole {
                 child
@@ -305,9 +305,11 @@ impl UnifiedTree {
             locks: 0,
             on_device: false,
             on_host: false,
-            last_access,
-            creation,
-            hit_count: 0,
+            used: NodeUse {
+                last_access,
+                creation,
+                hit_count: 0,
+            },
             priority,
             history: end,
             duplicate: 0,
@@ -329,9 +331,9 @@ impl UnifiedTree {
             None => Some(u64::MAX),
         };
         let Some(threshold) = threshold else { return };
-        self.change(node, |n| n.hit_count += 1);
+        self.change(node, |n| n.used.hit_count += 1);
         let counted = &self.nodes[node as usize];
-        if !counted.on_host && counted.hit_count >= threshold {
+        if !counted.on_host && counted.used.hit_count >= threshold {
             self.write_path(node);
         }
     }

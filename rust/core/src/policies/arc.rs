@@ -76,8 +76,7 @@ impl ObjectPolicy for Arc {
 
     /// Case I.
     fn on_hit(&mut self, block: u32) {
-        self.queues.unlink(block);
-        self.queues.push_front(T2, block);
+        self.queues.move_to(T2, block);
     }
 
     fn on_miss(&mut self, block: u32) {
@@ -111,8 +110,7 @@ impl ObjectPolicy for Arc {
     fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {
         if self.ghost.is_none() && self.len(T1) >= self.capacity {
             // case IV A with no ghosts left: the victim leaves no name
-            let victim = self.queues.last_that(T1, may_go)?;
-            self.queues.unlink(victim);
+            let victim = self.queues.take_last_that(T1, may_go)?;
             return Some(victim);
         }
         self.replace(may_go)

@@ -47,9 +47,7 @@ impl ObjectPolicy for FifoQueue {
     }
 
     fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {
-        let victim = self.queues.last_that(0, may_go)?;
-        self.queues.unlink(victim);
-        Some(victim)
+        self.queues.take_last_that(0, may_go)
     }
 
     fn remove(&mut self, block: u32) {

@@ -136,8 +136,7 @@ impl ObjectPolicy for Lirs {
             }
             self.prune();
         } else {
-            self.others.unlink(block);
-            self.others.push_front(RESIDENT, block);
+            self.others.move_to(RESIDENT, block);
             self.make_room_for_a_low_one();
             self.put_on_top(block, 0);
         }

@@ -51,8 +51,7 @@ impl ObjectPolicy for LruQueue {
     }
 
     fn on_hit(&mut self, block: u32) {
-        self.queues.unlink(block);
-        self.queues.push_front(0, block);
+        self.queues.move_to(0, block);
     }
 
     fn insert(&mut self, block: u32) {
@@ -60,9 +59,7 @@ impl ObjectPolicy for LruQueue {
     }
 
     fn evict(&mut self, _incoming: u32, may_go: &MayGo) -> Option<u32> {
-        let victim = self.queues.last_that(0, may_go)?;
-        self.queues.unlink(victim);
-        Some(victim)
+        self.queues.take_last_that(0, may_go)
     }
 
     fn remove(&mut self, block: u32) {

@@ -1,5 +1,7 @@
 //! A few doubly linked queues of blocks in one arena, with a mark on every block.
 
+use super::object::MayGo;
+
 /// No node.
 const NONE: u32 = u32::MAX;
 
@@ -93,6 +95,19 @@ impl<const N: usize> Queues<N> {
         }
         self.front[queue] = node;
         self.len[queue] += 1;
+    }
+
+    /// Move a queued block to the front of a queue; its mark is 0 again.
+    pub fn move_to(&mut self, queue: usize, block: u32) {
+        self.unlink(block);
+        self.push_front(queue, block);
+    }
+
+    /// Take the last block of a queue that may go out of it.
+    pub fn take_last_that(&mut self, queue: usize, may_go: &MayGo) -> Option<u32> {
+        let block = self.last_that(queue, may_go)?;
+        self.unlink(block);
+        Some(block)
     }
 
     /// Take a queued block out of its queue.

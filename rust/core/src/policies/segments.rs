@@ -43,15 +43,13 @@ impl<const N: usize> Segments<N> {
             return;
         };
         let mut segment = (from + 1).min(self.rooms_blocks.len() - 1);
-        self.queues.unlink(block);
-        self.queues.push_front(segment, block);
+        self.queues.move_to(segment, block);
         while segment > 0 && self.queues.len(segment) > self.rooms_blocks[segment] {
             let Some(falls) = self.queues.back(segment) else {
                 return;
             };
             segment -= 1;
-            self.queues.unlink(falls);
-            self.queues.push_front(segment, falls);
+            self.queues.move_to(segment, falls);
             self.has_fallen = segment == 0;
         }
     }
@@ -66,9 +64,7 @@ impl<const N: usize> Segments<N> {
             self.has_fallen = false;
             return None;
         }
-        let victim = self.queues.last_that(0, may_go)?;
-        self.queues.unlink(victim);
-        Some(victim)
+        self.queues.take_last_that(0, may_go)
     }
 
     /// Put a new block into the lowest segment with room, or into the lowest of all.

@@ -35,12 +35,10 @@ impl ObjectPolicy for Slru {
     }
 
     fn on_hit(&mut self, block: u32) {
-        self.queues.unlink(block);
-        self.queues.push_front(PROTECTED, block);
+        self.queues.move_to(PROTECTED, block);
         if self.queues.len(PROTECTED) > self.protected_blocks {
             if let Some(demoted) = self.queues.back(PROTECTED) {
-                self.queues.unlink(demoted);
-                self.queues.push_front(PROBATION, demoted);
+                self.queues.move_to(PROBATION, demoted);
             }
         }
     }

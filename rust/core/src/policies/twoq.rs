@@ -35,8 +35,7 @@ impl TwoQ {
 
     fn evict_newcomer(&mut self, may_go: &MayGo) -> Option<u32> {
         let victim = self.queues.last_that(IN, may_go)?;
-        self.queues.unlink(victim);
-        self.queues.push_front(OUT, victim);
+        self.queues.move_to(OUT, victim);
         if self.queues.len(OUT) > self.out_names {
             let oldest = self.queues.back(OUT)?;
             self.queues.unlink(oldest);
@@ -45,9 +44,7 @@ impl TwoQ {
     }
 
     fn evict_main(&mut self, may_go: &MayGo) -> Option<u32> {
-        let victim = self.queues.last_that(MAIN, may_go)?;
-        self.queues.unlink(victim);
-        Some(victim)
+        self.queues.take_last_that(MAIN, may_go)
     }
 }
 
@@ -58,8 +55,7 @@ impl ObjectPolicy for TwoQ {
 
     fn on_hit(&mut self, block: u32) {
         if self.queues.place(block) == Some(MAIN) {
-            self.queues.unlink(block);
-            self.queues.push_front(MAIN, block);
+            self.queues.move_to(MAIN, block);
         }
     }
 

@@ -70,8 +70,7 @@ impl ObjectPolicy for WTinyLfu {
 
     fn on_hit(&mut self, block: u32) {
         if self.main.queues.place(block) == Some(WINDOW) {
-            self.main.queues.unlink(block);
-            self.main.queues.push_front(WINDOW, block);
+            self.main.queues.move_to(WINDOW, block);
             return;
         }
         self.main.lift(block);

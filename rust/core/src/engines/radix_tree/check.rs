@@ -118,14 +118,14 @@ impl RadixTree {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::{LeafPolicy, RadixTree, ROOT};
+    use super::super::{LeafOrder, RadixTree, ROOT};
     use crate::keys::{BlockKeys, NO_REQUEST};
 
     /// Two requests that share two of four pages, the first one's path locked.
     fn tree() -> (RadixTree, u32) {
         let ids = vec![0, 1, 2, 3, 0, 1, 4, 5];
         let keys = BlockKeys::new(vec![0, 4, 8], ids, 1, vec![4, 4], vec![NO_REQUEST; 2]).unwrap();
-        let mut tree = RadixTree::new(Arc::new(keys), LeafPolicy::Lru);
+        let mut tree = RadixTree::new(Arc::new(keys), LeafOrder::Lru);
         tree.insert(0, 4, 0);
         tree.insert(1, 4, 0);
         let (node, _) = tree.match_prefix(0, 4);
