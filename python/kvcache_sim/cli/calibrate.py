@@ -84,6 +84,57 @@ def fit(
 
 
 @app.command()
+def requests(
+    log: Annotated[
+        Path, typer.Argument(help="AIPerf .jsonl, vLLM or GuideLLM .json, LLMServingSim .csv, with lengths")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="model file to write")] = Path("model.toml"),
+    budget: Annotated[
+        int, typer.Option("--max-num-batched-tokens", min=1, help="the engine's token budget of a step")
+    ] = 8192,
+    model: Annotated[str, typer.Option(help="model served, as kvsim names it")] = "",
+    gpu: Annotated[str, typer.Option(help="GPU it ran on, as kvsim names it")] = "",
+    tensor_parallel: Annotated[int, typer.Option("--tp", min=1, help="its TP degree")] = 1,
+    force: Annotated[bool, typer.Option("--force", help="overwrite files")] = False,
+) -> None:
+    """Fit a parametric set to a log of requests alone, with the interval of all that it finds.
+
+    Each answer's time is that of as many steps as it has tokens, with the chunks of prompts that were read
+    meanwhile; each TTFT that waited for no other prompt shows its own. A fifth of the requests is held out.
+
+    \b
+    Examples:
+      kvsim calibrate requests profile_export.jsonl -o mine.toml
+      kvsim calibrate requests bench.json --max-num-batched-tokens 2048 --model qwen3-8b --gpu l40s
+    """
+    from kvcache_sim.model.calibration.model_file import Provenance, model_text
+    from kvcache_sim.model.calibration.request_fit import fit_requests
+    from kvcache_sim.output import write_new
+    from kvcache_sim.report.request_log.timed import timed_requests
+
+    timed, said = timed_requests(log)
+    for remark in said:
+        typer.echo(f"{log}: {remark}", err=True)
+    fitted = fit_requests(timed, budget)
+    provenance = Provenance(model, gpu, tensor_parallel, f"fitted to {len(timed)} requests; {log.name}")
+    write_new(output, model_text(fitted.model, provenance, list(fitted.errors)).encode(), force)
+    typer.echo(f"{'':44}{'value':>10}{'90 % interval':>22}  unit")
+    for term in fitted.terms:
+        interval = f"{term.low:.4g} to {term.high:.4g}"
+        typer.echo(f"{term.name:44}{term.value:10.4g}{interval:>22}  {term.unit}")
+        if term.unclear:
+            typer.echo(f"    unclear: {term.unclear}")
+    for error in fitted.errors:
+        latency = {"decode": "TPOT", "prefill": "TTFT"}[error.phase]
+        typer.echo(
+            f"{latency} of {error.rows} requests held out: mean |error| {error.mape:.1f} %, "
+            f"p95 {error.p95:.1f} %, mean {error.bias:+.1f} %"
+        )
+    offset = f" --set replica.client_offset={fitted.client_ms:.1f}ms" if fitted.client_ms >= 0.05 else ""
+    typer.echo(f"wrote {output}; next: kvsim simulate … --set replica.step_time={output}{offset}", err=True)
+
+
+@app.command()
 def check(
     rows: Annotated[Path, typer.Argument(help="CSV of iterations that the set was not fitted to")],
     step_time: Annotated[str, typer.Argument(help="shipped set, model file, or roofline:MODEL@GPU")],

@@ -10,6 +10,7 @@ from typing import Any
 from kvcache_sim.errors import TraceError
 from kvcache_sim.report.request_log.record import LoggedRequest
 
+_UNKNOWN = {"value": "nan"}
 _TO_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
 
 
@@ -35,6 +36,7 @@ def read_aiperf(text: str, path: Path) -> Iterator[LoggedRequest]:
                 e2e_s=_seconds(metrics["request_latency"]),
                 output_tokens=float(tokens["value"]),
                 started_s=started_s,
+                input_tokens=float((metrics.get("input_sequence_length") or _UNKNOWN)["value"]),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TraceError(f"not an AIPerf record: {error}", where=f"{path}:{number}") from None

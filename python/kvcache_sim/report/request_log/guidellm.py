@@ -39,4 +39,5 @@ def _request(request: dict[str, Any], kind: str) -> LoggedRequest:
         e2e_s=float(request["request_latency"]),
         output_tokens=float(request["output_tokens"]),
         started_s=started_s,
+        input_tokens=float(request.get("prompt_tokens") or "nan"),
     )

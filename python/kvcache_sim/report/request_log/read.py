@@ -45,13 +45,18 @@ def read_request_log(path: Path) -> RequestLog:
     Raises UsageError for a missing file, TraceError with the line for what cannot be read, and where two
     requests have one number.
     """
+    return _log(logged_requests(path), path)
+
+
+def logged_requests(path: Path) -> list[LoggedRequest]:
+    """Return the requests of a log as they stand in it; raises as ``read_request_log``."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UsageError("file not found", where=str(path)) from None
     except (IsADirectoryError, UnicodeDecodeError):
         raise TraceError("not a text file", where=str(path)) from None
-    return _log(list(_reader(text)(text, path)), path)
+    return list(_reader(text)(text, path))
 
 
 def _reader(text: str) -> Callable[[str, Path], Iterator[LoggedRequest]]:

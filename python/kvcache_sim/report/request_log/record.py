@@ -20,3 +20,6 @@ class LoggedRequest:
     number: int | None = None
     started_s: float | None = None
     failed: bool = False
+    #: Prompt tokens, and those of them that a cache served; NaN where the log does not say.
+    input_tokens: float = float("nan")
+    cached_tokens: float = float("nan")

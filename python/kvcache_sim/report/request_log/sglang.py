@@ -35,4 +35,9 @@ def read_sglang(text: str, path: Path) -> Iterator[LoggedRequest]:
 def _finished(meta: dict[str, Any]) -> LoggedRequest:
     if (meta.get("finish_reason") or {}).get("type") == "abort":
         return LoggedRequest(failed=True)
-    return LoggedRequest(e2e_s=float(meta["e2e_latency"]), output_tokens=float(meta["completion_tokens"]))
+    return LoggedRequest(
+        e2e_s=float(meta["e2e_latency"]),
+        output_tokens=float(meta["completion_tokens"]),
+        input_tokens=float(meta.get("prompt_tokens", "nan")),
+        cached_tokens=float(meta.get("cached_tokens", "nan")),
+    )

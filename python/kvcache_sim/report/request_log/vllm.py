@@ -17,11 +17,20 @@ def read_vllm(text: str, path: Path) -> Iterator[LoggedRequest]:
         errors = log.get("errors") or [""] * len(log["ttfts"])
         # An event may bring several tokens, so gaps are counted only where the lengths are not written.
         tokens = log.get("output_lens") or [len(itl) + 1 for itl in log["itls"]]
-        rows = zip(log["ttfts"], log["itls"], errors, tokens, strict=True)
-        for number, (ttft, itl, error, output) in enumerate(rows):
+        starts = log.get("start_times") or [None] * len(log["ttfts"])
+        prompts = log.get("input_lens") or ["nan"] * len(log["ttfts"])
+        rows = zip(log["ttfts"], log["itls"], errors, tokens, starts, prompts, strict=True)
+        for number, (ttft, itl, error, output, start, prompt) in enumerate(rows):
             if error:
                 yield LoggedRequest(number=number, failed=True)
-            else:
-                yield LoggedRequest(float(ttft), float(ttft) + sum(itl), float(output), number)
+                continue
+            yield LoggedRequest(
+                float(ttft),
+                float(ttft) + sum(itl),
+                float(output),
+                number,
+                None if start is None else float(start),
+                input_tokens=float(prompt),
+            )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise TraceError(f"not a vLLM benchmark: {error}", where=str(path)) from None

@@ -1,0 +1,148 @@
+"""A step-time set from requests alone: non-negative, with intervals, and what the log cannot tell apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.calibration.accuracy import PhaseError
+from kvcache_sim.model.calibration.design import LINEAR, Form
+from kvcache_sim.model.calibration.fit import predict_ms
+from kvcache_sim.model.calibration.request_steps import MeasuredSums, TimedRequests, measured_sums
+from kvcache_sim.model.calibration.request_terms import Term, terms_of
+from kvcache_sim.model.calibration.split import held_out
+from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.rng import stream
+
+#: Fewer requests cannot be fitted and judged.
+FEWEST_REQUESTS = 30
+#: Relative errors above this count less and less (soft L1).
+_ROBUST_SCALE = 0.05
+_ROUNDS = 12
+_ROUNDS_REDRAWN = 3
+_DRAWS = 100
+#: Where the bases may bend: tokens of a step with a chunk, decode sequences; and the steps a knot needs on
+#: each side of it.
+_CHUNK_KNOTS = (128.0, 512.0, 2048.0, 8192.0)
+_DECODE_KNOTS = (8.0, 32.0, 128.0)
+_LEAST_STEPS = 8
+#: Of the linear terms those that requests show.
+_SHOWN = ("kv", "pairs")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFit:
+    """A set fitted to a log, the client's constant in ms, its terms, and the errors on requests held out.
+
+    The error of ``decode`` is that of TPOT, of ``prefill`` that of TTFT where nothing was waited for.
+    """
+
+    model: ParametricStepTime
+    client_ms: float
+    terms: tuple[Term, ...]
+    errors: tuple[PhaseError, ...]
+
+
+def fit_requests(log: TimedRequests, max_num_batched_tokens: int) -> RequestFit:
+    """Return the set that a log's requests show; needs scipy. Seconds for a thousand requests.
+
+    A fifth of the requests is held out for the errors, but not out of the load that the others met; intervals
+    are of 100 fits to requests drawn with replacement. Raises UsageError for too few requests, and where no
+    answer has two tokens.
+    """
+    if len(log) < FEWEST_REQUESTS:
+        expected = f"{FEWEST_REQUESTS} or more"
+        raise UsageError("too few requests to fit", got=str(len(log)), expected=expected)
+    if int((log.output_tokens > 1).sum()) < FEWEST_REQUESTS // 2:
+        raise UsageError("answers of one token show no decode step", expected="longer answers")
+    sums = measured_sums(log, max_num_batched_tokens)
+    form = _form(sums.steps.prefill_tokens + sums.steps.decode_sequences, sums.steps.prefill_tokens > 0)
+    out = held_out(len(log))[sums.request]
+    of_steps = sums.sums(form.columns(sums.steps))
+    columns = np.concatenate((sums.to_first[:, None].astype(np.float64), of_steps), axis=1)
+    relative = columns[~out] / sums.measured_ms[~out, None]
+    relative[:, _left_out(form)] = 0.0
+    solver = _Solver(relative)
+    found = solver.solve(np.ones(len(relative)))
+    model, client_ms = form.model(found[1:]), float(found[0])
+    generator = stream(20261121, "calibration.requests")
+    others = []
+    for _ in range(_DRAWS):
+        drawn = np.bincount(generator.integers(0, len(log), len(log)), minlength=len(log))
+        draw = solver.solve(np.sqrt(drawn[sums.request[~out]]))
+        others.append((form.model(draw[1:]), float(draw[0])))
+    terms = terms_of((model, client_ms), others, sums)
+    return RequestFit(model, client_ms, terms, _errors(model, client_ms, sums, out))
+
+
+def _form(tokens: NDArray[np.float64], mixed: NDArray[np.bool_]) -> Form:
+    """Return the form with a base of decode steps and one of steps with a chunk, bent where steps are."""
+    return Form(
+        _knots(_CHUNK_KNOTS, tokens[mixed]), (), decode_knots=_knots(_DECODE_KNOTS, np.sort(tokens[~mixed]))
+    )
+
+
+def _knots(usual: tuple[float, ...], seen: NDArray[np.float64]) -> tuple[float, ...]:
+    knots = [max(1.0, float(np.percentile(seen, 2)))]
+    top = float(seen.max())
+    for knot in (*usual, top):
+        below = int(((seen > knots[-1]) & (seen <= knot)).sum())
+        if knot > 1.2 * knots[-1] and knot <= top and below >= _LEAST_STEPS:
+            knots.append(knot)
+    return tuple(knots)
+
+
+def _left_out(form: Form) -> list[int]:
+    """Return the columns, after the client's, of linear terms that a sum of steps does not show."""
+    return [1 + len(form.base_knots) + k for k, name in enumerate(LINEAR) if name not in _SHOWN]
+
+
+class _Solver:
+    """Fits of one matrix, whose rows are relative to what was measured, under several weights of them."""
+
+    def __init__(self, relative: NDArray[np.float64]) -> None:
+        self._kept = np.flatnonzero(relative.any(axis=0))
+        self._size = relative.shape[1]
+        self._matrix = relative[:, self._kept]
+        self._robust = np.ones(len(relative))
+
+    def solve(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the coefficients ≥ 0 of least soft-L1 relative error; others start where the first ended."""
+        try:
+            from scipy.optimize import nnls
+        except ModuleNotFoundError:
+            raise UsageError("fitting needs scipy", hint="pip install 'kvcache-sim[calibrate]'") from None
+
+        robust = self._robust
+        first = bool((robust == 1).all())
+        for _ in range(_ROUNDS if first else _ROUNDS_REDRAWN):
+            both = (weights * robust)[:, None]
+            rows = np.concatenate((self._matrix * both, both), axis=1)
+            triangle: NDArray[np.float64] = np.asarray(np.linalg.qr(rows, mode="r"))
+            found = nnls(triangle[:, :-1], triangle[:, -1], maxiter=50 * self._size)[0]
+            error = (self._matrix @ found - 1) / _ROBUST_SCALE
+            robust = (1 + error**2) ** -0.25
+        if first:
+            self._robust = robust
+        coefficients = np.zeros(self._size)
+        coefficients[self._kept] = found
+        return coefficients
+
+
+def _errors(
+    model: ParametricStepTime, client_ms: float, sums: MeasuredSums, out: NDArray[np.bool_]
+) -> tuple[PhaseError, ...]:
+    """Return the errors of what the model's table gives for the sums held out."""
+    predicted = sums.sums(predict_ms(model, sums.steps)[:, None])[:, 0] + client_ms * sums.to_first
+    error = 100 * (predicted / sums.measured_ms - 1)
+    chosen = (("decode", out & ~sums.to_first), ("prefill", out & sums.to_first))
+    return tuple(_phase_error(name, error[rows]) for name, rows in chosen if rows.any())
+
+
+def _phase_error(phase: str, error: NDArray[np.float64]) -> PhaseError:
+    size = np.abs(error)
+    p95 = float(np.percentile(size, 95))
+    return PhaseError(phase, len(error), float(size.mean()), p95, float(error.mean()))

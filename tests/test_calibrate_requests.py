@@ -1,0 +1,243 @@
+"""Step times from a log of requests alone: known sets are found again, and what a log cannot tell is said."""
+
+from __future__ import annotations
+
+import json
+
+import kvcache_sim as kv
+import numpy as np
+import pytest
+from kvcache_sim.cli.main import run as kvsim
+from kvcache_sim.model.calibration.fit import predict_ms
+from kvcache_sim.model.calibration.request_fit import fit_requests
+from kvcache_sim.model.calibration.request_steps import TimedRequests, measured_sums
+from kvcache_sim.model.step_time import StepBatch
+from kvcache_sim.model.step_times import load_step_time
+from kvcache_sim.report.request_log.timed import timed_requests
+
+BUDGET = 4096
+KNOWN = """
+model = "llama-3-8b"
+[coefficients]
+weights_ms = 9.0
+token_ms = 0.02
+exponent = 1.0
+kv_ms_per_thousand = 0.05
+kv_mixed_ms_per_thousand = 0.05
+pairs_ms_per_million = 2.0
+graph_tokens = 0
+"""
+
+
+def served(folder, step_time, rate, count, lengths=(50, 6000), offset_ms=0):
+    """Return the log of Poisson arrivals of prompts, log-uniform in their lengths, that share nothing."""
+    draw = np.random.default_rng(13)
+    sent = np.cumsum(draw.exponential(1000 / rate, count))
+    prompts = np.exp(draw.uniform(*np.log(lengths), count)).astype(int)
+    answers = draw.integers(2, 200, count)
+    rows, first = [], 0
+    for time, prompt, answer in zip(sent.tolist(), prompts.tolist(), answers.tolist(), strict=True):
+        blocks = list(range(first, first - (-prompt // 512)))
+        first += len(blocks)
+        row = {"timestamp": time, "input_length": prompt, "output_length": answer, "hash_ids": blocks}
+        rows.append(json.dumps(row))
+    trace = folder / "trace.jsonl"
+    trace.write_text("\n".join(rows) + "\n")
+    replica = {
+        "step_time": step_time,
+        "max_num_batched_tokens": BUDGET,
+        "client_offset": f"{offset_ms}ms",
+    }
+    found = kv.simulate(trace, replica=replica, **{"tiers.gpu.capacity": "unbounded"}).finished.requests
+    arrival, to_first, to_last = (found[f"{name}_ns"] / 1e9 for name in ("arrival", "first_token", "finish"))
+    tokens = (found[name].astype(float) for name in ("input_tokens", "output_tokens"))
+    return TimedRequests(arrival, to_first - arrival, to_last - arrival, *tokens, np.zeros(count))
+
+
+def by_name(fitted):
+    return {term.name: term for term in fitted.terms}
+
+
+def vllm_log(log):
+    """Return what ``vllm bench serve --save-detailed`` writes of these requests."""
+    gaps = [
+        [(e2e - ttft) / (n - 1)] * int(n - 1)
+        for e2e, ttft, n in zip(log.e2e_s, log.ttft_s, log.output_tokens, strict=True)
+    ]
+    return json.dumps(
+        {
+            "ttfts": log.ttft_s.tolist(),
+            "itls": gaps,
+            "input_lens": log.prompt_tokens.astype(int).tolist(),
+            "output_lens": log.output_tokens.astype(int).tolist(),
+            "start_times": (1000.5 + log.sent_s).tolist(),
+            "errors": [""] * len(log),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def known_log(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("known")
+    (folder / "known.toml").write_text(KNOWN)
+    return served(folder, str(folder / "known.toml"), 6, 500, offset_ms=5)
+
+
+def test_a_lone_request_is_as_many_steps_as_it_has_tokens():
+    """A prompt of 1,000 tokens, then nine steps of one sequence; nothing was met when it was sent."""
+    one, zero = np.ones(1), np.zeros(1)
+    sums = measured_sums(TimedRequests(zero, 0.1 * one, 0.19 * one, 1000 * one, 10 * one, zero), 512)
+    ones = np.ones((len(sums.steps), 1))
+    assert sums.sums(ones)[:, 0].tolist() == [9.0, 2.0]
+    assert sums.measured_ms == pytest.approx([90.0, 100.0])
+    assert sums.sums(sums.steps.prefill_tokens[:, None])[:, 0].tolist() == [0.0, 1000.0]
+    assert sums.sums(sums.steps.decode_sequences[:, None])[0, 0] == 9.0
+
+
+def test_the_true_set_gives_the_sums_that_were_measured(tmp_path):
+    """TPOT within 1 %; a TTFT meets half a step on average, which is all that it is off by."""
+    name = "h100-llama-3-8b-tp1"
+    log = served(tmp_path, name, 6, 400)
+    sums = measured_sums(log, BUDGET)
+    error = sums.sums(predict_ms(load_step_time(name), sums.steps)[:, None])[:, 0] / sums.measured_ms - 1
+    assert np.abs(error[~sums.to_first]).mean() < 0.01
+    assert abs(error[sums.to_first].mean()) < 0.04
+
+
+def test_a_known_set_is_found_again(known_log):
+    fitted = fit_requests(known_log, BUDGET)
+    truth = {
+        "KV that a decode reads": (0.05, 0.15),
+        "client and queue before the scheduler": (5.0, 0.35),
+    }
+    found = by_name(fitted)
+    for name, (value, tolerance) in truth.items():
+        assert found[name].value == pytest.approx(value, rel=tolerance), name
+    for batch in (
+        StepBatch((), 2, 3000, 1500),
+        StepBatch((), 8, 12000, 1500),
+        StepBatch(((1000, 0),)),
+        StepBatch(((3500, 0),)),
+    ):
+        n, new = batch.decode_sequences, sum(new for new, _ in batch.prefill_chunks)
+        pairs_ms = 2.0 * sum(new * new / 2 for new, _ in batch.prefill_chunks) / 1e6
+        true_ms = 9 + 0.02 * (n + new) + 0.05 * batch.decode_kv_tokens / 1e3 + pairs_ms
+        assert fitted.model.step(batch) / 1e6 == pytest.approx(true_ms, rel=0.04), batch
+    tpot, ttft = fitted.errors
+    assert tpot.mape < 1.5
+    assert abs(ttft.bias) < 4
+    for term in fitted.terms:
+        assert term.low <= term.high
+
+
+@pytest.mark.parametrize("name", ["h100-llama-3-8b-tp1", "rtx4090-llama-3.1-8b-tp1"])
+def test_packaged_sets_are_found_again_where_the_log_has_steps(tmp_path, name):
+    log = served(tmp_path, name, 2, 400)
+    model = fit_requests(log, BUDGET).model
+    truth = load_step_time(name)
+    for batch, tolerance in (
+        (StepBatch((), 2, 3000, 1500), 0.03),
+        (StepBatch((), 5, 7500, 1500), 0.03),
+        (StepBatch(((2000, 0),)), 0.05),
+        (StepBatch(((4000, 0),)), 0.05),
+    ):
+        assert model.step(batch) == pytest.approx(truth.step(batch), rel=tolerance), batch
+
+
+def test_more_requests_narrow_the_intervals(known_log):
+    few = TimedRequests(*(getattr(known_log, name)[:100] for name in known_log.__dataclass_fields__))
+    name = "KV that a decode reads"
+    wide, narrow = (by_name(fit_requests(log, BUDGET))[name] for log in (few, known_log))
+    assert narrow.high - narrow.low < 0.7 * (wide.high - wide.low)
+
+
+def test_prompts_of_one_length_do_not_tell_attention_from_the_rest(tmp_path):
+    (tmp_path / "known.toml").write_text(KNOWN)
+    log = served(tmp_path, str(tmp_path / "known.toml"), 4, 150, lengths=(2000, 2000.5))
+    term = by_name(fit_requests(log, BUDGET))["a prompt's attention to itself"]
+    assert term.unclear
+
+
+def test_the_command_writes_a_set_and_says_its_intervals(tmp_path, capsys, known_log):
+    (tmp_path / "bench.json").write_text(vllm_log(known_log))
+    out = tmp_path / "mine.toml"
+    asked = ["calibrate", "requests", str(tmp_path / "bench.json"), "-o", str(out)]
+    assert kvsim([*asked, "--max-num-batched-tokens", str(BUDGET), "--gpu", "h100"]) == 0
+    text = capsys.readouterr()
+    assert "90 % interval" in text.out
+    assert "requests held out: mean |error|" in text.out
+    assert "--set replica.client_offset=" in text.err
+    assert "does not say what a prefix cache served" in text.err
+    batch = StepBatch((), 2, 3000, 1500)
+    assert load_step_time(str(out)).step(batch) / 1e6 == pytest.approx(9.19, rel=0.03)
+    assert 'gpu = "h100"' in out.read_text()
+    assert "[held_out.decode]" in out.read_text()
+    assert kvsim(asked) != 0  # an existing file is not overwritten
+    assert "exists" in capsys.readouterr().err
+
+
+FORMATS = {
+    "aiperf.jsonl": "\n".join(
+        json.dumps(
+            {
+                "metadata": {"request_start_ns": (10 + k) * 10**9},
+                "metrics": {
+                    "time_to_first_token": {"value": 100.0, "unit": "ms"},
+                    "request_latency": {"value": 190.0, "unit": "ms"},
+                    "input_sequence_length": {"value": 1000, "unit": "tokens"},
+                    "output_sequence_length": {"value": 10, "unit": "tokens"},
+                },
+            }
+        )
+        for k in range(2)
+    ),
+    "guidellm.json": json.dumps(
+        {
+            "benchmarks": [
+                {
+                    "requests": {
+                        "successful": [
+                            {
+                                "time_to_first_token_ms": 100.0,
+                                "request_latency": 0.19,
+                                "prompt_tokens": 1000,
+                                "output_tokens": 10,
+                                "info": {"timings": {"request_start": 10.0 + k}},
+                            }
+                            for k in range(2)
+                        ]
+                    }
+                }
+            ]
+        }
+    ),
+    "sim.csv": "request id,arrival,input,output,latency,TTFT\n"
+    + "".join(f"{k},{(10 + k) * 10**9},1000,10,190000000,100000000\n" for k in range(2)),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_has_times_and_lengths(tmp_path, name):
+    (tmp_path / name).write_text(FORMATS[name])
+    log, _ = timed_requests(tmp_path / name)
+    assert log.sent_s.tolist() == [0.0, 1.0]
+    assert log.ttft_s == pytest.approx([0.1, 0.1])
+    assert log.e2e_s == pytest.approx([0.19, 0.19])
+    assert (log.prompt_tokens.tolist(), log.output_tokens.tolist()) == ([1000.0] * 2, [10.0] * 2)
+
+
+def test_logs_that_cannot_be_fitted_are_one_line(tmp_path, capsys):
+    meta = {"e2e_latency": 1.0, "completion_tokens": 5, "prompt_tokens": 7}
+    events = [
+        {"event": "request.received", "rid": "a"},
+        {"event": "request.finished", "rid": "a", "out": {"meta_info": meta}},
+    ]
+    sglang, few = tmp_path / "sglang.jsonl", tmp_path / "few.csv"
+    sglang.write_text("\n".join(map(json.dumps, events)) + "\n")
+    few.write_text(FORMATS["sim.csv"])
+    for path, said in ((sglang, "no start time"), (few, "too few requests to fit")):
+        assert kvsim(["calibrate", "requests", str(path), "-o", str(tmp_path / "x.toml")]) != 0
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") <= 2
+    assert not (tmp_path / "x.toml").exists()
