@@ -48,6 +48,7 @@ def folder(tmp_path_factory) -> Path:
     write(place / "small-ids.jsonl", small)
     write(place / "whole-blocks.jsonl", [{**row, "hash_ids": rows[n % 5]["hash_ids"], "input_length": 512 * len(rows[n % 5]["hash_ids"])} for n, row in enumerate(rows)])  # fmt: skip
     write(place / "unsorted.jsonl", rows[::-1])
+    write(place / "tenants.jsonl", [{**row, "tenant": n % 5} for n, row in enumerate(rows)])
     write(place / "priorities.jsonl", [{**row, "timestamp": n, "priority": -n} for n, row in enumerate(rows)])
     write(place / "bad-row.jsonl", [*rows[:-1], {**rows[-1], "input_length": -5}])
     texts = [{"conversations": [{"from": who, "value": f"{who} {n} " * 90} for n in range(4) for who in ("human", "gpt")]} for _ in range(9)]  # fmt: skip
@@ -185,7 +186,10 @@ def test_every_key_of_a_generator_has_a_row():
     assert {key for _, key in KEYS} - {"prompt_structure"} == set(GENERATED)
 
 
-@pytest.mark.parametrize(("kind", "key"), [(kind, key) for kind, key in KEYS if key in GENERATED])
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [(kind, key) for kind, key in KEYS if key in GENERATED and (key != "tenants" or KINDS[kind]().shares)],
+)
 def test_every_key_of_a_generator_gives_other_requests(kind, key):
     value, needs = GENERATED[key]
     beside = ", ".join(part for part in needs.split(", ") if part and not part.startswith(f"{key}:"))

@@ -176,7 +176,7 @@ def test_a_size_is_blocks_of_the_groups():
     ("override", "words"),
     [
         ("cache.kv_bytes_per_token=1KiB", "the layers of gpt-oss-120b say what a block of its groups holds"),
-        ("cache.retention_interval=100", "a multiple of 64"),
+        ("cache.retention_interval=100", "at multiples of 64"),
         ("pools={prefill: 1, decode: 1}", "not handed over between machines"),
         ("tiers.cpu.capacity=4GiB", "has a gpu tier only"),
         ("model=deepseek-v4-flash", "have no groups by rule"),

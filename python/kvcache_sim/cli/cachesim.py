@@ -47,6 +47,7 @@ def cachesim(
     ] = "",
     policy: Annotated[str, typer.Option(help="a name of kvsim policies list, or file.py:Name")] = "lru",
     trace_block_size: replay_options.TraceBlockSize = None,
+    extra_key: replay_options.ExtraKeys = None,
     block_size: Annotated[
         int, typer.Option("--block-size", "--page-size", help="tokens a block; divides the trace's (0: it)")
     ] = 0,
@@ -148,7 +149,8 @@ def cachesim(
         cpu_chunks,
         disk_chunks,
     )
-    read = read_trace(trace, settings=ReadSettings(block_size=trace_block_size))
+    reading = ReadSettings(block_size=trace_block_size, extra_keys=tuple(extra_key or []))
+    read = read_trace(trace, settings=reading)
     request = ReplayRequest(
         read,
         **room_of(policy, family, options, read.block_size, (token_bytes, group_bytes)),

@@ -27,6 +27,7 @@ class OutputFormat(StrEnum):
 def curve(
     trace: replay_options.TraceFile,
     trace_block_size: replay_options.TraceBlockSize = None,
+    extra_key: replay_options.ExtraKeys = None,
     block_size: Annotated[int, typer.Option(help="tokens a block; divides the trace's (0: the trace's)")] = 0,
     capacity: Annotated[
         list[str] | None,
@@ -76,6 +77,7 @@ def curve(
     from kvcache_sim.workload.readers.read import read_trace
     from kvcache_sim.workload.readers.settings import ReadSettings
 
+    reading = ReadSettings(block_size=trace_block_size, extra_keys=tuple(extra_key or []))
     if seed is not None and not sample:
         raise UsageError("a seed has no effect without --sample", where="--seed", got=str(seed))
     check_outputs(out or [], force)
@@ -85,13 +87,13 @@ def curve(
         if any((*others, last_partial.value != "drop", outputs is OutputsChoice.all)):
             what = "a model of windows or states has --capacity, --block-size and --format only"
             raise UsageError(what, where="--model", got=model)
-        read = read_trace(trace, settings=ReadSettings(block_size=trace_block_size))
+        read = read_trace(trace, settings=reading)
         asked = ReplayRequest(read, block_size or read.block_size, 1, outputs="computed")
         document = groups_document(GroupsAsk(asked, groups, tuple(capacity or [])))
         typer.echo(groups_rendered(document, format.value))
         return
     kv_bytes = kv_bytes_per_token(model)
-    requests = read_trace(trace, settings=ReadSettings(block_size=trace_block_size))
+    requests = read_trace(trace, settings=reading)
     size = block_size or requests.block_size
     document = curve_document(
         CurveAsk(

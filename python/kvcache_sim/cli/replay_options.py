@@ -34,6 +34,10 @@ TraceFile = Annotated[str, typer.Argument(help="trace file, - for standard input
 TraceBlockSize = Annotated[
     int | None, typer.Option(help="tokens an id of the trace, where its format does not say", min=1)
 ]
+ExtraKeys = Annotated[
+    list[str] | None,
+    typer.Option("--extra-key", help="member of rows in every block's key, such as cache_salt; repeatable"),
+]
 Order = Annotated[OrderChoice, typer.Option(help="which end of a request is released first")]
 Outputs = Annotated[
     OutputsChoice, typer.Option(help="a request fills its prompt, n + output - 1, or all tokens")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.errors import UsageError
 from kvcache_sim.model.kv_groups import kv_layout
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
@@ -16,21 +15,14 @@ from kvcache_sim.scenario.yaml_tree import Path
 def cache_groups(model: ScenarioModel) -> GroupSettings | None:
     """Return the groups of the served model, or None where all its layers keep every block or share a tree.
 
-    Raises UsageError for a model without groups by rule, and for a retention interval that no checkpoint can
-    keep.
+    Raises UsageError for a model without groups by rule.
     """
     if not _has_groups(model):
         return None
     spec, replica = served_model(model), model.replica
     gpus = measured_on(replica.step_time).tensor_parallel
     layout = kv_layout(spec, gpus, model.cache.block_size)
-    interval, align = model.cache.retention_interval, layout.scheduler_block_size
-    if interval and interval % align:
-        raise UsageError(
-            "cache.retention_interval: no boundary of the groups",
-            got=str(interval),
-            expected=f"null, 0 or a multiple of {align}, the groups' common block",
-        )
+    interval = model.cache.retention_interval
     settings = GroupSettings(spec.name, layout, replica.max_num_batched_tokens, interval, gpus=gpus)
     if replica.max_model_len is None:
         return settings
@@ -56,6 +48,13 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     own = model.cache.kv_bytes_per_token
     if own and own != served_model(model).kv_bytes_per_token:
         yield ("cache", "kv_bytes_per_token"), f"the layers of {name} say what a block of its groups holds"
+    groups = cache_groups(model)
+    align = groups.layout.scheduler_block_size if groups is not None else 1
+    if model.cache.retention_interval is not None and model.cache.retention_interval % align:
+        why = f"windows and states are kept at multiples of {align}, the groups' common block"
+        yield ("cache", "retention_interval"), why
+    if any(machine.replica.scheduler == "vllm" for machine in machines):
+        yield ("replica", "scheduler"), f"the cache groups of {name} are served by kvsim's own scheduler"
     if model.pools.prefill or model.pools.decode:
         yield ("pools", "prefill"), f"the cache groups of {name} are not handed over between machines"
     if model.router.index_blocks is not None:

@@ -22,4 +22,5 @@ def read_settings(section: TraceSection, keep_unknown: bool = False) -> ReadSett
         bytes_per_token=section.bytes_per_token,
         tokenizer=section.tokenizer,
         keep_unknown=keep_unknown,
+        extra_keys=tuple(section.extra_keys),
     )

@@ -32,6 +32,7 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
     outputs = scenario.model.workload.get("output_tokens")
     changed = slides or outputs is not None or scenario.model.measure is not None
     changed = changed or bool(trace_fields_of(scenario.model))
+    changed = changed or (section is not None and bool(section.extra_keys))
     if section is None or changed or not can_stream(scenario.settings, options):
         return read_requests(scenario)
     found = open_trace(section.path, read_settings(section))

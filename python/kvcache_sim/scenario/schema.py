@@ -60,6 +60,9 @@ class TraceSection(Section):
         None, ge=1, le=1 << 20, description="of texts and of lengths in bytes; null: 4, an estimate"
     )
     tokenizer: str | None = Field(None, description="tokenizer.json for texts; null: lengths are estimated")
+    extra_keys: list[str] = Field(
+        default_factory=list, description="members of rows in every block's key, such as cache_salt or lora"
+    )
 
 
 class TraceChanges(Section):

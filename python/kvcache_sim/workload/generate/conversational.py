@@ -48,6 +48,11 @@ class Conversational(Workload):
                 expected="0",
             )
 
+    @property
+    def shares(self) -> bool:
+        """Whether two units may show the same block."""
+        return self.system_prompt_tokens >= self.block_size
+
     def shared(self, seed: int) -> tuple[Chains, int]:
         """Return the system prompt, the only text that sessions share."""
         del seed

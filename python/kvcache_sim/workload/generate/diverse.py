@@ -19,6 +19,11 @@ class Diverse(Workload):
 
     prompt_tokens: Lengths = tokens(1024)
 
+    @property
+    def shares(self) -> bool:
+        """Whether two units may show the same block."""
+        return False
+
     def shared(self, seed: int) -> tuple[Chains, int]:
         """Return no shared text."""
         del seed

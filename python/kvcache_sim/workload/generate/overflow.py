@@ -64,6 +64,11 @@ class Overflow(Workload):
         """The longest prompt."""
         return self.session_kv_tokens or self.window_tokens
 
+    @property
+    def shares(self) -> bool:
+        """Whether two units may show the same block."""
+        return False
+
     def shared(self, seed: int) -> tuple[Chains, int]:
         """Return no shared text."""
         del seed

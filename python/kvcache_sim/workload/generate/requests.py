@@ -99,6 +99,9 @@ def make_requests(settings: Workload, seed: int) -> Iterator[tuple[Requests, Fut
         id_counts, block_ids, fresh = expand(
             chunk.chains, chunk.chain, chunk.input_tokens, settings.block_size, fresh
         )
+        if settings.tenants > 1:
+            drawn = stream(seed, f"workload.tenants.{index}").integers(settings.tenants, size=UNITS)
+            block_ids = block_ids * settings.tenants + np.repeat(drawn[chunk.unit], id_counts)
         requests = Requests(
             number=made + np.arange(len(chunk)),
             arrival_ns=_in_time(start_ns, chunk.offset_ns),

@@ -19,7 +19,8 @@ class Workload(CheckedFields):
     In open loop ``arrivals`` start the units and later turns follow their think times alone. In closed loop
     a turn comes its think time after the previous answer; with ``concurrency`` N the first N units start at
     the arrivals and each later one when the unit N places before it has ended: N users. ``concurrency`` 0
-    starts every unit at its arrival.
+    starts every unit at its arrival. Each unit is one of so many ``tenants``'s, drawn evenly; two tenants
+    never share a block, as under salts of their own.
     """
 
     requests: int = count(1000, maximum=10**9)
@@ -28,6 +29,7 @@ class Workload(CheckedFields):
     output_tokens: Lengths = tokens(128)
     loop: str = choice("open", ("open", "closed"))
     concurrency: int = count(0, minimum=0)
+    tenants: int = count(1, maximum=10**6)
 
     def __post_init__(self) -> None:
         # A slotted dataclass is made twice, so the zero-argument form of super() does not find this class.
@@ -36,6 +38,15 @@ class Workload(CheckedFields):
             raise UsageError(
                 "has no effect in open loop", where="workload.concurrency", hint="set workload.loop: closed"
             )
+
+        if self.tenants > 1 and not self.shares:
+            what = "has no effect: no two units share a block anyway"
+            raise UsageError(what, where="workload.tenants", got=str(self.tenants))
+
+    @property
+    def shares(self) -> bool:
+        """Whether two units may show the same block."""
+        return True
 
     def shared(self, seed: int) -> tuple[Chains, int]:
         """Return the texts that all chunks share, and the first id that they leave free."""

@@ -37,7 +37,7 @@ def raw_settings(settings: ReadSettings, block_size: int) -> RawSettings:
         "block_size": settings.block_size or block_size,
         "skip": settings.on_bad_row == "skip",
         "order": settings.time_order,
-        "keep_unknown": settings.keep_unknown,
+        "keep_unknown": settings.keeps_members,
         "any_integer": settings.any_integer,
     }
 

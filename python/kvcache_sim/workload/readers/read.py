@@ -178,5 +178,10 @@ def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSetting
         from kvcache_sim.workload.rows import select_rows
 
         trace = select_rows(trace, np.argsort(trace.arrival_ns, kind="stable"))
+    if settings.extra_keys:
+        from kvcache_sim.workload.extra_keys import with_extra_keys
+
+        trace = with_extra_keys(trace, settings.extra_keys)
+        trace = trace if settings.keep_unknown else replace(trace, extra=[])
     trace = replace(trace, warnings=tuple(warnings))
     return Reading(trace, format_name, problems, skipped, tuple(findings), raw["lines"])

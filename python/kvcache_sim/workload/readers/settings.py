@@ -33,6 +33,8 @@ class ReadSettings:
     missing_ids: MissingIds = "fill"
     #: Keep the text of members that no column holds (``Trace.extra``), for writing the trace again.
     keep_unknown: bool = False
+    #: Members of the rows that are part of each block's key, such as ``cache_salt`` (see ``extra_keys``).
+    extra_keys: tuple[str, ...] = ()
     #: Block ids may be integers of any size and sign, not only from 0 to 2⁶⁴−1; they become texts of digits.
     any_integer: bool = False
     #: For formats whose lengths are bytes (LMCache, plain text): bytes that count as one token; None: 4, an
@@ -40,6 +42,11 @@ class ReadSettings:
     bytes_per_token: int | None = None
     #: For texts: path of a local tokenizer.json (package ``tokenizers``); None estimates lengths.
     tokenizer: str | None = None
+
+    @property
+    def keeps_members(self) -> bool:
+        """Whether members that no column holds are read at all."""
+        return self.keep_unknown or bool(self.extra_keys)
 
     @property
     def token_bytes(self) -> int:
