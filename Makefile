@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo pictures test build wheels check-wheel lint fmt bench faults oracles clean
+.PHONY: help demo pictures docs test build wheels check-wheel lint fmt bench faults oracles clean
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/  /'
 
@@ -25,7 +25,11 @@ demo: build      ## build, then run the quickstart and print its summary
 
 pictures: build  ## draw the pictures of the pages again, from real runs
 	$(BIN)/kvsim simulate -c preset:quickstart -o $(VENV)/quickstart --force --quiet >/dev/null
-	$(BIN)/kvsim plot $(VENV)/quickstart hit-curve -o docs/pictures/hit-curve.svg --force
+	for picture in hit-curve waterfall sessions; do \
+	  $(BIN)/kvsim plot $(VENV)/quickstart $$picture -o docs/pictures/$$picture.svg --force || exit 1; done
+
+docs: build      ## build the site of docs/ into site/, strictly: a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 test: build lint ## build, then every test of both languages
 	cargo test --release --quiet --workspace --exclude kvsim-py
@@ -68,4 +72,4 @@ fmt: $(VENV)/.deps   ## format both languages
 	$(BIN)/ruff format --quiet python tests benches
 
 clean:           ## remove what was built
-	rm -rf $(VENV) target dist
+	rm -rf $(VENV) target dist site

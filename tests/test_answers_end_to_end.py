@@ -42,6 +42,16 @@ def test_scenarios_are_compared_over_replications(folder, capsys):
     assert sorted(path.name for path in folder.iterdir()) == ["cpu.yaml", "gpu.yaml"]
 
 
+def test_scenarios_that_come_along_are_compared_in_lines_of_a_terminal(folder, capsys):
+    assert kvsim(["compare", "preset:one-gpu", "preset:cpu-offload"]) == 0
+    out = capsys.readouterr().out
+    assert "cpu-offload's TTFT p50 is" in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert out.count("latency.ttft.p99") == 1
+    assert kvsim(["compare", "preset:one-gpu", "preset:cpu-ofload"]) == 2
+    assert "did you mean 'cpu-offload'" in capsys.readouterr().err
+
+
 def test_a_run_and_a_scenario_are_compared(folder, capsys):
     simulate("-c", "gpu.yaml", "-o", "run")
     capsys.readouterr()
@@ -93,6 +103,7 @@ def test_explain_and_timeline_of_a_real_run(folder, capsys):
     assert kvsim(["explain", "run"]) == 0
     out, err = capsys.readouterr()
     assert "of the ceiling" in out
+    assert max(map(len, out.splitlines())) <= 80
     assert err == ""
     assert kvsim(["timeline", "run", "-o", "t.json.gz"]) == 0
     assert "warning" not in capsys.readouterr().err

@@ -134,6 +134,14 @@ def test_settings_differ_wherever_one_lacks_them():
     }
 
 
+def test_a_channel_that_one_side_lacks_is_one_row():
+    link = {"bandwidth": "5GB/s", "latency": "10us", "scope": "machine"}
+    without, with_link = {"channels": {}}, {"channels": {"disk": link}}
+    assert differing_settings([without, with_link]) == {"channels.disk.bandwidth": (None, "5GB/s")}
+    slower = {"channels": {"disk": link | {"latency": "20us"}}}
+    assert differing_settings([slower, with_link]) == {"channels.disk.latency": ("20us", "10us")}
+
+
 def test_draws_are_the_same_each_time():
     assert resampled_rows(100).shape == (DRAWS, 100)
     assert (resampled_rows(100) == resampled_rows(100)).all()

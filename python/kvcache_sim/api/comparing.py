@@ -13,7 +13,7 @@ from kvcache_sim.api.run import Run, load_run
 from kvcache_sim.errors import UsageError
 from kvcache_sim.report.compare import comparison, text
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.report.plain_table import plain_table
+from kvcache_sim.report.plain_table import plain_sentences, plain_table
 
 
 class Comparison:
@@ -57,8 +57,8 @@ class Comparison:
         parts = []
         for found in self._found:
             parts += [plain_table(text.settings_table(found))] if found.settings else []
-            parts.append(plain_table(text.numbers_table(found)))
-            parts.append("\n".join([*text.sentences(found), text.how_paired(found)]))
+            parts.append(plain_table(text.terminal_table(found)))
+            parts.append(plain_sentences([*text.sentences(found), text.how_paired(found)]))
         return "\n\n".join(parts)
 
     def _repr_html_(self) -> str:

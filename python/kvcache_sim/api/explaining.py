@@ -9,6 +9,7 @@ from kvcache_sim.api.html import html_list, html_page
 from kvcache_sim.api.run import Run, load_run
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.sentences import explain as told
+from kvcache_sim.report.plain_table import plain_sentences
 from kvcache_sim.report.trace_of import find_trace
 
 
@@ -29,7 +30,9 @@ class Explanation(dict[str, dict[str, str]]):
 
     def __str__(self) -> str:
         """Return the topics with their sentences."""
-        return "\n\n".join(f"{topic}\n  " + "\n  ".join(group.values()) for topic, group in self.items())
+        return "\n\n".join(
+            f"{topic}\n{plain_sentences(list(group.values()), indent='  ')}" for topic, group in self.items()
+        )
 
     def _repr_html_(self) -> str:
         return "".join(html_page(topic, html_list(list(group.values()))) for topic, group in self.items())

@@ -17,7 +17,9 @@ app = verb_app()
 
 @app.command()
 def compare(
-    sides: Annotated[list[Path], typer.Argument(metavar="A B...", help="run directories or scenario files")],
+    sides: Annotated[
+        list[Path], typer.Argument(metavar="A B...", help="run directories, scenario files, preset:NAME")
+    ],
     fail_if: Annotated[
         list[str] | None,
         typer.Option(metavar="CONDITION", help="exit 4 if it holds; signed: measured from A"),
@@ -33,6 +35,7 @@ def compare(
     Examples:
       kvsim compare runs/1-without-cpu runs/2-with-cpu
       kvsim compare back.yaml through.yaml --repeats 5
+      kvsim compare preset:one-gpu preset:cpu-offload
       kvsim compare runs/1-main runs/2-change --fail-if 'ttft.p99 > +5%' --fail-if 'hit_rate < -1%'
     """
     from kvcache_sim.api.comparing import Comparison

@@ -58,6 +58,7 @@ def explain(
     from kvcache_sim.report.explain.story import story
     from kvcache_sim.report.explain.worst_text import told
     from kvcache_sim.report.finished import open_runs
+    from kvcache_sim.report.plain_table import plain_sentences
 
     longest = worst is not None or between is not None
     asked = {
@@ -103,7 +104,7 @@ def explain(
             return
         print(f"Request {request}")
         print("\n".join(f"  {m.since_arrival_ns / 1e6:>12,.3f} ms  {m.text}" for m in moments))
-        print("\n".join(reasons))
+        print(plain_sentences(reasons))
         return
     said = explain_run(run)
     if said.missing:

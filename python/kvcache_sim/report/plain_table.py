@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from textwrap import wrap
 
 from kvcache_sim.report.picture import Table
@@ -23,6 +24,21 @@ def plain_table(table: Table, width: int | None = None) -> str:
     cells += [["–" if value is None else str(value) for value in row] for row in table.rows]
     columns = [_fitted(list(column), limit // 2) for column in zip(*cells, strict=True)]
     return "\n\n".join(_lines([columns[k] for k in group]) for group in _groups(columns, limit))
+
+
+def plain_sentences(sentences: Sequence[str], indent: str = "", width: int | None = None) -> str:
+    """Return sentences below each other, in lines of at most ``width`` (the terminal's, or 80).
+
+    What of a sentence goes on in a further line stands two columns in.
+    """
+    limit = width or terminal_width()
+    return "\n".join(
+        line
+        for sentence in sentences
+        for line in wrap(
+            sentence, limit, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False
+        )
+    )
 
 
 def terminal_width() -> int:

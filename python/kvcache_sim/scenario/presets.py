@@ -33,4 +33,4 @@ def preset_path(name: str, where: str = "") -> Path:
 def scenario_file(path: Path) -> Path:
     """Return the file that a path names: itself, or that of ``preset:NAME``; raises as ``preset_path``."""
     text = str(path)
-    return preset_path(text.removeprefix(_PREFIX), "-c") if text.startswith(_PREFIX) else path
+    return preset_path(text.removeprefix(_PREFIX), _PREFIX[:-1]) if text.startswith(_PREFIX) else path

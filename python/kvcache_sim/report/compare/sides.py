@@ -10,15 +10,17 @@ from pathlib import Path
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.report.finished import FinishedRun, open_runs
+from kvcache_sim.scenario.presets import scenario_file
 
 
 def open_sides(paths: Sequence[Path], repeats: int, stack: ExitStack) -> list[list[FinishedRun]]:
     """Return each side's replications, with labels that differ.
 
-    A directory is one run as it is; a file is a scenario, simulated ``repeats`` times into a folder that
-    ``stack`` removes. Raises ``UsageError`` when directories are to be repeated, and what loading, reading
-    and simulating raise.
+    A directory is one run as it is; a file or ``preset:NAME`` is a scenario, simulated ``repeats`` times into
+    a folder that ``stack`` removes. Raises ``UsageError`` when directories are to be repeated, and what
+    loading, reading and simulating raise.
     """
+    paths = [path if path.is_dir() else scenario_file(path) for path in paths]
     if all(path.is_dir() or not path.exists() for path in paths):
         if repeats > 1:
             raise UsageError("finished runs cannot be repeated", where="--repeats", expected="scenario files")

@@ -102,6 +102,19 @@ def numbers_table(comparison: Comparison) -> Table:
     return Table(headings, tuple(rows))
 
 
+def terminal_table(comparison: Comparison) -> Table:
+    """Return the numbers compared in columns that 80 have room for: × before a ratio, the interval as one."""
+    rows = []
+    for d in comparison.differences:
+        share = d.statistic.is_share
+        shown = [f"{v:+.4f}" if share else f"×{v:.4g}" for v in (d.change, d.low, d.high) if v is not None]
+        change, interval = (shown[0], " to ".join(shown[1:])) if d.change is not None else ("–", "–")
+        unit = "share" if share else "ms"
+        rows.append((d.statistic.metric, unit, round(d.baseline, 4), round(d.value, 4), change, interval))
+    headings = ("number", "unit", comparison.baseline, comparison.label, "change", "95 % interval")
+    return Table(headings, tuple(rows))
+
+
 def _shown(value: object) -> str:
     return "–" if value is None else str(value)
 

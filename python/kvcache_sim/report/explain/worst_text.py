@@ -8,7 +8,7 @@ from kvcache_sim.report.explain.spike import spike_sentences
 from kvcache_sim.report.explain.worst import Window, worst_table
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import Table
-from kvcache_sim.report.plain_table import plain_table
+from kvcache_sim.report.plain_table import plain_sentences, plain_table
 
 
 def told(run: FinishedRun, most: int, window: Window | None, output_format: str) -> str:
@@ -22,4 +22,4 @@ def told(run: FinishedRun, most: int, window: Window | None, output_format: str)
     if output_format == "json":
         requests = [dict(zip(own.headings, row, strict=True)) for row in own.rows]
         return json.dumps({"spike": sentences, "worst": requests}, indent=2, ensure_ascii=False)
-    return "\n".join([*sentences, "", plain_table(own)])
+    return f"{plain_sentences(sentences)}\n\n{plain_table(own)}"

@@ -1,0 +1,82 @@
+"""Commands of the pages: taken from their blocks and run; ``python tests/page_commands.py`` writes their outputs anew.
+
+A block of ``sh`` that is followed by a block of ``text`` shows what its last command prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import tempfile
+from pathlib import Path
+
+from kvcache_sim.cli.main import run as kvsim
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Pages whose blocks are followed by what they print.
+SHOWN = [ROOT / "docs" / "tutorial.md"]
+_SHOWN_BLOCK = re.compile(r"```sh\n(?P<commands>.*?)```(?:\n```text\n(?P<output>.*?)```)?", re.S)
+#: Lines that differ from run to run: what it took.
+_TIMED = re.compile(r"^took .*\n", re.M)
+
+
+def blocks_of(text: str) -> list[str]:
+    """Return the blocks of a page that hold commands: fenced ones and indented ones."""
+    fenced = re.findall(r"^```(?:sh)?\n(.*?)^```", text, re.S | re.M)
+    rest = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
+    indented = re.findall(r"(?:^(?: {4}|\t).*\n(?:[ \t]*\n(?= {4}))*)+", rest, re.M)
+    return [*fenced, *indented]
+
+
+def commands_in(block: str) -> list[str]:
+    """Return the lines of a block that are commands of ``kvsim``, each whole and without its remark."""
+    joined = re.sub(r"\s*\\\n\s*", " ", block)
+    lines = [re.sub(r"\s+#\s.*", "", line.strip()) for line in joined.splitlines()]
+    parts = [part.strip() for line in lines for part in re.split(r" ; ", line)]
+    return [part for part in parts if part.startswith("kvsim ")]
+
+
+def run(command: str) -> tuple[int, str]:
+    """Run one command in the current folder, its ``> FILE`` too; returns its exit code and what it printed."""
+    words = shlex.split(command)[1:]
+    target = words.pop() if len(words) > 1 and words[-2] == ">" else None
+    if target:
+        words.pop()
+    taken = io.BytesIO()
+    out = io.TextIOWrapper(taken, encoding="utf-8", write_through=True)
+    with contextlib.redirect_stdout(out):
+        code = kvsim(words)
+    printed = taken.getvalue().decode()
+    if target:
+        Path(target).write_text(printed)
+    return code, _TIMED.sub("", printed)
+
+
+def shown(text: str) -> list[tuple[list[str], str | None]]:
+    """Return the commands of each ``sh`` block of a page, and the output the page shows behind it."""
+    return [(commands_in(m["commands"]), m["output"]) for m in _SHOWN_BLOCK.finditer(text)]
+
+
+def written_anew(text: str) -> str:
+    """Return a page with the outputs that its commands give now; runs in the current folder."""
+
+    def filled(match: re.Match[str]) -> str:
+        printed = ""
+        for command in commands_in(match["commands"]):
+            code, printed = run(command)
+            assert code == 0, command
+        if match["output"] is None:
+            return match[0]
+        return f"```sh\n{match['commands']}```\n```text\n{printed.strip(chr(10))}\n```"
+
+    return _SHOWN_BLOCK.sub(filled, text)
+
+
+if __name__ == "__main__":
+    for page in SHOWN:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            page.write_text(written_anew(page.read_text()))

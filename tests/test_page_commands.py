@@ -1,0 +1,131 @@
+"""Every command of README and ``docs/`` runs, with small stand-ins for the files and runs it names."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import kvcache_sim as kv
+import numpy as np
+import page_commands
+import pytest
+from kvcache_sim.cli import VERBS
+from kvcache_sim.cli.main import run as kvsim
+from page_commands import ROOT, blocks_of, commands_in
+
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+#: Pages whose commands other tests run, in an order of their own.
+ELSEWHERE = {"tutorial.md", "questions.md"}
+POLICY = "def depth_lfu(b, now):\n    return (b.hits, -b.depth, b.last_use)\n"
+SWEEP = """scenario: {workload: {kind: conversational, requests: 60}, cost: {gpu_hour: 3}}
+random: {space: {tiers.cpu.capacity: {kind: choice, values: [1GiB, 2GiB]}}, draws: 2}
+"""
+
+
+def iterations() -> str:
+    """Return measured iterations as they might be: 60 decode steps, 60 with a chunk of a prompt."""
+    rows = [
+        "tp,prefill_tokens,prefill_requests,prefill_past_kv_tokens,decode_requests,decode_kv_tokens,iter_ms"
+    ]
+    for n in range(60):
+        sequences, kv, chunk = 1 + n % 16, (1 + n % 16) * (500 + 40 * n), 256 * (1 + n % 8)
+        rows.append(f"1,0,0,0,{sequences},{kv},{20 + 0.1 * sequences + kv / 1e5}")
+        rows.append(f"1,{chunk},1,0,{sequences},{kv},{25 + 0.05 * chunk + 0.1 * sequences + kv / 1e5}")
+    return "\n".join(rows) + "\n"
+
+
+@pytest.fixture(scope="module")
+def standins(tmp_path_factory) -> Path:
+    """Return a folder with what the pages' commands name."""
+    place = tmp_path_factory.mktemp("standins")
+    assert (
+        kvsim(["trace", "generate", "conversational", "--requests", "150", "-o", str(place / "trace.jsonl")])
+        == 0
+    )
+    shutil.copy(place / "trace.jsonl", place / "conversation_trace.jsonl")
+    (place / "s.yaml").write_text(
+        "workload: {kind: conversational, requests: 60}\ntiers: {gpu: {capacity: 64 blocks}, cpu: {capacity: 1GiB}}\n"
+    )
+    (place / "sweep.yaml").write_text(SWEEP)
+    (place / "mypolicy.py").write_text(POLICY)
+    np.save(place / "corpus.npy", np.arange(1000, 6000, dtype=np.int32))
+    (place / "rows.csv").write_text(iterations())
+    configuration = {
+        "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
+        "torch_dtype": "bfloat16", "max_position_embeddings": 131072,
+    }  # fmt: skip
+    (place / "config.json").write_text(json.dumps(configuration))
+    runs = {"A": "64 blocks", "B": "128 blocks", "RUN": "96 blocks"}
+    chats = kv.generate("conversational", requests=60)
+    for name, size in runs.items():
+        kv.simulate(chats, tiers={"gpu": size}, name=name).save(place / name)
+    with contextlib.chdir(place):
+        assert kvsim(["models", "new", "my", "--from", "gpt-oss-20b"]) == 0
+        assert kvsim(["gpus", "new", "mygpu"]) == 0
+    return place
+
+
+def page_commands_of(page: Path) -> list[str]:
+    return [command for block in blocks_of(page.read_text()) for command in commands_in(block)]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name not in ELSEWHERE], ids=lambda page: page.name)
+def test_every_command_of_a_page_runs(page, standins, tmp_path, monkeypatch, capsys):
+    shutil.copytree(standins, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    failed = []
+    for command in page_commands_of(page):
+        if "aiconfigurator:" in command and find_spec("aiconfigurator_core") is None:
+            continue  # an extra that not every Python has a wheel of
+        code, _ = page_commands.run(command.replace("…", "trace.jsonl"))
+        if code:
+            failed.append((command, code, capsys.readouterr().err[-300:]))
+    assert not failed
+
+
+def test_the_tutorial_shows_what_its_commands_print(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for page in page_commands.SHOWN:
+        text = page.read_text()
+        assert page_commands.written_anew(text) == text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_in_sentences_name_verbs_and_options_that_exist(page, capsys):
+    """What stands in backticks may be notation (``list|show``): its verb and its options exist all the same."""
+    told = re.findall(r"`kvsim ([a-z-]+)([^`]*)`", page.read_text())
+    for verb, rest in told:
+        assert verb in VERBS, verb
+        options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest))
+        if not options:
+            continue
+        sub = re.match(r" ([a-z-]+)\b", rest)
+        capsys.readouterr()
+        kvsim(
+            [
+                verb,
+                *(
+                    [sub[1]]
+                    if sub and verb in ("trace", "models", "calibrate", "policies", "step-times")
+                    else []
+                ),
+                "--help",
+            ]
+        )
+        shown = capsys.readouterr().out
+        assert not [o for o in options if o not in shown], (verb, rest)
+
+
+def test_blocks_are_found():
+    assert len(page_commands_of(ROOT / "README.md")) > 12
+    assert sum(len(page_commands_of(page)) for page in PAGES) > 60
+    assert commands_in("kvsim a \\\n  --b  # why\n$ ls\nkvsim c ; kvsim d\n") == [
+        "kvsim a --b",
+        "kvsim c",
+        "kvsim d",
+    ]
