@@ -16,6 +16,7 @@ __all__ = [
     "MISS_CAUSES",
     "Batch",
     "Channel",
+    "Cluster",
     "Demand",
     "Digest",
     "EngineRequests",
@@ -654,11 +655,43 @@ class Channel:
 # serving
 
 @final
+class Cluster:
+    """All replicas that hand requests over to each other, their events in one order.
+
+    What is next is told as its time, its priority (``engine.py``) and its machine.
+    """
+
+    def __new__(cls, replicas: Sequence[Replica]) -> Cluster: ...
+    def woken(self, machine: int) -> tuple[int, int, int] | None:
+        """Note that a machine was told something; return what is next of all."""
+
+    def run(
+        self, now_ns: int, until_ns: int
+    ) -> tuple[
+        tuple[int, int, int] | None,
+        tuple[int, tuple[int, int], tuple[int, int, int], tuple[int, int, bool, int]] | None,
+        list[tuple[int, int]] | None,
+        bytes | None,
+    ]:
+        """Do what is next, and then what comes before ``until_ns``.
+
+        Return what is next then; a request that is to be decoded somewhere, which ``assign`` answers: the
+        machine that computes its prompt, its number and arrival, tokens and session as ``Replica.arrive``
+        takes them; machines and the requests that have finished there; rows of events. The last three are
+        None where there are none.
+        """
+
+    def assign(self, machine: int, channel: Channel, expected_tokens: int) -> tuple[int, int, int] | None:
+        """Let a machine decode the request in question; return what is next of all.
+
+        Errors: StoreError where no machine was asked for.
+        """
+
 class Replica:
     """Queue, admission, steps, transfers, milestones and rows of one machine.
 
     ``batch`` is read as a ``serving.batch.BatchSettings``, ``rules`` as a ``ServingRules`` of
-    ``serving.replica.native``.
+    ``serving.replica.native_rules``.
     What is next to do is told as its time and its phase: 0 for what arrives, 1 for a step boundary.
     Errors: what the store refuses; TypeError for a store in Python; ValueError for a queue order, a
     scheduling or a policy that is not the core's.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
@@ -17,10 +19,11 @@ from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.replica.scheduler import Scheduler
-from kvcache_sim.serving.settings import MachineSettings
+from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 
 if TYPE_CHECKING:
     from kvcache_sim import _core
+    from kvcache_sim.serving.replica.native_rules import HandoverRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +70,47 @@ def _step_table(table: StepTimeTable) -> _core.StepTable:
     return _core.StepTable(table.base_ns, table.decode_base_ns, coefficients, least, table.longest_fs)
 
 
-def build_replica(
-    cache: Machine,
-    settings: MachineSettings,
-    outcomes: Outcomes,
+def build_replicas(
+    caches: Sequence[Machine],
+    cluster: ClusterSettings,
+    channels: Channels,
+    outcomes: Sequence[Outcomes],
     recorder: Recorder,
     observed: Observation,
-    one_pool: bool,
-) -> AnyReplica:
-    """Return the replica that serves from one machine's cache; ``one_pool``: nothing is handed over."""
+) -> list[AnyReplica]:
+    """Return the replicas that serve from these caches; where prompts are handed over, all of one kind."""
+    from kvcache_sim.serving.replica.native_rules import HandoverRules, core_hands_over, core_serves
+
+    native = [
+        observed.stretches and told.keys is None and core_serves(cache, machine)
+        for cache, machine, told in zip(caches, cluster.machines, outcomes, strict=True)
+    ]
+    pools = any(machine.role == "prefill" for machine in cluster.machines)
+    if pools and not (all(native) and core_hands_over(cluster.handover, channels)):
+        native = [False] * len(native)
+    replicas: list[AnyReplica] = []
+    for cache, machine, told, in_core in zip(caches, cluster.machines, outcomes, native, strict=True):
+        if in_core:
+            rules = HandoverRules.of(machine.role, cluster.handover) if pools else None
+            replicas.append(_native_replica(cache, machine, recorder, observed, rules))
+        else:
+            replicas.append(_replica(cache, machine, told, recorder, observed))
+    return replicas
+
+
+def _own_settings(settings: MachineSettings) -> ReplicaSettings:
     replica_settings = settings.replica
     if settings.role == "prefill" and replica_settings.async_scheduling == "stop-token":
         # A prompt's end is foreseen, whatever will end its answer elsewhere.
         # It ends with the prompt, whose length is known.
-        replica_settings = replace(replica_settings, async_scheduling="length")
+        return replace(replica_settings, async_scheduling="length")
+    return replica_settings
+
+
+def _batch_settings(cache: Machine, replica_settings: ReplicaSettings) -> BatchSettings:
     asynchronous = replica_settings.async_scheduling != "none"
     kind = store_kind(cache.cache)
-    batch_settings = BatchSettings(
+    return BatchSettings(
         block_size_tokens=cache.cache.block_size_tokens,
         max_num_batched_tokens=replica_settings.max_num_batched_tokens,
         step_overhead_ns=0 if asynchronous else replica_settings.step_overhead_ns,
@@ -97,13 +124,33 @@ def build_replica(
         room_by_step=cache.groups is not None,
         num_layers=cache.cache.num_layers,
     )
-    if observed.stretches and one_pool and outcomes.keys is None:
-        table = settings.step_time.table(batch_settings.max_num_batched_tokens, replica_settings.max_num_seqs)
-        from kvcache_sim.serving.replica.native import NativeReplica, core_serves
 
-        if table is not None and core_serves(cache, replica_settings):
-            steps = _step_table(table), batch_settings
-            return NativeReplica(cache, replica_settings, steps, recorder, observed.checks)
+
+def _native_replica(
+    cache: Machine,
+    settings: MachineSettings,
+    recorder: Recorder,
+    observed: Observation,
+    handover: HandoverRules | None,
+) -> AnyReplica:
+    from kvcache_sim.serving.replica.native import NativeReplica
+
+    replica_settings = _own_settings(settings)
+    table = settings.step_time.table(replica_settings.max_num_batched_tokens, replica_settings.max_num_seqs)
+    assert table is not None, "the core serves step times that are a table"
+    steps = _step_table(table), _batch_settings(cache, replica_settings)
+    return NativeReplica(cache, replica_settings, steps, recorder, observed.checks, handover)
+
+
+def _replica(
+    cache: Machine,
+    settings: MachineSettings,
+    outcomes: Outcomes,
+    recorder: Recorder,
+    observed: Observation,
+) -> AnyReplica:
+    replica_settings = _own_settings(settings)
+    batch_settings = _batch_settings(cache, replica_settings)
     if replica_settings.scheduler == "vllm":
         from kvcache_sim.serving.vllm.replica import VllmReplica
 

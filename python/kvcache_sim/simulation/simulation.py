@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.cache.channels import Channels
-from kvcache_sim.cache.machine import MachineBuilder, MachineTiers
+from kvcache_sim.cache.machine import Machine, MachineBuilder, MachineTiers
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.cache.store import KeepsSessions, TieredStore
 from kvcache_sim.cache.stores import StoreMaker
@@ -19,7 +19,7 @@ from kvcache_sim.metrics.sampler import SAMPLES, Sampler
 from kvcache_sim.policies.plugins.watchdog import watching
 from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.handover.pools import Pools
-from kvcache_sim.serving.machine import Observation, build_replica
+from kvcache_sim.serving.machine import Observation, build_replicas
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.router.contract import RouterView
@@ -71,26 +71,27 @@ class Simulation:
         observation = Observation(stretches, options.check == "full", options.record_window_ns is not None)
         counted = settings.in_tokens() if stores.simplified else settings
         builder = MachineBuilder(stores, self.channels, self.engine, counted.cache, settings.movement)
-        one_pool = all(machine.role == "both" for machine in settings.machines)
-        self.replicas: list[AnyReplica] = []
         #: By machine the store, where it tells who uses its prefixes.
         self._tell_uses: list[TieredStore | KeepsSessions | None] = []
         trees: list[TieredStore | None] = []
+        caches: list[Machine] = []
+        told: list[Outcomes] = []
         for machine in counted.machines:
             tiers = MachineTiers(machine.tiers, machine.edge_channels, machine.edge_rails)
             cache = builder.build(tiers)
-            outcomes = Outcomes(trace, settings.cache, cache.views, stores.gate_keys, cache.sessions)
+            caches.append(cache)
+            told.append(Outcomes(trace, settings.cache, cache.views, stores.gate_keys, cache.sessions))
             self._tell_uses.append(cache.tree or cache.sessions)
             trees.append(cache.tree if len(cache.tiers) > 1 else None)
-            self.replicas.append(
-                build_replica(cache, machine, outcomes, self.recorder, observation, one_pool)
-            )
+        self.replicas: list[AnyReplica] = build_replicas(
+            caches, counted, self.channels, told, self.recorder, observation
+        )
         self._scheduled: NativeReplica | VllmReplica | None = None
         if options.schedule:
             from kvcache_sim.simulation.schedule import write_down
 
             self._scheduled = write_down(self.replicas)
-        pools = Pools(self.replicas, counted, self.channels, self.engine)
+        pools = Pools(self.replicas, counted, self.channels, self.engine, self.recorder)
         block, look = counted.cache.block_size_tokens, look_at(pools.routed, self.engine)
         self._index: RouterIndex | None = None
         if settings.router.index_blocks is not None:
@@ -133,7 +134,9 @@ class Simulation:
         return list_hit(self.replicas, machine, (request, prompt), names, tokens)
 
     def _machines_are_apart(self) -> bool:
-        """Return whether no two machines share a channel, and none reads from another or hands over to it."""
+        """Return whether no machine takes note of another one, or all their events have one order."""
+        if any(machine.role == "prefill" for machine in self.settings.machines):
+            return True
         names = [set(machine.edge_channels.values()) for machine in self.settings.machines]
         apart = sum(map(len, names)) == len(set().union(*names))
         return apart and self.settings.movement.lookup == "local"

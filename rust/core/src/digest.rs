@@ -18,6 +18,8 @@ pub enum Record {
     Transfer = 6,
     /// A request finished.
     Finish = 7,
+    /// A request's KV was handed over.
+    Handover = 8,
 }
 
 /// A 64-bit rolling hash: `h = mix((h ^ word) · K)` for every word, all arithmetic modulo 2⁶⁴.

@@ -3,6 +3,7 @@
 mod batch;
 mod causes;
 mod channel;
+mod cluster;
 mod digest;
 mod engine_pools;
 mod engine_store;
@@ -53,6 +54,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     table::register(m)?;
     channel::register(m)?;
     serving::register(m)?;
+    cluster::register(m)?;
     fleet::register(m)?;
     samples::register(m)?;
     Ok(())

@@ -3,6 +3,7 @@
 use kvsim_core::batch::{Batch, BatchConfig};
 use kvsim_core::machine_store::MachineStore;
 use kvsim_core::serving::engine::EngineScheduler;
+use kvsim_core::serving::handover::{Done, Task};
 use kvsim_core::serving::rows::Rows;
 use kvsim_core::serving::vllm::VllmScheduler;
 use kvsim_core::serving::{Arrival, Phase, Replica, ServingStore};
@@ -15,7 +16,7 @@ use crate::batch::PyStepTable;
 use crate::fleet::StoreHandle;
 use crate::order::raised;
 use crate::refusal::answered;
-use crate::serving_rules::{config, mover, vllm, BatchSettings, ServingRules};
+use crate::serving_rules::{config, vllm, BatchSettings, ServingRules};
 
 /// When something is next to do, and its phase: 0 for what arrives, 1 for a step boundary.
 type PyNext = Option<(u64, u8)>;
@@ -93,6 +94,16 @@ impl PyReplica {
         scheduled!(&mut self.engine, &mut self.replica, store, catch_up(now_ns))
     }
 
+    /// Does what others ask of it at a time.
+    pub fn perform(&mut self, py: Python<'_>, task: Task, now_ns: u64) -> PyResult<Done> {
+        with_store!(self, py, replica, store => replica.perform(store, task, now_ns))
+    }
+
+    /// The queue and the batch.
+    pub fn inner(&mut self) -> &mut Replica {
+        &mut self.replica
+    }
+
     /// Appends the counts and each tier's free, active, cached and in-flight blocks, as of a time.
     pub fn sample(
         &mut self,
@@ -121,7 +132,7 @@ impl PyReplica {
     }
 }
 
-fn bytes<'py>(py: Python<'py>, numbers: &[i64]) -> PyResult<Bound<'py, PyBytes>> {
+pub fn bytes<'py>(py: Python<'py>, numbers: &[i64]) -> PyResult<Bound<'py, PyBytes>> {
     PyBytes::new_with(py, numbers.len() * 8, |bytes| {
         for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_ne_bytes());
@@ -144,7 +155,7 @@ impl PyReplica {
         let engine = rules.vllm.as_ref().map(|own| vllm(&config, &batch, own));
         let columns = rules.request_columns.iter().map(String::as_str);
         let rows = Rows::new(columns, &rules.tiers.names);
-        let mover = mover(&rules.tiers, batch.num_layers)?;
+        let mover = rules.mover(batch.num_layers)?;
         let mut replica = Replica::new(config, Batch::new(batch, table.0.clone()), rows);
         if let Some(mover) = mover {
             replica = replica.with_mover(mover);
@@ -332,12 +343,9 @@ impl PyReplica {
     fn edge_bytes(&self) -> Vec<(usize, usize, u64)> {
         let mover = self.replica.mover();
         let sent = mover.map_or(&[][..], |mover| &mover.edge_bytes);
-        let each = sent.iter().enumerate().flat_map(|(tier, &(down, up))| {
-            let down = down.map(|bytes| (tier, tier + 1, bytes));
-            down.into_iter()
-                .chain(up.map(|bytes| (tier, tier - 1, bytes)))
-        });
-        each.collect()
+        sent.iter()
+            .map(|&((from, to), bytes)| (from, to, bytes))
+            .collect()
     }
 
     /// By tier, bytes that transfers have read from it, and written to it.

@@ -2,6 +2,7 @@
 
 use kvsim_core::batch::BatchConfig;
 use kvsim_core::serving::fetch::FetchPolicy;
+use kvsim_core::serving::handover::{HandoverConfig, Role};
 use kvsim_core::serving::queue::QueueOrder;
 use kvsim_core::serving::vllm::{VllmConfig, VllmScheduler};
 use kvsim_core::serving::{AsyncScheduling, ReplicaConfig, MOST_TIERS};
@@ -47,7 +48,7 @@ impl From<BatchSettings> for BatchConfig {
     }
 }
 
-/// `serving.replica.native.ServingRules`, attribute by attribute.
+/// `serving.replica.native_rules.ServingRules`, attribute by attribute.
 #[derive(FromPyObject)]
 pub struct ServingRules {
     machine: i64,
@@ -66,6 +67,39 @@ pub struct ServingRules {
     places: i64,
     pub tiers: TierRules,
     pub vllm: Option<VllmRules>,
+    handover: Option<HandoverRules>,
+}
+
+/// `serving.replica.native_rules.HandoverRules`, attribute by attribute.
+#[derive(FromPyObject)]
+struct HandoverRules {
+    prefills: bool,
+    layer_by_layer: bool,
+    first_token_at_prefill: bool,
+}
+
+impl ServingRules {
+    fn role(&self) -> Role {
+        let Some(rules) = &self.handover else {
+            return Role::Both;
+        };
+        let how = HandoverConfig {
+            layer_by_layer: rules.layer_by_layer,
+            first_token_at_prefill: rules.first_token_at_prefill,
+            remote: self.places.max(1) as usize - 1,
+        };
+        if rules.prefills {
+            Role::Prefills(how)
+        } else {
+            Role::Decodes(how)
+        }
+    }
+
+    /// What moves copies between the tiers, and brings what is handed over; `None` for a GPU alone that works by
+    /// itself.
+    pub fn mover(&self, layers: u64) -> PyResult<Option<Mover>> {
+        mover(&self.tiers, layers, self.handover.is_some())
+    }
 }
 
 /// `serving.vllm.settings.VllmRules`, attribute by attribute.
@@ -93,7 +127,7 @@ pub fn vllm(config: &ReplicaConfig, batch: &BatchConfig, rules: &VllmRules) -> V
     })
 }
 
-/// `serving.replica.native.TierRules`, attribute by attribute.
+/// `serving.replica.native_rules.TierRules`, attribute by attribute.
 #[derive(FromPyObject)]
 pub struct TierRules {
     pub names: Vec<String>,
@@ -107,10 +141,9 @@ pub struct TierRules {
     exclusive: Vec<bool>,
 }
 
-/// What moves copies between the tiers; `None` for a GPU alone.
-pub fn mover(rules: &TierRules, layers: u64) -> PyResult<Option<Mover>> {
+fn mover(rules: &TierRules, layers: u64, receives: bool) -> PyResult<Option<Mover>> {
     let edges = rules.channels.len();
-    if edges == 0 {
+    if edges == 0 && !receives {
         return Ok(None);
     }
     let few = rules.names.len() == edges + 1 && rules.names.len() <= MOST_TIERS;
@@ -165,6 +198,7 @@ pub fn config(batch: &BatchConfig, rules: &ServingRules) -> PyResult<ReplicaConf
         look_ahead: rules.look_ahead,
         max_sessions: rules.max_sessions,
         session_ttl_ns: rules.session_ttl_ns,
+        role: rules.role(),
         record_window_ns: rules.record_window_ns,
     })
 }

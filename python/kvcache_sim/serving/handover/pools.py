@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.channels import Channels
+from kvcache_sim.cache.edges import AnyChannel
 from kvcache_sim.engine import Engine
 from kvcache_sim.rng import derive_seed
 from kvcache_sim.serving.handover.handover import Handover
 from kvcache_sim.serving.handover.reception import Reception
 from kvcache_sim.serving.handover.sender import Sender
+from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.router.contract import Router, RouterView
 from kvcache_sim.serving.router.look import look_at
 from kvcache_sim.serving.router.registry import router_maker
+from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ClusterSettings
+
+if TYPE_CHECKING:
+    from kvcache_sim import _core
 
 
 class Pools:
@@ -25,27 +32,34 @@ class Pools:
     """
 
     def __init__(
-        self, replicas: Sequence[AnyReplica], cluster: ClusterSettings, channels: Channels, engine: Engine
+        self,
+        replicas: Sequence[AnyReplica],
+        cluster: ClusterSettings,
+        channels: Channels,
+        engine: Engine,
+        recorder: Recorder,
     ) -> None:
         roles = [machine.role for machine in cluster.machines]
         self.settings = cluster.handover
         self.channels = channels
         self.routed = [r for r, role in zip(replicas, roles, strict=True) if role != "decode"]
+        self._sends = [role == "prefill" for role in roles]
         #: Those that a prompt may be handed over to, where any is.
-        self.decoding: list[Replica] = []
+        self.decoding: list[AnyReplica] = []
         self._router: Router | None = None
-        if "prefill" not in roles:
+        if not any(self._sends):
             return
-        for replica, role in zip(replicas, roles, strict=True):
-            assert isinstance(replica, Replica), "the core hands nothing over"
-            if role != "prefill":
-                self.decoding.append(replica)
-        told_layers = range(1, cluster.cache.num_layers + 1 if channels.by_layer else 1)
-        for replica, role in zip(replicas, roles, strict=True):
-            if role == "prefill" and isinstance(replica, Replica):
-                replica.hand_over_by(Sender(replica, self.settings, told_layers, self.assign))
-        for replica in self.decoding:
-            replica.scheduler.receive_by(Reception(replica, self.settings.first_token == "decode"))
+        self.decoding += [r for r, sends in zip(replicas, self._sends, strict=True) if not sends]
+        in_python = [replica for replica in replicas if isinstance(replica, Replica)]
+        if in_python:
+            assert len(in_python) == len(replicas), "hand-overs are between replicas of one kind"
+            self._connect(in_python, cluster.cache.num_layers)
+        else:
+            from kvcache_sim.serving.handover.native import NativeHandovers
+            from kvcache_sim.serving.replica.native import NativeReplica
+
+            native = [replica for replica in replicas if isinstance(replica, NativeReplica)]
+            NativeHandovers(native, self._choose_in_core, engine, recorder)
         settings = replace(cluster.router, policy=self.settings.router, index_blocks=None)
         # Its own stream of random numbers: not those that chose the prefill machine.
         seed = derive_seed(cluster.seed, "decode router")
@@ -57,16 +71,26 @@ class Pools:
 
         One that does not is rejected on arrival.
         """
-        if not isinstance(replica, Replica) or replica.sender is None:
+        if not self._sends[replica.machine]:
             return replica.can_ever_hold(kv_tokens)
         if kv_tokens <= prompt_tokens:
             return replica.can_ever_hold(prompt_tokens)
         return replica.can_ever_hold(prompt_tokens) and any(r.can_ever_hold(kv_tokens) for r in self.decoding)
 
-    def assign(self, handover: Handover) -> None:
-        """Choose a request's decode machine; one too small for it passes it on to the next that is not."""
+    def _connect(self, replicas: Sequence[Replica], layers: int) -> None:
+        told_layers = range(1, layers + 1 if self.channels.by_layer else 1)
+        for replica in replicas:
+            if self._sends[replica.machine]:
+                replica.hand_over_by(Sender(replica, self.settings, told_layers, self.assign))
+            else:
+                replica.scheduler.receive_by(Reception(replica, self.settings.first_token == "decode"))
+
+    def _choose(self, source: int, s: Arrival) -> tuple[AnyReplica, AnyChannel, int]:
+        """Return a request's decode machine, the channel to it and the tokens expected to cross.
+
+        One too small for it passes it on to the next that is not.
+        """
         assert self._router is not None
-        s = handover.sequence
         expected, s.expected_prefill_tokens = s.expected_prefill_tokens, 0
         place = self._router.choose(s)
         to_send, s.expected_prefill_tokens = s.expected_prefill_tokens, expected
@@ -74,6 +98,19 @@ class Pools:
         if not target.can_ever_hold(s.total_kv_tokens):
             from_there = [*self.decoding[place:], *self.decoding[:place]]
             target = next(r for r in from_there if r.can_ever_hold(s.total_kv_tokens))
-        handover.to(target, self.channels.handed_over(handover.source.machine, target.machine), to_send)
+        return target, self.channels.handed_over(source, target.machine), to_send
+
+    def _choose_in_core(self, source: int, arrival: Arrival) -> tuple[int, _core.Channel, int]:
+        from kvcache_sim import _core
+
+        target, channel, to_send = self._choose(source, arrival)
+        assert isinstance(channel, _core.Channel), "the core hands over on its own channels"
+        return target.machine, channel, to_send
+
+    def assign(self, handover: Handover) -> None:
+        """Choose a request's decode machine and let it reserve room there."""
+        target, channel, to_send = self._choose(handover.source.machine, handover.sequence)
+        assert isinstance(target, Replica)
         assert target.scheduler.reception is not None
+        handover.to(target, channel, to_send)
         target.scheduler.reception.ask(handover)

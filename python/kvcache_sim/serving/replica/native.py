@@ -1,178 +1,53 @@
 """A replica whose requests go their whole way in the native core: a call an event, or for many.
 
 ``replica`` and ``scheduler`` hold the same rules in Python. They are the reference, and serve what the core
-does not yet: hand-overs, reads from other machines, prefetching, channels that are shared fairly, plug-ins,
-the gate of shared prefixes.
+does not yet (``native_rules.core_serves``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from kvcache_sim import _core
-from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import CacheSettings
-from kvcache_sim.cache.write import WRITES
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, TRANSFER, Event
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.serving.batch import BatchSettings
-from kvcache_sim.serving.queue import ORDERS
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.contract import Load
+from kvcache_sim.serving.replica.native_rules import HandoverRules, serving_rules
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ReplicaSettings
-from kvcache_sim.tiers import LOAD_EDGES, PLACES, TIERS, WRITE_EDGES
+from kvcache_sim.tiers import PLACES, TIERS
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.vllm.schedule_log import ScheduleLog
-    from kvcache_sim.serving.vllm.settings import VllmRules
 
 #: Rows of finished requests are handed over so many at a time.
 _ROWS = 1024
-#: Tiers that the core has room for.
-_MOST_TIERS = 8
 #: Priorities of the core's phases.
 _PHASES = (TRANSFER, BOUNDARY)
 
 
-@dataclass(frozen=True, slots=True)
-class TierRules:
-    """What the core is told of a machine's tiers, fast to slow, and of the edges between them."""
+class KeepsTime(Protocol):
+    """Who lets the events of several replicas come in one order."""
 
-    names: tuple[str, ...]
-    #: By edge: the channel over which KV is written, and the one over which it is read.
-    channels: tuple[tuple[_core.Channel, _core.Channel], ...]
-    block_bytes: int
-    layer_pipelining: bool
-    #: By edge its write policy, and after how many uses ``selective`` writes.
-    writes: tuple[str, ...]
-    write_uses: int
-    fetch: str
-    #: By edge: whether a block that has come up leaves the lower tier.
-    exclusive: tuple[bool, ...]
+    def woken(self, machine: int) -> None:
+        """Hear that a machine was told something."""
 
-
-def tier_rules(machine: Machine) -> TierRules:
-    """Return what the core is told of one machine's tiers."""
-    movement, names = machine.movement, machine.tiers
-    uppers = names[:-1]
-    return TierRules(
-        names=names,
-        channels=tuple(edge_channels(machine)),
-        block_bytes=machine.mover.block_bytes,
-        layer_pipelining=movement.layer_pipelining,
-        writes=tuple(movement.write.get(name, "back") for name in uppers),
-        write_uses=movement.write_selective_uses,
-        fetch=movement.fetch,
-        exclusive=tuple(name in movement.exclusive for name in uppers),
-    )
-
-
-def edge_channels(machine: Machine) -> list[tuple[_core.Channel, _core.Channel]]:
-    """Return the channels of each edge, down and up, as far as they are the core's."""
-    channels, edges = machine.mover.channels, len(machine.tiers) - 1
-    pairs = [
-        (channels[down], channels[up])
-        for down, up in zip(WRITE_EDGES[:edges], LOAD_EDGES[:edges], strict=True)
-    ]
-    return [
-        (down, up) for down, up in pairs if isinstance(down, _core.Channel) and isinstance(up, _core.Channel)
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class ServingRules:
-    """What the core is told of a replica, beside its batch."""
-
-    machine: int
-    max_num_seqs: int
-    queue_order: str
-    async_scheduling: str
-    skips_full_prefill: bool
-    discard_on_finish: bool
-    admits_prompts_only: bool
-    #: Whether blocks have a time to live.
-    expires: bool
-    #: How many of the waiting requests have their blocks protected from eviction.
-    look_ahead: int
-    max_sessions: int | None
-    session_ttl_ns: int | None
-    #: Milestones in [start, end) are recorded; None: none are.
-    record_window_ns: tuple[int, int] | None
-    #: Names of the columns of a request's row, in order.
-    request_columns: tuple[str, ...]
-    #: How many places KV may come from: rows of transfers number edges by them.
-    places: int
-    tiers: TierRules
-    #: What vLLM's scheduler is told; None: kvsim's own composes the steps.
-    vllm: VllmRules | None = None
-
-
-def serving_rules(machine: Machine, settings: ReplicaSettings, recorder: Recorder) -> ServingRules:
-    """Return what the core is told of one machine's replica."""
-    cache = machine.cache
-    return ServingRules(
-        machine=machine.number,
-        max_num_seqs=settings.max_num_seqs,
-        queue_order=settings.queue_order,
-        async_scheduling=settings.async_scheduling,
-        skips_full_prefill=cache.full_hit == "skip-prefill",
-        discard_on_finish=cache.discard_on_finish,
-        admits_prompts_only=cache.admission == "prompt",
-        expires=machine.expires,
-        look_ahead=0 if machine.tree is None else cache.scheduler_aware_window,
-        max_sessions=cache.session_view.max_sessions,
-        session_ttl_ns=cache.session_view.ttl_ns,
-        record_window_ns=recorder.window_ns,
-        request_columns=recorder.row_columns,
-        places=len(PLACES),
-        tiers=tier_rules(machine),
-        vllm=_vllm_rules(machine, settings),
-    )
-
-
-def _vllm_rules(machine: Machine, settings: ReplicaSettings) -> VllmRules | None:
-    if settings.scheduler != "vllm":
-        return None
-    from kvcache_sim.serving.vllm.settings import vllm_rules
-
-    return vllm_rules(settings, machine.store.room(0).capacity_blocks)
-
-
-def core_serves(machine: Machine, settings: ReplicaSettings) -> bool:
-    """Return whether the core knows all that a replica of one pool, on native stores, is asked to do."""
-    return (
-        isinstance(machine.store, (_core.Store, _core.PoolStore, _core.RadixStore, _core.GroupStore))
-        and settings.queue_order in ("fcfs", *ORDERS)
-        and settings.duplicate_prefill == "recompute"
-        and machine.cache.admission in ("all", "prompt")
-        and (len(machine.tiers) == 1 or _core_moves(machine))
-    )
-
-
-def _core_moves(machine: Machine) -> bool:
-    """Return whether the core knows how a machine's blocks move between its tiers."""
-    movement = machine.movement
-    return (
-        len(machine.tiers) <= _MOST_TIERS
-        and len(edge_channels(machine)) == len(machine.tiers) - 1
-        and not machine.mover.chooses_channels
-        and machine.prefetcher is None
-        and machine.remote is None
-        and movement.fetch in FETCHES
-        and all(movement.write.get(name, "back") in WRITES for name in machine.tiers[:-1])
-    )
+    def run_ahead(self) -> None:
+        """Let the machines do at once all that comes before anything but their own work."""
 
 
 class NativeReplica:
     """One engine instance; the core keeps its requests and transfers, Python the clock.
 
     ``checks``: whether the store's invariants are checked at every boundary (``--check full``).
+    ``handover``: how prompts go to other machines, or come from there.
     """
 
     def __init__(
@@ -182,6 +57,7 @@ class NativeReplica:
         batch: tuple[_core.StepTable, BatchSettings],
         recorder: Recorder,
         checks: bool,
+        handover: HandoverRules | None = None,
     ) -> None:
         self.machine = machine.number
         self.settings = settings
@@ -193,7 +69,7 @@ class NativeReplica:
         self.remote: RemoteReads | None = None
         self.tiers = len(machine.tiers)
         self.records_all = recorder.window_ns is not None
-        self.core = _core.Replica(machine.store, *batch, serving_rules(machine, settings, recorder))
+        self.core = _core.Replica(machine.store, *batch, serving_rules(machine, settings, recorder, handover))
         self.load: Load = self.core
         self._recorder = recorder
         self._checks = checks
@@ -205,6 +81,7 @@ class NativeReplica:
         #: What this machine next does by itself, and whether it may go on ahead of the clock (``run_ahead``).
         self._next: Event | None = None
         self._runs_ahead = False
+        self._shared_time: KeepsTime | None = None
         self._closed: list[Callable[[int], None]] = []
         self._prefilled: list[Callable[[int, int], None]] = []
         #: Rows of finished requests that the core still has.
@@ -241,15 +118,24 @@ class NativeReplica:
     def _enqueue(self, place: int) -> None:
         self._go_on(self.core.enqueue(place, self.engine.now_ns))
 
+    def share_time(self, keeper: KeepsTime) -> None:
+        """Let someone keep its events in one order with those of other machines."""
+        self._shared_time = keeper
+
     def run_ahead(self) -> None:
         """Let it do at once all that comes before anything but machines' own work: nobody waits to hear.
 
         Who finishes, and whose prompt is computed, is told up to so much early.
         """
         self._runs_ahead = not (self._checks or self.records_all)
+        if self._shared_time is not None and self._runs_ahead:
+            self._shared_time.run_ahead()
 
     def _go_on(self, at: tuple[int, int] | None) -> None:
         """Let what the core does next come at a time and in a phase."""
+        if self._shared_time is not None:
+            self._shared_time.woken(self.machine)
+            return
         following = self._next
         if following is not None:
             if at is not None and following[0] == at[0] and following[5] == at[1]:
@@ -271,20 +157,32 @@ class NativeReplica:
         if events is not None:
             self._recorder.add_events(events, engine.now_ns)
         if self._prefilled:
+            self.tell_prefilled()
+        if closed is not None:
+            self.tell_closed(closed)
+        if _PHASES[phase] == BOUNDARY:
+            self.check()
+
+    def tell_prefilled(self) -> None:
+        """Tell those who want to hear of it whose prompt has been computed."""
+        if self._prefilled:
             for request, prompt_tokens in self.core.take_prefilled():
                 for heard in self._prefilled:
                     heard(request, prompt_tokens)
-        if closed is not None:
-            self._rows += len(closed)
-            if self._rows >= _ROWS:
-                self._hand_over_rows()
-            for request in closed:
-                for tell in self._closed:
-                    tell(request)
-        if self._checks and _PHASES[phase] == BOUNDARY:
-            self._check()
 
-    def _check(self) -> None:
+    def tell_closed(self, closed: Sequence[int]) -> None:
+        """Tell those who want to hear of it who has finished."""
+        self._rows += len(closed)
+        if self._rows >= _ROWS:
+            self._hand_over_rows()
+        for request in closed:
+            for tell in self._closed:
+                tell(request)
+
+    def check(self) -> None:
+        """Check the store's invariants, where that is asked for; a boundary has passed."""
+        if not self._checks:
+            return
         try:
             self.store.check()
         except RuntimeError as broken:
@@ -356,6 +254,6 @@ class NativeReplica:
         for now_ns, tier, blocks in self.store.take_evictions():
             self._recorder.log_eviction(self.machine, TIERS[tier], now_ns, blocks)
         for source, target, size in self.core.edge_bytes():
-            self.mover.edge_bytes[f"{TIERS[source]}->{TIERS[target]}"] = size
+            self.mover.edge_bytes[f"{PLACES[source]}->{PLACES[target]}"] = size
         for level, (read, written) in enumerate(self.core.moved_bytes()):
             self.mover.read_bytes[level], self.mover.written_bytes[level] = read, written

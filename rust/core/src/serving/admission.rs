@@ -169,19 +169,38 @@ impl Replica {
                 self.prefill_starts(place, target - cached, now_ns);
             }
         }
+        let sequence = Sequence {
+            computed: cached,
+            prefill_target: target,
+            blocks,
+            last_token_ns: self.requests[place as usize].last_token_ns,
+            ..Sequence::default()
+        };
+        self.into_batch(store, place, sequence)
+    }
+
+    /// Adds a request to the step; `sequence` says how much of it is computed, and what it holds.
+    pub(super) fn into_batch<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        sequence: Sequence,
+    ) -> Answer<()> {
+        let decodes = self.config.role.sends().is_none();
         self.joined += 1;
         let s = &mut self.requests[place as usize];
         s.joined = self.joined;
+        let prompt_tokens = s.arrival.prompt_tokens;
         self.batch.add(Sequence {
             id: place,
             lease: s.lease,
-            computed: cached,
-            prefill_target: target,
-            total: s.total_kv_tokens(),
-            prompt_tokens: s.arrival.prompt_tokens,
-            blocks,
-            last_token_ns: s.last_token_ns,
-            ..Sequence::default()
+            total: if decodes {
+                s.total_kv_tokens()
+            } else {
+                prompt_tokens
+            },
+            prompt_tokens,
+            ..sequence
         });
         self.batch.commit_last(store)?;
         self.running.push(place);

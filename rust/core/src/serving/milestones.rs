@@ -1,5 +1,6 @@
 //! What the moments of a request change: its times, the machine's load, the records.
 
+use super::handover::Letter;
 use super::outcome::decide;
 use super::request::MOST_TIERS;
 use super::rows::{EventKind, EventRow};
@@ -15,6 +16,11 @@ impl Replica {
         self.open_requests += 1;
         self.queued_tokens += request.arrival.prompt_tokens;
         self.expected_prefill_tokens += request.arrival.expected_prefill_tokens;
+        self.keep(request)
+    }
+
+    /// A place for a request.
+    pub(super) fn keep(&mut self, request: Request) -> Place {
         match self.free.pop() {
             Some(place) => {
                 self.requests[place as usize] = request;
@@ -105,6 +111,12 @@ impl Replica {
         place: Place,
         now_ns: u64,
     ) {
+        self.prompt_over(place, now_ns);
+        self.show_first_token(store, place, now_ns);
+    }
+
+    /// Ends a request's prefill, or the first decode step of one without.
+    pub(super) fn prompt_over(&mut self, place: Place, now_ns: u64) {
         let s = &mut self.requests[place as usize];
         let spent = now_ns - s.since_ns;
         if s.prefilling {
@@ -114,15 +126,26 @@ impl Replica {
             s.first_decode_ns += spent;
         }
         s.since_ns = now_ns;
-        s.first_token_ns = Some(now_ns);
         self.queued_tokens -= s.arrival.prompt_tokens;
         self.expected_prefill_tokens -= s.arrival.expected_prefill_tokens;
         let (request, prompt_tokens) = (s.arrival.request, s.arrival.prompt_tokens);
         if let Some(prefilled) = &mut self.prefilled {
             prefilled.push((request, prompt_tokens));
         }
+    }
+
+    /// Shows a request's first token.
+    pub(super) fn show_first_token<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        now_ns: u64,
+    ) {
+        let s = &mut self.requests[place as usize];
+        s.first_token_ns = Some(now_ns);
+        let request = u64::from(s.arrival.request);
         let records = store.records_mut();
-        records.note(Record::FirstToken as u8, now_ns, u64::from(request), 0);
+        records.note(Record::FirstToken as u8, now_ns, request, 0);
         self.log(EventKind::FirstToken, place, now_ns);
     }
 
@@ -165,6 +188,16 @@ impl Replica {
             self.sessions.complete_turn(arrival.session, tokens, now_ns);
         }
         let s = &self.requests[place as usize];
+        if let Some(machine) = s.prefill_machine {
+            self.queued_tokens -= arrival.prompt_tokens;
+            if arrival.session >= 0 && self.config.cache_enabled {
+                self.letters.push(Letter::Answered {
+                    machine,
+                    session: arrival.session,
+                    prompt_tokens: arrival.prompt_tokens,
+                });
+            }
+        }
         self.rows.finish(s, self.config.machine, now_ns);
         self.closed.push(arrival.request);
     }

@@ -19,6 +19,7 @@
 //! | `request` | one request while it is served |
 //! | `sessions` | what the finished turns of sessions left |
 //! | `outcome` | what a look-up is called |
+//! | `handover` | what crosses between prefill and decode machines |
 //! | `rows` | rows of requests and events as they leave |
 //! | `settings` | what a replica is told once |
 //! | `engine` | the trait of engines' own schedulers |
@@ -29,6 +30,7 @@ mod admission;
 pub mod engine;
 pub mod fetch;
 mod groups;
+pub mod handover;
 mod loading;
 mod loads;
 mod milestones;

@@ -68,8 +68,11 @@ impl Replica {
         };
         let mut end_ns = self.batch.start(store, now_ns, stall_ns)?;
         self.stepping = true;
-        if self.wants_boundary() {
+        if self.streams() || self.wants_boundary() {
             end_ns = self.batch.interrupt(store, now_ns)?;
+        }
+        if self.streams() {
+            self.announce(end_ns, now_ns);
         }
         self.boundary_ns = Some(end_ns);
         Ok(())

@@ -109,8 +109,12 @@ impl Queue {
     }
 
     fn knows(&self, request: &Request) -> bool {
-        self.known_until_ns
-            .is_none_or(|until| request.since_ns <= until)
+        self.knows_since(request.since_ns)
+    }
+
+    /// Whether the scheduler knows of who came at a time.
+    pub fn knows_since(&self, since_ns: u64) -> bool {
+        self.known_until_ns.is_none_or(|until| since_ns <= until)
     }
 
     /// Who is next, `None` when all have to stay; `cached` tells the cached tokens of a request.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::handover::{Letter, Reception};
 use super::loading::{Loading, LoadingId};
 use super::queue::Queue;
 use super::rows::Rows;
@@ -66,6 +67,10 @@ pub struct Replica {
     pub expected_prefill_tokens: u64,
     pub(super) closed: Vec<u32>,
     pub(super) prefilled: Option<Vec<(u32, u64)>>,
+    /// Takes in what other machines hand over.
+    pub(super) reception: Reception,
+    /// What it tells others, not taken there yet.
+    pub(super) letters: Vec<Letter>,
 }
 
 impl Replica {
@@ -100,6 +105,8 @@ impl Replica {
             expected_prefill_tokens: 0,
             closed: Vec::new(),
             prefilled: None,
+            reception: Reception::default(),
+            letters: Vec::new(),
         }
     }
 
@@ -143,7 +150,7 @@ impl Replica {
             self.protect_waiting(store, None)?;
         }
         if !self.refused {
-            self.wake(store, now_ns)?;
+            self.wake(store, (now_ns, now_ns))?;
         }
         Ok(())
     }
@@ -162,13 +169,20 @@ impl Replica {
     }
 
     /// Makes sure that a boundary comes as soon as the scheduler could do something new.
-    pub(super) fn wake<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+    ///
+    /// `seen_ns`: iterations that begin before it are past: now, or a nanosecond later for what is heard after the
+    /// boundaries of this instant.
+    pub(super) fn wake<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        (now_ns, seen_ns): (u64, u64),
+    ) -> Answer<()> {
         if !self.stepping {
             if self.step_room.is_empty() {
                 self.boundary_ns.get_or_insert(now_ns);
             }
         } else if self.could_admit() {
-            let end_ns = self.batch.interrupt(store, now_ns)?;
+            let end_ns = self.batch.interrupt(store, seen_ns)?;
             self.boundary_ns = Some(end_ns);
         }
         Ok(())
@@ -227,7 +241,11 @@ impl Replica {
             self.issue(store, Some((first_ns, now_ns)), now_ns)?;
         }
         for place in ended.first_token {
-            self.first_token(store, place, now_ns);
+            if self.hands_over(place) {
+                self.prompt_computed(store, place, now_ns);
+            } else {
+                self.first_token(store, place, now_ns);
+            }
         }
         self.step_ended(store, &ended.finished, now_ns)
     }
@@ -252,12 +270,13 @@ impl Replica {
 
     /// Requests that wait for room.
     pub fn queued(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.reception.asking.len()
     }
 
     /// Requests that have room and wait for KV or for the next step.
     pub fn loading(&self) -> usize {
-        self.loading + self.loaded.len()
+        let coming = self.reception.arriving + self.reception.arrived.len();
+        self.loading + self.loaded.len() + coming
     }
 
     /// Requests in the batch.

@@ -66,6 +66,15 @@ pub struct Request {
     /// The cached tokens by the tier they came from.
     pub(super) cached_from_tokens: [u64; MOST_TIERS],
     pub(super) left_tokens: u64,
+    /// Whether it goes on elsewhere: what it holds here is given up once its KV has been read.
+    pub(super) sent_on: bool,
+    /// The machine that computed its prompt, where another one answers it.
+    pub(super) prefill_machine: Option<i64>,
+    /// The hand-over: its wait before the first token, or else before the second; of it, for room there.
+    pub(super) handover_ns: u64,
+    pub(super) handover_gap_ns: u64,
+    pub(super) handover_room_ns: u64,
+    pub(super) handover_blocks: u64,
 }
 
 impl Request {

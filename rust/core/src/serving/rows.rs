@@ -34,7 +34,11 @@ enum Column {
     LeftTokens,
     RecomputedTokens,
     Preemptions,
-    /// Something that does not happen on one machine without others.
+    HandoverNs,
+    HandoverGapNs,
+    HandoverRoomNs,
+    HandoverBlocks,
+    /// Something that does not happen in the core.
     Zero,
 }
 
@@ -77,6 +81,10 @@ impl Column {
             "num_tokens_actually_prefilled" => Self::LeftTokens,
             "recomputed_tokens" => Self::RecomputedTokens,
             "preemptions" => Self::Preemptions,
+            "handover_ns" => Self::HandoverNs,
+            "handover_gap_ns" => Self::HandoverGapNs,
+            "handover_room_ns" => Self::HandoverRoomNs,
+            "handover_blocks" => Self::HandoverBlocks,
             _ => Self::Zero,
         }
     }
@@ -142,8 +150,8 @@ impl Rows {
         let arrival = &request.arrival;
         let value = |column: &Column| match column {
             Column::Request => i64::from(arrival.request),
-            Column::Machine => machine,
-            Column::DecodeMachine => -1,
+            Column::Machine => request.prefill_machine.unwrap_or(machine),
+            Column::DecodeMachine => request.prefill_machine.map_or(-1, |_| machine),
             Column::Session => arrival.session,
             Column::Turn => arrival.turn,
             Column::Conversational => i64::from(arrival.is_conversational_turn),
@@ -168,6 +176,10 @@ impl Rows {
             Column::LeftTokens => request.left_tokens as i64,
             Column::RecomputedTokens => request.recomputed_tokens,
             Column::Preemptions => i64::from(request.preemptions),
+            Column::HandoverNs => request.handover_ns as i64,
+            Column::HandoverGapNs => request.handover_gap_ns as i64,
+            Column::HandoverRoomNs => request.handover_room_ns as i64,
+            Column::HandoverBlocks => request.handover_blocks as i64,
             Column::Zero => 0,
         };
         self.requests.extend(self.columns.iter().map(value));

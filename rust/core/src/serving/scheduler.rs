@@ -9,19 +9,28 @@ impl Replica {
     /// Places that no sequence has.
     fn places(&self) -> u64 {
         let taken = self.running.len() + self.loading + self.leaving.len();
-        let taken = taken as u64;
+        let taken = (taken + self.reception.arriving) as u64;
         self.config.max_num_seqs.saturating_sub(taken)
+    }
+
+    /// Whether anyone has all it needs to join the next step.
+    fn has_come(&self) -> bool {
+        !(self.loaded.is_empty() && self.reception.arrived.is_empty())
+    }
+
+    /// Whether anyone waits to be let in.
+    pub(super) fn anyone_waits(&self) -> bool {
+        self.has_come() || !(self.queue.is_empty() && self.reception.asking.is_empty())
     }
 
     /// Whether a boundary could let anyone in.
     pub(super) fn could_admit(&self) -> bool {
-        !self.loaded.is_empty() || (self.places() > 0 && self.batch.budget_left() > 0)
+        self.has_come() || (self.places() > 0 && self.batch.budget_left() > 0)
     }
 
     /// Whether the step that starts now is to be the only one until the next boundary.
     pub(super) fn wants_boundary(&self) -> bool {
-        let waits = !self.queue.is_empty() && !self.refused;
-        !self.loaded.is_empty() || (waits && self.could_admit())
+        self.has_come() || (self.anyone_waits() && !self.refused && self.could_admit())
     }
 
     /// Composes the next step; returns the moves that free its room.
@@ -55,6 +64,9 @@ impl Replica {
     ) -> Answer<()> {
         for &place in finished {
             self.running.retain(|&running| running != place);
+            if self.requests[place as usize].sent_on {
+                continue;
+            }
             if self.looks_ahead() {
                 self.leaving.push(place);
                 self.finished(store, place, now_ns);
@@ -86,6 +98,7 @@ impl Replica {
             preempted = true;
         };
         self.issue(store, None, now_ns)?;
+        self.join_arrived(store)?;
         while self.batch.budget_left() > 0 {
             let Some(id) = self.loaded.pop_front() else {
                 break;
@@ -109,11 +122,15 @@ impl Replica {
                 let found = store.peek(s.arrival.request, limit)?.0;
                 Ok(u64::from(found) * block)
             })?;
-            let Some(place) = head else { break };
-            let asked = self.ask(store, place, now_ns)?;
-            self.refused = asked == Asked::NoRoom;
-            if asked == Asked::NoTokens {
-                break;
+            if self.asks_first(head) {
+                self.refused = !self.take(store, now_ns)?;
+            } else {
+                let Some(place) = head else { break };
+                let asked = self.ask(store, place, now_ns)?;
+                self.refused = asked == Asked::NoRoom;
+                if asked == Asked::NoTokens {
+                    break;
+                }
             }
             places -= 1;
         }
@@ -159,7 +176,12 @@ impl Replica {
     }
 
     /// Gives up a request's blocks; those that the cache does not admit are discarded.
-    fn release<S: ServingStore>(&mut self, store: &mut S, place: Place, now_ns: u64) -> Answer<()> {
+    pub(super) fn release<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        now_ns: u64,
+    ) -> Answer<()> {
         let s = &self.requests[place as usize];
         let (request, lease): (u32, LeaseId) = (s.arrival.request, s.lease);
         let depth = store.depth(lease)?;

@@ -1,6 +1,7 @@
 //! What a replica is told once.
 
 use super::fetch::FetchPolicy;
+use super::handover::Role;
 use super::queue::QueueOrder;
 
 /// Whether a step is decided on while the one before it runs, and how answers then end.
@@ -50,6 +51,8 @@ pub struct ReplicaConfig {
     pub max_sessions: Option<usize>,
     /// How long a session is known after its last turn.
     pub session_ttl_ns: Option<u64>,
+    /// What it does for other machines.
+    pub role: Role,
     /// Milestones from the first time on and before the second are recorded; `None`: none are.
     pub record_window_ns: Option<(u64, u64)>,
 }

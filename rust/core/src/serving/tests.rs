@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::fetch::FetchPolicy;
+use super::handover::Role;
 use super::queue::QueueOrder;
 use super::rows::Rows;
 use super::{Arrival, AsyncScheduling, Replica, ReplicaConfig};
@@ -41,6 +42,7 @@ fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
         look_ahead: 0,
         max_sessions: None,
         session_ttl_ns: None,
+        role: Role::Both,
         record_window_ns: None,
     };
     change(&mut config);

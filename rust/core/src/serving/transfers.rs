@@ -2,7 +2,7 @@
 
 use super::{Place, Replica, ServingStore};
 use crate::store::Answer;
-use crate::transfers::{Arrival, Watcher, WritePolicy};
+use crate::transfers::{Arrival, Mover, Watcher, WritePolicy};
 
 impl Replica {
     /// Sends the store's new orders; `computed`: when a step had the first and the last layer of what is written
@@ -23,16 +23,19 @@ impl Replica {
     /// A transfer's first layer, or all of it, has arrived.
     pub(super) fn at_arrival<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
         self.catch_up(store, now_ns)?;
-        let (Some(mover), Some(tree)) = (self.mover.as_deref_mut(), store.tiered()) else {
+        let next = self.mover.as_deref_mut().and_then(Mover::next_arrival);
+        let Some(Arrival { transfer, complete }) = next else {
             return Ok(());
         };
-        let Some(Arrival { transfer, complete }) = mover.next_arrival() else {
-            return Ok(());
-        };
-        if complete {
-            mover.complete(tree, transfer, now_ns)?;
-        } else {
-            mover.first_layer(tree, transfer, now_ns)?;
+        let mover = self.mover();
+        let completes = mover.and_then(|mover| mover.transfer(transfer).completes());
+        if let (true, Some(handover)) = (complete, completes) {
+            self.kv_received(store, handover, now_ns)?;
+        }
+        match self.mover.as_deref_mut() {
+            Some(mover) if complete => mover.complete(store, transfer, now_ns)?,
+            Some(mover) => mover.first_layer(store, transfer, now_ns)?,
+            None => {}
         }
         self.log_transfers();
         let mut n = 0;
@@ -42,22 +45,27 @@ impl Replica {
                     self.loading_hears((id, number), transfer, complete, now_ns);
                 }
                 Watcher::Step if complete => self.step_hears(store, transfer, now_ns)?,
-                Watcher::Step => {}
+                Watcher::Reception(id) if complete => self.room_came(id, now_ns),
+                Watcher::Step | Watcher::Reception(_) => {}
             }
             n += 1;
         }
         if let (true, Some(mover)) = (complete, self.mover.as_deref_mut()) {
             mover.forget(transfer);
         }
-        self.go_on(store, now_ns)
+        self.go_on(store, (now_ns, now_ns))
     }
 
-    /// Sends what can go now, and composes a step as soon as one is possible.
-    fn go_on<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+    /// Sends what can go now, and composes a step as soon as one is possible. `seen_ns` as in [`Replica::wake`].
+    pub(super) fn go_on<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        (now_ns, seen_ns): (u64, u64),
+    ) -> Answer<()> {
         self.issue(store, None, now_ns)?;
         self.refused = false;
-        if !(self.loaded.is_empty() && self.queue.is_empty()) {
-            self.wake(store, now_ns)?;
+        if self.anyone_waits() {
+            self.wake(store, (now_ns, seen_ns))?;
         }
         Ok(())
     }

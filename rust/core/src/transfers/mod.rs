@@ -8,12 +8,14 @@
 //! | `demand` | the rate that a channel was asked for |
 //! | `transfer` | one order on its way |
 //! | `mover` | a machine's transfers: who asks about them, what has arrived |
+//! | `hop` | what crosses between machines that hand over |
 //! | `sending` | orders on their way to a channel, fed hop by hop |
 //! | `write` | what is copied down when something becomes ready |
 //! | `hops` | which hop a wait was for |
 
 mod channel;
 mod demand;
+mod hop;
 mod hops;
 mod mover;
 mod sending;
@@ -22,6 +24,7 @@ mod write;
 
 pub use channel::{Channel, ChannelConfig, Job, Transmission};
 pub use demand::Demand;
+pub use hop::{Feed, Hop};
 pub use mover::{Arrival, Edge, Mover, MoverConfig, SharedChannel};
 pub use transfer::{Transfer, TransferId, Watcher};
 pub use write::WritePolicy;

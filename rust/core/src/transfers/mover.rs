@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::channel::{Channel, Job, Transmission};
 use super::transfer::{Transfer, TransferId, Watcher};
 use super::write::WritePolicy;
+use crate::serving::ServingStore;
 use crate::store::{Answer, MoveId, PairHasher, Store, GPU};
 
 /// A channel, which other machines and Python may use too.
@@ -83,15 +84,16 @@ pub struct Mover {
     pub(crate) written: Vec<MoveId>,
     /// By tier, bytes that transfers have read from it, and written to it.
     pub moved_bytes: Vec<(u64, u64)>,
-    /// By tier, bytes sent from it: down, and up; `None` where nothing was.
-    pub edge_bytes: Vec<(Option<u64>, Option<u64>)>,
+    /// By edge over which anything was sent, from a tier to a tier: the bytes.
+    pub edge_bytes: Vec<((usize, usize), u64)>,
     pub(crate) log: Option<Vec<SentRecord>>,
 }
 
 impl Mover {
     /// A mover of a machine with these edges, from the GPU down.
     pub fn new(config: MoverConfig, edges: Vec<Edge>) -> Self {
-        let tiers = edges.len() + 1;
+        // Hand-overs may cross the memory below a GPU alone.
+        let tiers = edges.len().max(1) + 1;
         Self {
             config,
             edges,
@@ -103,7 +105,7 @@ impl Mover {
             when_done: HashMap::default(),
             written: Vec::new(),
             moved_bytes: vec![(0, 0); tiers],
-            edge_bytes: vec![(None, None); tiers],
+            edge_bytes: Vec::new(),
             log: None,
         }
     }
@@ -124,6 +126,14 @@ impl Mover {
     }
 
     /// The channel that a transfer takes.
+    pub(super) fn channel_of<'a>(&'a self, transfer: &'a Transfer) -> MutexGuard<'a, Channel> {
+        match transfer.hop.as_deref() {
+            Some(hop) => hop.channel.lock().unwrap_or_else(PoisonError::into_inner),
+            None => self.channel((transfer.from, transfer.to)),
+        }
+    }
+
+    /// The channel of an edge.
     pub fn channel(&self, (from, to): (usize, usize)) -> MutexGuard<'_, Channel> {
         let edge = &self.edges[from.min(to)];
         let channel = if from < to { &edge.down } else { &edge.up };
@@ -226,6 +236,23 @@ impl Mover {
         self.arrivals.peek().map(|next| next.0 .0)
     }
 
+    /// What next arrives stands at this place among all that was ever sent here.
+    pub fn next_number(&self) -> Option<u64> {
+        self.arrivals.peek().map(|next| next.0 .1)
+    }
+
+    /// What next arrives: the transfer, and whether all of it is there then.
+    pub fn peek_arrival(&self) -> Option<(&Transfer, bool)> {
+        let &Reverse((_, _, id, complete)) = self.arrivals.peek()?;
+        Some((self.transfer(id), complete))
+    }
+
+    /// Takes the next number of what is sent here, for what happens here by itself.
+    pub fn take_number(&mut self) -> u64 {
+        self.scheduled += 1;
+        self.scheduled - 1
+    }
+
     /// What arrives next, taken off the list.
     pub fn next_arrival(&mut self) -> Option<Arrival> {
         let Reverse((_, _, transfer, complete)) = self.arrivals.pop()?;
@@ -233,7 +260,12 @@ impl Mover {
     }
 
     /// A transfer's first layer is there: what it feeds can go.
-    pub fn first_layer(&mut self, store: &mut Store, id: TransferId, now_ns: u64) -> Answer<()> {
+    pub fn first_layer<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        id: TransferId,
+        now_ns: u64,
+    ) -> Answer<()> {
         for dependent in self.transfers[id as usize].dependents.clone() {
             self.launch(store, dependent, now_ns)?;
         }
@@ -242,10 +274,29 @@ impl Mover {
 
     /// All of a transfer is there: the store is told, and what waited for it goes. Then those who watch it are to
     /// be told, and it is to be forgotten.
-    pub fn complete(&mut self, store: &mut Store, id: TransferId, now_ns: u64) -> Answer<()> {
+    pub fn complete<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        id: TransferId,
+        now_ns: u64,
+    ) -> Answer<()> {
         let transfer = &mut self.transfers[id as usize];
-        let (move_id, to) = (transfer.id, transfer.to);
         let dependents = std::mem::take(&mut transfer.dependents);
+        if let (None, Some(tree)) = (&transfer.hop, store.tiered()) {
+            self.move_ended(tree, id, now_ns)?;
+        }
+        for dependent in dependents {
+            let waits = &mut self.transfers[dependent as usize].waits;
+            waits.retain(|&other| other != id);
+            self.launch(store, dependent, now_ns)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the store that a move is done.
+    fn move_ended(&mut self, store: &mut Store, id: TransferId, now_ns: u64) -> Answer<()> {
+        let transfer = &self.transfers[id as usize];
+        let (move_id, to) = (transfer.id, transfer.to);
         let went_down = to > GPU && !transfer.comes_up();
         let onwards = self.config.writes.get(to);
         if went_down && onwards.is_some_and(|policy| policy.copies_at_once()) {
@@ -263,11 +314,6 @@ impl Mover {
                 Some(WhenDone::Written) => self.written.retain(|&other| other != move_id),
                 None => {}
             }
-        }
-        for dependent in dependents {
-            let waits = &mut self.transfers[dependent as usize].waits;
-            waits.retain(|&other| other != id);
-            self.launch(store, dependent, now_ns)?;
         }
         Ok(())
     }

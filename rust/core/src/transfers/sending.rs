@@ -3,9 +3,11 @@
 use std::cmp::Reverse;
 
 use super::channel::Transmission;
+use super::hop::Feed;
 use super::mover::{Mover, SentRecord};
 use super::transfer::{Transfer, TransferId};
 use crate::digest::Record;
+use crate::serving::ServingStore;
 use crate::store::{Answer, Order, Store, Times, GPU};
 
 impl Mover {
@@ -33,13 +35,7 @@ impl Mover {
         computed: Option<(u64, u64)>,
         now_ns: u64,
     ) -> Answer<()> {
-        let id = match self.free.pop() {
-            Some(id) => id,
-            None => {
-                self.transfers.push(Transfer::default());
-                self.transfers.len() as TransferId - 1
-            }
-        };
+        let id = self.place();
         let transfer = &mut self.transfers[id as usize];
         transfer.begin(order.id, (order.from, order.to), order.blocks);
         if self.config.layer_pipelining && order.from == GPU && order.after.is_empty() {
@@ -62,6 +58,17 @@ impl Mover {
         self.launch(store, id, now_ns)
     }
 
+    /// A place for a transfer.
+    pub(super) fn place(&mut self) -> TransferId {
+        match self.free.pop() {
+            Some(id) => id,
+            None => {
+                self.transfers.push(Transfer::default());
+                self.transfers.len() as TransferId - 1
+            }
+        }
+    }
+
     /// Lets a transfer send on what another one brings.
     fn follow(&mut self, id: TransferId, below: TransferId) {
         self.keep(below);
@@ -71,10 +78,19 @@ impl Mover {
     }
 
     /// Sends a transfer once what it waits for is there, or its first layer where that is enough.
-    pub(super) fn launch(&mut self, store: &mut Store, id: TransferId, now_ns: u64) -> Answer<()> {
+    pub(super) fn launch<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        id: TransferId,
+        now_ns: u64,
+    ) -> Answer<()> {
         let transfer = &self.transfers[id as usize];
         if transfer.waits.is_empty() {
-            return self.send(store, id, None, now_ns);
+            return match transfer.feed() {
+                Feed::AtHand => self.send(store, id, None, now_ns),
+                Feed::Comes(sent) => self.send(store, id, Some(sent), now_ns),
+                Feed::Awaited => Ok(()),
+            };
         }
         let Some(feed) = self.feed(transfer, now_ns) else {
             return Ok(());
@@ -92,14 +108,20 @@ impl Mover {
             return None;
         };
         let hop = self.transfer(before);
-        let fed = self.config.layer_pipelining && hop.feeds(transfer);
+        let fed = self.streams(transfer) && hop.feeds(transfer) && transfer.feed() == Feed::AtHand;
         let has_come = hop.sent.is_some_and(|sent| sent.first_layer_ns <= now_ns);
         (fed && has_come).then_some(before)
     }
 
-    fn send(
+    /// Whether a transfer is fed, and feeds, layer by layer.
+    fn streams(&self, transfer: &Transfer) -> bool {
+        let hop = transfer.hop.as_deref();
+        hop.map_or(self.config.layer_pipelining, |hop| hop.streams)
+    }
+
+    fn send<S: ServingStore>(
         &mut self,
-        store: &mut Store,
+        store: &mut S,
         id: TransferId,
         feed: Option<Transmission>,
         now_ns: u64,
@@ -109,8 +131,10 @@ impl Mover {
         let (move_id, computed) = (transfer.id, transfer.computed);
         let job = self.job(blocks);
         let layers = self.config.layers;
+        let by_layer = self.streams(transfer) && (edge.1 < edge.0 || transfer.hop.is_some());
+        let is_hop = transfer.hop.is_some();
         let sent = {
-            let mut channel = self.channel(edge);
+            let mut channel = self.channel_of(transfer);
             channel.demand.ask(job.size_bytes, now_ns);
             match (computed, feed) {
                 (Some((first_ns, _)), _) => {
@@ -137,29 +161,28 @@ impl Mover {
         };
         self.transfers[id as usize].sent = Some(sent);
         let (from, to) = edge;
-        let sides = &mut self.edge_bytes[from];
-        let side = if from < to {
-            &mut sides.0
-        } else {
-            &mut sides.1
-        };
-        *side = Some(side.unwrap_or(0) + job.size_bytes);
-        self.moved_bytes[from].0 += job.size_bytes;
-        self.moved_bytes[to].1 += job.size_bytes;
-        let times = Times {
-            first_layer_ns: sent.first_layer_ns,
-            ready_ns: sent.completion_ns,
-        };
-        store.set_times(move_id, times)?;
+        match self.edge_bytes.iter_mut().find(|each| each.0 == edge) {
+            Some((_, bytes)) => *bytes += job.size_bytes,
+            None => self.edge_bytes.push((edge, job.size_bytes)),
+        }
+        if let Some(moved) = self.moved_bytes.get_mut(from) {
+            moved.0 += job.size_bytes;
+        }
+        if let (false, Some(tree)) = (is_hop, store.tiered()) {
+            self.moved_bytes[to].1 += job.size_bytes;
+            let times = Times {
+                first_layer_ns: sent.first_layer_ns,
+                ready_ns: sent.completion_ns,
+            };
+            tree.set_times(move_id, times)?;
+        }
         let subject = ((from as u64) << 8 | to as u64) << 40 | blocks;
         let kind = Record::Transfer as u8;
-        store
-            .records
-            .note(kind, now_ns, subject, sent.completion_ns);
+        let records = store.records_mut();
+        records.note(kind, now_ns, subject, sent.completion_ns);
         if let Some(log) = &mut self.log {
             log.push(SentRecord { edge, blocks, sent });
         }
-        let by_layer = self.config.layer_pipelining && to < from;
         if by_layer && sent.first_layer_ns < sent.completion_ns {
             self.schedule(sent.first_layer_ns, id, false);
         }

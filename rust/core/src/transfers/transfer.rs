@@ -1,6 +1,7 @@
 //! One order on its way: waits for what it depends on, is sent, brings its first layer, arrives.
 
 use super::channel::Transmission;
+use super::hop::{Feed, Hop};
 use crate::store::MoveId;
 
 /// A transfer's place among those of its machine.
@@ -13,6 +14,8 @@ pub enum Watcher {
     Loading(u32, u64),
     /// The composed step, which waits for room.
     Step,
+    /// A request that is handed over to this machine, whose room is being freed.
+    Reception(u32),
 }
 
 /// A copy from one tier to the next over one channel.
@@ -35,6 +38,8 @@ pub struct Transfer {
     /// Its times, once it is on its channel.
     pub sent: Option<Transmission>,
     pub(super) watchers: Vec<Watcher>,
+    /// What it is beyond that as a hop of a hand-over.
+    pub(super) hop: Option<Box<Hop>>,
     /// How many still ask about it: its move, loads, the hop above.
     pub(super) users: u32,
 }
@@ -47,7 +52,24 @@ impl Transfer {
 
     /// Whether `after` sends on what this brings, layer by layer.
     pub fn feeds(&self, after: &Self) -> bool {
-        self.comes_up() && self.to == after.from && after.comes_up()
+        self.hop.is_some() || (self.comes_up() && self.to == after.from && after.comes_up())
+    }
+
+    /// The hand-over that is complete with it, where it is the last hop of one.
+    pub fn completes(&self) -> Option<u32> {
+        let hop = self.hop.as_deref()?;
+        hop.is_last.then_some(hop.handover)
+    }
+
+    /// The hand-over whose source it reads, where it is the first hop of one.
+    pub fn reads_source_of(&self) -> Option<u32> {
+        let hop = self.hop.as_deref()?;
+        hop.is_first.then_some(hop.handover)
+    }
+
+    /// What brings it from elsewhere: a step that computes it, or a hop of another machine.
+    pub(super) fn feed(&self) -> Feed {
+        self.hop.as_deref().map_or(Feed::AtHand, |hop| hop.feed)
     }
 
     /// Takes the place of one that has ended, and keeps its allocations.
@@ -57,6 +79,7 @@ impl Transfer {
         self.waits.clear();
         self.dependents.clear();
         self.watchers.clear();
+        self.hop = None;
         self.users = 1;
     }
 }

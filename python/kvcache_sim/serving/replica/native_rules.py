@@ -1,0 +1,181 @@
+"""What the core is told of a replica, and what it knows how to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvcache_sim import _core
+from kvcache_sim.cache.channels import Channels
+from kvcache_sim.cache.fetch import FETCHES
+from kvcache_sim.cache.machine import Machine
+from kvcache_sim.cache.write import WRITES
+from kvcache_sim.serving.queue import ORDERS
+from kvcache_sim.serving.recorder import Recorder
+from kvcache_sim.serving.settings import HandoverSettings, MachineSettings, ReplicaSettings, Role
+from kvcache_sim.tiers import LOAD_EDGES, PLACES, WRITE_EDGES
+
+if TYPE_CHECKING:
+    from kvcache_sim.serving.vllm.settings import VllmRules
+
+#: Tiers that the core has room for.
+_MOST_TIERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TierRules:
+    """What the core is told of a machine's tiers, fast to slow, and of the edges between them."""
+
+    names: tuple[str, ...]
+    #: By edge: the channel over which KV is written, and the one over which it is read.
+    channels: tuple[tuple[_core.Channel, _core.Channel], ...]
+    block_bytes: int
+    layer_pipelining: bool
+    #: By edge its write policy, and after how many uses ``selective`` writes.
+    writes: tuple[str, ...]
+    write_uses: int
+    fetch: str
+    #: By edge: whether a block that has come up leaves the lower tier.
+    exclusive: tuple[bool, ...]
+
+
+def tier_rules(machine: Machine) -> TierRules:
+    """Return what the core is told of one machine's tiers."""
+    movement, names = machine.movement, machine.tiers
+    uppers = names[:-1]
+    return TierRules(
+        names=names,
+        channels=tuple(edge_channels(machine)),
+        block_bytes=machine.mover.block_bytes,
+        layer_pipelining=movement.layer_pipelining,
+        writes=tuple(movement.write.get(name, "back") for name in uppers),
+        write_uses=movement.write_selective_uses,
+        fetch=movement.fetch,
+        exclusive=tuple(name in movement.exclusive for name in uppers),
+    )
+
+
+def edge_channels(machine: Machine) -> list[tuple[_core.Channel, _core.Channel]]:
+    """Return the channels of each edge, down and up, as far as they are the core's."""
+    channels, edges = machine.mover.channels, len(machine.tiers) - 1
+    pairs = [
+        (channels[down], channels[up])
+        for down, up in zip(WRITE_EDGES[:edges], LOAD_EDGES[:edges], strict=True)
+    ]
+    return [
+        (down, up) for down, up in pairs if isinstance(down, _core.Channel) and isinstance(up, _core.Channel)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverRules:
+    """What the core is told of a machine that computes prompts for others, or takes them in."""
+
+    prefills: bool
+    layer_by_layer: bool
+    first_token_at_prefill: bool
+
+    @classmethod
+    def of(cls, role: Role, handover: HandoverSettings) -> HandoverRules:
+        """Return those of a machine with a role, in a cluster where some machines prefill for others."""
+        return cls(
+            prefills=role == "prefill",
+            layer_by_layer=handover.transfer == "layer-by-layer",
+            first_token_at_prefill=handover.first_token == "prefill",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ServingRules:
+    """What the core is told of a replica, beside its batch."""
+
+    machine: int
+    max_num_seqs: int
+    queue_order: str
+    async_scheduling: str
+    skips_full_prefill: bool
+    discard_on_finish: bool
+    admits_prompts_only: bool
+    #: Whether blocks have a time to live.
+    expires: bool
+    #: How many of the waiting requests have their blocks protected from eviction.
+    look_ahead: int
+    max_sessions: int | None
+    session_ttl_ns: int | None
+    #: Milestones in [start, end) are recorded; None: none are.
+    record_window_ns: tuple[int, int] | None
+    #: Names of the columns of a request's row, in order.
+    request_columns: tuple[str, ...]
+    #: How many places KV may come from: rows of transfers number edges by them.
+    places: int
+    tiers: TierRules
+    #: What vLLM's scheduler is told; None: kvsim's own composes the steps.
+    vllm: VllmRules | None = None
+    #: How prompts go to other machines, or come from there; None: they stay where they are.
+    handover: HandoverRules | None = None
+
+
+def serving_rules(
+    machine: Machine, settings: ReplicaSettings, recorder: Recorder, handover: HandoverRules | None
+) -> ServingRules:
+    """Return what the core is told of one machine's replica."""
+    cache = machine.cache
+    return ServingRules(
+        machine=machine.number,
+        max_num_seqs=settings.max_num_seqs,
+        queue_order=settings.queue_order,
+        async_scheduling=settings.async_scheduling,
+        skips_full_prefill=cache.full_hit == "skip-prefill",
+        discard_on_finish=cache.discard_on_finish,
+        admits_prompts_only=cache.admission == "prompt",
+        expires=machine.expires,
+        look_ahead=0 if machine.tree is None else cache.scheduler_aware_window,
+        max_sessions=cache.session_view.max_sessions,
+        session_ttl_ns=cache.session_view.ttl_ns,
+        record_window_ns=recorder.window_ns,
+        request_columns=recorder.row_columns,
+        places=len(PLACES),
+        tiers=tier_rules(machine),
+        vllm=_vllm_rules(machine, settings),
+        handover=handover,
+    )
+
+
+def _vllm_rules(machine: Machine, settings: ReplicaSettings) -> VllmRules | None:
+    if settings.scheduler != "vllm":
+        return None
+    from kvcache_sim.serving.vllm.settings import vllm_rules
+
+    return vllm_rules(settings, machine.store.room(0).capacity_blocks)
+
+
+def core_serves(machine: Machine, serving: MachineSettings) -> bool:
+    """Return whether the core knows all that a replica is asked to do by itself."""
+    settings = serving.replica
+    return (
+        isinstance(machine.store, (_core.Store, _core.PoolStore, _core.RadixStore, _core.GroupStore))
+        and settings.queue_order in ("fcfs", *ORDERS)
+        and settings.duplicate_prefill == "recompute"
+        and machine.cache.admission in ("all", "prompt")
+        and (len(machine.tiers) == 1 or _core_moves(machine))
+        and serving.step_time.table(settings.max_num_batched_tokens, settings.max_num_seqs) is not None
+    )
+
+
+def core_hands_over(handover: HandoverSettings, channels: Channels) -> bool:
+    """Return whether the core knows how prompts go from one of its replicas to another."""
+    return handover.path == "gpu-direct" and not channels.by_layer
+
+
+def _core_moves(machine: Machine) -> bool:
+    """Return whether the core knows how a machine's blocks move between its tiers."""
+    movement = machine.movement
+    return (
+        len(machine.tiers) <= _MOST_TIERS
+        and len(edge_channels(machine)) == len(machine.tiers) - 1
+        and not machine.mover.chooses_channels
+        and machine.prefetcher is None
+        and machine.remote is None
+        and movement.fetch in FETCHES
+        and all(movement.write.get(name, "back") in WRITES for name in machine.tiers[:-1])
+    )

@@ -1,0 +1,345 @@
+//! All machines' events in one order, and what crosses between the machines.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::reception::{Incoming, IncomingId};
+use super::task::{Done, Key, Letter, Task};
+use crate::serving::{Arrival, Place, Request};
+use crate::transfers::{Feed, SharedChannel, Transmission};
+
+/// What has arrived comes first at an instant; what machines tell each other at their boundaries comes after these.
+const TRANSFER: u8 = 0;
+const HANDOVER: u8 = 3;
+
+/// The replicas of a cluster, each on its own store.
+pub trait Machines {
+    /// What a replica or its store refuses.
+    type Error;
+
+    /// Lets the replica of a machine do something at a time.
+    fn perform(&mut self, machine: u32, task: Task, now_ns: u64) -> Result<Done, Self::Error>;
+
+    /// Takes the next number among a machine's transfers.
+    fn take_number(&mut self, machine: u32) -> Result<u64, Self::Error>;
+
+    /// The machine and the place there of a request whose KV has been read with what next arrives at a machine.
+    fn source_read_next(&mut self, machine: u32) -> Result<Option<(u32, Place)>, Self::Error>;
+}
+
+/// Who is to decode a request?
+#[derive(Clone, Copy, Debug)]
+pub struct Question {
+    /// The machine that computes its prompt, and its place there.
+    pub source: (u32, Place),
+    /// As it came.
+    pub arrival: Arrival,
+    /// When it came to the cluster.
+    pub arrival_ns: u64,
+    /// When its layers are computed, where they leave one by one.
+    pub computed: Option<Transmission>,
+}
+
+/// Who decodes a request.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// The machine.
+    pub machine: u32,
+    /// What its KV crosses.
+    pub channel: SharedChannel,
+    /// Tokens that are expected to cross.
+    pub expected_tokens: u64,
+}
+
+/// What happens between machines at a time of its own.
+#[derive(Debug)]
+enum Event {
+    /// Someone is to be chosen.
+    Choose(Question),
+    /// What a machine holds for a request is not needed any more.
+    Release(u32, Place),
+    /// A machine hears that nothing is to be sent to it.
+    NothingToSend {
+        target: (u32, IncomingId),
+        source: (u32, Place),
+    },
+    /// A step of the machine has computed the first layer of what a hop waits for elsewhere, or (the flag) all.
+    Computed {
+        target: (u32, IncomingId),
+        step: Transmission,
+        complete: bool,
+    },
+}
+
+/// All machines of a cluster that hand requests over to each other.
+///
+/// Events are ordered as those of `engine.py`: by time, priority, machine, and the machine's own number. Whoever
+/// drives it asks [`Cluster::next`] when to call [`Cluster::run`].
+#[derive(Debug)]
+pub struct Cluster {
+    /// When something is next at each machine by itself.
+    keys: Vec<Option<Key>>,
+    due: BTreeSet<Key>,
+    events: BTreeMap<Key, Event>,
+    heard: u64,
+    /// Where hand-overs that were announced go to, until their prompt is computed.
+    going: HashMap<(u32, Place), (u32, IncomingId)>,
+    /// Requests whose prompt is computed and that nobody was chosen for yet.
+    computed: HashMap<(u32, Place), Box<Request>>,
+    /// By machine, requests that have finished since the last [`Cluster::take_closed`].
+    closed: Vec<(u32, u32)>,
+    now_ns: u64,
+}
+
+impl Cluster {
+    /// So many machines, with nothing to do.
+    pub fn new(machines: usize) -> Self {
+        Self {
+            keys: vec![None; machines],
+            due: BTreeSet::new(),
+            events: BTreeMap::new(),
+            heard: 0,
+            going: HashMap::new(),
+            computed: HashMap::new(),
+            closed: Vec::new(),
+            now_ns: 0,
+        }
+    }
+
+    /// What is next: its time, priority and machine.
+    pub fn next(&self) -> Option<Key> {
+        let event = self.events.first_key_value().map(|(&key, _)| key);
+        let due = self.due.first().copied();
+        event.into_iter().chain(due).min()
+    }
+
+    /// Machines and requests that have finished there since the last call.
+    pub fn take_closed(&mut self) -> Vec<(u32, u32)> {
+        std::mem::take(&mut self.closed)
+    }
+
+    /// Notes that what is next at a machine has changed.
+    pub fn changed(&mut self, machine: u32, next: Option<Key>) {
+        let known = &mut self.keys[machine as usize];
+        if *known != next {
+            if let Some(key) = known.take() {
+                self.due.remove(&key);
+            }
+            self.due.extend(next);
+            *known = next;
+        }
+    }
+
+    /// Does what is next, and then what comes before `until_ns`; stops where someone is to be chosen to decode a
+    /// request, which is answered with [`Cluster::assign`] at that time.
+    pub fn run<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        (now_ns, until_ns): (u64, u64),
+    ) -> Result<Option<Question>, M::Error> {
+        let mut is_first = true;
+        while let Some(key) = self.next() {
+            if !std::mem::take(&mut is_first) && key.0 >= until_ns {
+                break;
+            }
+            self.now_ns = key.0;
+            let Some(event) = self.events.remove(&key) else {
+                self.own_event(machines, key)?;
+                continue;
+            };
+            if let Event::Choose(question) = event {
+                if key.0 > now_ns {
+                    // It is answered by what is known at its own time.
+                    self.events.insert(key, event);
+                    break;
+                }
+                return Ok(Some(question));
+            }
+            self.happen(machines, key.2, event)?;
+        }
+        Ok(None)
+    }
+
+    /// Lets the chosen machine reserve room for a request.
+    pub fn assign<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        question: &Question,
+        chosen: Chosen,
+    ) -> Result<(), M::Error> {
+        let Question {
+            source,
+            arrival,
+            computed,
+            ..
+        } = *question;
+        let crossing = (chosen.channel, chosen.expected_tokens);
+        let mut incoming = Incoming::new(source, arrival, computed, crossing);
+        incoming.request = self.computed.remove(&source);
+        let is_computed = incoming.request.is_some();
+        let done = self.perform(machines, chosen.machine, Task::Ask(Box::new(incoming)))?;
+        if !is_computed {
+            self.going.insert(source, (chosen.machine, done));
+        }
+        Ok(())
+    }
+
+    /// Lets a machine do what is next there.
+    fn own_event<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        (_, priority, machine, _): Key,
+    ) -> Result<(), M::Error> {
+        if priority == TRANSFER {
+            if let Some((source, place)) = machines.source_read_next(machine)? {
+                self.perform(machines, source, Task::Release(place, false))?;
+            }
+        }
+        self.perform(machines, machine, Task::Next)?;
+        Ok(())
+    }
+
+    fn happen<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        machine: u32,
+        event: Event,
+    ) -> Result<(), M::Error> {
+        match event {
+            Event::Choose(_) => {}
+            Event::Release(machine, place) => {
+                self.perform(machines, machine, Task::Release(place, true))?;
+            }
+            Event::NothingToSend { target, source } => {
+                self.perform(machines, source.0, Task::Release(source.1, true))?;
+                self.perform(machines, target.0, Task::NothingToSend(target.1))?;
+            }
+            Event::Computed {
+                target,
+                step,
+                complete,
+            } => {
+                let feed = if complete {
+                    Feed::AtHand
+                } else {
+                    Feed::Comes(step)
+                };
+                let done = self.ask(machines, target.0, Task::Feed(target.1, feed))?;
+                self.perform(machines, machine, Task::GoOn)?;
+                if !complete && done.answer {
+                    let at_ns = step.completion_ns;
+                    self.step_computes(machines, (machine, at_ns), target, (step, true))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Schedules what a step of a machine computes for a hop elsewhere.
+    fn step_computes<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        (machine, at_ns): (u32, u64),
+        target: (u32, IncomingId),
+        (step, complete): (Transmission, bool),
+    ) -> Result<(), M::Error> {
+        let number = machines.take_number(machine)?;
+        let event = Event::Computed {
+            target,
+            step,
+            complete,
+        };
+        self.events
+            .insert((at_ns, TRANSFER, machine, number), event);
+        Ok(())
+    }
+
+    /// Lets a machine do something now, and takes its letters where they go; returns where a new hand-over is kept.
+    fn perform<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        machine: u32,
+        task: Task,
+    ) -> Result<IncomingId, M::Error> {
+        self.ask(machines, machine, task).map(|done| done.incoming)
+    }
+
+    fn ask<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        machine: u32,
+        task: Task,
+    ) -> Result<Done, M::Error> {
+        let mut done = machines.perform(machine, task, self.now_ns)?;
+        self.changed(machine, done.next);
+        let closed = done.closed.drain(..).map(|request| (machine, request));
+        self.closed.extend(closed);
+        for letter in std::mem::take(&mut done.letters) {
+            self.deliver(machines, machine, letter)?;
+        }
+        Ok(done)
+    }
+
+    fn deliver<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        from: u32,
+        letter: Letter,
+    ) -> Result<(), M::Error> {
+        match letter {
+            Letter::Announced {
+                place,
+                arrival,
+                arrival_ns,
+                computed,
+            } => {
+                let source = (from, place);
+                let question = Question {
+                    source,
+                    arrival,
+                    arrival_ns,
+                    computed,
+                };
+                self.when_heard(from, Event::Choose(question));
+            }
+            Letter::Prefilled { place, request } => {
+                let source = (from, place);
+                let Some(target) = self.going.remove(&source) else {
+                    self.computed.insert(source, request);
+                    return Ok(());
+                };
+                let done = self.ask(machines, target.0, Task::PromptCame(target.1, request))?;
+                if done.answer {
+                    self.when_heard(target.0, Event::NothingToSend { target, source });
+                }
+            }
+            Letter::Awaits {
+                machine,
+                incoming,
+                step,
+            } => {
+                let at_ns = step.first_layer_ns.max(self.now_ns);
+                let target = (from, incoming);
+                self.step_computes(machines, (machine, at_ns), target, (step, false))?;
+            }
+            Letter::Release { machine, place } => {
+                self.when_heard(machine, Event::Release(machine, place));
+            }
+            Letter::Answered {
+                machine,
+                session,
+                prompt_tokens,
+            } => {
+                let turn = Task::TurnCompleted(session, prompt_tokens);
+                self.perform(machines, machine as u32, turn)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets a machine hear of something once all boundaries of this instant are over.
+    fn when_heard(&mut self, machine: u32, event: Event) {
+        self.heard += 1;
+        let key = (self.now_ns, HANDOVER, machine, self.heard);
+        self.events.insert(key, event);
+    }
+}

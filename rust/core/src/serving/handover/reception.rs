@@ -1,0 +1,351 @@
+//! The receiving side: a decode machine reserves room, first come, first served, and takes into its batch (the rules
+//! of `serving/handover/reception.py`).
+
+use std::collections::VecDeque;
+
+use super::task::Letter;
+use crate::batch::Sequence;
+use crate::digest::Record;
+use crate::serving::{Arrival, Place, Replica, Request, ServingStore};
+use crate::store::{Answer, LeaseId, MoveId, Room, Times, GPU};
+use crate::transfers::{Feed, Hop, SharedChannel, TransferId, Transmission};
+
+/// Where a hand-over to a machine is kept there.
+pub type IncomingId = u32;
+
+/// A request whose prompt another machine computes, from asking for room until its KV is here.
+#[derive(Clone, Debug)]
+pub struct Incoming {
+    /// The machine that computes its prompt, and its place there.
+    pub source: (u32, Place),
+    /// As it came to the cluster.
+    pub arrival: Arrival,
+    /// As it stood when its prompt was computed, once it is.
+    pub request: Option<Box<Request>>,
+    /// When the step with the prompt's last chunk computes its layers, where they leave one by one.
+    pub computed: Option<Transmission>,
+    /// Tokens that are expected to cross.
+    pub expected_tokens: u64,
+    /// What it crosses.
+    pub channel: SharedChannel,
+    asked_ns: u64,
+    reserved_ns: u64,
+    lease: Option<LeaseId>,
+    total_blocks: u64,
+    sent_blocks: u64,
+    wire: Option<TransferId>,
+}
+
+impl Incoming {
+    /// A hand-over that has not asked for room yet.
+    pub fn new(
+        source: (u32, Place),
+        arrival: Arrival,
+        computed: Option<Transmission>,
+        (channel, expected_tokens): (SharedChannel, u64),
+    ) -> Self {
+        Self {
+            source,
+            arrival,
+            request: None,
+            computed,
+            expected_tokens,
+            channel,
+            asked_ns: 0,
+            reserved_ns: 0,
+            lease: None,
+            total_blocks: 0,
+            sent_blocks: 0,
+            wire: None,
+        }
+    }
+}
+
+/// Handed-over requests on their decode machine: queued for room, on their way, arrived.
+#[derive(Debug, Default)]
+pub struct Reception {
+    pub(super) incoming: Vec<Option<Incoming>>,
+    pub(super) free: Vec<IncomingId>,
+    pub(in crate::serving) asking: VecDeque<IncomingId>,
+    pub(in crate::serving) arriving: usize,
+    /// Who has arrived, and how many blocks it holds.
+    pub(in crate::serving) arrived: VecDeque<(Place, u64)>,
+}
+
+impl Reception {
+    fn of(&self, id: IncomingId) -> &Incoming {
+        let incoming = self.incoming[id as usize].as_ref();
+        incoming.expect("a hand-over is kept until it is complete")
+    }
+
+    pub(super) fn of_mut(&mut self, id: IncomingId) -> &mut Incoming {
+        let incoming = self.incoming[id as usize].as_mut();
+        incoming.expect("a hand-over is kept until it is complete")
+    }
+}
+
+impl Replica {
+    /// Queues a request for room.
+    pub(super) fn ask_for_room<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        mut incoming: Incoming,
+        now_ns: u64,
+    ) -> Answer<IncomingId> {
+        self.open_requests += 1;
+        self.queued_tokens += incoming.arrival.prompt_tokens;
+        self.expected_prefill_tokens += incoming.expected_tokens;
+        incoming.asked_ns = now_ns;
+        let reception = &mut self.reception;
+        let id = reception.free.pop().unwrap_or_else(|| {
+            reception.incoming.push(None);
+            reception.incoming.len() as IncomingId - 1
+        });
+        reception.incoming[id as usize] = Some(incoming);
+        reception.asking.push_back(id);
+        if !self.refused {
+            self.wake(store, (now_ns, now_ns + 1))?;
+        }
+        Ok(id)
+    }
+
+    /// Whether a handed-over request, known to the scheduler, goes before the head of the queue.
+    pub(in crate::serving) fn asks_first(&self, head: Option<Place>) -> bool {
+        let Some(&first) = self.reception.asking.front() else {
+            return false;
+        };
+        let preempted = head.is_some_and(|head| self.requests[head as usize].preemptions > 0);
+        !preempted
+            && self
+                .queue
+                .knows_since(self.reception.of(first).asked_ns + 1)
+    }
+
+    /// Reserves room for the first of those who ask and lets its KV come; false when that is refused.
+    pub(in crate::serving) fn take<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        now_ns: u64,
+    ) -> Answer<bool> {
+        let Some(&id) = self.reception.asking.front() else {
+            return Ok(false);
+        };
+        let block = self.config.block_size_tokens;
+        let arrival = self.reception.of(id).arrival;
+        let (total, full) = (
+            arrival.prompt_tokens.div_ceil(block),
+            arrival.prompt_tokens / block,
+        );
+        let here = if self.config.cache_enabled {
+            store.peek(arrival.request, full as u32)?.1
+        } else {
+            0
+        };
+        let lacking = total - u64::from(here);
+        let lease = store.acquire(arrival.request, here)?;
+        let room = match store.reserve(&[(lease, lacking)], now_ns)? {
+            Room::Refused => {
+                store.abandon(lease)?;
+                return Ok(false);
+            }
+            Room::Ready => Vec::new(),
+            Room::Pending(moves) => moves,
+        };
+        self.reception.asking.pop_front();
+        self.reception.arriving += 1;
+        self.issue(store, None, now_ns)?;
+        let incoming = self.reception.of_mut(id);
+        incoming.lease = Some(lease);
+        incoming.reserved_ns = now_ns;
+        (incoming.total_blocks, incoming.sent_blocks) = (total, lacking);
+        if lacking > 0 {
+            self.depart(store, id, &room, now_ns)?;
+        } else if self.reception.of(id).request.is_some() {
+            let (machine, place) = self.reception.of(id).source;
+            self.letters.push(Letter::Release { machine, place });
+            self.kv_received(store, id, now_ns)?;
+            self.join_arrived(store)?;
+        }
+        Ok(true)
+    }
+
+    /// Sends what is lacking here as soon as the moves `room` have freed its place.
+    fn depart<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        id: IncomingId,
+        room: &[MoveId],
+        now_ns: u64,
+    ) -> Answer<()> {
+        let (Some(how), Some(mover)) = (self.config.role.receives(), self.mover.as_deref_mut())
+        else {
+            return Ok(());
+        };
+        let incoming = self.reception.of_mut(id);
+        let step = incoming.computed.filter(|step| now_ns < step.completion_ns);
+        let feed = match step {
+            None => Feed::AtHand,
+            Some(step) if step.first_layer_ns <= now_ns => Feed::Comes(step),
+            Some(_) => Feed::Awaited,
+        };
+        let hop = Hop {
+            handover: id,
+            channel: incoming.channel.clone(),
+            streams: how.layer_by_layer,
+            feed,
+            is_first: true,
+            is_last: true,
+        };
+        let (machine, _) = incoming.source;
+        let way = ((how.remote, GPU), incoming.sent_blocks);
+        incoming.wire = Some(mover.send_hop(store, hop, way, room, now_ns)?);
+        if let Some(step) = step {
+            let incoming = id;
+            self.letters.push(Letter::Awaits {
+                machine,
+                incoming,
+                step,
+            });
+        }
+        self.log_transfers();
+        Ok(())
+    }
+
+    /// Lets a hop go on with what a step computes: its first layer is there, or all of it. Returns whether it waits
+    /// even then.
+    pub(super) fn feed_hop<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        (id, feed): (IncomingId, Feed),
+        now_ns: u64,
+    ) -> Answer<bool> {
+        self.catch_up(store, now_ns)?;
+        let incoming = self.reception.incoming[id as usize].as_ref();
+        let wire = incoming.and_then(|incoming| incoming.wire);
+        let (Some(wire), Some(mover)) = (wire, self.mover.as_deref_mut()) else {
+            return Ok(false);
+        };
+        let waits = mover.feed_hop(store, wire, feed, now_ns)?;
+        self.log_transfers();
+        Ok(waits)
+    }
+
+    /// The room of a hand-over is free.
+    pub(in crate::serving) fn room_came(&mut self, id: IncomingId, now_ns: u64) {
+        self.reception.of_mut(id).reserved_ns = now_ns;
+    }
+
+    /// The prompt of a hand-over is computed; returns whether nothing of it is to be sent.
+    pub(super) fn prompt_came(&mut self, id: IncomingId, request: Box<Request>) -> bool {
+        let incoming = self.reception.of_mut(id);
+        let announced = incoming.computed.is_some();
+        incoming.request = Some(request);
+        announced && incoming.lease.is_some() && incoming.sent_blocks == 0
+    }
+
+    /// A request's KV is here: it is shared as if computed here.
+    pub(in crate::serving) fn kv_received<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        id: IncomingId,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let Some(how) = self.config.role.receives() else {
+            return Ok(());
+        };
+        let incoming = self.reception.incoming[id as usize].take();
+        let incoming = incoming.expect("a hand-over is complete once");
+        self.reception.free.push(id);
+        let (request, lease) = (incoming.request, incoming.lease);
+        let mut s = *request.expect("its prompt is computed before its KV is here");
+        let lease = lease.expect("room was reserved for it");
+        s.lease = lease;
+        s.sent_on = false;
+        s.handover_blocks = incoming.sent_blocks;
+        s.handover_room_ns = incoming.reserved_ns.saturating_sub(s.since_ns);
+        let (prompt_tokens, since_ns) = (s.arrival.prompt_tokens, s.since_ns);
+        let place = self.keep(s);
+        if self.config.cache_enabled {
+            let blocks = (prompt_tokens / self.config.block_size_tokens) as u32;
+            self.share(store, place, blocks, now_ns)?;
+        }
+        self.expected_prefill_tokens -= incoming.expected_tokens;
+        let s = &mut self.requests[place as usize];
+        let (request, sent) = (u64::from(s.arrival.request), incoming.sent_blocks);
+        let waited = now_ns - since_ns;
+        let records = store.records_mut();
+        records.note(Record::Handover as u8, now_ns, request, sent);
+        if how.first_token_at_prefill {
+            s.handover_gap_ns = waited;
+        } else {
+            s.handover_ns = waited;
+            self.show_first_token(store, place, now_ns);
+        }
+        self.reception.arriving -= 1;
+        let held = (place, incoming.total_blocks);
+        self.reception.arrived.push_back(held);
+        Ok(())
+    }
+
+    /// Shares the first blocks of a request that were received from elsewhere, as if computed here.
+    fn share<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        place: Place,
+        blocks: u32,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let lease = self.requests[place as usize].lease;
+        let start = store.depth(lease)?;
+        if blocks > start {
+            store.commit(lease, blocks, Times::at(now_ns))?;
+            if self.writes_at_commit() {
+                self.write_committed(store, place, (start, blocks), now_ns)?;
+                self.issue(store, None, now_ns)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets what has arrived into the step while it has tokens for it.
+    pub(in crate::serving) fn join_arrived<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+    ) -> Answer<()> {
+        while self.batch.budget_left() > 0 {
+            let Some((place, blocks)) = self.reception.arrived.pop_front() else {
+                break;
+            };
+            let s = &self.requests[place as usize];
+            let prompt_tokens = s.arrival.prompt_tokens;
+            let sequence = Sequence {
+                computed: prompt_tokens,
+                prefill_target: prompt_tokens,
+                blocks,
+                last_token_ns: s.first_token_ns,
+                ..Sequence::default()
+            };
+            self.into_batch(store, place, sequence)?;
+        }
+        Ok(())
+    }
+
+    /// A request is here of which nothing had to be sent.
+    pub(super) fn nothing_to_send<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        id: IncomingId,
+        now_ns: u64,
+    ) -> Answer<()> {
+        self.catch_up(store, now_ns + 1)?;
+        self.kv_received(store, id, now_ns)?;
+        self.go_on(store, (now_ns, now_ns + 1))
+    }
+
+    /// The machine and the place there of a request whose KV has been read with what arrives next.
+    pub fn source_read_next(&self) -> Option<(u32, Place)> {
+        let (transfer, complete) = self.mover()?.peek_arrival()?;
+        let id = transfer.reads_source_of().filter(|_| complete)?;
+        Some(self.reception.of(id).source)
+    }
+}
