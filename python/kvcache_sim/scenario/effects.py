@@ -9,10 +9,10 @@ from kvcache_sim.cache.store_kinds import Ability, beyond_store, store_kind
 from kvcache_sim.scenario import cache_groups, context_window, engine_effects, objectives, pools
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
 from kvcache_sim.scenario.idle import IdleError
+from kvcache_sim.scenario.router_effects import idle_of_router
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.yaml_tree import Path, Tree
-from kvcache_sim.serving.router.registry import PREFIX_AWARE
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
 
 #: A setting without effect: its path, and why.
@@ -33,7 +33,7 @@ def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
     yield from cache_groups.findings(model, machines)
     yield from engine_effects.findings(model, machines)
     yield from pools.findings(model, machines)
-    yield from _router(model, sum(machine.role != "decode" for machine in machines))
+    yield from idle_of_router(model, sum(machine.role != "decode" for machine in machines))
 
 
 def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> None:
@@ -251,35 +251,3 @@ def _requests(model: ScenarioModel) -> Iterator[Finding]:
     if model.workload.get("prompt_structure") == "new_input_only":
         why = "it is how 'kvsim trace generate' writes rows: a run has whole prompts in memory"
         yield ("workload", "prompt_structure"), why
-
-
-#: Keys of one router, and whose.
-_OF_ROUTERS = {
-    "load_threshold": "longest-prefix",
-    "overlap_weight": "overlap-cost",
-    "cache_threshold": "cache-aware",
-    "balance_abs_threshold": "cache-aware",
-    "balance_rel_threshold": "cache-aware",
-}
-
-
-def _router(model: ScenarioModel, routed: int) -> Iterator[Finding]:
-    router = model.router
-    for key, field in type(router).model_fields.items():
-        if getattr(router, key) != field.default and routed <= 1:
-            yield ("router", key), "there is one machine to choose"
-    for key, policy in _OF_ROUTERS.items():
-        changed = getattr(router, key) != type(router).model_fields[key].default
-        if changed and router.policy != policy and ":" not in router.policy:
-            yield ("router", key), f"router.policy is not {policy}"
-    if router.index_blocks is not None:
-        if router.policy not in PREFIX_AWARE and ":" not in router.policy:
-            yield ("router", "index_blocks"), f"router.policy {router.policy} looks at no prefixes"
-        if why := store_kind(model.cache).lacks.get(Ability.BLOCKS):
-            yield ("router", "index_blocks"), why
-    elif router.index_delay:
-        yield ("router", "index_delay"), "router.index_blocks is null: the router sees the truth"
-    if router.policy == "least-loaded" and model.replica.instant:
-        yield ("router", "policy"), "replica.instant is true: no machine ever has a load"
-    if router.policy in PREFIX_AWARE and not model.cache.enabled:
-        yield ("router", "policy"), "cache.enabled is false"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -64,6 +65,8 @@ def _default(field: FieldInfo) -> str:
     for written in field.metadata:
         if isinstance(written, PlainSerializer):
             value = written.func(value)  # type: ignore[call-arg]
+    if value and isinstance(value, dict):
+        return json.dumps(value, separators=(",", ":"))
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

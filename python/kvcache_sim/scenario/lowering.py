@@ -127,14 +127,22 @@ def _replica(machine: MachineSection) -> ReplicaSettings:
 def _router(model: ScenarioModel) -> RouterSettings:
     section = model.router
     return RouterSettings(
-        section.policy,
-        section.load_threshold,
-        section.overlap_weight,
-        section.cache_threshold,
-        section.balance_abs_threshold,
-        section.balance_rel_threshold,
-        section.index_blocks,
-        section.index_delay,
+        policy=section.policy,
+        load_threshold=section.load_threshold,
+        overlap_weight=section.overlap_weight,
+        cache_threshold=section.cache_threshold,
+        balance_abs_threshold=section.balance_abs_threshold,
+        balance_rel_threshold=section.balance_rel_threshold,
+        index_blocks=section.index_blocks,
+        index_delay_ns=section.index_delay,
+        index_kind=section.index.kind,
+        index_eviction_interval_ns=section.index.eviction_interval,
+        view_interval_ns=section.view.interval,
+        scorers=dict(section.scorers),
+        temperature=section.temperature,
+        kv_aware_threshold_tokens=section.kv_aware_threshold,
+        load_weight=section.load_weight,
+        max_load_skew=section.max_load_skew,
     )
 
 

@@ -25,6 +25,7 @@ from kvcache_sim.scenario.quantities import (
     RequestRuleField,
     SizeBytes,
 )
+from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.section import BY_ITSELF, Section
 from kvcache_sim.serving.settings import (
     AsyncScheduling,
@@ -253,31 +254,6 @@ class HandoverSection(Section):
     transfer: HandoverTransfer = Field("at-end", description="after the prompt, or each layer as computed")
     first_token: FirstToken = Field("decode", description="who answers: decode's waits for the hand-over")
     router: RouterName = Field("least-loaded", description="which decode machine: as router.policy")
-
-
-class RouterSection(Section):
-    """Which machine a request goes to."""
-
-    policy: RouterName = Field("round-robin", description="who chooses the machine")
-    load_threshold: float | None = Field(
-        2.0, ge=1, description="longest-prefix: uneven from this largest / smallest load on; null: never"
-    )
-    overlap_weight: float = Field(
-        1.0, ge=0, description="overlap-cost: weight of a block of prefill against one of decode"
-    )
-    cache_threshold: float = Field(
-        0.3, ge=0, le=1, description="cache-aware: share of a prompt above which who has it takes it"
-    )
-    balance_abs_threshold: int = Field(
-        64, ge=0, le=_MAX_COUNT, description="cache-aware: uneven where loads differ by more requests, and"
-    )
-    balance_rel_threshold: float = Field(
-        1.5, ge=1, description="cache-aware: the largest load is more than so many times the smallest"
-    )
-    index_blocks: int | None = Field(
-        None, ge=1, le=_MAX_COUNT, description="the router's own index, a machine; null: it sees the truth"
-    )
-    index_delay: DurationNs = Field(0, description="from a first token until the index has its prompt")
 
 
 class ChannelSection(Section):

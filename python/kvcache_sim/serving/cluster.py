@@ -36,6 +36,7 @@ class Cluster:
         digests: Sequence[Digest],
     ) -> None:
         self.replicas = replicas
+        self._scrapes, self._when_closed = pools.views.scrapes, pools.views.when_closed
         self.pools, self.router = pools, router
         self.engine = replicas[0].engine
         self.recorder = recorder
@@ -70,6 +71,8 @@ class Cluster:
         self._position = 0
         #: Whether no request waits for another, and nobody asks when one is done.
         self.open_loop = not (self._instant or self._continues or len(waiting))
+        if self._scrapes is not None and self.open_loop and not pools.decoding:
+            self._scrapes.for_arrivals_only()
         for replica in replicas:
             if isinstance(replica, Replica):
                 replica.milestones.when_closed(self._answered_elsewhere)
@@ -110,6 +113,8 @@ class Cluster:
             self._position += 1
             arrival = max(self._arrival_ns[request - self._from], self.engine.now_ns)
             self.engine.schedule(arrival, ARRIVAL, NO_MACHINE, self._arrive_in_order, request)
+            if self._scrapes is not None:
+                self._scrapes.expect(arrival)
 
     def _arrive_in_order(self, request: int) -> None:
         self._arrive(request)
@@ -156,6 +161,8 @@ class Cluster:
 
     def _closed(self, request: int) -> None:
         self.closed += 1
+        for tell in self._when_closed:
+            tell(request)
         if self._instant:
             self._queue_next()
         if self._read_on is not None:
@@ -172,6 +179,8 @@ class Cluster:
             following = self._waiting[place]
             at = self.engine.now_ns + self._think_ns[following]
             self.engine.schedule(at, ARRIVAL, NO_MACHINE, self._arrive, following)
+            if self._scrapes is not None:
+                self._scrapes.expect(at)
             self._prefetch(request, following, at)
 
     def _prefetch(self, request: int, following: int, at_ns: int) -> None:

@@ -24,6 +24,8 @@ Role = Literal["both", "prefill", "decode"]
 HandoverPath = Literal["gpu-direct", "via-cpu"]
 HandoverTransfer = Literal["at-end", "layer-by-layer"]
 FirstToken = Literal["decode", "prefill"]
+#: What a router takes for the machines' caches: what they have, or what it sent them.
+IndexKind = Literal["truth", "estimated", "gateway-tree"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +96,27 @@ class RouterSettings:
     #: more than so many times the smallest.
     balance_abs_threshold: int = 64
     balance_rel_threshold: float = 1.5
-    #: Blocks that the router's own index holds of each machine; None: it sees the truth.
+    #: Blocks that the router's own index holds of each machine; None: it sees the truth, or as many as the
+    #: gateway's own default (``index_kind``).
     index_blocks: int | None = None
     #: How long after a first token the index learns of the prompt.
     index_delay_ns: int = 0
+    #: What the router takes for the machines' caches.
+    index_kind: IndexKind = "truth"
+    #: Of ``gateway-tree``: how often it is cut back to its size.
+    index_eviction_interval_ns: int = 120_000_000_000
+    #: The engines' own figures are as old as the last multiple of this; 0: as they are now.
+    view_interval_ns: int = 0
+    #: Of ``weighted``: weight by scorer.
+    scorers: dict[str, float] = field(default_factory=lambda: {"prefix": 3.0, "kv-use": 2.0, "queue": 2.0})
+    #: Of ``dynamo-kv``: 0 takes the least cost, more spreads.
+    temperature: float = 0.0
+    #: Of ``kvaware``: tokens of a prompt that may be missing where it is sent.
+    kv_aware_threshold_tokens: int = 2000
+    #: Of ``loadaware``: what load weighs against the cached share of the prompt.
+    load_weight: float = 1.0
+    #: Of ``consistent-hashing``: load / mean load above which the next machine takes it; None: never.
+    max_load_skew: float | None = 1.5
 
 
 @dataclass(frozen=True, slots=True)

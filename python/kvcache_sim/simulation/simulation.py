@@ -22,10 +22,10 @@ from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.machine import Observation, build_replicas
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.replica.contract import AnyReplica
-from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.router.index import RouterIndex
 from kvcache_sim.serving.router.look import look_at
-from kvcache_sim.serving.router.registry import router_maker
+from kvcache_sim.serving.router.registry import TIMED, router_maker
+from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.store_limits import refuse_beyond_store
 from kvcache_sim.simulation.end_checks import check_rows, check_stores
@@ -91,18 +91,20 @@ class Simulation:
             from kvcache_sim.simulation.schedule import write_down
 
             self._scheduled = write_down(self.replicas)
-        pools = Pools(self.replicas, counted, self.channels, self.engine, self.recorder)
-        block, look = counted.cache.block_size_tokens, look_at(pools.routed, self.engine)
+        views = Views(trace, counted, self.replicas, self.engine)
+        pools = Pools(self.replicas, counted, self.channels, self.engine, self.recorder, views)
+        look = look_at(pools.routed, self.engine)
         self._index: RouterIndex | None = None
-        if settings.router.index_blocks is not None:
+        if settings.router.index_blocks is not None and settings.router.index_kind == "truth":
             tier = TierSettings(TIERS[COMPUTE], settings.router.index_blocks)
             believed = [stores.make_lone(tier) for _ in pools.routed]
             self._index = RouterIndex(look, believed, pools.routed, self.engine, settings.router)
             look = self._index.look
         seen = [trees[replica.machine] for replica in pools.routed] if self._index is None else ()
-        router = make_router(RouterView(pools.routed, settings.router, settings.seed, block, look, seen))
+        router = make_router(views.of(pools.routed, settings.router, settings.seed, look, seen))
         self.cluster = Cluster(trace, self.replicas, pools, router, self.recorder, self.digests)
-        if self.cluster.open_loop and self._index is None and self._machines_are_apart():
+        nobody_hears = self._index is None and not views.when_closed and settings.handover.router not in TIMED
+        if self.cluster.open_loop and nobody_hears and self._machines_are_apart():
             for replica in self.replicas:
                 replica.run_ahead()
         span = int(trace.arrival_ns.max()) if len(trace) else 0

@@ -13,6 +13,7 @@ from kvcache_sim.errors import InvariantError
 from kvcache_sim.serving.queue import ORDERS
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.router.registry import REMEMBERING
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.simulation.options import RunOptions
 from kvcache_sim.workload.readers.stream import TraceStream
@@ -33,6 +34,9 @@ def can_stream(settings: ClusterSettings, options: RunOptions) -> bool:
         and cache.prefix_view == PrefixViewSettings()
         and cache.admission in ("all", "prompt")
         and settings.router.index_blocks is None
+        and settings.router.index_kind == "truth"
+        and settings.router.policy not in REMEMBERING
+        and ":" not in settings.router.policy
         and all(_stands_alone(machine) for machine in settings.machines)
         and options.backend == "native"
         and not (options.step_every_iteration or options.causes or options.prefixes)

@@ -16,9 +16,10 @@ from kvcache_sim.serving.handover.sender import Sender
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.replica.contract import AnyReplica
-from kvcache_sim.serving.router.contract import Router, RouterView
+from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.router.look import look_at
 from kvcache_sim.serving.router.registry import router_maker
+from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ClusterSettings
 
@@ -38,10 +39,13 @@ class Pools:
         channels: Channels,
         engine: Engine,
         recorder: Recorder,
+        views: Views,
     ) -> None:
         roles = [machine.role for machine in cluster.machines]
         self.settings = cluster.handover
         self.channels = channels
+        #: What routers share.
+        self.views = views
         self.routed = [r for r, role in zip(replicas, roles, strict=True) if role != "decode"]
         self._sends = [role == "prefill" for role in roles]
         #: Those that a prompt may be handed over to, where any is.
@@ -60,11 +64,12 @@ class Pools:
 
             native = [replica for replica in replicas if isinstance(replica, NativeReplica)]
             NativeHandovers(native, self._choose_in_core, engine, recorder)
-        settings = replace(cluster.router, policy=self.settings.router, index_blocks=None)
+        settings = replace(cluster.router, policy=self.settings.router, index_blocks=None, index_kind="truth")
         # Its own stream of random numbers: not those that chose the prefill machine.
         seed = derive_seed(cluster.seed, "decode router")
-        block, look = cluster.cache.block_size_tokens, look_at(self.decoding, engine, heard=True)
-        self._router = router_maker(settings.policy)(RouterView(self.decoding, settings, seed, block, look))
+        look = look_at(self.decoding, engine, heard=True)
+        view = views.of(self.decoding, settings, seed, look, heard=True)
+        self._router = router_maker(settings.policy)(view)
 
     def can_serve(self, replica: AnyReplica, prompt_tokens: int, kv_tokens: int) -> bool:
         """Return whether a request routed to a machine would fit: its prompt there, all where it decodes.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from kvcache_sim.cache.store import TieredStore
 from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.tiers import ROUTER_CREDITS
@@ -28,6 +29,42 @@ class Look(NamedTuple):
     active_blocks: list[int]
 
 
+class Occupancy(NamedTuple):
+    """What the engine of each machine reports of itself, by machine."""
+
+    #: Requests that wait to be scheduled.
+    waiting: list[int]
+    #: Requests in the batch.
+    running: list[int]
+    #: Share of the GPU's blocks that running requests hold, from 0 to 1.
+    kv_use: list[float]
+
+
+class Loads(Protocol):
+    """The load of every machine, as it is now or as it was when it was last looked at."""
+
+    def requests(self) -> list[int]:
+        """Return by machine how many requests were sent there and are not finished."""
+        ...
+
+    def queued_tokens(self) -> list[int]:
+        """Return by machine the prompt tokens sent there that are not computed yet."""
+        ...
+
+    def occupancy(self) -> Occupancy:
+        """Return what the engines report."""
+        ...
+
+    @property
+    def looks(self) -> int:
+        """How often the machines have been looked at so far; -1: at every decision."""
+        ...
+
+
+def _nobody_told() -> Occupancy:
+    raise AssertionError("this view was made without engines that report")
+
+
 @dataclass(frozen=True, slots=True)
 class RouterView:
     """What a router may look at. Looking never changes recency."""
@@ -41,6 +78,33 @@ class RouterView:
     look: Callable[[Arrival], Look]
     #: By machine its tree of blocks, where it has lower tiers and the router sees which one holds a block.
     trees: Sequence[TieredStore | None] = ()
+    #: What the engines report now.
+    report: Callable[[], Occupancy] = _nobody_told
+    #: The loads as they were at the last multiple of ``router.view.interval``; None: as they are now.
+    scraped: Loads | None = None
+    #: The blocks of each prompt, for routers that keep a record of what they sent.
+    prompts: PromptBlocks | None = None
+    #: The time.
+    now_ns: Callable[[], int] = lambda: 0
+    #: Who is told the number of each request that is done; a router that wants to hear adds itself.
+    when_closed: list[Callable[[int], None]] = field(default_factory=list)
+
+    @property
+    def loads(self) -> Loads:
+        """The machines' own figures, as old as ``router.view.interval`` makes them.
+
+        What a router counts by itself, such as ``requests`` here, is never old.
+        """
+        return self if self.scraped is None else self.scraped
+
+    @property
+    def looks(self) -> int:
+        """Minus one: this view looks at every decision."""
+        return -1
+
+    def occupancy(self) -> Occupancy:
+        """Return what the engines report now."""
+        return self.report()
 
     def requests(self) -> list[int]:
         """Return by machine how many requests were sent there and are not finished."""

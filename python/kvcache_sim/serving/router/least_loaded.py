@@ -16,4 +16,4 @@ class LeastLoaded:
 
     def choose(self, sequence: Arrival) -> int:
         """Return the least loaded machine."""
-        return self._ties.least(self._view.queued_tokens())
+        return self._ties.least(self._view.loads.queued_tokens())

@@ -30,8 +30,10 @@ class LongestPrefix:
             found = look(sequence).found_blocks
             return found.index(max(found))
         if isinstance(look, FleetLook):
-            return self._ties.among(look.longest(sequence, threshold))
-        loads = self._view.requests()
+            if (scraped := self._view.scraped) is None:
+                return self._ties.among(look.longest(sequence, threshold))
+            return self._ties.among(look.longest(sequence, threshold, scraped.requests()))
+        loads = self._view.loads.requests()
         return self._ties.among(equally_long(look(sequence).found_blocks, loads, threshold))
 
 

@@ -72,8 +72,11 @@ class FleetLook:
         limit = self._matchable_blocks(sequence.prompt_num_tokens)
         return Look(*self._fleet.look(sequence.request, limit, self._engine.now_ns + self._heard))
 
-    def longest(self, sequence: Arrival, threshold: float) -> list[int]:
-        """Return the machines that ``longest_prefix.equally_long`` would, looking at candidates alone."""
+    def longest(self, sequence: Arrival, threshold: float, known: Sequence[int] | None = None) -> list[int]:
+        """Return the machines that ``longest_prefix.equally_long`` would, looking at candidates alone.
+
+        ``known``: loads by machine; None: as they are now.
+        """
         wanted = (sequence.request, self._matchable_blocks(sequence.prompt_num_tokens))
-        loads = list(map(_REQUESTS, self._replicas)) or None
+        loads = known if known is not None else list(map(_REQUESTS, self._replicas)) or None
         return self._fleet.longest(wanted, self._engine.now_ns + self._heard, loads, threshold)

@@ -20,5 +20,5 @@ class PrefillCost:
     def choose(self, sequence: Arrival) -> int:
         """Return the machine with the smallest product."""
         new = self._view.new_prefill_tokens(sequence, self._view.look(sequence).found_blocks)
-        costs = [tokens * (load + 1) for tokens, load in zip(new, self._view.requests(), strict=True)]
+        costs = [tokens * (load + 1) for tokens, load in zip(new, self._view.loads.requests(), strict=True)]
         return self._ties.least(costs)

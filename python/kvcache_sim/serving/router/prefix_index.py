@@ -1,0 +1,137 @@
+"""What llm-d's router believes of each machine's cache: the truth, or an estimate from what it sent there."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple, Protocol
+
+from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.sequence import Arrival
+from kvcache_sim.tiers import COMPUTE, TIERS
+
+#: Blocks of the estimate have at least so many tokens, and it looks at so many tokens of a prompt.
+LEAST_BLOCK_TOKENS, MOST_TOKENS = 64, 131_072
+#: Hashes kept of a machine whose GPU blocks are not known.
+DEFAULT_CAPACITY = 31_250
+#: What a block counts by the tier that has it; one that is not named counts like one on the GPU.
+_TIER_WEIGHTS = {"cpu": 0.8}
+_UNBOUNDED = 1 << 60
+
+
+class Matched(NamedTuple):
+    """How much of a prompt each machine is believed to have."""
+
+    #: Blocks by machine.
+    blocks: list[int]
+    #: Blocks of the prompt.
+    of: int
+    #: Tokens of a block.
+    block_tokens: int
+
+
+class PrefixIndex(Protocol):
+    """Says what each machine has of a prompt, and hears where it was sent."""
+
+    def match(self, sequence: Arrival) -> Matched:
+        """Return the believed blocks."""
+        ...
+
+    def sent(self, sequence: Arrival, machine: int) -> None:
+        """Hear the choice."""
+        ...
+
+
+class PreciseIndex:
+    """The leading full blocks a machine has; one below the GPU counts less, the sum cut to an integer.
+
+    Source: precise-prefix-cache-producer of llm-d/llm-d-router at ebab6879 and
+    pkg/kvcache/kvblock_scorer.go of llm-d/llm-d-kv-cache at 7be76e11 (gpu 1.0, cpu 0.8, unknown tiers 1.0).
+    There at most ten machines a block are known; here all.
+    """
+
+    def __init__(self, view: RouterView) -> None:
+        self._view = view
+        self._tiered = any(view.trees)
+
+    def match(self, sequence: Arrival) -> Matched:
+        """Return the found blocks."""
+        block = self._view.block_size_tokens
+        found = list(self._view.look(sequence).found_blocks)
+        if self._tiered:
+            found = [self._weighed(m, sequence.request, blocks) for m, blocks in enumerate(found)]
+        return Matched(found, sequence.prompt_num_tokens // block, block)
+
+    def _weighed(self, machine: int, request: int, found: int) -> int:
+        tree = self._view.trees[machine]
+        if tree is None or not found:
+            return found
+        parts = tree.match_prefix(request, found)
+        weights = (_TIER_WEIGHTS.get(TIERS[tier], 1.0) for tier, *_ in parts)
+        return int(sum((part[2] - part[1]) * weight for part, weight in zip(parts, weights, strict=True)))
+
+    def sent(self, sequence: Arrival, machine: int) -> None:
+        """Do nothing: the machines tell."""
+
+
+class EstimatedIndex:
+    """The hashes of the prompts sent to each machine, least recently sent out first; it sees no evictions.
+
+    Blocks are the cache's, of at least 64 tokens, the last partial one included. A look-up walks them up to
+    one that no machine has and counts those of each machine, holes or not; it renews nothing. A machine keeps
+    ``index_blocks`` of them, left out: as many as its GPU has blocks.
+
+    Source: approx-prefix-cache-producer of llm-d/llm-d-router at ebab6879 (plugin.go, indexer.go,
+    prefixhash/hashing.go).
+    """
+
+    def __init__(self, view: RouterView) -> None:
+        assert view.prompts is not None
+        self._prompts = view.prompts
+        self._block = max(LEAST_BLOCK_TOKENS, view.block_size_tokens)
+        self._capacities = []
+        for replica in view.replicas:
+            blocks = replica.store.room(COMPUTE).capacity_blocks
+            known = blocks if blocks < _UNBOUNDED else DEFAULT_CAPACITY
+            self._capacities.append(view.settings.index_blocks or known)
+        self._sent: list[OrderedDict[int, None]] = [OrderedDict() for _ in view.replicas]
+        #: By hash who has it: bit m for machine m.
+        self._holders: dict[int, int] = {}
+
+    def match(self, sequence: Arrival) -> Matched:
+        """Return the believed blocks; cost: O(blocks + machines that have any)."""
+        keys, counts = self._keys(sequence), [0] * len(self._sent)
+        mask, run = 0, 0
+        for key in keys:
+            holders = self._holders.get(key, 0)
+            if holders != mask:
+                _add(counts, mask, run)
+                mask, run = holders, 0
+            if not holders:
+                break
+            run += 1
+        _add(counts, mask, run)
+        return Matched(counts, len(keys), self._block)
+
+    def sent(self, sequence: Arrival, machine: int) -> None:
+        """Take the prompt as the most recent of that machine."""
+        own, bit = self._sent[machine], 1 << machine
+        for key in self._keys(sequence):
+            own[key] = None
+            own.move_to_end(key)
+            self._holders[key] = self._holders.get(key, 0) | bit
+        while len(own) > self._capacities[machine]:
+            gone, _ = own.popitem(last=False)
+            self._holders[gone] &= ~bit
+            if not self._holders[gone]:
+                del self._holders[gone]
+
+    def _keys(self, sequence: Arrival) -> list[int]:
+        return self._prompts.keys(sequence, self._block, partial=True)[: MOST_TOKENS // self._block]
+
+
+def _add(counts: list[int], mask: int, blocks: int) -> None:
+    """Add blocks to each machine of a mask."""
+    while mask and blocks:
+        lowest = mask & -mask
+        counts[lowest.bit_length() - 1] += blocks
+        mask ^= lowest

@@ -1,0 +1,45 @@
+"""Weighted scorers: the endpoint picker of llm-d and of the Kubernetes gateway API."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvcache_sim.rng import stream
+from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.prefix_index import EstimatedIndex, PreciseIndex
+from kvcache_sim.serving.router.scorers import SCORERS, Decision
+from kvcache_sim.serving.sequence import Arrival
+
+
+class Weighted:
+    """The greatest sum of weight × score over ``router.scorers``; of equals one drawn at random.
+
+    Scores are clipped to 0–1 and not divided by the weights. Queue, running and KV use are as old as
+    ``router.view.interval`` (50 ms in llm-d); counts of what the router sent are its own. With ``index.kind:
+    truth`` the prefix is what machines have (``precise``), with ``estimated`` what they were sent. Ties: the
+    stream ``router``.
+
+    Source: pkg/epp/scheduling/scheduler_profile.go, pkg/epp/framework/plugins/scheduling/scorer and
+    picker/maxscore of llm-d/llm-d-router at ebab6879.
+    Cost: a look at all machines, and array arithmetic over them a scorer.
+    """
+
+    def __init__(self, view: RouterView) -> None:
+        self._view = view
+        estimated = view.settings.index_kind == "estimated"
+        self._index = EstimatedIndex(view) if estimated else PreciseIndex(view)
+        self._scorers = [(weight, SCORERS[name]()) for name, weight in view.settings.scorers.items()]
+        self._draw = stream(view.seed, "router")
+
+    def choose(self, sequence: Arrival) -> int:
+        """Return the machine of the greatest sum."""
+        decision = Decision(self._view, sequence, self._index.match(sequence))
+        total = np.zeros(len(self._view.replicas))
+        for weight, scorer in self._scorers:
+            total += weight * np.clip(scorer.scores(decision), 0, 1)
+        best = np.flatnonzero(total == total.max())
+        chosen = int(best[0] if len(best) == 1 else best[self._draw.integers(len(best))])
+        self._index.sent(sequence, chosen)
+        for _, scorer in self._scorers:
+            scorer.sent(decision, chosen)
+        return chosen
