@@ -44,8 +44,10 @@ lru = kv.cachesim(again, "lru", capacity=sizes.knee["capacity_blocks"])
 assert isinstance(lru, kv.CacheReplay) and lru["hit_blocks"] > 0
 cells = kv.sweep(agents, base, grid={"tiers.cpu.capacity": ["4GiB", "16GiB"]})
 assert isinstance(cells, kv.Sweep) and cells.best("hit_rate", largest=True)["status"] == "ok"
+load = kv.capacity(agents, base, slo={"e2e": "60s"}, grid={"tiers.cpu.capacity": ["4GiB", "16GiB"]})
+assert isinstance(load, kv.Capacity) and load.rate_per_s and load.cheapest() in load.rows
 try:
     kv.make_trace({**rows, "input_tokens": [1024, -1, 1600]})
 except kv.TraceError as error:
     assert error.where == "row 1"
-print(difference, reasons, sizes, lru, cells, sep="\n\n")
+print(difference, reasons, sizes, lru, cells, load, sep="\n\n")

@@ -15,6 +15,7 @@ FLOOR = {
     "cli": 8,
     "__main__": 9,
     "api": 7.5,  # what Python sees; the verbs stand on it
+    "sizing": 7.2,
     "report": 7,
     "sweeps": 7,
     "scenario": 6.5,  # lowers YAML to the settings that simulation takes

@@ -85,7 +85,9 @@ def test_the_page_has_every_name_with_its_signature(name):
         assert f"kv.{name}" in PAGE or f"`{name}`" in PAGE
 
 
-@pytest.mark.parametrize("holder", ["Run", "Plot", "Scenario", "Comparison", "Explanation", "Curve", "Sweep"])
+@pytest.mark.parametrize(
+    "holder", ["Run", "Plot", "Scenario", "Comparison", "Explanation", "Curve", "Sweep", "Capacity"]
+)
 def test_the_page_has_what_an_object_offers(holder):
     kind = getattr(kv, holder)
     own = {name for name in vars(kind) if not name.startswith("_")}

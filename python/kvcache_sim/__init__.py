@@ -7,6 +7,7 @@ The floors of the package, top to bottom; imports go down only:
 
 - ``cli``         one file a verb: parse, call, print
 - ``api``         what Python sees: scenarios, runs, sweeps, replays
+- ``sizing``      how much load a configuration holds
 - ``report``, ``sweeps``  read finished runs; run many
 - ``scenario``, ``simulation``  validated YAML in, a finished ``Run`` out
 - ``metrics``     what was measured: columns with units, recorder, summary
@@ -22,6 +23,7 @@ __version__ = "0.1.0"
 #: Public name → the module that defines it. ``__init__.pyi`` says the same to type checkers.
 _NAMES = {
     "Comparison": "api.comparing",
+    "Capacity": "api.sizing",
     "CacheReplay": "api.replays",
     "Curve": "api.replays",
     "Explanation": "api.explaining",
@@ -37,6 +39,7 @@ _NAMES = {
     "TraceError": "errors",
     "UsageError": "errors",
     "cachesim": "api.replays",
+    "capacity": "api.sizing",
     "compare": "api.comparing",
     "curve": "api.replays",
     "explain": "api.explaining",

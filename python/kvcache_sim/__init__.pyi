@@ -13,6 +13,8 @@ from kvcache_sim.api.run import Run as Run
 from kvcache_sim.api.run import load_run as load_run
 from kvcache_sim.api.scenario import Scenario as Scenario
 from kvcache_sim.api.simulate import simulate as simulate
+from kvcache_sim.api.sizing import Capacity as Capacity
+from kvcache_sim.api.sizing import capacity as capacity
 from kvcache_sim.api.sweeping import Sweep as Sweep
 from kvcache_sim.api.sweeping import sweep as sweep
 from kvcache_sim.api.traces import generate as generate

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,15 @@ from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.sweeps.cell import Cell, CellRecord, Limits, Setting
 from kvcache_sim.sweeps.coordinator import run_sweep
 from kvcache_sim.sweeps.plan import Plan
-from kvcache_sim.sweeps.simulation import plan_sweep, simulate_cell
+from kvcache_sim.sweeps.simulation import plan_sweep
 from kvcache_sim.sweeps.space import Space
 from kvcache_sim.sweeps.stop import stop_on_signals
 from kvcache_sim.sweeps.study import SweepFile, as_setting
 from kvcache_sim.sweeps.supervisor import LocalRunner
 from kvcache_sim.sweeps.tables import Row, result_rows
-from kvcache_sim.sweeps.worker import run_cell
+from kvcache_sim.sweeps.worker import CellFunction, load_cell_function, run_cell
 from kvcache_sim.workload.toolbox.write import mooncake_lines
+from kvcache_sim.workload.trace import Trace
 
 
 class Sweep:
@@ -88,26 +89,39 @@ def sweep(
     call. Other arguments are those of ``simulate``. Raises ``UsageError`` before anything runs for a setting
     that no scenario accepts; a cell that fails has a row that says so.
     """
-    space = _space(grid or {}, rows)
+    space = settings_space(grid or {}, rows)
+    if not space.factors():
+        raise UsageError("nothing to try", expected="grid={key: [a, b]}, or rows=[{key: a}, {key: b}]")
     asked, given = resolve_requests(trace_or_workload, as_scenario(scenario), settings)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kvsim-sweep-")))
+    with requests_in_a_file(asked, given) as (written, folder):
+        plan = plan_sweep(study_of(written, space))
+        return Sweep(run_cells(plan, directory if directory is not None or jobs == 1 else folder, jobs))
+
+
+@contextmanager
+def requests_in_a_file(asked: Scenario, given: Trace | None) -> Iterator[tuple[Scenario, Path]]:
+    """Give a scenario whose requests are in a file where they were at hand, and a folder for a while."""
+    with tempfile.TemporaryDirectory(prefix="kvsim-sweep-") as name:
+        folder = Path(name)
         if given is not None:
             file = folder / "trace.jsonl"
             write_new(file, "".join(mooncake_lines(given)).encode(), overwrite=False)
             told = {"path": str(file), "block_size": given.block_size, "time_order": "keep"}
             asked = asked.with_(trace=told)
-        plan = plan_sweep(_study(asked, space))
-        if jobs == 1 and directory is None:
-            records: Mapping[str, CellRecord] = {
-                cell.cell_id: _run(plan, cell) for cell in plan.unique_cells()
-            }
-        else:
-            records = _run_on(plan, Path(directory) if directory is not None else folder / "cells", jobs)
-    return Sweep(result_rows(plan.own_cells(), records))
+        yield asked, folder / "cells"
 
 
-def _space(grid: Mapping[str, Sequence[Any]], rows: Sequence[Mapping[str, Any]]) -> Space:
+def run_cells(plan: Plan, directory: str | os.PathLike[str] | None, jobs: int) -> list[Row]:
+    """Return the rows of a plan's cells; without a directory they run here, one after another."""
+    if directory is not None:
+        return result_rows(plan.own_cells(), _run_on(plan, Path(directory), jobs))
+    function = load_cell_function(plan.study.cell_function)
+    records = {cell.cell_id: _run(function, plan, cell) for cell in plan.unique_cells()}
+    return result_rows(plan.own_cells(), records)
+
+
+def settings_space(grid: Mapping[str, Sequence[Any]], rows: Sequence[Mapping[str, Any]]) -> Space:
+    """Return the settings to try: all combinations of ``grid``, and each of ``rows``."""
     columns: dict[str, list[Setting]] = {}
     for key, values in grid.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not values:
@@ -117,8 +131,6 @@ def _space(grid: Mapping[str, Sequence[Any]], rows: Sequence[Mapping[str, Any]])
         is_tier = key.startswith("tiers.") and key.count(".") == 1
         name = f"{key}.capacity" if is_tier and all(isinstance(value, str) for value in values) else key
         columns[name] = [as_setting(plain(value, key), f"grid: {key}") for value in values]
-    if not columns and not rows:
-        raise UsageError("nothing to try", expected="grid={key: [a, b]}, or rows=[{key: a}, {key: b}]")
     return Space(grid=columns, points=[_dotted(row) for row in rows])
 
 
@@ -136,12 +148,13 @@ def _dotted(row: Mapping[str, Any]) -> dict[str, Setting]:
     return settings
 
 
-def _study(scenario: Scenario, space: Space) -> SweepFile:
+def study_of(scenario: Scenario, space: Space) -> SweepFile:
+    """Return a study of one scenario."""
     return SweepFile(scenario.directory / "sweep", "sweep", scenario.written, space, 1, 0, Limits())
 
 
-def _run(plan: Plan, cell: Cell) -> CellRecord:
-    ended: Any = run_cell(simulate_cell, plan.study, cell)
+def _run(function: CellFunction, plan: Plan, cell: Cell) -> CellRecord:
+    ended: Any = run_cell(function, plan.study, cell)
     return CellRecord(cell.cell_id, ended["status"], ended["summary"], ended["error"])
 
 

@@ -12,6 +12,10 @@ VERBS: dict[str, tuple[str, str]] = {
     "compare": ("kvcache_sim.cli.compare", "say how runs or scenarios differ, with intervals"),
     "explain": ("kvcache_sim.cli.explain", "say why a run came out as it did"),
     "sweep": ("kvcache_sim.cli.sweep", "run many configurations, here or on a cluster"),
+    "capacity": (
+        "kvcache_sim.cli.capacity",
+        "find the highest rate that holds an SLO, and the cheapest design",
+    ),
     "optimize": ("kvcache_sim.cli.optimize", "search for the best settings that meet conditions"),
     "reproduce": ("kvcache_sim.cli.reproduce", "run a finished run again and compare digests"),
     "doctor": ("kvcache_sim.cli.doctor", "check this installation"),

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvcache_sim.cli.cells import cell_runner, parse_shard
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED, UsageError
 
 if TYPE_CHECKING:
     from kvcache_sim.report.best_cell import Row
-    from kvcache_sim.sweeps.cell import Limits
-    from kvcache_sim.sweeps.coordinator import CellRunner
     from kvcache_sim.sweeps.plan import Plan
     from kvcache_sim.sweeps.study import SweepFile
 
@@ -87,7 +86,7 @@ def sweep(
         file = inline_sweep(scenario, trace, settings or [], grid)
     else:
         raise UsageError("nothing to try", expected="-c FILE, or --grid KEY=A,B")
-    plan = plan_sweep(file, _shard(shard))
+    plan = plan_sweep(file, parse_shard(shard))
     directory = output or Path("sweeps") / f"{plan.name}-{plan.digest()[:6]}"
     workers = jobs or len(os.sched_getaffinity(0))
     if dry_run:
@@ -100,7 +99,7 @@ def sweep(
     from kvcache_sim.sweeps.stop import stop_on_signals
     from kvcache_sim.sweeps.tables import result_rows
 
-    runner = _runner(on, workers, file.limits)
+    runner = cell_runner(on, workers, file.limits)
     with stop_on_signals() as stop, shown_sweep(quiet, objectives[0] if objectives else None) as observer:
         outcome = run_sweep(plan, directory, runner, stop, observer)
     rows = result_rows(plan.own_cells(), outcome.records)
@@ -156,28 +155,6 @@ def _again(
 
 def _typed(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _shard(text: str) -> tuple[int, int]:
-    if not text:
-        return (1, 1)
-    number, slash, count = text.partition("/")
-    if slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count) <= 100_000:
-        return (int(number), int(count))
-    raise UsageError("not a shard", where="--shard", got=repr(text), expected="I/N with I from 1 to N")
-
-
-def _runner(on: str, jobs: int, limits: Limits) -> CellRunner:
-    from kvcache_sim.sweeps.supervisor import LocalRunner
-
-    kind, _, address = on.partition(":")
-    if on == "local":
-        return LocalRunner(jobs, limits)
-    if kind == "ray":
-        from kvcache_sim.sweeps.ray_runner import RayRunner
-
-        return RayRunner(address, jobs, limits)
-    raise UsageError("no place to run cells", where="--on", got=repr(on), expected="local or ray[:ADDRESS]")
 
 
 def _estimate(plan: Plan, directory: Path, jobs: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -74,11 +75,21 @@ class MeasuredRequests:
         rows = arrays_of(part)
         self.began = True
         self.windows.add(rows)
-        number, arrival_ns = rows["request"], rows["arrival_ns"]
         for begin, totals in self._totals.items():
-            inside = (number >= begin) & (number < self._end)
-            inside &= (arrival_ns >= self._from_ns) & (arrival_ns < self._to_ns)
+            inside = self._inside(rows, begin)
             totals.add(part if inside.all() else {name: own[inside] for name, own in rows.items()})
+
+    def is_measured(self, part: Part) -> NDArray[np.bool_] | None:
+        """Return which of some rows are measured; None where only the whole run can tell."""
+        if len(self._totals) > 1:
+            return None
+        rows = arrays_of(part)
+        return self._inside(rows, next(iter(self._totals)))
+
+    def _inside(self, rows: Mapping[str, NDArray[Any]], begin: int) -> NDArray[np.bool_]:
+        number, arrival_ns = rows["request"], rows["arrival_ns"]
+        inside: NDArray[np.bool_] = (number >= begin) & (number < self._end)
+        return inside & (arrival_ns >= self._from_ns) & (arrival_ns < self._to_ns)
 
     def judged(self, part: Part) -> Part:
         """Return some rows with the column ``within_slo``, where there are objectives."""

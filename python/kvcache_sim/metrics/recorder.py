@@ -18,6 +18,8 @@ from kvcache_sim.tiers import COMPUTE
 
 #: A row of ``requests``; packs three times faster than an array takes integers one by one.
 _ROW = Struct(f"{len(REQUEST_COLUMNS)}q")
+#: Rows that the core hands over together, and those where somebody watches them come.
+ROWS_AT_A_TIME, WATCHED_ROWS = 1024, 16
 
 
 class RunRecorder:
@@ -30,6 +32,7 @@ class RunRecorder:
 
     def __init__(self, window_ns: tuple[int, int] | None, check: Callable[[Part], None]) -> None:
         self.window_ns = window_ns
+        self.rows_at_a_time = ROWS_AT_A_TIME
         self._check = check
         self._kept = KeptRows()
         self._digest: ResultsDigest | None = None
@@ -161,6 +164,11 @@ class RunRecorder:
         """Hand events to ``take`` while the run goes on; not the optional ones, which are logged late."""
         if self.window_ns is None:
             self._events.leave_to(take)
+
+    def watch(self, take: Callable[[Part], None]) -> None:
+        """Hand ``take`` rows of closed requests as they come, in any order; what it raises ends the run."""
+        self.rows_at_a_time = WATCHED_ROWS
+        self._rows.watch(take)
 
     @property
     def left_outcomes(self) -> dict[str, int]:

@@ -16,7 +16,7 @@ from kvcache_sim.tiers import PLACES
 _NAMES = tuple(REQUEST_COLUMNS)
 _WIDTH = len(_NAMES)
 #: Rows that are sorted into their groups at a time.
-_FLUSH_BYTES = 4096 * 8 * _WIDTH
+_FLUSH_BYTES, _WATCHED_BYTES = 4096 * 8 * _WIDTH, 64 * 8 * _WIDTH
 
 
 class RequestRows:
@@ -32,6 +32,9 @@ class RequestRows:
         self._groups: deque[NDArray[np.int64]] = deque()
         self._counts: deque[int] = deque()
         self._first = 0
+        #: Who sees rows before they are in their groups, and how many bytes of them come together.
+        self._watch: Callable[[Part], None] | None = None
+        self._flush_bytes = _FLUSH_BYTES
         #: Prompt tokens of finished requests, and those that were cached, by place.
         self._prompt_tokens, self._cached_tokens = 0, [0] * len(PLACES)
 
@@ -39,10 +42,14 @@ class RequestRows:
         """Hand groups to ``take`` from now on."""
         self._take = take
 
+    def watch(self, take: Callable[[Part], None]) -> None:
+        """Hand rows to ``take`` as they come, a few at a time, in any order."""
+        self._watch, self._flush_bytes = take, _WATCHED_BYTES
+
     def add(self, packed: bytes) -> None:
         """Take rows of 64-bit integers in the order of ``REQUEST_COLUMNS``."""
         self._packed += packed
-        if len(self._packed) >= _FLUSH_BYTES:
+        if len(self._packed) >= self._flush_bytes:
             self._flush()
 
     def hit_shares(self) -> dict[str, float]:
@@ -62,6 +69,8 @@ class RequestRows:
         self._packed = bytearray()
         if not len(rows):
             return
+        if self._watch is not None:
+            self._watch({name: rows[:, at] for at, name in enumerate(_NAMES)})
         self._count_hits(rows)
         number, place = np.divmod(rows[:, 0], GROUP_ROWS)
         number -= self._first

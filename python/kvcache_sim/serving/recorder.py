@@ -14,6 +14,8 @@ class Recorder(Protocol):
 
     #: Milestones in [start, end) are wanted; None: none are.
     window_ns: tuple[int, int] | None
+    #: How many rows of finished requests the core keeps before it hands them over.
+    rows_at_a_time: int
 
     @property
     def row_columns(self) -> tuple[str, ...]:

@@ -28,6 +28,8 @@ class Study:
     #: Directory that relative paths in the scenario start from.
     directory: str = "."
     files: Mapping[str, str] = field(default_factory=dict)
+    #: What the cell function is told besides, as plain values.
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     #: Where a file lies on this machine, where that is not its own path (a node of a cluster).
     moved: Mapping[str, str] = field(default_factory=dict)
 

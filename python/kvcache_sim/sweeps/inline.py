@@ -26,7 +26,7 @@ def _parts(values: str) -> list[str]:
 
 
 def inline_sweep(
-    scenario: Path | None, trace: Path | None, fixed: Sequence[str], grid: Sequence[str]
+    scenario: Path | None, trace: Path | None, fixed: Sequence[str], grid: Sequence[str], study: str = "sweep"
 ) -> SweepFile:
     """Return the study of a command line: a scenario or a trace, settings for all, ``KEY=A,B,C`` to vary.
 
@@ -50,4 +50,4 @@ def inline_sweep(
         columns[name.strip()] = [as_setting(value, f"--grid {name}") for value in parsed]
     space = Space(grid=columns)
     space.size()
-    return SweepFile(folder / "sweep", "sweep", tree.values, space, 1, 0, Limits())
+    return SweepFile(folder / study, study, tree.values, space, 1, 0, Limits())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -39,10 +39,15 @@ def plan_sweep(file: SweepFile, shard: tuple[int, int] = (1, 1)) -> Plan:
     unused: list[dict[str, UsageError]] = []
     study, resolve = prepare(file, unused)
     plan = lay_out(file.name, study, file.space, (file.repeats, file.seed), resolve)
+    refuse_unused(unused)
+    return Plan(plan.name, study, plan.cells, shard)
+
+
+def refuse_unused(unused: Sequence[Mapping[str, UsageError]]) -> None:
+    """Raise the refusal of a setting that nothing uses in any row."""
     for name, refusal in unused[0].items():
         if all(name in row for row in unused):
             raise refusal
-    return Plan(plan.name, study, plan.cells, shard)
 
 
 def prepare(file: SweepFile, unused: list[dict[str, UsageError]] | None = None) -> tuple[Study, Resolve]:
@@ -85,6 +90,17 @@ def simulate_cell(study: Study, cell: Cell) -> dict[str, Any]:
     from kvcache_sim.scenario.measure import measured_requests, measured_summary
     from kvcache_sim.simulation import simulate
 
+    scenario, trace = requests_of_cell(study, cell)
+    run = simulate(scenario.settings, trace)
+    _, summary, _ = measured_summary(scenario, run, measured_requests(scenario, trace))
+    return with_cost(scenario, summary)
+
+
+def requests_of_cell(study: Study, cell: Cell) -> tuple[Scenario, Trace]:
+    """Return a cell's scenario and its requests, those of the last cells kept for the next ones.
+
+    Raises ``TraceError`` when the trace is no longer the planned one.
+    """
     scenario = load_cell(study.base, study.directory, cell.settings)
     path = scenario.model.trace.path if scenario.model.trace is not None else ""
     if path in study.moved:
@@ -94,9 +110,7 @@ def simulate_cell(study: Study, cell: Cell) -> dict[str, Any]:
     planned = study.files.get(path)
     if planned is not None and trace.sha256 != planned:
         raise TraceError("changed since this sweep was planned", where=trace.source)
-    run = simulate(scenario.settings, trace)
-    _, summary, _ = measured_summary(scenario, run, measured_requests(scenario, trace))
-    return with_cost(scenario, summary)
+    return scenario, trace
 
 
 def _base(file: SweepFile) -> tuple[str, str]:

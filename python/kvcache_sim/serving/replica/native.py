@@ -27,8 +27,6 @@ from kvcache_sim.tiers import PLACES, TIERS
 if TYPE_CHECKING:
     from kvcache_sim.serving.vllm.schedule_log import ScheduleLog
 
-#: Rows of finished requests are handed over so many at a time.
-_ROWS = 1024
 #: Priorities of the core's phases.
 _PHASES = (TRANSFER, BOUNDARY)
 
@@ -173,7 +171,7 @@ class NativeReplica:
     def tell_closed(self, closed: Sequence[int]) -> None:
         """Tell those who want to hear of it who has finished."""
         self._rows += len(closed)
-        if self._rows >= _ROWS:
+        if self._rows >= self._recorder.rows_at_a_time:
             self._hand_over_rows()
         for request in closed:
             for tell in self._closed:

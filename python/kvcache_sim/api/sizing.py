@@ -1,0 +1,109 @@
+"""The load that configurations hold, in Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvcache_sim.api.html import html_page, html_table
+from kvcache_sim.api.plot import Plot
+from kvcache_sim.api.scenario import ScenarioLike, as_scenario
+from kvcache_sim.api.simulate import resolve_requests
+from kvcache_sim.api.sweeping import requests_in_a_file, run_cells, settings_space, study_of
+from kvcache_sim.errors import UsageError
+from kvcache_sim.report.picture import NothingToDraw
+from kvcache_sim.report.plotting import require_plotting
+from kvcache_sim.sizing import picture, text
+from kvcache_sim.sizing.answer import Answer
+from kvcache_sim.sizing.plan import plan_capacity
+from kvcache_sim.sizing.question import Question, parse_attain
+from kvcache_sim.sweeps.tables import Row
+
+
+class Capacity:
+    """The highest rate of requests that each candidate holds: ``rows``, one a candidate.
+
+    A row has its settings as ``set.NAME``, ``capacity.rate_per_s`` and what confirms it, and the figures of
+    the run at that rate. ``print`` shows what ``kvsim capacity`` prints.
+    """
+
+    def __init__(self, rows: Sequence[Row], attain: float) -> None:
+        self.rows = list(rows)
+        self.attain = attain
+
+    @property
+    def rate_per_s(self) -> float | None:
+        """Return the highest rate that any candidate holds; None where none holds any."""
+        answer = self._answer()
+        return max((answer.rate(row) for row in answer.holding), default=None)
+
+    @property
+    def frontier(self) -> list[Row]:
+        """Return the candidates that no other beats in both cost and rate, from the cheapest on."""
+        return [dict(row) for row in self._answer().frontier]
+
+    def cheapest(self, need_per_s: float | None = None) -> Row | None:
+        """Return the cheapest candidate that holds a rate, or the cheapest a request; None: none does."""
+        found = self._answer(need_per_s).cheapest
+        return None if found is None else dict(found)
+
+    def plot(self) -> Plot:
+        """Return cost against rate; raises UsageError where no candidate holds any rate."""
+        require_plotting()
+        drawn = picture.draw(self._answer())
+        if isinstance(drawn, NothingToDraw):
+            raise UsageError(f"nothing to draw: {drawn.reason}")
+        return Plot(drawn)
+
+    def to_arrow(self) -> Any:
+        """Return a ``pyarrow.Table`` of a row a candidate."""
+        from kvcache_sim.sweeps.tables import arrow_rows
+
+        return arrow_rows(self.rows)
+
+    def to_pandas(self) -> Any:
+        """Return a pandas data frame of a row a candidate; needs pandas."""
+        return self.to_arrow().to_pandas()
+
+    def _answer(self, need_per_s: float | None = None) -> Answer:
+        return Answer(tuple(self.rows), need_per_s)
+
+    def __len__(self) -> int:
+        """Return the number of candidates."""
+        return len(self.rows)
+
+    def __str__(self) -> str:
+        """Return the table and the sentences."""
+        return text.tell(self._answer(), self.attain)
+
+    def _repr_html_(self) -> str:
+        return html_page(f"{len(self)} candidates", html_table(text.candidate_table(self._answer())))
+
+
+def capacity(
+    trace_or_workload: Any = None,
+    /,
+    scenario: ScenarioLike = None,
+    *,
+    slo: Mapping[str, str] | None = None,
+    attain: str = "99%",
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    rows: Sequence[Mapping[str, Any]] = (),
+    jobs: int = 1,
+    directory: str | os.PathLike[str] | None = None,
+    **settings: Any,
+) -> Capacity:
+    """Return the highest rate at which a share of the requests stays within limits, of each candidate.
+
+    ``slo`` is such as ``{"ttft": "2s", "tpot": "50ms"}``, laid over the scenario's. Candidates are those of
+    ``grid`` and ``rows`` as in ``sweep``, or the scenario alone; arrivals are scaled as they are. Other
+    arguments are those of ``sweep``. Raises ``UsageError`` before anything runs for what cannot be asked.
+    """
+    question = Question(parse_attain(attain, "attain"))
+    space = settings_space(grid or {}, rows)
+    asked, given = resolve_requests(trace_or_workload, as_scenario(scenario), settings)
+    with requests_in_a_file(asked, given) as (written, folder):
+        plan = plan_capacity(study_of(written, space), question, slo or {})
+        found = run_cells(plan, directory if directory is not None or jobs == 1 else folder, jobs)
+        return Capacity(found, question.attain)

@@ -1,0 +1,35 @@
+"""Where the cells of a study run, and which of them: options that several verbs take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcache_sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvcache_sim.sweeps.cell import Limits
+    from kvcache_sim.sweeps.coordinator import CellRunner
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Return the number and the count of ``--shard I/N``; all cells where it is empty."""
+    if not text:
+        return (1, 1)
+    number, slash, count = text.partition("/")
+    if slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count) <= 100_000:
+        return (int(number), int(count))
+    raise UsageError("not a shard", where="--shard", got=repr(text), expected="I/N with I from 1 to N")
+
+
+def cell_runner(on: str, jobs: int, limits: Limits) -> CellRunner:
+    """Return what runs cells at ``--on``: this machine's workers, or Ray."""
+    from kvcache_sim.sweeps.supervisor import LocalRunner
+
+    kind, _, address = on.partition(":")
+    if on == "local":
+        return LocalRunner(jobs, limits)
+    if kind == "ray":
+        from kvcache_sim.sweeps.ray_runner import RayRunner
+
+        return RayRunner(address, jobs, limits)
+    raise UsageError("no place to run cells", where="--on", got=repr(on), expected="local or ray[:ADDRESS]")

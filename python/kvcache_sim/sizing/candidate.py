@@ -1,0 +1,152 @@
+"""The search of one configuration: a cell of a study, run like a sweep's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.load import Scenario
+from kvcache_sim.scenario.objectives import objectives_of
+from kvcache_sim.sizing.probe import Outcome, Probe
+from kvcache_sim.sizing.question import Question
+from kvcache_sim.sizing.search import highest_attaining, speed_of
+from kvcache_sim.sweeps.cell import Cell, Study
+from kvcache_sim.sweeps.simulation import requests_of_cell
+from kvcache_sim.workload.trace import OPEN_LOOP, Trace
+
+#: The cell function of every search for capacity.
+CELL_FUNCTION = "kvcache_sim.sizing.candidate:search_cell"
+#: Speeds at which an answer is confirmed: 3 % below it attains, 5 % above it does not.
+BELOW, ABOVE = Fraction(97, 100), Fraction(105, 100)
+#: Figures of the run at the answer that the row of a candidate keeps.
+_KEPT = ("requests", "tokens", "cache", "latency", "throughput", "slo", "goodput", "cost", "machines")
+#: Fewer measured requests than this say little about a share of 99 %.
+_FEW = 200
+
+
+def search_cell(study: Study, cell: Cell) -> dict[str, Any]:
+    """Return the capacity of a cell's scenario, and the figures of the run at it."""
+    scenario, trace = requests_of_cell(study, cell)
+    return search_candidate(scenario, trace, Question.from_parameters(study.parameters))
+
+
+def search_candidate(scenario: Scenario, trace: Trace, question: Question) -> dict[str, Any]:
+    """Return the highest rate at which a scenario attains, what confirms it, and the figures of that run.
+
+    ``capacity.verdict`` is ``found``, ``not monotone``, ``every rate`` (the highest tried attains too) or
+    ``no rate``. Raises UsageError for requests whose rate cannot be scaled, and what a run raises.
+    """
+    if objectives_of(scenario.model) is None:
+        hint = "--slo ttft=2s,tpot=50ms, or slo in the scenario"
+        raise UsageError("no limits to attain", where="slo", hint=hint)
+    probe = Probe(scenario, trace, question.attain)
+    tried: dict[Fraction, Outcome] = {}
+
+    def at(speed: Fraction, whole: bool = False) -> Outcome:
+        if speed not in tried or (whole and tried[speed].summary is None):
+            tried[speed] = probe.at(speed, whole)
+        return tried[speed]
+
+    own_rate = at(Fraction(1), whole=True).rate_per_s if waits(trace) else _own_rate(trace)
+    if own_rate is None:
+        raise _no_arrivals(trace)
+    found = highest_attaining(lambda step: at(speed_of(step)).attains, *question.steps(own_rate))
+    if found.attains is None:
+        assert found.fails is not None
+        slowest = at(speed_of(found.fails), whole=True)
+        return _told("no rate", None, None, (tried, own_rate, probe.runs, waits(trace)), slowest)
+    speed = speed_of(found.attains)
+    below = at(speed * BELOW, whole=True)
+    above = at(speed * ABOVE, whole=True) if found.fails is not None else None
+    confirmed = below.attains and (above is None or not above.attains)
+    verdict = "not monotone" if not confirmed else "found" if above is not None else "every rate"
+    if not confirmed:
+        speed = _holds_to(tried) or speed
+    return _told(verdict, below, above, (tried, own_rate, probe.runs, waits(trace)), at(speed, whole=True))
+
+
+def _own_rate(trace: Trace) -> float | None:
+    """Return the requests a second of a trace whose arrivals are known; None where no time passes."""
+    span = int(trace.arrival_ns.max() - trace.arrival_ns.min()) if len(trace) else 0
+    return (len(trace) - 1) * 1e9 / span if span else None
+
+
+def _no_arrivals(trace: Trace) -> UsageError:
+    return UsageError(
+        "no arrivals to scale",
+        where=trace.source or "trace",
+        got=f"{len(trace)} requests, all at once" if len(trace) else "no requests",
+        expected="requests that arrive over some time",
+    )
+
+
+def _holds_to(tried: Mapping[Fraction, Outcome]) -> Fraction | None:
+    """Return the highest speed that was tried up to which every one attains."""
+    held = None
+    for speed in sorted(tried):
+        if not tried[speed].attains:
+            break
+        held = speed
+    return held
+
+
+def _told(
+    verdict: str,
+    below: Outcome | None,
+    above: Outcome | None,
+    searched: tuple[Mapping[Fraction, Outcome], float, int, int],
+    chosen: Outcome,
+) -> dict[str, Any]:
+    tried, own_rate, runs, waiting = searched
+    summary = chosen.summary
+    assert summary is not None
+    attaining = [speed for speed, own in tried.items() if own.attains]
+    held, last = _holds_to(tried), max(attaining, default=None)
+
+    def rate_of(speed: Fraction | None) -> float | None:
+        if speed is None:
+            return None
+        own = tried[speed].rate_per_s
+        return float(speed) * own_rate if own is None else own
+
+    def said(own: Outcome | None) -> dict[str, Any]:
+        return {
+            "rate_per_s": None if own is None else own.rate_per_s,
+            "attainment": None if own is None else own.attainment,
+        }
+
+    cost = summary.get("cost")
+    rate = None if verdict == "no rate" else chosen.rate_per_s
+    hourly = None if cost is None else cost["per_hour"]
+    machines = len(summary["machines"]["requests"])
+    price = machines if hourly is None else hourly
+    capacity = {
+        "verdict": verdict,
+        "rate_per_s": rate,
+        "speed": None if rate is None else float(chosen.speed),
+        "attainment": chosen.attainment,
+        "below": said(below),
+        "above": said(above),
+        "holds_to_per_s": rate_of(held),
+        "attains_to_per_s": rate_of(last),
+        "lowest_tried_per_s": rate_of(min(tried)),
+        "highest_tried_per_s": rate_of(max(tried)),
+        "own_rate_per_s": own_rate,
+        "judged": summary["slo"]["judged"],
+        "waits": waiting,
+        "is_few": summary["slo"]["judged"] < _FEW,
+        "runs": runs,
+        "machines": machines,
+        "cost_per_hour": hourly,
+        "cost_per_million_requests": None if rate is None else price / 3600 / rate * 1e6,
+    }
+    return {"capacity": capacity, **{name: summary[name] for name in _KEPT if name in summary}}
+
+
+def waits(trace: Trace) -> int:
+    """Return how many requests of a trace wait for others."""
+    return int(np.count_nonzero(trace.think_ns != OPEN_LOOP))

@@ -1,0 +1,132 @@
+"""The answer of a search for capacity in lines and a table."""
+
+from __future__ import annotations
+
+from kvcache_sim.report.picture import Table, Value
+from kvcache_sim.report.plain_table import plain_table
+from kvcache_sim.sizing.answer import Answer, Row, settings_text, typed
+
+
+def tell(answer: Answer, attain: float) -> str:
+    """Return what a terminal shows: a table of several candidates, and sentences."""
+    parts = []
+    if len(answer.rows) > 1:
+        parts.append(plain_table(candidate_table(answer)))
+    parts.append("\n".join([*_sentences(answer, attain), *_remarks(answer, attain)]))
+    return "\n".join(parts)
+
+
+def candidate_table(answer: Answer) -> Table:
+    """Return a row a candidate: its settings, the rate it holds, its cost."""
+    names = [name for name in answer.rows[0] if name.startswith("set.")] if answer.rows else []
+    front = {row["cell"] for row in answer.frontier}
+    rows = []
+    for row in answer.rows:
+        holds = row in answer.holding
+        own: tuple[Value, ...] = (
+            f"{row['cell']}{' *' if row is answer.cheapest else ''}",
+            *(_cell(row.get(name)) for name in names),
+            f"{answer.rate(row):.4g}" if holds else "-",
+            str(row.get("capacity.verdict") or row["status"]),
+            f"{answer.price(row):.4g}" if holds else "-",
+            f"{1e6 * answer.price(row) / 3600 / answer.rate(row):.4g}" if holds and answer.is_priced else "-",
+            "front" if row["cell"] in front else "",
+        )
+        rows.append(own)
+    price = "cost/h" if answer.is_priced else "machines"
+    shown = [name.removeprefix("set.") for name in names]
+    headings = ("cell", *shown, "rate/s", "verdict", price, "cost/M requests", "frontier")
+    return Table(headings, tuple(rows))
+
+
+def _cell(value: object) -> Value:
+    return value if isinstance(value, (int, float, str)) and not isinstance(value, bool) else typed(value)
+
+
+def _sentences(answer: Answer, attain: float) -> list[str]:
+    if len(answer.rows) == 1:
+        return [_of_one(answer, answer.rows[0], attain)]
+    lines = []
+    for row in answer.rows:
+        if row.get("capacity.verdict") == "not monotone":
+            lines.append(f"cell {row['cell']}: {_not_monotone(row, attain)}")
+    cheapest = answer.cheapest
+    if cheapest is None:
+        asked = "" if answer.need_per_s is None else f" {answer.need_per_s:g} requests/s"
+        return [*lines, f"no candidate holds{asked or ' any rate that was tried'} at {100 * attain:g} %"]
+    per_hour = f"{answer.price(cheapest):.4g} an hour" if answer.is_priced else _machines(cheapest)
+    words = (
+        "cheapest a request" if answer.need_per_s is None else f"cheapest that holds {answer.need_per_s:g}/s"
+    )
+    text = f"{words}: cell {cheapest['cell']}, {answer.rate(cheapest):.4g} requests/s for {per_hour}"
+    return [*lines, f"{text} ({settings_text(cheapest)})"]
+
+
+def _machines(row: Row) -> str:
+    count = int(str(row["capacity.machines"]))
+    return f"{count} machine{'s' * (count != 1)}"
+
+
+def _of_one(answer: Answer, row: Row, attain: float) -> str:
+    verdict, percent = row.get("capacity.verdict"), f"{100 * attain:g} %"
+    if row["status"] != "ok":
+        return f"not searched: {row['error']}"
+    if verdict == "no rate":
+        return (
+            f"no rate attains {percent}: at {_rate(row, 'lowest_tried_per_s')}, the lowest tried, "
+            f"{_share(row, 'attainment')} of requests are within their limits"
+        )
+    if verdict == "every rate":
+        return (
+            f"every rate that was tried attains {percent}, up to {_rate(row, 'highest_tried_per_s')}: "
+            "its capacity lies beyond"
+        )
+    if verdict == "not monotone":
+        return _not_monotone(row, attain)
+    return (
+        f"holds {_rate(row, 'rate_per_s')} at {percent}, within 2 %: {_share(row, 'attainment')} there, "
+        f"{_share(row, 'below.attainment')} at {_rate(row, 'below.rate_per_s')}, "
+        f"{_share(row, 'above.attainment')} at {_rate(row, 'above.rate_per_s')}"
+    )
+
+
+def _not_monotone(row: Row, attain: float) -> str:
+    held = row.get("capacity.holds_to_per_s")
+    low = (
+        f"every rate tried up to {_rate(row, 'holds_to_per_s')} attains"
+        if held is not None
+        else ("the lowest rate tried does not attain")
+    )
+    return (
+        f"attainment of {100 * attain:g} % is not monotone in the rate: {low}, "
+        f"the highest that attains is {_rate(row, 'attains_to_per_s')}"
+    )
+
+
+def _remarks(answer: Answer, attain: float) -> list[str]:
+    """Return what is to be known of the requests, once."""
+    done = [row for row in answer.rows if row["status"] == "ok"]
+    if not done:
+        return []
+    judged, waiting = (int(str(done[0][f"capacity.{name}"])) for name in ("judged", "waits"))
+    lines = []
+    if done[0]["capacity.is_few"]:
+        missed = int((1 - attain) * judged + 1e-9)
+        allowed = f"{missed} of them may miss" if missed else "none of them may miss"
+        lines.append(f"note: only {judged:,} requests are measured, {allowed}: a longer trace says more")
+    if waiting:
+        lines.append(
+            f"note: {waiting:,} requests wait for others (closed loop): think times are scaled with the "
+            "arrivals, rates are those that arrived"
+        )
+    return lines
+
+
+def _rate(row: Row, name: str) -> str:
+    value = row.get(f"capacity.{name}")
+    return "-" if value is None else f"{float(str(value)):.4g} requests/s"
+
+
+def _share(row: Row, name: str) -> str:
+    value = row.get(f"capacity.{name}")
+    return "-" if value is None else f"{100 * float(str(value)):.2f} %"

@@ -1,0 +1,289 @@
+"""The highest rate that attains: the search against every step, known service times, and the verb's edges."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from fractions import Fraction
+from pathlib import Path
+
+import kvcache_sim as kv
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cli.main import run
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.execute import execute
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.sizing.answer import Answer
+from kvcache_sim.sizing.probe import Probe
+from kvcache_sim.sizing.question import Question, parse_attain, parse_limits, parse_rate
+from kvcache_sim.sizing.search import STEP, Found, highest_attaining, speed_of
+from kvcache_sim.sizing.text import tell
+from kvcache_sim.workload.toolbox.scale import scale
+
+
+@examples(300)
+@given(st.integers(-400, 400), st.integers(-350, 350), st.integers(-350, 350))
+def test_the_search_finds_the_last_step_that_attains(last, a, b):
+    low, high = min(a, b), max(a, b)
+    asked: list[int] = []
+
+    def attains(step: int) -> bool:
+        assert low <= step <= high
+        asked.append(step)
+        return step <= last
+
+    found = highest_attaining(attains, low, high)
+    assert found == Found(
+        None if last < low else min(last, high), None if last >= high else max(last + 1, low)
+    ) or (last < low and found.attains is None)
+    assert len(asked) == len(set(asked)) <= 16
+
+
+def test_neighbouring_steps_are_two_percent_apart():
+    for step in (-350, -36, -1, 0, 1, 35, 349):
+        assert abs(speed_of(step + 1) / speed_of(step) / STEP - 1) < Fraction(1, 10**4)
+    assert speed_of(0) == 1
+
+
+# --- known service times -----------------------------------------------------------------------------------
+
+ONE_BY_ONE = """
+cache: {enabled: false, block_size: 512}
+replica: {max_num_seqs: 1}
+tiers: {gpu: {capacity: 1000 blocks}}
+"""
+
+
+def write_trace(path, count, gap_ms=1000, **more):
+    rows = [
+        {"timestamp": gap_ms * n, "input_length": 512, "output_length": 4, "hash_ids": [n], **more}
+        for n in range(count)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def service_times(path) -> tuple[int, int]:
+    """Return the TTFT of a request alone, and what each one before it adds, in ns."""
+    scenario = scenario_from_text(f"trace: {{path: {path}}}\n{ONE_BY_ONE}", "s", path.parent)
+    trace = scale(read_requests(scenario), Fraction(10**6))  # all at once
+    rows = execute(scenario, trace, RunOptions()).run.requests
+    ttft = rows["first_token_ns"] - rows["arrival_ns"]
+    return int(ttft[0]), int(rows["finish_ns"][1] - rows["finish_ns"][0])
+
+
+def test_capacity_is_one_over_the_service_time(tmp_path):
+    """Equal requests at equal distances, served one by one: nobody waits up to 1/service, all do beyond."""
+    path = write_trace(tmp_path / "t.jsonl", 50)
+    alone, service = service_times(path)
+    limits = {"ttft": f"{alone}ns"}
+    found = kv.capacity(
+        str(path), {**scenario_settings(), "slo": limits}, attain="100%", measure={"warmup": "1 requests"}
+    )
+    (row,) = found.rows
+    assert row["capacity.verdict"] == "found"
+    best = 1e9 / service
+    assert best / 1.02 * (1 - 1e-6) <= row["capacity.rate_per_s"] <= best
+    step = max(k for k in range(-350, 350) if 1e9 / float(speed_of(k)) >= service)
+    assert row["capacity.speed"] == pytest.approx(float(speed_of(step)), rel=1e-9)
+    assert row["capacity.below.attainment"] == row["capacity.attainment"] == 1.0
+    assert row["capacity.above.attainment"] < 1.0
+    assert row["capacity.judged"] == 49
+    assert row["capacity.is_few"] is True
+
+
+def scenario_settings() -> dict:
+    return {
+        "cache": {"enabled": False, "block_size": 512},
+        "replica": {"max_num_seqs": 1},
+        "tiers": {"gpu": "1000 blocks"},
+    }
+
+
+def test_the_answer_is_confirmed_by_whole_runs_of_the_scaled_trace(tmp_path):
+    trace = kv.generate("few-shot", seed=5, requests=400, arrivals={"process": "poisson", "rate_per_s": 8})
+    settings = {
+        "slo": {"ttft": "60ms", "tpot": "12ms"},
+        "measure": {"warmup": "10%"},
+        "replica": {"max_num_seqs": 24},
+    }
+    (row,) = kv.capacity(trace, **settings, attain="95%").rows
+    assert row["capacity.verdict"] == "found"
+    speed = Fraction(row["capacity.speed"]).limit_denominator(10**9)
+    for factor, attains in ((Fraction(97, 100), True), (Fraction(1), True), (Fraction(105, 100), False)):
+        share = kv.simulate(scale(trace, speed * factor), **settings).summary["slo"]["attainment"]
+        assert (share >= 0.95) == attains
+    span = (trace.arrival_ns.max() - trace.arrival_ns.min()) / 1e9
+    assert row["capacity.rate_per_s"] == pytest.approx(399 / span * float(speed), rel=1e-6)
+
+
+def test_a_run_that_is_given_up_would_not_have_attained():
+    text = "workload: {kind: few-shot, requests: 300, arrivals: {process: poisson, rate_per_s: 8}}\nslo: {ttft: 40ms}\n"
+    scenario = scenario_from_text(
+        text + "replica: {max_num_seqs: 8}\nmeasure: {warmup: 10%, cooldown: 5%}", "s", None
+    )
+    trace = read_requests(scenario)
+    given_up = 0
+    for speed in (Fraction(1, 2), Fraction(1), Fraction(2), Fraction(5), Fraction(20)):
+        probe = Probe(scenario, trace, 0.95)
+        quick, whole = probe.at(speed), probe.at(speed, whole=True)
+        assert quick.attains == whole.attains
+        given_up += quick.summary is None
+        if quick.summary is not None:
+            assert quick.summary == whole.summary
+    assert given_up
+
+
+# --- several candidates ------------------------------------------------------------------------------------
+
+
+def test_any_number_of_workers_and_shards_give_one_answer(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    common = ["--set", "workload={kind: few-shot, requests: 150}", "--slo", "ttft=50ms", "--attain", "95%"]
+    common += [
+        "--grid",
+        "cluster.machines=1,2",
+        "--grid",
+        "replica.max_num_seqs=8,16",
+        "--set",
+        "cost.gpu_hour=2",
+    ]
+    documents = []
+    for name, jobs in (("one", "1"), ("three", "3")):
+        assert run(["capacity", *common, "-j", jobs, "-o", name, "-q", "--format", "json"]) == 0
+        documents.append(json.loads(capsys.readouterr().out))
+    assert documents[0] == documents[1]
+    for number in ("1/2", "2/2"):
+        assert run(["capacity", *common, "--shard", number, "-j", "1", "-o", f"part-{number[0]}", "-q"]) == 0
+    assert run(["sweep", "merge", "part-1", "part-2", "-o", "whole"]) == 0
+    tables = {name: (tmp_path / name / "results.csv").read_bytes() for name in ("one", "three", "whole")}
+    assert len(set(tables.values())) == 1
+    found = documents[0]
+    assert [own["settings"]["cluster.machines"] for own in found["candidates"]] == [1, 1, 2, 2]
+    rates = [own["rate_per_s"] for own in found["candidates"]]
+    assert rates[2] > 1.5 * rates[0]
+    assert rates[3] > 1.5 * rates[1]
+    verdicts = [own["verdict"] for own in found["candidates"]]
+    assert set(verdicts) == {"found", "not monotone"}
+    for own in found["candidates"]:  # what confirms the rate, or that it cannot be confirmed
+        confirmed = own["below.attainment"] >= 0.95 > own["above.attainment"]
+        assert confirmed == (own["verdict"] == "found")
+        assert own["holds_to_per_s"] <= own["attains_to_per_s"]
+    assert found["cost_is"] == "currency an hour"
+    assert found["cheapest"] in found["frontier"]
+
+
+def row(cell, rate, cost, machines=1):
+    return {"cell": cell, "status": "ok", "capacity.rate_per_s": rate, "capacity.cost_per_hour": cost, "capacity.machines": machines}  # fmt: skip
+
+
+def test_the_cheapest_and_the_frontier():
+    rows = (row(0, 2.0, 4.0), row(1, 3.0, 4.0), row(2, 9.0, 8.0), row(3, 8.0, 9.0), row(4, None, 1.0))
+    answer = Answer(rows)
+    assert [own["cell"] for own in answer.frontier] == [1, 2]
+    assert answer.cheapest["cell"] == 2  # 8/9 an hour for a request a second
+    assert Answer(rows, 2.5).cheapest["cell"] == 1
+    assert Answer(rows, 8.5).cheapest["cell"] == 2
+    assert Answer(rows, 9.5).cheapest is None
+    unpriced = Answer(tuple(row(n, 2.0 * n, None, n) for n in (1, 2)))
+    assert not unpriced.is_priced
+    assert [unpriced.price(own) for own in unpriced.rows] == [1.0, 2.0]
+
+
+# --- edges -------------------------------------------------------------------------------------------------
+
+
+def lines(capsys, *arguments, code=0):
+    capsys.readouterr()
+    assert run(["capacity", *map(str, arguments), "-q"]) == code
+    return capsys.readouterr().out.strip().splitlines()
+
+
+def test_edges_are_told_in_a_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = write_trace(tmp_path / "t.jsonl", 10)
+    (none, few) = lines(capsys, path, "--slo", "ttft=1ns", code=4)
+    assert none.startswith("no rate attains 99 %: at 0.0009")
+    assert few == "note: only 9 requests are measured, none of them may miss: a longer trace says more"
+    (every, few) = lines(capsys, path, "--slo", "ttft=1h")
+    assert every.startswith("every rate that was tried attains 99 %, up to 1023 requests/s")
+    (bounded, few) = lines(
+        capsys, path, "--slo", "ttft=1h", "--max-rate", "5/s", "--attain", "80%", "-o", "x"
+    )
+    assert "up to 4.9" in bounded
+    assert "1 of them may miss" in few
+    assert lines(capsys, path, "--slo", "ttft=1h", "--max-rate", "1/s", "--need", "2/s", code=4)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps({**own, "timestamp": 0}) + "\n" for own in rows))
+    (refused,) = lines(capsys, path, "--slo", "ttft=1h", code=5)
+    assert "no arrivals to scale" in refused
+
+
+def test_requests_that_wait_for_others_are_named(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = lines(
+        capsys,
+        "--set", "workload={kind: conversational, requests: 60, loop: closed, concurrency: 6}",
+        "--slo", "ttft=1h",
+    )  # fmt: skip
+    assert "wait for others (closed loop)" in found[-1]
+    assert found[0].startswith("every rate")
+
+
+def test_attainment_that_is_not_monotone_is_told():
+    found = [row(0, 1.0, None)]
+    found[0] |= {
+        "capacity.verdict": "not monotone",
+        "capacity.holds_to_per_s": 1.0,
+        "capacity.attains_to_per_s": 3.0,
+    }
+    found[0] |= {"capacity.judged": 900, "capacity.waits": 0, "capacity.is_few": False}
+    said = tell(Answer(tuple(found)), 0.99)
+    assert said == (
+        "attainment of 99 % is not monotone in the rate: every rate tried up to 1 requests/s attains, "
+        "the highest that attains is 3 requests/s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (parse_attain, "0%"), (parse_attain, "101%"), (parse_attain, "0.99"),
+        (parse_limits, "ttft"), (parse_limits, "itl=2s"), (parse_limits, "ttft=1s,ttft=2s"),
+        (lambda text: parse_rate(text, "--need"), "5"), (lambda text: parse_rate(text, "--need"), "0/s"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_asked_is_refused(read, text):
+    with pytest.raises(UsageError):
+        read(text)
+
+
+def test_a_range_without_a_step_is_refused():
+    with pytest.raises(UsageError, match="no rate to try"):
+        Question(0.9, 5.01, 5.02).steps(1.0)
+    assert Question(0.9, 1.0, 1.0).steps(1.0) == (0, 0)
+
+
+def test_a_question_without_limits_is_refused(capsys):
+    assert run(["capacity", "--set", "workload={kind: few-shot, requests: 20}", "-q"]) == 2
+    assert "no limits to attain" in capsys.readouterr().err
+
+
+def test_the_commands_of_the_page_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).resolve().parents[1] / "docs" / "capacity.md").read_text()
+    outputs = []
+    for block in re.findall(r"```sh\n(.*?)```", page, re.S):
+        for line in block.splitlines():
+            capsys.readouterr()
+            assert run([*shlex.split(line)[1:], *(["-q"] if " capacity " in line else [])]) == 0
+            outputs.append(capsys.readouterr().out.strip())
+    assert outputs[1] == re.findall(r"```text\n(.*?)\n```", page, re.S)[0]
+    assert "cheapest that holds 20/s" in outputs[2]
+    assert (tmp_path / "frontier.svg").read_text().startswith("<svg")
