@@ -81,6 +81,8 @@ class JsonlSchema(TypedDict):
     after: str
     history: str
     priority: str
+    named: str
+    abort: str
     structure: str
     chat: str
     parent: str
@@ -122,6 +124,8 @@ class RowColumns(TypedDict):
     after: NDArray[np.int32]
     history_tokens: NDArray[np.int64]
     priority: NDArray[np.int64]
+    named_tokens: NDArray[np.int64]
+    abort_after_ns: NDArray[np.int64]
     session_names: list[str]
     extra: list[str]
 
@@ -365,6 +369,16 @@ class Keys:
         self, id_offsets: NDArray[np.int64], block_ids: NDArray[np.uint32], full_blocks: NDArray[np.uint32]
     ) -> Keys:
         """Return these keys with those of further requests; raises as the class does."""
+    def grow(
+        self,
+        stores: Sequence[Store | PoolStore],
+        columns: tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]],
+        ids: int,
+    ) -> None:
+        """Add requests behind the last one: offsets, ids below ``ids``, full blocks; raises as the class.
+
+        ``stores`` are all that share these keys. Cost: linear in what is added.
+        """
     def key(self, request: int, block: int) -> int:
         """Return a key; only one request can have one with bit 63 set."""
 
@@ -440,6 +454,12 @@ class Store:
     @property
     def digest(self) -> int: ...
     def note(self, kind: int, now_ns: int, subject: int, value: int) -> None: ...
+    def log_changes(self) -> None:
+        """Start keeping which blocks come to a tier and leave it."""
+    def take_changes(self) -> list[tuple[int, bool, int]]:
+        """Return (tier, whether it came, key) of the changes since the last call, in their order."""
+    def clear(self) -> bool:
+        """Let go of every block; False, and no change, while some are held or moved."""
     def log_evictions(self) -> None: ...
     def take_evictions(self) -> list[tuple[int, int, int]]: ...
     def check(self) -> None: ...
@@ -469,6 +489,12 @@ class PoolStore:
     def room(self, tier: int) -> Room: ...
     def losses(self, tier: int) -> Losses: ...
     def note(self, kind: int, now_ns: int, subject: int, value: int) -> None: ...
+    def log_changes(self) -> None:
+        """Start keeping which blocks come to a tier and leave it."""
+    def take_changes(self) -> list[tuple[int, bool, int]]:
+        """Return (tier, whether it came, key) of the changes since the last call, in their order."""
+    def clear(self) -> bool:
+        """Let go of every block; False, and no change, while some are held or moved."""
     def log_evictions(self) -> None: ...
     def take_evictions(self) -> list[tuple[int, int, int]]: ...
     @property
@@ -596,6 +622,7 @@ class Batch:
     ) -> int: ...
     def commit_last(self, store: GpuStore) -> None: ...
     def pop_last(self) -> tuple[int, int, int | None] | None: ...
+    def take_out(self, id: int) -> tuple[int, int, int | None] | None: ...
     def computed_tokens(self, id: int) -> int | None: ...
     def step_ns(self) -> int: ...
     def first_tokens_due(self) -> list[int]: ...

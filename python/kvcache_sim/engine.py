@@ -88,6 +88,12 @@ class Engine:
         return self._heap[0][0] if until is None else min(self._heap[0][0], until + 1)
 
     @property
+    def next_ns(self) -> int | None:
+        """When the next event comes, one that was taken back included; None where nothing is queued."""
+        firsts = [queue[0][0] for queue in (self._heap, self._own) if queue]
+        return min(firsts, default=None)
+
+    @property
     def idle(self) -> bool:
         """Whether nothing is queued."""
         return len(self._heap) + len(self._own) == len(self._cancelled)

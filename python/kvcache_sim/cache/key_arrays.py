@@ -28,7 +28,10 @@ def key_arrays(trace: Trace, block: int) -> KeyArrays:
         )
     per = trace.block_size // block
     covered = np.diff(trace.id_offsets) * per
-    full = np.minimum(trace.input_tokens // block, covered).astype(np.uint32)
+    named = trace.input_tokens
+    if len(trace.named_tokens):
+        named = np.maximum(named, trace.named_tokens)
+    full = np.minimum(named // block, covered).astype(np.uint32)
     following = continuations(trace)
     continuation = np.where(following < 0, np.uint32(NO_REQUEST), following.astype(np.uint32))
     return trace.id_offsets, trace.block_ids, per, full, continuation

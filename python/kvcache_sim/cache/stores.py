@@ -47,8 +47,10 @@ class StoreMaker:
         self.watchdog = Watchdog("", watches=False, at_work=False)
         #: The eviction orders of all stores made here.
         self.orders = Orders(cache.block_size_tokens, self.watchdog)
-        #: Names the blocks of native trees; others have keys of their own.
+        #: Names the blocks of native stores; others have keys of their own.
         self.native_keys: _core.Keys | None = None
+        #: All stores made here.
+        self.made: list[GpuStore] = []
         #: What names prefixes where not every prefix is shared at once, else None.
         self.gate_keys: Keys | None = None
         if cache.groups is not None:
@@ -63,11 +65,13 @@ class StoreMaker:
 
     def make(self, tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
         """Return an empty store; ``write_back``: whether each tier writes its victims to the one below."""
-        return self._make(tiers, write_back, views)
+        store = self._make(tiers, write_back, views)
+        self.made.append(store.gpu)
+        return store
 
     def make_lone(self, tier: TierSettings) -> GpuStore:
         """Return an empty store of one tier that belongs to no machine, such as a router's index."""
-        return self._make([tier], [False], make_views(self.cache)).gpu
+        return self.make([tier], [False], make_views(self.cache)).gpu
 
     def digest(self) -> Digest:
         """Return a new digest for the arrivals of one machine."""
@@ -82,7 +86,9 @@ class StoreMaker:
             assert keys is not None
             return self._of_tokens(keys)
         if self.cache.semantics != "tree":
-            return self._of_engine(_native_keys(arrays) if self._native else keys)
+            if self._native:
+                self.native_keys = keys = _native_keys(arrays)
+            return self._of_engine(keys)
         return self._native_tree(arrays) if self._native else self._reference_tree(keys)
 
     def _native_tree(self, arrays: KeyArrays) -> _Make:

@@ -25,7 +25,7 @@ OUTCOMES = (
 )
 
 #: How a request ended; a row of ``requests`` stores the index.
-STATUSES = ("finished", "rejected")
+STATUSES = ("finished", "rejected", "aborted")
 
 #: What TTFT is made of, in the order of a request's way; the columns ``{part}_ns`` sum exactly to
 #: first_token_ns - arrival_ns.
@@ -75,8 +75,8 @@ REQUEST_COLUMNS: dict[str, Column] = {
         "int64", "the same where the first token does not wait: it lies before the second"
     ),
     "handover_room_ns": Column("int64", "of the hand-over, waiting for a place and room there"),
-    "first_token_ns": Column("int64", "time of the first token, -1 when rejected"),
-    "finish_ns": Column("int64", "time of the last token, -1 when rejected"),
+    "first_token_ns": Column("int64", "time of the first token, -1 without one"),
+    "finish_ns": Column("int64", "time of the last token, -1 when rejected or aborted"),
     "input_tokens": Column("int64", "prompt tokens, history included"),
     "output_tokens": Column("int64", "generated tokens"),
     "cached_prefix_length_used": Column("int64", "prompt tokens served from any tier at the first admission"),

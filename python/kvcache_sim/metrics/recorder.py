@@ -7,7 +7,7 @@ from struct import Struct
 
 from kvcache_sim.cache.outcome import PrefixCacheEvent
 from kvcache_sim.cache.transfer import Transfer
-from kvcache_sim.metrics.columns import OUTCOMES, REQUEST_COLUMNS
+from kvcache_sim.metrics.columns import OUTCOMES, REQUEST_COLUMNS, STATUSES
 from kvcache_sim.metrics.digests import ResultsDigest, digest_of_results
 from kvcache_sim.metrics.event_log import EventLog
 from kvcache_sim.metrics.parts import Part, Parts
@@ -16,6 +16,8 @@ from kvcache_sim.metrics.run import ColumnData
 from kvcache_sim.serving.sequence import Arrival, SequenceState, Status
 from kvcache_sim.tiers import COMPUTE
 
+#: How a request ended, as a row says it.
+_STATUS = {Status[name.upper()]: code for code, name in enumerate(STATUSES)}
 #: A row of ``requests``; packs three times faster than an array takes integers one by one.
 _ROW = Struct(f"{len(REQUEST_COLUMNS)}q")
 #: Rows that the core hands over together, and those where somebody watches them come.
@@ -92,7 +94,7 @@ class RunRecorder:
             self._events.add("evict", tier, (now_ns, 0, machine, -1, 0, blocks, 0))
 
     def close(self, sequence: SequenceState, machine: int) -> None:
-        """Keep the row of a finished or rejected request."""
+        """Keep the row of a finished, rejected or aborted request."""
         s = sequence
         row = _ROW.pack(
             s.request,
@@ -101,7 +103,7 @@ class RunRecorder:
             s.session,
             s.turn,
             s.is_conversational_turn,
-            0 if s.status is Status.FINISHED else 1,
+            _STATUS[s.status],
             max(s.outcome, 0),
             s.arrival_ns,
             s.client_ns,

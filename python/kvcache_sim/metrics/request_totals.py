@@ -22,7 +22,7 @@ from kvcache_sim.metrics.session_survival import SessionSurvival
 from kvcache_sim.metrics.slo import AttainmentTotals, Objectives
 from kvcache_sim.tiers import PLACES
 
-_FINISHED = STATUSES.index("finished")
+_FINISHED, _REJECTED = STATUSES.index("finished"), STATUSES.index("rejected")
 
 
 class RequestTotals:
@@ -34,7 +34,7 @@ class RequestTotals:
 
     def __init__(self, block_size_tokens: int, objectives: Objectives | None = None) -> None:
         self._block_size_tokens = block_size_tokens
-        self.arrived = self.finished = 0
+        self.arrived = self.finished = self.rejected = 0
         #: Prompt and answer of each rejected request, in tokens.
         self._rejected_tokens: list[NDArray[np.int64]] = []
         #: Sums over finished requests; of preemptions over all.
@@ -68,7 +68,9 @@ class RequestTotals:
         if self.attainment is not None:
             self.attainment.add(rows)
         if not finished.all():
-            self._rejected_tokens.append((rows["input_tokens"] + rows["output_tokens"])[~finished])
+            rejected = rows["status"] == _REJECTED
+            self.rejected += int(rejected.sum())
+            self._rejected_tokens.append((rows["input_tokens"] + rows["output_tokens"])[rejected])
         done = ChosenRows(rows, finished)
         if finished.any():
             self._add_finished(done, int(finished.sum()))

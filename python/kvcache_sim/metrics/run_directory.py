@@ -47,6 +47,16 @@ class RunDirectory:
         with _place(self.target):
             return TableFile(self.part / f"{name}.parquet", schema)
 
+    def rows(self, name: str) -> IO[bytes]:
+        """Return a file of the directory that grows while the run goes on; close it before ``commit``."""
+        with _place(self.target):
+            return (self.part / name).open("wb")
+
+    def digest_of(self, name: str) -> str:
+        """Return the SHA-256 in hex of a file that was written."""
+        with _place(self.target):
+            return sha256_of(self.part / name)
+
     def scratch(self) -> IO[bytes]:
         """Return a nameless file beside the directory's own, gone when it is closed or the process ends."""
         path = self.part / ".scratch"

@@ -51,15 +51,26 @@ class Sampler:
         self.interval_ns = max(interval_ns, LEAST_INTERVAL_NS)
         self.done = done
         self._look = _look_at(replicas)
+        self._queued = False
         #: By sample; the others by sample and machine, and by sample and channel.
         self._times, self._widths = array("q"), array("q")
         self._machines, self._links = bytearray(), array("q")
 
     def start(self) -> None:
         """Queue the first sample."""
-        self.engine.schedule(self.engine.now_ns, SAMPLE, NO_MACHINE, self._sample)
+        self._queue(self.engine.now_ns)
+
+    def wake(self) -> None:
+        """Queue the next sample where none is queued: something happens again."""
+        if not self._queued:
+            self._queue(self.engine.now_ns + self.interval_ns)
+
+    def _queue(self, at_ns: int) -> None:
+        self.engine.schedule(at_ns, SAMPLE, NO_MACHINE, self._sample)
+        self._queued = True
 
     def _sample(self, _: object) -> None:
+        self._queued = False
         now, links = self.engine.now_ns, self._links
         self._times.append(now)
         self._machines += self._look(now + 1)
@@ -69,7 +80,7 @@ class Sampler:
         if len(self._times) % (2 * SAMPLES) == 0:
             self.interval_ns *= 2
         if not self.done() and not self.engine.idle:  # where nothing can happen, I1 is broken
-            self.engine.schedule(now + self.interval_ns, SAMPLE, NO_MACHINE, self._sample)
+            self._queue(now + self.interval_ns)
 
     def _rows(self) -> list[tuple[int, str]]:
         """Return machine and name of the values of one sample, in their order."""

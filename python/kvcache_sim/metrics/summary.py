@@ -31,7 +31,8 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
         "requests": {
             "arrived": requests.arrived,
             "finished": requests.finished,
-            "rejected": requests.arrived - requests.finished,
+            "rejected": requests.rejected,
+            "aborted": requests.arrived - requests.finished - requests.rejected,
             "preemptions": sums["preemptions"],
         },
         "tokens": {name: sums[name] for name in ("input", "output", "cached", "prefilled", "recomputed")},

@@ -28,7 +28,7 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
     lines = [
         *wrap(subject, 80, break_long_words=True),
         title[:80],
-        "requests   " + _counts(requests),
+        "requests   " + _counts({k: v for k, v in requests.items() if v or k != "aborted"}),
         *_context_window(summary.get("context_window")),
         *_measured(summary.get("measure")),
         "tokens     " + _counts({k: tokens[k] for k in ("input", "output", "cached", "prefilled")}),

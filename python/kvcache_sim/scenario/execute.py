@@ -22,6 +22,7 @@ from kvcache_sim.metrics.columns import (
     Column,
 )
 from kvcache_sim.metrics.context_window import summarize_context_window
+from kvcache_sim.metrics.measurement import MeasuredRequests
 from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes, summarize_misses
 from kvcache_sim.metrics.run import ColumnData, Observer, Run
 from kvcache_sim.metrics.run_directory import RunDirectory
@@ -83,6 +84,18 @@ def execute(
             raise
         return execute(scenario, read_requests(scenario), options, observer, directory)
     trace = requests.whole() if isinstance(requests, TraceStream) else requests
+    run, summary = summarized(scenario, trace, run, measured)
+    if options.causes:
+        if observer is not None:
+            observer.phase("counting misses by cause")
+        run, summary = _with_causes(scenario, trace, options, run, summary)
+    return Execution(scenario, trace, requests_of(requests), options, run, summary, tables)
+
+
+def summarized(
+    scenario: Scenario, trace: Trace, run: Run, measured: MeasuredRequests
+) -> tuple[Run, dict[str, Any]]:
+    """Return a finished run with the remarks on how it went, and its summary; ``measured`` had its rows."""
     run, summary, totals = measured_summary(scenario, run, measured)
     if run.requests:
         run = replace(run, requests=dict(measured.judged(run.requests)))
@@ -94,11 +107,7 @@ def execute(
         summary = {**summary, "context_window": window}
     if run.schedule is not None:
         summary = {**summary, "schedule": run.schedule}
-    if options.causes:
-        if observer is not None:
-            observer.phase("counting misses by cause")
-        run, summary = _with_causes(scenario, trace, options, run, summary)
-    return Execution(scenario, trace, requests_of(requests), options, run, summary, tables)
+    return run, summary
 
 
 def _with_causes(

@@ -67,6 +67,26 @@ def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path 
     return scenario_from_text(read_scenario(path), str(path), path.parent, overrides, trace)
 
 
+def load_served(path: Path | None, overrides: Sequence[str], arrivals: Path) -> Scenario:
+    """Return the scenario of a file as it serves requests that come from outside and are written to a trace.
+
+    Whatever requests the file has are left out. Raises as ``load_scenario``.
+    """
+    source = None if path is None else scenario_file(path)
+    text, directory = (b"", Path.cwd()) if source is None else (read_scenario(source), source.parent)
+    block_size: int | None = None
+    while True:
+        tree = _tree(text, str(source or ""), overrides)
+        for section in ("workload", "trace", "measure"):
+            tree.values.pop(section, None)
+        set_value(tree, ("trace", "path"), str(arrivals), str(arrivals))
+        set_value(tree, ("trace", "format"), "mooncake", "mooncake")
+        if block_size is not None:
+            set_value(tree, ("trace", "block_size"), block_size, str(block_size))
+            return scenario_from_tree(tree, directory)
+        block_size = scenario_from_tree(tree, directory).model.cache.block_size
+
+
 def load_varied(path: Path, overrides: Sequence[str] = ()) -> Scenario:
     """Return the scenario of a file as one of several that vary: see ``varied_from_text``."""
     return varied_from_text(read_scenario(path), str(path), path.parent, overrides)

@@ -7,6 +7,7 @@ committed at its end, when its tokens come out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,6 +41,10 @@ class Batch(Protocol):
 
     def pop_last(self) -> tuple[int, int, int | None] | None:
         """Take the last sequence out: (id, tokens with KV, time of its last token)."""
+        ...
+
+    def take_out(self, id: int) -> tuple[int, int, int | None] | None:
+        """Take a sequence out between two steps, as ``pop_last`` does the last one."""
         ...
 
     def computed_tokens(self, id: int) -> int | None:
@@ -169,6 +174,8 @@ class SteppedBatch:
         self._computing_ns = 0
         self._gaps = TokenGaps()
         self._log: list[tuple[int, int, int, int]] | None = None
+        #: Told the sequence of each token after its first one.
+        self.when_later_token: Callable[[int], None] | None = None
 
     def __len__(self) -> int:
         """Return the number of running sequences."""
@@ -243,6 +250,14 @@ class SteppedBatch:
         s = self.running.pop()
         return s.id, s.computed, s.last_token_ns
 
+    def take_out(self, id: int) -> tuple[int, int, int | None] | None:
+        """Take a sequence out between two steps."""
+        found = next((s for s in self.running if s.id == id), None)
+        if found is None:
+            return None
+        self.running.remove(found)
+        return found.id, found.computed, found.last_token_ns
+
     def computed_tokens(self, id: int) -> int | None:
         """Return how many tokens of a running sequence have KV; None for one that does not run."""
         return next((s.computed for s in self.running if s.id == id), None)
@@ -303,6 +318,8 @@ class SteppedBatch:
                 ended[0].append(s.id)
             else:
                 self._gaps.add(now - s.last_token_ns)
+                if self.when_later_token is not None:
+                    self.when_later_token(s.id)
             s.last_token_ns = now
             if s.computed == s.total:
                 ended[1].append(s.id)

@@ -17,7 +17,7 @@ from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.sequence import Arrival, SequenceState, Status
 from kvcache_sim.workload.sessions import continuations, predecessors
-from kvcache_sim.workload.trace import NO_REQUEST, OPEN_LOOP, Trace, view
+from kvcache_sim.workload.trace import NO_REQUEST, NOT_TOLD, OPEN_LOOP, Trace, view
 
 
 class Cluster:
@@ -86,6 +86,7 @@ class Cluster:
         self._session, self._turn = view(trace.session), view(trace.turn)
         self._conversational = view(trace.is_conversational_turn)
         self._priority = view(trace.priority) if len(trace.priority) else None
+        self._abort_after_ns = view(trace.abort_after_ns) if len(trace.abort_after_ns) else None
 
     def read_on(self, next_window: Callable[[list[int]], Trace | None]) -> None:
         """Go on with windows of further requests, which stand alone and come in time order.
@@ -97,6 +98,13 @@ class Cluster:
     def start(self) -> None:
         """Queue the first arrival."""
         self._queue_next()
+
+    def feed(self, trace: Trace) -> None:
+        """Take further requests, which stand alone, at their arrivals; those of before have all arrived."""
+        first = self._from + len(self.trace)
+        self._look_at(trace, first, trace.arrival_ns)
+        for row, arrival_ns in enumerate(trace.arrival_ns.tolist()):
+            self.engine.schedule(arrival_ns, ARRIVAL, NO_MACHINE, self._arrive, first + row)
 
     def _next_window(self, read_on: Callable[[list[int]], Trace | None]) -> None:
         arrived = self._from + len(self.trace)
@@ -147,17 +155,30 @@ class Cluster:
         in_window = window is None or prompt + arrival.output_tokens <= window
         if in_window and self.pools.can_serve(replica, prompt, arrival.total_kv_tokens):
             replica.arrive(arrival)
+            if self._abort_after_ns is not None and (after := self._abort_after_ns[row]) != NOT_TOLD:
+                self.engine.schedule(now + after, ARRIVAL, NO_MACHINE, self.abort, request)
         else:
             sequence = SequenceState.of(arrival, self.trace)
             sequence.status = Status.REJECTED
             self.recorder.close(sequence, machine)
             self._closed(request)
 
+    def abort(self, request: int) -> None:
+        """Let a request go whose client has given it up; nothing where it is done."""
+        for replica in self.replicas:  # the one that it was sent to knows it
+            decodes = replica.abort(request)
+            if decodes is not None:
+                decoder = self.replicas[decodes]
+                assert isinstance(decoder, Replica)
+                decoder.drop(request)
+
     def _answered_elsewhere(self, sequence: SequenceState) -> None:
         if sequence.decode_machine >= 0:  # where its prompt was computed its answer is not
             prefilled = self.replicas[sequence.machine]
             assert isinstance(prefilled, Replica)
-            prefilled.milestones.outcomes.turn_completed(sequence, 0, self.engine.now_ns)
+            prefilled.left(sequence)
+            if sequence.status is not Status.ABORTED:
+                prefilled.milestones.outcomes.turn_completed(sequence, 0, self.engine.now_ns)
 
     def _closed(self, request: int) -> None:
         self.closed += 1

@@ -25,10 +25,11 @@ class Status(Enum):
     DECODING = "DECODING"
     FINISHED = "FINISHED"
     REJECTED = "REJECTED"
+    ABORTED = "ABORTED"
 
 
 #: Where a request has no KV that is its own to use.
-_WITHOUT_KV = (Status.WAITING, Status.LOADING, Status.REJECTED)
+_WITHOUT_KV = (Status.WAITING, Status.LOADING, Status.REJECTED, Status.ABORTED)
 
 
 class Progress(Protocol):
@@ -109,6 +110,8 @@ class SequenceState(Arrival):
     #: The replica that serves it, which knows how far its prompt is computed.
     progress: Progress | None = None
     prefill_end_time_ns: int = -1
+    #: Whether its client has given it up.
+    given_up: bool = False
     #: Where the ids of its blocks stand.
     trace: Trace | None = None
 

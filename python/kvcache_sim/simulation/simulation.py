@@ -63,9 +63,10 @@ class Simulation:
         by_event = settings.movement.read_buffer_layers is not None
         handovers = settings.handover.network
         stores = StoreMaker(settings.cache, trace, lambda: self.engine.now_ns, options.backend)
-        self._watchdog, self._orders = stores.watchdog, stores.orders
+        self._watchdog, self._orders, self._stores = stores.watchdog, stores.orders, stores
         self.digests = [stores.digest() for _ in settings.machines]
         stretches = options.backend == "native" and not options.step_every_iteration and not stores.simplified
+        stretches = stretches and not len(trace.abort_after_ns)  # the core lets no request go
         wires = settings.channels, settings.network
         self.channels = Channels(*wires, self.engine, handovers, by_event, native=stretches)
         observation = Observation(stretches, options.check == "full", options.record_window_ns is not None)

@@ -55,6 +55,12 @@ class Trace:
     history_tokens: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     #: Who is served first where the queue orders so, the smallest; an empty array says 0 throughout.
     priority: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    #: Tokens of prompt and answer that the ids cover, where an answer's blocks are named too; 0 where they
+    #: end with the prompt. An empty array says 0 throughout.
+    named_tokens: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    #: The client gives the request up so long after its arrival; NOT_TOLD where it waits for all of its
+    #: answer. An empty array says NOT_TOLD throughout.
+    abort_after_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     #: Oldest tokens that a context window took from each prompt, which ``input_tokens`` no longer counts; an
     #: empty array says 0 throughout.
     dropped_tokens: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))

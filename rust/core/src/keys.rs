@@ -34,7 +34,7 @@ pub struct BlockKeys {
     id_offsets: Vec<u64>,
     ids: Vec<u32>,
     blocks_per_id: u32,
-    /// Full prompt blocks of a request that its ids cover.
+    /// Full blocks of a request that its ids cover: of its prompt, and of its answer where that is named too.
     full_blocks: Vec<u32>,
     /// The session's next turn.
     continuation: Vec<u32>,
@@ -201,14 +201,14 @@ impl BlockKeys {
         place.expect("whoever names a request keeps it")
     }
 
-    /// Full prompt blocks of a request.
+    /// Full blocks of a request that its ids name.
     pub fn full_blocks(&self, request: u32) -> u32 {
         self.full_blocks[self.place(request)]
     }
 
     /// Whether a later request, the session's next turn, may name blocks past a request's prompt.
     pub fn continues(&self, request: u32) -> bool {
-        self.continuation[request as usize] != NO_REQUEST
+        self.continuation[self.place(request)] != NO_REQUEST
     }
 
     /// The request whose ids name block `block` of `request`, and where that stops being so.

@@ -2,11 +2,15 @@
 
 use crate::digest::{Digest, Record};
 
-/// The rolling hash of a machine's records and the log of its evictions.
+/// A block came to a tier (true) or left it: the tier, which of both, and the block's key.
+pub type Change = (usize, bool, u64);
+
+/// The rolling hash of a machine's records, the log of its evictions, and that of blocks that come and go.
 #[derive(Debug, Default)]
 pub struct Records {
     digest: Digest,
     evictions: Option<Vec<(u64, usize, u64)>>,
+    changes: Option<Vec<Change>>,
 }
 
 impl Records {
@@ -31,6 +35,31 @@ impl Records {
             .as_mut()
             .map(std::mem::take)
             .unwrap_or_default()
+    }
+
+    /// Starts keeping which blocks come to a tier and leave it, for [`Records::take_changes`].
+    pub fn log_changes(&mut self) {
+        self.changes = Some(Vec::new());
+    }
+
+    /// Hands over the changes logged since the last call, in the order in which they were made.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        self.changes
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    /// Whether changes are kept.
+    pub(crate) fn logs_changes(&self) -> bool {
+        self.changes.is_some()
+    }
+
+    /// Keeps a change, where they are kept.
+    pub(crate) fn changed(&mut self, tier: usize, stored: bool, key: u64) {
+        if let Some(log) = &mut self.changes {
+            log.push((tier, stored, key));
+        }
     }
 
     /// Records that one block of a key left a tier; [`Records::log_eviction`] tells how many did at once.

@@ -183,6 +183,13 @@ impl PyBatch {
             .map(|s| (s.id, s.computed, s.last_token_ns))
     }
 
+    /// Takes a sequence out between two steps, as `pop_last`.
+    fn take_out(&mut self, id: Whole) -> Option<(u32, u64, Option<u64>)> {
+        self.0
+            .take_out(id.u32())
+            .map(|s| (s.id, s.computed, s.last_token_ns))
+    }
+
     fn computed_tokens(&self, id: Whole) -> Option<u64> {
         self.0.computed_tokens(id.u32())
     }

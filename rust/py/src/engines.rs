@@ -1,5 +1,7 @@
 //! Whole replays through real engines' cache managers.
 
+use std::sync::Arc;
+
 use kvsim_core::causes::engine::MissCauses;
 use kvsim_core::engines::leaf_order::LeafOrder;
 use kvsim_core::engines::offload_arc::OffloadArc;
@@ -7,6 +9,7 @@ use kvsim_core::engines::offload_lru::OffloadLru;
 use kvsim_core::engines::offload_replay::{self, OffloadPolicy};
 use kvsim_core::engines::requests::Requests;
 use kvsim_core::engines::{labels, radix_replay, vllm_replay};
+use kvsim_core::keys::BlockKeys;
 use numpy::{IntoPyArray, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -18,7 +21,7 @@ use crate::keys::PyKeys;
 /// Requests, one entry each, and how they overlap.
 #[pyclass(frozen, module = "kvcache_sim._core")]
 pub struct EngineRequests {
-    keys: Py<PyKeys>,
+    keys: Arc<BlockKeys>,
     input_tokens: Vec<u64>,
     total_tokens: Vec<u64>,
     block_size: u32,
@@ -30,7 +33,7 @@ pub struct EngineRequests {
 impl EngineRequests {
     #[new]
     fn new(
-        keys: Py<PyKeys>,
+        keys: &PyKeys,
         input_tokens: PyReadonlyArray1<'_, u64>,
         total_tokens: PyReadonlyArray1<'_, u64>,
         block_size: u32,
@@ -39,7 +42,7 @@ impl EngineRequests {
     ) -> PyResult<Self> {
         let input_tokens = input_tokens.as_slice()?.to_vec();
         let total_tokens = total_tokens.as_slice()?.to_vec();
-        let requests = keys.get().0.requests() as usize;
+        let requests = keys.0.requests() as usize;
         let shapes = input_tokens.len() == requests && total_tokens.len() == requests;
         let ordered = input_tokens
             .iter()
@@ -52,7 +55,7 @@ impl EngineRequests {
             ));
         }
         Ok(Self {
-            keys,
+            keys: Arc::clone(&keys.0),
             input_tokens,
             total_tokens,
             block_size,
@@ -138,7 +141,7 @@ impl EngineRequests {
 impl EngineRequests {
     pub(crate) fn requests(&self) -> Requests<'_> {
         Requests {
-            keys: &self.keys.get().0,
+            keys: &self.keys,
             input_tokens: &self.input_tokens,
             total_tokens: &self.total_tokens,
             block_size: self.block_size,

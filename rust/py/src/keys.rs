@@ -7,11 +7,12 @@ use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::fleet::StoreHandle;
 use crate::refusal::{answered, refused, Whole};
 use crate::store::PyStore;
 
 /// Block keys of all requests, shared by the caches of all machines.
-#[pyclass(name = "Keys", frozen, module = "kvcache_sim._core")]
+#[pyclass(name = "Keys", module = "kvcache_sim._core")]
 pub struct PyKeys(pub Arc<BlockKeys>);
 
 #[pymethods]
@@ -65,10 +66,68 @@ impl PyKeys {
         Ok(Self(Arc::new(keys)))
     }
 
+    /// Adds requests behind the last one; `stores` are all that share these keys. Ids are below `ids`.
+    fn grow(
+        &mut self,
+        py: Python<'_>,
+        stores: Vec<StoreHandle>,
+        columns: (
+            PyReadonlyArray1<'_, i64>,
+            PyReadonlyArray1<'_, u32>,
+            PyReadonlyArray1<'_, u32>,
+        ),
+        ids: Whole,
+    ) -> PyResult<()> {
+        let (offsets, block_ids, full) = &columns;
+        let offsets: Vec<u64> = offsets.as_slice()?.iter().map(|&o| o as u64).collect();
+        let (block_ids, full) = (block_ids.as_slice()?, full.as_slice()?);
+        let mut keys = std::mem::take(&mut self.0);
+        for store in &stores {
+            drop(lend_keys(store, py)?);
+        }
+        let own = Arc::get_mut(&mut keys);
+        let grown = own.map(|keys| keys.append(&offsets, block_ids, full));
+        for store in &stores {
+            keep_keys(store, py, keys.clone(), ids.u32())?;
+        }
+        self.0 = keys;
+        match grown {
+            Some(grown) => grown.map_err(|error| refused("no block keys", &error.to_string())),
+            None => Err(refused(
+                "keys that others share",
+                "all stores that share them",
+            )),
+        }
+    }
+
     fn key(&self, request: Whole, block: Whole) -> PyResult<u64> {
         answered(self.0.known_request(request.u32()))?;
         Ok(self.0.key(request.u32(), block.u32()))
     }
+}
+
+fn no_live_tree() -> PyErr {
+    refused(
+        "an engine's tree of pages",
+        "a tree of runs or a pool, which take requests as they come",
+    )
+}
+
+fn lend_keys(store: &StoreHandle, py: Python<'_>) -> PyResult<Arc<BlockKeys>> {
+    match store {
+        StoreHandle::Tree(s) => Ok(s.try_borrow_mut(py)?.0.lend_keys()),
+        StoreHandle::Pool(s) => Ok(s.try_borrow_mut(py)?.0.lend_keys()),
+        StoreHandle::Radix(_) => Err(no_live_tree()),
+    }
+}
+
+fn keep_keys(store: &StoreHandle, py: Python<'_>, keys: Arc<BlockKeys>, ids: u32) -> PyResult<()> {
+    match store {
+        StoreHandle::Tree(s) => s.try_borrow_mut(py)?.0.keep_keys(keys),
+        StoreHandle::Pool(s) => s.try_borrow_mut(py)?.0.keep_keys(keys, ids),
+        StoreHandle::Radix(_) => return Err(no_live_tree()),
+    }
+    Ok(())
 }
 
 /// Refuses a request that the keys do not have.

@@ -28,6 +28,18 @@ engine_store!(PyPoolStore {
         Ok(Self(PoolStore::new(keys.0.clone(), capacity)))
     }
 
+    fn log_changes(&mut self) {
+        self.0.log_changes();
+    }
+
+    fn take_changes(&mut self) -> Vec<(usize, bool, u64)> {
+        self.0.take_changes()
+    }
+
+    fn clear(&mut self) -> bool {
+        self.0.clear()
+    }
+
     fn idle_hits(&self, request: Whole, hits: Whole) -> PyResult<u32> {
         answered(self.0.known_request(request.u32()))?;
         Ok(self.0.idle_hits(request.u32(), hits.u32()))

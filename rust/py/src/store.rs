@@ -371,6 +371,18 @@ impl PyStore {
         self.0.records.note(kind.u8(), now_ns, subject, value.u64());
     }
 
+    fn log_changes(&mut self) {
+        self.0.records.log_changes();
+    }
+
+    fn take_changes(&mut self) -> Vec<(usize, bool, u64)> {
+        self.0.records.take_changes()
+    }
+
+    fn clear(&mut self) -> bool {
+        self.0.clear()
+    }
+
     fn log_evictions(&mut self) {
         self.0.records.log_evictions();
     }

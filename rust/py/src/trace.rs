@@ -205,6 +205,8 @@ fn schema_from(dict: &Bound<'_, PyDict>) -> PyResult<Schema> {
         after: get(dict, "after")?,
         history: get(dict, "history")?,
         priority: get(dict, "priority")?,
+        named: get(dict, "named")?,
+        abort: get(dict, "abort")?,
         structure: get(dict, "structure")?,
         chat: get(dict, "chat")?,
         parent: get(dict, "parent")?,
@@ -244,6 +246,8 @@ fn row_columns(py: Python<'_>, out: &Bound<'_, PyDict>, c: Columns) -> PyResult<
     out.set_item("after", PyArray1::from_vec(py, c.after))?;
     out.set_item("history_tokens", PyArray1::from_vec(py, c.history_tokens))?;
     out.set_item("priority", PyArray1::from_vec(py, c.priority))?;
+    out.set_item("named_tokens", PyArray1::from_vec(py, c.named_tokens))?;
+    out.set_item("abort_after_ns", PyArray1::from_vec(py, c.abort_after_ns))?;
     out.set_item(
         "session_names",
         PyList::new(py, c.session_names.iter().map(|n| &**n))?,

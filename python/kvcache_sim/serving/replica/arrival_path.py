@@ -46,5 +46,8 @@ class ArrivalPath:
             self._looked_up(sequence)
 
     def _looked_up(self, sequence: SequenceState) -> None:
+        if sequence.given_up:
+            self._milestones.aborted(sequence, self._engine.now_ns)
+            return
         self._milestones.looked_up(sequence, self._engine.now_ns)
         self._enqueue(sequence)

@@ -59,6 +59,13 @@ class AnyReplica(Protocol):
         """Take a request over."""
         ...
 
+    def abort(self, request: int) -> int | None:
+        """Let a request go that was sent here, its client having given it up.
+
+        Return the decode machine that is to be told, None where there is none.
+        """
+        ...
+
     def can_ever_hold(self, kv_tokens: int) -> bool:
         """Return whether an empty GPU would have room for that many tokens."""
         ...

@@ -32,6 +32,8 @@ class Milestones:
         self.records_all = records_all
         self._closed: list[Told] = []
         self._prefilled: list[Told] = []
+        #: Told the number of a request for each token of its answer.
+        self._token: Callable[[int], None] | None = None
 
     def when_closed(self, tell: Told) -> None:
         """Tell of each request that leaves this machine from now on."""
@@ -40,6 +42,15 @@ class Milestones:
     def when_prefilled(self, tell: Told) -> None:
         """Tell of each request whose prompt is computed from now on."""
         self._prefilled.append(tell)
+
+    def when_token(self, tell: Callable[[int], None]) -> None:
+        """Tell the request of each token that comes out here from now on."""
+        self._token = tell
+
+    @property
+    def token(self) -> Callable[[int], None] | None:
+        """What is told the request of each token, where somebody listens."""
+        return self._token
 
     def arrived(self, s: SequenceState, now: int) -> None:
         """Count a request that was sent here."""
@@ -104,6 +115,8 @@ class Milestones:
     def first_token(self, s: SequenceState, now: int) -> None:
         """Show a request's first token."""
         s.first_token_ns = now
+        if self._token is not None:
+            self._token(s.request)
         self.store.note(FIRST_TOKEN, now, s.request, 0)
         if self.records_all:
             self.recorder.log_milestone("first_token", s, self.machine, now)
@@ -158,6 +171,22 @@ class Milestones:
         if s.decode_machine == self.machine:
             self.queued_tokens -= s.prompt_num_tokens
         self.outcomes.turn_completed(s, s.output_tokens, now)
+        self.recorder.close(s, s.machine)
+        for tell in self._closed:
+            tell(s)
+
+    def aborted(self, s: SequenceState, now: int) -> None:
+        """End a request that its client has given up; its turn leaves nothing for the next one."""
+        s.status = Status.ABORTED
+        self.store.note(FINISH, now, s.request, 0)
+        if self.records_all:
+            self.recorder.log_milestone("finish", s, self.machine, now)
+        self.requests -= 1
+        if s.prefill_end_time_ns < 0:
+            self.queued_tokens -= s.prompt_num_tokens
+            self.expected_prefill_tokens -= s.expected_prefill_tokens
+        elif s.decode_machine == self.machine:
+            self.queued_tokens -= s.prompt_num_tokens
         self.recorder.close(s, s.machine)
         for tell in self._closed:
             tell(s)

@@ -208,6 +208,10 @@ class NativeReplica:
 
     # -- what the core does not do
 
+    def abort(self, request: int) -> int | None:
+        """Refuse: requests that are given up are served by the scheduler in Python."""
+        raise InvariantError("a request given up on a machine of the core", got=f"request {request}")
+
     def prefetch(self, request: int, tokens: int, occasion: str) -> None:
         """Prefetch nothing: a machine that prefetches is not the core's."""
 

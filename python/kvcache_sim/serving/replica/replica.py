@@ -14,7 +14,7 @@ from kvcache_sim.cache.prefetch.policy import Candidate
 from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.engine import BOUNDARY, Event
 from kvcache_sim.errors import InvariantError
-from kvcache_sim.serving.batch import Batch
+from kvcache_sim.serving.batch import Batch, SteppedBatch
 from kvcache_sim.serving.replica.arrival_path import ArrivalPath
 from kvcache_sim.serving.replica.contract import Load
 from kvcache_sim.serving.replica.handing_over import HandsOver
@@ -70,6 +70,9 @@ class Replica:
         self._written: set[int] = set()
         self._boundary: Event | None = None
         self._stepping = False
+        #: Requests that were sent here and have not left the cluster.
+        self._sent: dict[int, SequenceState] = {}
+        milestones.when_closed(self.left)
         self.mover.schedule_for(self)
         if milestones.records_all:
             batch.log_steps()
@@ -87,7 +90,49 @@ class Replica:
         """Take a request over; it queues once the scheduler has it and it has been looked up."""
         sequence = SequenceState.of(arrival, self.milestones.outcomes.trace)
         sequence.progress = self
+        self._sent[arrival.request] = sequence
         self._arrivals.arrived(sequence)
+
+    def left(self, s: SequenceState) -> None:
+        """Forget a request that was sent here and is closed, wherever that happened."""
+        self._sent.pop(s.request, None)
+
+    def abort(self, request: int) -> int | None:
+        """Let a request go that was sent here, its client having given it up.
+
+        What waits leaves at once; what runs at the end of its step, what loads when its KV has come, what is
+        handed over at the end of its first step there. Nothing happens where it is done. Returns the decode
+        machine that has to be told so (``drop``), None where there is none.
+        """
+        s = self._sent.get(request)
+        if s is None or s.given_up:
+            return None
+        s.given_up = True
+        if s.decode_machine >= 0:
+            return s.decode_machine
+        self.drop(s.request, s)
+        return None
+
+    def drop(self, request: int, state: SequenceState | None = None) -> None:
+        """Let a request go that is here, wherever it was sent first."""
+        s = self.running.get(request) if state is None else state
+        if s is None:  # on its way here: it leaves after its first step
+            return
+        now = self.engine.now_ns
+        self.catch_up(now)
+        if self.scheduler.give_up(s, now):
+            self.go_on(now)
+        elif self._stepping:
+            self._end_stretch(now)
+        else:
+            self.wake(now)
+
+    def _end_stretch(self, seen_ns: int) -> None:
+        end = self.batch.interrupt(self.store, seen_ns)
+        assert self._boundary is not None
+        if end < self._boundary[0]:
+            self.engine.cancel(self._boundary)
+            self._boundary = self.engine.schedule(end, BOUNDARY, self.machine, self._at_boundary)
 
     def _enqueue(self, sequence: SequenceState) -> None:
         now = self.engine.now_ns
@@ -113,11 +158,7 @@ class Replica:
                 now = self.engine.now_ns
                 self._boundary = self.engine.schedule(now, BOUNDARY, self.machine, self._at_boundary)
         elif self.scheduler.could_admit():
-            end = self.batch.interrupt(self.store, seen_ns)
-            assert self._boundary is not None
-            if end < self._boundary[0]:
-                self.engine.cancel(self._boundary)
-                self._boundary = self.engine.schedule(end, BOUNDARY, self.machine, self._at_boundary)
+            self._end_stretch(seen_ns)
 
     def computed_tokens(self, request: int) -> int | None:
         """Return how many of a running request's tokens have KV now; None where it does not run."""
@@ -162,6 +203,8 @@ class Replica:
         if self._stepping:
             self._stepping = False
             self._end_step(now)
+        if self.scheduler.given_up:
+            self.scheduler.let_go(now)
         room = self.scheduler.compose(now)
         if len(self.batch):
             self.step.prepare((*room, *self._written), now)
@@ -234,6 +277,12 @@ class Replica:
         return self.prefetcher is not None and "session" in self.prefetcher.policy.occasions
 
     # -- what routers, the cluster and recorders ask
+
+    def when_token(self, tell: Callable[[int], None]) -> None:
+        """Tell the request of each token that comes out here from now on; the batch must go step by step."""
+        assert isinstance(self.batch, SteppedBatch)
+        self.milestones.when_token(tell)
+        self.batch.when_later_token = tell
 
     def when_closed(self, tell: Callable[[int], None]) -> None:
         """Tell the number of each request that leaves this machine from now on."""

@@ -76,6 +76,8 @@ class Scheduler:
         self.asking: deque[HandedOver] = deque()
         self.arriving: set[int] = set()
         self.arrived: deque[HandedOver] = deque()
+        #: Requests here whose clients have given them up.
+        self.given_up: dict[int, SequenceState] = {}
         #: The queue's head was refused; tried again when something has been given back.
         self.refused = False
 
@@ -107,6 +109,35 @@ class Scheduler:
         """Try a refused head once more: something has been given back. Return whether anyone waits."""
         self.refused = False
         return bool(self.loaded or self.waiting or self.arrived or self.asking)
+
+    def give_up(self, s: SequenceState, now: int) -> bool:
+        """Let a request go that its client has given up; False where that waits for the next boundary."""
+        if s in self.waiting:
+            self.waiting.remove(s)
+            self.refused = False
+            self.milestones.aborted(s, now)
+            return True
+        self.given_up[s.request] = s
+        return False
+
+    def let_go(self, now: int) -> None:
+        """Take requests that were given up out of the batch, and free their blocks."""
+        for request, s in list(self.given_up.items()):
+            if s.status in (Status.FINISHED, Status.ABORTED, Status.TRANSFERRING):
+                del self.given_up[request]
+            elif request in self.running:
+                del self.given_up[request]
+                self._drop(s, now)
+            elif s in self.waiting:  # it was preempted meanwhile
+                del self.given_up[request]
+                self.give_up(s, now)
+
+    def _drop(self, s: SequenceState, now: int) -> None:
+        self.batch.take_out(s.request)
+        del self.running[s.request]
+        self.release(s, s.lease, now)
+        self.refused = False
+        self.milestones.aborted(s, now)
 
     def step_ended(self, finished: list[int], now: int) -> None:
         """Take requests that have generated their last token out of the step."""
@@ -178,11 +209,21 @@ class Scheduler:
             self.reception.join()
         while self.loaded and self.batch.budget_left > 0:
             loading = self.loaded.pop(0)
+            if loading.sequence.given_up:
+                self._abandon(loading.sequence, now)
+                continue
             self.milestones.left_queue(loading.sequence, now)
             self._join_late(loading, now)
         if not preempted and not self.refused and (self.waiting or self.asking):
             self._admit(now)
         return room
+
+    def _abandon(self, s: SequenceState, now: int) -> None:
+        """Free what was loaded for a request that was given up meanwhile."""
+        self.given_up.pop(s.request, None)
+        self.release(s, s.lease, now)
+        self.refused = False
+        self.milestones.aborted(s, now)
 
     def _preempt_last(self, now: int) -> None:
         """Send the last request that joined back to the queue."""
@@ -334,4 +375,6 @@ class Scheduler:
         self.batch.add(s.request, s.lease, tokens, last_token_ns)
         self.batch.commit_last(self.store)
         self.running[s.request] = s
+        if s.given_up:
+            self.given_up[s.request] = s
         s.joined = self._joined = self._joined + 1

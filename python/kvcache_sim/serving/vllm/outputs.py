@@ -77,6 +77,8 @@ class Outputs:
         self.generated_tokens += 1
         if state.last_token_ns is not None:
             self.gaps.add(now - state.last_token_ns)
+            if scheduler.milestones.token is not None:
+                scheduler.milestones.token(state.request)
         else:
             # A token of before a preemption may come while its request waits: its prefill ends with it.
             state.status = Status.PREFILLING

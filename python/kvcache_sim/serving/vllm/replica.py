@@ -65,6 +65,9 @@ class VllmReplica:
         self._boundary: Event | None = None
         self._steps: list[tuple[int, int, int, int]] | None = [] if self.records_all else None
         self._checks = checks
+        #: Requests that were sent here and are not done.
+        self._sent: dict[int, SequenceState] = {}
+        milestones.when_closed(self._left)
         self.steps = 0
         if self.records_all:
             self.store.log_evictions()
@@ -73,7 +76,24 @@ class VllmReplica:
 
     def arrive(self, arrival: Arrival) -> None:
         """Take a request over; it queues once the scheduler has it and it has been looked up."""
-        self._arrivals.arrived(SequenceState.of(arrival, self.milestones.outcomes.trace))
+        state = SequenceState.of(arrival, self.milestones.outcomes.trace)
+        self._sent[arrival.request] = state
+        self._arrivals.arrived(state)
+
+    def abort(self, request: int) -> int | None:
+        """Let a request go that was sent here: what waits at once, what runs at the end of its step."""
+        state = self._sent.get(request)
+        if state is not None and not state.given_up:
+            state.given_up = True
+            self.scheduler.give_up(request, self.engine.now_ns)
+        return None
+
+    def _left(self, state: SequenceState) -> None:
+        self._sent.pop(state.request, None)
+
+    def when_token(self, tell: Callable[[int], None]) -> None:
+        """Tell the request of each token that comes out here from now on."""
+        self.milestones.when_token(tell)
 
     def _enqueue(self, state: SequenceState) -> None:
         self.scheduler.waiting.add(VllmSequence.of(state))
@@ -88,6 +108,8 @@ class VllmReplica:
         self._boundary = None
         if self._flight is not None:
             self._end(self._flight, now)
+        if self.scheduler.given_up:
+            self.scheduler.let_go(now)
         self._flight, self._ahead = self._ahead, None
         if self._flight is None:
             self._flight = self._next_step(now, now)

@@ -74,6 +74,30 @@ class VllmScheduler:
         #: In order of admission.
         self.running: list[VllmSequence] = []
         self.log: ScheduleLog | None = None
+        #: Running requests whose clients have given them up.
+        self.given_up: set[int] = set()
+
+    def give_up(self, request: int, now: int) -> None:
+        """Let a request go: what waits at once, what runs at the next boundary (``let_go``)."""
+        waiting = next((s for s in self.waiting if s.state.request == request), None)
+        if waiting is None:
+            self.given_up.add(request)
+            return
+        waiting.is_done = True
+        self.waiting.remove(waiting)
+        self.milestones.aborted(waiting.state, now)
+
+    def let_go(self, now: int) -> None:
+        """Free the blocks of running requests that were given up; steps in flight bring them no token."""
+        for s in [s for s in self.running if s.state.request in self.given_up]:
+            s.is_done, s.is_running = True, False
+            self.store.release(s.state.lease, now)
+            self.running.remove(s)
+            self.milestones.aborted(s.state, now)
+        preempted = [s.state.request for s in self.waiting if s.state.request in self.given_up]
+        self.given_up.clear()
+        for request in preempted:
+            self.give_up(request, now)
 
     def log_schedule(self) -> None:
         """Start writing the schedule down."""

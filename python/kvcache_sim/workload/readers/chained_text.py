@@ -95,6 +95,8 @@ class TextRows:
             "after": np.empty(0, np.int32),
             "history_tokens": np.empty(0, np.int64),
             "priority": np.empty(0, np.int64),
+            "named_tokens": np.empty(0, np.int64),
+            "abort_after_ns": np.empty(0, np.int64),
             "new_input_only": False,
             "id_names": np.frombuffer(b"".join(self.dense), ">u8").astype(np.uint64),
             "session_names": self.session_names,

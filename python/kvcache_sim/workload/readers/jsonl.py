@@ -24,6 +24,8 @@ MOONCAKE: JsonlSchema = {
     "after": "after",
     "history": "history_length",
     "priority": "priority",
+    "named": "named_length",
+    "abort": "abort_after",
     "structure": "prompt_structure",
     "chat": "",
     "parent": "",

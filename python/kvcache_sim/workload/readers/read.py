@@ -160,6 +160,8 @@ def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSetting
         after=raw["after"],
         history_tokens=raw["history_tokens"],
         priority=raw["priority"],
+        named_tokens=raw["named_tokens"],
+        abort_after_ns=raw["abort_after_ns"],
         source=where,
         sha256=digest,
     )

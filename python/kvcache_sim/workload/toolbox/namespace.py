@@ -42,6 +42,8 @@ def stacked(traces: list[Trace]) -> Trace:
     afters = rare("after", NO_REQUEST) if any(len(t.after) for t in traces) else []
     history = rare("history_tokens", NOT_TOLD) if any(len(t.history_tokens) for t in traces) else []
     priority = rare("priority", 0) if any(len(t.priority) for t in traces) else []
+    named = rare("named_tokens", 0) if any(len(t.named_tokens) for t in traces) else []
+    aborts = rare("abort_after_ns", NOT_TOLD) if any(len(t.abort_after_ns) for t in traces) else []
     return replace(
         traces[0],
         arrival_ns=joined("arrival_ns"),
@@ -66,6 +68,8 @@ def stacked(traces: list[Trace]) -> Trace:
         ),
         history_tokens=np.concatenate(history or [np.empty(0, np.int64)]),
         priority=np.concatenate(priority or [np.empty(0, np.int64)]),
+        named_tokens=np.concatenate(named or [np.empty(0, np.int64)]),
+        abort_after_ns=np.concatenate(aborts or [np.empty(0, np.int64)]),
         source=" + ".join(dict.fromkeys(t.source for t in traces)),
         sha256="",
         warnings=(),

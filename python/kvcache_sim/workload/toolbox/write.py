@@ -42,6 +42,10 @@ def mooncake_lines(trace: Trace) -> Iterator[str]:
             parts.append(f'"history_length": {trace.history_tokens[row]}')
         if len(trace.priority) and trace.priority[row]:
             parts.append(f'"priority": {trace.priority[row]}')
+        if len(trace.named_tokens) and trace.named_tokens[row]:
+            parts.append(f'"named_length": {trace.named_tokens[row]}')
+        if len(trace.abort_after_ns) and trace.abort_after_ns[row] != NOT_TOLD:
+            parts.append(f'"abort_after": {ms(int(trace.abort_after_ns[row]))}')
         if bool(trace.is_conversational_turn[row]) != (turn > 0):
             parts.append(f'"is_conversational_turn": {json.dumps(bool(trace.is_conversational_turn[row]))}')
         if trace.extra and trace.extra[row]:

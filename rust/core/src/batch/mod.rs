@@ -258,6 +258,12 @@ impl Batch {
         self.sequences.pop()
     }
 
+    /// Takes a sequence out between two steps, as [`Batch::pop_last`] does the last one.
+    pub fn take_out(&mut self, id: u32) -> Option<Sequence> {
+        let at = self.sequences.iter().position(|s| s.id == id)?;
+        Some(self.sequences.remove(at))
+    }
+
     /// Tokens of a running sequence that have KV; None for one that does not run.
     pub fn computed_tokens(&self, id: u32) -> Option<u64> {
         self.sequences

@@ -47,6 +47,8 @@ pub struct BlockPool {
     held_keyed: u64,
     /// Evictions by time, where the reasons of misses are asked for.
     pub log: Option<EvictionLog>,
+    /// Keys that blocks got (true) and lost, where that is asked for: each block's, duplicates too.
+    pub changes: Option<Vec<(bool, u64)>>,
 }
 
 impl BlockPool {
@@ -71,8 +73,23 @@ impl BlockPool {
             counts: PoolCounts::default(),
             held_keyed: 0,
             log: None,
+            changes: None,
             keys,
         }
+    }
+
+    /// Gives its keys away, so that they can grow; until `keep_keys` it can be asked nothing.
+    pub fn lend_keys(&mut self) -> Arc<BlockKeys> {
+        std::mem::take(&mut self.keys)
+    }
+
+    /// Takes keys that name all that its own did, and requests to come; ids are below `ids`.
+    pub fn keep_keys(&mut self, keys: Arc<BlockKeys>, ids: u32) {
+        let requests = keys.requests() as usize;
+        self.held.resize(requests, Vec::new());
+        self.cached.resize(requests, 0);
+        self.index.know_ids(ids);
+        self.keys = keys;
     }
 
     /// How many requests it knows.
@@ -138,8 +155,8 @@ impl BlockPool {
     }
 
     /// Whether another request can name blocks of the request's answer.
-    pub fn answers_are_shared(&self, request: u32) -> bool {
-        self.keys.continues(request)
+    pub fn answers_are_shared(&self, request: u32, prompt_blocks: u32) -> bool {
+        self.keys.continues(request) || self.keys.full_blocks(request) > prompt_blocks
     }
 
     /// Whether the request's block has a block here under its key.
@@ -273,6 +290,7 @@ impl BlockPool {
     }
 
     fn insert(&mut self, slot: u32, block: u32) {
+        self.log_change(true, slot);
         self.slot[block as usize] = slot;
         self.counts.inserted += 1;
         self.held_keyed += 1;
@@ -287,8 +305,28 @@ impl BlockPool {
         self.duplicate[last as usize] = block;
     }
 
+    fn log_change(&mut self, stored: bool, slot: u32) {
+        if let Some(changes) = &mut self.changes {
+            changes.push((stored, self.index.key(slot)));
+        }
+    }
+
+    /// Takes the keys of all blocks; false, and no change, while some are held.
+    pub fn clear(&mut self) -> bool {
+        if (self.free as usize) + 1 < self.holders.len() {
+            return false;
+        }
+        for block in 1..self.slot.len() as u32 {
+            if self.slot[block as usize] != NONE {
+                self.evict(block);
+            }
+        }
+        true
+    }
+
     fn evict(&mut self, block: u32) {
         let slot = std::mem::replace(&mut self.slot[block as usize], NONE);
+        self.log_change(false, slot);
         let heir = std::mem::replace(&mut self.duplicate[block as usize], NONE);
         self.counts.evicted += 1;
         let mut before = self.index.first(slot);

@@ -65,6 +65,12 @@ impl KeyIndex {
         }
     }
 
+    /// Makes room for ids below `ids`.
+    pub fn know_ids(&mut self, ids: u32) {
+        let ids = self.chunk_of_id.len().max(ids as usize);
+        self.chunk_of_id.resize(ids, NONE);
+    }
+
     /// Splits a key into the first key of its chunk and its place there.
     fn split(&self, key: u64) -> (u64, u32) {
         let per = u64::from(self.blocks_per_id);

@@ -30,6 +30,11 @@ impl EngineLeases {
         }
     }
 
+    /// Makes room for requests below `requests`.
+    pub fn know_requests(&mut self, requests: u32) {
+        self.taken.resize(requests as usize, false);
+    }
+
     /// How many requests the trace has.
     pub fn requests(&self) -> u32 {
         self.taken.len() as u32

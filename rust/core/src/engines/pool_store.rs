@@ -8,7 +8,7 @@ use super::block_pool::BlockPool;
 use super::leases::EngineLeases;
 use crate::batch::BatchStore;
 use crate::keys::BlockKeys;
-use crate::records::Records;
+use crate::records::{Change, Records};
 use crate::store::{Answer, LeaseId, Room, StoreError, Times, Violation};
 
 /// The blocks of one GPU under vLLM's rules.
@@ -32,6 +32,34 @@ impl PoolStore {
         }
     }
 
+    /// Gives its keys away, so that they can grow; until `keep_keys` it can be asked nothing.
+    pub fn lend_keys(&mut self) -> Arc<BlockKeys> {
+        self.pool.lend_keys()
+    }
+
+    /// Takes keys that name all that its own did, and requests to come; ids are below `ids`.
+    pub fn keep_keys(&mut self, keys: Arc<BlockKeys>, ids: u32) {
+        self.leases.know_requests(keys.requests());
+        self.pool.keep_keys(keys, ids);
+    }
+
+    /// Starts keeping which blocks get keys and lose them.
+    pub fn log_changes(&mut self) {
+        self.pool.changes = Some(Vec::new());
+    }
+
+    /// Hands over the changes since the last call, in the order in which they were made.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        let changes = self.pool.changes.as_mut().map(std::mem::take);
+        let changes = changes.unwrap_or_default().into_iter();
+        changes.map(|(stored, key)| (0, stored, key)).collect()
+    }
+
+    /// Takes the keys of all blocks; false, and no change, while some are held.
+    pub fn clear(&mut self) -> bool {
+        self.pool.clear()
+    }
+
     /// Refuses a request beyond the trace.
     pub fn known_request(&self, request: u32) -> Answer<()> {
         self.leases.known_request(request)
@@ -48,8 +76,8 @@ impl PoolStore {
     }
 
     /// Whether another request can name blocks of a request's answer.
-    pub fn answers_are_shared(&self, request: u32) -> bool {
-        self.pool.answers_are_shared(request)
+    pub fn answers_are_shared(&self, request: u32, prompt_blocks: u32) -> bool {
+        self.pool.answers_are_shared(request, prompt_blocks)
     }
 
     /// The keys of the free blocks, next to be taken first.

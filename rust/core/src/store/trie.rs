@@ -251,6 +251,9 @@ impl Store {
         let copy = self.copy_mut(id, tier);
         let before = std::mem::replace(&mut copy.state, state);
         copy.by = by;
+        if self.records.logs_changes() && (before == State::Ready) != (state == State::Ready) {
+            self.log_change(id, tier, state == State::Ready);
+        }
         let parent = self.nodes[id as usize].parent;
         if (before == State::Absent) != (state == State::Absent) {
             let children = &mut self.copy_mut(parent, tier).children;
@@ -265,6 +268,18 @@ impl Store {
             self.refresh(parent);
         }
         self.refresh(id);
+    }
+
+    /// Logs that a run's blocks came to a tier, first to last, or left it, last to first.
+    fn log_change(&mut self, id: NodeId, tier: usize, stored: bool) {
+        let Node {
+            owner, start, end, ..
+        } = self.nodes[id as usize];
+        for at in start..end {
+            let block = if stored { at } else { start + end - 1 - at };
+            let key = self.keys.key(owner, block);
+            self.records.changed(tier, stored, key);
+        }
     }
 
     /// Brings a run's candidacy and its share of the evictable blocks up to date, on every tier.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::moves::NO_MOVE;
 use super::node::State;
-use super::Store;
+use super::{NodeId, Store};
 use crate::keys::BlockKeys;
 
 impl Store {
@@ -14,6 +15,39 @@ impl Store {
         owners
             .chain(self.leases.iter().map(|(_, lease)| lease.request))
             .collect()
+    }
+
+    /// Lets go of every block on every tier; false, and no change, while some are held or moved.
+    pub fn clear(&mut self) -> bool {
+        let mut held = self.leases.iter().count() + self.moves.iter().count();
+        held += self.holds.iter().count();
+        if held > 0 {
+            return false;
+        }
+        let mut deepest_first: Vec<NodeId> = self.live_nodes();
+        deepest_first.sort_by_key(|&id| (u32::MAX - self.nodes[id as usize].end, id));
+        for id in deepest_first {
+            let blocks = u64::from(self.nodes[id as usize].blocks());
+            for tier in 0..self.tiers.len() {
+                if self.copy(id, tier).state != State::Absent {
+                    self.set_state(id, tier, State::Absent, NO_MOVE);
+                    self.tiers[tier].cached -= blocks;
+                    self.tiers[tier].free += blocks;
+                }
+            }
+            self.unlink(id);
+        }
+        true
+    }
+
+    /// Gives its keys away, so that they can grow; until `keep_keys` it can be asked nothing.
+    pub fn lend_keys(&mut self) -> Arc<BlockKeys> {
+        std::mem::take(&mut self.keys)
+    }
+
+    /// Takes keys that name all that its own did.
+    pub fn keep_keys(&mut self, keys: Arc<BlockKeys>) {
+        self.keys = keys;
     }
 
     /// Takes keys that name at least what `named_requests` told, and the requests to come; times of accesses

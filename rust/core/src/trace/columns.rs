@@ -38,6 +38,10 @@ pub struct Columns {
     pub history_tokens: Vec<i64>,
     /// Who is served first where the queue orders so, the smallest; empty where no row says.
     pub priority: Vec<i64>,
+    /// Tokens of prompt and answer that the ids cover; empty where no row says.
+    pub named_tokens: Vec<i64>,
+    /// How long after its arrival the client gave a request up; empty where none did.
+    pub abort_after_ns: Vec<i64>,
     /// Sessions as the trace names them.
     pub session_names: Vec<Arc<str>>,
     /// The members no reader knows, as written, one text a row; empty unless they are asked for.

@@ -76,7 +76,8 @@ impl VllmScheduler {
                 return 0;
             }
             left = left.min(self.before_its_end(s));
-            if self.refused && store.answers_are_shared(s.request) {
+            let prompt_blocks = (s.prompt / self.config.block_size_tokens) as u32;
+            if self.refused && store.answers_are_shared(s.request, prompt_blocks) {
                 // a block that fills may be what the first of the queue waits for
                 left = left.min(self.first_fill(s) - 1);
             }

@@ -40,6 +40,10 @@ pub struct Schema {
     pub history: String,
     /// Member of the priority.
     pub priority: String,
+    /// Member of the tokens that the ids cover, where they go on into the answer.
+    pub named: String,
+    /// Member of the time after its arrival at which the client gave the request up.
+    pub abort: String,
     /// Member that says whether prompts are whole.
     pub structure: String,
     /// A row's own name and its predecessor's (−1 or null for none): sessions as chains of rows.

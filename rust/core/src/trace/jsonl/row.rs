@@ -26,6 +26,8 @@ pub struct Row<'a> {
     pub after: Option<i32>,
     pub history: Option<i64>,
     pub priority: Option<i64>,
+    pub named: Option<u64>,
+    pub abort: Option<i64>,
     pub new_input_only: bool,
     pub chat: Option<Cow<'a, str>>,
     pub chat_at: usize,
@@ -88,6 +90,12 @@ impl<'a> Row<'a> {
         } else if is(&s.priority) {
             self.priority = optional(c, |c| signed(c, &s.priority, MOST_TOKENS))?;
             8192
+        } else if is(&s.named) {
+            self.named = Some(length(c, &s.named, s.per_token)?);
+            16384
+        } else if is(&s.abort) {
+            self.abort = optional(c, |c| time(c, &s.abort, s.time_unit_ns))?;
+            32768
         } else if is(&s.structure) {
             self.new_input_only = structure(c)?;
             4096

@@ -170,7 +170,8 @@ impl Rows {
             return Err(mixed.expected(format!("the same {} in every row", s.structure)));
         }
         let first = *self.out.columns.id_offsets.last().unwrap_or(&0) as usize;
-        self.check_count(c, row, first, input)?;
+        let named = row.named.unwrap_or(0).max(input);
+        self.check_count(c, row, first, named)?;
         let early = think == OPEN_LOOP && time < self.last_time;
         if early && self.settings.order == Order::Error {
             return Err(self.time_went_back(c, row, time));
@@ -180,7 +181,7 @@ impl Rows {
         if let Err(at) = self
             .remarks
             .audit
-            .note(&mut self.out.ids, ids, c.line, input, block_size)
+            .note(&mut self.out.ids, ids, c.line, named, block_size)
         {
             let twice = c.problem(
                 row.ids_at,
@@ -195,7 +196,7 @@ impl Rows {
                 .expected("ids that name a block and all before it"));
         }
         let ids = ids.len() as u64;
-        self.remarks.note(c.line, ids, input, output, block_size);
+        self.remarks.note(c.line, ids, named, output, block_size);
         if early {
             self.out.unordered = true;
             self.remarks.disorder.hit(c.line, String::new);
@@ -207,6 +208,7 @@ impl Rows {
         }
         let (session, turn) = self.places.settle(row, &place);
         let told = row.after.is_some() || row.history.is_some() || row.new_input_only;
+        let told = told || row.named.is_some() || row.abort.is_some();
         self.alone &= session == NO_SESSION && think == OPEN_LOOP && ids > 0 && !told;
         if think == OPEN_LOOP && !early {
             self.last_time = time;
@@ -218,6 +220,9 @@ impl Rows {
         push_rare(&mut columns.after, rows, row.after, NOT_TOLD);
         push_rare(&mut columns.history_tokens, rows, row.history, NOT_TOLD);
         push_rare(&mut columns.priority, rows, row.priority, 0);
+        let named = row.named.map(|tokens| tokens as i64);
+        push_rare(&mut columns.named_tokens, rows, named, 0);
+        push_rare(&mut columns.abort_after_ns, rows, row.abort, NOT_TOLD);
         columns.arrival_ns.push(time);
         columns.input_tokens.push(input as i64);
         columns.output_tokens.push(output as i64);

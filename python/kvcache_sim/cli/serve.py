@@ -1,0 +1,118 @@
+"""``kvsim serve``: an OpenAI-compatible server whose answers come when the simulated cluster has them."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvcache_sim.cli.verb import verb_app
+from kvcache_sim.errors import EXIT_OK, UsageError
+from kvcache_sim.metrics.run_directory import open_numbered_directory, open_run_directory
+from kvcache_sim.metrics.summary_text import summary_text
+from kvcache_sim.report.plotting import next_step
+from kvcache_sim.scenario.resolved import config_hash
+from kvcache_sim.scenario.subject import subject_line
+
+app = verb_app()
+
+_MIB = 1 << 20
+
+
+@app.command()
+def serve(
+    context: typer.Context,
+    config: Annotated[str, typer.Option("-c", "--config", metavar="FILE", help="scenario, - for stdin")] = "",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting; may be repeated")
+    ] = None,
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="DIR", help="run directory (runs/<n>-<name>-<hash>)")
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="replace the run directory -o names")] = False,
+    host: Annotated[str, typer.Option(help="address to listen on; others than loopback are your choice")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: one that is free, which is printed")] = 8000,
+    port_per_machine: Annotated[
+        bool, typer.Option("--port-per-machine", help="each machine on a port, from --port on")
+    ] = False,
+    speed: Annotated[
+        float, typer.Option(min=0.001, max=100_000, help="simulated seconds in one of the wall clock")
+    ] = 1.0,
+    tokenizer: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="tokenizer.json or its directory; bytes without")
+    ] = None,
+    served_model_name: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="name of the model; may be repeated")
+    ] = None,
+    api_key: Annotated[str, typer.Option(metavar="KEY", help="ask for it; any is accepted without")] = "",
+    cached_usage: Annotated[
+        bool, typer.Option("--cached-usage/--no-cached-usage", help="usage tells cached tokens")
+    ] = True,
+    max_body: Annotated[int, typer.Option(metavar="MIB", min=1, help="longest body of a request")] = 32,
+    max_requests: Annotated[int, typer.Option(min=1, help="most requests at a time")] = 4096,
+    shutdown_route: Annotated[
+        bool, typer.Option("--shutdown-route", help="end on POST /shutdown as on SIGTERM")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="say nothing on stderr")] = False,
+) -> int:
+    """Answer OpenAI's clients from the simulated cluster until SIGINT or SIGTERM, then write a run directory.
+
+    \b
+    Examples:
+      kvsim serve -c preset:one-gpu --port 8000
+      kvsim serve -c preset:cpu-offload --speed 10 --tokenizer ./llama -o out
+      kvsim serve -c preset:two-machines --port 8000 --port-per-machine
+    """
+    _needed("uvicorn", "msgspec", "prometheus_client")
+    from kvcache_sim.live.keeping import Asked, live_scenario
+    from kvcache_sim.live.serving import Serving, serve_fleet
+
+    asked = Asked(Path(config) if config else None, settings or [], context.obj)
+    place = (
+        open_run_directory(Path(output), force)
+        if output
+        else open_numbered_directory(
+            Path("runs"), (scenario := live_scenario(asked)).model.name, config_hash(scenario.resolved, "")
+        )
+    )
+    names = tuple(served_model_name or ())
+    serving = Serving(
+        host=host,
+        port=port,
+        port_per_machine=port_per_machine,
+        speed=speed,
+        tokenizer=tokenizer,
+        model_names=names,
+        api_key=api_key,
+        tells_cached=cached_usage,
+        body_bytes=max_body * _MIB,
+        requests=max_requests,
+        shutdown_route=shutdown_route,
+    )
+
+    def say(line: str) -> None:
+        if not quiet:
+            print(line, file=sys.stderr, flush=True)
+
+    with place as directory:
+        scenario = live_scenario(asked, directory.target)
+        summary = serve_fleet(scenario, directory, serving, context.obj, say)
+    subject = subject_line(scenario.resolved, summary["requests"]["arrived"])
+    print(summary_text(summary, f"run        {directory.target}", subject))
+    print(next_step(shlex.quote(str(directory.target))))
+    return EXIT_OK
+
+
+def _needed(*packages: str) -> None:
+    """Refuse where packages of the extra ``serve`` are missing."""
+    from importlib.util import find_spec
+
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        hint = "pip install 'kvcache-sim[serve]'"
+        raise UsageError("packages are missing", "kvsim serve", ", ".join(missing), hint=hint)

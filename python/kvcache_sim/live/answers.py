@@ -1,0 +1,82 @@
+"""The texts of answers: words drawn by a seed, so that the same run says the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvcache_sim.live.tokenizer import Tokenizer
+from kvcache_sim.rng import stream
+
+_TEXT = (
+    "the cache keeps what it can and lets go of what nobody asks for again so a prompt that begins like "
+    "another one finds its first blocks ready while the rest is computed and each answer is as long as the "
+    "request said it may be because only the time between tokens matters here and not what they say"
+)
+_WORDS = _TEXT.split()
+#: Words that are drawn once; an answer starts somewhere in them and goes round.
+_DRAWN = 4096
+#: Tokens before one that its text may depend on.
+_CONTEXT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request will be told: tokens, the text that each of them adds, and why it ends."""
+
+    tokens: list[int]
+    texts: list[str]
+    finish_reason: str
+
+
+class Answers:
+    """A long text in tokens, from which each answer is a stretch that begins where the seed says."""
+
+    def __init__(self, tokenizer: Tokenizer, seed: int) -> None:
+        drawn = stream(seed, "live/words").integers(0, len(_WORDS), _DRAWN).tolist()
+        tokens = tokenizer.encode(" ".join(_WORDS[word] for word in drawn) + " ")
+        self._tokens, self._texts = tokens, _pieces(tokenizer, tokens)
+        self._starts = stream(seed, "live/answers")
+
+    def draw(self, tokens: int, stops: list[str], min_tokens: int) -> Answer:
+        """Return an answer of so many tokens, or fewer where its text meets one of ``stops``.
+
+        The text ends before what stopped it. A stop within the first ``min_tokens`` tokens is passed over.
+        """
+        start, size = int(self._starts.integers(0, len(self._tokens))), len(self._tokens)
+        rounds = -(-(start + tokens) // size)
+        own = (self._tokens * rounds)[start : start + tokens]
+        texts = (self._texts * rounds)[start : start + tokens]
+        return _stopped(own, texts, stops, min_tokens) if stops else Answer(own, texts, "length")
+
+
+def _pieces(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:
+    """Return what each token adds to the text of those before it."""
+    pieces = []
+    for at in range(len(tokens)):
+        before = tokens[max(0, at - _CONTEXT) : at]
+        text = tokenizer.decode([*before, tokens[at]])
+        pieces.append(text[len(tokenizer.decode(before)) :])
+    return pieces
+
+
+def _stopped(tokens: list[int], texts: list[str], stops: list[str], min_tokens: int) -> Answer:
+    text = "".join(texts)
+    free = sum(map(len, texts[:min_tokens]))
+    found = [(at + len(stop), at) for stop in stops if (at := _first(text, stop, free)) >= 0]
+    if not found:
+        return Answer(tokens, texts, "length")
+    end, cut = min(found)
+    said = kept = 0
+    shown: list[str] = []
+    for piece in texts:
+        shown.append(piece[: max(cut - said, 0)])
+        said += len(piece)
+        kept += 1
+        if said >= end:
+            break
+    return Answer(tokens[:kept], shown, "stop")
+
+
+def _first(text: str, stop: str, free: int) -> int:
+    """Return where ``stop`` first stands with its end behind the first ``free`` characters; -1: nowhere."""
+    return text.find(stop, max(free - len(stop) + 1, 0)) if stop else -1

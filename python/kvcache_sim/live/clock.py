@@ -1,0 +1,33 @@
+"""The wall clock of a live run, the only one that a simulation ever sees."""
+
+from __future__ import annotations
+
+import time
+
+from kvcache_sim.units import NS_PER_S
+
+
+class WallClock:
+    """Simulated time, in ns: ``speed`` times the time since its start."""
+
+    def __init__(self, speed: float = 1.0) -> None:
+        self.speed = speed
+        self._start_ns = time.monotonic_ns()
+        #: When it started, in seconds since 1970.
+        self.started_s = time.time()
+
+    def now_ns(self) -> int:
+        """Return the simulated time that it is now."""
+        return int((time.monotonic_ns() - self._start_ns) * self.speed)
+
+    def seconds_until(self, simulated_ns: int) -> float:
+        """Return the wall-clock seconds until a simulated time; negative once it is past."""
+        return (simulated_ns - self.now_ns()) / (NS_PER_S * self.speed)
+
+    def behind_ns(self, simulated_ns: int) -> int:
+        """Return by how much wall-clock time a simulated moment lies back."""
+        return int((self.now_ns() - simulated_ns) / self.speed)
+
+    def date_s(self, simulated_ns: int) -> float:
+        """Return the date of a simulated moment in seconds since 1970."""
+        return self.started_s + simulated_ns / (NS_PER_S * self.speed)

@@ -1,0 +1,169 @@
+"""The simulated cluster on the wall clock: requests go in as they come, tokens come out when it is time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kvcache_sim.live.clock import WallClock
+from kvcache_sim.live.prompts import BlockNumbers
+from kvcache_sim.live.ticket import Ticket
+from kvcache_sim.serving.sequence import SequenceState, Status
+from kvcache_sim.simulation.live import LiveSimulation, requests_of
+
+#: Ids of requests are forgotten when so many more have come than were kept the last time.
+_FORGET_EACH = 1 << 18
+
+
+class Witness(Protocol):
+    """Takes note of what happens in a fleet: metrics, events, the log of arrivals."""
+
+    def arrived(self, ticket: Ticket, numbers: Sequence[int]) -> None:
+        """A request was taken in; the numbers name its blocks."""
+
+    def token(self, ticket: Ticket, now_ns: int) -> None:
+        """A token came out, counted already."""
+
+    def closed(self, ticket: Ticket, sequence: SequenceState, now_ns: int) -> None:
+        """A request was finished or given up."""
+
+    def gave_up(self, ticket: Ticket, at_ns: int) -> None:
+        """A client gave a request up; it leaves the cluster soon."""
+
+    def advanced(self, now_ns: int) -> None:
+        """The simulation has come to a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A request as it is handed in: tokens of the prompt and of the answer that it will get."""
+
+    tokens: list[int]
+    answer: list[int]
+    finish_reason: str = "length"
+    priority: int = 0
+    salt: str = ""
+    #: The machine that it was sent to; None lets the scenario's router choose.
+    machine: int | None = None
+
+
+class Fleet:
+    """Runs a simulation to wall-clock now, again and again, and keeps the tickets of its open requests."""
+
+    def __init__(
+        self, simulate: Callable[[Fleet], LiveSimulation], clock: WallClock, blocks: BlockNumbers
+    ) -> None:
+        self.clock, self.blocks = clock, blocks
+        self.open: dict[int, Ticket] = {}
+        self.witnesses: list[Witness] = []
+        #: Everything up to and including this time has happened.
+        self.ran_to_ns = 0
+        self.broken: BaseException | None = None
+        self._kept = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.simulation = simulate(self)
+
+    def start(self) -> None:
+        """Start the simulation's own events."""
+        self.simulation.cluster.start()
+        self.simulation.sampler.start()
+
+    # -- what clients do
+
+    def submit(self, prompt: Prompt) -> Ticket:
+        """Take a request in now and return its ticket."""
+        numbers = self.blocks.number(prompt.tokens + prompt.answer, prompt.salt.encode())
+        at, inputs, outputs = self._now(), len(prompt.tokens), len(prompt.answer)
+        ticket = Ticket(self.simulation.fed, at, inputs, outputs, prompt.finish_reason)
+        self.open[ticket.number] = ticket
+        window = requests_of(self.blocks.block_size, [(at, inputs, outputs, numbers)], inputs + outputs)
+        for witness in self.witnesses:
+            witness.arrived(ticket, numbers)
+        self.simulation.feed(window, self.blocks.given, prompt.machine)
+        self._run_to(at)
+        ticket.machine = self.simulation.last_machine
+        if self.simulation.ids_kept > 2 * self._kept + _FORGET_EACH:
+            self._forget()
+        return ticket
+
+    def abort(self, ticket: Ticket) -> None:
+        """Let a client give its request up; nothing where it is done."""
+        if ticket.closed or ticket.aborted:
+            return
+        ticket.aborted, at = True, self._now()
+        for witness in self.witnesses:
+            witness.gave_up(ticket, at)
+        self.simulation.abort(ticket.number, at)
+        self._run_to(at)
+
+    def reset(self) -> bool:
+        """Empty the caches; False while they are in use."""
+        cleared = self.simulation.clear()
+        self._tell_advanced()
+        return cleared
+
+    # -- what the simulation tells
+
+    def token(self, request: int, now_ns: int) -> None:
+        """Hand a token to its ticket."""
+        ticket = self.open[request]
+        ticket.token(now_ns)
+        for witness in self.witnesses:
+            witness.token(ticket, now_ns)
+
+    def closed(self, sequence: SequenceState, now_ns: int) -> None:
+        """Close the ticket of a request that has left."""
+        ticket = self.open.pop(sequence.request)
+        ticket.cached_tokens = max(sequence.cached_prefix_length_used, 0)
+        ticket.closed = True
+        ticket.aborted = sequence.status is Status.ABORTED
+        for witness in self.witnesses:
+            witness.closed(ticket, sequence, now_ns)
+        ticket.wake()
+
+    # -- the clock
+
+    def _now(self) -> int:
+        """Return a time that no event has had: what comes now comes after all that has happened."""
+        return max(self.clock.now_ns(), self.ran_to_ns + 1)
+
+    def advance(self) -> None:
+        """Let everything happen that is due, and wake again when the next thing is."""
+        self._run_to(max(self.clock.now_ns(), self.ran_to_ns))
+
+    def _run_to(self, until_ns: int) -> None:
+        try:
+            self.simulation.run_to(until_ns)
+        except BaseException as error:
+            self.broken = error
+            raise
+        self.ran_to_ns = max(self.ran_to_ns, until_ns)
+        self._tell_advanced()
+        self._wake_at(self.simulation.engine.next_ns)
+
+    def _tell_advanced(self) -> None:
+        for witness in self.witnesses:
+            witness.advanced(self.ran_to_ns)
+
+    def _wake_at(self, next_ns: int | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if next_ns is not None:
+            delay = max(self.clock.seconds_until(next_ns), 0.0)
+            self._timer = asyncio.get_running_loop().call_later(delay, self.advance)
+
+    def stop(self) -> None:
+        """Give up what is open and let time stand still."""
+        for ticket in list(self.open.values()):
+            self.abort(ticket)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _forget(self) -> None:
+        kept = self.simulation.forget(sorted(self.open))
+        if kept is not None:
+            self.blocks.keep(kept)
+            self._kept = len(kept)

@@ -1,0 +1,92 @@
+"""A fleet on its ports until a signal comes, then its run directory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import uvicorn
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.live.app import Application, Limits, Served
+
+#: Seconds that answers have to end in when a signal has come.
+_GRACE_S = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where to listen: the first port, and whether each machine has one of its own from there on."""
+
+    host: str
+    port: int
+    machines: int
+    per_machine: bool
+
+    def each(self) -> list[tuple[int, int | None]]:
+        """Return each port with its machine, None for any."""
+        if not self.per_machine:
+            return [(self.port, None)]
+        return [(self.port + machine if self.port else 0, machine) for machine in range(self.machines)]
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to whoever serves: the directory is written after them."""
+        yield
+
+
+async def serve(
+    served: Served, limits: Limits, ports: Ports, stop: asyncio.Event, ready: Callable[[list[str]], None]
+) -> None:
+    """Listen until ``stop`` is set or a signal comes; ``ready`` is told the addresses.
+
+    UsageError where a port cannot be had. Open requests are given up at the end.
+    """
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    sockets = [(_listening(ports.host, port), machine) for port, machine in ports.each()]
+    servers, tasks = [], []
+    for own, machine in sockets:
+        config = uvicorn.Config(
+            Application(served, limits, machine),
+            lifespan="off",
+            log_level="warning",
+            access_log=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=_GRACE_S,
+            server_header=False,
+            backlog=4096,
+        )
+        server = _Server(config)
+        servers.append(server)
+        tasks.append(asyncio.create_task(server.serve([own])))
+    served.fleet.start()
+    ready([f"http://{ports.host}:{own.getsockname()[1]}" for own, _ in sockets])
+    waiting = asyncio.create_task(stop.wait())
+    await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    served.fleet.stop()
+    for server in servers:
+        server.should_exit = True
+    await asyncio.gather(*tasks)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    own = socket.socket(family, socket.SOCK_STREAM)
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        own.bind((host, port))
+    except OSError as error:
+        own.close()
+        reason = error.strerror or str(error)
+        raise UsageError("cannot listen there", "--port", f"{host}:{port}", reason) from None
+    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return own

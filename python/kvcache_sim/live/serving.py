@@ -1,0 +1,112 @@
+"""A scenario served: fleet, answers, metrics and ports put together, and what is left at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.live.answers import Answers
+from kvcache_sim.live.app import Limits, Served
+from kvcache_sim.live.clock import WallClock
+from kvcache_sim.live.fleet import Fleet
+from kvcache_sim.live.generation import Generations
+from kvcache_sim.live.keeping import Keeping
+from kvcache_sim.live.metrics import Metrics
+from kvcache_sim.live.prompts import BlockNumbers
+from kvcache_sim.live.server import Ports, serve
+from kvcache_sim.live.tokenizer import tokenizer_of
+from kvcache_sim.metrics.run_directory import RunDirectory
+from kvcache_sim.scenario.load import Scenario
+from kvcache_sim.simulation.live import LiveSimulation
+
+#: Room without a bound is a window of so many tokens.
+_MOST_TOKENS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How a scenario is served; none of it changes what a replay of the arrivals gives."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    port_per_machine: bool = False
+    speed: float = 1.0
+    tokenizer: Path | None = None
+    model_names: tuple[str, ...] = ()
+    api_key: str = ""
+    tells_cached: bool = True
+    body_bytes: int = 1 << 25
+    requests: int = 4096
+    shutdown_route: bool = False
+
+
+def serve_fleet(
+    scenario: Scenario,
+    directory: RunDirectory,
+    serving: Serving,
+    argv: Sequence[str],
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Serve until a signal comes, write the run into ``directory`` and return its summary.
+
+    Raises UsageError for a scenario that cannot be served and a port that cannot be had.
+    """
+    if scenario.model.replica.instant:
+        raise UsageError("an instant replica has no time to serve in", "replica.instant", "true", "false")
+    return uvloop.run(_served(scenario, directory, serving, argv, say))
+
+
+async def _served(
+    scenario: Scenario,
+    directory: RunDirectory,
+    serving: Serving,
+    argv: Sequence[str],
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    settings, stop = scenario.settings, asyncio.Event()
+    blocks = BlockNumbers(settings.cache.block_size_tokens, keep_tokens=False)
+    clock = WallClock(serving.speed)
+    fleet = Fleet(lambda listener: LiveSimulation(settings, listener), clock, blocks)
+    keeping = Keeping(scenario, directory, fleet)
+    tokenizer, window = tokenizer_of(serving.tokenizer), _window(fleet)
+    names = serving.model_names or (_model_name(scenario),)
+    metrics = Metrics(fleet, names[0], window)
+    fleet.witnesses.append(metrics)
+    generations = Generations(tokenizer, Answers(tokenizer, settings.seed), window)
+    shutdown = stop.set if serving.shutdown_route else None
+    served = Served(names, fleet, generations, metrics.text, serving.tells_cached, shutdown)
+    limits = Limits(serving.body_bytes, serving.requests, serving.api_key)
+    routed = len(fleet.simulation.cluster.pools.routed)
+    ports = Ports(serving.host, serving.port, routed, serving.port_per_machine)
+
+    def ready(addresses: list[str]) -> None:
+        say(f"tokenizer  {tokenizer.name}")
+        for address in addresses:
+            say(f"listening  {address}/v1  model {names[0]}, {window} tokens of context")
+
+    await serve(served, limits, ports, stop, ready)
+    return keeping.end(argv)
+
+
+def _window(fleet: Fleet) -> int:
+    """Return the most tokens of prompt and answer that every machine can take."""
+    replicas = fleet.simulation.replicas
+    windows = [replica.settings.max_model_len for replica in replicas]
+    block = replicas[0].cache.block_size_tokens
+    low, high = 1, min([window for window in windows if window is not None], default=_MOST_TOKENS)
+    while low < high:  # the largest number of tokens that an empty GPU has room for
+        middle = (low + high + 1) // 2
+        fits = all(replica.can_ever_hold(middle) for replica in replicas)
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return max(low, block)
+
+
+def _model_name(scenario: Scenario) -> str:
+    model = scenario.resolved.get("model")
+    return model if isinstance(model, str) else scenario.model.name

@@ -1,0 +1,178 @@
+"""A simulation whose requests come while it runs: fed one by one, run up to a time, ended by its owner."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol, cast
+
+import numpy as np
+
+from kvcache_sim import _core
+from kvcache_sim.cache.key_arrays import key_arrays
+from kvcache_sim.engine import ARRIVAL, NO_MACHINE
+from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.run import Run
+from kvcache_sim.policies.plugins.watchdog import watching
+from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.router.contract import Router
+from kvcache_sim.serving.sequence import Arrival, SequenceState
+from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.serving.vllm.replica import VllmReplica
+from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
+from kvcache_sim.simulation.simulation import Simulation
+from kvcache_sim.units import NS_PER_S
+from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
+
+#: First time between two samples of a run of unknown length.
+_SAMPLE_NS = NS_PER_S
+
+
+class Listener(Protocol):
+    """Hears of tokens and of requests that leave."""
+
+    def token(self, request: int, now_ns: int) -> None:
+        """Take note of the next token of a request's answer."""
+
+    def closed(self, sequence: SequenceState, now_ns: int) -> None:
+        """Take note of a request that is finished, or was given up."""
+
+
+class LiveSimulation(Simulation):
+    """A cluster whose requests come as they are told; every step is an event, so each token is heard.
+
+    A request has a row of ids of its prompt's and its answer's full blocks, numbered in order of first
+    appearance. Times are strictly after the time that was run to. Memory: with ``forget``, what is cached
+    and what is open; under an engine's own semantics also about 4 bytes an id of all requests.
+    Raises UsageError for stores that need to know all requests before.
+    """
+
+    def __init__(
+        self, settings: ClusterSettings, listener: Listener, options: RunOptions = DEFAULT_OPTIONS
+    ) -> None:
+        none = requests_of(settings.cache.block_size_tokens, [], 0)
+        super().__init__(settings, none, replace(options, step_every_iteration=True))
+        if not all(isinstance(store, _core.Store | _core.PoolStore) for store in self._stores.made):
+            raise UsageError(
+                "requests that come as they come need another cache",
+                "cache.semantics",
+                settings.cache.semantics,
+                "tree or vllm, without simplified accounting",
+            )
+        self.fed = 0
+        self._directed = self.cluster.router = _Directed(self.cluster.router)
+        self._caches = cast("list[_core.Store | _core.PoolStore]", self._stores.made)
+        self._ids = 0
+        for replica in self.replicas:
+            assert isinstance(replica, Replica | VllmReplica)
+            replica.when_token(lambda request: listener.token(request, self.engine.now_ns))
+            replica.milestones.when_closed(lambda s: listener.closed(s, self.engine.now_ns))
+        self.sampler.interval_ns = _SAMPLE_NS
+
+    @property
+    def _requests(self) -> int:
+        return self.fed
+
+    @property
+    def last_machine(self) -> int:
+        """The machine that the request which came last was sent to."""
+        return self.cluster.pools.routed[self._directed.last].machine
+
+    @property
+    def caches(self) -> list[_core.Store | _core.PoolStore]:
+        """The stores of all machines, in their order, then those of a router's own index."""
+        return self._caches
+
+    def feed(self, window: Trace, ids: int, machine: int | None = None) -> None:
+        """Take requests that arrive after the time that was run to; their ids are below ``ids``.
+
+        They go to ``machine`` where one is named, else where the router sends them.
+        """
+        self._directed.machine = machine
+        offsets, block_ids, _, full, _ = key_arrays(window, self.settings.cache.block_size_tokens)
+        assert self._stores.native_keys is not None
+        self._stores.native_keys.grow(self._caches, (offsets, block_ids, full), ids)
+        self.fed += len(window)
+        self._ids += len(block_ids)
+        self.cluster.feed(window)
+        self.sampler.wake()
+
+    def abort(self, request: int, at_ns: int) -> None:
+        """Let a client give a request up at a time after that which was run to."""
+        self.engine.schedule(at_ns, ARRIVAL, NO_MACHINE, self.cluster.abort, request)
+
+    def run_to(self, until_ns: int) -> None:
+        """Process everything up to and including a time."""
+        with watching(self._watchdog):
+            self.engine.run(until_ns=until_ns)
+
+    def forget(self, open_requests: list[int]) -> frozenset[int] | None:
+        """Forget the ids of requests that neither run nor are cached; the ids kept, None where none can be.
+
+        That is where every store is a tree and nothing is on its way between tiers. Cost: a walk over them.
+        """
+        trees = [cache for cache in self._caches if isinstance(cache, _core.Store)]
+        moving = any(replica.mover.transfers for replica in self.replicas)
+        if moving or len(trees) < len(self._caches) or self._stores.native_keys is None:
+            return None
+        kept = self._stores.native_keys.kept(trees, open_requests)
+        for tree in trees:
+            tree.take_keys(kept)
+        self._stores.native_keys = kept
+        ids = frozenset(kept.kept_ids().tolist())
+        self._ids = len(ids)
+        return ids
+
+    @property
+    def ids_kept(self) -> int:
+        """Ids of requests that are not forgotten, each as often as it came."""
+        return self._ids
+
+    def clear(self) -> bool:
+        """Empty every cache; False, and no change, where one of them is in use."""
+        busy = any(cache.room(0).active_blocks for cache in self._caches)
+        moving = any(replica.mover.transfers for replica in self.replicas)
+        return not (busy or moving) and all([cache.clear() for cache in self._caches])
+
+    def end(self) -> Run:
+        """Run what is left and return what was measured; raises as ``Simulation.run``."""
+        with watching(self._watchdog):
+            self.engine.run()
+        for replica in self.replicas:
+            replica.flush_records()
+        self._check_end()
+        return self._finished()
+
+
+class _Directed:
+    """A router that is overruled while a machine is named."""
+
+    def __init__(self, router: Router) -> None:
+        self.router = router
+        self.machine: int | None = None
+        #: Where the last request went.
+        self.last = 0
+
+    def choose(self, arrival: Arrival) -> int:
+        """Return the machine, among those that requests are sent to."""
+        self.last = self.router.choose(arrival) if self.machine is None else self.machine
+        return self.last
+
+
+def requests_of(block_size: int, rows: list[tuple[int, int, int, list[int]]], named_tokens: int) -> Trace:
+    """Return requests as (arrival, prompt tokens, answer tokens, ids); the ids name ``named_tokens``."""
+    n = len(rows)
+    offsets = np.zeros(n + 1, np.int64)
+    np.cumsum([len(row[3]) for row in rows], out=offsets[1:])
+    return Trace(
+        arrival_ns=np.array([row[0] for row in rows], np.int64),
+        input_tokens=np.array([row[1] for row in rows], np.int64),
+        output_tokens=np.array([row[2] for row in rows], np.int64),
+        id_offsets=offsets,
+        block_ids=np.array([id for row in rows for id in row[3]], np.uint32),
+        block_size=block_size,
+        session=np.full(n, NO_SESSION, np.int32),
+        turn=np.zeros(n, np.int32),
+        think_ns=np.full(n, OPEN_LOOP, np.int64),
+        is_conversational_turn=np.zeros(n, np.bool_),
+        named_tokens=np.full(n, named_tokens, np.int64),
+    )

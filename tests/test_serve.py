@@ -1,0 +1,270 @@
+"""`kvsim serve` as its clients see it, and what it leaves: the openai package and plain HTTP, on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import signal
+from urllib.parse import urlsplit
+
+import pytest
+from live_server import digests, live_server, replayed
+
+openai = pytest.importorskip("openai")
+pytest.importorskip("uvicorn")
+
+FAST = ("--set", "replica.max_model_len=4096", "--speed", "20")
+LONG = "word by word the prompt goes on and on " * 40
+
+
+def client(url: str, key: str = "any") -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=30)
+
+
+def chat(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def exchange(url: str, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None):
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=30)
+    try:
+        connection.request(method, path, body, headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    with live_server(tmp_path_factory.mktemp("live") / "run", "-c", "preset:cpu-offload", *FAST) as server:
+        yield server
+
+
+def test_models_names_what_is_served(served):
+    [model] = client(served.url).models.list().data
+    assert model.id == "llama-3-8b"
+    assert model.max_model_len == 4096
+
+
+def test_a_chat_has_as_many_tokens_as_asked_for_and_tells_what_was_cached(served):
+    api = client(served.url)
+    ask = {"model": "llama-3-8b", "messages": chat("one " + LONG), "max_tokens": 24}
+    first = api.chat.completions.create(**ask)
+    again = api.chat.completions.create(**ask)
+    assert first.choices[0].finish_reason == "length"
+    assert first.usage.completion_tokens == 24
+    assert first.usage.prompt_tokens_details.cached_tokens == 0
+    block = 16
+    assert again.usage.prompt_tokens_details.cached_tokens == (again.usage.prompt_tokens - 1) // block * block
+
+
+def test_the_next_turn_of_a_chat_finds_the_answer_of_the_last_one(served):
+    api = client(served.url)
+    said = chat("two " + LONG)
+    answer = api.chat.completions.create(model="llama-3-8b", messages=said, max_tokens=64)
+    reply = answer.choices[0].message.content
+    said += [{"role": "assistant", "content": reply}, {"role": "user", "content": "go on"}]
+    following = api.chat.completions.create(model="llama-3-8b", messages=said, max_tokens=8)
+    covered = answer.usage.prompt_tokens + 64 - 1  # the last token has no KV
+    assert following.usage.prompt_tokens_details.cached_tokens == covered // 16 * 16
+
+
+def test_a_stream_says_what_the_whole_answer_would_and_ends_with_its_usage(served):
+    options = {"include_usage": True}
+    stream = client(served.url).chat.completions.create(
+        model="llama-3-8b", messages=chat("three"), max_tokens=10, stream=True, stream_options=options
+    )
+    chunks = list(stream)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage.completion_tokens == 10
+    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+    assert len(text) == 10  # a byte a token
+    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "length"
+    assert len({c.id for c in chunks}) == 1
+
+
+def test_completions_take_tokens_texts_n_and_stop(served):
+    api = client(served.url)
+    answer = api.completions.create(model="llama-3-8b", prompt=[[1, 2, 3], [4, 5]], n=2, max_tokens=7)
+    assert [c.index for c in answer.choices] == [0, 1, 2, 3]
+    assert answer.usage.prompt_tokens == 5
+    assert answer.usage.completion_tokens == 28
+    stopped = api.completions.create(model="llama-3-8b", prompt="x", stop=[" "], max_tokens=400)
+    assert stopped.choices[0].finish_reason == "stop"
+    assert " " not in stopped.choices[0].text
+    assert stopped.usage.completion_tokens == len(stopped.choices[0].text) + 1
+    assert api.completions.create(model="llama-3-8b", prompt=["a", "b"]).usage.completion_tokens == 32
+    echoed = api.completions.create(model="llama-3-8b", prompt="what I said", echo=True, max_tokens=2)
+    assert echoed.choices[0].text.startswith("what I said")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v1/chat/completions", b"{", 400),
+        ("/v1/chat/completions", b"\xff\xfe\x00", 400),
+        ("/v1/chat/completions", b"[" * 100_000, 400),
+        ("/v1/chat/completions", b'{"messages": []}', 400),
+        ("/v1/chat/completions", b'{"messages": [{"role": "user"}], "max_tokens": 0}', 400),
+        ("/v1/chat/completions", b'{"messages": [{"role": "user"}], "max_tokens": -1}', 400),
+        ("/v1/chat/completions", b'{"messages": [{"role": "user"}], "max_tokens": 1e99}', 400),
+        ("/v1/chat/completions", b'{"messages": [{"role": "user"}], "max_tokens": 99999}', 400),
+        ("/v1/chat/completions", b'{"messages": [{"role": "user"}], "n": 1000000}', 400),
+        ("/v1/chat/completions", b'{"messages": [{"role": "user"}], "stop": [""]}', 400),
+        ("/v1/chat/completions", b'{"model": "other", "messages": [{"role": "user"}]}', 404),
+        ("/v1/completions", b'{"prompt": []}', 400),
+        ("/v1/completions", b'{"prompt": [1, "a"]}', 400),
+        ("/v1/completions", b'{"prompt": [[]]}', 400),
+        ("/v1/completions", b'{"prompt": [-1]}', 400),
+        ("/v1/completions", b'{"prompt": "a", "min_tokens": 17}', 400),
+        ("/v1/completions", b'{"prompt": "' + b"a" * 10_000_000 + b'"}', 400),
+        ("/v1/completions", b'{"prompt": "' + b"a" * 40_000_000 + b'"}', 413),
+        ("/v1/nothing", b"{}", 404),
+        ("/health", b"", 405),
+        ("/shutdown", b"", 404),
+    ],
+)
+def test_what_cannot_be_served_is_refused_as_openai_does(served, path, body, status):
+    got, answer = exchange(served.url, "POST", path, body)
+    error = json.loads(answer)["error"]
+    assert (got, error["code"]) == (status, status)
+    assert error["message"]
+
+
+def test_tokenize_counts_bytes_and_detokenize_gives_them_back(served):
+    status, answer = exchange(served.url, "POST", "/tokenize", '{"prompt": "añb"}'.encode())
+    told = json.loads(answer)
+    assert (status, told["count"], told["max_model_len"]) == (200, 4, 4096)
+    body = json.dumps({"tokens": told["tokens"]}).encode()
+    assert json.loads(exchange(served.url, "POST", "/detokenize", body)[1]) == {"prompt": "añb"}
+
+
+def test_health_version_and_metrics_answer(served):
+    client(served.url).completions.create(model="llama-3-8b", prompt="x", max_tokens=3)
+    assert exchange(served.url, "GET", "/health") == (200, b"")
+    assert b"kvsim" in exchange(served.url, "GET", "/version")[1]
+    text = exchange(served.url, "GET", "/metrics")[1].decode()
+    for name in ("time_to_first_token_seconds_bucket", "prefix_cache_queries_total", "num_requests_running"):
+        assert f"vllm:{name}{{" in text
+    assert 'vllm:cache_config_info{block_size="16"' in text
+
+
+def test_a_reset_empties_the_cache(served):
+    api, ask = client(served.url), {"model": "llama-3-8b", "prompt": "reset " + LONG, "max_tokens": 2}
+    api.completions.create(**ask)
+    assert api.completions.create(**ask).usage.prompt_tokens_details.cached_tokens > 0
+    assert json.loads(exchange(served.url, "POST", "/reset_prefix_cache")[1]) == {"success": True}
+    assert api.completions.create(**ask).usage.prompt_tokens_details.cached_tokens == 0
+
+
+def test_a_key_that_is_set_is_asked_for(tmp_path):
+    with live_server(tmp_path / "run", "-c", "preset:one-gpu", "--api-key", "secret") as server:
+        with pytest.raises(openai.AuthenticationError):
+            client(server.url, "other").models.list()
+        assert client(server.url, "secret").models.list().data
+        assert exchange(server.url, "GET", "/health")[0] == 200
+
+
+async def _many(url: str, requests: int) -> list[object]:
+    api = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=30)
+    ask = {"model": "llama-3-8b", "max_tokens": 200}
+    sent = [api.completions.create(prompt=f"{n} {LONG}", **ask) for n in range(requests)]
+    return await asyncio.gather(*sent, return_exceptions=True)
+
+
+def test_more_requests_than_allowed_are_told_to_come_later(tmp_path):
+    with live_server(tmp_path / "run", "-c", "preset:one-gpu", "--max-requests", "3") as server:
+        ends = asyncio.run(_many(server.url, 6))
+    assert sum(isinstance(end, openai.RateLimitError) for end in ends) == 3
+
+
+async def _traffic(urls: list[str]) -> None:
+    """Chats of some turns, side by side; every third client hangs up in the middle."""
+
+    async def talk(number: int) -> None:
+        url = urls[number % len(urls)]
+        api = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=30)
+        said = chat(f"{number % 4} {LONG}")
+        for turn in range(3):
+            leaves = number % 3 == 2 and turn == 1
+            stream = await api.chat.completions.create(
+                model="llama-3-8b", messages=said, max_tokens=3000 if leaves else 60 + number, stream=True
+            )
+            text = ""
+            async for chunk in stream:
+                text += chunk.choices[0].delta.content or ""
+                if leaves and len(text) > 9:
+                    await stream.close()
+                    return
+            said = [
+                *said,
+                {"role": "assistant", "content": text},
+                {"role": "user", "content": f"turn {turn}"},
+            ]
+
+    await asyncio.gather(*(talk(number) for number in range(12)))
+
+
+SCENARIOS = {
+    "tiers": ("-c", "preset:cpu-offload", "--set", "tiers.gpu.capacity=900 blocks"),
+    "two machines": ("-c", "preset:two-machines", "--set", "router.policy=longest-prefix"),
+    "vllm": ("-c", "preset:one-gpu", "--set", "cache.semantics=vllm", "--set", "replica.scheduler=vllm"),
+    "asynchronous": ("-c", "preset:one-gpu", "--set", "replica.async_scheduling=stop-token"),
+    "pools": ("-c", "preset:pd-disagg",),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_replay_of_the_arrivals_decides_as_the_live_run_did(tmp_path, name):
+    with live_server(tmp_path / "live", *SCENARIOS[name], "--speed", "3") as server:
+        asyncio.run(_traffic(server.urls))
+        run = server.stop(signal.SIGINT)
+    requests = json.loads((run / "summary.json").read_text())["requests"]
+    assert requests["arrived"] == 12 * 3 - 4
+    assert requests["aborted"] == 4
+    assert digests(run) == replayed(run, tmp_path / "again", "--check", "full")
+
+
+def test_open_requests_are_given_up_at_the_end_and_the_replay_agrees(tmp_path):
+    with live_server(tmp_path / "live", "-c", "preset:one-gpu", "--shutdown-route") as server:
+
+        async def leave() -> None:
+            sent = asyncio.create_task(_many(server.url, 4))
+            await asyncio.sleep(0.5)
+            exchange(server.url, "POST", "/shutdown")
+            await sent
+
+        asyncio.run(leave())
+        assert server.process.wait(30) == 0
+    summary = json.loads((tmp_path / "live" / "summary.json").read_text())
+    assert summary["requests"]["aborted"] == 4
+    assert digests(tmp_path / "live") == replayed(tmp_path / "live", tmp_path / "again")
+
+
+def test_each_machine_has_a_port_of_its_own_where_asked(tmp_path):
+    options = ("-c", "preset:two-machines", "--port-per-machine", "--speed", "20")
+    with live_server(tmp_path / "live", *options, ports=2) as server:
+        for _ in range(3):
+            client(server.urls[1]).completions.create(model="llama-3-8b", prompt=LONG, max_tokens=2)
+        run = server.stop()
+    assert [row["machine"] for row in rows(run)] == [1, 1, 1]
+
+
+def rows(run, table="requests"):
+    import pyarrow.parquet as pq
+
+    return pq.read_table(run / f"{table}.parquet").to_pylist()
+
+
+def test_the_table_of_lags_has_a_row_a_request(tmp_path):
+    with live_server(tmp_path / "live", "-c", "preset:one-gpu", "--speed", "20") as server:
+        for n in range(3):
+            client(server.url).completions.create(model="llama-3-8b", prompt=f"{n}", max_tokens=2)
+        run = server.stop()
+    lags = rows(run, "lag")
+    assert [row["request"] for row in lags] == [0, 1, 2]
+    assert all(0 <= row["worst_token_lag_ns"] < 10**9 for row in lags)
