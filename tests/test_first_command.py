@@ -183,12 +183,28 @@ def test_a_preset_may_be_varied_one_key_at_a_time(tmp_path):
         scenario_from_text(plain, "s", tmp_path, ["cluster.machines=1", "fetch.lookup=cluster"])
 
 
-def test_what_names_tiers_or_requests_is_never_left_out(tmp_path):
+def test_what_others_rule_out_is_never_left_out(tmp_path):
     both = "workload: {kind: diverse}\ntrace: {path: t}\n"
-    deep = "tiers: {disk: {capacity: 9 blocks}}\nworkload: {kind: diverse}\n"
-    for text in (both, deep):
+    lower = "tiers: {gpu: {capacity: 9 blocks}, cpu: {capacity: 9 blocks}}\nworkload: {kind: diverse}\n"
+    for text, setting in (
+        (both, "seed=3"),
+        (lower, "cache.semantics=vllm"),
+        (lower, "tiers.cpu.capacity=auto"),
+    ):
         with pytest.raises(UsageError, match="has no effect"):
-            varied_from_text(text, "s", tmp_path, ["seed=3"])
+            varied_from_text(text, "s", tmp_path, [setting])
+
+
+def test_a_tier_without_a_way_to_it_is_left_out_of_a_cell_not_of_a_run(tmp_path):
+    deep = "tiers: {disk: {capacity: 9 blocks}}\nworkload: {kind: diverse}\n"
+    assert [error.path for error in varied_from_text(deep, "s", tmp_path, ["seed=3"]).idle] == [
+        ("tiers", "disk")
+    ]
+    with pytest.raises(UsageError, match="has no effect"):
+        scenario_from_text(deep, "s", tmp_path, ["seed=3"])
+    unequal = deep + "cluster: {machines: 2}\nmachines: [{tiers: {cpu: {capacity: 9 blocks}}}, {}]\n"
+    with pytest.raises(UsageError, match="has no effect"):
+        varied_from_text(unequal, "s", tmp_path, ["seed=3"])
 
 
 def sweep(*grid):

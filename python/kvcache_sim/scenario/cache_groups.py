@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.model.kv_groups import kv_layout
 from kvcache_sim.model.step_times import measured_on
+from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
-from kvcache_sim.scenario.yaml_tree import Path
 
 
 def cache_groups(model: ScenarioModel) -> GroupSettings | None:
@@ -38,7 +38,7 @@ def _has_groups(model: ScenarioModel) -> bool:
     return any(kept.reach != "all" for kept in served_model(model).caches())
 
 
-def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[tuple[Path, str]]:
+def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     """Yield the settings that groups cannot obey, or that only groups could, each with the reason."""
     if not _has_groups(model):
         if model.cache.retention_interval != 0:
@@ -54,9 +54,11 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
         why = f"windows and states are kept at multiples of {align}, the groups' common block"
         yield ("cache", "retention_interval"), why
     if any(machine.replica.scheduler == "vllm" for machine in machines):
-        yield ("replica", "scheduler"), f"the cache groups of {name} are served by kvsim's own scheduler"
+        why = f"the cache groups of {name} are served by kvsim's own scheduler"
+        yield Contradiction(("replica", "scheduler"), why)
     if model.pools.prefill or model.pools.decode:
-        yield ("pools", "prefill"), f"the cache groups of {name} are not handed over between machines"
+        why = f"the cache groups of {name} are not handed over between machines"
+        yield Contradiction(("pools", "prefill"), why)
     if model.router.index_blocks is not None:
         yield ("router", "index_blocks"), f"a router's own index knows no cache groups, as {name} has"
     common = model.replica

@@ -230,8 +230,11 @@ def _refuse_unchosen(claims: Mapping[tuple[int | None, str], list[str]], choice:
             hint="channel_choice can choose",
         )
     if choice != "assigned" and not several:
-        raise UsageError(
-            "channel_choice has no effect", tree.place(("channel_choice",)), hint="no edge is on two channels"
+        raise IdleError(
+            "channel_choice has no effect",
+            tree.place(("channel_choice",)),
+            hint="no edge is on two channels",
+            path=("channel_choice",),
         )
 
 

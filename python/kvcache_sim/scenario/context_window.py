@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
-from kvcache_sim.scenario.yaml_tree import Path
 
 
-def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[tuple[Path, str]]:
+def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     """Yield the path of a setting of the window that cannot matter, and why."""
     replica = model.replica
     for index, machine in enumerate(machines):
         for key in ("max_model_len", "on_overflow"):
             if getattr(machine.replica, key) != getattr(replica, key):
-                yield ("machines", index, "replica", key), f"all machines serve one model: set replica.{key}"
+                path = ("machines", index, "replica", key)
+                yield Contradiction(path, f"all machines serve one model: set replica.{key}")
     if replica.on_overflow == "reject":
         return
     if replica.max_model_len is None:

@@ -6,23 +6,21 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from kvcache_sim.cache.store_kinds import Ability, beyond_store, store_kind
+from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario import cache_groups, context_window, engine_effects, objectives, pools
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
-from kvcache_sim.scenario.idle import IdleError
+from kvcache_sim.scenario.idle import Contradiction, Finding, IdleError
 from kvcache_sim.scenario.router_effects import idle_of_router
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
 
-#: A setting without effect: its path, and why.
-Finding = tuple[Path, str]
-
 
 def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     yield from _tiers(model, machines)
     yield from _touch(model, machines)
-    yield from ((("cache", key), why) for key, why in beyond_store(model.cache))
+    yield from (_of_cache(key, why) for key, why in beyond_store(model.cache))
     yield from _views(model)
     yield from _movement(model, machines)
     yield from _channels(model)
@@ -37,10 +35,16 @@ def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
 
 
 def refuse_without_effect(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> None:
-    """Raise IdleError for the first setting that differs from its default and cannot have an effect."""
-    for path, why in _findings(model, machines):
-        name = ".".join(map(str, path))
-        raise IdleError(f"{name} has no effect", where=tree.place(path), hint=why, path=path)
+    """Raise IdleError for the first setting that differs from its default and cannot have an effect.
+
+    UsageError where others rule it out.
+    """
+    for finding in _findings(model, machines):
+        path, why = finding
+        what, where = f"{'.'.join(map(str, path))} has no effect", tree.place(path)
+        if isinstance(finding, Contradiction):
+            raise UsageError(what, where=where, hint=why)
+        raise IdleError(what, where=where, hint=why, path=path)
 
 
 def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
@@ -54,14 +58,15 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
         for tier, section in lower.items():
             if section.capacity.auto:
                 why = f"auto is for the {TIERS[COMPUTE]}: its model is known"
-                yield (*_tier_path(model, index, tier), "capacity"), why
+                yield Contradiction((*_tier_path(model, index, tier), "capacity"), why)
         if lower and not model.cache.enabled:
             yield _tier_path(model, index, next(iter(lower))), "cache.enabled is false"
         if lower and Ability.LOWER_TIERS in lacks:
-            yield _tier_path(model, index, TIERS[STAGING]), lacks[Ability.LOWER_TIERS]
+            yield Contradiction(_tier_path(model, index, TIERS[STAGING]), lacks[Ability.LOWER_TIERS])
         unbounded = str(machine.tiers.present[TIERS[COMPUTE]].capacity) == "unbounded"
         if unbounded and Ability.NO_BOUND in lacks:
-            yield (*_tier_path(model, index, TIERS[COMPUTE]), "capacity"), lacks[Ability.NO_BOUND]
+            path = (*_tier_path(model, index, TIERS[COMPUTE]), "capacity")
+            yield Contradiction(path, lacks[Ability.NO_BOUND])
         yield from _eviction(model, machine, index)
     if model.cache.scheduler_aware_window and model.replica.instant:
         yield ("cache", "scheduler_aware_window"), "replica.instant is true: nobody waits"
@@ -89,6 +94,11 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
                 continue  # its blocks are given out in the pool's order, with keys or without
             if getattr(model.cache, key) != type(model.cache).model_fields[key].default:
                 yield ("cache", key), "cache.enabled is false"
+
+
+def _of_cache(key: str, why: str) -> Finding:
+    """Return the finding of a setting of the cache; two accountings rule each other out."""
+    return Contradiction(("cache", key), why) if key == "accounting" else (("cache", key), why)
 
 
 def _by_vllm(machines: tuple[MachineSection, ...]) -> bool:
@@ -247,7 +257,7 @@ def _kv_size(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
 
 def _requests(model: ScenarioModel) -> Iterator[Finding]:
     if model.trace is not None and "kind" in model.workload:
-        yield ("trace",), "workload.kind generates the requests: keep one of the two"
+        yield Contradiction(("trace",), "workload.kind generates the requests: keep one of the two")
     if model.workload.get("prompt_structure") == "new_input_only":
         why = "it is how 'kvsim trace generate' writes rows: a run has whole prompts in memory"
-        yield ("workload", "prompt_structure"), why
+        yield Contradiction(("workload", "prompt_structure"), why)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path
 
@@ -22,16 +23,17 @@ _INSTANT = {
 }
 
 
-def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[tuple[Path, str]]:
+def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     """Yield the settings that differ from their default and cannot have an effect, each with the reason."""
     for index, machine in enumerate(machines):
         own = model.machines[index].get("replica") if index < len(model.machines) else None
         for key, why in _without_effect(model, machine.replica):
             here = isinstance(own, dict) and key in own
-            yield (("machines", index, "replica", key) if here else ("replica", key)), why
+            at: Path = ("machines", index, "replica", key) if here else ("replica", key)
+            yield Contradiction(at, why) if key == "scheduler" and not machine.replica.instant else (at, why)
         if isinstance(own, dict) and "instant" in own:
             path: Path = ("machines", index, "replica", "instant")
-            yield path, "service time is off for all machines or for none"
+            yield Contradiction(path, "service time is off for all machines or for none")
 
 
 def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.schema import ScenarioModel
@@ -21,19 +21,35 @@ class IdleError(UsageError):
     path: Path = ()
 
 
-#: Sections whose settings say how something is done: where there is nothing to do they can be left out. One
-#: that names tiers, machines or requests would leave something out that was asked for.
-_HOW = ("write", "fetch", "prefetch", "router", "channels", "handover", "session_view", "prefix_view")
+class Contradiction(NamedTuple):
+    """A setting that others rule out, such as a tier below a store that has none: never left out.
+
+    Without it something else would be simulated than was asked for.
+    """
+
+    path: Path
+    why: str
+
+
+#: A setting that nothing uses, and why.
+Finding = tuple[Path, str] | Contradiction
 
 
 def of_one_run(path: Path, tree: Tree) -> bool:
     """Tolerate what a file says and an option took the use of: a preset may be varied one key at a time."""
+    if path[0] == "tiers" and len(path) == 2:
+        return False  # hardware that a file names is not forgotten because of a typed key
     return varied(path, tree) and not _typed(tree.place(path)) and any(map(_typed, tree.places.values()))
 
 
 def varied(path: Path, tree: Tree) -> bool:
-    """Tolerate what another cell of a study, or another side of a comparison, may use."""
-    return path[0] in _HOW and _holder(path, tree) is not None
+    """Tolerate what another cell of a study, or another side of a comparison, may use.
+
+    Not what stands for all machines where they differ: another machine of the same cell may use it.
+    """
+    if path[0] in ("replica", "tiers") and tree.values.get("machines"):
+        return False
+    return _holder(path, tree) is not None
 
 
 def leave_out(path: Path, tree: Tree) -> None:
@@ -58,10 +74,13 @@ def _holder(path: Path, tree: Tree) -> Any:
     """Return the mapping or list that has the last step of a path; None where nothing is written there."""
     node: Any = tree.values
     for step in path[:-1]:
-        if not (isinstance(node, dict) and step in node):
+        if not _has(node, step):
             return None
         node = node[step]
-    last = path[-1]
-    if isinstance(node, dict):
-        return node if last in node else None
-    return node if isinstance(node, list) and isinstance(last, int) and last < len(node) else None
+    return node if _has(node, path[-1]) else None
+
+
+def _has(node: Any, step: str | int) -> bool:
+    if isinstance(node, list):
+        return isinstance(step, int) and step < len(node)
+    return isinstance(node, dict) and step in node

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from kvcache_sim.cache.store_kinds import Ability, store_kind
 from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import HandoverSection, MachineSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.serving.settings import Role
@@ -43,7 +44,7 @@ def hands_over(machines: Sequence[MachineSection]) -> list[tuple[int, int]]:
     return [(source, target) for source in sources for target in targets]
 
 
-def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterator[tuple[Path, str]]:
+def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterator[Finding]:
     """Yield the settings of pools and hand-overs that cannot have an effect, each with the reason."""
     roles = [machine.role for machine in machines]
     for role, other, lacking in (
@@ -55,7 +56,7 @@ def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterat
                 continue
             index = roles.index(role)
             own = index < len(model.machines) and "role" in model.machines[index]
-            yield (("machines", index, "role") if own else ("pools", role)), lacking
+            yield Contradiction(("machines", index, "role") if own else ("pools", role), lacking)
     if "prefill" not in roles:
         for key, field in HandoverSection.model_fields.items():
             if getattr(model.handover, key) != field.default:
@@ -63,9 +64,9 @@ def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterat
         return
     path: Path = ("pools",) if model.pools.prefill else ("machines",)
     if model.replica.instant:
-        yield path, "replica.instant is true: there are no service times"
+        yield Contradiction(path, "replica.instant is true: there are no service times")
     if why := store_kind(model.cache).lacks.get(Ability.BLOCKS):
-        yield path, f"{why} to hand over"
+        yield Contradiction(path, f"{why} to hand over")
     if model.handover.router != "least-loaded" and len(machines) - roles.count("prefill") == 1:
         yield ("handover", "router"), "one machine decodes"
     if model.handover.path == "via-cpu" and not all(machine.tiers.lower for machine in machines):

@@ -1,0 +1,123 @@
+"""Each rule on settings without effect, in a sweep of two cells of which the other one uses the setting.
+
+Rows come from the table of ``test_every_setting``: where one setting has a refusal and a change, the refusal's settings
+make a cell that cannot use it and the change's one that does.
+"""
+
+from __future__ import annotations
+
+import pytest
+from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.scenario.idle import IdleError
+from kvcache_sim.scenario.load import varied_from_text
+from kvcache_sim.scenario.yaml_tree import read_tree
+from kvcache_sim.sweeps.cell import Limits
+from kvcache_sim.sweeps.simulation import plan_sweep
+from kvcache_sim.sweeps.space import Space
+from kvcache_sim.sweeps.study import SweepFile
+from setting_effects import CHANGES, REFUSALS, Refusal
+from tiered_scenario import BASE, load
+
+#: Settings that others rule out: without them something else would be simulated than was asked for.
+RULED_OUT = {
+    "cache.accounting": "counts one tier's tokens",
+    "cache.semantics": "has a gpu tier only",
+    "trace.path": "keep one of the two",
+    "workload.prompt_structure": "how 'kvsim trace generate' writes rows",
+    "pools.decode": "nothing is handed over",
+    "replica.scheduler": "gives out the blocks of its own pool",
+    "tiers.cpu.capacity": "auto is for the gpu",
+    "machines[0].replica.instant": "for all machines or for none",
+    "machines[0].replica.max_model_len": "all machines serve one model",
+    "machines[0].replica.on_overflow": "all machines serve one model",
+    "machines[0].tiers.cpu": "blocks reach the disk through the cpu",
+}
+
+
+def of_a_run(row: Refusal) -> KvsimError | None:
+    """Return how the one run of a row is refused, where that can be told without a trace."""
+    if any("{folder}" in one for one in (row.assignment, *row.given)) and not row.assignment.startswith(
+        "trace.path"
+    ):
+        return None
+    try:
+        load(*row.given, row.assignment.replace("{folder}", "/nowhere"))
+    except KvsimError as refusal:
+        return refusal
+    return None
+
+
+WITHOUT_EFFECT = [
+    row
+    for row in REFUSALS
+    if isinstance(refused := of_a_run(row), UsageError) and "no effect" in refused.what
+]
+
+
+def key(assignment: str) -> str:
+    return assignment.partition("=")[0]
+
+
+@pytest.mark.parametrize("row", WITHOUT_EFFECT, ids=lambda row: f"{row.assignment} {' '.join(row.given)}")
+def test_a_cell_leaves_out_what_it_cannot_use(row: Refusal, tmp_path):
+    name, settings = key(row.assignment), (*row.given, row.assignment.replace("{folder}", str(tmp_path)))
+    if name in RULED_OUT:
+        with pytest.raises(UsageError, match="has no effect") as refused:
+            varied_from_text(BASE, "s", tmp_path, settings)
+        assert not isinstance(refused.value, IdleError) or name.startswith("machines")
+        assert RULED_OUT[name] in str(refused.value)
+        return
+    cell = varied_from_text(BASE, "s", tmp_path, settings)
+    assert cell.idle
+    assert all("has no effect" in note for note in cell.notes[-len(cell.idle) :])
+
+
+def test_every_rule_is_tried():
+    assert len(WITHOUT_EFFECT) > 55
+    assert set(RULED_OUT) <= {key(row.assignment) for row in WITHOUT_EFFECT}
+
+
+def pairs() -> list[tuple[Refusal, tuple[str, ...]]]:
+    """Return refusals with the settings of a cell that uses the very same assignment."""
+    found = []
+    for row in WITHOUT_EFFECT:
+        users = [
+            change.given
+            for change in CHANGES
+            if change.assignment == row.assignment and not any("{folder}" in one for one in change.given)
+        ]
+        if users and key(row.assignment) not in RULED_OUT:
+            found.append((row, users[0]))
+    return found
+
+
+def as_row(assignments: tuple[str, ...]) -> dict:
+    """Return assignments as a row of a sweep."""
+    row = {}
+    for one in assignments:
+        name, _, text = one.partition("=")
+        row[name] = read_tree(f"v: {text}".encode(), "row").values["v"]
+    return row
+
+
+@pytest.mark.parametrize(
+    ("row", "given"),
+    pairs(),
+    ids=lambda part: part.assignment if isinstance(part, Refusal) else " ".join(part),
+)
+def test_a_sweep_runs_where_the_other_cell_uses_it(row: Refusal, given: tuple[str, ...], tmp_path):
+    idle, used = ((*settings, row.assignment) for settings in (row.given, given))
+    space = Space(points=[as_row(idle), as_row(used)])
+    plan = plan_sweep(
+        SweepFile(tmp_path / "sweep", "s", read_tree(BASE.encode(), "s").values, space, 1, 0, Limits())
+    )
+    assert len(plan.cells) == 2
+    alone = Space(points=[as_row(idle), as_row((*idle, "seed=9"))])
+    with pytest.raises(UsageError, match="no effect"):
+        plan_sweep(
+            SweepFile(tmp_path / "sweep", "s", read_tree(BASE.encode(), "s").values, alone, 1, 0, Limits())
+        )
+
+
+def test_pairs_are_many():
+    assert len({key(row.assignment) for row, _ in pairs()}) > 20
