@@ -43,7 +43,7 @@ class Planted:
         self.evictions = {"gpu": 0, "cpu": 0, "disk": 0}
         self.scenario_text = TWO_TIERS
         self.trace_is_there = True
-        self.disk, self.channels = {}, {}
+        self.disk, self.channels, self.by_machine = {}, {}, [COUNT]
 
     def cached(self, index, tokens, tier="gpu"):
         self.columns["cached_prefix_length_used"][index] = tokens
@@ -73,6 +73,7 @@ class Planted:
             "cache": {"evictions": self.evictions},
             "tiers": tiers,
             "channels": self.channels,
+            "machines": {"requests": self.by_machine},
         }
         return Case(self)
 
@@ -110,6 +111,12 @@ def tail(column, share):
 
 def second_machine(p):
     p.scenario_text = TWO_TIERS + "cluster: {machines: 2}\n"
+    p.by_machine = [COUNT // 2, COUNT // 2]
+
+
+def one_machine_idle(p):
+    second_machine(p)
+    p.by_machine = [COUNT, 0]
 
 
 def on_another(p):
@@ -266,6 +273,7 @@ CAUSES = {
     ),
     "policy-without-choice": (quiet, evicted, "eviction policy (lru) had nothing to decide"),
     "router-without-choice": (quiet, second_machine, "there is one machine"),
+    "idle-machines": (one_machine_idle, second_machine, "1 of 2 machines got no request"),
     "write-policy-without-choice": (one_tier, quiet, "no tier below gpu"),
     "break-even-cpu": (quiet, one_tier, "Loading from cpu beats computing from the first block (512 tokens)"),
     "break-even-disk": (slow_disk, instant, "Computing beats loading from disk at every length"),

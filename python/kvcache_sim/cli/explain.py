@@ -36,6 +36,9 @@ def explain(
         bool,
         typer.Option("--sensitivity", help="run again within stated errors: what moves, which one decides"),
     ] = False,
+    regret: Annotated[
+        bool, typer.Option("--regret", help="run again: what each routing choice lost against the best one")
+    ] = False,
     between: Annotated[
         tuple[str, str] | None,
         typer.Option("--between", metavar="T1 T2", help="only requests that arrive then, such as 10s 20s"),
@@ -51,6 +54,7 @@ def explain(
       kvsim explain runs/1-quickstart-3fa9c1 --session 17
       kvsim explain runs/1-quickstart-3fa9c1 --worst 10 --between 30s 60s
       kvsim explain runs/1-quickstart-3fa9c1 --sensitivity
+      kvsim explain runs/1-quickstart-3fa9c1 --regret
     """
     from kvcache_sim.api.explaining import explain as explain_run
     from kvcache_sim.report.explain.prefixes import prefix_rows, prefixes_text
@@ -66,6 +70,7 @@ def explain(
         "--session": session is not None,
         "--prefixes": prefixes,
         "--sensitivity": sensitive,
+        "--regret": regret,
         "--worst, --between": longest,
     }
     if sum(asked.values()) > 1:
@@ -81,6 +86,18 @@ def explain(
         moved = sensitivity(opened, lambda what: typer.echo(f"again: {what}", err=True))
         as_json = output_format == "json"
         print(json.dumps(sensitivity_json(moved), indent=2) if as_json else sensitivity_text(moved))
+        return
+    if regret:
+        from kvcache_sim.report.explain.case import Case
+        from kvcache_sim.report.routing_regret import regret_text, routing_regret
+
+        settings = Case(opened).scenario.settings
+        routed = sum(machine.role != "decode" for machine in settings.machines)
+        if routed < 2:
+            raise UsageError("no choice to regret", "--regret", got="one machine", expected="several")
+        sums = routing_regret(opened)
+        as_text = regret_text(sums, settings.router.policy, routed)
+        print(json.dumps(sums, indent=2) if output_format == "json" else as_text)
         return
     if session is not None:
         turns = session_turns(opened, session)

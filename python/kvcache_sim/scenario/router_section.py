@@ -46,8 +46,8 @@ class RouterSection(Section):
     """Which machine a request goes to."""
 
     policy: RouterName = Field("round-robin", description="who chooses the machine")
-    load_threshold: float | None = Field(
-        2.0, ge=1, description="longest-prefix: uneven from this largest / smallest load on; null: never"
+    load_threshold: float = Field(
+        2.0, ge=1, description="longest-prefix: uneven from this largest / smallest load on"
     )
     overlap_weight: float = Field(
         1.0, ge=0, description="overlap-cost, dynamo-kv: weight of a block of prefill against one of decode"

@@ -87,7 +87,7 @@ class RouterSettings:
 
     policy: str = "round-robin"
     #: Of ``longest-prefix``: largest / smallest load above which only the least loaded are asked.
-    load_threshold: float | None = 2.0  # None: never
+    load_threshold: float = 2.0
     #: Of ``overlap-cost``: what a block of prefill weighs against a block of decode.
     overlap_weight: float = 1.0
     #: Of ``cache-aware``: share of a prompt above which the machine that has it takes it.

@@ -28,6 +28,8 @@ class RunOptions:
     prefixes: bool = False
     #: Whether the engine's schedule is written down: its figures and digests are part of the summary.
     schedule: bool = False
+    #: Whether each routing choice is held against the best machine for it.
+    regret: bool = False
 
     def __post_init__(self) -> None:
         checked_backend(self.backend)

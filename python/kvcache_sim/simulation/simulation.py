@@ -22,9 +22,11 @@ from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.machine import Observation, build_replicas
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.router.index import RouterIndex
 from kvcache_sim.serving.router.look import look_at
 from kvcache_sim.serving.router.registry import TIMED, router_maker
+from kvcache_sim.serving.router.regret import Watched
 from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.store_limits import refuse_beyond_store
@@ -102,7 +104,13 @@ class Simulation:
             self._index = RouterIndex(look, believed, pools.routed, self.engine, settings.router)
             look = self._index.look
         seen = [trees[replica.machine] for replica in pools.routed] if self._index is None else ()
-        router = make_router(views.of(pools.routed, settings.router, settings.seed, look, seen))
+        router: Router = make_router(views.of(pools.routed, settings.router, settings.seed, look, seen))
+        self._watched: Watched | None = None
+        if options.regret:
+            times = [settings.machines[replica.machine].step_time for replica in pools.routed]
+            self._watched = Watched(router, pools.routed, times, look_at(pools.routed, self.engine))
+            views.when_closed.append(self._watched.closed)
+            router = self._watched
         self.cluster = Cluster(trace, self.replicas, pools, router, self.recorder, self.digests)
         nobody_hears = self._index is None and not views.when_closed and settings.handover.router not in TIMED
         if self.cluster.open_loop and nobody_hears and self._machines_are_apart():
@@ -210,7 +218,8 @@ class Simulation:
             series=self.sampler.columns(),
             events=self.recorder.event_columns(),
             left_outcomes=self.recorder.left_outcomes,
-            counters=counters(self.replicas, self.cluster.pools.routed, self._index, self.channels),
+            counters=counters(self.replicas, self.cluster.pools.routed, self._index, self.channels)
+            | ({} if self._watched is None else self._watched.regret.counters()),
             itl_ns=inter_token_latencies(self.replicas),
             digest_events=digest_of_events(lanes),
             digest_results=self.recorder.results_digest(),

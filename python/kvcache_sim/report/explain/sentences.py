@@ -50,6 +50,7 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
         "drive-writes": channels.drive_writes,
         "policy-without-choice": tiers.policy_without_choice,
         "router-without-choice": tiers.router_without_choice,
+        "idle-machines": tiers.idle_machines,
         "write-policy-without-choice": tiers.write_policy_without_choice,
     },
     "Loading or computing again": {

@@ -50,6 +50,20 @@ def router_without_choice(case: Case) -> str | None:
     return "The router had nothing to decide: there is one machine."
 
 
+def idle_machines(case: Case) -> str | None:
+    """Machines got nothing."""
+    requests = case.run.summary.get("machines", {}).get("requests", [])
+    roles = [machine.role for machine in case.scenario.settings.machines]
+    routed = [n for n, role in zip(requests, roles, strict=False) if role != "decode"]
+    if len(routed) < 2 or not (idle := routed.count(0)):
+        return None
+    policy = case.scenario.settings.router.policy
+    return (
+        f"{idle:,} of {len(routed):,} machines got no request: the router ({policy}) found the others better "
+        "each time; kvsim explain --regret says what that cost or saved."
+    )
+
+
 def write_policy_without_choice(case: Case) -> str | None:
     """There is nowhere to write to."""
     if len(case.tiers) > 1:

@@ -13,9 +13,7 @@ from kvcache_sim.serving.sequence import Arrival
 class LongestPrefix:
     """The longest found prefix, among the least loaded machines when largest / smallest load > threshold.
 
-    Load is requests not finished. Equal prefixes go to the smaller load, then by ``Ties``. Without a
-    threshold the load is never looked at, and the lowest number wins: where all prompts begin alike, the
-    first machine that has the beginning gets everything.
+    Load is requests not finished. Equal prefixes go to the smaller load, then by ``Ties``.
     """
 
     def __init__(self, view: RouterView) -> None:
@@ -26,9 +24,6 @@ class LongestPrefix:
     def choose(self, sequence: Arrival) -> int:
         """Return the machine with the longest found prefix."""
         look, threshold = self._view.look, self._threshold
-        if threshold is None:
-            found = look(sequence).found_blocks
-            return found.index(max(found))
         if isinstance(look, FleetLook):
             if (scraped := self._view.scraped) is None:
                 return self._ties.among(look.longest(sequence, threshold))

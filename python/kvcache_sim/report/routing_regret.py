@@ -1,0 +1,53 @@
+"""Routing regret of a finished run: it is run again, and each choice held against the best machine for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kvcache_sim.errors import TraceError
+from kvcache_sim.report.finished import FinishedRun
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.requests import open_requests
+from kvcache_sim.simulation import RunOptions, simulate
+
+_PREFIX = "regret."
+
+
+def routing_regret(run: FinishedRun) -> dict[str, int]:
+    """Run a finished run again and return the sums of ``serving.router.regret.Regret`` by name.
+
+    Nothing is written. Raises TraceError where the rows that come out are not the run's. Cost: a run, and a
+    look at every machine a request.
+    """
+    scenario = scenario_from_text(run.scenario_text, str(run.directory / "scenario.yaml"), run.directory)
+    options = RunOptions(regret=True)
+    again = simulate(scenario.settings, open_requests(scenario, options), options=options)
+    was = run.summary["digest"]["results"]
+    if again.digest_results != was:
+        raise TraceError(
+            "not the run that was", where=str(run.directory), got=again.digest_results[:16], expected=was[:16]
+        )
+    return {
+        name.removeprefix(_PREFIX): value
+        for name, value in again.counters.items()
+        if name.startswith(_PREFIX)
+    }
+
+
+def regret_text(sums: Mapping[str, int], policy: str, machines: int) -> str:
+    """Return the regret in sentences."""
+    choices, prompt = max(sums["choices"], 1), max(sums["prompt_tokens"], 1)
+    found, best = sums["found_tokens"] / prompt, sums["best_found_tokens"] / prompt
+    expected, least = (sums[name] / choices / 1e6 for name in ("expected_ns", "least_expected_ns"))
+    return "\n".join(
+        [
+            f"Router {policy}, {sums['choices']:,} choices among {machines:,} machines",
+            f"  Hits: {found:.1%} of the prompt tokens were on the machine chosen, {best:.1%} on the one "
+            f"that had most: {best - found:.1%} lost to routing.",
+            f"  TTFT: {expected:,.1f} ms to compute what waited there and the prompt, {least:,.1f} ms "
+            f"where that was least: {expected - least:,.1f} ms lost a request on average; another machine was "
+            f"sooner for {sums['later'] / choices:.1%} of them.",
+            "  Each choice alone, against all caches and queues as they were; a choice that spreads a prefix "
+            "now may pay later.",
+        ]
+    )
