@@ -45,7 +45,7 @@ def regret_text(sums: Mapping[str, int], policy: str, machines: int) -> str:
             f"  Hits: {found:.1%} of the prompt tokens were on the machine chosen, {best:.1%} on the one "
             f"that had most: {best - found:.1%} lost to routing.",
             f"  TTFT: {expected:,.1f} ms to compute what waited there and the prompt, {least:,.1f} ms "
-            f"where that was least: {expected - least:,.1f} ms lost a request on average; another machine was "
+            f"where that was least: {expected - least:,.1f} ms lost a request on average; another was "
             f"sooner for {sums['later'] / choices:.1%} of them.",
             "  Each choice alone, against all caches and queues as they were; a choice that spreads a prefix "
             "now may pay later.",
