@@ -77,6 +77,8 @@ replica = st.fixed_dictionaries(
         "step_overhead_ns": st.sampled_from([0, 50_000]),
         "async_scheduling": st.sampled_from(["none", "none", "length", "stop-token"]),
         "client_offset_ns": st.sampled_from([0, 0, 7_000_000]),
+        "copy_submit_ns": st.sampled_from([0, 0, 0, 2_000]),
+        "copy_gpu_share": st.sampled_from([0.0, 0.0, 0.0, 0.25]),
     }
 )
 channel = st.fixed_dictionaries(

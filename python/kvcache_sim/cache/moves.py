@@ -88,6 +88,7 @@ class Mover:
         self._connects: dict[int, Callable[[Transfer], Transfer]] = {}
         self._scheduler: Scheduler | None = None
         self._watchers: list[Callable[[Transfer], None]] = []
+        self._submitted: list[Callable[[Transfer, tuple[int, int, int]], None]] = []
 
     @property
     def chooses_channels(self) -> bool:
@@ -101,6 +102,10 @@ class Mover:
     def when_sent(self, watcher: Callable[[Transfer], None]) -> None:
         """Show each transfer that is sent from now on to a watcher."""
         self._watchers.append(watcher)
+
+    def when_submitted(self, watcher: Callable[[Transfer, tuple[int, int, int]], None]) -> None:
+        """Show each transfer with its (bytes, pieces, layers) to a watcher as it goes on its channel."""
+        self._submitted.append(watcher)
 
     def reads_remote(self, move: int, connect: Callable[[Transfer], Transfer]) -> None:
         """Let ``connect`` give a move from another machine its channel; it returns its first hop."""
@@ -205,6 +210,8 @@ class Mover:
         assert channel is not None
         channel.demand.ask(transfer.blocks * self.block_bytes, self.engine.now_ns)
         size = (transfer.blocks * self.block_bytes, transfer.blocks * self.layers, self.layers)
+        for watcher in self._submitted:
+            watcher(transfer, size)
         if isinstance(channel, LayeredChannel):
             self._submit(transfer, channel, size, feed)
         else:

@@ -13,6 +13,8 @@ class HostSpec:
 
     ``step_overhead_ns`` lies between two steps, ``client_offset_ns`` before a request reaches the scheduler,
     with ``client_offset_per_token_ns`` more for each prompt token (HTTP body, tokeniser, block hashes).
+    ``copy_submit_ns`` is the CPU's time to submit a piece of a copy to or from the GPU, ``copy_gpu_share``
+    what share of the GPU such a copy takes.
     """
 
     name: str
@@ -21,6 +23,8 @@ class HostSpec:
     async_scheduling: str
     client_offset_ns: int
     client_offset_per_token_ns: int
+    copy_submit_ns: int = 0
+    copy_gpu_share: float = 0.0
 
 
 def host_names() -> tuple[str, ...]:

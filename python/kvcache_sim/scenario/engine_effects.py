@@ -15,6 +15,8 @@ _INSTANT = {
     "async_scheduling": "replica.instant is true",
     "client_offset": "replica.instant is true",
     "client_offset_per_token": "replica.instant is true",
+    "copy_submit": "replica.instant is true",
+    "copy_gpu_share": "replica.instant is true",
     "host": "replica.instant is true",
     "duplicate_prefill": "replica.instant is true",
     "links": "replica.instant is true",
@@ -27,7 +29,7 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     """Yield the settings that differ from their default and cannot have an effect, each with the reason."""
     for index, machine in enumerate(machines):
         own = model.machines[index].get("replica") if index < len(model.machines) else None
-        for key, why in _without_effect(model, machine.replica):
+        for key, why in (*_without_effect(model, machine.replica), *_copies(model, machine)):
             here = isinstance(own, dict) and key in own
             at: Path = ("machines", index, "replica", key) if here else ("replica", key)
             yield Contradiction(at, why) if key == "scheduler" and not machine.replica.instant else (at, why)
@@ -47,6 +49,15 @@ def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[t
             yield "duplicate_prefill", "cache.enabled is false"
         if replica.queue_order in ("longest-prefix", "ragcache"):
             yield "queue_order", "cache.enabled is false: nobody has a cached prefix"
+
+
+def _copies(model: ScenarioModel, machine: MachineSection) -> Iterator[tuple[str, str]]:
+    """Yield what copies cost where nothing is copied to or from the fastest tier."""
+    if machine.tiers.lower or model.pools.prefill or machine.replica.instant:
+        return
+    for key in ("copy_submit", "copy_gpu_share"):
+        if getattr(machine.replica, key):
+            yield key, "nothing is copied: there is no lower tier and nothing is handed over"
 
 
 def _scheduler(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[str, str]]:

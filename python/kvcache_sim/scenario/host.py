@@ -22,6 +22,8 @@ def with_host(replica: ReplicaSection) -> ReplicaSection:
         "async_scheduling": host.async_scheduling,
         "client_offset": host.client_offset_ns,
         "client_offset_per_token": host.client_offset_per_token_ns,
+        "copy_submit": host.copy_submit_ns,
+        "copy_gpu_share": host.copy_gpu_share,
     }
     taken: dict[str, Any] = {
         key: value

@@ -121,6 +121,8 @@ def _replica(machine: MachineSection) -> ReplicaSettings:
         async_scheduling=replica.async_scheduling,
         client_offset_ns=replica.client_offset,
         client_offset_per_token_ns=replica.client_offset_per_token,
+        copy_submit_ns=replica.copy_submit,
+        copy_gpu_share=replica.copy_gpu_share,
     )
 
 

@@ -218,6 +218,12 @@ class ReplicaSection(Section):
     )
     client_offset: DurationNs = Field(0, description="HTTP and tokenising, before a request queues")
     client_offset_per_token: DurationNs = Field(0, description="the same for each token of its prompt")
+    copy_submit: DurationNs = Field(
+        0, description=f"CPU time to submit a piece of a copy to or from the {_FASTEST}, before a step"
+    )
+    copy_gpu_share: float = Field(
+        0.0, ge=0, le=1, description=f"share of the {_FASTEST} that such a copy takes while it goes"
+    )
     host: str | None = Field(
         None, description="measured host by name: overhead, scheduling and offsets that are not given"
     )

@@ -58,6 +58,15 @@ class ReplicaSettings:
     client_offset_ns: int = 0
     #: The same for each token of its prompt.
     client_offset_per_token_ns: int = 0
+    #: CPU time to submit one piece of a copy to or from the gpu, before the next step is launched.
+    copy_submit_ns: int = 0
+    #: Share of the gpu that such a copy takes while it occupies its link.
+    copy_gpu_share: float = 0.0
+
+    @property
+    def charges_copies(self) -> bool:
+        """Whether copies take time from the steps."""
+        return bool(self.copy_submit_ns or self.copy_gpu_share)
 
     def client_ns(self, prompt_num_tokens: int) -> int:
         """Return the time from the arrival of a request with such a prompt until the scheduler has it."""

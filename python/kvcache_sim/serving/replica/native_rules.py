@@ -156,6 +156,7 @@ def core_serves(machine: Machine, serving: MachineSettings) -> bool:
         isinstance(machine.store, (_core.Store, _core.PoolStore, _core.RadixStore, _core.GroupStore))
         and settings.queue_order in ("fcfs", *ORDERS)
         and settings.duplicate_prefill == "recompute"
+        and not settings.charges_copies
         and machine.cache.admission in ("all", "prompt")
         and (len(machine.tiers) == 1 or _core_moves(machine))
         and serving.step_time.table(settings.max_num_batched_tokens, settings.max_num_seqs) is not None

@@ -10,6 +10,7 @@ from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.serving.batch import Batch
 from kvcache_sim.serving.loading import Loading
 from kvcache_sim.serving.read_buffers import ReadBuffers
+from kvcache_sim.serving.replica.copy_cost import CopyCost
 from kvcache_sim.serving.sequence import SequenceState
 
 
@@ -27,11 +28,14 @@ class NextStep:
         running: dict[int, SequenceState],
         late: list[Loading],
         start: Callable[[int, int], None],
+        copies: CopyCost | None = None,
     ) -> None:
         self.mover = mover
         self.batch = batch
         self.running = running
         self._start = start
+        #: What copies take from the step; None: nothing.
+        self._copies = copies
         #: Requests that joined the step while their KV still arrives.
         self.late = late
         #: Moves whose room the step waits for.
@@ -48,7 +52,7 @@ class NextStep:
     def prepare(self, moves: Sequence[int], now: int) -> None:
         """Start the step when these moves have ended."""
         if not moves and not self.late:
-            self._start(now, 0)
+            self._begin(now)
             return
         self._composed_ns = now
         self._room = {m for m in moves if m in self.mover.transfers}
@@ -90,7 +94,10 @@ class NextStep:
                 self._begin(self._composed_ns)
 
     def _begin(self, begin_ns: int) -> None:
-        self._start(begin_ns, self._stall(begin_ns) if self.late else 0)
+        copies = 0 if self._copies is None else self._copies.take(begin_ns)
+        # The GPU begins once the CPU has submitted the copies: KV may arrive meanwhile.
+        stall = self._stall(begin_ns + copies) if self.late else 0
+        self._start(begin_ns, copies + stall)
 
     def _stall(self, now: int) -> int:
         """Return how much longer the step takes for KV that is still arriving, and charge it."""

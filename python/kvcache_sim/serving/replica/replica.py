@@ -17,6 +17,7 @@ from kvcache_sim.errors import InvariantError
 from kvcache_sim.serving.batch import Batch, SteppedBatch
 from kvcache_sim.serving.replica.arrival_path import ArrivalPath
 from kvcache_sim.serving.replica.contract import Load
+from kvcache_sim.serving.replica.copy_cost import CopyCost
 from kvcache_sim.serving.replica.handing_over import HandsOver
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.replica.next_step import NextStep
@@ -57,7 +58,10 @@ class Replica:
         self.load: Load = milestones
         self.running = scheduler.running
         self._arrivals = ArrivalPath(cache, settings, milestones, self._enqueue)
-        self.step = NextStep(self.mover, batch, scheduler.running, scheduler.late, self._start)
+        self._copies = CopyCost(settings) if settings.charges_copies else None
+        if self._copies is not None:
+            self.mover.when_submitted(self._copies.sent)
+        self.step = NextStep(self.mover, batch, scheduler.running, scheduler.late, self._start, self._copies)
         #: Set where requests go on elsewhere after their prompt.
         self.sender: HandsOver | None = None
         self._most_blocks = self.store.room(0).capacity_blocks - cache.kept_free_blocks
@@ -243,8 +247,10 @@ class Replica:
         end = self.batch.start(self.store, begin_ns, stall_ns)
         self._stepping = True
         streams = self.sender is not None and self.sender.streams
-        if streams or self.scheduler.wants_boundary():
+        if streams or self._copies is not None or self.scheduler.wants_boundary():
             end = self.batch.interrupt(self.store, now)
+        if self._copies is not None:
+            self._copies.step_started(end)
         if self.sender is not None and streams:
             self.sender.step_started(end)
         self._boundary = self.engine.schedule(end, BOUNDARY, self.machine, self._at_boundary)
