@@ -32,22 +32,24 @@ def load_step_time(name: str, links: str | None = None) -> StepTime:
     """Return a step-time model by name.
 
     A shipped set (``h100-llama-3-8b-tp1``), a model file (``*.toml``), measured iterations (``*.csv``, read
-    through), ``roofline:MODEL@GPU[:tpN,fp8,kv-fp8]``, whose all-reduces ``links`` names (those of the GPU
-    unless given), ``aiconfigurator:MODEL@SYSTEM`` with an engine and options, or ``linear:`` with costs
-    spelled out. Raises UsageError for an unknown name (listing the names and the nearest one), a missing
-    file, one that is no model, or ``links`` where no all-reduce is computed; TraceError for bad measurements.
+    through), ``roofline:MODEL@GPU[:tpN,fp8,kv-fp8]``, ``aiconfigurator:MODEL@SYSTEM`` with an engine and
+    options, or ``linear:`` with costs spelled out. ``links`` names the all-reduces of a roofline or of
+    measured kernels, those of the GPU unless given. Raises UsageError for an unknown name (listing the names
+    and the nearest one), a missing file, one that is no model, or ``links`` where no all-reduce is computed;
+    TraceError for bad measurements.
     """
     if name.startswith(_ROOFLINE):
         return _roofline(name.removeprefix(_ROOFLINE), links)
+    if name.startswith(PREFIX):
+        from kvcache_sim.model.aiconfigurator.source import aiconfigurator_step_time, over_links
+
+        text = name.removeprefix(PREFIX)
+        return aiconfigurator_step_time(text) if links is None else over_links(text, links)
     if links is not None:
-        hint = "they go with roofline:…:tpN"
+        hint = "they go with roofline:…:tpN and aiconfigurator:…:tpN"
         raise UsageError("links are in a fitted step time already", got=links, hint=hint)
     if name.startswith(LINEAR):
         return parse_linear(name)
-    if name.startswith(PREFIX):
-        from kvcache_sim.model.aiconfigurator.source import aiconfigurator_step_time
-
-        return aiconfigurator_step_time(name.removeprefix(PREFIX))
     if name.endswith(".toml"):
         return _from_file(Path(name))
     if name.endswith((".csv", ".csv.gz")):
@@ -55,13 +57,12 @@ def load_step_time(name: str, links: str | None = None) -> StepTime:
     return parametric_step_time(_packaged(name)["coefficients"], name)
 
 
-def step_time_facts(name: str) -> tuple[str, ...]:
+def step_time_facts(name: str, links: str | None = None) -> tuple[str, ...]:
     """Return what is to be said whenever a source is used, a line each: parallelism, dtypes, how far off."""
     if not name.startswith(PREFIX):
         return ()
-    from kvcache_sim.model.aiconfigurator.source import aiconfigurator_step_time
-
-    return tuple(f"step_time: {fact}" for fact in aiconfigurator_step_time(name.removeprefix(PREFIX)).facts)
+    found = load_step_time(name, links)
+    return tuple(f"step_time: {fact}" for fact in getattr(found, "facts", ()))
 
 
 def step_time_entry(name: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class Scenario:
         """Return what is to be remarked on it, a line each."""
         found = self.gpu_capacity
         replica = self.model.replica
-        step_time = () if replica.instant else step_time_facts(replica.step_time)
+        step_time = () if replica.instant else step_time_facts(replica.step_time, replica.links)
         idle = (f"{error.what} here: {error.hint}" for error in self.idle)
         return (*step_time, *((found.sentence,) if found is not None and found.remarkable else ()), *idle)
 

@@ -196,7 +196,9 @@ class ReplicaSection(Section):
         "reject", description="a longer request is rejected, or loses its oldest history"
     )
     step_time: str = Field("h100-llama-3-8b-tp1", description="step-time set by name, or a model file")
-    links: str | None = Field(None, description="all-reduces of a roofline on several GPUs: name or FILE.csv")
+    links: str | None = Field(
+        None, description="all-reduces of a roofline or of measured kernels: name or FILE.csv"
+    )
     scheduler: SchedulerName = Field("kvsim", description="who composes the steps; vllm: as vLLM does")
     watermark: float = Field(
         0.0, ge=0, lt=1, description="with vllm: share of blocks kept free at admissions while others run"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,9 @@ from kvcache_sim.model.aiconfigurator.library import check_system, is_mixture, m
 from kvcache_sim.model.aiconfigurator.names import REPAIRS, Dtypes, Repair
 from kvcache_sim.model.calibration.rows import IterationRows
 
+#: The library's operations that are all-reduces among the GPUs of one tensor-parallel group.
+_ALL_REDUCE = re.compile(r"_ar(_\d+)?$|_(pre|post)_dispatch$")
+_LARGEST_DECODE = 512
 #: Steps that every table must answer before it is sampled: (prompt tokens, past, decodes, their KV).
 _PROBES = ((0, 0, 4, 4096), (512, 0, 0, 0), (512, 0, 4, 4096))
 
@@ -88,22 +92,9 @@ class MeasuredKernels:
 
     def shares(self) -> dict[str, float]:
         """Return which share of a decode step's and a prompt's time comes from which kind of source."""
-        from aiconfigurator_core.sdk.engine import EngineHandle
-
-        degrees = _degrees(self.deployment, self.mixture)
-        dtypes = self.dtypes
         found: Counter[str] = Counter()
         with _quiet():
-            handle = EngineHandle.compile(
-                self.deployment.model,
-                self.deployment.system,
-                self.deployment.engine,
-                **degrees,
-                gemm_quant_mode=dtypes.weights or None,
-                moe_quant_mode=dtypes.experts or None,
-                kvcache_quant_mode=dtypes.kv,
-                fmha_quant_mode=dtypes.attention,
-            )
+            handle = self._handle()
             decode = handle.decode_step_per_op(32, 4096, 2)
             prompt = handle.run_static_per_op(
                 batch_size=1, beam_width=1, isl=2048, osl=2, prefix=0, mode="static_ctx"
@@ -113,6 +104,40 @@ class MeasuredKernels:
             for _, ms, _, source in step:
                 found[source] += ms / total / 2
         return dict(found.most_common())
+
+    def all_reduces_ms(self, tokens: Sequence[int]) -> NDArray[np.float64]:
+        """Return what a step's all-reduces take at each token count; 0 where the library has none by itself.
+
+        Up to 512 tokens they are those of a decode step, from there on those of a prompt.
+        """
+        found = []
+        with _quiet():
+            handle = self._handle()
+            for count in tokens:
+                if count <= _LARGEST_DECODE:
+                    step = handle.decode_step_per_op(count, 128, 2)
+                else:
+                    step = handle.run_static_per_op(
+                        batch_size=1, beam_width=1, isl=count, osl=2, prefix=0, mode="static_ctx"
+                    )[0]
+                found.append(sum(ms for name, ms, _, _ in step if _ALL_REDUCE.search(name)))
+        return np.array(found, np.float64)
+
+    def _handle(self) -> Any:
+        """Return the library's engine that tells its operations apart."""
+        from aiconfigurator_core.sdk.engine import EngineHandle
+
+        degrees: dict[str, Any] = _degrees(self.deployment, self.mixture)
+        return EngineHandle.compile(
+            self.deployment.model,
+            self.deployment.system,
+            self.deployment.engine,
+            **degrees,
+            gemm_quant_mode=self.dtypes.weights or None,
+            moe_quant_mode=self.dtypes.experts or None,
+            kvcache_quant_mode=self.dtypes.kv,
+            fmha_quant_mode=self.dtypes.attention,
+        )
 
 
 def measured_kernels(deployment: Deployment, repairs: tuple[Repair, ...] = REPAIRS) -> MeasuredKernels:

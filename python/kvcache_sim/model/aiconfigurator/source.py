@@ -37,6 +37,19 @@ def aiconfigurator_step_time(text: str) -> SampledStepTime:
     return kept
 
 
+@lru_cache(maxsize=16)
+def over_links(text: str, links: str) -> SampledStepTime:
+    """Return the table of a spelling with all-reduces over other links; made anew in each process.
+
+    Raises as ``aiconfigurator_step_time`` and ``with_other_links``.
+    """
+    from kvcache_sim.model.aiconfigurator.kernels import measured_kernels
+    from kvcache_sim.model.aiconfigurator.other_links import with_other_links
+
+    table = aiconfigurator_step_time(text)
+    return with_other_links(table, measured_kernels(parse_deployment(text)), links, text)
+
+
 def _made(deployment: Deployment) -> SampledStepTime:
     from kvcache_sim.model.aiconfigurator.kernels import measured_kernels
     from kvcache_sim.model.aiconfigurator.sampling import sampled_step_time

@@ -1,0 +1,80 @@
+"""A table of measured kernels with its all-reduces taken out and those of other links put in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.aiconfigurator.deployment import deployed_names
+from kvcache_sim.model.aiconfigurator.kernels import MeasuredKernels
+from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
+from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.links import AllReduces, load_links
+from kvcache_sim.model.models import load_model
+from kvcache_sim.model.parametric import six_digits
+
+#: Token counts at which the change is looked at, besides the bends of the table.
+_TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+#: The generic name: whatever joins the GPUs of the system.
+NVLINK = "nvlink"
+
+
+def with_other_links(
+    table: SampledStepTime, kernels: MeasuredKernels, links: str, text: str
+) -> SampledStepTime:
+    """Return the table with all-reduces over ``links``: ``nvlink``, a packaged name or ``FILE.csv``.
+
+    What the library has for them at each size is subtracted and two a layer of the given links are added.
+    Raises UsageError where nothing is reduced, with data-parallel ranks, whose exchange is another, and where
+    the library's figures hold all-reduces that cannot be told apart.
+    """
+    deployment = kernels.deployment
+    if deployment.tensor_parallel == 1 or deployment.data_parallel > 1:
+        why = "one GPU" if deployment.tensor_parallel == 1 else "data-parallel ranks exchange otherwise"
+        raise UsageError("links have no effect here", got=links, hint=why)
+    ours, _, _ = deployed_names(text)
+    if ours is None:
+        raise UsageError("links need the model's shape", got=deployment.model)
+    model, measured = load_model(ours), _named(links, text)
+    tokens = np.array(_TOKENS, np.float64)
+    own = kernels.all_reduces_ms(_TOKENS)
+    if not own.any():
+        raise UsageError("all-reduces are inside other figures of the library", got=deployment.model)
+    each = measured.ms(deployment.tensor_parallel, tokens * model.hidden_size * 2)
+    change = (2 * model.layers + 1) * each - own
+    corrected = replace(
+        table.model,
+        base_points=_changed(table.model.base_points, tokens, change),
+        decode_points=_changed(table.model.decode_points, tokens, change),
+    )
+    said = f"all-reduces of {measured.name} in place of the library's"
+    at = change[_TOKENS.index(128)]
+    facts = (*table.facts, f"{said}: {at:+.2f} ms in a step of 128 tokens")
+    return SampledStepTime(corrected, facts)
+
+
+def _named(links: str, text: str) -> AllReduces:
+    if links != NVLINK:
+        return load_links(links)
+    gpu = deployed_names(text)[1]
+    own = load_gpu(gpu).links if gpu is not None else ""
+    if not own.startswith(NVLINK):
+        raise UsageError("no NVLink was measured on this GPU", got=gpu or text, hint="name one: nvlink-h100")
+    return load_links(own)
+
+
+def _changed(
+    points: tuple[tuple[float, float], ...], tokens: NDArray[np.float64], change: NDArray[np.float64]
+) -> tuple[tuple[float, float], ...]:
+    """Return the points with the change added, bent also where that bends; a base never falls."""
+    if not points:
+        return points
+    x, y = np.array(points).T
+    inside = tokens[(tokens > x[0]) & (tokens < x[-1])]
+    every = np.union1d(x, inside)
+    base = np.interp(every, x, y) + np.interp(every, tokens, change)
+    rising = np.maximum.accumulate(np.maximum(base, 0.0))
+    return tuple((float(n), six_digits(ms)) for n, ms in zip(every, rising, strict=True))
