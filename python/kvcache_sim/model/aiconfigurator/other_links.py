@@ -41,7 +41,7 @@ def with_other_links(
     model, measured = load_model(ours), _named(links, text)
     tokens = np.array(_TOKENS, np.float64)
     own = kernels.all_reduces_ms(_TOKENS)
-    if not own.any():
+    if not own.all():
         raise UsageError("all-reduces are inside other figures of the library", got=deployment.model)
     each = measured.ms(deployment.tensor_parallel, tokens * model.hidden_size * 2)
     change = (2 * model.layers + 1) * each - own
