@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -53,6 +53,22 @@ def serve(
     cached_usage: Annotated[
         bool, typer.Option("--cached-usage/--no-cached-usage", help="usage tells cached tokens")
     ] = True,
+    kv_events: Annotated[
+        str, typer.Option(metavar="ENDPOINT", help="publish KV events, such as at tcp://127.0.0.1:5557")
+    ] = "",
+    kv_events_replay: Annotated[
+        str, typer.Option(metavar="ENDPOINT", help="replay socket of the KV events")
+    ] = "",
+    kv_events_topic: Annotated[str, typer.Option(metavar="TOPIC", help="topic of the KV events")] = "",
+    kv_events_layout: Annotated[
+        Literal["map", "array"], typer.Option(help="vLLM 0.33's maps, or the arrays of releases before")
+    ] = "map",
+    kv_events_hash: Annotated[
+        Literal["sha256", "sha256_cbor"], typer.Option(help="--prefix-caching-hash-algo of the engine")
+    ] = "sha256",
+    kv_events_bytes: Annotated[
+        bool, typer.Option("--kv-events-bytes", help="whole hashes, not their last 64 bits")
+    ] = False,
     max_body: Annotated[int, typer.Option(metavar="MIB", min=1, help="longest body of a request")] = 32,
     max_requests: Annotated[int, typer.Option(min=1, help="most requests at a time")] = 4096,
     shutdown_route: Annotated[
@@ -80,6 +96,14 @@ def serve(
             Path("runs"), (scenario := live_scenario(asked)).model.name, config_hash(scenario.resolved, "")
         )
     )
+    events = None
+    if kv_events:
+        _needed("zmq")
+        from kvcache_sim.live.events.announcer import EventSettings
+        from kvcache_sim.live.events.publisher import Endpoint
+
+        endpoint = Endpoint(kv_events, kv_events_replay, kv_events_topic)
+        events = EventSettings(endpoint, kv_events_hash, kv_events_layout, kv_events_bytes)
     names = tuple(served_model_name or ())
     serving = Serving(
         host=host,
@@ -93,6 +117,7 @@ def serve(
         body_bytes=max_body * _MIB,
         requests=max_requests,
         shutdown_route=shutdown_route,
+        events=events,
     )
 
     def say(line: str) -> None:

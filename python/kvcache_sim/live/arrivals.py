@@ -67,6 +67,9 @@ class ArrivalLog:
     def advanced(self, now_ns: int) -> None:
         """Do nothing."""
 
+    def cleared(self, now_ns: int) -> None:
+        """Do nothing: what was counted stays so."""
+
     def closed(self, ticket: Ticket, sequence: SequenceState, now_ns: int) -> None:
         """Write what can be written now."""
         self._open.pop(ticket.number).closed = True

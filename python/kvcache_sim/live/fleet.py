@@ -35,6 +35,9 @@ class Witness(Protocol):
     def advanced(self, now_ns: int) -> None:
         """The simulation has come to a time."""
 
+    def cleared(self, now_ns: int) -> None:
+        """Every cache was emptied."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -74,7 +77,7 @@ class Fleet:
 
     def submit(self, prompt: Prompt) -> Ticket:
         """Take a request in now and return its ticket."""
-        numbers = self.blocks.number(prompt.tokens + prompt.answer, prompt.salt.encode())
+        numbers = self.blocks.number(prompt.tokens + prompt.answer, prompt.salt)
         at, inputs, outputs = self._now(), len(prompt.tokens), len(prompt.answer)
         ticket = Ticket(self.simulation.fed, at, inputs, outputs, prompt.finish_reason)
         self.open[ticket.number] = ticket
@@ -100,8 +103,11 @@ class Fleet:
 
     def reset(self) -> bool:
         """Empty the caches; False while they are in use."""
-        cleared = self.simulation.clear()
         self._tell_advanced()
+        cleared = self.simulation.clear()
+        if cleared:
+            for witness in self.witnesses:
+                witness.cleared(self.ran_to_ns)
         return cleared
 
     # -- what the simulation tells

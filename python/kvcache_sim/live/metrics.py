@@ -128,6 +128,9 @@ class Metrics:
     def advanced(self, now_ns: int) -> None:
         """Do nothing: gauges look when they are asked."""
 
+    def cleared(self, now_ns: int) -> None:
+        """Do nothing: what was counted stays so."""
+
     def token(self, ticket: Ticket, now_ns: int) -> None:
         """Observe the time since the token before."""
         before = self._last_ns.get(ticket.number)

@@ -12,11 +12,12 @@ _ROOT = b"kvsim"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A known block: its number, that of the block before it (-1: none), and its tokens."""
+    """A known block: its number, that of the one before (-1: none), its tokens, and a first one's salt."""
 
     number: int
     parent: int
     tokens: tuple[int, ...]
+    salt: str = ""
 
 
 class BlockNumbers:
@@ -33,10 +34,10 @@ class BlockNumbers:
         self._numbers: dict[bytes, int] = {}
         self._blocks: dict[int, Block] | None = {} if keep_tokens else None
 
-    def number(self, tokens: Sequence[int], salt: bytes = b"") -> list[int]:
+    def number(self, tokens: Sequence[int], salt: str = "") -> list[int]:
         """Return the number of each full block of a sequence; no number is shared between two salts."""
         size, before = self.block_size, -1
-        parent = blake2b(_ROOT + salt, digest_size=16).digest()
+        parent = blake2b(_ROOT + salt.encode(), digest_size=16).digest()
         packed = array("I", tokens).tobytes()
         numbers: list[int] = []
         for start in range(0, len(tokens) // size * size, size):
@@ -46,7 +47,8 @@ class BlockNumbers:
                 number = self._numbers[parent] = self.given
                 self.given += 1
                 if self._blocks is not None:
-                    self._blocks[number] = Block(number, before, tuple(tokens[start : start + size]))
+                    own = tuple(tokens[start : start + size])
+                    self._blocks[number] = Block(number, before, own, "" if start else salt)
             numbers.append(number)
             before = number
         return numbers

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
@@ -24,6 +24,9 @@ from kvcache_sim.live.tokenizer import tokenizer_of
 from kvcache_sim.metrics.run_directory import RunDirectory
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.simulation.live import LiveSimulation
+
+if TYPE_CHECKING:
+    from kvcache_sim.live.events.announcer import Announcer, EventSettings
 
 #: Room without a bound is a window of so many tokens.
 _MOST_TOKENS = 1 << 20
@@ -44,6 +47,8 @@ class Serving:
     body_bytes: int = 1 << 25
     requests: int = 4096
     shutdown_route: bool = False
+    #: KV events, None: none are published.
+    events: EventSettings | None = None
 
 
 def serve_fleet(
@@ -70,7 +75,7 @@ async def _served(
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     settings, stop = scenario.settings, asyncio.Event()
-    blocks = BlockNumbers(settings.cache.block_size_tokens, keep_tokens=False)
+    blocks = BlockNumbers(settings.cache.block_size_tokens, keep_tokens=serving.events is not None)
     clock = WallClock(serving.speed)
     fleet = Fleet(lambda listener: LiveSimulation(settings, listener), clock, blocks)
     keeping = Keeping(scenario, directory, fleet)
@@ -78,6 +83,7 @@ async def _served(
     names = serving.model_names or (_model_name(scenario),)
     metrics = Metrics(fleet, names[0], window)
     fleet.witnesses.append(metrics)
+    announcer = _announcer(fleet, serving.events)
     generations = Generations(tokenizer, Answers(tokenizer, settings.seed), window)
     shutdown = stop.set if serving.shutdown_route else None
     served = Served(names, fleet, generations, metrics.text, serving.tells_cached, shutdown)
@@ -91,7 +97,21 @@ async def _served(
             say(f"listening  {address}/v1  model {names[0]}, {window} tokens of context")
 
     await serve(served, limits, ports, stop, ready)
-    return keeping.end(argv)
+    summary = keeping.end(argv)
+    if announcer is not None:
+        announcer.close()
+    return summary
+
+
+def _announcer(fleet: Fleet, settings: EventSettings | None) -> Announcer | None:
+    if settings is None:
+        return None
+    from kvcache_sim.live.events.announcer import Announcer
+
+    announcer = Announcer(fleet, settings)
+    fleet.witnesses.append(announcer)
+    announcer.start()
+    return announcer
 
 
 def _window(fleet: Fleet) -> int:

@@ -157,7 +157,8 @@ impl Store {
             self.nodes[id as usize].computed = before;
             self.copy_mut(id, GPU).times = times;
         }
-        self.nodes[id as usize].end = cut;
+        let end = std::mem::replace(&mut self.nodes[id as usize].end, cut);
+        self.log_change(id, tier, false, (cut, end));
         self.refresh(id);
     }
 

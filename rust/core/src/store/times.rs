@@ -155,7 +155,8 @@ impl Store {
             };
             node.computed.push(stretch);
         }
-        node.end = end;
+        let from = std::mem::replace(&mut node.end, end);
+        self.log_change(run, GPU, true, (from, end));
     }
 
     /// The stretches of a run before block `at` and after it, and the times of the block before `at`.

@@ -251,8 +251,9 @@ impl Store {
         let copy = self.copy_mut(id, tier);
         let before = std::mem::replace(&mut copy.state, state);
         copy.by = by;
-        if self.records.logs_changes() && (before == State::Ready) != (state == State::Ready) {
-            self.log_change(id, tier, state == State::Ready);
+        if (before == State::Ready) != (state == State::Ready) {
+            let Node { start, end, .. } = self.nodes[id as usize];
+            self.log_change(id, tier, state == State::Ready, (start, end));
         }
         let parent = self.nodes[id as usize].parent;
         if (before == State::Absent) != (state == State::Absent) {
@@ -270,11 +271,18 @@ impl Store {
         self.refresh(id);
     }
 
-    /// Logs that a run's blocks came to a tier, first to last, or left it, last to first.
-    fn log_change(&mut self, id: NodeId, tier: usize, stored: bool) {
-        let Node {
-            owner, start, end, ..
-        } = self.nodes[id as usize];
+    /// Logs, where that is wanted, that blocks of a run came to a tier, first to last, or left it, last to first.
+    pub(super) fn log_change(
+        &mut self,
+        id: NodeId,
+        tier: usize,
+        stored: bool,
+        (start, end): (u32, u32),
+    ) {
+        if !self.records.logs_changes() {
+            return;
+        }
+        let owner = self.nodes[id as usize].owner;
         for at in start..end {
             let block = if stored { at } else { start + end - 1 - at };
             let key = self.keys.key(owner, block);

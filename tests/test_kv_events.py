@@ -1,0 +1,263 @@
+"""KV events: vLLM's hashes and bytes, a socket's frames and replays, and indexers that end with what the caches hold."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import zmq
+from kvcache_sim.live.clock import WallClock
+from kvcache_sim.live.events.announcer import Announcer, EventSettings
+from kvcache_sim.live.events.hashes import BlockHashes, as_integer
+from kvcache_sim.live.events.layout import AllBlocksCleared, Batch, BlockRemoved, BlockStored, packed
+from kvcache_sim.live.events.publisher import Endpoint
+from kvcache_sim.live.fleet import Fleet, Prompt
+from kvcache_sim.live.prompts import BlockNumbers
+from kvcache_sim.scenario.load import load_scenario
+from kvcache_sim.simulation.live import LiveSimulation
+
+#: Two blocks of 16 tokens, 0 to 31, with the default seed: the root, and the numbers that are published.
+GOLDEN = {
+    "sha256_cbor": (
+        "9bd96a485ad84efdafb72ee48a1d7a69bcead0f8f0433173941b276b9581eef0",
+        [2233398808101521225, 17911472383915781900],
+    ),
+    "sha256": (
+        "066b1e8987e027138e98701c46128929378935f9b6cd1549105ae6b4f0d71198",
+        [3262291359910021016, 7142137847444424233],
+    ),
+}
+
+
+@pytest.mark.parametrize("algorithm", GOLDEN)
+def test_hashes_are_vllms(algorithm, monkeypatch):
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    root, published = GOLDEN[algorithm]
+    hashes = BlockHashes(algorithm)
+    assert hashes.root.hex() == root
+    first = hashes.block(hashes.root, range(16))
+    assert [as_integer(first), as_integer(hashes.block(first, range(16, 32)))] == published
+
+
+def test_the_root_follows_the_engines_seed(monkeypatch):
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    assert BlockHashes("sha256").root == BlockHashes("sha256", "7").root != BlockHashes("sha256", "8").root
+
+
+EVENTS = [
+    BlockStored([7], None, [1, 2], 2, None, "GPU", None, group_idx=0),
+    BlockRemoved([7], "GPU", 0),
+    AllBlocksCleared(),
+]
+
+
+def test_a_batch_is_a_list_of_maps_as_vllm_packs_it():
+    payload = packed(Batch(1.5, EVENTS, 0), "map")
+    assert len(payload) == 210
+    assert payload.startswith(b"\x93\xcb" + struct.pack(">d", 1.5))
+    stored = {
+        "type": "BlockStored", "block_hashes": [7], "parent_block_hash": None, "token_ids": [1, 2],
+        "block_size": 2, "lora_id": None, "medium": "GPU", "lora_name": None, "group_idx": 0,
+    }  # fmt: skip
+    removed = {"type": "BlockRemoved", "block_hashes": [7], "medium": "GPU", "group_idx": 0}
+    ts, events, rank = msgspec.msgpack.decode(payload)
+    assert (ts, rank, events) == (1.5, 0, [stored, removed, {"type": "AllBlocksCleared"}])
+    assert list(events[0]) == list(stored)
+
+
+def test_the_older_layout_is_arrays_with_the_tag_first():
+    _, events, rank = msgspec.msgpack.decode(packed(Batch(1.5, EVENTS, 3), "array"))
+    assert rank == 3
+    assert events[0][:8] == ["BlockStored", [7], None, [1, 2], 2, None, "GPU", None]
+    assert events[1][:3] == ["BlockRemoved", [7], "GPU"]
+    assert events[2] == ["AllBlocksCleared"]
+
+
+class Indexer:
+    """What a consumer that counts stores and removes believes of one machine."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[str, int], int] = {}
+        self.tokens: dict[int, tuple[int | None, tuple[int, ...]]] = {}
+        self.numbers: list[int] = []
+        self.events = 0
+
+    def take(self, number: int, payload: bytes) -> None:
+        self.numbers.append(number)
+        for event in msgspec.msgpack.decode(payload)[1]:
+            self.events += 1
+            self.event(event)
+
+    def event(self, event: dict[str, Any]) -> None:
+        if event["type"] == "AllBlocksCleared":
+            self.held.clear()
+        elif event["type"] == "BlockRemoved":
+            [hash_] = event["block_hashes"]
+            key = event["medium"], hash_
+            self.held[key] -= 1
+            if not self.held[key]:
+                del self.held[key]
+        else:
+            size, parent = event["block_size"], event["parent_block_hash"]
+            for place, hash_ in enumerate(event["block_hashes"]):
+                tokens = tuple(event["token_ids"][place * size : (place + 1) * size])
+                assert len(tokens) == size
+                assert self.tokens.setdefault(hash_, (parent, tokens)) == (parent, tokens)
+                key = event["medium"], hash_
+                self.held[key] = self.held.get(key, 0) + 1
+                parent = hash_
+
+
+class Instant(WallClock):
+    """A clock that stands where a test puts it."""
+
+    at_ns = 0
+
+    def now_ns(self) -> int:
+        return self.at_ns
+
+
+TIERS = ["tiers.gpu.capacity=300 blocks", "tiers.cpu.capacity=700 blocks"]
+VLLM = ["tiers.gpu.capacity=300 blocks", "cache.semantics=vllm", "replica.scheduler=vllm"]
+
+
+def drive(overrides: list[str], settings: EventSettings, requests: int, reset: bool = False):
+    """Feed random chats that share beginnings; return the fleet, and each machine's indexer and payloads."""
+    common = ["cache.block_size=16", "replica.step_time=h100-llama-3-8b-tp1", "trace.path=unused"]
+    scenario = load_scenario(None, [*common, "trace.block_size=16", *overrides])
+    clock, random = Instant(), np.random.default_rng(1)
+    payloads: list[tuple[int, bytes]] = []
+
+    async def go() -> Fleet:
+        fleet = Fleet(
+            lambda own: LiveSimulation(scenario.settings, own), clock, BlockNumbers(16, keep_tokens=True)
+        )
+        announcer = Announcer(fleet, settings)
+        fleet.witnesses.append(announcer)
+        [publisher] = announcer.publishers
+        publisher.publish, send = (
+            lambda payload: (payloads.append((len(payloads), payload)), send(payload)),
+            publisher.publish,
+        )
+        fleet.start()
+        for n in range(requests):
+            clock.at_ns += int(random.integers(1, 40_000_000))
+            shared = [int(random.integers(0, 4))] * (16 * int(random.integers(0, 6)))
+            own = random.integers(0, 1000, int(random.integers(1, 300))).tolist()
+            fleet.submit(Prompt([*shared, *own], random.integers(0, 1000, 30).tolist()))
+            if reset and n == requests // 2:
+                clock.at_ns += 60_000_000_000
+                fleet.advance()
+                assert fleet.reset()
+        clock.at_ns += 600_000_000_000
+        fleet.advance()
+        assert not fleet.open
+        announcer.close()
+        return fleet
+
+    return asyncio.run(go()), payloads
+
+
+def published(**more: Any) -> EventSettings:
+    return EventSettings(Endpoint("tcp://127.0.0.1:0"), **more)
+
+
+def of_the_simulation(fleet: Fleet) -> dict[str, int]:
+    """Return by medium how many blocks the simulator's own cache holds."""
+    [replica] = fleet.simulation.replicas
+    return {
+        medium: replica.store.room(tier).cached_blocks
+        for tier, medium in enumerate(("GPU", "CPU")[: replica.tiers])
+    }
+
+
+@pytest.mark.parametrize("overrides", [TIERS, VLLM], ids=["tiers", "vllm"])
+@pytest.mark.parametrize("reset", [False, True])
+def test_who_follows_the_events_ends_with_what_the_cache_holds(overrides, reset):
+    fleet, payloads = drive(overrides, published(), 300, reset)
+    indexer = Indexer()
+    for number, payload in payloads:
+        indexer.take(number, payload)
+    assert indexer.numbers == list(range(len(payloads)))
+    held: dict[str, int] = {}
+    for (medium, _), count in indexer.held.items():
+        held[medium] = held.get(medium, 0) + count
+    assert held == {medium: count for medium, count in of_the_simulation(fleet).items() if count}
+    assert indexer.events > 1000
+
+
+def test_every_hash_is_that_of_its_tokens():
+    _, payloads = drive(TIERS, published(algorithm="sha256_cbor", hashes_as_bytes=True), 40)
+    indexer, hashes = Indexer(), BlockHashes("sha256_cbor")
+    for number, payload in payloads:
+        indexer.take(number, payload)
+    for hash_, (parent, tokens) in indexer.tokens.items():
+        assert hashes.block(hashes.root if parent is None else parent, tokens) == hash_
+
+
+def test_dynamos_radix_tree_follows_ten_thousand_events():
+    core = pytest.importorskip("dynamo._core", reason="ai-dynamo-runtime is not installed")
+    if not hasattr(core, "RadixTree"):
+        pytest.skip("this ai-dynamo-runtime has no RadixTree")
+    _, payloads = drive(["tiers.gpu.capacity=300 blocks"], published(), 2300)
+    tree, indexer, sent = core.RadixTree(), Indexer(), 0
+    for number, payload in payloads:
+        for event in msgspec.msgpack.decode(payload)[1]:
+            sent += 1
+            tree.apply_event(7, json.dumps({"event_id": sent, "data": of_dynamo(event, core)}).encode())
+        indexer.take(number, payload)
+    assert sent >= 10_000
+    dumped = [json.loads(text)["event"]["data"]["stored"] for text in tree.dump_tree_as_events()]
+    blocks = {block["block_hash"] for stored in dumped for block in stored["blocks"]}
+    assert blocks == {hash_ for _, hash_ in indexer.held}
+
+
+def of_dynamo(event: dict[str, Any], core: Any) -> Any:
+    if event["type"] == "BlockRemoved":
+        return {"removed": {"block_hashes": event["block_hashes"]}}
+    local = core.compute_block_hash_for_seq(event["token_ids"], event["block_size"])
+    blocks = [
+        {"block_hash": block, "tokens_hash": tokens}
+        for block, tokens in zip(event["block_hashes"], local, strict=True)
+    ]
+    return {"stored": {"parent_hash": event["parent_block_hash"], "blocks": blocks}}
+
+
+def test_a_subscriber_gets_three_frames_and_a_replay_what_it_missed():
+    from kvcache_sim.live.events.publisher import Publisher
+
+    context = zmq.Context()
+    publisher = Publisher(
+        context, Endpoint("inproc://events", "inproc://replay", "kv@pod@model", buffer_steps=3)
+    )
+    try:
+        subscriber, dealer = context.socket(zmq.SUB), context.socket(zmq.DEALER)
+        subscriber.subscribe(b"kv@")
+        subscriber.connect("inproc://events")
+        dealer.connect("inproc://replay")
+        assert not subscriber.poll(50)
+        for payload in (b"a", b"b", b"c", b"d"):
+            publisher.publish(payload)
+        assert subscriber.recv_multipart() == [b"kv@pod@model", (0).to_bytes(8, "big"), b"a"]
+        dealer.send_multipart([b"", (2).to_bytes(8, "big")])
+        dealer.send_multipart([b"", b"nonsense?"])
+        for _ in range(20):
+            publisher.serve_replay()
+            if dealer.poll(50):
+                break
+        got = [dealer.recv_multipart() for _ in range(3)]
+        assert [frames[2:] for frames in got[:2]] == [
+            [(2).to_bytes(8, "big"), b"c"],
+            [(3).to_bytes(8, "big"), b"d"],
+        ]
+        assert got[2] == [b"", b"", b"\xff" * 8, b""]
+    finally:
+        subscriber.close(0)
+        dealer.close(0)
+        publisher.close()
+        context.term()
