@@ -17,6 +17,7 @@ VERBS: dict[str, tuple[str, str]] = {
         "kvcache_sim.cli.capacity",
         "find the highest rate that holds an SLO, and the cheapest design",
     ),
+    "study": ("kvcache_sim.cli.study", "vary eviction, routing and capacity together, with the ceilings"),
     "optimize": ("kvcache_sim.cli.optimize", "search for the best settings that meet conditions"),
     "reproduce": ("kvcache_sim.cli.reproduce", "run a finished run again and compare digests"),
     "doctor": ("kvcache_sim.cli.doctor", "check this installation"),

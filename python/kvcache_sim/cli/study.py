@@ -1,0 +1,78 @@
+"""``kvsim study``: studies of several settings at once, with their ceilings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from kvcache_sim.cli.verb import verb_app
+
+app = verb_app()
+
+_ROUTERS = ("round-robin", "longest-prefix", "cache-aware")
+
+
+@app.command()
+def study(
+    name: Annotated[Literal["joint"], typer.Argument(metavar="joint", help="eviction × routing × capacity")],
+    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="trace file")],
+    machines: Annotated[int, typer.Option(help="machines of each fleet", min=2, max=1024)] = 4,
+    capacity: Annotated[
+        list[int] | None, typer.Option("--capacity", min=1, help="blocks of a machine's GPU; repeatable")
+    ] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", help="eviction policy; repeatable; default lru and arc")
+    ] = None,
+    router: Annotated[
+        list[str] | None, typer.Option("--router", help="router.policy; repeatable; default three of them")
+    ] = None,
+    config: Annotated[Path | None, typer.Option("-c", "--config", metavar="FILE", help="scenario")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a setting of all fleets")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="draw it: .svg, .png, .html")] = None,
+    output_format: Annotated[
+        Literal["table", "json"], typer.Option("--format", help="of the answer on stdout")
+    ] = "table",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress")] = False,
+) -> None:
+    """Simulate every combination of eviction policy, router and capacity, beside what none can exceed.
+
+    \b
+    Examples:
+      kvsim study joint trace.jsonl --machines 16 --capacity 1000 --capacity 3000
+      kvsim study joint trace.jsonl --policy lru --policy s3fifo --router cache-aware --plot joint.svg
+    """
+    from kvcache_sim.output import write_new
+    from kvcache_sim.report.joint_study import joint_picture, joint_text
+    from kvcache_sim.report.plot import check_suffix, encoded
+    from kvcache_sim.report.plotting import require_plotting
+    from kvcache_sim.scenario.load import load_scenario
+    from kvcache_sim.scenario.requests import read_requests
+    from kvcache_sim.sweeps.joint import JointAsk, joint_study
+
+    del name  # there is one so far
+    if plot is not None:
+        require_plotting()
+        check_suffix(plot.suffix)
+    fixed = settings or []
+    read = read_requests(load_scenario(config, fixed, trace))
+    ask = JointAsk(
+        machines,
+        tuple(dict.fromkeys(capacity or (1000, 3000))),
+        tuple(dict.fromkeys(policy or ("lru", "arc"))),
+        tuple(dict.fromkeys(router or _ROUTERS)),
+    )
+    found = joint_study(
+        read,
+        ask,
+        lambda assignments: load_scenario(config, [*fixed, *assignments], trace),
+        lambda what: None if quiet else typer.echo(what, err=True),
+    ).as_json()
+    print(json.dumps(found, indent=2) if output_format == "json" else joint_text(found))
+    if plot is not None:
+        write_new(plot, encoded(joint_picture(found), plot.suffix), overwrite=True)
+        typer.echo(f"wrote {plot}", err=True)
