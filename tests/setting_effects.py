@@ -49,6 +49,8 @@ POOL = (
 GROUPS = (*POOL, "model=gpt-oss-20b", "tiers.gpu.capacity=2000 blocks")
 VLLM = (*POOL, "replica.scheduler=vllm")
 PRIORITIES = ("workload=null", "workload={}", "trace.path={folder}/priorities.jsonl", "cache.block_size=64")
+DRAFTED = ("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}",)
+DRAFTS = ("replica.speculation={tokens: 3, mean_length: 2.4}",)
 POOLS = ("pools.prefill=1", "pools.decode=1")
 RAILS = (
     "channels.left={bandwidth: 500MB/s, edges: [cpu->gpu]}",
@@ -150,6 +152,13 @@ CHANGES: list[Change] = [
     Change("replica.long_prefill_token_threshold=128", "latency.ttft.avg", "up", VLLM),
     Change("replica.queue_order=ragcache", "tokens.cached", "up", (*CROWDED, *ONE_TIER)),
     Change("replica.duplicate_prefill=wait", "cache.merged_blocks", "down", BURSTS),
+    Change("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "latency.tpot.avg", "down"),
+    Change("replica.speculation={tokens: 2, mean_length: 2.5}", "latency.tpot.avg", "down"),
+    Change("replica.speculation.tokens=5", "speculation.drafted_tokens", "up", DRAFTS),
+    Change("replica.speculation.acceptance=[0.2, 0.1, 0]", "latency.tpot.avg", "up", DRAFTED),
+    Change("replica.speculation.mean_length=1.2", "latency.tpot.avg", "up", DRAFTS),
+    Change("replica.speculation.draft_time=5ms", "latency.tpot.avg", "up", DRAFTS),
+    Change("replica.speculation.eagle=true", "tokens.cached", "down", DRAFTS),
     Change("replica.step_overhead=5ms", "latency.tpot.avg", "up"),
     Change("replica.async_scheduling=length", "digest.results", "differs"),
     Change("replica.async_scheduling=stop-token", "digest.results", "differs"),
@@ -180,6 +189,12 @@ CHANGES: list[Change] = [
     Change("machines[0].replica.reserve_full_isl=false", "digest.results", "differs", VLLM),
     Change("machines[0].replica.long_prefill_token_threshold=128", "latency.ttft.avg", "up", VLLM),
     Change("machines[0].replica.duplicate_prefill=wait", "cache.merged_blocks", "down", BURSTS),
+    Change("machines[0].replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "latency.tpot.avg", "down"),
+    Change("machines[0].replica.speculation.tokens=5", "speculation.drafted_tokens", "up", DRAFTS),
+    Change("machines[0].replica.speculation.acceptance=[0.2, 0.1, 0]", "latency.tpot.avg", "up", DRAFTED),
+    Change("machines[0].replica.speculation.mean_length=1.2", "latency.tpot.avg", "up", DRAFTS),
+    Change("machines[0].replica.speculation.draft_time=5ms", "latency.tpot.avg", "up", DRAFTS),
+    Change("machines[0].replica.speculation.eagle=true", "tokens.cached", "down", DRAFTS),
     Change("machines[0].replica.step_overhead=5ms", "latency.tpot.avg", "up"),
     Change("machines[0].replica.async_scheduling=length", "digest.results", "differs"),
     Change("machines[0].replica.copy_submit=100us", "latency.e2e.avg", "up"),
@@ -312,6 +327,11 @@ REFUSALS: list[Refusal] = [
     Refusal("cache.lookup_time=5ms", "cache.enabled is false", (*ONE_TIER, "cache.enabled=false")),
     Refusal("cache.kv_bytes_per_token=16KiB", "no KV moves", ONE_TIER),
     Refusal("replica.scheduler=vllm", "cache.semantics vllm", (*ONE_TIER, "cache.semantics=tree")),
+    Refusal("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "no step takes time", (*ONE_TIER, "replica.instant=true")),
+    Refusal("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "drafts no tokens here", VLLM),
+    Refusal("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "asynchronous scheduling", ("replica.async_scheduling=length",)),
+    Refusal("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "not handed over", POOLS),
+    Refusal("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "several cache groups", GROUPS),
     Refusal("replica.watermark=0.1", "replica.scheduler is not vllm"),
     Refusal("replica.queue_order=later-turns", "knows fcfs and priority", VLLM),
     Refusal("replica.duplicate_prefill=wait", "keys before they are computed", VLLM),

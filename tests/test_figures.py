@@ -54,7 +54,12 @@ RUNS: dict[str, tuple[str, ...]] = {
         "pools={prefill: 2, decode: 1}",
         "replica.max_model_len=4096",
     ),
-    "one GPU": ("cluster.machines=1", "tiers.cpu=null", "tiers.disk=null"),
+    "one GPU with drafts": (
+        "cluster.machines=1",
+        "tiers.cpu=null",
+        "tiers.disk=null",
+        "replica.speculation={tokens: 2, mean_length: 2}",
+    ),
     "vLLM's scheduler": (
         "cluster.machines=1",
         "tiers.cpu=null",
@@ -126,7 +131,7 @@ def test_the_runs_show_every_figure():
 
 
 def test_a_figure_without_a_definition_is_seen():
-    summary = summary_of(*RUNS["one GPU"])
+    summary = summary_of(*RUNS["one GPU with drafts"])
     summary["cache"] = summary["cache"] | {"admitted_blocks": 3}
     summary["tiers"]["gpu"] |= {"idle_s": 0.5}
     assert undefined(summary) == ["cache.admitted_blocks", "tiers.gpu.idle_s"]

@@ -11,6 +11,7 @@ from kvcache_sim.metrics import (
     schedule,
     session_survival,
     slo,
+    speculation,
     tier_use,
 )
 from kvcache_sim.metrics.figure import Figure, definitions
@@ -139,6 +140,7 @@ FIGURES: tuple[Figure, ...] = (
     *_CACHE,
     *_LATENCY,
     *slo.FIGURES,
+    *speculation.FIGURES,
     *_COST,
     *prefix_cache.FIGURES,
     *session_survival.FIGURES,

@@ -13,6 +13,7 @@ from kvcache_sim.metrics.percentiles import describe_counted
 from kvcache_sim.metrics.prefix_cache import with_left
 from kvcache_sim.metrics.request_totals import RequestTotals
 from kvcache_sim.metrics.run import ColumnData, Run
+from kvcache_sim.metrics.speculation import summarize_speculation
 from kvcache_sim.metrics.tier_use import summarize_tiers
 from kvcache_sim.tiers import PLACES, TIERS
 from kvcache_sim.units import NS_PER_S
@@ -58,6 +59,7 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
             "output_tokens_per_s": sums["output"] / seconds if seconds else None,
         },
         **(requests.attainment.figures(requests.makespan_ns) if requests.attainment is not None else {}),
+        **summarize_speculation(run.counters),
         "prefix_cache": with_left(requests.prefix_cache.figures(run.events), run.left_outcomes),
         "session_survival": requests.sessions.rows(),
         "tiers": summarize_tiers(run.tiers, hit_tokens, run.end_ns),

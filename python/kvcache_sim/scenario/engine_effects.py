@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvcache_sim.scenario import speculation
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path
@@ -44,6 +45,7 @@ def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[t
             if getattr(replica, key) != ReplicaSection.model_fields[key].default:
                 yield key, why
     yield from _scheduler(model, replica)
+    yield from speculation.findings(model, replica)
     if not model.cache.enabled:
         if replica.duplicate_prefill == "wait":
             yield "duplicate_prefill", "cache.enabled is false"

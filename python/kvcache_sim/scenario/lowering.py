@@ -17,6 +17,7 @@ from kvcache_sim.scenario.machines import own_path
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
+from kvcache_sim.scenario.speculation import speculation
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.serving.settings import (
@@ -51,7 +52,7 @@ def lower(
                 tiers=_tiers((machine, index), model.cache.policy, block_bytes, tree),
                 step_time=step_times[_step_time_kind(machine.replica)],
                 replica=at_place(
-                    tree, own_path(tree, index, ("replica", "host")), partial(_replica, machine)
+                    tree, own_path(tree, index, ("replica", "host")), partial(_replica, machine, model.seed)
                 ),
                 edge_channels=wiring.edge_channels[index],
                 edge_rails=wiring.edge_rails[index],
@@ -104,7 +105,7 @@ def _tiers(
     return tuple(tiers)
 
 
-def _replica(machine: MachineSection) -> ReplicaSettings:
+def _replica(machine: MachineSection, seed: int) -> ReplicaSettings:
     replica = with_host(machine.replica)
     return ReplicaSettings(
         max_num_batched_tokens=replica.max_num_batched_tokens,
@@ -117,6 +118,7 @@ def _replica(machine: MachineSection) -> ReplicaSettings:
         reserve_full_isl=replica.reserve_full_isl,
         long_prefill_token_threshold=replica.long_prefill_token_threshold,
         duplicate_prefill=replica.duplicate_prefill,
+        speculation=speculation(replica.speculation, seed),
         step_overhead_ns=replica.step_overhead,
         async_scheduling=replica.async_scheduling,
         client_offset_ns=replica.client_offset,

@@ -172,6 +172,20 @@ else:
 WHOLE_PROMPTS_TOKENS = 1 << 20
 
 
+class SpeculationSection(Section):
+    """Speculative decoding: tokens that a decode step has drafted, and how many of them are right."""
+
+    tokens: int = Field(3, ge=1, le=64, description="tokens drafted at a time")
+    acceptance: list[float] | None = Field(
+        None, description="by position, share of steps that accept the draft there; never rising"
+    )
+    mean_length: float | None = Field(
+        None, ge=1, description="tokens that a step brings on the average, instead of acceptance"
+    )
+    draft_time: DurationNs = Field(0, description="time that a step takes longer for its drafts")
+    eagle: bool = Field(False, description="EAGLE or MTP: the last block of a hit is computed again")
+
+
 class ReplicaSection(Section):
     """The engine instance of a machine."""
 
@@ -213,6 +227,9 @@ class ReplicaSection(Section):
     queue_order: QueueOrderName = Field("fcfs", description="who is admitted first")
     duplicate_prefill: DuplicatePrefill = Field(
         "recompute", description="when another request computes the next block: compute it too, or wait"
+    )
+    speculation: Annotated[SpeculationSection, BY_ITSELF] | None = Field(
+        None, description="tokens drafted in decode steps; null: none"
     )
     step_overhead: DurationNs = Field(0, description="time between two steps")
     async_scheduling: AsyncScheduling = Field(

@@ -43,6 +43,7 @@ class Admitter:
         machine: Machine,
         outcomes: Outcomes,
         estimates: Estimates,
+        lost_blocks: int = 0,
     ) -> None:
         self.outcomes = outcomes
         self.store = machine.store
@@ -54,6 +55,8 @@ class Admitter:
         self.fetches = machine.movement.fetch != "never"
         self.fetch: FetchPolicy = FETCH.make(machine.movement.fetch)
         self.estimates = estimates
+        #: Blocks at the end of every hit that are computed again (EAGLE).
+        self.lost_blocks = lost_blocks
         self.loader = machine.loader
         self.remote = machine.remote
         self.expire = machine.expire if machine.expires else None
@@ -71,6 +74,8 @@ class Admitter:
         if self.expire is not None:
             self.expire()
         found, ready = store.peek(request, limit) if self.enabled else (0, 0)
+        found = max(found - self.lost_blocks, 0)
+        ready = min(ready, found)
         away = (
             self.remote.longest(request, found, limit)
             if self.remote and self.fetches and found < limit

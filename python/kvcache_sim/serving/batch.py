@@ -14,6 +14,7 @@ from typing import Protocol
 from kvcache_sim.cache.store import GpuStore, GroupStore
 from kvcache_sim.model.step_time import StepBatch, StepTime
 from kvcache_sim.serving.gaps import TokenGaps
+from kvcache_sim.serving.speculation import Accepted, SpeculationRules
 
 #: (first tokens, finished, committed blocks (sequence, first, past the last)), each in batch order.
 Ended = tuple[list[int], list[int], list[tuple[int, int, int]]]
@@ -103,6 +104,10 @@ class Batch(Protocol):
         """Return the histogram of times between tokens: edges, counts, count, sum, min, max."""
         ...
 
+    def accepted(self) -> tuple[int, int, list[int]]:
+        """Return decode steps with drafts, tokens drafted, and tokens accepted by position."""
+        ...
+
     def log_steps(self) -> None:
         """Start keeping every iteration."""
         ...
@@ -132,6 +137,8 @@ class BatchSettings:
     asks_every_step: bool = False
     #: Room is counted in tokens, and every step asks for what it computes (cache groups).
     room_by_step: bool = False
+    #: Decoding sequences have tokens drafted.
+    speculation: SpeculationRules | None = None
     least_step_ns: int = 0
     late_ends: bool = False
     #: Of the model: the first layer of a step's blocks is ready this part of its computing time in.
@@ -154,6 +161,10 @@ class _Running:
     def prefilling(self) -> bool:
         return self.computed < self.prefill_target
 
+    @property
+    def drafts(self) -> int:
+        return 0 if self.prefilling else max(self.chunk - 1, 0)
+
 
 class SteppedBatch:
     """The running batch, one iteration at a time, with any step-time model."""
@@ -173,6 +184,7 @@ class SteppedBatch:
         self._end_ns = 0
         self._computing_ns = 0
         self._gaps = TokenGaps()
+        self._accepted = Accepted()
         self._log: list[tuple[int, int, int, int]] | None = None
         #: Told the sequence of each token after its first one.
         self.when_later_token: Callable[[int], None] | None = None
@@ -186,7 +198,7 @@ class SteppedBatch:
         left = self.settings.max_num_batched_tokens
         groups = self._groups
         for s in self.running:
-            s.chunk = min(s.prefill_target - s.computed if s.prefilling else 1, left)
+            s.chunk = min(self._wanted(s), left)
             if groups is not None and s.prefilling:
                 s.chunk = groups.chunk(s.lease, s.computed, s.prefill_target, s.chunk)
             left -= s.chunk
@@ -195,7 +207,7 @@ class SteppedBatch:
         if moves is not None and self.settings.commit_at_begin:
             for s in self.running:
                 if s.chunk:
-                    self._commit(s, s.computed + s.chunk, store, (now_ns, now_ns))
+                    self._commit(s, s.computed + s.chunk - s.drafts, store, (now_ns, now_ns))
         return moves
 
     def _reserve(self, store: GpuStore, now_ns: int) -> list[int] | None:
@@ -203,13 +215,17 @@ class SteppedBatch:
         if self.settings.room_by_step:
             return self._reserve_tokens(store, now_ns)
         block = self.settings.block_size_tokens
-        lacking = [s for s in self.running if s.chunk and s.computed + s.chunk > s.blocks * block]
-        wanted = [(s.lease, int(s in lacking)) for s in self.running if self._asks(s, lacking)]
+        lacking = {
+            s.id: -(-(s.computed + s.chunk) // block) - s.blocks
+            for s in self.running
+            if s.chunk and s.computed + s.chunk > s.blocks * block
+        }
+        wanted = [(s.lease, lacking.get(s.id, 0)) for s in self.running if self._asks(s, lacking)]
         moves = store.reserve_many(wanted, now_ns) if wanted else []
         if moves is None:
             return None
-        for s in lacking:
-            s.blocks += 1
+        for s in self.running:
+            s.blocks += lacking.get(s.id, 0)
         return moves
 
     def _reserve_tokens(self, store: GpuStore, now_ns: int) -> list[int] | None:
@@ -221,16 +237,23 @@ class SteppedBatch:
                 s.blocks = s.computed + s.chunk
         return moves
 
-    def _asks(self, s: _Running, lacking: list[_Running]) -> bool:
+    def _wanted(self, s: _Running) -> int:
+        """Return the tokens that a sequence's next step would take."""
+        if s.prefilling:
+            return s.prefill_target - s.computed
+        rules = self.settings.speculation
+        return 1 if rules is None or s.last_token_ns is None else 1 + len(rules.thresholds)
+
+    def _asks(self, s: _Running, lacking: dict[int, int]) -> bool:
         decoding = s.chunk > 0 and not s.prefilling
-        return s in lacking or (self.settings.asks_every_step and decoding)
+        return s.id in lacking or (self.settings.asks_every_step and decoding)
 
     def add(
         self, id: int, lease: int, tokens: tuple[int, int, int, int, int], last_token_ns: int | None
     ) -> int:
         """Add a sequence to the composed step; return its chunk."""
         s = _Running(id, lease, *tokens, last_token_ns)
-        s.chunk = min(s.prefill_target - s.computed if s.prefilling else 1, self.budget_left)
+        s.chunk = min(self._wanted(s), self.budget_left)
         if self.settings.room_by_step:
             s.chunk = min(s.chunk, s.blocks - s.computed)
         self.budget_left -= s.chunk
@@ -241,7 +264,7 @@ class SteppedBatch:
         """Share what the last added sequence will fill, where keys exist from scheduling on."""
         if self.settings.commit_at_begin:
             s = self.running[-1]
-            self._commit(s, s.computed + s.chunk, store, None)
+            self._commit(s, s.computed + s.chunk - s.drafts, store, None)
 
     def pop_last(self) -> tuple[int, int, int | None] | None:
         """Take the last sequence out."""
@@ -265,7 +288,9 @@ class SteppedBatch:
     def step_ns(self) -> int:
         """Return the duration of the composed step."""
         duration = self.step_time.step(self._shape()) + self.settings.step_overhead_ns
-        return max(duration, self.settings.least_step_ns)
+        rules = self.settings.speculation
+        drafted = rules is not None and any(s.drafts for s in self.running)
+        return max(duration, self.settings.least_step_ns) + (rules.draft_ns if drafted and rules else 0)
 
     def first_tokens_due(self) -> list[int]:
         """Return whose first token comes with the composed step."""
@@ -279,7 +304,9 @@ class SteppedBatch:
         at_work = [s for s in self.running if s.chunk]
         decoding = [s.computed for s in at_work if not s.prefilling]
         chunks = tuple((s.chunk, s.computed) for s in at_work if s.prefilling)
-        return StepBatch(chunks, len(decoding), sum(decoding), max(decoding, default=0))
+        # The KV is read once for all the tokens of a sequence that are checked.
+        tokens = sum(s.chunk for s in at_work if not s.prefilling)
+        return StepBatch(chunks, tokens, sum(decoding), max(decoding, default=0))
 
     def start(self, store: GpuStore, now_ns: int, stall_ns: int) -> int:
         """Start the composed step; return its end."""
@@ -309,11 +336,12 @@ class SteppedBatch:
         for s in self.running:
             if not s.chunk:
                 continue
-            s.computed += s.chunk
+            tokens, drafts = self._brought(s), s.drafts
+            s.computed += tokens
             ended[2].extend(self._commit(s, s.computed, store, ready))
             if s.prefilling or s.computed > s.total:
                 continue
-            self.generated_tokens += 1
+            self.generated_tokens += tokens if drafts else 1
             if s.last_token_ns is None:
                 ended[0].append(s.id)
             else:
@@ -326,6 +354,19 @@ class SteppedBatch:
         late = set(ended[1]) if self.settings.late_ends else set()
         self.running = [s for s in self.running if s.prefilling or s.computed < s.total or s.id in late]
         return ended
+
+    def _brought(self, s: _Running) -> int:
+        """Return the tokens by which the ended step brings a sequence forward."""
+        rules = self.settings.speculation
+        if rules is None or not s.drafts:
+            return s.chunk
+        accepted = rules.accepted(s.id, s.computed, s.drafts)
+        self._accepted.count(s.drafts, accepted)
+        return min(1 + accepted, s.total - s.computed)
+
+    def accepted(self) -> tuple[int, int, list[int]]:
+        """Return decode steps with drafts, tokens drafted, and tokens accepted by position."""
+        return self._accepted.as_tuple()
 
     def _commit(
         self, s: _Running, computed: int, store: GpuStore, ready: tuple[int, int] | None

@@ -20,6 +20,7 @@ from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.replica.scheduler import Scheduler
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
+from kvcache_sim.serving.speculation import SpeculationRules
 
 if TYPE_CHECKING:
     from kvcache_sim import _core
@@ -108,6 +109,7 @@ def _own_settings(settings: MachineSettings) -> ReplicaSettings:
 
 
 def _batch_settings(cache: Machine, replica_settings: ReplicaSettings) -> BatchSettings:
+    speculation = replica_settings.speculation
     asynchronous = replica_settings.async_scheduling != "none"
     kind = store_kind(cache.cache)
     return BatchSettings(
@@ -122,6 +124,7 @@ def _batch_settings(cache: Machine, replica_settings: ReplicaSettings) -> BatchS
         commit_at_begin=kind.commits_at_begin,
         asks_every_step=kind.asks_every_step,
         room_by_step=cache.groups is not None,
+        speculation=SpeculationRules.of(speculation) if speculation is not None else None,
         num_layers=cache.cache.num_layers,
     )
 
@@ -136,7 +139,8 @@ def _native_replica(
     from kvcache_sim.serving.replica.native import NativeReplica
 
     replica_settings = _own_settings(settings)
-    table = settings.step_time.table(replica_settings.max_num_batched_tokens, replica_settings.max_num_seqs)
+    most = replica_settings.max_num_batched_tokens, replica_settings.most_decode_tokens
+    table = settings.step_time.table(*most)
     assert table is not None, "the core serves step times that are a table"
     steps = _step_table(table), _batch_settings(cache, replica_settings)
     return NativeReplica(cache, replica_settings, steps, recorder, observed.checks, handover)
@@ -158,21 +162,27 @@ def _replica(
         return VllmReplica(
             cache, replica_settings, settings.step_time, batch_settings, milestones, observed.checks
         )
-    batch = make_batch(cache, batch_settings, settings.step_time, replica_settings.max_num_seqs, observed)
+    batch = make_batch(
+        cache, batch_settings, settings.step_time, replica_settings.most_decode_tokens, observed
+    )
     estimates = Estimates(cache, settings.step_time, replica_settings.max_num_batched_tokens)
     milestones = Milestones(cache.number, cache.store, recorder, outcomes, observed.records_all)
-    admitter = Admitter(cache, outcomes, estimates)
+    admitter = Admitter(cache, outcomes, estimates, replica_settings.lost_blocks)
     scheduler = Scheduler(replica_settings, cache, admitter, batch, milestones)
     return Replica(cache, replica_settings, batch, scheduler, milestones, observed.checks)
 
 
 def make_batch(
-    machine: Machine, settings: BatchSettings, step_time: StepTime, max_num_seqs: int, observed: Observation
+    machine: Machine,
+    settings: BatchSettings,
+    step_time: StepTime,
+    most_decode_tokens: int,
+    observed: Observation,
 ) -> Batch:
     """Return the native batch where the step-time model is a table and stretches are wanted."""
-    table = step_time.table(settings.max_num_batched_tokens, max_num_seqs)
+    table = step_time.table(settings.max_num_batched_tokens, most_decode_tokens)
     if table is None:
         return SteppedBatch(settings, step_time, machine.groups)
-    if observed.stretches:
+    if observed.stretches and settings.speculation is None:
         return native_batch(settings, table)
     return SteppedBatch(settings, table, machine.groups)

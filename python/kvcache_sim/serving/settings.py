@@ -13,6 +13,7 @@ from kvcache_sim.cache.settings import (
     TierSettings,
 )
 from kvcache_sim.model.step_time import StepTime
+from kvcache_sim.serving.speculation import SpeculationSettings
 
 #: Whether the scheduler decides on a step while the one before it runs, and how answers then end.
 AsyncScheduling = Literal["none", "length", "stop-token"]
@@ -50,6 +51,8 @@ class ReplicaSettings:
     reserve_full_isl: bool = True
     #: vLLM's: most tokens of one request in a step where others are there; 0: no such bound.
     long_prefill_token_threshold: int = 0
+    #: Tokens that decoding requests have drafted; None: none.
+    speculation: SpeculationSettings | None = None
     #: Extra time between the end of a step and the next step's start.
     step_overhead_ns: int = 0
     #: ``length``: the scheduler foresees an answer's end; ``stop-token``: it finds out a step late.
@@ -67,6 +70,17 @@ class ReplicaSettings:
     def charges_copies(self) -> bool:
         """Whether copies take time from the steps."""
         return bool(self.copy_submit_ns or self.copy_gpu_share)
+
+    @property
+    def most_decode_tokens(self) -> int:
+        """Most tokens that decoding requests take in one step."""
+        drafts = 0 if self.speculation is None else self.speculation.tokens
+        return self.max_num_seqs * (1 + drafts)
+
+    @property
+    def lost_blocks(self) -> int:
+        """Blocks at the end of every hit that are computed again."""
+        return int(self.speculation is not None and self.speculation.loses_last_block)
 
     def client_ns(self, prompt_num_tokens: int) -> int:
         """Return the time from the arrival of a request with such a prompt until the scheduler has it."""

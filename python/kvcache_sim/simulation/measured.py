@@ -52,6 +52,14 @@ def counters(
     if index is not None:
         found["router.false_hit_blocks"] = index.false_hit_blocks
         found["router.missed_hit_blocks"] = index.missed_hit_blocks
+    for replica in replicas:
+        steps, drafted, by_position = replica.accepted()
+        if replica.settings.speculation is not None:
+            for name, count in (("steps", steps), ("drafted", drafted)):
+                found[f"speculation.{name}"] = found.get(f"speculation.{name}", 0) + count
+            for position, count in enumerate(by_position):
+                key = f"speculation.accepted.{position}"
+                found[key] = found.get(key, 0) + count
     found["merged_blocks"] = sum(r.store.merged_blocks for r in replicas)
     found["steps"] = sum(r.steps for r in replicas)
     for replica in replicas:

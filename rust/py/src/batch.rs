@@ -134,6 +134,7 @@ impl PyBatch {
             commit_at_begin,
             asks_every_step,
             room_by_step,
+            speculation: None,
             step_overhead_ns: durations_ns.0.u64(),
             least_step_ns: durations_ns.1.u64(),
             late_ends,
@@ -243,6 +244,16 @@ impl PyBatch {
     #[getter]
     fn generated_tokens(&self) -> u64 {
         self.0.generated_tokens
+    }
+
+    /// Drafts: decode steps of a sequence, tokens drafted, tokens accepted by position.
+    fn accepted(&self) -> (u64, u64, Vec<u64>) {
+        let accepted = &self.0.accepted;
+        (
+            accepted.steps,
+            accepted.drafted,
+            accepted.by_position.clone(),
+        )
     }
 
     /// Time between tokens: (lower edges ns, counts, count, sum ns, min ns, max ns).

@@ -354,6 +354,16 @@ impl PyReplica {
         mover.map_or_else(Vec::new, |mover| mover.moved_bytes.clone())
     }
 
+    /// Drafts: decode steps of a sequence, tokens drafted, tokens accepted by position.
+    fn accepted(&self) -> (u64, u64, Vec<u64>) {
+        let accepted = &self.replica.batch.accepted;
+        (
+            accepted.steps,
+            accepted.drafted,
+            accepted.by_position.clone(),
+        )
+    }
+
     /// Time between tokens: (lower edges ns, counts, count, sum ns, min ns, max ns).
     #[allow(clippy::type_complexity)]
     fn itl(&self) -> (Vec<u64>, Vec<u64>, u64, u128, u64, u64) {

@@ -1,6 +1,6 @@
 //! What a replica of the core is told once, as dataclasses of Python say it.
 
-use kvsim_core::batch::BatchConfig;
+use kvsim_core::batch::{BatchConfig, Speculation};
 use kvsim_core::serving::fetch::FetchPolicy;
 use kvsim_core::serving::handover::{HandoverConfig, Role};
 use kvsim_core::serving::queue::QueueOrder;
@@ -24,6 +24,7 @@ pub struct BatchSettings {
     commit_at_begin: bool,
     asks_every_step: bool,
     room_by_step: bool,
+    speculation: Option<SpeculationRules>,
     least_step_ns: u64,
     late_ends: bool,
     pub num_layers: u64,
@@ -40,10 +41,29 @@ impl From<BatchSettings> for BatchConfig {
             commit_at_begin: settings.commit_at_begin,
             asks_every_step: settings.asks_every_step,
             room_by_step: settings.room_by_step,
+            speculation: settings.speculation.map(Speculation::from),
             commit_ends_stretch: settings.track_commits,
             step_overhead_ns: settings.step_overhead_ns,
             least_step_ns: settings.least_step_ns,
             late_ends: settings.late_ends,
+        }
+    }
+}
+
+/// `serving.speculation.SpeculationRules`, attribute by attribute.
+#[derive(FromPyObject)]
+pub struct SpeculationRules {
+    thresholds: Vec<u64>,
+    key: u64,
+    draft_ns: u64,
+}
+
+impl From<SpeculationRules> for Speculation {
+    fn from(rules: SpeculationRules) -> Self {
+        Self {
+            thresholds: rules.thresholds,
+            key: rules.key,
+            draft_ns: rules.draft_ns,
         }
     }
 }
@@ -58,6 +78,7 @@ pub struct ServingRules {
     skips_full_prefill: bool,
     discard_on_finish: bool,
     admits_prompts_only: bool,
+    lost_blocks: u32,
     expires: bool,
     look_ahead: usize,
     max_sessions: Option<usize>,
@@ -192,6 +213,7 @@ pub fn config(batch: &BatchConfig, rules: &ServingRules) -> PyResult<ReplicaConf
         cache_output: batch.cache_output,
         discard_on_finish: rules.discard_on_finish,
         admits_prompts_only: rules.admits_prompts_only,
+        lost_blocks: rules.lost_blocks,
         fetch: FetchPolicy::from_name(&rules.tiers.fetch)
             .ok_or_else(|| PyValueError::new_err("no fetch policy of the core"))?,
         expires: rules.expires,

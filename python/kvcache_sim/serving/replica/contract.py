@@ -104,6 +104,10 @@ class AnyReplica(Protocol):
         """Iterations so far."""
         ...
 
+    def accepted(self) -> tuple[int, int, list[int]]:
+        """Return decode steps with drafts, tokens drafted, and tokens accepted by position."""
+        ...
+
     def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
         """Return the histogram of times between tokens: edges, counts, count, sum, min, max."""
         ...

@@ -244,6 +244,10 @@ class NativeReplica:
         """Iterations so far."""
         return self.core.steps
 
+    def accepted(self) -> tuple[int, int, list[int]]:
+        """Return decode steps with drafts, tokens drafted, and tokens accepted by position."""
+        return self.core.accepted()
+
     def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
         """Return the histogram of times between tokens: edges, counts, count, sum, min, max."""
         return self.core.itl()

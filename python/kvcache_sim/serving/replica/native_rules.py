@@ -96,6 +96,8 @@ class ServingRules:
     skips_full_prefill: bool
     discard_on_finish: bool
     admits_prompts_only: bool
+    #: Blocks at the end of every hit that are computed again.
+    lost_blocks: int
     #: Whether blocks have a time to live.
     expires: bool
     #: How many of the waiting requests have their blocks protected from eviction.
@@ -128,6 +130,7 @@ def serving_rules(
         skips_full_prefill=cache.full_hit == "skip-prefill",
         discard_on_finish=cache.discard_on_finish,
         admits_prompts_only=cache.admission == "prompt",
+        lost_blocks=settings.lost_blocks,
         expires=machine.expires,
         look_ahead=0 if machine.tree is None else cache.scheduler_aware_window,
         max_sessions=cache.session_view.max_sessions,

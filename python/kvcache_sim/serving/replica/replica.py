@@ -308,6 +308,10 @@ class Replica:
         """Iterations so far."""
         return self.batch.steps
 
+    def accepted(self) -> tuple[int, int, list[int]]:
+        """Return decode steps with drafts, tokens drafted, and tokens accepted by position."""
+        return self.batch.accepted()
+
     def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
         """Return the histogram of times between tokens: edges, counts, count, sum, min, max."""
         return self.batch.itl()

@@ -188,6 +188,10 @@ class VllmReplica:
         scheduler = self.scheduler
         return len(scheduler.waiting), len(scheduler.running), 0, self._outputs.generated_tokens
 
+    def accepted(self) -> tuple[int, int, list[int]]:
+        """Return nothing: no tokens are drafted."""
+        return 0, 0, []
+
     def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
         """Return the histogram of times between tokens: edges, counts, count, sum, min, max."""
         return self._outputs.gaps.histogram()

@@ -68,7 +68,7 @@ impl Batch {
     pub fn commit_last<S: BatchStore>(&mut self, store: &mut S) -> Answer<()> {
         let last = self.sequences.last_mut();
         if let (true, Some(sequence)) = (self.config.commit_at_begin, last) {
-            let filled = sequence.computed + sequence.chunk;
+            let filled = sequence.sure_tokens();
             let now = Times::at(self.end_ns);
             commit_full_blocks(&self.config, sequence, filled, (store, now))?;
         }
@@ -83,7 +83,7 @@ impl Batch {
     ) -> Answer<()> {
         if self.config.commit_at_begin {
             for sequence in self.sequences.iter_mut().filter(|s| s.chunk > 0) {
-                let filled = sequence.computed + sequence.chunk;
+                let filled = sequence.sure_tokens();
                 let now = Times::at(now_ns);
                 commit_full_blocks(&self.config, sequence, filled, (store, now))?;
             }
@@ -102,8 +102,8 @@ impl Batch {
         }
         let block = self.config.block_size_tokens;
         let every = self.config.asks_every_step;
-        let lacking = |s: &Sequence| s.needs_block(block);
-        let asks = |s: &Sequence| lacking(s) || (every && s.chunk > 0 && !s.prefilling());
+        let lacking = |s: &Sequence| s.lacking_blocks(block);
+        let asks = |s: &Sequence| lacking(s) > 0 || (every && s.chunk > 0 && !s.prefilling());
         if !self.sequences.iter().any(asks) {
             return Ok(Room::Ready);
         }
@@ -111,14 +111,13 @@ impl Batch {
             .sequences
             .iter()
             .filter(|s| asks(s))
-            .map(|s| (s.lease, u64::from(lacking(s))))
+            .map(|s| (s.lease, lacking(s)))
             .collect();
         let room = store.reserve(&wanted, now_ns)?;
         if room != Room::Refused {
-            self.sequences
-                .iter_mut()
-                .filter(|s| lacking(s))
-                .for_each(|s| s.blocks += 1);
+            for sequence in &mut self.sequences {
+                sequence.blocks += lacking(sequence);
+            }
         }
         Ok(room)
     }
@@ -166,7 +165,14 @@ impl Batch {
         };
         let (mut gap_ns, mut gap_times) = (0, 0);
         for sequence in self.sequences.iter_mut().filter(|s| s.chunk > 0) {
-            sequence.computed += sequence.chunk;
+            let drafts = sequence.drafts();
+            let mut tokens = sequence.chunk;
+            if let (true, Some(rules)) = (drafts > 0, &self.config.speculation) {
+                let accepted = rules.accepted(sequence.request, sequence.computed, drafts);
+                self.accepted.count(drafts, accepted);
+                tokens = (1 + accepted).min(sequence.total - sequence.computed);
+            }
+            sequence.computed += tokens;
             let computed = sequence.computed;
             let committed =
                 commit_full_blocks(&self.config, sequence, computed, (&mut *store, ready))?;
@@ -180,7 +186,7 @@ impl Batch {
             if sequence.prefilling() || computed > sequence.total {
                 continue;
             }
-            self.generated_tokens += 1;
+            self.generated_tokens += if drafts > 0 { tokens } else { 1 };
             match sequence.last_token_ns.replace(end_ns) {
                 Some(last) if end_ns - last == gap_ns => gap_times += 1,
                 Some(last) => {

@@ -6,14 +6,17 @@
 //! | `sequence` | one running sequence |
 //! | `plan` | how long the batch stays as it is |
 //! | `advance` | running iterations: room at their start, commits and tokens at their end |
+//! | `speculation` | drafted tokens, and how many of them are accepted |
 //! | `lockstep` | iterations in which every sequence decodes one token |
 
 mod advance;
 mod lockstep;
 mod plan;
 mod sequence;
+mod speculation;
 
 pub use sequence::Sequence;
+pub use speculation::{Accepted, Speculation};
 
 use crate::histogram::Histogram;
 use crate::step_time::{StepShape, StepTimeTable};
@@ -85,6 +88,8 @@ pub struct BatchConfig {
     pub asks_every_step: bool,
     /// Room is counted in tokens, and every step asks for what it computes (cache groups).
     pub room_by_step: bool,
+    /// Decoding sequences have tokens drafted.
+    pub speculation: Option<Speculation>,
     /// A commit sends on a channel: every commit ends the stretch.
     pub commit_ends_stretch: bool,
     /// Host time added to every step.
@@ -138,6 +143,8 @@ pub struct Batch {
     pub steps: u64,
     /// Output tokens brought so far.
     pub generated_tokens: u64,
+    /// What was drafted and accepted so far.
+    pub accepted: Accepted,
     log: Option<Vec<StepRecord>>,
     /// Set while all sequences decode in step: what has changed since they were brought up to date.
     lockstep: Option<Lockstep>,
@@ -158,6 +165,7 @@ impl Batch {
             itl: Histogram::default(),
             steps: 0,
             generated_tokens: 0,
+            accepted: Accepted::default(),
             log: None,
             lockstep: None,
         }
@@ -215,8 +223,9 @@ impl Batch {
     /// decoding needs, all or nothing. On a refusal nothing is reserved: take the last one out and ask again.
     pub fn begin<S: BatchStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<Room> {
         let mut left = self.config.max_num_batched_tokens;
+        let drafts = self.drafts();
         for sequence in &mut self.sequences {
-            sequence.chunk = sequence.wanted_tokens().min(left);
+            sequence.chunk = sequence.wanted_tokens(drafts).min(left);
             if self.config.room_by_step && sequence.prefilling() {
                 let (computed, target) = (sequence.computed, sequence.prefill_target);
                 sequence.chunk = store.chunk(sequence.lease, computed, target, sequence.chunk)?;
@@ -231,6 +240,14 @@ impl Batch {
         Ok(room)
     }
 
+    /// Tokens drafted for a decoding sequence.
+    fn drafts(&self) -> u64 {
+        self.config
+            .speculation
+            .as_ref()
+            .map_or(0, Speculation::tokens)
+    }
+
     /// How many sequences the step-time table knows, none included.
     pub fn most_sequences(&self) -> usize {
         self.table.decode_base_ns.len()
@@ -239,7 +256,7 @@ impl Batch {
     /// Adds an admitted sequence to the step being composed; returns the tokens it got of the budget.
     pub fn add(&mut self, mut sequence: Sequence) -> u64 {
         self.iterations_left = self.iterations_left.min(1); // a stretch is of an unchanged batch
-        sequence.chunk = sequence.wanted_tokens().min(self.budget_left);
+        sequence.chunk = sequence.wanted_tokens(self.drafts()).min(self.budget_left);
         if self.config.room_by_step {
             sequence.chunk = sequence.chunk.min(sequence.blocks - sequence.computed);
         }
@@ -288,8 +305,14 @@ impl Batch {
     pub fn step_ns(&self) -> u64 {
         match &self.lockstep {
             Some(step) => self.duration_ns(&step.shape),
-            None => self.duration_ns(&self.shape()),
+            None => self.duration_ns(&self.shape()) + self.draft_ns(),
         }
+    }
+
+    fn draft_ns(&self) -> u64 {
+        let drafted = self.sequences.iter().any(|s| s.drafts() > 0);
+        let rules = self.config.speculation.as_ref().filter(|_| drafted);
+        rules.map_or(0, |rules| rules.draft_ns)
     }
 
     /// How long a step of some shape takes.
@@ -309,7 +332,8 @@ impl Batch {
                 let end = sequence.computed + sequence.chunk;
                 shape.longest_chunk_tokens = shape.longest_chunk_tokens.max(end);
             } else {
-                shape.decode_sequences += 1;
+                // The KV is read once for all the tokens that are checked.
+                shape.decode_sequences += sequence.chunk;
                 shape.decode_kv_tokens += sequence.computed;
                 shape.decode_max_kv_tokens = shape.decode_max_kv_tokens.max(sequence.computed);
             }

@@ -56,7 +56,8 @@ impl Batch {
         let block = self.config.block_size_tokens;
         let mut iterations = u64::MAX;
         for sequence in &self.sequences {
-            if self.config.room_by_step && sequence.prefilling() {
+            let drafts = self.config.speculation.is_some();
+            if drafts || (self.config.room_by_step && sequence.prefilling()) {
                 return Ok(1);
             }
             iterations = iterations.min(own_limit(sequence));

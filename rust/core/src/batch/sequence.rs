@@ -7,6 +7,8 @@ use crate::store::LeaseId;
 pub struct Sequence {
     /// The caller's name for it.
     pub id: u32,
+    /// Its number in the trace.
+    pub request: u32,
     /// What it holds in the store.
     pub lease: LeaseId,
     /// Tokens with KV.
@@ -32,16 +34,38 @@ impl Sequence {
         self.computed < self.prefill_target
     }
 
-    pub(super) fn wanted_tokens(&self) -> u64 {
+    /// Tokens that its next step would take, with so many drafted while it decodes.
+    pub(super) fn wanted_tokens(&self, drafts: u64) -> u64 {
         if self.prefilling() {
             self.prefill_target - self.computed
+        } else if self.last_token_ns.is_some() {
+            1 + drafts
         } else {
             1
         }
     }
 
-    /// Whether its next token needs a block that it does not have.
-    pub(super) fn needs_block(&self, block_size_tokens: u64) -> bool {
-        self.chunk > 0 && self.computed + self.chunk > self.blocks * block_size_tokens
+    /// Drafted tokens of the current step.
+    pub(super) fn drafts(&self) -> u64 {
+        if self.prefilling() {
+            0
+        } else {
+            self.chunk.saturating_sub(1)
+        }
+    }
+
+    /// Tokens known to be right that have KV once the current step has ended.
+    pub(super) fn sure_tokens(&self) -> u64 {
+        self.computed + self.chunk - self.drafts()
+    }
+
+    /// Blocks that its next tokens need and it does not have.
+    pub(super) fn lacking_blocks(&self, block_size_tokens: u64) -> u64 {
+        if self.chunk == 0 {
+            return 0;
+        }
+        (self.computed + self.chunk)
+            .div_ceil(block_size_tokens)
+            .saturating_sub(self.blocks)
     }
 }

@@ -41,7 +41,13 @@ impl Replica {
             store.expire(now_ns);
         }
         let (found, ready) = if self.config.cache_enabled {
-            store.peek(request, self.config.matchable_blocks(target))?
+            let found = store.peek(request, self.config.matchable_blocks(target))?;
+            // A drafter that reads hidden states (EAGLE) has the last block computed again.
+            let lost = self.config.lost_blocks;
+            (
+                found.0.saturating_sub(lost),
+                found.1.min(found.0.saturating_sub(lost)),
+            )
         } else {
             (0, 0)
         };
@@ -193,6 +199,7 @@ impl Replica {
         let prompt_tokens = s.arrival.prompt_tokens;
         self.batch.add(Sequence {
             id: place,
+            request: s.arrival.request,
             lease: s.lease,
             total: if decodes {
                 s.total_kv_tokens()

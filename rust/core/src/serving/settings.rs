@@ -35,6 +35,8 @@ pub struct ReplicaConfig {
     pub cache_enabled: bool,
     /// Whether a prompt that is cached whole needs no prefill.
     pub skips_full_prefill: bool,
+    /// Blocks at the end of every hit that are computed again.
+    pub lost_blocks: u32,
     /// Whether answers are kept too, and so count in what a session has.
     pub cache_output: bool,
     /// Whether a finished request's blocks are discarded.

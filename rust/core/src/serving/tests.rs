@@ -55,6 +55,7 @@ fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
         commit_at_begin: false,
         asks_every_step: false,
         room_by_step: false,
+        speculation: None,
         commit_ends_stretch: false,
         step_overhead_ns: 0,
         least_step_ns: 0,

@@ -1,0 +1,73 @@
+"""``replica.speculation``: from what a scenario says of drafts to their acceptance by position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.rng import stream
+from kvcache_sim.scenario.cache_groups import cache_groups
+from kvcache_sim.scenario.schema import ReplicaSection, ScenarioModel, SpeculationSection
+from kvcache_sim.serving.speculation import SpeculationSettings
+
+_WHERE = "replica.speculation"
+
+
+def speculation(section: SpeculationSection | None, seed: int) -> SpeculationSettings | None:
+    """Return how tokens are drafted, drawn from the seed's stream ``speculation``; None without a section.
+
+    Raises UsageError unless exactly one of ``acceptance`` and ``mean_length`` says how many are accepted.
+    """
+    if section is None:
+        return None
+    key = int(stream(seed, "speculation").integers(1 << 63))
+    return SpeculationSettings(_rates(section), section.draft_time, section.eagle, key)
+
+
+def _rates(section: SpeculationSection) -> tuple[float, ...]:
+    k, given, mean = section.tokens, section.acceptance, section.mean_length
+    if (given is None) == (mean is None):
+        got = "neither" if given is None else "both"
+        raise UsageError("one of acceptance and mean_length says what is accepted", _WHERE, got)
+    if given is not None:
+        falls = all(after <= before for before, after in zip([1.0, *given], [*given, 0.0], strict=True))
+        if len(given) != k or not falls:
+            expected = f"{k} shares from 1 to 0, none above the one before"
+            raise UsageError(
+                "not the acceptance of each position", f"{_WHERE}.acceptance", str(given), expected
+            )
+        return tuple(given)
+    assert mean is not None
+    if mean > k + 1:
+        raise UsageError(
+            "more than a step can bring", f"{_WHERE}.mean_length", f"{mean:g}", f"1 to {k + 1}, tokens + 1"
+        )
+    share = _share(mean - 1, k)
+    return tuple(share**position for position in range(1, k + 1))
+
+
+def _share(accepted: float, k: int) -> float:
+    """Return p with p + p² + … + p^k = ``accepted``: each draft is right with the same probability."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(middle**i for i in range(1, k + 1)) < accepted else (low, middle)
+    return high if accepted else 0.0
+
+
+def findings(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[str, str]]:
+    """Yield (key of the replica, why) where drafts cannot be simulated beside other settings."""
+    if replica.speculation is None:
+        return
+    if replica.instant:
+        yield "speculation", "replica.instant is true: no step takes time"
+    elif replica.scheduler != "kvsim":
+        yield "speculation", f"replica.scheduler {replica.scheduler} drafts no tokens here"
+    elif replica.async_scheduling != "none":
+        yield "speculation", "asynchronous scheduling with drafts is not simulated: set async_scheduling none"
+    elif model.pools.prefill or model.pools.decode:
+        yield "speculation", "drafts are not handed over between machines"
+    elif cache_groups(model) is not None:
+        yield "speculation", "drafts in several cache groups are not simulated"
+    elif replica.speculation.eagle and not model.cache.enabled:
+        yield "speculation", "cache.enabled is false: no hit loses its last block"
