@@ -33,7 +33,8 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
         for key, why in (*_without_effect(model, machine.replica), *_copies(model, machine)):
             here = isinstance(own, dict) and key in own
             at: Path = ("machines", index, "replica", key) if here else ("replica", key)
-            yield Contradiction(at, why) if key == "scheduler" and not machine.replica.instant else (at, why)
+            ruled_out = key in ("scheduler", "speculation") and not machine.replica.instant
+            yield Contradiction(at, why) if ruled_out else (at, why)
         if isinstance(own, dict) and "instant" in own:
             path: Path = ("machines", index, "replica", "instant")
             yield Contradiction(path, "service time is off for all machines or for none")

@@ -51,6 +51,7 @@ def _stands_alone(machine: MachineSettings) -> bool:
         and machine.role == "both"
         and not replica.instant
         and not replica.charges_copies
+        and replica.speculation is None
         and replica.duplicate_prefill == "recompute"
         and replica.queue_order in ("fcfs", *ORDERS)
         and machine.step_time.table(replica.max_num_batched_tokens, replica.max_num_seqs) is not None

@@ -162,7 +162,7 @@ def core_serves(machine: Machine, serving: MachineSettings) -> bool:
         and not settings.charges_copies
         and machine.cache.admission in ("all", "prompt")
         and (len(machine.tiers) == 1 or _core_moves(machine))
-        and serving.step_time.table(settings.max_num_batched_tokens, settings.max_num_seqs) is not None
+        and serving.step_time.table(settings.max_num_batched_tokens, settings.most_decode_tokens) is not None
     )
 
 
