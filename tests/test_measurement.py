@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -173,3 +174,60 @@ def test_windows_that_cannot_be(tmp_path, assignments, said):
     with pytest.raises(UsageError) as refused:
         executed(tmp_path, *assignments, requests=50)
     assert said in str(refused.value)
+
+
+OPEN = """
+workload: {kind: diverse, requests: 300, arrivals: {process: poisson, rate_per_s: 40}, output_tokens: 12}
+tiers: {gpu: {capacity: 60 blocks}, cpu: {capacity: 30 blocks}}
+cluster: {machines: 2}
+measure: {warmup: 30%, cooldown: 20%}
+"""
+
+
+def stepped(text, **options):
+    scenario = scenario_from_text(text, "s", Path.cwd())
+    trace = read_requests(scenario)
+    return trace, execute(scenario, trace, RunOptions(record_window_ns=(0, 1 << 60), **options))
+
+
+@pytest.mark.parametrize("options", [{}, {"step_every_iteration": True}, {"backend": "python"}])
+def test_what_is_counted_while_the_measured_requests_arrive(options):
+    """Evictions against the run's own events, times between tokens against a run that ends there."""
+    trace, execution = stepped(OPEN, **options)
+    summary = execution.summary
+    assert "latency.itl" not in summary["measure"]["whole_run"]
+    begin, end = int(trace.arrival_ns[90]), int(trace.arrival_ns[240])
+    events = execution.run.events
+    kinds = np.array([events["kind"].words[code] for code in events["kind"].codes])
+    inside = (events["time_ns"] > begin) & (events["time_ns"] <= end) & (kinds == "evict")
+    tiers = np.array([events["detail"].words[code] for code in events["detail"].codes])
+    for tier in ("gpu", "cpu"):
+        told = int(events["blocks"][inside & np.char.startswith(tiers, tier)].sum())
+        assert summary["cache"]["evictions"][tier] == told > 0
+    whole = execution.run
+    first, last = (sum(whole.marks[at].itl_ns.counts) for at in (begin, end))
+    assert 0 < last - first < sum(whole.itl_ns.counts)
+
+
+def test_the_marks_change_no_result():
+    without = OPEN.replace("measure: {warmup: 30%, cooldown: 20%}", "")
+    assert stepped(OPEN)[1].summary["digest"] == stepped(without)[1].summary["digest"]
+    assert stepped(OPEN)[1].summary["latency"]["itl"] != stepped(without)[1].summary["latency"]["itl"]
+
+
+def test_all_is_measured_is_the_whole_run():
+    every = OPEN.replace("warmup: 30%, cooldown: 20%", "warmup: 0 requests")
+    measured, whole = (
+        stepped(text)[1].summary
+        for text in (every, OPEN.replace("measure: {warmup: 30%, cooldown: 20%}", ""))
+    )
+    assert measured["latency"] == whole["latency"]
+    assert measured["cache"] == whole["cache"]
+
+
+def test_where_arrivals_are_not_known_the_whole_run_is_counted():
+    closed = OPEN.replace(
+        "kind: diverse, requests: 300, arrivals: {process: poisson, rate_per_s: 40}",
+        "kind: conversational, requests: 100, loop: closed",
+    )
+    assert "latency.itl" in stepped(closed)[1].summary["measure"]["whole_run"]

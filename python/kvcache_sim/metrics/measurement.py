@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.marked import between_marks
 from kvcache_sim.metrics.measure_settings import Measure
 from kvcache_sim.metrics.parts import Part, arrays_of
 from kvcache_sim.metrics.request_totals import RequestTotals
@@ -23,11 +24,10 @@ _PARTS, _MOST_PARTS = 16, 8
 _LEAST_REQUESTS = 40
 #: A tier is full from here on.
 _FULL = 0.95
+#: Figures of the time from the first measured request's arrival on, where arrivals are known.
+OF_ITS_TIME = ("latency.itl", "cache.evictions", "cache.dropped_blocks", "cache.merged_blocks")
 #: Figures that are counted over the whole run whatever is measured.
 WHOLE_RUN = (
-    "latency.itl",
-    "cache.evictions",
-    "cache.dropped_blocks",
     "prefix_cache.events",
     "tiers",
     "channels",
@@ -38,6 +38,10 @@ WHOLE_RUN = (
 
 
 _NO_END = 1 << 62
+
+
+#: When the requests that are measured begin to arrive, and when those behind them do.
+Span = tuple[int, int | None]
 
 
 class MeasuredRequests:
@@ -59,6 +63,8 @@ class MeasuredRequests:
         self.began = False
         self._end, begins = _NO_END, [0]
         self._from_ns, self._to_ns = 0, _NO_END
+        #: Begin → when its requests begin to arrive and those behind them do, where that is known before.
+        self._spans: dict[int, Span] = {}
         if trace is not None and measure != Measure():
             n = len(trace)
             self._end = n - measure.cooldown.of(n)
@@ -69,6 +75,21 @@ class MeasuredRequests:
         self._totals = {begin: RequestTotals(block_size_tokens, objectives) for begin in begins}
         if begins[0] >= self._end:
             raise _nothing_left()
+        if trace is not None and measure != Measure() and _is_open(trace):
+            self._spans = {begin: self._span(trace, begin) for begin in begins if begin < self._end}
+
+    @property
+    def marks_ns(self) -> tuple[int, ...]:
+        """Return the times at which the run is to note what it has counted."""
+        return tuple(sorted({at for span in self._spans.values() for at in span if at is not None}))
+
+    def _span(self, trace: Trace, begin: int) -> Span:
+        arrival_ns = trace.arrival_ns
+        first = max(int(arrival_ns[begin : self._end].min()), self._from_ns)
+        if self._to_ns != _NO_END:
+            return first, max(first, self._to_ns)
+        behind = arrival_ns[self._end :]
+        return first, max(first, int(behind.min())) if len(behind) else None
 
     def add(self, part: Part) -> None:
         """Take the columns of some rows of ``requests``."""
@@ -97,8 +118,11 @@ class MeasuredRequests:
             return part
         return {**part, "within_slo": self.objectives.within(arrays_of(part))}
 
-    def chosen(self, run: Run) -> tuple[RequestTotals, dict[str, Any] | None, tuple[str, ...]]:
-        """Return the totals that the summary is made of, what it says of the window, and remarks."""
+    def chosen(self, run: Run) -> tuple[Run, RequestTotals, dict[str, Any] | None, tuple[str, ...]]:
+        """Return the run with what it counted while the measured requests arrived, or from then on.
+
+        Beside it the totals that the summary is made of, what it says of the window, and remarks.
+        """
         begin, settled = next(iter(self._totals)), self._settled_request(run)
         if self.measure.warmup.auto:
             begins = list(self._totals)
@@ -106,7 +130,12 @@ class MeasuredRequests:
         totals = self._totals[begin]
         if not totals.arrived and self.windows.requests:
             raise _nothing_left()
-        return totals, self._said(begin, settled, totals), self._remarks(settled)
+        span = self._spans.get(begin)
+        part = run if span is None or span[0] not in run.marks else between_marks(run, *span)
+        said = self._said(begin, settled, totals)
+        if said is not None:
+            said["whole_run"] = [*(OF_ITS_TIME if part is run else ()), *WHOLE_RUN]
+        return part, totals, said, self._remarks(settled)
 
     def _settled_request(self, run: Run) -> int | None:
         """Return the request from which on the hit rate is steady and the tiers are as full as they get."""
@@ -126,7 +155,6 @@ class MeasuredRequests:
             "to_request": self._end,
             "requests": totals.arrived,
             "settled": settled is not None,
-            "whole_run": list(WHOLE_RUN),
         }
 
     def _remarks(self, settled: int | None) -> tuple[str, ...]:
@@ -157,6 +185,11 @@ class MeasuredRequests:
                 f"{count / last_s:.2f}/s are served"
             )
         return tuple(told)
+
+
+def _is_open(trace: Trace) -> bool:
+    """Return whether each arrival is known before the run."""
+    return bool((trace.think_ns == OPEN_LOOP).all())
 
 
 def _nothing_left() -> UsageError:

@@ -42,6 +42,13 @@ COUNTERS: dict[str, str] = {
 }
 
 
+class Mark(NamedTuple):
+    """What had been counted at one time of a run: ``Run.itl_ns`` and ``Run.counters`` as they were then."""
+
+    itl_ns: CountedTimes
+    counters: Mapping[str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """Everything measured in one run, before it is written or summarised.
@@ -77,6 +84,8 @@ class Run:
     #: How often each outcome was logged among the events that were written while the run went on; ``events``
     #: holds the others.
     left_outcomes: Mapping[str, int] = field(default_factory=dict)
+    #: Simulated time → what had been counted then, at the times that were asked for.
+    marks: Mapping[int, Mark] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

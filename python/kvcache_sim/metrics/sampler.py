@@ -65,6 +65,10 @@ class Sampler:
         if not self._queued:
             self._queue(self.engine.now_ns + self.interval_ns)
 
+    def catch_up(self) -> None:
+        """Bring all machines to this instant, as a sample does."""
+        self._look(self.engine.now_ns + 1)
+
     def _queue(self, at_ns: int) -> None:
         self.engine.schedule(at_ns, SAMPLE, NO_MACHINE, self._sample)
         self._queued = True

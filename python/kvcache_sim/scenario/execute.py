@@ -77,7 +77,8 @@ def execute(
     rows_leave = not (options.causes or options.prefixes)
     tables = None if directory is None else RunTables(directory, measured if rows_leave else None)
     try:
-        run = simulate(scenario.settings, requests, observer, options, tables)
+        marked = replace(options, marks_ns=measured.marks_ns)
+        run = simulate(scenario.settings, requests, observer, marked, tables)
     except NotAlone:
         path = "-" if scenario.model.trace is None else scenario.model.trace.path
         if path == "-":

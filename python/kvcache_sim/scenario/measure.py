@@ -46,8 +46,8 @@ def measured_summary(
         columns = arrays_of(run.requests)
         for start in range(0, len(columns["status"]), GROUP_ROWS):
             requests.add({name: own[start : start + GROUP_ROWS] for name, own in columns.items()})
-    totals, said, remarks = requests.chosen(run)
-    summary = summarize(run, scenario.model.cache.block_size, totals)
+    part, totals, said, remarks = requests.chosen(run)
+    summary = summarize(part, scenario.model.cache.block_size, totals)
     if said is not None:
         summary["measure"] = said
     return replace(run, warnings=(*run.warnings, *remarks)), summary, totals

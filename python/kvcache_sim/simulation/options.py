@@ -30,6 +30,8 @@ class RunOptions:
     schedule: bool = False
     #: Whether each routing choice is held against the best machine for it.
     regret: bool = False
+    #: Times at which what has been counted so far is noted (``Run.marks``).
+    marks_ns: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         checked_backend(self.backend)

@@ -13,7 +13,7 @@ from kvcache_sim.engine import Engine, beyond_time
 from kvcache_sim.errors import InvariantError, UsageError
 from kvcache_sim.metrics.digests import digest_of_events
 from kvcache_sim.metrics.recorder import RunRecorder
-from kvcache_sim.metrics.run import ColumnData, Observer, Progress, Run
+from kvcache_sim.metrics.run import ColumnData, Mark, Observer, Progress, Run
 from kvcache_sim.metrics.run_tables import RunTables
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
 from kvcache_sim.policies.plugins.watchdog import watching
@@ -31,6 +31,7 @@ from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.store_limits import refuse_beyond_store
 from kvcache_sim.simulation.end_checks import check_rows, check_stores
+from kvcache_sim.simulation.marks import Marks
 from kvcache_sim.simulation.measured import channel_use, counters, inter_token_latencies, tier_uses
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
 from kvcache_sim.simulation.windows import Windows
@@ -118,6 +119,7 @@ class Simulation:
                 replica.run_ahead()
         span = int(trace.arrival_ns.max()) if len(trace) else 0
         self.sampler = Sampler(self.engine, self.replicas, self.channels, span // SAMPLES, self._done)
+        self._marks = Marks(self.engine, self.sampler, options.marks_ns, self._counted)
         self._span_ns = span if stream is None else 0
         self._windows: Windows | None = None
         if stream is not None:
@@ -177,6 +179,7 @@ class Simulation:
         with watching(self._watchdog):
             self.cluster.start()
             self.sampler.start()
+            self._marks.start()
             while not self.engine.run(max_events=_EVENTS_PER_GLANCE):
                 if observer is not None:
                     observer.update(self._progress())
@@ -213,14 +216,16 @@ class Simulation:
     def _finished(self) -> Run:
         requests = self.recorder.request_columns()
         lanes = [(d.value, r.store.digest) for d, r in zip(self.digests, self.replicas, strict=True)]
+        counted = self._counted()
+        regret = {} if self._watched is None else self._watched.regret.counters()
         return Run(
             requests=requests,
             series=self.sampler.columns(),
             events=self.recorder.event_columns(),
             left_outcomes=self.recorder.left_outcomes,
-            counters=counters(self.replicas, self.cluster.pools.routed, self._index, self.channels)
-            | ({} if self._watched is None else self._watched.regret.counters()),
-            itl_ns=inter_token_latencies(self.replicas),
+            counters={**counted.counters, **regret},
+            itl_ns=counted.itl_ns,
+            marks=self._marks.noted,
             digest_events=digest_of_events(lanes),
             digest_results=self.recorder.results_digest(),
             events_processed=self.engine.processed,
@@ -231,6 +236,10 @@ class Simulation:
             prefixes=self._prefixes(requests) if self.options.prefixes else None,
             schedule=self._schedule(),
         )
+
+    def _counted(self) -> Mark:
+        found = counters(self.replicas, self.cluster.pools.routed, self._index, self.channels)
+        return Mark(inter_token_latencies(self.replicas), found)
 
     def _schedule(self) -> dict[str, Any] | None:
         if self._scheduled is None:

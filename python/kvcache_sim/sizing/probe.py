@@ -71,7 +71,7 @@ class Probe:
         self.runs += 1
         scenario, trace = self._scenario, scale(self._trace, speed)
         measured = measured_requests(scenario, trace)
-        simulation = Simulation(scenario.settings, trace, RunOptions())
+        simulation = Simulation(scenario.settings, trace, RunOptions(marks_ns=measured.marks_ns))
         if not whole and measured.objectives is not None:
             allowed = (1 - self._attain) * len(trace) + 1e-6  # judged requests are as many at most
             simulation.recorder.watch(_Misses(measured, measured.objectives, allowed).take)

@@ -88,11 +88,12 @@ def simulate_cell(study: Study, cell: Cell) -> dict[str, Any]:
     Raises ``TraceError`` when the trace is no longer the planned one, and what the simulation raises.
     """
     from kvcache_sim.scenario.measure import measured_requests, measured_summary
-    from kvcache_sim.simulation import simulate
+    from kvcache_sim.simulation import RunOptions, simulate
 
     scenario, trace = requests_of_cell(study, cell)
-    run = simulate(scenario.settings, trace)
-    _, summary, _ = measured_summary(scenario, run, measured_requests(scenario, trace))
+    measured = measured_requests(scenario, trace)
+    run = simulate(scenario.settings, trace, options=RunOptions(marks_ns=measured.marks_ns))
+    _, summary, _ = measured_summary(scenario, run, measured)
     return with_cost(scenario, summary)
 
 
