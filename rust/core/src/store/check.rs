@@ -12,6 +12,13 @@ impl Store {
         let live = self.live_nodes();
         self.check_room(&live)?;
         self.check_holds(&live)?;
+        let gone = live.iter().filter(|&&id| self.is_gone(id)).count();
+        if gone != self.gone {
+            return Err(format!(
+                "I4: {gone} runs have no copy, counted {}",
+                self.gone
+            ));
+        }
         for &id in &live {
             self.check_node(id)?;
         }

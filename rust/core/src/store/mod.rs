@@ -102,6 +102,8 @@ pub struct Store {
     /// Of each node as many as there are tiers.
     copies: Vec<Copy>,
     free_nodes: Vec<NodeId>,
+    /// Runs in the trie without a copy on any tier: what a reader pins below them keeps them.
+    gone: usize,
     children: Children,
     tiers: Vec<Tier>,
     leases: Slots<Lease>,
@@ -133,6 +135,7 @@ impl Store {
             nodes: vec![Node::root()],
             copies: vec![Copy::default(); tiers.len()],
             free_nodes: Vec::new(),
+            gone: 0,
             children: Children::default(),
             tiers: tiers.iter().map(Tier::new).collect(),
             leases: Slots::default(),

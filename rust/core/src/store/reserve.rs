@@ -165,6 +165,23 @@ impl Store {
     /// The runs that `blocks` blocks of room cost, in eviction order, nothing changed but a cut of the last
     /// one. Fewer when there are not enough.
     fn select_victims(&mut self, tier: usize, blocks: u64) -> Vec<NodeId> {
+        let victims = match self.least_recent(tier) {
+            Some(id) if blocks > 0 && self.blocks_of(&[id]) >= blocks => vec![id],
+            _ => self.select_several(tier, blocks),
+        };
+        let taken = self.blocks_of(&victims);
+        if taken > blocks {
+            let last = victims[victims.len() - 1];
+            self.split(
+                last,
+                self.nodes[last as usize].start + (taken - blocks) as u32,
+            );
+        }
+        victims
+    }
+
+    /// The runs that so many blocks of room cost, in eviction order; the last one may have too many.
+    fn select_several(&self, tier: usize, blocks: u64) -> Vec<NodeId> {
         let mut victims = Vec::new();
         let mut left = blocks;
         let mut bared: BTreeMap<NodeId, u32> = BTreeMap::new(); // children taken so far, by parent
@@ -192,14 +209,6 @@ impl Store {
             if copy.evictable > 0 && copy.children == *taken {
                 promoted.insert((copy.access, u32::MAX - parent.end, node.parent));
             }
-        }
-        let taken = self.blocks_of(&victims);
-        if taken > blocks {
-            let last = victims[victims.len() - 1];
-            self.split(
-                last,
-                self.nodes[last as usize].start + (taken - blocks) as u32,
-            );
         }
         victims
     }
@@ -376,7 +385,7 @@ impl Store {
     /// After a hold has ended: discards what was left hanging below a run without copies.
     pub(super) fn sweep_orphans(&mut self, id: NodeId) {
         let mut highest = None;
-        let mut at = id;
+        let mut at = if self.gone > 0 { id } else { ROOT };
         while at != ROOT {
             if self.is_gone(at) {
                 highest = Some(at);

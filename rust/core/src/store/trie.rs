@@ -149,6 +149,7 @@ impl Store {
         };
         let (before, after, computed) = self.cut_stretches(id, at);
         upper.computed = before;
+        self.gone += usize::from(self.is_gone(id));
         let upper_id = self.push_node(upper);
         for tier in 0..self.tiers.len() {
             let copy = *self.copy(id, tier);
@@ -196,6 +197,7 @@ impl Store {
         node.next = self.nodes[parent as usize].first_child;
         let next = node.next;
         let id = self.push_node(node);
+        self.gone += 1; // until it has a copy
         if next != NONE {
             self.nodes[next as usize].previous = id;
         }
@@ -232,6 +234,7 @@ impl Store {
             self.nodes[next as usize].previous = previous;
         }
         self.free_nodes.push(id);
+        self.gone -= 1;
     }
 
     fn push_node(&mut self, node: Node) -> NodeId {
@@ -265,10 +268,61 @@ impl Store {
             };
             if state == State::Absent {
                 self.left(id, tier);
+                self.gone += usize::from(self.is_gone(id));
+            } else {
+                self.gone -= usize::from(self.only_on(id, tier));
             }
-            self.refresh(parent);
+            self.refresh_on(parent, tier);
         }
-        self.refresh(id);
+        self.refresh_on(id, tier);
+        self.refresh_last(id, tier);
+    }
+
+    /// As [`Store::refresh`], where only what concerns one tier has changed.
+    fn refresh_on(&mut self, id: NodeId, tier: usize) {
+        if self.eviction.is_some() {
+            self.refresh(id);
+        } else if id != ROOT {
+            self.refresh_copy(id, tier);
+        }
+    }
+
+    /// As [`Store::refresh`] after a change on another tier, or of whether anyone holds the run: that may let its
+    /// last copy go.
+    fn refresh_last(&mut self, id: NodeId, changed: usize) {
+        let last = self.tiers.len() - 1;
+        if changed != last && self.copy(id, last).state == State::Ready {
+            self.refresh_on(id, last);
+        }
+    }
+
+    /// Brings a run's candidacy and its share of the evictable blocks on one tier up to date.
+    fn refresh_copy(&mut self, id: NodeId, t: usize) {
+        let node = &self.nodes[id as usize];
+        let tiers = self.tiers.len();
+        let copies = &mut self.copies[id as usize * tiers..][..tiers];
+        // a pinned run keeps its last copy
+        let kept =
+            t + 1 == tiers && node.pins > 0 && copies[..t].iter().all(|c| c.state == State::Absent);
+        let (tier, copy) = (&mut self.tiers[t], &mut copies[t]);
+        let idle = copy.state == State::Ready && copy.holds == 0 && !kept;
+        let evictable = if idle { node.end - node.start } else { 0 };
+        tier.evictable = tier.evictable + u64::from(evictable) - u64::from(copy.evictable);
+        copy.evictable = evictable;
+        let listed = if idle && copy.children == 0 {
+            (copy.access, node.end)
+        } else {
+            (0, 0)
+        };
+        if listed != copy.listed {
+            if let (access, end @ 1..) = copy.listed {
+                tier.candidates.remove(&(access, u32::MAX - end, id));
+            }
+            if let (access, end @ 1..) = listed {
+                tier.candidates.insert((access, u32::MAX - end, id));
+            }
+            copy.listed = listed;
+        }
     }
 
     /// Logs, where that is wanted, that blocks of a run came to a tier, first to last, or left it, last to first.
@@ -295,32 +349,8 @@ impl Store {
         if id == ROOT {
             return;
         }
-        let node = &self.nodes[id as usize];
-        let tiers = self.tiers.len();
-        let copies = &mut self.copies[id as usize * tiers..][..tiers];
-        let above = &copies[..tiers - 1];
-        // a pinned run keeps its last copy
-        let bound = node.pins > 0 && above.iter().all(|c| c.state == State::Absent);
-        for (t, (tier, copy)) in self.tiers.iter_mut().zip(copies).enumerate() {
-            let kept = bound && t + 1 == tiers;
-            let idle = copy.state == State::Ready && copy.holds == 0 && !kept;
-            let evictable = if idle { node.end - node.start } else { 0 };
-            tier.evictable = tier.evictable + u64::from(evictable) - u64::from(copy.evictable);
-            copy.evictable = evictable;
-            let listed = if idle && copy.children == 0 {
-                (copy.access, node.end)
-            } else {
-                (0, 0)
-            };
-            if listed != copy.listed {
-                if let (access, end @ 1..) = copy.listed {
-                    tier.candidates.remove(&(access, u32::MAX - end, id));
-                }
-                if let (access, end @ 1..) = listed {
-                    tier.candidates.insert((access, u32::MAX - end, id));
-                }
-                copy.listed = listed;
-            }
+        for tier in 0..self.tiers.len() {
+            self.refresh_copy(id, tier);
         }
         if self.eviction.is_some() {
             self.refresh_orders(id);
@@ -347,9 +377,13 @@ impl Store {
             let alone = copy.holds == 1;
             let node = &mut self.nodes[at as usize];
             node.pins += 1;
-            let parent = node.parent;
-            if alone || node.pins == 1 {
-                self.refresh(at); // a further hold changes nothing for who may go
+            let (parent, first) = (node.parent, node.pins == 1);
+            // a further hold changes nothing for who may go
+            if alone {
+                self.refresh_on(at, tier);
+            }
+            if first {
+                self.refresh_last(at, tier);
             }
             at = parent;
         }
@@ -364,9 +398,12 @@ impl Store {
             let last = copy.holds == 0;
             let node = &mut self.nodes[at as usize];
             node.pins -= 1;
-            let parent = node.parent;
-            if last || node.pins == 0 {
-                self.refresh(at);
+            let (parent, free) = (node.parent, node.pins == 0);
+            if last {
+                self.refresh_on(at, tier);
+            }
+            if free {
+                self.refresh_last(at, tier);
             }
             at = parent;
         }

@@ -16,7 +16,12 @@ impl Store {
         end: u32,
         now_ns: u64,
     ) -> Answer<Option<MoveId>> {
-        let Lease { request, depth, .. } = *self.lease(id)?;
+        let Lease {
+            request,
+            depth,
+            tail,
+            ..
+        } = *self.lease(id)?;
         self.known_tier(GPU + 1)?;
         if start == end {
             return Ok(None);
@@ -24,9 +29,28 @@ impl Store {
         if end > depth {
             return Err(StoreError::NotHeld);
         }
-        let tail = self.part(request, (start, end))?;
+        if start > end {
+            return Err(StoreError::NoBlocks);
+        }
+        let tail = if end == depth {
+            self.cut_above(tail, start)
+        } else {
+            self.part(request, (start, end))?
+        };
         let missing = self.missing_below(GPU, tail, start);
         Ok(self.copy_down(GPU, missing, vec![tail], now_ns))
+    }
+
+    /// Lets a run begin at block `start` of the path that a known run ends; returns that run.
+    fn cut_above(&mut self, tail: NodeId, start: u32) -> NodeId {
+        let mut at = tail;
+        while at != ROOT && self.nodes[at as usize].start > start {
+            at = self.nodes[at as usize].parent;
+        }
+        if at != ROOT && self.nodes[at as usize].start < start {
+            self.split(at, start);
+        }
+        tail
     }
 
     /// Copies what the lease holds and `uses` requests have used from a tier to the next one.
