@@ -197,15 +197,16 @@ def servers() -> None:
       kvsim calibrate servers
     """
     from kvcache_sim.model.calibration import servers as real
+    from kvcache_sim.model.calibration.server_costs import with_fitted_costs
 
     runs, distinct = real.server_runs()
     predicted, missing = real.predict_servers(runs)
     typer.echo(f"{distinct} distinct runs, {len(runs)} of them looked at, {len(predicted)} with kernels")
     for reason, count in missing.most_common():
         typer.echo(f"  {count} without: {reason}")
-    fitted = real.with_fitted_costs(predicted)
+    fitted = with_fitted_costs(predicted)
     typer.echo(f"{'median / mean error, %':44}{'runs':>6}{'TPOT':>16}{'TTFT':>16}")
-    for what, found in (("kernels alone", predicted), ("host and first-token costs fitted", fitted)):
+    for what, found in (("kernels alone", predicted), ("parts scaled, host costs fitted", fitted)):
         for engine in ("", "vllm", "sglang"):
             chosen = [one for one in found if engine in ("", one.run.label[0])]
             if chosen:

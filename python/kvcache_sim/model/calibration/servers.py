@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +27,8 @@ _BUDGET_TOKENS = 8192
 _ENGINES = ("vllm", "sglang")
 #: A run that a prediction misses by more than this factor, either way, is listed by its label.
 FAR_OFF = 1.6
-#: Host times a step that are tried, in ms, and first-token costs: constant and per client.
-_HOST_MS = (*np.arange(-2, 12.25, 0.25).tolist(), 15.0, 20.0, 30.0)
-_FIRST_MS = (0, 10, 20, 30, 40, 60, 80, 100, 150, 200, 300, 500, 800)
-_CLIENT_MS = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0)
+#: Share of the prompts that come all at once: the first of ten rounds.
+KERNELS_TOGETHER = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +46,25 @@ class ServerRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """What kernels say of a run, in ms: of its TPOT and of its TTFT.
+
+    A decode step, and the prompts of the others that pass in a token's time; the mean wait where the prompts
+    of all clients come at once, and a prompt that comes by itself.
+    """
+
+    decode_ms: float
+    prompts_ms: float
+    together_ms: float
+    alone_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class Predicted:
-    """A run with the TPOT and TTFT that kernels alone give, in ms."""
+    """A run with the TPOT and TTFT predicted, in ms, and the parts that kernels have in them."""
 
     run: ServerRun
+    parts: Parts
     ttft_ms: float
     tpot_ms: float
 
@@ -123,14 +136,20 @@ def predict_servers(runs: Iterable[ServerRun]) -> tuple[list[Predicted], Counter
     for deployment, own in of.items():
         try:
             kernels = measured_kernels(deployment, (*REPAIRS, *LABEL_REPAIRS))
-            found += [Predicted(run, *_steady_state(kernels, run)) for run in own]
+            found += [by_kernels(run, _steady_state(kernels, run)) for run in own]
         except UsageError as error:
             missing[str(error)] += len(own)
     return found, missing
 
 
-def _steady_state(kernels: MeasuredKernels, run: ServerRun) -> tuple[float, float]:
-    """Return TTFT and TPOT: decode steps of all, each prompt's chunks beside the decodes of the others."""
+def by_kernels(run: ServerRun, parts: Parts) -> Predicted:
+    """Return a run as kernels alone predict it: prompts come by themselves, the first round's at once."""
+    ttft = KERNELS_TOGETHER * parts.together_ms + (1 - KERNELS_TOGETHER) * parts.alone_ms
+    return Predicted(run, parts, ttft, parts.decode_ms + parts.prompts_ms)
+
+
+def _steady_state(kernels: MeasuredKernels, run: ServerRun) -> Parts:
+    """Return the parts: decode steps of all, each prompt's chunks beside the decodes of the others."""
     clients = max(1, round(run.concurrency / run.deployment.data_parallel))
     kv_each = run.prompt_tokens + run.output_tokens / 2
     chunks = int(np.ceil(run.prompt_tokens / _BUDGET_TOKENS))
@@ -142,11 +161,10 @@ def _steady_state(kernels: MeasuredKernels, run: ServerRun) -> tuple[float, floa
     ms = kernels.rows(np.array(ask, np.int64)).iter_ms
     decode, beside, alone = float(ms[0]), float(ms[1::2].sum()), float(ms[2::2].sum())
     # While one sequence decodes its answer, every other client's prompt passes once.
-    tpot = decode + (clients - 1) * max(beside - chunks * decode, 0.0) / run.output_tokens
-    # A tenth of the requests come at once and queue for each other; the rest wait for the step that runs.
-    busy = min(1.0, clients * beside / max(run.output_tokens * tpot, 1e-9))
-    ttft = 0.1 * (clients + 1) / 2 * alone + 0.9 * (beside * (1 + busy / 2) + decode / 2)
-    return ttft, tpot
+    prompts = (clients - 1) * max(beside - chunks * decode, 0.0) / run.output_tokens
+    # Those that come at once queue for each other; the others wait for the step that runs.
+    busy = min(1.0, clients * beside / max(run.output_tokens * (decode + prompts), 1e-9))
+    return Parts(decode, prompts, (clients + 1) / 2 * alone, beside * (1 + busy / 2) + decode / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,53 +184,6 @@ def server_errors(predicted: Sequence[Predicted]) -> ServerErrors:
     ttft = 100 * np.abs([p.ttft_ms / p.run.ttft_ms - 1 for p in predicted])
     figures = (np.median(tpot), np.mean(tpot), np.median(ttft), np.mean(ttft))
     return ServerErrors(len(predicted), *(float(figure) for figure in figures))
-
-
-def with_fitted_costs(predicted: Sequence[Predicted]) -> list[Predicted]:
-    """Return predictions with a host time a step and a first-token cost, by engine, version and model.
-
-    Each is of least mean absolute relative error on the other half of the configurations, by the parity of
-    the second byte of the same hash: no run is predicted by costs that it was fitted to.
-    """
-    groups: dict[tuple[str, str, str], list[Predicted]] = defaultdict(list)
-    for one in predicted:
-        groups[one.run.label].append(one)
-    fitted: list[Predicted] = []
-    for own in groups.values():
-        for fold in (0, 1):
-            judged = [one for one in own if _fold(one) == fold]
-            train = [one for one in own if _fold(one) != fold]
-            fitted += _with_costs(judged, train)
-    return fitted
-
-
-def _with_costs(judged: list[Predicted], train: list[Predicted]) -> list[Predicted]:
-    if not train:
-        return judged
-    tpot = np.array([one.tpot_ms for one in train])
-    tpot_true = np.array([one.run.tpot_ms for one in train])
-    host = min(_HOST_MS, key=lambda ms: float(np.abs((tpot + ms) / tpot_true - 1).mean()))
-    ttft = np.array([one.ttft_ms for one in train])
-    ttft_true = np.array([one.run.ttft_ms for one in train])
-    clients = np.array([one.run.concurrency for one in train])
-    pairs = [(first, each) for first in _FIRST_MS for each in _CLIENT_MS]
-
-    def loss(cost: tuple[float, float]) -> float:
-        return float(np.abs((ttft + cost[0] + cost[1] * clients) / ttft_true - 1).mean())
-
-    first, each = min(pairs, key=loss)
-    return [
-        replace(
-            one,
-            tpot_ms=max(one.tpot_ms + host, 0.1),
-            ttft_ms=one.ttft_ms + first + each * one.run.concurrency,
-        )
-        for one in judged
-    ]
-
-
-def _fold(one: Predicted) -> int:
-    return hashlib.sha256(one.run.configuration.encode()).digest()[1] % 2
 
 
 def far_off(predicted: Iterable[Predicted]) -> list[tuple[tuple[str, str, str], str, int, int]]:

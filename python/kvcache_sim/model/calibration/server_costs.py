@@ -1,0 +1,90 @@
+"""Host and first-token costs of real servers, and how far their kernels' parts are off, by label."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.model.calibration.servers import KERNELS_TOGETHER, Predicted
+
+#: What is fitted of TPOT, and what holds without any run: decode steps and prompts beside them as the kernels
+#: have them, no host time a step, none a client. The last two in units of ms that they usually have.
+_TPOT_UNITS = (5.0, 0.1)
+_TPOT_KERNELS = (1.0, 1.0, 0.0, 0.0)
+#: The same of TTFT: the prompts of all clients at once, a prompt by itself, a constant, and one a client.
+_TTFT_UNITS = (50.0, 5.0)
+_TTFT_KERNELS = (KERNELS_TOGETHER, 1 - KERNELS_TOGETHER, 0.0, 0.0)
+#: Errors below this count squared, larger ones by their size.
+_SMALL_ERROR = 0.01
+_ROUNDS = 25
+_LEAST_MS = 0.1
+
+
+def with_fitted_costs(predicted: Sequence[Predicted]) -> list[Predicted]:
+    """Return predictions with the kernels' parts scaled and host costs added, by engine, version and model.
+
+    Non-negative, of least absolute relative error, and drawn towards the kernels as they are with the weight
+    of one run. Fitted on the other half of the configurations, by the parity of the second byte of the same
+    hash: no run is predicted by costs that it was fitted to, and one without such others by kernels alone.
+    """
+    groups: dict[tuple[str, str, str], list[Predicted]] = defaultdict(list)
+    for one in predicted:
+        groups[one.run.label].append(one)
+    fitted: list[Predicted] = []
+    for own in groups.values():
+        for fold in (0, 1):
+            judged = [one for one in own if _fold(one) == fold]
+            train = [one for one in own if _fold(one) != fold]
+            fitted += _with_costs(judged, train) if train and judged else judged
+    return fitted
+
+
+def _with_costs(judged: list[Predicted], train: list[Predicted]) -> list[Predicted]:
+    tpot_true = np.array([one.run.tpot_ms for one in train])
+    ttft_true = np.array([one.run.ttft_ms for one in train])
+    tpot = _tpot_parts(judged) @ _drawn(_tpot_parts(train), tpot_true, _TPOT_KERNELS)
+    ttft = _ttft_parts(judged) @ _drawn(_ttft_parts(train), ttft_true, _TTFT_KERNELS)
+    return [
+        replace(one, tpot_ms=max(float(own_tpot), _LEAST_MS), ttft_ms=max(float(own_ttft), _LEAST_MS))
+        for one, own_tpot, own_ttft in zip(judged, tpot, ttft, strict=True)
+    ]
+
+
+def _tpot_parts(runs: Sequence[Predicted]) -> NDArray[np.float64]:
+    step, client = _TPOT_UNITS
+    rows = [(p.parts.decode_ms, p.parts.prompts_ms, step, client * p.run.concurrency) for p in runs]
+    return np.array(rows, np.float64)
+
+
+def _ttft_parts(runs: Sequence[Predicted]) -> NDArray[np.float64]:
+    first, client = _TTFT_UNITS
+    rows = [(p.parts.together_ms, p.parts.alone_ms, first, client * p.run.concurrency) for p in runs]
+    return np.array(rows, np.float64)
+
+
+def _drawn(
+    parts: NDArray[np.float64], true_ms: NDArray[np.float64], kernels: tuple[float, ...]
+) -> NDArray[np.float64]:
+    """Return the scales ≥ 0 of least absolute relative error, drawn towards the kernels' own."""
+    try:
+        from scipy.optimize import nnls
+    except ModuleNotFoundError:
+        raise UsageError("fitting needs scipy", hint="pip install 'kvcache-sim[calibrate]'") from None
+
+    relative, weight = parts / true_ms[:, None], np.ones(len(true_ms))
+    scales = np.array(kernels)
+    for _ in range(_ROUNDS):
+        rows = np.concatenate((relative * weight[:, None], np.eye(len(kernels))))
+        scales = nnls(rows, np.concatenate((weight, kernels)))[0]
+        weight = np.maximum(np.abs(relative @ scales - 1), _SMALL_ERROR) ** -0.5
+    return np.asarray(scales, np.float64)
+
+
+def _fold(one: Predicted) -> int:
+    return hashlib.sha256(one.run.configuration.encode()).digest()[1] % 2
