@@ -48,6 +48,8 @@ POOL = (
 )
 GROUPS = (*POOL, "model=gpt-oss-20b", "tiers.gpu.capacity=2000 blocks")
 VLLM = (*POOL, "replica.scheduler=vllm")
+PAGES = (*POOL, "cache.semantics=sglang")
+SGLANG = (*PAGES, "replica.scheduler=sglang")
 PRIORITIES = ("workload=null", "workload={}", "trace.path={folder}/priorities.jsonl", "cache.block_size=64")
 DRAFTED = ("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}",)
 DRAFTS = ("replica.speculation={tokens: 3, mean_length: 2.4}",)
@@ -147,6 +149,13 @@ CHANGES: list[Change] = [
     Change("replica.queue_order=later-turns", "share of queueing in later turns", "down", CROWDED),
     Change("replica.queue_order=priority", "digest.results", "differs", PRIORITIES),
     Change("replica.scheduler=vllm", "digest.results", "differs", POOL),
+    Change("replica.scheduler=sglang", "digest.results", "differs", PAGES),
+    Change("replica.schedule_policy=lpm", "tokens.cached", "up", SGLANG),
+    Change("replica.schedule_policy=dfs-weight", "tokens.cached", "up", SGLANG),
+    Change("replica.schedule_policy=lof", "digest.results", "differs", (*ONE_TIER, *PRIORITIES, "cache.semantics=sglang", "replica.scheduler=sglang", "replica.max_num_seqs=1")),
+    Change("replica.max_prefill_tokens=256", "digest.results", "differs", SGLANG),
+    Change("replica.enable_mixed_chunk=true", "digest.results", "differs", SGLANG),
+    Change("replica.schedule_conservativeness=0.1", "digest.results", "differs", SGLANG),
     Change("replica.watermark=0.4", "latency.queue.avg", "up", VLLM),
     Change("replica.reserve_full_isl=false", "digest.results", "differs", VLLM),
     Change("replica.long_prefill_token_threshold=128", "latency.ttft.avg", "up", VLLM),
@@ -185,6 +194,10 @@ CHANGES: list[Change] = [
     Change("machines[1].replica.step_time=a100-llama-3-8b-tp1", "latency.ttft.avg", "up"),
     Change("machines[0].replica.queue_order=shortest-first", "latency.ttft.avg", "down", CROWDED),
     Change("machines[0].replica.scheduler=vllm", "digest.results", "differs", POOL),
+    Change("machines[0].replica.schedule_policy=lpm", "tokens.cached", "up", SGLANG),
+    Change("machines[0].replica.max_prefill_tokens=256", "digest.results", "differs", SGLANG),
+    Change("machines[0].replica.enable_mixed_chunk=true", "digest.results", "differs", SGLANG),
+    Change("machines[0].replica.schedule_conservativeness=0.1", "digest.results", "differs", SGLANG),
     Change("machines[0].replica.watermark=0.4", "latency.queue.avg", "up", VLLM),
     Change("machines[0].replica.reserve_full_isl=false", "digest.results", "differs", VLLM),
     Change("machines[0].replica.long_prefill_token_threshold=128", "latency.ttft.avg", "up", VLLM),
@@ -333,6 +346,11 @@ REFUSALS: list[Refusal] = [
     Refusal("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "not handed over", POOLS),
     Refusal("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "several cache groups", GROUPS),
     Refusal("replica.watermark=0.1", "replica.scheduler is not vllm"),
+    Refusal("replica.scheduler=sglang", "cache.semantics sglang", POOL),
+    Refusal("replica.enable_mixed_chunk=true", "replica.scheduler is not sglang"),
+    Refusal("replica.queue_order=later-turns", "goes by replica.schedule_policy", SGLANG),
+    Refusal("replica.duplicate_prefill=wait", "does not see what is being computed", SGLANG),
+    Refusal("cache.cache_output=false", "keeps prompts and answers", SGLANG),
     Refusal("replica.queue_order=later-turns", "knows fcfs and priority", VLLM),
     Refusal("replica.duplicate_prefill=wait", "keys before they are computed", VLLM),
     Refusal("cache.full_hit=skip-prefill", "always computes a prompt's last token", VLLM),

@@ -26,6 +26,11 @@ SETTINGS = {
         "tiers.gpu.capacity=64 blocks", "cache.semantics=vllm", "replica.scheduler=vllm",
         "replica.async_scheduling=stop-token",
     ],
+    "sglang": ["tiers.gpu.capacity=64 blocks", "replica.scheduler=sglang", "replica.max_num_batched_tokens=64"],
+    "sglang ahead": [
+        "tiers.gpu.capacity=64 blocks", "replica.scheduler=sglang", "replica.async_scheduling=length",
+        "replica.max_num_batched_tokens=64", "replica.enable_mixed_chunk=true",
+    ],
 }  # fmt: skip
 COMMON = ["cache.block_size=16", "replica.step_time=h100-llama-3-8b-tp1", "replica.max_num_seqs=4"]
 

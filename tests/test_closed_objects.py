@@ -18,6 +18,9 @@ from kvcache_sim.cache.prefix_view import GlobalPrefixCacheInfo
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.admission import Admission
 from kvcache_sim.serving.sequence import Arrival, SequenceState
+from kvcache_sim.serving.sglang.prefill import Adder
+from kvcache_sim.serving.sglang.sequence import SglangSequence
+from kvcache_sim.serving.sglang.state import SchedulerState
 from kvcache_sim.serving.vllm.sequence import VllmSequence
 
 PACKAGE = Path(kvcache_sim.__file__).parent
@@ -32,6 +35,13 @@ RECORDS = [
         "seed 000's state of a request; each stage it passes writes its own part",
     ),
     (VllmSequence, ("s",), "what vLLM's scheduler counts of a request, at its admission, steps and outputs"),
+    (SglangSequence, ("s",), "what SGLang's scheduler counts of a request"),
+    (
+        SchedulerState,
+        ("state",),
+        "what SGLang's scheduler knows between two steps, which both kinds of steps change",
+    ),
+    (Adder, ("adder",), "what is left of a step while its prompts are chosen"),
     (Arrival, ("s", "sequence"), "a request on its way to a machine; a router notes what it expects of it"),
     (Admission, ("admission",), "filled part by part while one request is admitted"),
     (LayeredJob, ("job", "times"), "a job's progress, kept by the one channel that serves it"),

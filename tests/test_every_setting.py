@@ -49,7 +49,7 @@ def folder(tmp_path_factory) -> Path:
     write(place / "whole-blocks.jsonl", [{**row, "hash_ids": rows[n % 5]["hash_ids"], "input_length": 512 * len(rows[n % 5]["hash_ids"])} for n, row in enumerate(rows)])  # fmt: skip
     write(place / "unsorted.jsonl", rows[::-1])
     write(place / "tenants.jsonl", [{**row, "tenant": n % 5} for n, row in enumerate(rows)])
-    write(place / "priorities.jsonl", [{**row, "timestamp": n, "priority": -n} for n, row in enumerate(rows)])
+    write(place / "priorities.jsonl", [{**row, "timestamp": n, "priority": -n, "output_length": 9 + n % 7} for n, row in enumerate(rows)])  # fmt: skip
     write(place / "bad-row.jsonl", [*rows[:-1], {**rows[-1], "input_length": -5}])
     texts = [{"conversations": [{"from": who, "value": f"{who} {n} " * 90} for n in range(4) for who in ("human", "gpt")]} for _ in range(9)]  # fmt: skip
     (place / "texts.json").write_text(json.dumps(texts))

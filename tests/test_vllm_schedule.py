@@ -16,9 +16,9 @@ from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.load import load_scenario
+from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import ReplicaSettings
-from kvcache_sim.serving.vllm.replica import VllmReplica
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
 from kvcache_sim.workload.readers import ReadSettings, read_trace
@@ -171,7 +171,7 @@ def test_the_core_and_the_reference_tell_one_story(replica, cache_settings, bloc
     simulation, native = told(settings, trace, schedule=machines == 1)
     assert all(isinstance(one, NativeReplica) for one in simulation.replicas)
     stepped, plain = told(settings, trace, step_every_iteration=True, schedule=machines == 1)
-    assert all(isinstance(one, VllmReplica) for one in stepped.replicas)
+    assert all(isinstance(one, EngineReplica) for one in stepped.replicas)
     assert native == plain
     if machines == 1:
         logs = [simulation.replicas[0].schedule(), stepped.replicas[0].schedule()]

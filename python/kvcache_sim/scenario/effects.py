@@ -75,8 +75,8 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
             yield ("cache", "admission"), "cache.discard_on_finish keeps nothing"
         if model.cache.admission == "prompt" and not model.cache.cache_output:
             yield ("cache", "admission"), "cache.cache_output is false"
-    if model.cache.full_hit != "prefill-remainder" and _by_vllm(machines):
-        yield ("cache", "full_hit"), "vLLM's scheduler always computes a prompt's last token"
+    if model.cache.full_hit != "prefill-remainder" and any(m.replica.scheduler != "kvsim" for m in machines):
+        yield ("cache", "full_hit"), "an engine's scheduler always computes a prompt's last token"
     if not model.cache.enabled:
         for key in (
             "accounting",

@@ -9,8 +9,30 @@ from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path
 
-#: What vLLM's scheduler alone is told.
-_VLLM_ALONE = ("watermark", "reserve_full_isl", "long_prefill_token_threshold")
+#: What one engine's scheduler alone is told.
+_ALONE = {
+    "vllm": ("watermark", "reserve_full_isl", "long_prefill_token_threshold"),
+    "sglang": (
+        "schedule_policy",
+        "max_prefill_tokens",
+        "enable_mixed_chunk",
+        "schedule_conservativeness",
+    ),
+}
+_OWN_CACHE = {
+    "vllm": "vLLM's scheduler gives out the blocks of its own pool: cache.semantics vllm",
+    "sglang": "SGLang's scheduler gives out the pages of its own tree: cache.semantics sglang",
+}
+#: The orders of the queue that an engine's scheduler knows, and what is said of others.
+_ORDERS = {"vllm": ("fcfs", "priority"), "sglang": ("fcfs",)}
+_OWN_ORDER = {
+    "vllm": "vLLM's scheduler knows fcfs and priority",
+    "sglang": "SGLang's scheduler goes by replica.schedule_policy",
+}
+_NOBODY_WAITS = {
+    "vllm": "vLLM's blocks have their keys before they are computed: nobody waits",
+    "sglang": "SGLang's scheduler does not see what is being computed: nobody waits",
+}
 #: Key → why it has no effect where requests are served without service time, one after another.
 _INSTANT = {
     "async_scheduling": "replica.instant is true",
@@ -64,16 +86,22 @@ def _copies(model: ScenarioModel, machine: MachineSection) -> Iterator[tuple[str
 
 
 def _scheduler(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[str, str]]:
-    if replica.scheduler != "vllm":
-        for key in _VLLM_ALONE:
+    for engine, alone in _ALONE.items():
+        for key in alone if replica.scheduler != engine else ():
             if getattr(replica, key) != ReplicaSection.model_fields[key].default:
-                yield key, "replica.scheduler is not vllm"
+                yield key, f"replica.scheduler is not {engine}"
+    if replica.scheduler == "kvsim":
         return
-    if model.cache.semantics != "vllm" or model.cache.accounting != "detailed":
-        yield "scheduler", "vLLM's scheduler gives out the blocks of its own pool: cache.semantics vllm"
+    if model.cache.semantics != replica.scheduler or model.cache.accounting != "detailed":
+        yield "scheduler", _OWN_CACHE[replica.scheduler]
     if model.pools.prefill or model.pools.decode:
         yield "scheduler", "requests are handed over between machines: kvsim's own scheduler does that"
-    if replica.queue_order not in ("fcfs", "priority"):
-        yield "queue_order", "vLLM's scheduler knows fcfs and priority"
+    if replica.queue_order not in _ORDERS[replica.scheduler]:
+        yield "queue_order", _OWN_ORDER[replica.scheduler]
     if replica.duplicate_prefill == "wait":
-        yield "duplicate_prefill", "vLLM's blocks have their keys before they are computed: nobody waits"
+        yield "duplicate_prefill", _NOBODY_WAITS[replica.scheduler]
+    if replica.scheduler == "sglang" and not (model.cache.enabled and model.cache.cache_output):
+        yield (
+            "scheduler",
+            "SGLang's tree keeps prompts and answers: cache.enabled and cache.cache_output",
+        )

@@ -55,24 +55,24 @@ def _workload(model: ScenarioModel, tree: Tree) -> dict[str, Any]:
 
 def _with_semantics(model: ScenarioModel, tree: Tree) -> ScenarioModel:
     """Return the model with the rules of reuse filled in: an instant replay of a bounded GPU alone decides as
-    vLLM's block manager does, to the block, and vLLM's scheduler takes its pool; all else runs on the tree.
+    vLLM's block manager does, to the block, an engine's scheduler takes its own cache; all else: the tree.
     """
     given = tree.values.get("cache")
     if isinstance(given, dict) and "semantics" in given:
         return model
-    if model.replica.scheduler == "vllm":
-        return _with_pool(model)
+    if model.replica.scheduler != "kvsim":
+        return _with(model, model.replica.scheduler)
     plain = model.cache.enabled and model.cache.accounting == "detailed" and model.cache.policy == "lru"
     views = all(view == type(view).model_construct() for view in (model.session_view, model.prefix_view))
     alone = len(model.tiers.present) == 1 and not (model.machines or model.tiers.compute.policy)
     bounded = str(model.tiers.compute.capacity) != "unbounded"
     if not (model.replica.instant and plain and views and alone and bounded):
         return model
-    return _with_pool(model)
+    return _with(model, "vllm")
 
 
-def _with_pool(model: ScenarioModel) -> ScenarioModel:
-    return model.model_copy(update={"cache": model.cache.model_copy(update={"semantics": "vllm"})})
+def _with(model: ScenarioModel, semantics: str) -> ScenarioModel:
+    return model.model_copy(update={"cache": model.cache.model_copy(update={"semantics": semantics})})
 
 
 def _with_model(model: ScenarioModel, named: str, tree: Tree) -> ScenarioModel:

@@ -34,6 +34,7 @@ from kvcache_sim.serving.settings import (
     HandoverPath,
     HandoverTransfer,
     Role,
+    SchedulePolicy,
     SchedulerName,
 )
 from kvcache_sim.tier_table import ROWS
@@ -213,7 +214,7 @@ class ReplicaSection(Section):
     links: str | None = Field(
         None, description="all-reduces of a roofline or of measured kernels: name or FILE.csv"
     )
-    scheduler: SchedulerName = Field("kvsim", description="who composes the steps; vllm: as vLLM does")
+    scheduler: SchedulerName = Field("kvsim", description="who composes the steps: kvsim, or an engine")
     watermark: float = Field(
         0.0, ge=0, lt=1, description="with vllm: share of blocks kept free at admissions while others run"
     )
@@ -223,6 +224,14 @@ class ReplicaSection(Section):
         ge=0,
         le=_MAX_COUNT,
         description="with vllm: tokens of one request a step beside others; 0: all",
+    )
+    schedule_policy: SchedulePolicy = Field("fcfs", description="with sglang: who is looked at first")
+    max_prefill_tokens: int = Field(
+        16384, ge=1, le=_MAX_COUNT, description="with sglang: tokens of prompts that a step takes up"
+    )
+    enable_mixed_chunk: bool = Field(False, description="with sglang: decode in steps of prompts too")
+    schedule_conservativeness: float = Field(
+        1.0, gt=0, le=100, description="with sglang: times the share of an answer that is reserved at first"
     )
     queue_order: QueueOrderName = Field("fcfs", description="who is admitted first")
     duplicate_prefill: DuplicatePrefill = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.machine import Machine
@@ -12,6 +12,8 @@ from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.model.step_time import StepTime, StepTimeTable
 from kvcache_sim.serving.admission import Admitter
 from kvcache_sim.serving.batch import Batch, BatchSettings, SteppedBatch
+from kvcache_sim.serving.engine_scheduler.contract import EngineScheduler
+from kvcache_sim.serving.engine_scheduler.replica import EngineReplica, StepDurations
 from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.recorder import Recorder
@@ -155,13 +157,11 @@ def _replica(
 ) -> AnyReplica:
     replica_settings = _own_settings(settings)
     batch_settings = _batch_settings(cache, replica_settings)
-    if replica_settings.scheduler == "vllm":
-        from kvcache_sim.serving.vllm.replica import VllmReplica
-
+    if replica_settings.scheduler != "kvsim":
         milestones = Milestones(cache.number, cache.store, recorder, outcomes, observed.records_all)
-        return VllmReplica(
-            cache, replica_settings, settings.step_time, batch_settings, milestones, observed.checks
-        )
+        durations = StepDurations.of_batch(settings.step_time, batch_settings)
+        engine = _engine_scheduler(replica_settings, cache, milestones)
+        return EngineReplica(cache, replica_settings, durations, milestones, engine, observed.checks)
     batch = make_batch(
         cache, batch_settings, settings.step_time, replica_settings.most_decode_tokens, observed
     )
@@ -170,6 +170,19 @@ def _replica(
     admitter = Admitter(cache, outcomes, estimates, replica_settings.lost_blocks)
     scheduler = Scheduler(replica_settings, cache, admitter, batch, milestones)
     return Replica(cache, replica_settings, batch, scheduler, milestones, observed.checks)
+
+
+def _engine_scheduler(
+    settings: ReplicaSettings, machine: Machine, milestones: Milestones
+) -> EngineScheduler[Any]:
+    """Return the reference of an engine's own scheduler."""
+    if settings.scheduler == "vllm":
+        from kvcache_sim.serving.vllm.engine import VllmEngine
+
+        return VllmEngine(settings, machine, milestones)
+    from kvcache_sim.serving.sglang.engine import SglangEngine
+
+    return SglangEngine(settings, machine, milestones)
 
 
 def make_batch(

@@ -18,7 +18,9 @@ from kvcache_sim.serving.speculation import SpeculationSettings
 #: Whether the scheduler decides on a step while the one before it runs, and how answers then end.
 AsyncScheduling = Literal["none", "length", "stop-token"]
 #: Whose rules compose the steps.
-SchedulerName = Literal["kvsim", "vllm"]
+SchedulerName = Literal["kvsim", "vllm", "sglang"]
+#: Whom of the queue SGLang's scheduler looks at first.
+SchedulePolicy = Literal["fcfs", "lpm", "dfs-weight", "lof"]
 DuplicatePrefill = Literal["recompute", "wait"]
 #: What a machine does of a request: its prefill, its decoding, or both.
 Role = Literal["both", "prefill", "decode"]
@@ -43,7 +45,7 @@ class ReplicaSettings:
     queue_order: str = "fcfs"
     #: What a request does whose next block another one is computing right now: compute it too, or wait.
     duplicate_prefill: DuplicatePrefill = "recompute"
-    #: Who composes the steps: kvsim's own rules, or vLLM's scheduler.
+    #: Who composes the steps: kvsim's own rules, or an engine's scheduler.
     scheduler: SchedulerName = "kvsim"
     #: vLLM's: share of the pool's blocks that an admission leaves free while others run.
     watermark: float = 0.0
@@ -53,6 +55,14 @@ class ReplicaSettings:
     long_prefill_token_threshold: int = 0
     #: Tokens that decoding requests have drafted; None: none.
     speculation: SpeculationSettings | None = None
+    #: SGLang's: who of the queue is looked at first.
+    schedule_policy: SchedulePolicy = "fcfs"
+    #: SGLang's: most tokens of prompts that a step takes up, whatever its chunk.
+    max_prefill_tokens: int = 16384
+    #: SGLang's: decoding requests join a step that computes prompts.
+    enable_mixed_chunk: bool = False
+    #: SGLang's: what the share of an answer that is reserved at an admission is multiplied by.
+    schedule_conservativeness: float = 1.0
     #: Extra time between the end of a step and the next step's start.
     step_overhead_ns: int = 0
     #: ``length``: the scheduler foresees an answer's end; ``stop-token``: it finds out a step late.

@@ -13,11 +13,11 @@ from kvcache_sim.engine import ARRIVAL, NO_MACHINE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.policies.plugins.watchdog import watching
+from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.sequence import Arrival, SequenceState
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.serving.vllm.replica import VllmReplica
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
 from kvcache_sim.simulation.simulation import Simulation
 from kvcache_sim.units import NS_PER_S
@@ -63,7 +63,7 @@ class LiveSimulation(Simulation):
         self._caches = cast("list[_core.Store | _core.PoolStore]", self._stores.made)
         self._ids = 0
         for replica in self.replicas:
-            assert isinstance(replica, Replica | VllmReplica)
+            assert isinstance(replica, Replica | EngineReplica)
             replica.when_token(lambda request: listener.token(request, self.engine.now_ns))
             replica.milestones.when_closed(lambda s: listener.closed(s, self.engine.now_ns))
         self.sampler.interval_ns = _SAMPLE_NS

@@ -7,15 +7,15 @@ from typing import Any, cast
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.schedule import schedule_figures
+from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.vllm.replica import VllmReplica
 from kvcache_sim.serving.vllm.scheduler import BlockPool
 from kvcache_sim.tiers import COMPUTE
 from kvcache_sim.workload.trace import Trace
 
 
-def write_down(replicas: Sequence[AnyReplica]) -> NativeReplica | VllmReplica:
+def write_down(replicas: Sequence[AnyReplica]) -> NativeReplica | EngineReplica[Any]:
     """Let the one replica write its schedule down; UsageError for several, and for kvsim's own scheduler."""
     where = "--schedule-digests"
     if len(replicas) != 1:
@@ -24,12 +24,12 @@ def write_down(replicas: Sequence[AnyReplica]) -> NativeReplica | VllmReplica:
     if replica.settings.scheduler != "vllm":
         hint = "set replica.scheduler=vllm"
         raise UsageError("kvsim's own scheduler writes no schedule down", where, hint=hint)
-    assert isinstance(replica, NativeReplica | VllmReplica)
+    assert isinstance(replica, NativeReplica | EngineReplica)
     replica.log_schedule()
     return replica
 
 
-def written_down(replica: NativeReplica | VllmReplica, trace: Trace) -> dict[str, Any] | None:
+def written_down(replica: NativeReplica | EngineReplica[Any], trace: Trace) -> dict[str, Any] | None:
     """Return the figures and digests of a schedule that was written down."""
     log, pool = replica.schedule(), cast(BlockPool, replica.store)
     if log is None:

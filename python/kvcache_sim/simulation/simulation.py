@@ -42,8 +42,8 @@ from kvcache_sim.workload.trace import Trace
 if TYPE_CHECKING:
     from kvcache_sim.cache.operations.block_tokens import BlockTokens
     from kvcache_sim.cache.operations.listing import ListedBlock
+    from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
     from kvcache_sim.serving.replica.native import NativeReplica
-    from kvcache_sim.serving.vllm.replica import VllmReplica
 
 _EVENTS_PER_GLANCE = 20_000
 
@@ -90,7 +90,7 @@ class Simulation:
         self.replicas: list[AnyReplica] = build_replicas(
             caches, counted, self.channels, told, self.recorder, observation
         )
-        self._scheduled: NativeReplica | VllmReplica | None = None
+        self._scheduled: NativeReplica | EngineReplica[Any] | None = None
         if options.schedule:
             from kvcache_sim.simulation.schedule import write_down
 

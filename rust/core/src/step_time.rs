@@ -70,6 +70,23 @@ pub struct StepShape {
     pub decode_max_kv_tokens: u64,
 }
 
+impl StepShape {
+    /// Adds a chunk of a prompt behind `past` tokens that have KV.
+    pub fn add_chunk(&mut self, new: u64, past: u64, table: &StepTimeTable) {
+        self.new_tokens += new;
+        self.pairs += table.pairs(new, past);
+        self.past_tokens += past;
+        self.longest_chunk_tokens = self.longest_chunk_tokens.max(past + new);
+    }
+
+    /// Adds a sequence that gets one token behind `past` tokens that have KV.
+    pub fn add_decode(&mut self, past: u64) {
+        self.decode_sequences += 1;
+        self.decode_kv_tokens += past;
+        self.decode_max_kv_tokens = self.decode_max_kv_tokens.max(past);
+    }
+}
+
 impl StepTimeTable {
     /// Twice the products of a chunk's tokens with their keys; a short chunk fills its tile for those of the past.
     pub fn pairs(&self, new: u64, past: u64) -> u64 {

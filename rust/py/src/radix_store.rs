@@ -39,6 +39,76 @@ engine_store!(PyRadixStore {
         let (keys, pages) = (keys.0.clone(), capacity_pages.u64());
         answered(RadixStore::new(keys, policy, page.u32(), pages, lengths)).map(Self)
     }
+
+    fn find(&mut self, request: Whole, tokens: Whole) -> PyResult<u64> {
+        answered(self.0.known_request(request.u32()))?;
+        Ok(self.0.find(request.u32(), tokens.u64()).tokens)
+    }
+
+    fn key(&self, request: Whole, page: Whole) -> PyResult<u64> {
+        answered(self.0.known_request(request.u32()))?;
+        Ok(self.0.key(request.u32(), page.u32()))
+    }
+
+    #[getter]
+    fn free_tokens(&self) -> u64 {
+        self.0.free_tokens()
+    }
+
+    #[getter]
+    fn spare_tokens(&self) -> u64 {
+        self.0.spare_tokens()
+    }
+
+    fn spare_tokens_beside(&self, request: Whole, tokens: Whole) -> PyResult<u64> {
+        let found = answered(self.0.found(request.u32(), tokens.u64()))?;
+        Ok(self.0.spare_tokens_beside(found))
+    }
+
+    fn evict_until_free(&mut self, tokens: Whole, now_ns: Whole) {
+        self.0.evict_until_free(tokens.u64(), now_ns.u64());
+    }
+
+    fn hold(&mut self, request: Whole, tokens: Whole) -> PyResult<()> {
+        let found = answered(self.0.found(request.u32(), tokens.u64()))?;
+        if self.0.known_held(request.u32()).is_ok() {
+            return answered(Err(StoreError::LeasedAlready));
+        }
+        self.0.hold(request.u32(), found);
+        Ok(())
+    }
+
+    fn grow(&mut self, request: Whole, tokens: Whole) -> PyResult<()> {
+        answered(self.0.known_held(request.u32()))?;
+        answered(self.0.grow(request.u32(), tokens.u64()))
+    }
+
+    fn check_in(&mut self, request: Whole, tokens: Whole) -> PyResult<()> {
+        answered(self.0.known_held(request.u32()))?;
+        answered(self.0.check_in(request.u32(), tokens.u64()))
+    }
+
+    fn finish(&mut self, request: Whole, tokens: Whole) -> PyResult<()> {
+        answered(self.0.known_held(request.u32()))?;
+        answered(self.0.finish(request.u32(), tokens.u64()))
+    }
+
+    fn retract(&mut self, request: Whole) -> PyResult<()> {
+        answered(self.0.known_held(request.u32()))?;
+        self.0.retract(request.u32());
+        Ok(())
+    }
+
+    #[getter]
+    fn evicts_least_recent(&self) -> bool {
+        self.0.evicts_least_recent()
+    }
+
+    fn depth_first(&self, found: Vec<(Whole, Whole)>) -> PyResult<Vec<usize>> {
+        let found = found.iter().map(|f| self.0.found(f.0.u32(), f.1.u64()));
+        let nodes: Result<Vec<u32>, StoreError> = found.map(|f| f.map(|f| f.node)).collect();
+        Ok(self.0.depth_first(&answered(nodes)?))
+    }
 });
 
 /// Adds the class of this room.

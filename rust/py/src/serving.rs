@@ -5,6 +5,8 @@ use kvsim_core::machine_store::MachineStore;
 use kvsim_core::serving::engine::EngineScheduler;
 use kvsim_core::serving::handover::{Done, Task};
 use kvsim_core::serving::rows::Rows;
+use kvsim_core::serving::schedule_log::ScheduleLog;
+use kvsim_core::serving::sglang::SglangScheduler;
 use kvsim_core::serving::vllm::VllmScheduler;
 use kvsim_core::serving::{Arrival, Phase, Replica, ServingStore};
 use kvsim_core::store::Answer;
@@ -16,7 +18,7 @@ use crate::batch::PyStepTable;
 use crate::fleet::StoreHandle;
 use crate::order::raised;
 use crate::refusal::answered;
-use crate::serving_rules::{config, vllm, BatchSettings, ServingRules};
+use crate::serving_rules::{config, sglang, vllm, BatchSettings, ServingRules};
 
 /// When something is next to do, and its phase: 0 for what arrives, 1 for a step boundary.
 type PyNext = Option<(u64, u8)>;
@@ -32,13 +34,35 @@ type PySchedule = (
     Vec<(u32, u64, u64, u64, u32)>,
 );
 
+/// A scheduler of an engine's own.
+enum Engine {
+    Vllm(VllmScheduler),
+    Sglang(SglangScheduler),
+}
+
+/// Does the same with whichever engine's scheduler it is.
+macro_rules! with_engine {
+    ($engine:expr, $scheduler:ident => $call:expr) => {
+        match $engine {
+            Engine::Vllm($scheduler) => $call,
+            Engine::Sglang($scheduler) => $call,
+        }
+    };
+}
+
+impl Engine {
+    fn log(&self) -> Option<&ScheduleLog> {
+        with_engine!(self, scheduler => scheduler.log())
+    }
+}
+
 /// Queue, admission, steps, transfers, milestones and rows of one machine.
 #[pyclass(name = "Replica")]
 pub struct PyReplica {
     store: StoreHandle,
     replica: Replica,
     /// The engine's own scheduler, where it is not kvsim's that decides.
-    engine: Option<VllmScheduler>,
+    engine: Option<Engine>,
 }
 
 /// Calls a method of the replica with whichever store it serves from; what a policy in Python raised comes out.
@@ -74,8 +98,13 @@ macro_rules! with_store {
 macro_rules! scheduled {
     ($engine:expr, $replica:expr, $store:expr, $call:ident($($value:expr),*)) => {
         match ($engine, $store.pool()) {
-            (Some(engine), Some(pool)) => engine.$call($replica, pool, $($value),*),
-            _ => $replica.$call($store, $($value),*),
+            (Some(Engine::Vllm(engine)), Some(pool)) => engine.$call($replica, pool, $($value),*),
+            (engine, _) => match (engine, $store.radix()) {
+                (Some(Engine::Sglang(engine)), Some(tree)) => {
+                    engine.$call($replica, tree, $($value),*)
+                }
+                _ => $replica.$call($store, $($value),*),
+            },
         }
     };
 }
@@ -120,7 +149,8 @@ impl PyReplica {
 
     fn next(&self) -> PyNext {
         if let Some(engine) = &self.engine {
-            return engine.boundary_ns().map(|now_ns| (now_ns, 1));
+            let boundary_ns = with_engine!(engine, scheduler => scheduler.boundary_ns());
+            return boundary_ns.map(|now_ns| (now_ns, 1));
         }
         let next = self.replica.next();
         next.map(|(now_ns, phase)| (now_ns, u8::from(phase == Phase::Boundary)))
@@ -152,7 +182,11 @@ impl PyReplica {
     ) -> PyResult<Self> {
         let batch = BatchConfig::from(batch);
         let config = config(&batch, &rules)?;
-        let engine = rules.vllm.as_ref().map(|own| vllm(&config, &batch, own));
+        let engine = match (&rules.vllm, &rules.sglang) {
+            (Some(own), _) => Some(Engine::Vllm(vllm(&config, &batch, own))),
+            (_, Some(own)) => Some(Engine::Sglang(sglang(&config, &batch, own)?)),
+            _ => None,
+        };
         let columns = rules.request_columns.iter().map(String::as_str);
         let rows = Rows::new(columns, &rules.tiers.names);
         let mover = rules.mover(batch.num_layers)?;
@@ -160,10 +194,14 @@ impl PyReplica {
         if let Some(mover) = mover {
             replica = replica.with_mover(mover);
         }
-        if rules.vllm.is_some() && !matches!(store, StoreHandle::Pool(_)) {
-            return Err(PyValueError::new_err(
-                "vLLM's scheduler needs its block pool",
-            ));
+        match (&engine, &store) {
+            (None, _)
+            | (Some(Engine::Vllm(_)), StoreHandle::Pool(_))
+            | (Some(Engine::Sglang(_)), StoreHandle::Radix(_)) => (),
+            _ => {
+                let expected = "an engine's scheduler needs its own cache";
+                return Err(PyValueError::new_err(expected));
+            }
         }
         Ok(Self {
             store,
@@ -250,7 +288,7 @@ impl PyReplica {
 
     fn log_schedule(&mut self) {
         if let Some(engine) = &mut self.engine {
-            engine.log_schedule();
+            with_engine!(engine, scheduler => scheduler.log_schedule());
         }
     }
 
@@ -309,7 +347,9 @@ impl PyReplica {
         let replica = &self.replica;
         let generated = replica.batch.generated_tokens;
         if let Some(engine) = &self.engine {
-            return (engine.queued(), engine.running(), 0, generated);
+            let (queued, running) =
+                with_engine!(engine, scheduler => (scheduler.queued(), scheduler.running()));
+            return (queued, running, 0, generated);
         }
         (
             replica.queued(),

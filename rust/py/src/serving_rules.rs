@@ -4,6 +4,7 @@ use kvsim_core::batch::{BatchConfig, Speculation};
 use kvsim_core::serving::fetch::FetchPolicy;
 use kvsim_core::serving::handover::{HandoverConfig, Role};
 use kvsim_core::serving::queue::QueueOrder;
+use kvsim_core::serving::sglang::{SchedulePolicy, SglangConfig, SglangScheduler};
 use kvsim_core::serving::vllm::{VllmConfig, VllmScheduler};
 use kvsim_core::serving::{AsyncScheduling, ReplicaConfig, MOST_TIERS};
 use kvsim_core::transfers::{Edge, Mover, MoverConfig, WritePolicy};
@@ -88,6 +89,7 @@ pub struct ServingRules {
     places: i64,
     pub tiers: TierRules,
     pub vllm: Option<VllmRules>,
+    pub sglang: Option<SglangRules>,
     handover: Option<HandoverRules>,
 }
 
@@ -146,6 +148,35 @@ pub fn vllm(config: &ReplicaConfig, batch: &BatchConfig, rules: &VllmRules) -> V
         cache_enabled: batch.cache_enabled,
         cache_output: batch.cache_output,
     })
+}
+
+/// `serving.sglang.settings.SglangRules`, attribute by attribute.
+#[derive(FromPyObject)]
+pub struct SglangRules {
+    schedule_policy: String,
+    max_prefill_tokens: u64,
+    enable_mixed_chunk: bool,
+    schedule_conservativeness: f64,
+}
+
+/// SGLang's scheduler of a replica.
+pub fn sglang(
+    config: &ReplicaConfig,
+    batch: &BatchConfig,
+    rules: &SglangRules,
+) -> PyResult<SglangScheduler> {
+    let policy = SchedulePolicy::from_name(&rules.schedule_policy);
+    Ok(SglangScheduler::new(SglangConfig {
+        page_size: batch.block_size_tokens,
+        chunked_prefill_size: batch.max_num_batched_tokens,
+        max_prefill_tokens: rules.max_prefill_tokens,
+        max_running_requests: config.max_num_seqs,
+        schedule_policy: policy
+            .ok_or_else(|| PyValueError::new_err("no schedule policy of the core"))?,
+        enable_mixed_chunk: rules.enable_mixed_chunk,
+        schedule_conservativeness: rules.schedule_conservativeness,
+        async_scheduling: config.async_scheduling,
+    }))
 }
 
 /// `serving.replica.native_rules.TierRules`, attribute by attribute.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.records import Recorded
 from kvcache_sim.cache.store import EVICT, GpuStore, Losses, Room
+from kvcache_sim.reference.engines.in_tokens import TreeInTokens
 from kvcache_sim.reference.engines.leases import EngineLease, EngineLeases, gpu_alone
 from kvcache_sim.reference.engines.sglang_replay import Held, TokenRoom
 from kvcache_sim.reference.engines.sglang_tree import SglangTree
@@ -14,7 +15,7 @@ from kvcache_sim.reference.store.refusals import in_order, numbered, refuse
 from kvcache_sim.replay.block_keys import Key
 
 
-class ReferenceRadixStore(Recorded):
+class ReferenceRadixStore(TreeInTokens, Recorded):
     """Leases, room and records over ``SglangTree``, one lease a request; a block is a page.
 
     A request is admitted when its prompt and all of its answer would fit (``lengths``: prompt and total

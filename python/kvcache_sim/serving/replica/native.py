@@ -25,7 +25,7 @@ from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.tiers import PLACES, TIERS
 
 if TYPE_CHECKING:
-    from kvcache_sim.serving.vllm.schedule_log import ScheduleLog
+    from kvcache_sim.serving.engine_scheduler.schedule_log import ScheduleLog
 
 #: Priorities of the core's phases.
 _PHASES = (TRANSFER, BOUNDARY)
@@ -73,6 +73,12 @@ class NativeReplica:
         self._checks = checks
         self._most_blocks = self.store.room(0).capacity_blocks - machine.kept_free_blocks
         self._needs = machine.most_blocks
+        #: Tokens beside its KV that an empty GPU must have room for.
+        self._beside_tokens = 0
+        if settings.scheduler == "sglang":
+            from kvcache_sim.serving.sglang.settings import tokens_beside
+
+            self._beside_tokens = tokens_beside(self.cache.block_size_tokens, machine.kept_free_blocks)
         self._looks_up = bool(self.cache.lookup_ns and self.cache.enabled)
         #: Whether a request that arrives is in the queue at once.
         self._straight = not (self._looks_up or settings.client_ns(1))
@@ -201,7 +207,7 @@ class NativeReplica:
 
     def schedule(self) -> ScheduleLog | None:
         """Return what was written down of the schedule, None where nothing was."""
-        from kvcache_sim.serving.vllm.schedule_log import ScheduleCounts, ScheduleLog
+        from kvcache_sim.serving.engine_scheduler.schedule_log import ScheduleCounts, ScheduleLog
 
         written = self.core.schedule()
         return None if written is None else ScheduleLog(ScheduleCounts(*written[0]), *written[1:])
@@ -224,7 +230,7 @@ class NativeReplica:
 
     def can_ever_hold(self, kv_tokens: int) -> bool:
         """Return whether an empty GPU would have room for that many tokens."""
-        return self._needs(kv_tokens) <= self._most_blocks
+        return self._needs(kv_tokens + self._beside_tokens) <= self._most_blocks
 
     def when_closed(self, tell: Callable[[int], None]) -> None:
         """Tell the number of each request that leaves this machine from now on."""

@@ -16,6 +16,7 @@ from kvcache_sim.serving.settings import HandoverSettings, MachineSettings, Repl
 from kvcache_sim.tiers import LOAD_EDGES, PLACES, WRITE_EDGES
 
 if TYPE_CHECKING:
+    from kvcache_sim.serving.sglang.settings import SglangRules
     from kvcache_sim.serving.vllm.settings import VllmRules
 
 #: Tiers that the core has room for.
@@ -111,8 +112,9 @@ class ServingRules:
     #: How many places KV may come from: rows of transfers number edges by them.
     places: int
     tiers: TierRules
-    #: What vLLM's scheduler is told; None: kvsim's own composes the steps.
+    #: What an engine's own scheduler is told; None: another's, or kvsim's own composes the steps.
     vllm: VllmRules | None = None
+    sglang: SglangRules | None = None
     #: How prompts go to other machines, or come from there; None: they stay where they are.
     handover: HandoverRules | None = None
 
@@ -140,6 +142,7 @@ def serving_rules(
         places=len(PLACES),
         tiers=tier_rules(machine),
         vllm=_vllm_rules(machine, settings),
+        sglang=_sglang_rules(settings),
         handover=handover,
     )
 
@@ -150,6 +153,14 @@ def _vllm_rules(machine: Machine, settings: ReplicaSettings) -> VllmRules | None
     from kvcache_sim.serving.vllm.settings import vllm_rules
 
     return vllm_rules(settings, machine.store.room(0).capacity_blocks)
+
+
+def _sglang_rules(settings: ReplicaSettings) -> SglangRules | None:
+    if settings.scheduler != "sglang":
+        return None
+    from kvcache_sim.serving.sglang.settings import sglang_rules
+
+    return sglang_rules(settings)
 
 
 def core_serves(machine: Machine, serving: MachineSettings) -> bool:

@@ -10,6 +10,5 @@ prefill on. It also serves step-time models that are no table.
 | ``waiting`` | who waits: in order of arrival, or by priority |
 | ``scheduler`` | what the next step computes: running requests, preemption, admission |
 | ``outputs`` | the tokens that a step's end brings |
-| ``replica`` | steps one after another, or one decided ahead |
-| ``schedule_log`` | the schedule, written down |
+| ``engine`` | the scheduler as a replica asks it (``serving.engine_scheduler``) |
 """

@@ -5,32 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kvcache_sim.model.step_time import StepBatch
-from kvcache_sim.serving.gaps import TokenGaps
+from kvcache_sim.serving.engine_scheduler.contract import Given, Step
 from kvcache_sim.serving.sequence import Status
 from kvcache_sim.serving.vllm.scheduler import VllmScheduler
 from kvcache_sim.serving.vllm.sequence import VllmSequence
 
 
 @dataclass(slots=True)
-class Step:
+class VllmStep(Step):
     """A decided step: (request, tokens, whether all its known tokens are computed then) of each part."""
 
-    parts: list[tuple[VllmSequence, int, bool]]
-    batch: StepBatch
-    begin_ns: int = 0
-    end_ns: int = 0
-
-    def lasts(self, begin_ns: int, duration_ns: int) -> None:
-        """Note when it begins and how long it takes."""
-        self.begin_ns, self.end_ns = begin_ns, begin_ns + duration_ns
-
-    @property
-    def tokens(self) -> tuple[int, int]:
-        """Prefill and decode tokens."""
-        return sum(new for new, _ in self.batch.prefill_chunks), self.batch.decode_sequences
+    parts: list[tuple[VllmSequence, int, bool]] = field(default_factory=list)
 
 
-def composed(scheduled: list[VllmSequence], looks_ahead: bool) -> Step:
+def composed(scheduled: list[VllmSequence], looks_ahead: bool) -> VllmStep:
     """Return the step of those who got tokens: these count as computed from now on."""
     parts, chunks, decodes = [], [], []
     for s in scheduled:
@@ -44,7 +32,8 @@ def composed(scheduled: list[VllmSequence], looks_ahead: bool) -> Step:
         brings_token = s.computed >= s.expected
         s.placeholders += looks_ahead and brings_token
         parts.append((s, tokens, brings_token))
-    return Step(parts, StepBatch(tuple(chunks), len(decodes), sum(decodes), max(decodes, default=0)))
+    batch = StepBatch(tuple(chunks), len(decodes), sum(decodes), max(decodes, default=0))
+    return VllmStep(batch, parts=parts)
 
 
 @dataclass(slots=True)
@@ -52,10 +41,9 @@ class Outputs:
     """Gives out the tokens of ended steps."""
 
     scheduler: VllmScheduler
-    gaps: TokenGaps = field(default_factory=TokenGaps)
-    generated_tokens: int = 0
+    given: Given = field(default_factory=Given)
 
-    def step_ended(self, step: Step, now: int) -> None:
+    def step_ended(self, step: VllmStep, now: int) -> None:
         """Give each request whose known tokens are all computed one more."""
         for s, tokens, brings_token in step.parts:
             s.in_flight -= tokens
@@ -64,8 +52,6 @@ class Outputs:
                 s.stale -= tokens
             if brings_token and not s.is_done:
                 self._token(s, stale, now)
-        if self.scheduler.log is not None:
-            self.scheduler.log.counts.ended(now)
 
     def _token(self, s: VllmSequence, stale: bool, now: int) -> None:
         scheduler, state = self.scheduler, s.state
@@ -74,9 +60,8 @@ class Outputs:
             s.placeholders -= 1
             if s.is_running:
                 scheduler.key_step(s, min(s.computed - s.in_flight, s.known))
-        self.generated_tokens += 1
+        self.given.token(now, state.last_token_ns)
         if state.last_token_ns is not None:
-            self.gaps.add(now - state.last_token_ns)
             if scheduler.milestones.token is not None:
                 scheduler.milestones.token(state.request)
         else:

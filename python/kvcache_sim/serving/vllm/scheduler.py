@@ -7,10 +7,10 @@ from typing import Protocol
 
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.cache.store import GpuStore
+from kvcache_sim.serving.engine_scheduler.schedule_log import ScheduleLog
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.sequence import Status
 from kvcache_sim.serving.settings import ReplicaSettings
-from kvcache_sim.serving.vllm.schedule_log import ScheduleLog
 from kvcache_sim.serving.vllm.sequence import VllmSequence
 from kvcache_sim.serving.vllm.settings import VllmRules
 from kvcache_sim.serving.vllm.waiting import Waiting, rank
@@ -79,13 +79,13 @@ class VllmScheduler:
 
     def give_up(self, request: int, now: int) -> None:
         """Let a request go: what waits at once, what runs at the next boundary (``let_go``)."""
-        waiting = next((s for s in self.waiting if s.state.request == request), None)
-        if waiting is None:
+        s = next((s for s in self.waiting if s.state.request == request), None)
+        if s is None:
             self.given_up.add(request)
             return
-        waiting.is_done = True
-        self.waiting.remove(waiting)
-        self.milestones.aborted(waiting.state, now)
+        s.is_done = True
+        self.waiting.remove(s)
+        self.milestones.aborted(s.state, now)
 
     def let_go(self, now: int) -> None:
         """Free the blocks of running requests that were given up; steps in flight bring them no token."""

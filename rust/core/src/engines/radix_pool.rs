@@ -118,15 +118,38 @@ impl RadixPool {
     /// Looks the request up and holds what is found of its first `limit` tokens; returns the hit tokens.
     pub fn admit(&mut self, request: u32, limit: u64) -> u64 {
         let (node, pages) = self.tree.match_prefix(request, (limit / self.page) as u32);
-        self.tree.lock(node);
         let protected = u64::from(pages) * self.page;
+        self.hold(request, node, protected);
+        protected
+    }
+
+    /// Holds the path to a node, which is the request's first `protected` tokens.
+    pub fn hold(&mut self, request: u32, node: u32, protected: u64) {
+        self.tree.lock(node);
         self.held[request as usize] = Some(Held {
             node,
             protected,
             inserted: 0,
             filled: protected,
         });
-        protected
+    }
+
+    /// Takes free pages for an admitted request that knows they are there, up to its first `tokens` tokens.
+    pub fn grow(&mut self, request: u32, tokens: u64) {
+        let held = self.of(request);
+        self.free_tokens -= self.paged(tokens) - self.paged(held.filled);
+        self.held[request as usize] = Some(Held {
+            filled: tokens,
+            ..held
+        });
+    }
+
+    /// Ends a request and gives back what is its own; the tree keeps what was checked in.
+    pub fn drop_request(&mut self, request: u32) {
+        let held = self.of(request);
+        self.free_tokens += self.paged(held.filled) - held.protected;
+        self.tree.unlock(held.node);
+        self.held[request as usize] = None;
     }
 
     /// Lets go of what `admit` held, where there was no room for the rest.
@@ -242,10 +265,8 @@ impl RadixPool {
     pub fn finish(&mut self, request: u32, tokens: u64) {
         self.cache(request, tokens);
         let held = self.of(request);
-        self.free_tokens += self.paged(held.filled) - held.protected;
-        self.tree.unlock(held.node);
-        self.held[request as usize] = None;
         debug_assert!(held.node != ROOT || held.protected == 0);
+        self.drop_request(request);
     }
 
     /// Checks the tree, its locks against what requests hold, and that free tokens, the tree's and those of

@@ -4,6 +4,8 @@
 //! would fit; its prompt is checked into the tree as it is computed, its answer when it ends. Every decoding
 //! request asks for a page at every step, needed or not, so a page is evicted ahead of its use.
 
+mod in_tokens;
+
 use std::sync::Arc;
 
 use super::leaf_order::LeafOrder;
@@ -13,6 +15,8 @@ use crate::batch::BatchStore;
 use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::{Answer, LeaseId, Room, StoreError, Times, Violation};
+
+pub use in_tokens::Prefix;
 
 /// No cache has so many tokens; below it sums of lengths and pages stay numbers.
 const MOST_TOKENS: u64 = 1 << 62;

@@ -4,6 +4,7 @@
 //! a walk takes one tick, a new node two. Leaves without a lock stand in an ordered set and are evicted whole.
 
 mod check;
+mod paths;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ struct Node {
     children: u32,
     locks: u32,
     used: NodeUse,
+    /// Its place among its parent's children: that of the first node that stood there.
+    place: u64,
 }
 
 /// What the tree holds at one moment.
@@ -124,6 +127,7 @@ impl RadixTree {
                 creation,
                 hit_count: 0,
             },
+            place: creation,
         }
     }
 
@@ -233,6 +237,7 @@ impl RadixTree {
         let (request, start, parent) = (below.request, below.start, below.parent);
         let fresh = self.fresh(request, start, pages, parent);
         let upper = Node {
+            place: below.place,
             children: 1,
             locks: below.locks,
             used: NodeUse {

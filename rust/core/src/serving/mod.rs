@@ -24,6 +24,8 @@
 //! | `settings` | what a replica is told once |
 //! | `engine` | the trait of engines' own schedulers |
 //! | `vllm` | vLLM's scheduler |
+//! | `sglang` | SGLang's scheduler |
+//! | `schedule_log` | the schedule of an engine's own scheduler, written down |
 //! | `store` | what all this asks of the blocks of a machine |
 
 mod admission;
@@ -40,9 +42,11 @@ pub mod queue;
 mod replica;
 mod request;
 pub mod rows;
+pub mod schedule_log;
 mod scheduler;
 pub mod sessions;
 mod settings;
+pub mod sglang;
 mod store;
 #[cfg(test)]
 mod tests;

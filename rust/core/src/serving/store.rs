@@ -42,6 +42,11 @@ pub trait ServingStore: MachineStore {
         None
     }
 
+    /// The same store where it is SGLang's tree.
+    fn radix(&mut self) -> Option<&mut RadixStore> {
+        None
+    }
+
     /// Lets go of what has outlived its time to live; an engine's own rules know none.
     fn expire(&mut self, _now_ns: u64) {}
 }
@@ -123,5 +128,8 @@ impl ServingStore for RadixStore {
 
     fn release(&mut self, lease: LeaseId, _now_ns: u64) -> Answer<()> {
         RadixStore::release(self, lease)
+    }
+    fn radix(&mut self) -> Option<&mut RadixStore> {
+        Some(self)
     }
 }

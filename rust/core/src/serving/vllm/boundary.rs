@@ -106,7 +106,7 @@ impl VllmScheduler {
     fn log_step(&mut self, step: &Step) {
         let lengths = (self.running.len() as u64, self.waiting.len() as u64);
         if let Some(log) = &mut self.log {
-            log.scheduled(step, lengths);
+            log.scheduled(step.begin_ns, &step.shape, lengths);
         }
     }
 }

@@ -12,11 +12,9 @@
 //! | `outputs` | the tokens that a step's end brings |
 //! | `boundary` | steps one after another, or one decided ahead |
 //! | `stretch` | steps in which every running request decodes one token |
-//! | `log` | the schedule, written down |
 
 mod admission;
 mod boundary;
-mod log;
 mod outputs;
 mod running;
 mod sequence;
@@ -25,13 +23,13 @@ mod step;
 mod stretch;
 mod waiting;
 
+use super::schedule_log::ScheduleLog;
 use super::Place;
 use sequence::Sequence;
 use step::Step;
 use stretch::Stretch;
 use waiting::Waiting;
 
-pub use log::{ScheduleCounts, ScheduleLog, StepLine};
 pub use settings::VllmConfig;
 
 /// vLLM's scheduler of one replica.

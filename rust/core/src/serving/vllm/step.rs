@@ -31,10 +31,6 @@ impl Step {
         self.scheduled.is_empty()
     }
 
-    pub fn tokens(&self) -> u64 {
-        self.shape.new_tokens + self.shape.decode_sequences
-    }
-
     /// Whether it brings each of so many requests one token, and does nothing else.
     pub fn only_decodes(&self, requests: usize) -> bool {
         self.shape.new_tokens == 0 && self.scheduled.len() == requests
@@ -42,16 +38,10 @@ impl Step {
 
     /// Adds what a request computes to the shape.
     fn count(&mut self, s: &Sequence, tokens: u64, table: &StepTimeTable) {
-        let shape = &mut self.shape;
         if s.decodes(tokens) {
-            shape.decode_sequences += 1;
-            shape.decode_kv_tokens += s.computed;
-            shape.decode_max_kv_tokens = shape.decode_max_kv_tokens.max(s.computed);
+            self.shape.add_decode(s.computed);
         } else {
-            shape.new_tokens += tokens;
-            shape.pairs += table.pairs(tokens, s.computed);
-            shape.past_tokens += s.computed;
-            shape.longest_chunk_tokens = shape.longest_chunk_tokens.max(s.computed + tokens);
+            self.shape.add_chunk(tokens, s.computed, table);
         }
     }
 }

@@ -233,7 +233,8 @@ impl VllmScheduler {
         let lengths = (requests, self.waiting.len() as u64);
         if let Some(log) = &mut self.log {
             log.counts.end_ns = now_ns;
-            log.scheduled(self.ahead.as_ref().unwrap_or(&flight), lengths);
+            let decided = self.ahead.as_ref().unwrap_or(&flight);
+            log.scheduled(decided.begin_ns, &decided.shape, lengths);
         }
         self.flight = Some(flight);
         Ok(())

@@ -1,31 +1,49 @@
-"""A replica that vLLM's scheduler serves: steps one after another, or one decided while another runs."""
+"""A replica that an engine's own scheduler serves: steps one after another, or one decided ahead."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.engine import BOUNDARY, Event
 from kvcache_sim.errors import InvariantError
-from kvcache_sim.model.step_time import StepTime
+from kvcache_sim.model.step_time import StepBatch, StepTime
 from kvcache_sim.serving.batch import BatchSettings
+from kvcache_sim.serving.engine_scheduler.contract import EngineScheduler, Step
+from kvcache_sim.serving.engine_scheduler.schedule_log import ScheduleLog
 from kvcache_sim.serving.replica.arrival_path import ArrivalPath
 from kvcache_sim.serving.replica.contract import Load
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.sequence import Arrival, SequenceState
 from kvcache_sim.serving.settings import ReplicaSettings
-from kvcache_sim.serving.vllm.outputs import Outputs, Step, composed
-from kvcache_sim.serving.vllm.schedule_log import ScheduleLog
-from kvcache_sim.serving.vllm.scheduler import BlockPool, VllmScheduler
-from kvcache_sim.serving.vllm.sequence import VllmSequence
-from kvcache_sim.serving.vllm.settings import vllm_rules
-from kvcache_sim.tiers import COMPUTE, TIERS
+from kvcache_sim.tiers import TIERS
+
+S = TypeVar("S", bound=Step)
 
 
-class VllmReplica:
+@dataclass(frozen=True, slots=True)
+class StepDurations:
+    """How long steps take: the model's time and what a step costs beside it, or a least time."""
+
+    step_time: StepTime
+    overhead_ns: int
+    least_ns: int
+
+    @classmethod
+    def of_batch(cls, step_time: StepTime, batch: BatchSettings) -> StepDurations:
+        """Return the durations under the settings of a batch."""
+        return cls(step_time, batch.step_overhead_ns, batch.least_step_ns)
+
+    def of(self, batch: StepBatch) -> int:
+        """Return a step's time in ns."""
+        return max(self.step_time.step(batch) + self.overhead_ns, self.least_ns)
+
+
+class EngineReplica(Generic[S]):
     """One engine instance on a machine with a GPU alone, one step at a time, with any step-time model.
 
     ``checks``: whether the store's invariants are checked at every boundary (``--check full``).
@@ -35,9 +53,9 @@ class VllmReplica:
         self,
         machine: Machine,
         settings: ReplicaSettings,
-        step_time: StepTime,
-        batch: BatchSettings,
+        durations: StepDurations,
         milestones: Milestones,
+        scheduler: EngineScheduler[S],
         checks: bool,
     ) -> None:
         self.machine = machine.number
@@ -53,15 +71,11 @@ class VllmReplica:
         self.load: Load = milestones
         self.records_all = milestones.records_all
         self._arrivals = ArrivalPath(machine, settings, milestones, self._enqueue)
-        self._step_time, self._batch = step_time, batch
-        self._most_blocks = self.store.room(COMPUTE).capacity_blocks
-        rules = vllm_rules(settings, self._most_blocks)
-        pool = cast(BlockPool, machine.store)
-        self.scheduler = VllmScheduler(rules, settings, self.cache, pool, milestones)
-        self._outputs = Outputs(self.scheduler)
+        self._durations = durations
+        self.scheduler = scheduler
         #: The step that is being computed, and the one that follows it.
-        self._flight: Step | None = None
-        self._ahead: Step | None = None
+        self._flight: S | None = None
+        self._ahead: S | None = None
         self._boundary: Event | None = None
         self._steps: list[tuple[int, int, int, int]] | None = [] if self.records_all else None
         self._checks = checks
@@ -96,7 +110,7 @@ class VllmReplica:
         self.milestones.when_token(tell)
 
     def _enqueue(self, state: SequenceState) -> None:
-        self.scheduler.waiting.add(VllmSequence.of(state))
+        self.scheduler.enqueue(state)
         if self._flight is None and self._boundary is None:
             now = self.engine.now_ns
             self._boundary = self.engine.schedule(now, BOUNDARY, self.machine, self._at_boundary)
@@ -104,41 +118,43 @@ class VllmReplica:
     # -- boundaries
 
     def _at_boundary(self, _: object) -> None:
-        now = self.engine.now_ns
+        now, scheduler = self.engine.now_ns, self.scheduler
         self._boundary = None
         if self._flight is not None:
             self._end(self._flight, now)
-        if self.scheduler.given_up:
-            self.scheduler.let_go(now)
+        scheduler.let_go(now)
         self._flight, self._ahead = self._ahead, None
-        if self._flight is None:
-            self._flight = self._next_step(now, now)
+        for _pass in range(scheduler.passes):
+            if self._flight is None:
+                self._flight = self._next_step(now, now)
         if self._flight is not None:
             end = self._flight.end_ns
-            if self.scheduler.looks_ahead:
+            if scheduler.looks_ahead:
                 self._ahead = self._next_step(now, end)
             self._boundary = self.engine.schedule(end, BOUNDARY, self.machine, self._at_boundary)
+        else:
+            scheduler.rests()
         if self._checks:
             self._check()
 
-    def _end(self, step: Step, now: int) -> None:
+    def _end(self, step: S, now: int) -> None:
         self.steps += 1
         if self._steps is not None:
             self._steps.append((step.begin_ns, step.end_ns - step.begin_ns, *step.tokens))
-        self._outputs.step_ended(step, now)
+        self.scheduler.step_ended(step, now)
+        if self.scheduler.log is not None:
+            self.scheduler.log.counts.ended(now)
 
-    def _next_step(self, now: int, begin_ns: int) -> Step | None:
+    def _next_step(self, now: int, begin_ns: int) -> S | None:
         """Decide on the next step, which begins at a time from now on; None where nothing is computed."""
         scheduler = self.scheduler
-        if not scheduler.running and not scheduler.waiting:
+        step = scheduler.next_step(now)
+        if step is None:
             return None
-        step = composed(scheduler.schedule(now), scheduler.looks_ahead)
-        duration = self._step_time.step(step.batch) + self._batch.step_overhead_ns
-        step.lasts(begin_ns, max(duration, self._batch.least_step_ns))
+        step.lasts(begin_ns, self._durations.of(step.batch))
         if scheduler.log is not None:
-            lengths = len(scheduler.running), len(scheduler.waiting)
-            scheduler.log.scheduled(begin_ns, step.tokens, lengths)
-        return step if step.parts else None
+            scheduler.log.scheduled(begin_ns, step.tokens, scheduler.lengths())
+        return step if sum(step.tokens) else None
 
     def _check(self) -> None:
         try:
@@ -173,7 +189,7 @@ class VllmReplica:
 
     def can_ever_hold(self, kv_tokens: int) -> bool:
         """Return whether an empty GPU would have room for that many tokens."""
-        return -(-kv_tokens // self.cache.block_size_tokens) <= self._most_blocks
+        return self.scheduler.can_ever_hold(kv_tokens)
 
     def when_closed(self, tell: Callable[[int], None]) -> None:
         """Tell the number of each request that leaves this machine from now on."""
@@ -185,8 +201,8 @@ class VllmReplica:
 
     def counts(self) -> tuple[int, int, int, int]:
         """Return how many requests wait, run and wait for KV, and the tokens generated so far."""
-        scheduler = self.scheduler
-        return len(scheduler.waiting), len(scheduler.running), 0, self._outputs.generated_tokens
+        running, waiting = self.scheduler.lengths()
+        return waiting, running, 0, self.scheduler.given.tokens
 
     def accepted(self) -> tuple[int, int, list[int]]:
         """Return nothing: no tokens are drafted."""
@@ -194,7 +210,7 @@ class VllmReplica:
 
     def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
         """Return the histogram of times between tokens: edges, counts, count, sum, min, max."""
-        return self._outputs.gaps.histogram()
+        return self.scheduler.given.gaps.histogram()
 
     def flush_records(self) -> None:
         """Hand the steps and evictions that were kept to the recorder."""

@@ -1,6 +1,6 @@
 //! The schedule, written down: steps, admissions and what they add up to.
 
-use super::step::Step;
+use crate::step_time::StepShape;
 
 /// One step: when it began, what it computed, and how many ran and waited once it was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,19 +67,25 @@ impl ScheduleLog {
     }
 
     /// Notes a decided step, and how many run and wait then.
-    pub(super) fn scheduled(&mut self, step: &Step, (running, waiting): (u64, u64)) {
+    pub(super) fn scheduled(
+        &mut self,
+        begin_ns: u64,
+        shape: &StepShape,
+        (running, waiting): (u64, u64),
+    ) {
         let counts = &mut self.counts;
         counts.max_running = counts.max_running.max(running);
         counts.max_waiting = counts.max_waiting.max(waiting);
-        counts.scheduled_tokens += step.tokens();
-        if step.is_empty() {
+        let tokens = shape.new_tokens + shape.decode_sequences;
+        counts.scheduled_tokens += tokens;
+        if tokens == 0 {
             counts.zero_token_steps += 1;
             return;
         }
         self.steps.push(StepLine {
-            start_ns: step.begin_ns,
-            prefill_tokens: step.shape.new_tokens,
-            decode_tokens: step.shape.decode_sequences,
+            start_ns: begin_ns,
+            prefill_tokens: shape.new_tokens,
+            decode_tokens: shape.decode_sequences,
             running,
             waiting,
         });

@@ -1,0 +1,160 @@
+//! What SGLang's own scheduler asks of its tree, in tokens and without leases: a request is admitted or it is not.
+
+use std::collections::BTreeMap;
+
+use super::RadixStore;
+use crate::engines::leaf_order::LeafOrder;
+use crate::engines::radix_tree::ROOT;
+use crate::store::{Answer, StoreError};
+
+/// What a look-up found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Prefix {
+    /// The node it ends at.
+    pub node: u32,
+    /// Tokens from the root to its end.
+    pub tokens: u64,
+}
+
+impl RadixStore {
+    /// The longest known prefix of a request's first `tokens` tokens; its path becomes most recent.
+    pub fn find(&mut self, request: u32, tokens: u64) -> Prefix {
+        let pages = (tokens / self.page) as u32;
+        let (node, pages) = self.pool.tree.match_prefix(request, pages);
+        let tokens = u64::from(pages) * self.page;
+        Prefix { node, tokens }
+    }
+
+    /// What a look-up found before, of which nothing has been evicted since; an error where it has.
+    pub fn found(&self, request: u32, tokens: u64) -> Answer<Prefix> {
+        self.known_request(request)?;
+        let pages = u32::try_from(tokens / self.page).unwrap_or(u32::MAX);
+        let node = self.pool.tree.node_at(request, pages);
+        let node = node.ok_or(StoreError::NotFound)?;
+        let tokens = u64::from(pages) * self.page;
+        Ok(Prefix { node, tokens })
+    }
+
+    /// Refuses a request that has no KV of its own.
+    pub fn known_held(&self, request: u32) -> Answer<()> {
+        self.known_request(request)?;
+        if self.pool.holds(request) {
+            return Ok(());
+        }
+        Err(StoreError::NotReserved)
+    }
+
+    /// The key of a request's page, which names all before it too.
+    pub fn key(&self, request: u32, page: u32) -> u64 {
+        self.pool.tree.key(request, page)
+    }
+
+    /// Tokens neither in the tree nor a request's own.
+    pub fn free_tokens(&self) -> u64 {
+        self.pool.free_tokens()
+    }
+
+    /// Tokens that are free or may be evicted.
+    pub fn spare_tokens(&self) -> u64 {
+        self.pool.free_tokens() + self.pool.evictable_tokens()
+    }
+
+    /// The same, once the path to a node is held.
+    pub fn spare_tokens_beside(&self, prefix: Prefix) -> u64 {
+        self.spare_tokens() - self.pool.tree.unlocked_above(prefix.node) * self.page
+    }
+
+    /// Evicts until so many tokens are free, as far as that goes.
+    pub fn evict_until_free(&mut self, tokens: u64, now_ns: u64) {
+        let before = self.evictions();
+        self.pool.demand(tokens);
+        let evicted = self.evictions() - before;
+        self.records.evicted_blocks(evicted, now_ns);
+    }
+
+    /// Admits a request with the prefix that it found.
+    pub fn hold(&mut self, request: u32, prefix: Prefix) {
+        self.pool.hold(request, prefix.node, prefix.tokens);
+        self.full[request as usize] = (prefix.tokens / self.page) as u32;
+    }
+
+    /// Takes free pages for an admitted request, up to its first `tokens` tokens.
+    pub fn grow(&mut self, request: u32, tokens: u64) -> Answer<()> {
+        let pages = tokens.div_ceil(self.page);
+        let held = self.pool.filled_tokens(request).div_ceil(self.page);
+        if pages < held || pages - held > self.free_pages() {
+            return Err(StoreError::NotReserved);
+        }
+        self.pool.grow(request, tokens);
+        Ok(())
+    }
+
+    /// Checks an admitted request's first `tokens` tokens into the tree, whole pages of them.
+    pub fn check_in(&mut self, request: u32, tokens: u64) -> Answer<()> {
+        self.has_room_for(request, tokens)?;
+        self.pool.cache(request, tokens);
+        let protected = self.pool.protected_tokens(request) / self.page;
+        self.full[request as usize] = protected as u32;
+        Ok(())
+    }
+
+    fn has_room_for(&self, request: u32, tokens: u64) -> Answer<()> {
+        if tokens > self.pool.filled_tokens(request) {
+            return Err(StoreError::NotReserved);
+        }
+        Ok(())
+    }
+
+    /// Ends a request: its first `tokens` tokens go into the tree, all other room is given back.
+    pub fn finish(&mut self, request: u32, tokens: u64) -> Answer<()> {
+        self.has_room_for(request, tokens)?;
+        self.full[request as usize] = 0;
+        self.pool.finish(request, tokens);
+        Ok(())
+    }
+
+    /// Ends a request without keeping more of it than was checked in.
+    pub fn retract(&mut self, request: u32) {
+        self.full[request as usize] = 0;
+        self.pool.drop_request(request);
+    }
+
+    /// Whether leaves are evicted by their last access alone.
+    pub fn evicts_least_recent(&self) -> bool {
+        self.pool.tree.leaf_order() == LeafOrder::Lru
+    }
+
+    /// The positions of the given nodes in depth-first order, subtrees in which more of them lie first, a node
+    /// after all below it.
+    pub fn depth_first(&self, nodes: &[u32]) -> Vec<usize> {
+        let tree = &self.pool.tree;
+        let (mut at, mut weights) = (BTreeMap::<u32, Vec<usize>>::new(), BTreeMap::new());
+        for (index, &node) in nodes.iter().enumerate() {
+            at.entry(node).or_default().push(index);
+            let mut above = node;
+            *weights.entry(above).or_insert(0usize) += 1;
+            while above != ROOT {
+                above = tree.parent(above);
+                *weights.entry(above).or_insert(0) += 1;
+            }
+        }
+        let mut children = BTreeMap::<u32, Vec<u32>>::new();
+        for &node in weights.keys().filter(|&&node| node != ROOT) {
+            children.entry(tree.parent(node)).or_default().push(node);
+        }
+        for below in children.values_mut() {
+            below.sort_by_key(|child| (std::cmp::Reverse(weights[child]), tree.place(*child)));
+        }
+        let (mut order, mut stack) = (Vec::with_capacity(nodes.len()), vec![(ROOT, false)]);
+        while let Some((node, is_visited)) = stack.pop() {
+            if is_visited {
+                order.extend(at.get(&node).into_iter().flatten());
+                continue;
+            }
+            stack.push((node, true));
+            let below = children.get(&node).into_iter().flatten();
+            stack.extend(below.rev().map(|&child| (child, false)));
+        }
+        order
+    }
+}

@@ -1,0 +1,146 @@
+//! Steps one after another, or one decided while another is computed (SGLang's overlap schedule).
+
+use super::super::engine::EngineScheduler;
+use super::super::{Place, Replica};
+use super::sequence::Sequence;
+use super::step::Step;
+use super::SglangScheduler;
+use crate::batch::StepRecord;
+use crate::engines::radix_store::RadixStore;
+use crate::store::Answer;
+
+/// Passes of the engine's loop in which everything that can change without a step has changed.
+const MOST_PASSES: usize = 3;
+
+impl EngineScheduler for SglangScheduler {
+    type Store = RadixStore;
+
+    fn enqueue(
+        &mut self,
+        desk: &mut Replica,
+        _store: &mut RadixStore,
+        place: Place,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let request = &mut desk.requests[place as usize];
+        request.lookup_ns += now_ns - request.since_ns;
+        request.since_ns = now_ns;
+        if self.sequences.len() <= place as usize {
+            self.sequences
+                .resize(place as usize + 1, Sequence::default());
+        }
+        self.sequences[place as usize] = Sequence::new(request);
+        self.waiting.push(place);
+        if self.flight.is_none() {
+            self.boundary_ns.get_or_insert(now_ns);
+        }
+        Ok(())
+    }
+
+    fn at_boundary(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut RadixStore,
+        now_ns: u64,
+    ) -> Answer<()> {
+        if let Some(step) = self.flight.take() {
+            desk.batch.record_step(StepRecord {
+                begin_ns: step.begin_ns,
+                duration_ns: step.end_ns - step.begin_ns,
+                prefill_tokens: step.shape.new_tokens,
+                decode_sequences: step.shape.decode_sequences,
+            });
+            self.step_ended(desk, store, &step, now_ns)?;
+        }
+        self.flight = self.ahead.take();
+        for _ in 0..MOST_PASSES {
+            if self.flight.is_none() {
+                self.flight = self.next_step(desk, store, now_ns, now_ns)?;
+            }
+        }
+        self.boundary_ns = self.flight.as_ref().map(|step| step.end_ns);
+        if let (true, Some(end_ns)) = (self.config.looks_ahead(), self.boundary_ns) {
+            self.ahead = self.next_step(desk, store, now_ns, end_ns)?;
+        }
+        if self.flight.is_none() && self.waiting.is_empty() {
+            self.ratio.rests();
+        }
+        Ok(())
+    }
+
+    fn catch_up(&mut self, _: &mut Replica, _: &mut RadixStore, _now_ns: u64) -> Answer<()> {
+        Ok(())
+    }
+
+    fn boundary_ns(&self) -> Option<u64> {
+        self.boundary_ns
+    }
+
+    fn queued(&self) -> usize {
+        self.waiting.len()
+    }
+
+    fn running(&self) -> usize {
+        self.held as usize
+    }
+}
+
+impl SglangScheduler {
+    /// Decides on the next step, which begins at a time from now on; None where there is nothing to compute.
+    fn next_step(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut RadixStore,
+        now_ns: u64,
+        begin_ns: u64,
+    ) -> Answer<Option<Step>> {
+        self.launched_join(store)?;
+        let step = match self.prefill_step(desk, store, now_ns)? {
+            Some(step) => Some(step),
+            None => self.decode_step(desk, store, now_ns)?,
+        };
+        let Some(mut step) = step else {
+            return Ok(None);
+        };
+        step.begin_ns = begin_ns;
+        step.end_ns = begin_ns + desk.batch.duration_ns(&step.shape);
+        if step.computes_prompts {
+            let members = step.members.iter().map(|member| member.0);
+            self.launched = Some((members.collect(), step.chunked));
+        }
+        let lengths = (self.held, self.waiting.len() as u64);
+        if let Some(log) = &mut self.log {
+            log.scheduled(begin_ns, &step.shape, lengths);
+        }
+        Ok(Some(step))
+    }
+
+    /// Lets the requests of the step decided before join the running ones, once their prompts are whole; what is
+    /// computed of the prompt that goes on enters the tree.
+    fn launched_join(&mut self, store: &mut RadixStore) -> Answer<()> {
+        if let Some(place) = self.chunked {
+            let s = &mut self.sequences[place as usize];
+            if s.end > s.prefix {
+                store.check_in(s.request, s.end.min(s.filled))?;
+                s.prefix = s.end;
+            }
+        }
+        if let Some((mut joining, chunked)) = self.launched.take() {
+            let launched = joining.len();
+            let (now_chunked, sequences) = (self.chunked, &self.sequences);
+            joining.retain(|&place| {
+                let goes_on = Some(place) == now_chunked || Some(place) == chunked;
+                !(sequences[place as usize].is_finished || goes_on)
+            });
+            self.is_full &= joining.len() == launched;
+            if self.running.is_empty() && !joining.is_empty() {
+                self.is_full = false;
+            }
+            self.running.append(&mut joining);
+        }
+        let (before, sequences) = (self.running.len(), &self.sequences);
+        self.running.retain(|&p| !sequences[p as usize].is_finished);
+        self.is_full &= self.running.len() == before;
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! A step that brings the running requests a token each, and retraction where room runs out.
+
+use std::cmp::Reverse;
+
+use super::super::{AsyncScheduling, Place, Replica};
+use super::new_token_ratio::RETRACT_DECODE_STEPS;
+use super::step::Step;
+use super::SglangScheduler;
+use crate::engines::radix_store::RadixStore;
+use crate::store::Answer;
+
+impl SglangScheduler {
+    /// Composes a decode step; None where nobody decodes now.
+    pub(super) fn decode_step(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut RadixStore,
+        now_ns: u64,
+    ) -> Answer<Option<Step>> {
+        let before = self.running.len();
+        let finishing = self.leave_finishing();
+        if self.running.is_empty() {
+            self.is_full = false;
+            return Ok(None);
+        }
+        if self.can_decode(store, &self.running, now_ns) {
+            self.ratio.decays();
+        } else if finishing {
+            // what the step in flight ends will give room
+            return Ok(None);
+        } else {
+            self.retract(desk, store, now_ns);
+        }
+        self.is_full &= self.running.len() == before;
+        if self.running.is_empty() {
+            return Ok(None);
+        }
+        let mut step = Step::default();
+        let running = std::mem::take(&mut self.running);
+        self.take_decodes(desk, store, &running, (&mut step, now_ns))?;
+        self.running = running;
+        Ok(Some(step))
+    }
+
+    /// Takes those out of the running that the step in flight is known to end; whether there are any.
+    pub(super) fn leave_finishing(&mut self) -> bool {
+        if self.config.async_scheduling != AsyncScheduling::Length {
+            return false;
+        }
+        let (before, sequences) = (self.running.len(), &self.sequences);
+        self.running.retain(|&place| {
+            let s = &sequences[place as usize];
+            s.steps_in_flight == 0 || !s.ends_next()
+        });
+        let any = self.running.len() < before;
+        self.is_full &= !any;
+        any
+    }
+
+    /// Whether each of the given requests can have a token more, once what may be evicted is.
+    pub(super) fn can_decode(&self, store: &mut RadixStore, places: &[Place], now_ns: u64) -> bool {
+        let page = self.config.page_size;
+        let full = |&&place: &&Place| self.sequence(place).committed % page == 0;
+        let tokens = places.iter().filter(full).count() as u64 * page;
+        store.evict_until_free(tokens, now_ns);
+        store.free_tokens() >= tokens
+    }
+
+    /// Takes room for a token of each of the given requests, and puts them into the step.
+    pub(super) fn take_decodes(
+        &mut self,
+        desk: &Replica,
+        store: &mut RadixStore,
+        places: &[Place],
+        (step, now_ns): (&mut Step, u64),
+    ) -> Answer<()> {
+        debug_assert!(desk.config.max_num_seqs >= places.len() as u64);
+        store.evict_until_free(places.len() as u64 * self.config.page_size, now_ns);
+        for &place in places {
+            let s = &mut self.sequences[place as usize];
+            step.shape.add_decode(s.committed);
+            s.committed += 1;
+            s.steps_in_flight += 1;
+            store.grow(s.request, s.committed)?;
+            step.add(place, true);
+        }
+        Ok(())
+    }
+
+    /// Takes the KV of running requests away until the others can decode: of the shortest answers first, and of
+    /// those the longest prompts.
+    fn retract(&mut self, desk: &mut Replica, store: &mut RadixStore, now_ns: u64) {
+        let mut kept = std::mem::take(&mut self.running);
+        let unchanged = kept.clone();
+        kept.sort_by_key(|&place| {
+            let s = self.sequence(place);
+            (Reverse(s.out), s.prompt)
+        });
+        let mut is_first = true;
+        while !kept.is_empty() && (is_first || !self.can_decode(store, &kept, now_ns)) {
+            if kept.len() == 1 && std::mem::take(&mut is_first) {
+                // it alone has no room, since a prompt holds the rest: it waits, where the engine gives it up
+                if self.can_decode(store, &kept, now_ns) {
+                    break;
+                }
+            }
+            is_first = false;
+            if let Some(place) = kept.pop() {
+                self.take_back(desk, store, (place, kept.len() as u64), now_ns);
+            }
+        }
+        self.running = if kept.len() == unchanged.len() {
+            unchanged
+        } else {
+            kept
+        };
+        let each = || self.running.iter().map(|&place| self.sequence(place));
+        let (out, answers) = (each().map(|s| s.out).sum(), each().map(|s| s.max_new).sum());
+        let requests = self.running.len() as u64;
+        self.ratio.retracted(requests, out, answers);
+    }
+
+    /// Sends a running request to the end of the queue, its KV gone; so many others go on.
+    fn take_back(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut RadixStore,
+        (place, others): (Place, u64),
+        now_ns: u64,
+    ) {
+        let s = &mut self.sequences[place as usize];
+        let computed = s.prompt + s.out.saturating_sub(1);
+        store.retract(s.request);
+        (s.is_held, s.is_retracted) = (false, true);
+        (s.prefix, s.end, s.committed, s.middle_chunks) = (0, 0, 0, 0);
+        self.held -= 1;
+        store.evict_until_free(others * RETRACT_DECODE_STEPS, now_ns);
+        self.waiting.push(place);
+        desk.preempted(store, place, computed, now_ns);
+        if let Some(log) = &mut self.log {
+            log.counts.preemptions += 1;
+        }
+    }
+}

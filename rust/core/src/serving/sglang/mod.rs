@@ -1,0 +1,102 @@
+//! SGLang's own scheduler, step by step (0.5.23, `srt/managers/scheduler.py`, `schedule_policy.py`,
+//! `schedule_batch.py`; one rank, no speculation, no LoRA, no priorities). `serving/sglang/` in Python is the
+//! reference.
+//!
+//! | file | what lives there |
+//! |---|---|
+//! | `settings` | what a scheduler is told once |
+//! | `sequence` | one request between its arrival and its last token |
+//! | `policy` | who of the queue is looked at first |
+//! | `prefill` | a step of prompts: chunks, admissions, decodes mixed in |
+//! | `decode` | a step of decodes, and retraction |
+//! | `new_token_ratio` | how much of an answer is reserved at an admission |
+//! | `step` | what a step computes, and for whom |
+//! | `outputs` | the tokens that a step's end brings |
+//! | `boundary` | steps one after another, or one decided ahead |
+
+mod boundary;
+mod decode;
+mod new_token_ratio;
+mod outputs;
+mod policy;
+mod prefill;
+mod sequence;
+mod settings;
+mod step;
+
+use super::schedule_log::ScheduleLog;
+use super::Place;
+use new_token_ratio::NewTokenRatio;
+use sequence::Sequence;
+use step::Step;
+
+pub use settings::{SchedulePolicy, SglangConfig};
+
+/// SGLang's scheduler of one replica.
+#[derive(Debug)]
+pub struct SglangScheduler {
+    config: SglangConfig,
+    /// By place.
+    sequences: Vec<Sequence>,
+    /// In the order in which they are looked at.
+    waiting: Vec<Place>,
+    /// Whose prompts are computed, in the order in which they joined.
+    running: Vec<Place>,
+    /// The prompt that is computed chunk by chunk.
+    chunked: Option<Place>,
+    /// The last step's requests, where it computes prompts, and whose prompt goes on.
+    launched: Option<(Vec<Place>, Option<Place>)>,
+    /// Nobody is admitted before a running request leaves (`batch_is_full`).
+    is_full: bool,
+    /// Requests with KV of their own.
+    held: u64,
+    ratio: NewTokenRatio,
+    /// Passes that might have touched what the queue would find.
+    refreshes: u64,
+    /// The step that is being computed.
+    flight: Option<Step>,
+    /// The step that follows it, decided already (overlap schedule).
+    ahead: Option<Step>,
+    boundary_ns: Option<u64>,
+    log: Option<ScheduleLog>,
+}
+
+impl SglangScheduler {
+    /// A scheduler with nothing to do.
+    pub fn new(config: SglangConfig) -> Self {
+        Self {
+            ratio: NewTokenRatio::new(config.schedule_conservativeness),
+            config,
+            sequences: Vec::new(),
+            waiting: Vec::new(),
+            running: Vec::new(),
+            chunked: None,
+            launched: None,
+            is_full: false,
+            held: 0,
+            refreshes: 0,
+            flight: None,
+            ahead: None,
+            boundary_ns: None,
+            log: None,
+        }
+    }
+
+    /// Starts writing the schedule down.
+    pub fn log_schedule(&mut self) {
+        self.log = Some(ScheduleLog::default());
+    }
+
+    /// What was written down.
+    pub fn log(&self) -> Option<&ScheduleLog> {
+        self.log.as_ref()
+    }
+
+    fn sequence(&self, place: Place) -> &Sequence {
+        &self.sequences[place as usize]
+    }
+
+    fn sequence_mut(&mut self, place: Place) -> &mut Sequence {
+        &mut self.sequences[place as usize]
+    }
+}

@@ -1,0 +1,77 @@
+//! The tokens that a step's end brings, in the order of its requests.
+
+use super::super::{Place, Replica};
+use super::step::Step;
+use super::SglangScheduler;
+use crate::engines::radix_store::RadixStore;
+use crate::store::Answer;
+
+impl SglangScheduler {
+    /// Ends a step: whose prompt is computed gets a token, and what it has computed goes into the tree.
+    pub(super) fn step_ended(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut RadixStore,
+        step: &Step,
+        now_ns: u64,
+    ) -> Answer<()> {
+        for &(place, decodes) in &step.members {
+            let s = &mut self.sequences[place as usize];
+            s.steps_in_flight -= 1;
+            if s.is_finished || s.is_retracted {
+                // a token too many, or one whose KV is gone: it is made again
+            } else if s.middle_chunks > 0 {
+                s.middle_chunks -= 1;
+            } else {
+                self.token(desk, store, place, now_ns)?;
+                let s = &mut self.sequences[place as usize];
+                if step.computes_prompts && !decodes && !s.is_finished {
+                    store.check_in(s.request, s.end.min(s.filled))?;
+                    s.prefix = s.end;
+                }
+            }
+            let s = &self.sequences[place as usize];
+            if s.is_finished && s.steps_in_flight == 0 {
+                desk.free.push(place);
+            }
+        }
+        if let Some(log) = &mut self.log {
+            log.counts.end_ns = now_ns;
+        }
+        Ok(())
+    }
+
+    fn token(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut RadixStore,
+        place: Place,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let s = &mut self.sequences[place as usize];
+        s.out += 1;
+        let before_ns = s.last_token_ns.replace(now_ns);
+        desk.batch.generated_tokens += 1;
+        match before_ns {
+            Some(before_ns) => desk.batch.itl.add(now_ns - before_ns, 1),
+            None => desk.first_token(store, place, now_ns),
+        }
+        let s = &mut self.sequences[place as usize];
+        if s.out < s.max_new {
+            return Ok(());
+        }
+        s.is_finished = true;
+        s.is_held = false;
+        self.held -= 1;
+        store.finish(s.request, s.committed.min(s.known()))?;
+        desk.finished(store, place, now_ns);
+        if let Some(log) = &mut self.log {
+            let r = &desk.requests[place as usize];
+            let first_ns = r.first_token_ns.unwrap_or(now_ns);
+            let request = r.arrival.request;
+            log.requests
+                .push((request, first_ns, now_ns, r.cached_tokens, r.preemptions));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,289 @@
+//! A step that computes prompts: the chunk that goes on, then who of the queue fits (`PrefillAdder`).
+
+use super::super::{Place, Replica, MOST_TIERS};
+use super::step::Step;
+use super::SglangScheduler;
+use crate::engines::radix_store::RadixStore;
+use crate::store::Answer;
+
+/// What is left of a step while its prompts are chosen.
+#[derive(Debug)]
+struct Adder {
+    /// Tokens of prompts that the step may still take up, and those of its chunk.
+    input: i64,
+    chunk: i64,
+    /// Tokens that are spoken for: what this step takes and what answers are expected to need; and the first alone.
+    total_offset: f64,
+    current_offset: u64,
+    places: Vec<Place>,
+    new_chunked: Option<Place>,
+}
+
+/// Whether the next of the queue is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    GoOn,
+    NoRoom,
+    Stop,
+}
+
+impl Adder {
+    fn remaining(&self, store: &RadixStore) -> f64 {
+        store.spare_tokens() as f64 - self.total_offset
+    }
+
+    fn verdict(&self, store: &RadixStore) -> Verdict {
+        if self.remaining(store) <= 0.0 || store.spare_tokens() <= self.current_offset {
+            Verdict::NoRoom
+        } else if self.input <= 0 || self.chunk <= 0 {
+            Verdict::Stop
+        } else {
+            Verdict::GoOn
+        }
+    }
+
+    /// Counts a chunk of `tokens`, in whole pages, and what is expected of its answer.
+    fn reserve(&mut self, tokens: u64, answer: u64, page: u64) {
+        let paged = tokens.div_ceil(page) * page;
+        self.total_offset += (paged + page + answer) as f64;
+        self.current_offset += paged + page;
+        self.input -= paged as i64;
+        self.chunk -= paged as i64;
+    }
+}
+
+impl SglangScheduler {
+    /// Composes a step of prompts, the running requests' tokens too where chunks are mixed; None where no prompt
+    /// is to be computed, or none fits.
+    pub(super) fn prefill_step(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut RadixStore,
+        now_ns: u64,
+    ) -> Answer<Option<Step>> {
+        self.is_full &= !self.running.is_empty();
+        if (self.is_full || self.waiting.is_empty()) && self.chunked.is_none() {
+            return Ok(None);
+        }
+        if self.allocatable(0) == 0 && self.chunked.is_none() {
+            self.is_full = true;
+            return Ok(None);
+        }
+        self.order_waiting(store);
+        let mut adder = self.adder();
+        if let Some(place) = self.chunked {
+            if !self.go_on(store, &mut adder, place) {
+                return Ok(None);
+            }
+        }
+        self.add_waiting(desk, store, &mut adder, now_ns);
+        if adder.places.is_empty() {
+            return Ok(None);
+        }
+        let sequences = &self.sequences;
+        self.waiting.retain(|&p| !sequences[p as usize].is_chosen());
+        self.chunked = adder.new_chunked.or(self.chunked);
+        if let Some(place) = self.chunked {
+            self.sequence_mut(place).middle_chunks += 1;
+        }
+        let mut step = self.take_chunks(desk, store, &adder.places, now_ns)?;
+        if self.config.enable_mixed_chunk && !self.running.is_empty() {
+            self.mix(desk, store, &mut step, now_ns)?;
+        }
+        Ok(Some(step))
+    }
+
+    /// How many more requests may get KV of their own, beside those of this step that have some already.
+    fn allocatable(&self, held: u64) -> u64 {
+        let most = self.config.max_running_requests;
+        let beside = most.saturating_sub(self.running.len() as u64);
+        beside.min((most + held).saturating_sub(self.held))
+    }
+
+    fn adder(&self) -> Adder {
+        let mixed = if self.config.enable_mixed_chunk {
+            self.running.len() as u64
+        } else {
+            0
+        };
+        let mut expected = 0.0;
+        for &place in &self.running {
+            expected += self.sequence(place).to_come() as f64 * self.ratio.current;
+        }
+        Adder {
+            input: self.config.max_prefill_tokens as i64 - mixed as i64,
+            chunk: self.config.chunked_prefill_size as i64 - mixed as i64,
+            total_offset: mixed as f64 + expected,
+            current_offset: mixed,
+            places: Vec::new(),
+            new_chunked: None,
+        }
+    }
+
+    /// Gives the prompt that is being computed its next chunk; false where the device has no room for it.
+    fn go_on(&mut self, store: &RadixStore, adder: &mut Adder, place: Place) -> bool {
+        let page = self.config.page_size;
+        let mut most = adder.chunk.min(adder.remaining(store) as i64);
+        if most <= 0 {
+            most = adder.chunk;
+        }
+        let s = &mut self.sequences[place as usize];
+        s.filled = s.known();
+        let lacking = s.filled - s.prefix;
+        let tokens = lacking.min(most.max(0) as u64);
+        let pages = (s.prefix + tokens).div_ceil(page) - s.prefix.div_ceil(page);
+        if tokens == 0 || pages * page > store.spare_tokens() {
+            s.end = s.prefix;
+            return false;
+        }
+        (s.end, s.chunk) = (s.prefix + tokens, tokens);
+        adder.places.push(place);
+        if tokens < lacking {
+            adder.reserve(tokens, 0, page);
+        } else {
+            adder.reserve(tokens, s.whole_answer(), page);
+            self.chunked = None;
+        }
+        true
+    }
+
+    fn add_waiting(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut RadixStore,
+        adder: &mut Adder,
+        now_ns: u64,
+    ) {
+        let held = adder.places.len() as u64;
+        for at in 0..self.waiting.len() {
+            if adder.verdict(store) == Verdict::Stop {
+                break;
+            }
+            if adder.places.len() as u64 >= self.allocatable(held) {
+                self.is_full = true;
+            }
+            if self.is_full {
+                break;
+            }
+            let place = self.waiting[at];
+            let s = &mut self.sequences[place as usize];
+            s.filled = s.known();
+            s.found = store.find(s.request, s.filled - 1);
+            let verdict = self.add_one(desk, store, adder, place, now_ns);
+            if verdict == Verdict::NoRoom {
+                self.is_full = !adder.places.is_empty() || !self.running.is_empty();
+            }
+            if verdict != Verdict::GoOn {
+                break;
+            }
+        }
+    }
+
+    /// Adds the next of the queue with as much of its prompt as the chunk has room for.
+    fn add_one(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut RadixStore,
+        adder: &mut Adder,
+        place: Place,
+        now_ns: u64,
+    ) -> Verdict {
+        let page = self.config.page_size;
+        let s = &mut self.sequences[place as usize];
+        let prefix = s.found.tokens;
+        let lacking = s.filled - prefix;
+        let whole = (lacking + s.to_come() + page) as f64;
+        if whole >= store.spare_tokens_beside(s.found) as f64 - adder.total_offset {
+            return Verdict::NoRoom;
+        }
+        let (mut tokens, mut answer) = (lacking, s.whole_answer());
+        let paged = (lacking.div_ceil(page) * page) as i64;
+        if paged > adder.chunk {
+            // a chunk ends with a page
+            let most = adder.chunk.max(0) as u64 / page * page;
+            tokens = (prefix + most) / page * page - prefix;
+            if tokens == 0 {
+                return Verdict::Stop;
+            }
+            answer = 0;
+            adder.new_chunked = Some(place);
+        }
+        (s.prefix, s.end, s.chunk) = (prefix, prefix + tokens, tokens);
+        store.hold(s.request, s.found);
+        adder.places.push(place);
+        adder.reserve(tokens, answer, page);
+        self.admitted(desk, store, place, now_ns);
+        adder.verdict(store)
+    }
+
+    fn admitted(&mut self, desk: &mut Replica, store: &mut RadixStore, place: Place, now_ns: u64) {
+        let s = &mut self.sequences[place as usize];
+        let (request, cached, prompt) = (s.request, s.prefix, s.prompt);
+        let hits = (cached / self.config.page_size) as u32;
+        let first = !std::mem::replace(&mut s.was_admitted, true);
+        desk.admitted(store, place, hits, now_ns);
+        desk.requests[place as usize].prefilling = true;
+        if first {
+            let mut from_blocks = [0; MOST_TIERS];
+            from_blocks[0] = u64::from(hits);
+            desk.first_admitted(place, &from_blocks, cached, now_ns);
+            desk.prefill_starts(place, prompt - cached, now_ns);
+        } else {
+            desk.requests[place as usize].recomputed_tokens -= cached as i64;
+        }
+        if let Some(log) = &mut self.log {
+            log.admitted(request, cached, first);
+        }
+    }
+
+    /// Takes room for the chunks of a step.
+    fn take_chunks(
+        &mut self,
+        desk: &Replica,
+        store: &mut RadixStore,
+        places: &[Place],
+        now_ns: u64,
+    ) -> Answer<Step> {
+        let chunks = places.iter().map(|&place| self.sequence(place).chunk);
+        let tokens: u64 = chunks.sum();
+        store.evict_until_free(tokens + self.config.slack(places.len() as u64), now_ns);
+        let mut step = Step {
+            computes_prompts: true,
+            chunked: self.chunked,
+            ..Step::default()
+        };
+        for &place in places {
+            let s = &mut self.sequences[place as usize];
+            store.grow(s.request, s.end)?;
+            self.held += u64::from(!std::mem::replace(&mut s.is_held, true));
+            s.is_retracted = false;
+            s.committed = s.end;
+            let tokens = std::mem::take(&mut s.chunk);
+            s.steps_in_flight += 1;
+            step.shape.add_chunk(tokens, s.prefix, desk.batch.table());
+            step.add(place, false);
+        }
+        Ok(step)
+    }
+
+    /// Lets the running requests decode in a step of prompts, where there is room for all of them.
+    fn mix(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut RadixStore,
+        step: &mut Step,
+        now_ns: u64,
+    ) -> Answer<()> {
+        self.leave_finishing();
+        if self.running.is_empty() || !self.can_decode(store, &self.running, now_ns) {
+            return Ok(());
+        }
+        let running = std::mem::take(&mut self.running);
+        self.take_decodes(desk, store, &running, (step, now_ns))?;
+        for &place in &running {
+            let s = self.sequence_mut(place);
+            (s.end, s.filled) = (s.committed, s.known());
+        }
+        Ok(())
+    }
+}
