@@ -114,11 +114,23 @@ def compare(engine: Engine, streams: int, first: int) -> bool:
     return True
 
 
+def passes(streams: int, first: int) -> bool:
+    """Drive SGLang's queue order and admission over fresh passes; print and return whether all are equal."""
+    engine = ENGINES[0]
+    folder = unpacked(engine)
+    if folder is None:
+        print(f"SGLang passes: skipped, {engine.wheel} cannot be had from the package index")
+        return True
+    program = [sys.executable, str(HERE / "sglang_passes.py"), str(folder), str(streams), str(first)]
+    return subprocess.run(program).returncode == 0
+
+
 def main() -> int:
     logging.disable(logging.WARNING)
     streams = int(os.environ.get("KVSIM_EXAMPLES", "0")) or 300
     first = int(os.environ.get("KVSIM_SEED", "0"))
-    return 0 if all([compare(engine, streams, first) for engine in ENGINES]) else 1
+    equal = [*(compare(engine, streams, first) for engine in ENGINES), passes(streams, first)]
+    return 0 if all(equal) else 1
 
 
 if __name__ == "__main__":

@@ -1,0 +1,323 @@
+"""SGLang's own SchedulePolicy and PrefillAdder on its own RadixCache: who a pass admits, with how much, in which order.
+
+Each stream fills a tree, lets some requests run and others wait, and compares one pass over the queue with that of
+``serving.sglang``. Stood in for: torch, pools (integer counters), the scheduler around the pass (re-enacted). Run as
+a program, since its stand-ins are others than those of ``sglang_tree``: FOLDER STREAMS FIRST.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import sys
+import types
+from array import array
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from kvcache_sim.cache.settings import CacheSettings, TierSettings
+from kvcache_sim.serving.sequence import Arrival, SequenceState
+from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.serving.sglang.sequence import SglangSequence
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation.simulation import Simulation
+from test_simulation_native import cluster
+
+from engine_oracles import stubs
+from engine_oracles.streams import stream, tokens_of
+
+_CACHE, POLICY = "sglang.srt.mem_cache.", "sglang.srt.managers.schedule_policy"
+_OF_CACHE = (
+    "base_prefix_cache",
+    "cache_init_params",
+    "common",
+    "evict_policy",
+    "prefill_budget",
+    "radix_cache",
+    "utils",
+)
+REAL = frozenset([POLICY, *(_CACHE + name for name in _OF_CACHE)])
+STRATEGIES = ("lru", "lfu", "fifo", "mru", "filo", "slru")
+
+
+def load(wheel: Path) -> types.SimpleNamespace:
+    """Import the classes; what they only ask about other kinds of models is answered with no."""
+    logging.disable(logging.WARNING)
+    for package in ("sglang", "sglang.srt", "sglang.srt.mem_cache", "sglang.srt.managers"):
+        module = types.ModuleType(package)
+        module.__path__ = [str(wheel / package.replace(".", "/"))]
+        sys.modules[package] = module
+    sys.path.append(str(wheel))
+    finder = stubs.install(("torch", "sglang"), REAL)
+    from sglang.srt.managers import schedule_policy
+    from sglang.srt.mem_cache import base_prefix_cache, cache_init_params, common, prefill_budget, radix_cache
+
+    no = types.SimpleNamespace(get=lambda: False)
+    yes = types.SimpleNamespace(get=lambda: True)
+    for name in dir(schedule_policy):
+        if name.endswith("Allocator") or name == "UnifiedRadixCache":
+            setattr(schedule_policy, name, type(name, (), {}))
+    schedule_policy.page_interleave_shard_size = lambda _: 1
+    schedule_policy.envs = types.SimpleNamespace(
+        SGLANG_ENABLE_WAITING_PREFIX_REFRESH=yes, SGLANG_RADIX_FORCE_MISS=no, SGLANG_EXACT_CHUNK_FILL=no
+    )
+    return types.SimpleNamespace(
+        policy=schedule_policy,
+        base=base_prefix_cache,
+        init=cache_init_params,
+        common=common,
+        budget=prefill_budget,
+        radix=radix_cache,
+        stubbed=finder.stubbed,
+    )
+
+
+class Pool:
+    """Free tokens, and what an admission asks of an allocator."""
+
+    def __init__(self, real: types.SimpleNamespace, page: int, tokens: int) -> None:
+        self.real, self.page_size, self.free_tokens, self.device = real, page, tokens, "cpu"
+
+    def available_size(self) -> int:
+        return self.free_tokens
+
+    def free(self, indices: Any) -> None:
+        self.free_tokens += len(indices)
+
+    def free_segment(self, indices: Any, start_pos: int = 0) -> None:
+        self.free_tokens += len(indices)
+
+    def request_slot_reserve(self, **_: Any) -> int:
+        return 0
+
+    def create_prefill_budget(self, tree: Any, *, num_mixed_decode_tokens: int = 0) -> Any:
+        return self.real.budget.PrefillBudget(self, tree, num_mixed_decode_tokens=num_mixed_decode_tokens)
+
+
+class Rows:
+    """The table of one request's slots."""
+
+    def __init__(self, tokens: int) -> None:
+        self.req_to_token = stubs.tensor([[0] * tokens])
+
+    def write(self, place: Any, values: Any) -> None:
+        self.req_to_token[place] = values
+
+
+class Req:
+    """A request as the policy, the adder and the tree read it."""
+
+    extra_key = cache_salt = lock = last_node = session = kv_rotation_base = extend_end = None
+    host_hit_length = swa_host_hit_length = auxiliary_swa_host_hit_length = prefix_len = (
+        storage_hit_length
+    ) = 0
+    mamba_host_hit_length = swa_branching_seqlen = 0
+    mamba_branching_seqlen = session_id = priority = best_match_node = cache_request_handle = None
+    skip_radix_cache_insert, retracted_stain = False, True
+
+    def __init__(self, trace: Any, request: int, out: int) -> None:
+        self.rid, n = str(request), int(trace.input_tokens[request])
+        self.request = request
+        tokens = tokens_of(trace, request, n + out)
+        self.origin_input_ids, self.output_ids = array("q", tokens[:n]), array("q", tokens[n:])
+        self.full_untruncated_fill_ids = self.origin_input_ids + self.output_ids
+        answer = max(int(trace.output_tokens[request]), 1)
+        self.sampling_params = types.SimpleNamespace(max_new_tokens=answer, ignore_eos=False)
+        self.kv = types.SimpleNamespace(
+            holds_kv=False, holds_mamba=True, req_pool_idx=0, cache_protected_len=0, cache_inserted_len=0,
+            mamba_pool_idx=None, swa_evict_floor=0, mamba_last_track_seqlen=None,
+        )  # fmt: skip
+
+    @property
+    def extend_len(self) -> int:
+        return self.extend_end - self.prefix_len
+
+    def needs_host_load_back(self) -> bool:
+        return False
+
+    def finished(self) -> bool:
+        return False
+
+    def _compute_max_prefix_len(self, tokens: int) -> int:
+        return tokens - 1
+
+
+class Theirs:
+    """The wheel's cache with its pool."""
+
+    def __init__(self, real: types.SimpleNamespace, page: int, tokens: int, strategy: str) -> None:
+        self.real, self.page, self.pool = real, page, Pool(real, page, tokens)
+        params = real.init.CacheInitParams(
+            disable=False, req_to_token_pool=None, token_to_kv_pool_allocator=self.pool, page_size=page,
+            eviction_policy=strategy,
+        )  # fmt: skip
+        self.cache = real.radix.RadixCache(params)
+        for name in ("discard_storage_prefetch_accounting", "finish_storage_prefetch_admission"):
+            setattr(self.cache, name, lambda *_, **__: None)
+
+    def look_up(self, req: Req) -> None:
+        tokens = req.full_untruncated_fill_ids
+        self.real.common.match_kv_cache(req, self.cache, tokens, max_prefix_len=len(tokens) - 1)
+        req.kv.cache_protected_len = req.prefix_len
+
+    def evict(self, tokens: int) -> None:
+        if tokens > self.pool.free_tokens:
+            self.cache.evict(self.real.base.EvictParams(num_tokens=tokens - self.pool.free_tokens))
+
+    def take(self, req: Req, end: int) -> None:
+        paged = lambda tokens: -(-tokens // self.page) * self.page  # noqa: E731
+        self.pool.free_tokens -= paged(end) - paged(req.prefix_len)
+        req.kv.holds_kv = True
+
+    def check_in(self, req: Req, tokens: int) -> None:
+        self.cache.req_to_token_pool = Rows(len(req.full_untruncated_fill_ids))
+        self.cache.checkpoint(req, up_to=tokens)
+        req.prefix_len = tokens
+
+    def run(self, req: Req, ends: bool) -> None:
+        """Compute a request's known tokens alone; ``ends``: and let it go."""
+        end, slack = len(req.full_untruncated_fill_ids), self.page if self.page > 1 else 0
+        self.look_up(req)
+        req.lock = self.cache.lock(req.last_node)
+        self.evict(end - req.prefix_len + slack)
+        self.take(req, end)
+        self.check_in(req, end)
+        if ends:
+            self.pool.free_tokens += -(-end // self.page) * self.page - req.kv.cache_protected_len
+            self.cache.unlock(req.lock)
+
+    def one_pass(self, waiting: list[Req], running: list[Req], ask: Ask) -> tuple[Any, ...]:
+        """Order the queue and admit from it (``_get_new_batch_prefill_raw``)."""
+        policy_module = self.real.policy
+        policy_module.get_memory = lambda: types.SimpleNamespace(radix_eviction_policy=ask.strategy)
+        policy_module.get_disagg = lambda: types.SimpleNamespace(disaggregation_mode="null")
+        policy = policy_module.SchedulePolicy(ask.replica.schedule_policy, self.cache, False, False, False)
+        policy.calc_priority(waiting, None)
+        order = [req.request for req in waiting]
+        batch = types.SimpleNamespace(reqs=running)
+        mixed = len(running) if ask.replica.enable_mixed_chunk else 0
+        adder = policy_module.PrefillAdder(
+            self.page, self.cache, self.pool, batch, ask.ratio, ask.replica.max_prefill_tokens,
+            ask.replica.max_num_batched_tokens, mixed,
+        )  # fmt: skip
+        results = policy_module.AddReqResult
+        most = ask.replica.max_num_seqs - len(running)
+        full = False
+        for req in waiting:
+            if adder.budget_state() == results.OTHER:
+                break
+            full = full or len(adder.can_run_list) >= most
+            if full:
+                break
+            self.look_up(req)
+            result = adder.add_one_req(req, has_chunked_req=False, truncation_align_size=None)
+            if result == results.NO_TOKEN:
+                full = bool(adder.can_run_list or running)
+            if result != results.CONTINUE:
+                break
+        chosen = [(req.request, req.prefix_len, req.extend_end) for req in adder.can_run_list]
+        chunked = None if adder.new_chunked_req is None else adder.new_chunked_req.request
+        return order, chosen, chunked, full
+
+
+class Ask:
+    """What one stream asks: settings, the share of answers, and how many requests have ended and run."""
+
+    def __init__(self, seed: int) -> None:
+        draw = random.Random(seed)
+        self.trace, self.page = stream(draw), draw.choice([1, 4, 16])
+        longest = int((self.trace.input_tokens + self.trace.output_tokens).max())
+        self.ended = draw.randint(0, len(self.trace) // 2)
+        self.running = draw.randint(0, 6)
+        self.pages = (longest * draw.choice([2, 3, 6]) + 4 * self.page) // self.page
+        self.strategy, self.ratio = draw.choice(STRATEGIES), draw.choice([0.098, 0.35, 0.7, 1.0])
+        self.replica = ReplicaSettings(
+            max_num_batched_tokens=draw.choice([50, 200, 2048]),
+            max_num_seqs=draw.choice([self.running + 2, 40]),
+            scheduler="sglang",
+            schedule_policy=draw.choice(["fcfs", "lpm", "dfs-weight", "lof"]),
+            max_prefill_tokens=draw.choice([100, 16384]),
+            enable_mixed_chunk=draw.random() < 0.3,
+        )
+
+    def ours(self) -> Any:
+        """Return this project's scheduler in Python, on its native tree."""
+        base = cluster((self.pages,))
+        cache = CacheSettings(block_size_tokens=self.page, semantics="sglang", policy=self.strategy)
+        tiers = (TierSettings("gpu", self.pages),)
+        machine = replace(base.machines[0], replica=self.replica, tiers=tiers)
+        settings = replace(base, cache=cache, machines=(machine,))
+        simulation = Simulation(settings, self.trace, RunOptions(step_every_iteration=True))
+        return simulation.replicas[0].scheduler  # type: ignore[attr-defined]
+
+
+def sequence(trace: Any, request: int, out: int) -> SglangSequence:
+    prompt, answer = int(trace.input_tokens[request]), int(trace.output_tokens[request])
+    found = SglangSequence.of(SequenceState.of(Arrival(request, 0, prompt, answer), trace))
+    found.out = out
+    return found
+
+
+def compare(real: types.SimpleNamespace, seed: int) -> tuple[Any, Any]:
+    """Return what this project and SGLang decide on a stream."""
+    ask = Ask(seed)
+    trace, engine = ask.trace, ask.ours()
+    state, tree = engine.state, engine.state.tree
+    theirs = Theirs(real, ask.page, ask.pages * ask.page, ask.strategy)
+    slack = ask.page if ask.page > 1 else 0
+    running, reqs = [], []
+    for request in range(ask.ended + ask.running):
+        n, answer = int(trace.input_tokens[request]), max(int(trace.output_tokens[request]), 1)
+        ends, out = request < ask.ended, 1 if answer > 1 else 0
+        need = -(-(n + answer) // ask.page) * ask.page + 2 * ask.page
+        if not ends and tree.spare_tokens < need:
+            break
+        found = tree.find(request, n - 1)
+        tree.hold(request, found)
+        tree.evict_until_free(n - found + slack, 0)
+        tree.grow(request, n)
+        tree.check_in(request, n)
+        theirs.run(req := Req(trace, request, 0), ends)
+        if ends:
+            tree.retract(request)
+            continue
+        running.append(s := sequence(trace, request, out))
+        s.is_held, s.committed = True, n
+        req.output_ids = array("q", [-1] * out)
+        reqs.append(req)
+    state.running, state.held = running, len(running)
+    state.waiting = [sequence(trace, r, 0) for r in range(ask.ended + ask.running, len(trace))]
+    state.ratio.current = ask.ratio
+    waiting = [Req(trace, s.state.request, 0) for s in state.waiting]
+    if not waiting:
+        return (), ()
+    given = theirs.one_pass(waiting, reqs, ask)
+    step = engine._prefill.step(0)
+    here = [] if step is None else [
+        (s.state.request, s.prefix, s.end) for s, decodes in step.members if not decodes
+    ]  # fmt: skip
+    left = [s.state.request for s in state.waiting]
+    chunked = None if state.chunked is None else state.chunked.state.request
+    chosen = {request for request, _, _ in given[1]}
+    expected = given[1], [r for r in given[0] if r not in chosen], given[2], given[3]
+    return (here, left, chunked, state.is_full), expected
+
+
+def main() -> int:
+    folder, streams, first = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    real = load(folder)
+    print(f"SGLang passes: stood in for {', '.join(real.stubbed)}")
+    for seed in range(first, first + streams):
+        ours, theirs = compare(real, seed)
+        if ours != theirs:
+            print(f"SGLang passes: stream {seed} differs (ours, theirs): {ours} {theirs}")
+            return 1
+    print(f"SGLang SchedulePolicy and PrefillAdder: {streams} of {streams} passes equal, from {first} on")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
