@@ -61,9 +61,6 @@ class ArrivalLog:
         """Note when its client gave a request up."""
         self._open[ticket.number].abort_after_ns = at_ns - ticket.arrival_ns
 
-    def token(self, ticket: Ticket, now_ns: int) -> None:
-        """Do nothing: tokens are the simulation's to repeat."""
-
     def advanced(self, now_ns: int) -> None:
         """Do nothing."""
 

@@ -23,9 +23,6 @@ class Witness(Protocol):
     def arrived(self, ticket: Ticket, numbers: Sequence[int]) -> None:
         """A request was taken in; the numbers name its blocks."""
 
-    def token(self, ticket: Ticket, now_ns: int) -> None:
-        """A token came out, counted already."""
-
     def closed(self, ticket: Ticket, sequence: SequenceState, now_ns: int) -> None:
         """A request was finished or given up."""
 
@@ -61,6 +58,8 @@ class Fleet:
         self.clock, self.blocks = clock, blocks
         self.open: dict[int, Ticket] = {}
         self.witnesses: list[Witness] = []
+        #: Those who want to hear of each token.
+        self.listeners: list[Callable[[Ticket, int], None]] = []
         #: Everything up to and including this time has happened.
         self.ran_to_ns = 0
         self.broken: BaseException | None = None
@@ -116,8 +115,8 @@ class Fleet:
         """Hand a token to its ticket."""
         ticket = self.open[request]
         ticket.token(now_ns)
-        for witness in self.witnesses:
-            witness.token(ticket, now_ns)
+        for hear in self.listeners:
+            hear(ticket, now_ns)
 
     def closed(self, sequence: SequenceState, now_ns: int) -> None:
         """Close the ticket of a request that has left."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from kvcache_sim.live.fleet import Fleet
+from kvcache_sim.live.gaps import GapHistogram
 from kvcache_sim.live.ticket import Ticket
 from kvcache_sim.serving.sequence import SequenceState
 from kvcache_sim.tiers import COMPUTE
@@ -44,7 +45,6 @@ _LABELS = ("model_name", "engine")
 
 _HISTOGRAMS: dict[str, tuple[str, Sequence[float]]] = {
     "time_to_first_token_seconds": ("time to first token", _TTFT_S),
-    "inter_token_latency_seconds": ("time between two tokens", _TOKEN_S),
     "request_time_per_output_token_seconds": ("mean time of a token after the first", _TOKEN_S),
     "e2e_request_latency_seconds": ("arrival to last token", _SPAN_S),
     "request_queue_time_seconds": ("waiting for the first schedule", _SPAN_S),
@@ -102,6 +102,9 @@ class Metrics:
             name: Gauge(f"vllm:{name}", text, _LABELS, registry=self._registry)
             for name, text in _GAUGES.items()
         }
+        name, machines = "vllm:inter_token_latency_seconds", len(fleet.simulation.replicas)
+        self._gaps = GapHistogram(name, "time between two tokens", model, machines, _TOKEN_S)
+        self._registry.register(self._gaps)
         self._config(fleet)
         self._last_ns: dict[int, int] = {}
         for replica in fleet.simulation.replicas:
@@ -135,12 +138,8 @@ class Metrics:
         """Observe the time since the token before."""
         before = self._last_ns.get(ticket.number)
         if before is not None:
-            self._gap(ticket.machine, now_ns - before)
+            self._gaps.add(ticket.machine, now_ns - before)
         self._last_ns[ticket.number] = now_ns
-
-    def _gap(self, machine: int, gap_ns: int) -> None:
-        gaps = self._histograms["inter_token_latency_seconds"].labels(self._model, str(machine))
-        gaps.observe(gap_ns / NS_PER_S)
 
     def closed(self, ticket: Ticket, sequence: SequenceState, now_ns: int) -> None:
         """Count a request that has left."""

@@ -96,8 +96,5 @@ class Announcer:
     def gave_up(self, ticket: Ticket, at_ns: int) -> None:
         """Do nothing."""
 
-    def token(self, ticket: Ticket, now_ns: int) -> None:
-        """Do nothing."""
-
     def closed(self, ticket: Ticket, sequence: SequenceState, now_ns: int) -> None:
         """Do nothing."""
