@@ -84,7 +84,7 @@ def serve(
       kvsim serve -c preset:cpu-offload --speed 10 --tokenizer ./llama -o out
       kvsim serve -c preset:two-machines --port 8000 --port-per-machine
     """
-    _needed("uvicorn", "msgspec", "prometheus_client")
+    needed("kvsim serve", "uvicorn", "msgspec", "prometheus_client")
     from kvcache_sim.live.keeping import Asked, live_scenario
     from kvcache_sim.live.serving import Serving, serve_fleet
 
@@ -98,7 +98,7 @@ def serve(
     )
     events = None
     if kv_events:
-        _needed("zmq")
+        needed("--kv-events", "zmq")
         from kvcache_sim.live.events.announcer import EventSettings
         from kvcache_sim.live.events.publisher import Endpoint
 
@@ -133,11 +133,11 @@ def serve(
     return EXIT_OK
 
 
-def _needed(*packages: str) -> None:
+def needed(verb: str, *packages: str) -> None:
     """Refuse where packages of the extra ``serve`` are missing."""
     from importlib.util import find_spec
 
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
         hint = "pip install 'kvcache-sim[serve]'"
-        raise UsageError("packages are missing", "kvsim serve", ", ".join(missing), hint=hint)
+        raise UsageError("packages are missing", verb, ", ".join(missing), hint=hint)

@@ -1,0 +1,73 @@
+"""``kvsim record``: a reverse proxy that writes a trace of what passes through it."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvcache_sim.cli.verb import verb_app
+from kvcache_sim.errors import EXIT_OK, InputOutputError
+
+app = verb_app()
+
+
+@app.command()
+def record(
+    upstream: Annotated[str, typer.Option(metavar="URL", help="the server behind, http://HOST:PORT")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="the trace")] = Path(
+        "recorded.jsonl"
+    ),
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: one that is free, which is printed")] = 8001,
+    tokenizer: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="the model's tokenizer.json or its directory")
+    ] = None,
+    block_size: Annotated[int, typer.Option(min=1, max=1 << 16, help="tokens of a block id")] = 16,
+    salt_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="salt of the ids; without, one that is forgotten")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="replace the trace")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="say nothing on stderr")] = False,
+) -> int:
+    """Pass requests on to a server untouched and write a trace: times, lengths, salted block ids, no text.
+
+    \b
+    Examples:
+      kvsim record --upstream http://127.0.0.1:8000 --port 8001 --tokenizer ./llama -o recorded.jsonl
+      kvsim simulate recorded.jsonl --set trace.block_size=16
+    """
+    from kvcache_sim.cli.serve import needed
+
+    needed("kvsim record", "httptools", "uvloop", "msgspec")
+    from kvcache_sim.live.record.proxy import Upstream
+    from kvcache_sim.live.record.recording import Recording
+    from kvcache_sim.live.record.recording import record as recorded
+    from kvcache_sim.live.record.trace_file import TraceFile
+    from kvcache_sim.live.tokenizer import tokenizer_of
+
+    recording = Recording(host, port, Upstream(upstream))
+    chosen = tokenizer_of(tokenizer)
+    trace = TraceFile(output, chosen, block_size, _salt(salt_file), force)
+
+    def say(line: str) -> None:
+        if not quiet:
+            print(line, file=sys.stderr, flush=True)
+
+    say(f"tokenizer  {chosen.name}")
+    rows = recorded(recording, trace, say)
+    print(f"recorded   {rows:,} requests in {output}, {trace.skipped:,} left out")
+    print(f"next: kvsim simulate {output} --set trace.block_size={block_size}")
+    return EXIT_OK
+
+
+def _salt(path: Path | None) -> bytes:
+    if path is None:
+        return secrets.token_bytes(32)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputOutputError("cannot be read", str(path), error.strerror or "") from None

@@ -1,0 +1,64 @@
+"""A recording: the proxy on its port until a signal comes, then the trace."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import uvloop
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.live.record.observed import Observed
+from kvcache_sim.live.record.proxy import Upstream, pass_on
+from kvcache_sim.live.record.trace_file import TraceFile
+
+#: A crash loses at most the last second.
+_FLUSH_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Where to listen, and where requests go."""
+
+    host: str
+    port: int
+    upstream: Upstream
+
+
+def record(recording: Recording, trace: TraceFile, say: Callable[[str], None]) -> int:
+    """Pass requests on until SIGINT or SIGTERM; return how many rows the trace has.
+
+    UsageError where the port cannot be had.
+    """
+    uvloop.run(_record(recording, trace, say))
+    return trace.close()
+
+
+async def _record(recording: Recording, trace: TraceFile, say: Callable[[str], None]) -> None:
+    stop, loop, start_ns = asyncio.Event(), asyncio.get_running_loop(), time.monotonic_ns()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    ended: asyncio.Queue[Observed] = asyncio.Queue()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await pass_on(reader, writer, recording.upstream, ended.put_nowait)
+
+    try:
+        server = await asyncio.start_server(connected, recording.host, recording.port, limit=1 << 20)
+    except OSError as error:
+        where = f"{recording.host}:{recording.port}"
+        raise UsageError("cannot listen there", "--port", where, hint=error.strerror or "") from None
+    port = server.sockets[0].getsockname()[1]
+    say(f"listening  http://{recording.host}:{port}/v1  passed on to {recording.upstream.host}")
+    while not stop.is_set():
+        with_timeout = asyncio.create_task(stop.wait())
+        await asyncio.wait((with_timeout,), timeout=_FLUSH_S)
+        with_timeout.cancel()
+        while not ended.empty():
+            trace.add(ended.get_nowait(), start_ns)
+            await asyncio.sleep(0)  # what passes goes first
+        trace.flush()
+    server.close()

@@ -1,0 +1,128 @@
+"""`kvsim record` before `kvsim serve`: what was sent stands in the trace, and no text stands anywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import openai
+import pytest
+from kvcache_sim.live.record.salted import salted_ids
+from live_server import LONGEST, live_server
+
+SECRET = "the word nobody may read is quixotic"
+
+
+@contextlib.contextmanager
+def recorder(upstream: str, trace: Path, *options: str):
+    command = [
+        sys.executable,
+        "-m",
+        "kvcache_sim",
+        "record",
+        "--upstream",
+        upstream,
+        "--port",
+        "0",
+        "-o",
+        str(trace),
+    ]
+    process = subprocess.Popen(
+        [*command, *options], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert process.stderr is not None
+        url = next(m[1] for line in process.stderr if (m := re.search(r"listening +(http://\S+)/v1", line)))
+        yield process, url
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait(LONGEST)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(LONGEST)
+        process.stderr.close()
+
+
+def chats(url: str) -> list[list[str]]:
+    api = openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=30)
+    answers = []
+    for n in range(3):
+        said = [{"role": "user", "content": f"{n % 2} {SECRET} " * 20}]
+        own = []
+        for turn in range(2):
+            ask = {"model": "llama-3-8b", "messages": said, "max_tokens": 40}
+            if (n + turn) % 2:
+                own.append(api.chat.completions.create(**ask).choices[0].message.content)
+            else:
+                stream = api.chat.completions.create(**ask, stream=True)
+                own.append("".join(c.choices[0].delta.content or "" for c in stream))
+            said = [*said, {"role": "assistant", "content": own[-1]}, {"role": "user", "content": "more"}]
+        answers.append(own)
+    with pytest.raises(openai.NotFoundError):
+        api.completions.create(model="other", prompt="x")
+    return answers
+
+
+def test_a_recorded_trace_is_what_the_server_saw_and_holds_no_text(tmp_path):
+    trace, salt = tmp_path / "recorded.jsonl", tmp_path / "salt"
+    salt.write_bytes(b"mine")
+    with live_server(tmp_path / "live", "-c", "preset:cpu-offload", "--speed", "20") as server:
+        with recorder(server.url, trace, "--salt-file", str(salt)) as (_, url):
+            answers = chats(url)
+        run = server.stop()
+    rows = [json.loads(line) for line in trace.read_text().splitlines()]
+    served = [json.loads(line) for line in (run / "arrivals.jsonl").read_text().splitlines()]
+    keys = ("input_length", "output_length", "named_length")
+    assert [[row[key] for key in keys] for row in rows] == [[row[key] for key in keys] for row in served]
+    alike = [
+        [row["hash_ids"].index(id) if id in row["hash_ids"] else -1 for id in row["hash_ids"]] for row in rows
+    ]
+    assert alike == [list(range(len(row["hash_ids"]))) for row in served]
+    first = {}
+    numbered = [[first.setdefault(id, len(first)) for id in row["hash_ids"]] for row in rows]
+    assert numbered == [row["hash_ids"] for row in served]
+    assert all(row["ttft_ms"] >= 0 and len(row["token_ms"]) <= 40 for row in rows if "token_ms" in row)
+    command = [sys.executable, "-m", "kvcache_sim", "simulate", str(trace), "--set", "trace.block_size=16"]
+    subprocess.run(
+        [*command, "-o", str(tmp_path / "again"), "-q"], check=True, timeout=LONGEST, capture_output=True
+    )
+    texts = [SECRET, "quixotic", *(answer[:20] for own in answers for answer in own)]
+    for place in tmp_path.rglob("*"):
+        if place.is_file():
+            data = place.read_bytes()
+            assert not [text for text in texts if text.encode() in data], place
+
+
+def test_ids_tell_nothing_without_the_salt():
+    tokens = list(range(64))
+    assert salted_ids(tokens, 16, b"a") == salted_ids(tokens, 16, b"a")
+    assert not set(salted_ids(tokens, 16, b"a")) & set(salted_ids(tokens, 16, b"b"))
+    assert salted_ids(tokens, 16, b"a")[:2] == salted_ids(tokens[:40], 16, b"a")
+    assert salted_ids([5, *tokens[1:]], 16, b"a")[3] != salted_ids(tokens, 16, b"a")[3]
+
+
+def test_a_crash_leaves_what_had_ended_a_second_before(tmp_path):
+    trace = tmp_path / "recorded.jsonl"
+    options = ("-c", "preset:one-gpu", "--speed", "20")
+    with live_server(tmp_path / "live", *options) as server, recorder(server.url, trace) as (process, url):
+        chats(url)
+        time.sleep(1.1)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(LONGEST)
+    part = tmp_path / "recorded.jsonl.part"
+    assert len([json.loads(line) for line in part.read_text().splitlines()]) == 6
+
+
+def test_a_dead_upstream_closes_the_connection(tmp_path):
+    with recorder("http://127.0.0.1:9", tmp_path / "t.jsonl") as (_, url):
+        api = openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=10)
+        with pytest.raises(openai.APIConnectionError):
+            api.models.list()
