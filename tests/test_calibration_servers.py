@@ -11,6 +11,7 @@ from kvcache_sim.model.calibration.servers import (
     Predicted,
     ServerRun,
     by_kernels,
+    checkpoint_dtypes,
     configuration_key,
     far_off,
     first_byte_is_odd,
@@ -122,3 +123,16 @@ def test_known_costs_are_found_again_on_configurations_not_fitted_to():
     assert before.ttft_mean > 40
     assert after.tpot_mean < 2
     assert after.ttft_mean < 4
+
+
+def test_a_checkpoint_scaled_in_blocks_is_so_whatever_its_label_says():
+    blocks = {"quantization_config": {"weight_block_size": [128, 128]}}
+    for spelling, weights, experts in (
+        ("qwen3-235b-a22b@h200:tp4,fp8", "fp8_block", "fp8_block"),
+        ("qwen3-235b-a22b@b200:tp4,fp8", "fp8", "fp8_block"),
+        ("qwen3-235b-a22b@h200:tp4,nvfp4", "nvfp4", "nvfp4"),
+    ):
+        deployment = parse_deployment(spelling)
+        found = checkpoint_dtypes(deployment, blocks)
+        assert (found.weights, found.experts) == (weights, experts)
+        assert checkpoint_dtypes(deployment, {}) == deployment.dtypes

@@ -6,25 +6,28 @@ nominal ones. Its TPOT and TTFT are those of the steady state in closed form, no
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.aiconfigurator.deployment import Deployment, library_model
 from kvcache_sim.model.aiconfigurator.kernels import MeasuredKernels, measured_kernels
-from kvcache_sim.model.aiconfigurator.library import installed_folder
+from kvcache_sim.model.aiconfigurator.library import installed_folder, model_configuration
 from kvcache_sim.model.aiconfigurator.names import LABEL_REPAIRS, REPAIRS, Dtypes
 
 _LENGTH_SHARE = 0.9
 _BUDGET_TOKENS = 8192
 _ENGINES = ("vllm", "sglang")
+_HOPPER = ("h100", "h200", "h20")
 #: A run that a prediction misses by more than this factor, either way, is listed by its label.
 FAR_OFF = 1.6
 #: Share of the prompts that come all at once: the first of ten rounds.
@@ -135,11 +138,39 @@ def predict_servers(runs: Iterable[ServerRun]) -> tuple[list[Predicted], Counter
     missing: Counter[str] = Counter()
     for deployment, own in of.items():
         try:
-            kernels = measured_kernels(deployment, (*REPAIRS, *LABEL_REPAIRS))
+            kernels = _kernels(deployment)
             found += [by_kernels(run, _steady_state(kernels, run)) for run in own]
         except UsageError as error:
             missing[str(error)] += len(own)
     return found, missing
+
+
+def _kernels(deployment: Deployment) -> MeasuredKernels:
+    """Return kernels of the checkpoint's formats, or of the label's where the library has none of these."""
+    repairs = (*REPAIRS, *LABEL_REPAIRS)
+    formats = checkpoint_dtypes(deployment, model_configuration(deployment.model))
+    if formats != deployment.dtypes:
+        with contextlib.suppress(UsageError):
+            return measured_kernels(replace(deployment, dtypes=formats), repairs)
+    return measured_kernels(deployment, repairs)
+
+
+def checkpoint_dtypes(deployment: Deployment, configuration: dict[str, Any]) -> Dtypes:
+    """Return the formats that a run labelled fp8 has by its checkpoint.
+
+    One whose weights are scaled in blocks (``weight_block_size``) has its experts so whatever the label says,
+    and on Hopper its other weights too; on Blackwell engines turn their scales into powers of two, which runs
+    as weights scaled by tensor do.
+    """
+    quantization = configuration.get("quantization_config") or {}
+    dtypes = deployment.dtypes
+    if not quantization.get("weight_block_size"):
+        return dtypes
+    if dtypes.experts == "fp8":
+        dtypes = replace(dtypes, experts="fp8_block")
+    if dtypes.weights == "fp8" and deployment.system.startswith(_HOPPER):
+        dtypes = replace(dtypes, weights="fp8_block")
+    return dtypes
 
 
 def by_kernels(run: ServerRun, parts: Parts) -> Predicted:
