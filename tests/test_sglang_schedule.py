@@ -56,11 +56,14 @@ def with_room(replica, cache, tokens, machines=1):
 )
 def test_the_core_and_the_reference_tell_one_story(replica, cache, tokens, machines, seed):
     settings, trace = with_room(replica, cache, tokens, machines), random_trace(seed, requests=50, sessions=7)
-    simulation, native = told(settings, trace)
+    simulation, native = told(settings, trace, schedule=machines == 1)
     assert all(isinstance(one, NativeReplica) for one in simulation.replicas)
-    stepped, plain = told(settings, trace, step_every_iteration=True)
+    stepped, plain = told(settings, trace, step_every_iteration=True, schedule=machines == 1)
     assert all(isinstance(one, EngineReplica) for one in stepped.replicas)
     assert native == plain
+    if machines == 1:
+        logs = [simulation.replicas[0].schedule(), stepped.replicas[0].schedule()]
+        assert logs[0] == logs[1]
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "lpm", "dfs-weight", "lof"])

@@ -43,18 +43,11 @@ FIGURES = (
 )
 
 
-def schedule_figures(
-    log: ScheduleLog, evictions: int, free_queue: list[int | None], trace: Trace, block_size_tokens: int
-) -> dict[str, Any]:
+def schedule_figures(log: ScheduleLog, evictions: int) -> dict[str, Any]:
     """Return ``schedule`` of the summary: sums, SHA-256 of lines each ended by a newline, first lines."""
-    from kvcache_sim import _core
-
     counts = asdict(log.counts)
     requests, steps = _lines(sorted(log.requests)), _lines(log.steps)
     admissions = _lines(log.admissions)
-    keys = np.array([_NO_KEY if key is None else key for key in free_queue], np.uint64)
-    names = [str(name) for name in trace.id_names]
-    queue = _core.key_lines(keys, trace.block_size // block_size_tokens, names)
     return {
         "steps": len(steps),
         **counts,
@@ -62,11 +55,22 @@ def schedule_figures(
         "requests_sha256": _sha256(requests),
         "steps_sha256": _sha256(steps),
         "admissions_sha256": _sha256(admissions),
-        "final_free_queue_sha256": hashlib.sha256(queue.encode()).hexdigest(),
-        "free_at_end": len(free_queue),
         "first_requests": requests[:_FIRST],
         "first_steps": steps[:_FIRST],
         "first_admissions": admissions[:_FIRST],
+    }
+
+
+def free_queue_figures(free_queue: list[int | None], trace: Trace, block_size_tokens: int) -> dict[str, Any]:
+    """Return what ``schedule`` says besides of a pool of blocks: its free blocks at the end, in order."""
+    from kvcache_sim import _core
+
+    keys = np.array([_NO_KEY if key is None else key for key in free_queue], np.uint64)
+    names = [str(name) for name in trace.id_names]
+    queue = _core.key_lines(keys, trace.block_size // block_size_tokens, names)
+    return {
+        "final_free_queue_sha256": hashlib.sha256(queue.encode()).hexdigest(),
+        "free_at_end": len(free_queue),
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.metrics.schedule import schedule_figures
+from kvcache_sim.metrics.schedule import free_queue_figures, schedule_figures
 from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.native import NativeReplica
@@ -21,8 +21,8 @@ def write_down(replicas: Sequence[AnyReplica]) -> NativeReplica | EngineReplica[
     if len(replicas) != 1:
         raise UsageError("a schedule is one machine's", where, f"{len(replicas)} machines", "one machine")
     [replica] = replicas
-    if replica.settings.scheduler != "vllm":
-        hint = "set replica.scheduler=vllm"
+    if replica.settings.scheduler == "kvsim":
+        hint = "set replica.scheduler=vllm or sglang"
         raise UsageError("kvsim's own scheduler writes no schedule down", where, hint=hint)
     assert isinstance(replica, NativeReplica | EngineReplica)
     replica.log_schedule()
@@ -31,8 +31,11 @@ def write_down(replicas: Sequence[AnyReplica]) -> NativeReplica | EngineReplica[
 
 def written_down(replica: NativeReplica | EngineReplica[Any], trace: Trace) -> dict[str, Any] | None:
     """Return the figures and digests of a schedule that was written down."""
-    log, pool = replica.schedule(), cast(BlockPool, replica.store)
+    log = replica.schedule()
     if log is None:
         return None
-    evictions = pool.losses(COMPUTE).evicted_blocks
-    return schedule_figures(log, evictions, pool.free_queue(), trace, replica.cache.block_size_tokens)
+    figures = schedule_figures(log, replica.store.losses(COMPUTE).evicted_blocks)
+    if replica.settings.scheduler == "vllm":
+        queue = cast(BlockPool, replica.store).free_queue()
+        figures |= free_queue_figures(queue, trace, replica.cache.block_size_tokens)
+    return figures
