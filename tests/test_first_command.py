@@ -56,7 +56,7 @@ FORMATS = {
     "sharegpt": (
         json.dumps([{"id": "a", "conversations": SAID}]),
         16,
-        "may be 25 % too short or 18 % too long",
+        "English and code come out 10 % too long",
     ),
     "openai": (lines([{"messages": CHAT}]), 16, "estimated at 4 bytes a token"),
 }

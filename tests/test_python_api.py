@@ -387,3 +387,22 @@ def test_what_a_notebook_shows_is_escaped_and_has_the_figures(trace):
     from kvcache_sim.report.picture import Table
 
     assert "<script>" not in html_table(Table(("<script>",), (("<script>",),)))
+
+
+def test_the_curve_of_a_model_of_windows_is_the_verbs(trace, tmp_path, capsys):
+    file = tmp_path / "t.jsonl"
+    file.write_text("".join(mooncake_lines(trace)))
+    told = json_of(
+        capsys, ["curve", str(file), "--model", "gpt-oss-20b", "--capacity", "2GiB", "--format", "json"]
+    )
+    curve = kv.curve(file, model="gpt-oss-20b", capacity=["2GiB"])
+    assert isinstance(curve, kv.Curve)
+    assert curve.document == told
+    assert curve.points[0]["groups"]["hit_rate"] == told["points"][0]["groups"]["hit_rate"]
+    assert curve.to_arrow().column("kind").to_pylist() == ["groups", "full_attention"]
+    assert str(curve).startswith("gpt-oss-20b: ")
+    assert "<table" in curve._repr_html_()
+    with pytest.raises(kv.UsageError, match="no knee"):
+        _ = curve.knee
+    with pytest.raises(kv.UsageError, match="policy: a model of windows or states has no such setting"):
+        kv.curve(file, model="gpt-oss-20b", policy=["lfu"])

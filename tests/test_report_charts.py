@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import replace
 from itertools import combinations
 
+import kvcache_sim as kv
 import numpy as np
 import pytest
 from browser import page
@@ -199,3 +200,16 @@ def test_the_page_of_a_curve_is_a_page_like_the_others(tmp_path):
             assert ground == ("rgb(20, 23, 27)" if scheme == "dark" else "rgb(255, 255, 255)")
             drawn = browser.locator(".chart svg").get_attribute("width")
             assert width - 60 - 120 < float(drawn) <= width
+
+
+def test_survival_of_many_runs_has_six_lines_and_none_is_lost():
+    chats = kv.generate("conversational", requests=60, seed=4)
+    runs = [
+        kv.simulate(chats, tiers={"gpu": f"{size} blocks"}, name=f"of-{size}") for size in range(12, 28, 2)
+    ]
+    drawn = kv.compare(*runs).plot("survival").data
+    assert {row["run"] for row in drawn} == {*(run.name for run in runs[:5]), OTHER}
+    alone = [row for run in runs for row in run.plot("survival").data]
+    for idle in {row["idle"] for row in alone}:
+        counts = [sum(row["requests"] for row in rows if row["idle"] == idle) for rows in (drawn, alone)]
+        assert counts[0] == counts[1]

@@ -15,6 +15,7 @@ from kvcache_sim.api.arrow import arrow_table
 from kvcache_sim.api.html import html_page, html_table
 from kvcache_sim.api.traces import make_trace, read_trace
 from kvcache_sim.backends import Backend
+from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import Column
 from kvcache_sim.policies.resolve import resolve_policy
@@ -23,6 +24,7 @@ from kvcache_sim.replay.group_settings import group_settings
 from kvcache_sim.replay.request import DEFAULT_OUTPUTS, LastPartial, Outputs, PromptEnd, ReplayRequest
 from kvcache_sim.report.cachesim import cachesim_text
 from kvcache_sim.report.curve.build import CurveAsk, Document, curve_document
+from kvcache_sim.report.curve.groups import GroupsAsk, groups_document, groups_rendered
 from kvcache_sim.report.curve.sizes import kv_bytes_per_token as kv_bytes_of
 from kvcache_sim.report.curve.sizes import parse_capacity
 from kvcache_sim.report.curve.text import curve_csv, curve_table
@@ -168,6 +170,35 @@ class Curve:
         return html_page("hit rate by capacity", html_table(Table(("blocks", *names), rows)))
 
 
+class GroupCurve(Curve):
+    """The hit rate of a model of windows, chunks or states at some capacities, each replayed by itself."""
+
+    @property
+    def knee(self) -> dict[str, Any]:
+        """Raise ``UsageError``: sizes between the replayed ones are not known."""
+        raise UsageError(
+            "no knee", where="knee", got=self.document["model"], expected="a model of full attention"
+        )
+
+    def to_arrow(self) -> Any:
+        """Return a ``pyarrow.Table`` of a row a kind (groups, or full attention) and capacity."""
+        import pyarrow as pa
+
+        kinds = [name for name in ("groups", "full_attention") if name in self.points[0]]
+        sizes = ("capacity_blocks", "capacity_bytes")
+        return pa.Table.from_pylist(
+            [
+                {"kind": kind, **{name: point[name] for name in sizes}, **point[kind]}
+                for point in self.points
+                for kind in kinds
+            ]
+        )
+
+    def __str__(self) -> str:
+        """Return what ``kvsim curve --model`` prints."""
+        return groups_rendered(self.document, "table")
+
+
 def cachesim(
     trace: Any, policy: str = "lru", *, capacity: Size = "", **settings: Unpack[CacheSettings]
 ) -> CacheReplay:
@@ -218,12 +249,17 @@ def cachesim(
 def curve(trace: Any, **settings: Unpack[CurveSettings]) -> Curve:
     """Return the hit rate of a trace at every capacity, from one pass, with the knee and the ceilings.
 
-    Settings are the options of ``kvsim curve``. Raises ``UsageError`` for one that cannot be.
+    Settings are the options of ``kvsim curve``; a model of windows or states is replayed at each capacity.
+    Raises ``UsageError`` for one that cannot be.
     """
     _known(settings, CurveSettings)
     if "seed" in settings and not settings.get("sample"):
         raise UsageError("a seed has no effect without a sample", where="seed", got=str(settings["seed"]))
     requests = as_trace(trace)
+    with _named_as_keywords():
+        groups = group_settings("vllm", settings.get("model", ""), settings.get("block_size", 0), None, "")
+        if groups is not None:
+            return _group_curve(requests, groups, settings)
     kv_bytes = kv_bytes_of(settings.get("model", ""))
     size = settings.get("block_size") or requests.block_size
 
@@ -252,6 +288,17 @@ def curve(trace: Any, **settings: Unpack[CurveSettings]) -> Curve:
             )
         )
     )
+
+
+def _group_curve(requests: Trace, groups: GroupSettings, settings: CurveSettings) -> Curve:
+    if others := set(settings) - {"capacity", "block_size", "model"}:
+        expected = "capacity and block_size alone"
+        raise UsageError("a model of windows or states has no such setting", min(others), expected=expected)
+    request = ReplayRequest(
+        requests, settings.get("block_size") or requests.block_size, 1, outputs="computed"
+    )
+    capacities = tuple(str(one) for one in settings.get("capacity", ()))
+    return GroupCurve(groups_document(GroupsAsk(request, groups, capacities)))
 
 
 @contextmanager

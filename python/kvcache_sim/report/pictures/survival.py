@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kvcache_sim.report.colours import colour_scale
+from kvcache_sim.report.colours import OTHER, colour_scale
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
 from kvcache_sim.report.reuse import reuse_of
+from kvcache_sim.report.series import drawn_as
 
 _TITLE = "Survival of a context over its idle time"
 _DEFINITION = (
@@ -20,12 +21,14 @@ _EDGES_S = (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 
 
 def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
-    """Return one line a run over the idle time."""
+    """Return one line a run over the idle time; of more than six runs the last ones are drawn as one."""
     import altair as alt
 
     data: list[dict[str, Value]] = []
     table: list[tuple[Value, ...]] = []
     names = [_name(index) for index in range(len(_EDGES_S))]
+    drawn = drawn_as({run.label: 1 for run in runs})
+    rest: dict[int, list[int]] = {}
     for run in runs:
         reuse = reuse_of(run)
         if reuse is None:
@@ -35,16 +38,20 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
         known, kept = reuse.seen[seen], np.minimum(reuse.cached, reuse.seen)[seen]
         for index in np.unique(bucket).tolist():
             chosen = bucket == index
-            tokens = int(known[chosen].sum())
-            share = round(float(kept[chosen].sum()) / tokens, 5) if tokens else None
-            row = {"run": run.label, "idle": names[index], "share": share, "requests": int(chosen.sum())}
-            data.append(row)
-            table.append((run.label, names[index], int(chosen.sum()), tokens, share))
+            tokens, served, requests = int(known[chosen].sum()), int(kept[chosen].sum()), int(chosen.sum())
+            table.append((run.label, names[index], requests, tokens, _share(served, tokens)))
+            if drawn[run.label] == OTHER:
+                pooled = rest.setdefault(index, [0, 0, 0])
+                rest[index] = [a + b for a, b in zip(pooled, (tokens, served, requests), strict=True)]
+            else:
+                data.append(_point(run.label, names[index], _share(served, tokens), requests))
+    for index, (tokens, served, requests) in sorted(rest.items()):
+        data.append(_point(OTHER, names[index], _share(served, tokens), requests))
     if not data:
         return NothingToDraw(
             "survival", _TITLE, "nothing was asked for twice, or the trace is not where it was"
         )
-    labels = [run.label for run in runs]
+    labels = list(dict.fromkeys(drawn.values()))
     chart = (
         alt.Chart(width=640, height=220)
         .mark_line(point=True)
@@ -62,6 +69,14 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
     )
     headings = ("run", "idle time", "requests", "tokens seen before", "share still served")
     return Picture("survival", _TITLE, _DEFINITION, data, chart, Table(headings, tuple(table)))
+
+
+def _share(served: int, tokens: int) -> float | None:
+    return round(served / tokens, 5) if tokens else None
+
+
+def _point(label: str, idle: str, share: float | None, requests: int) -> dict[str, Value]:
+    return {"run": label, "idle": idle, "share": share, "requests": requests}
 
 
 def _name(index: int) -> str:

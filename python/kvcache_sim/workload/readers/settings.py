@@ -59,8 +59,8 @@ class ReadSettings:
         if self.bytes_per_token is not None:
             return f"bytes a token: {self.bytes_per_token}"
         return (
-            f"estimated at {ESTIMATED_BYTES} bytes a token; texts have 3 (code, Chinese) to 4.7 (English), "
-            "so lengths may be 25 % too short or 18 % too long"
+            f"estimated at {ESTIMATED_BYTES} bytes a token; measured, English and code come out 10 % too "
+            "long, other texts 35 % too short (rows of numbers) to 44 % too long (Russian)"
         )
 
     def __post_init__(self) -> None:
