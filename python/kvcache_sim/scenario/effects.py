@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from kvcache_sim.cache.store_kinds import Ability, beyond_store, store_kind
 from kvcache_sim.errors import UsageError
-from kvcache_sim.scenario import cache_groups, context_window, engine_effects, objectives, pools
+from kvcache_sim.scenario import cache_groups, context_window, engine_effects, objectives, pools, ranks
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
 from kvcache_sim.scenario.idle import Contradiction, Finding, IdleError
 from kvcache_sim.scenario.router_effects import idle_of_router
@@ -29,6 +29,7 @@ def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
     yield from context_window.findings(model, machines)
     yield from _kv_size(model, machines)
     yield from cache_groups.findings(model, machines)
+    yield from ranks.findings(model, machines)
     yield from engine_effects.findings(model, machines)
     yield from pools.findings(model, machines)
     yield from idle_of_router(model, sum(machine.role != "decode" for machine in machines))

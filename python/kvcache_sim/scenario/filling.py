@@ -10,6 +10,7 @@ from kvcache_sim.model.models import names_model_file
 from kvcache_sim.model.step_times import measured_on, with_absolute_files
 from kvcache_sim.scenario.gpu_room import GPU_CAPACITY, with_gpu_room
 from kvcache_sim.scenario.pools import with_machines_of_pools
+from kvcache_sim.scenario.ranks import with_machines_of_ranks
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel, TraceChanges
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.trace_block import with_trace_block
@@ -24,6 +25,7 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     the GPU's room cannot be told.
     """
     model = with_trace_block(with_machines_of_pools(_absolute(model, directory), tree), tree)
+    model = with_machines_of_ranks(model, tree)
     model = model.model_copy(update={"workload": _workload(model, tree)})
     step_time = model.replica.step_time
     named = model.model or at_place(tree, ("replica", "step_time"), lambda: measured_on(step_time).model)

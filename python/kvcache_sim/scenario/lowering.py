@@ -122,6 +122,7 @@ def _replica(machine: MachineSection, seed: int) -> ReplicaSettings:
         enable_mixed_chunk=replica.enable_mixed_chunk,
         schedule_conservativeness=replica.schedule_conservativeness,
         duplicate_prefill=replica.duplicate_prefill,
+        ranks=replica.dp,
         speculation=speculation(replica.speculation, seed),
         step_overhead_ns=replica.step_overhead,
         async_scheduling=replica.async_scheduling,

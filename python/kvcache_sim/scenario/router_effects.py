@@ -49,7 +49,10 @@ def idle_of_router(model: ScenarioModel, routed: int) -> Iterator[tuple[Path, st
             yield where, "replica.instant is true: no machine ever has a load"
         elif routed > 1 and not (own or policies & POLLING):
             yield where, f"router.policy {router.policy} goes by no figures of the engines"
-    if router.policy in ("least-loaded", "power-of-two", "vllm-dp") and model.replica.instant:
+    if (
+        router.policy in ("least-loaded", "power-of-two", "vllm-dp", "vllm-dp-waiting")
+        and model.replica.instant
+    ):
         yield ("router", "policy"), "replica.instant is true: no machine ever has a load"
     if router.policy in PREFIX_AWARE and not model.cache.enabled:
         yield ("router", "policy"), "cache.enabled is false"

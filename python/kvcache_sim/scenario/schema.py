@@ -237,6 +237,9 @@ class ReplicaSection(Section):
     duplicate_prefill: DuplicatePrefill = Field(
         "recompute", description="when another request computes the next block: compute it too, or wait"
     )
+    dp: int = Field(
+        1, ge=1, le=4096, description="machines, one after another, that are ranks of one engine in lock step"
+    )
     speculation: Annotated[SpeculationSection, BY_ITSELF] | None = Field(
         None, description="tokens drafted in decode steps; null: none"
     )

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.store_kinds import store_kind
-from kvcache_sim.model.step_time import StepTime, StepTimeTable
+from kvcache_sim.model.step_time import StepBatch, StepTime, StepTimeTable
 from kvcache_sim.serving.admission import Admitter
 from kvcache_sim.serving.batch import Batch, BatchSettings, SteppedBatch
 from kvcache_sim.serving.engine_scheduler.contract import EngineScheduler
 from kvcache_sim.serving.engine_scheduler.replica import EngineReplica, StepDurations
 from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
+from kvcache_sim.serving.ranks import Ranks
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.replica.contract import AnyReplica
@@ -98,7 +99,22 @@ def build_replicas(
             replicas.append(_native_replica(cache, machine, recorder, observed, rules))
         else:
             replicas.append(_replica(cache, machine, told, recorder, observed))
+    _in_step(replicas, cluster)
     return replicas
+
+
+def _in_step(replicas: Sequence[AnyReplica], cluster: ClusterSettings) -> None:
+    """Let the machines that are ranks of one engine step together."""
+    size = cluster.machines[0].replica.ranks
+    if size == 1:
+        return
+    for start in range(0, len(replicas), size):
+        ranks = [replica for replica in replicas[start : start + size] if isinstance(replica, Replica)]
+        settings = cluster.machines[start]
+        dummy_ns = settings.step_time.step(StepBatch((), 1, 0, 0)) + settings.replica.step_overhead_ns
+        together = Ranks(ranks, ranks[0].engine, dummy_ns)
+        for rank in ranks:
+            rank.step_with(together)
 
 
 def _own_settings(settings: MachineSettings) -> ReplicaSettings:
@@ -163,7 +179,12 @@ def _replica(
         engine = _engine_scheduler(replica_settings, cache, milestones)
         return EngineReplica(cache, replica_settings, durations, milestones, engine, observed.checks)
     batch = make_batch(
-        cache, batch_settings, settings.step_time, replica_settings.most_decode_tokens, observed
+        cache,
+        batch_settings,
+        settings.step_time,
+        replica_settings.most_decode_tokens,
+        observed,
+        in_step=replica_settings.ranks > 1,
     )
     estimates = Estimates(cache, settings.step_time, replica_settings.max_num_batched_tokens)
     milestones = Milestones(cache.number, cache.store, recorder, outcomes, observed.records_all)
@@ -191,11 +212,12 @@ def make_batch(
     step_time: StepTime,
     most_decode_tokens: int,
     observed: Observation,
+    in_step: bool,
 ) -> Batch:
     """Return the native batch where the step-time model is a table and stretches are wanted."""
     table = step_time.table(settings.max_num_batched_tokens, most_decode_tokens)
     if table is None:
         return SteppedBatch(settings, step_time, machine.groups)
-    if observed.stretches and settings.speculation is None:
+    if observed.stretches and settings.speculation is None and not in_step:
         return native_batch(settings, table)
     return SteppedBatch(settings, table, machine.groups)

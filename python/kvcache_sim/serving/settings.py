@@ -53,6 +53,8 @@ class ReplicaSettings:
     reserve_full_isl: bool = True
     #: vLLM's: most tokens of one request in a step where others are there; 0: no such bound.
     long_prefill_token_threshold: int = 0
+    #: Machines, one after another, that are data-parallel ranks of one engine and step together.
+    ranks: int = 1
     #: Tokens that decoding requests have drafted; None: none.
     speculation: SpeculationSettings | None = None
     #: SGLang's: who of the queue is looked at first.

@@ -44,6 +44,9 @@ def _of_cluster(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
             yield "session_view", why
         if cluster.cache.prefix_view != PrefixViewSettings():
             yield "prefix_view", why
+    ranks = {machine.replica.ranks for machine in cluster.machines}
+    if len(ranks) > 1 or len(cluster.machines) % max(ranks):
+        yield "replica.ranks", "an engine has as many machines as each of them says, one after another"
     if why := lacks.get(Ability.BLOCKS):
         if cluster.router.index_blocks is not None:
             yield "router.index_blocks", why
@@ -54,6 +57,14 @@ def _of_cluster(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
 def _of_machine(where: str, machine: MachineSettings, cache: CacheSettings) -> Iterator[tuple[str, str]]:
     """Yield (setting, why) for the tiers of one machine."""
     lacks = store_kind(cache).lacks
+    if machine.replica.ranks > 1:
+        if len(machine.tiers) > 1:
+            yield (
+                f"{where}.tiers.{machine.tiers[1].name}",
+                "ranks that step together have no lower tiers here",
+            )
+        if machine.role != "both" or machine.replica.scheduler != "kvsim" or machine.replica.instant:
+            yield f"{where}.replica.ranks", "ranks step together under kvsim's own scheduler alone"
     if machine.replica.scheduler == "vllm":
         if store_kind(cache).name != "vllm":
             yield f"{where}.replica.scheduler", "vLLM's scheduler needs its pool: cache.semantics vllm"

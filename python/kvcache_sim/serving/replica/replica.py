@@ -15,6 +15,7 @@ from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.engine import BOUNDARY, Event
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.serving.batch import Batch, SteppedBatch
+from kvcache_sim.serving.ranks import Ranks
 from kvcache_sim.serving.replica.arrival_path import ArrivalPath
 from kvcache_sim.serving.replica.contract import Load
 from kvcache_sim.serving.replica.copy_cost import CopyCost
@@ -74,6 +75,8 @@ class Replica:
         self._written: set[int] = set()
         self._boundary: Event | None = None
         self._stepping = False
+        #: Set where the replica is a rank of a larger engine.
+        self._ranks: Ranks | None = None
         #: Requests that were sent here and have not left the cluster.
         self._sent: dict[int, SequenceState] = {}
         milestones.when_closed(self.left)
@@ -87,6 +90,10 @@ class Replica:
         """Let every request that goes on generating do so on another machine."""
         self.sender = sender
         self.scheduler.decode_elsewhere()
+
+    def step_with(self, ranks: Ranks) -> None:
+        """Let its steps begin and end with those of the other ranks of its engine."""
+        self._ranks = ranks
 
     # -- arrivals
 
@@ -132,6 +139,8 @@ class Replica:
             self.wake(now)
 
     def _end_stretch(self, seen_ns: int) -> None:
+        if self._ranks is not None:
+            return  # every step of a rank is one
         end = self.batch.interrupt(self.store, seen_ns)
         assert self._boundary is not None
         if end < self._boundary[0]:
@@ -157,6 +166,9 @@ class Replica:
         ``seen_ns``: iterations that begin before it are past: now, or a nanosecond later for what is heard
         after the boundaries of this instant.
         """
+        if self._ranks is not None:
+            self._ranks.wake()
+            return
         if not self._stepping:
             if self._boundary is None and not self.step.waits:
                 now = self.engine.now_ns
@@ -201,14 +213,30 @@ class Replica:
 
     # -- the boundary
 
-    def _at_boundary(self, _: object) -> None:
-        self._boundary = None
-        now = self.engine.now_ns
+    def end_step(self, now: int) -> None:
+        """End the step that is running, if one is."""
         if self._stepping:
             self._stepping = False
             self._end_step(now)
         if self.scheduler.given_up:
             self.scheduler.let_go(now)
+
+    def compose(self, now: int) -> int | None:
+        """Compose a rank's next step and return what it would take alone, in ns; None where nothing runs."""
+        self.scheduler.compose(now)
+        if self._checks:
+            self._check()
+        return self.batch.step_ns() if len(self.batch) else None
+
+    def start_step(self, now: int, duration_ns: int) -> None:
+        """Start a rank's composed step, which takes as long as that of the slowest rank."""
+        self.batch.start(self.store, now, duration_ns - self.batch.step_ns())
+        self._stepping = True
+
+    def _at_boundary(self, _: object) -> None:
+        self._boundary = None
+        now = self.engine.now_ns
+        self.end_step(now)
         room = self.scheduler.compose(now)
         if len(self.batch):
             self.step.prepare((*room, *self._written), now)

@@ -19,7 +19,7 @@ from kvcache_sim.serving.router.prefill_cost import PrefillCost
 from kvcache_sim.serving.router.random_choice import RandomChoice
 from kvcache_sim.serving.router.round_robin import RoundRobin
 from kvcache_sim.serving.router.session_affinity import SessionAffinity
-from kvcache_sim.serving.router.vllm_dp import VllmDataParallel
+from kvcache_sim.serving.router.vllm_dp import VllmDataParallel, VllmDataParallelWaiting
 from kvcache_sim.serving.router.weighted import Weighted
 
 MakeRouter = Callable[[RouterView], Router]
@@ -41,6 +41,7 @@ ROUTERS: dict[str, MakeRouter] = {
     "loadaware": LoadAware,
     "dynamo-kv": DynamoKv,
     "vllm-dp": VllmDataParallel,
+    "vllm-dp-waiting": VllmDataParallelWaiting,
 }
 
 #: Those that look at what the machines have cached.
@@ -67,6 +68,7 @@ POLLING = frozenset(
         "power-of-two",
         "weighted",
         "vllm-dp",
+        "vllm-dp-waiting",
     }
 )
 

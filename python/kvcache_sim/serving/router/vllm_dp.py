@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvcache_sim.serving.router.contract import Occupancy, RouterView
 from kvcache_sim.serving.sequence import Arrival
 
@@ -28,16 +30,21 @@ class VllmDataParallel:
         """Return the rank of the smallest score."""
         report = self._last_report()
         own, n = self._view.requests(), len(report.waiting)
-
-        def score(rank: int) -> float:
-            waiting, use = report.waiting[rank], report.kv_use[rank]
-            queued = max(own[rank], waiting + report.running[rank])
-            return queued + (6 * waiting * max(0.0, use - 0.5) if waiting > 0 else 0.0)
-
-        chosen = min(((self._start + step) % n for step in range(n)), key=score)
+        met = ((self._start + step) % n for step in range(n))
+        chosen = min(met, key=lambda rank: self.score(report, own, rank))
         report.waiting[chosen] += 1
-        self._start = (self._start + 1) % n
+        self._start = self.next_start(self._start, n)
         return chosen
+
+    def score(self, report: Occupancy, own: Sequence[int], rank: int) -> float:
+        """Return what is least for the rank that takes a request; ``own``: unfinished ones sent, by rank."""
+        waiting, use = report.waiting[rank], report.kv_use[rank]
+        queued = max(own[rank], waiting + report.running[rank])
+        return queued + (6 * waiting * max(0.0, use - 0.5) if waiting > 0 else 0.0)
+
+    def next_start(self, start: int, ranks: int) -> int:
+        """Return the rank that the next choice meets first."""
+        return (start + 1) % ranks
 
     def _last_report(self) -> Occupancy:
         loads = self._view.loads
@@ -45,3 +52,18 @@ class VllmDataParallel:
             waiting, running, kv_use = loads.occupancy()
             self._report, self._looks = Occupancy([*waiting], running, kv_use), loads.looks
         return self._report
+
+
+class VllmDataParallelWaiting(VllmDataParallel):
+    """The least 4 × waiting + running, the first of equals: the balancer of vLLM's releases up to about 0.10.
+
+    Its reports are taken and added to as those of ``VllmDataParallel``; ranks are always met from the first.
+    """
+
+    def score(self, report: Occupancy, own: Sequence[int], rank: int) -> float:
+        """Return what is least for the rank that takes a request."""
+        return 4 * report.waiting[rank] + report.running[rank]
+
+    def next_start(self, start: int, ranks: int) -> int:
+        """Return the rank that the next choice meets first."""
+        return start
