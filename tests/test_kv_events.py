@@ -261,3 +261,15 @@ def test_a_subscriber_gets_three_frames_and_a_replay_what_it_missed():
         dealer.close(0)
         publisher.close()
         context.term()
+
+
+@pytest.mark.parametrize("overrides", [TIERS, ["tiers.gpu.capacity=300 blocks"]], ids=["tiers", "gpu"])
+def test_what_is_forgotten_changes_nothing(overrides, monkeypatch):
+    kept, before = drive(overrides, published(), 400)
+    monkeypatch.setattr("kvcache_sim.live.fleet._FORGET_EACH", 64)
+    forgot, after = drive(overrides, published(), 400)
+    assert len(forgot.blocks) < len(kept.blocks) / 2
+    events = [[msgspec.msgpack.decode(payload)[1] for _, payload in own] for own in (before, after)]
+    assert events[0] == events[1]
+    runs = [fleet.simulation.end() for fleet in (kept, forgot)]
+    assert runs[0].digest_results == runs[1].digest_results

@@ -22,7 +22,7 @@ LAG_COLUMNS = {
     "first_token_lag_ns": Column("int64", "wall-clock time from its first token to its write, -1: none"),
     "worst_token_lag_ns": Column("int64", "the longest such time of its tokens"),
 }
-_GROUP = 4096
+_GROUP = 512
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from kvcache_sim.serving.sequence import SequenceState, Status
 from kvcache_sim.simulation.live import LiveSimulation, requests_of
 
 #: Ids of requests are forgotten when so many more have come than were kept the last time.
-_FORGET_EACH = 1 << 18
+_FORGET_EACH = 1 << 14
 
 
 class Witness(Protocol):

@@ -118,6 +118,9 @@ class LiveSimulation(Simulation):
         for tree in trees:
             tree.take_keys(kept)
         self._stores.native_keys = kept
+        for replica in self.replicas:
+            assert isinstance(replica, Replica | EngineReplica)
+            replica.milestones.outcomes.last_use_ns.clear()  # for listings by hand, which there are none of
         ids = frozenset(kept.kept_ids().tolist())
         self._ids = len(ids)
         return ids
