@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,14 @@ BESIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "scenarios/README.md": "scenarios.md",
 }
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Lead to pages that the navigation does not name yet."""
+    named = set(re.findall(r"[\w-]+\.md", json.dumps(config.nav)))
+    others = sorted(path.name for path in (ROOT / "docs").glob("*.md") if path.name not in named)
+    config.nav = [*(config.nav or ()), *([{"More": others}] if others else ())]
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
