@@ -316,6 +316,11 @@ CHANGES: list[Change] = [
     # prices
     Change("measure.warmup=40%", "requests.arrived", "down"),
     Change("measure.cooldown=40%", "requests.arrived", "down"),
+    Change("fleet.plan=[{at: 9s, do: lose, machine: 0}]", "fleet.retried", "up"),
+    Change("fleet.plan=[{at: 9s, do: drain, machine: 0}]", "latency.ttft.p99", "up"),
+    Change("fleet.plan=[{at: 3s, do: join}]", "latency.ttft.p99", "down"),
+    Change("fleet.startup=9s", "latency.ttft.avg", "up", ("fleet.plan=[{at: 3s, do: join}]",)),
+    Change("fleet.in_flight=fail", "requests.failed", "up", ("fleet.plan=[{at: 9s, do: lose, machine: 0}]",)),
     Change("slo.ttft=2s", "slo.attainment", "down", (), ("slo.ttft=60m",)),
     Change("slo.tpot=8ms", "slo.attainment", "down", (), ("slo.ttft=60m",)),
     Change("slo.e2e=2s", "goodput.requests_per_s", "down", (), ("slo.ttft=60m",)),
@@ -330,6 +335,17 @@ CHANGES: list[Change] = [
 ]  # fmt: skip
 
 REFUSALS: list[Refusal] = [
+    Refusal("fleet.startup=9s", "fleet.plan is empty"),
+    Refusal("fleet.in_flight=fail", "no machine is lost", ("fleet.plan=[{at: 3s, do: join}]",)),
+    Refusal("fleet.startup=9s", "no machine joins", ("fleet.plan=[{at: 9s, do: lose, machine: 0}]",)),
+    Refusal("fleet.plan=[{at: 9s, do: lose, machine: 7}]", "no such machine to lose"),
+    Refusal("fleet.plan=[{at: 9s, do: lose}]", "no such machine to lose"),
+    Refusal("fleet.plan=[{at: 9s, do: join, machine: 1}]", "a joining machine gets the next number"),
+    Refusal("fleet.plan=[{at: 9s, do: lose, machine: 0}, {at: 12s, do: drain, machine: 0}]", "no such machine to drain"),
+    Refusal("fleet.plan=[{at: 3s, do: join}]", "prompts are handed over", POOLS),
+    Refusal("fleet.plan=[{at: 3s, do: join}]", "machines read from each other", ("fetch.lookup=cluster",)),
+    Refusal("fleet.plan=[{at: 3s, do: join}]", "names machines ahead", ("prefetch.policy=session",)),
+    Refusal("fleet.plan=[{at: 3s, do: join}]", "no time passes", (*ONE_TIER, "replica.instant=true")),
     Refusal("slo={}", "it names no limit"),
     Refusal("slo.ttft=1s", "no time passes", (*ONE_TIER, "replica.instant=true")),
     Refusal("slo.classes.others={when: turn > 1, ttft: 1s}", "that no class names are called so", ("slo.e2e=9s",)),

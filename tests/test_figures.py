@@ -60,6 +60,8 @@ RUNS: dict[str, tuple[str, ...]] = {
         "tiers.disk=null",
         "replica.speculation={tokens: 2, mean_length: 2}",
     ),
+    "a machine is lost": ("fleet={plan: [{at: 9s, do: lose, machine: 0}, {at: 9s, do: join}]}",),
+    "one GPU": ("cluster.machines=1", "tiers.cpu=null", "tiers.disk=null"),
     "vLLM's scheduler": (
         "cluster.machines=1",
         "tiers.cpu=null",

@@ -58,7 +58,14 @@ def example() -> Run:
 
 def test_the_example_by_hand():
     summary = summarize(example(), 512)
-    assert summary["requests"] == {"arrived": 3, "finished": 2, "rejected": 1, "aborted": 0, "preemptions": 2}
+    assert summary["requests"] == {
+        "arrived": 3,
+        "finished": 2,
+        "rejected": 1,
+        "aborted": 0,
+        "failed": 0,
+        "preemptions": 2,
+    }
     tokens = summary["tokens"]
     assert (tokens["input"], tokens["output"], tokens["cached"], tokens["prefilled"]) == (2200, 5, 1024, 1176)
     cache = summary["cache"]

@@ -10,6 +10,7 @@ from kvcache_sim.errors import InvariantError, UsageError
 from kvcache_sim.units import LAST_NS
 
 # Priorities at one instant, each with its reason.
+MEMBERSHIP = -1  # a machine that is lost does nothing at that instant; one that joins is there
 TRANSFER = 0  # what has arrived is there before anyone looks for it
 ARRIVAL = 1  # every request of this instant is in its queue before a scheduler looks
 BOUNDARY = 2  # a scheduler composes its next step from all of the above
@@ -50,6 +51,8 @@ class Engine:
         self._until_ns: int | None = None
         self._numbers = [0] * (machines + 1)
         self._cancelled: set[tuple[int, int]] = set()
+        #: Machines whose events are dropped.
+        self._silent: set[int] = set()
 
     def schedule(
         self, time_ns: int, priority: int, machine: int, callback: Callback, argument: Any = None
@@ -102,9 +105,13 @@ class Engine:
         """Take a queued event back; it is dropped when its turn comes."""
         self._cancelled.add((event[2], event[3]))
 
+    def silence(self, machine: int) -> None:
+        """Drop all events of a machine from now on; those of its number alone, whatever they are."""
+        self._silent.add(machine)
+
     def run(self, until_ns: int | None = None, max_events: int | None = None) -> bool:
         """Process events up to and including ``until_ns``, at most ``max_events``; True when none is left."""
-        heap, own, cancelled = self._heap, self._own, self._cancelled
+        heap, own, cancelled, silent = self._heap, self._own, self._cancelled, self._silent
         left = -1 if max_events is None else max_events
         self._until_ns = until_ns
         while (heap or own) and left != 0:
@@ -114,6 +121,8 @@ class Engine:
             time_ns, _, machine, number, callback, argument = heappop(first)
             if cancelled and (machine, number) in cancelled:
                 cancelled.remove((machine, number))
+                continue
+            if silent and machine in silent:
                 continue
             self.now_ns = time_ns
             self.processed += 1

@@ -25,7 +25,7 @@ OUTCOMES = (
 )
 
 #: How a request ended; a row of ``requests`` stores the index.
-STATUSES = ("finished", "rejected", "aborted")
+STATUSES = ("finished", "rejected", "aborted", "failed")
 
 #: What TTFT is made of, in the order of a request's way; the columns ``{part}_ns`` sum exactly to
 #: first_token_ns - arrival_ns.

@@ -15,7 +15,7 @@ _STATISTICS = ("avg", "min", "max", "p99", "p90", "p75", "p50", "std")
 #: Every number this project keeps stable in ``summary.json``, by dotted name, with its unit ("" for counts
 #: and shares of one).
 STABLE_METRICS: dict[str, str] = {
-    **{f"requests.{name}": "" for name in ("arrived", "finished", "rejected", "preemptions")},
+    **{f"requests.{name}": "" for name in ("arrived", "finished", "rejected", "failed", "preemptions")},
     **{f"tokens.{name}": "tokens" for name in ("input", "output", "cached", "prefilled")},
     **{f"cache.{name}": "blocks" for name in ("block_refs", "hit_blocks")},
     **{f"cache.{name}_hit_rate": "share" for name in ("token", "block", "request")},

@@ -93,6 +93,10 @@ class RunRecorder:
         if self._wanted(now_ns):
             self._events.add("evict", tier, (now_ns, 0, machine, -1, 0, blocks, 0))
 
+    def starts_again(self, request: int, first_arrival_ns: int) -> None:
+        """Let a request's row begin at its first arrival; the time lost since then counts as queueing."""
+        self._rows.first_arrivals[request] = first_arrival_ns
+
     def close(self, sequence: SequenceState, machine: int) -> None:
         """Keep the row of a finished, rejected or aborted request."""
         s = sequence

@@ -35,6 +35,8 @@ class RequestRows:
         #: Who sees rows before they are in their groups, and how many bytes of them come together.
         self._watch: Callable[[Part], None] | None = None
         self._flush_bytes = _FLUSH_BYTES
+        #: First arrivals of requests that started again elsewhere.
+        self.first_arrivals: dict[int, int] = {}
         #: Prompt tokens of finished requests, and those that were cached, by place.
         self._prompt_tokens, self._cached_tokens = 0, [0] * len(PLACES)
 
@@ -69,6 +71,8 @@ class RequestRows:
         self._packed = bytearray()
         if not len(rows):
             return
+        if self.first_arrivals:
+            rows = self._from_first_arrivals(rows)
         if self._watch is not None:
             self._watch({name: rows[:, at] for at, name in enumerate(_NAMES)})
         self._count_hits(rows)
@@ -84,6 +88,18 @@ class RequestRows:
         while self._counts and self._counts[0] == GROUP_ROWS:
             self._hand_on(GROUP_ROWS)
 
+    def _from_first_arrivals(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        found = [at for at, own in enumerate(rows[:, 0].tolist()) if own in self.first_arrivals]
+        if not found:
+            return rows
+        rows = rows.copy()
+        for at in found:
+            first = self.first_arrivals.pop(int(rows[at, 0]))
+            if rows[at, _FINISH] >= 0:
+                rows[at, _QUEUE] += rows[at, _ARRIVAL] - first
+            rows[at, _ARRIVAL] = first
+        return rows
+
     def _count_hits(self, rows: NDArray[np.int64]) -> None:
         finished = rows[rows[:, _FINISH] >= 0]
         self._prompt_tokens += int(finished[:, _INPUT].sum())
@@ -98,6 +114,7 @@ class RequestRows:
         self._take({name: rows[:, at].astype(dtypes[at]) for at, name in enumerate(_NAMES)})
 
 
+_ARRIVAL, _QUEUE = _NAMES.index("arrival_ns"), _NAMES.index("queue_ns")
 _FINISH, _INPUT = _NAMES.index("finish_ns"), _NAMES.index("input_tokens")
 _CACHED = [_NAMES.index(f"cached_{place}_tokens") for place in PLACES]
 

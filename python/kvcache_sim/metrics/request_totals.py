@@ -23,6 +23,7 @@ from kvcache_sim.metrics.slo import AttainmentTotals, Objectives
 from kvcache_sim.tiers import PLACES
 
 _FINISHED, _REJECTED = STATUSES.index("finished"), STATUSES.index("rejected")
+_FAILED = STATUSES.index("failed")
 
 
 class RequestTotals:
@@ -34,7 +35,7 @@ class RequestTotals:
 
     def __init__(self, block_size_tokens: int, objectives: Objectives | None = None) -> None:
         self._block_size_tokens = block_size_tokens
-        self.arrived = self.finished = self.rejected = 0
+        self.arrived = self.finished = self.rejected = self.failed = 0
         #: Prompt and answer of each rejected request, in tokens.
         self._rejected_tokens: list[NDArray[np.int64]] = []
         #: Sums over finished requests; of preemptions over all.
@@ -70,6 +71,7 @@ class RequestTotals:
         if not finished.all():
             rejected = rows["status"] == _REJECTED
             self.rejected += int(rejected.sum())
+            self.failed += int((rows["status"] == _FAILED).sum())
             self._rejected_tokens.append((rows["input_tokens"] + rows["output_tokens"])[rejected])
         done = ChosenRows(rows, finished)
         if finished.any():

@@ -52,6 +52,8 @@ class Sampler:
         self.done = done
         self._look = _look_at(replicas)
         self._queued = False
+        #: Machines that are gone: nothing of them is looked at any more.
+        self._gone: set[int] = set()
         #: By sample; the others by sample and machine, and by sample and channel.
         self._times, self._widths = array("q"), array("q")
         self._machines, self._links = bytearray(), array("q")
@@ -77,7 +79,8 @@ class Sampler:
         self._queued = False
         now, links = self.engine.now_ns, self._links
         self._times.append(now)
-        self._machines += self._look(now + 1)
+        looked = self._look(now + 1)
+        self._machines += self._with_gone(looked) if self._gone else looked
         for channel in self.channels.values():
             links.extend((min(channel.busy_ns, now), channel.queued_ns, channel.sent_bytes))
         self._widths.append(len(_CHANNEL) * len(self.channels))
@@ -85,6 +88,23 @@ class Sampler:
             self.interval_ns *= 2
         if not self.done() and not self.engine.idle:  # where nothing can happen, I1 is broken
             self._queue(now + self.interval_ns)
+
+    def leave_out(self, machine: int) -> None:
+        """Sample nothing of a machine that is gone but zeros."""
+        self._gone.add(machine)
+        left = [replica for replica in self.replicas if replica.machine not in self._gone]
+        self._look = _look_at(left) if left else lambda _: b""
+
+    def _with_gone(self, looked: bytes) -> bytes:
+        parts, start = [], 0
+        for replica in self.replicas:
+            width = 8 * (len(_REPLICA) + len(_ROOM) * replica.tiers)
+            if replica.machine in self._gone:
+                parts.append(bytes(width))
+            else:
+                parts.append(looked[start : start + width])
+                start += width
+        return b"".join(parts)
 
     def _rows(self) -> list[tuple[int, str]]:
         """Return machine and name of the values of one sample, in their order."""

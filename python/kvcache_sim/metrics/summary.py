@@ -33,7 +33,8 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
             "arrived": requests.arrived,
             "finished": requests.finished,
             "rejected": requests.rejected,
-            "aborted": requests.arrived - requests.finished - requests.rejected,
+            "aborted": requests.arrived - requests.finished - requests.rejected - requests.failed,
+            "failed": requests.failed,
             "preemptions": sums["preemptions"],
         },
         "tokens": {name: sums[name] for name in ("input", "output", "cached", "prefilled", "recomputed")},
@@ -65,6 +66,7 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
         "tiers": summarize_tiers(run.tiers, hit_tokens, run.end_ns),
         "channels": summarize_channels(run.channels, run.end_ns),
         "handover": requests.handovers.figures(run.counters),
+        **_fleet(run.counters),
         "machines": summarize_loads(requests.loads, run.counters),
         #: Errors of the router's own index, over all machines and decisions; None where it saw the truth.
         "router": {
@@ -84,6 +86,14 @@ def totals_of(requests: Mapping[str, ColumnData], block_size_tokens: int) -> Req
     for start in range(0, len(columns["status"]), GROUP_ROWS):
         totals.add({name: column[start : start + GROUP_ROWS] for name, column in columns.items()})
     return totals
+
+
+def _fleet(counters: Mapping[str, int]) -> dict[str, Any]:
+    """Return what machines that came and went did to requests, where any did."""
+    names = ("joined", "drained", "lost", "retried")
+    if "membership.lost" not in counters:
+        return {}
+    return {"fleet": {name: counters[f"membership.{name}"] for name in names}}
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -28,7 +28,8 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
     lines = [
         *wrap(subject, 80, break_long_words=True),
         title[:80],
-        "requests   " + _counts({k: v for k, v in requests.items() if v or k != "aborted"}),
+        "requests   " + _counts({k: v for k, v in requests.items() if v or k not in ("aborted", "failed")}),
+        *_fleet(summary.get("fleet")),
         *_context_window(summary.get("context_window")),
         *_measured(summary.get("measure")),
         "tokens     " + _counts({k: tokens[k] for k in ("input", "output", "cached", "prefilled")}),
@@ -69,6 +70,14 @@ def _measured(measure: Mapping[str, Any] | None) -> list[str]:
     first, last = measure["from_request"], measure["to_request"]
     settled = "" if measure["settled"] else ", not settled"
     return [f"measured   {measure['requests']:,} requests, of {first:,} to {last:,}{settled}"]
+
+
+def _fleet(fleet: Mapping[str, int] | None) -> list[str]:
+    """Return which machines came and went, where any did."""
+    if fleet is None:
+        return []
+    machines = _counts({name: fleet[name] for name in ("joined", "drained", "lost")})
+    return [f"fleet      {machines}; {fleet['retried']:,} requests started again"]
 
 
 def _context_window(window: Mapping[str, int] | None) -> list[str]:

@@ -7,7 +7,15 @@ from itertools import pairwise
 
 from kvcache_sim.cache.store_kinds import Ability, beyond_store, store_kind
 from kvcache_sim.errors import UsageError
-from kvcache_sim.scenario import cache_groups, context_window, engine_effects, objectives, pools, ranks
+from kvcache_sim.scenario import (
+    cache_groups,
+    context_window,
+    engine_effects,
+    fleet,
+    objectives,
+    pools,
+    ranks,
+)
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
 from kvcache_sim.scenario.idle import Contradiction, Finding, IdleError
 from kvcache_sim.scenario.router_effects import idle_of_router
@@ -26,6 +34,7 @@ def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
     yield from _channels(model)
     yield from _requests(model)
     yield from objectives.findings(model)
+    yield from fleet.findings(model, machines)
     yield from context_window.findings(model, machines)
     yield from _kv_size(model, machines)
     yield from cache_groups.findings(model, machines)

@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from kvcache_sim.policies.plugins.choice import OneOf
 from kvcache_sim.scenario.schema import (
     ChannelSection,
+    FleetEventSection,
     ScenarioModel,
     SloClassSection,
     TierSection,
@@ -55,7 +56,7 @@ def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str
 def _section(field: FieldInfo) -> type[BaseModel] | None:
     """Return the section a key holds, None for a plain value."""
     found = next(sections_in(field.annotation), None)
-    return None if found in (ChannelSection, SloClassSection) else found
+    return None if found in (ChannelSection, SloClassSection, FleetEventSection) else found
 
 
 def _default(field: FieldInfo) -> str:

@@ -12,6 +12,7 @@ from kvcache_sim.model.step_time import StepTime, zero_step_time
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.cache_groups import cache_groups
 from kvcache_sim.scenario.channels import Wiring
+from kvcache_sim.scenario.fleet import membership_plan
 from kvcache_sim.scenario.host import with_host
 from kvcache_sim.scenario.machines import own_path
 from kvcache_sim.scenario.quantities import Capacity
@@ -66,6 +67,7 @@ def lower(
         movement=_movement(model),
         router=_router(model),
         handover=_handover(model, wiring),
+        membership=membership_plan(model, tree),
         seed=model.seed,
     )
 

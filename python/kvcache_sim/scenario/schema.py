@@ -27,6 +27,7 @@ from kvcache_sim.scenario.quantities import (
 )
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.section import BY_ITSELF, Section
+from kvcache_sim.serving.membership.plan import InFlight, MembershipChange
 from kvcache_sim.serving.settings import (
     AsyncScheduling,
     DuplicatePrefill,
@@ -363,6 +364,24 @@ else:
     CostSection = create_model("CostSection", __base__=_Prices, __doc__=_Prices.__doc__, **_A_MONTH)
 
 
+class FleetEventSection(Section):
+    """A machine that joins, drains or is lost."""
+
+    at: DurationNs = Field(description="when")
+    do: MembershipChange = Field(description="a further machine joins; one is sent no more, or is gone")
+    machine: int | None = Field(None, ge=0, le=4095, description="which; a joining one gets the next number")
+
+
+class FleetSection(Section):
+    """Machines that come and go while requests are served."""
+
+    plan: list[FleetEventSection] = Field(
+        default_factory=list, description="such as [{at: 60s, do: lose, machine: 2}, {at: 70s, do: join}]"
+    )
+    startup: DurationNs = Field(0, description="from a join until the machine serves: boot and model load")
+    in_flight: InFlight = Field("retry", description="requests of a lost machine start anew, or fail")
+
+
 class MeasureSection(Section):
     """Which requests the summary is measured on; the run stays whole."""
 
@@ -430,6 +449,7 @@ class ScenarioModel(Section):
     fetch: Annotated[FetchSection, BY_ITSELF] = FetchSection.model_construct()
     write: Annotated[WriteSection, BY_ITSELF] = WriteSection.model_construct()
     prefetch: Annotated[PrefetchSection, BY_ITSELF] = PrefetchSection.model_construct()
+    fleet: Annotated[FleetSection, BY_ITSELF] = FleetSection.model_construct()
     measure: Annotated[MeasureSection, BY_ITSELF] | None = Field(
         None, description="part of the run that the summary is measured on; null: all of it"
     )

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from kvcache_sim.cache.digest import Digest
 from kvcache_sim.cache.store import ARRIVE
 from kvcache_sim.engine import ARRIVAL, NO_MACHINE
+from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.handover.pools import Pools
+from kvcache_sim.serving.membership.membership import Membership
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.replica.contract import AnyReplica
@@ -42,6 +44,9 @@ class Cluster:
         self.recorder = recorder
         #: Arrivals by machine; apart from the machine's own records, which may be made later.
         self.digests = digests
+        #: Who serves where that changes, and when each open request arrived first.
+        self._membership: Membership | None = None
+        self._first_arrivals: dict[int, int] = {}
         self.arrived = 0
         self.closed = 0
         self._instant = any(replica.settings.instant for replica in replicas)
@@ -97,6 +102,8 @@ class Cluster:
 
     def start(self) -> None:
         """Queue the first arrival."""
+        if self._membership is not None:
+            self._membership.start(self)
         self._queue_next()
 
     def feed(self, trace: Trace) -> None:
@@ -105,6 +112,30 @@ class Cluster:
         self._look_at(trace, first, trace.arrival_ns)
         for row, arrival_ns in enumerate(trace.arrival_ns.tolist()):
             self.engine.schedule(arrival_ns, ARRIVAL, NO_MACHINE, self._arrive, first + row)
+
+    def change_members_by(self, membership: Membership) -> None:
+        """Let machines come and go while requests are served; UsageError where clients give requests up."""
+        if self._abort_after_ns is not None:
+            expected = "a trace without cancellations, or a fleet that stays"
+            raise UsageError("requests are given up and machines change", "fleet.plan", expected=expected)
+        self._membership = membership
+
+    @property
+    def open_requests(self) -> int:
+        """Requests that have arrived and are not closed."""
+        return self.arrived - self.closed
+
+    def send(self, request: int) -> None:
+        """Route a request that was on a machine that is gone, or waited for one to be there."""
+        self.recorder.starts_again(request, self._first_arrivals[request])
+        self._route(self._arrival(request, self.engine.now_ns))
+
+    def fail(self, request: int) -> None:
+        """Close a request that was lost with its machine."""
+        sequence = SequenceState.of(self._arrival(request, self._first_arrivals[request]), self.trace)
+        sequence.status = Status.FAILED
+        self.recorder.close(sequence, NO_MACHINE)
+        self._closed(request)
 
     def _next_window(self, read_on: Callable[[list[int]], Trace | None]) -> None:
         arrived = self._from + len(self.trace)
@@ -130,13 +161,18 @@ class Cluster:
             self._queue_next()
 
     def _arrive(self, request: int) -> None:
-        now, row = self.engine.now_ns, request - self._from
         self.arrived += 1
         if self._read_on is not None:
             self._open.add(request)
-        arrival = Arrival(
+        if self._membership is not None:
+            self._first_arrivals[request] = self.engine.now_ns
+        self._route(self._arrival(request, self.engine.now_ns))
+
+    def _arrival(self, request: int, now_ns: int) -> Arrival:
+        row = request - self._from
+        return Arrival(
             request,
-            now,
+            now_ns,
             self._input_tokens[row],
             self._output_tokens[row],
             self._session[row],
@@ -144,7 +180,16 @@ class Cluster:
             bool(self._conversational[row]),
             priority=0 if self._priority is None else self._priority[row],
         )
-        replica = self.pools.routed[self.router.choose(arrival)]
+
+    def _route(self, arrival: Arrival) -> None:
+        now, request = self.engine.now_ns, arrival.request
+        if self._membership is None:
+            replica = self.pools.routed[self.router.choose(arrival)]
+        else:
+            chosen = self._membership.choose(arrival)
+            if chosen is None:
+                return
+            replica = chosen
         machine = replica.machine
         if self._continues:
             self.machines[request] = machine
@@ -155,7 +200,8 @@ class Cluster:
         in_window = window is None or prompt + arrival.output_tokens <= window
         if in_window and self.pools.can_serve(replica, prompt, arrival.total_kv_tokens):
             replica.arrive(arrival)
-            if self._abort_after_ns is not None and (after := self._abort_after_ns[row]) != NOT_TOLD:
+            aborts = self._abort_after_ns
+            if aborts is not None and (after := aborts[request - self._from]) != NOT_TOLD:
                 self.engine.schedule(now + after, ARRIVAL, NO_MACHINE, self.abort, request)
         else:
             sequence = SequenceState.of(arrival, self.trace)
@@ -182,6 +228,9 @@ class Cluster:
 
     def _closed(self, request: int) -> None:
         self.closed += 1
+        if self._membership is not None:
+            del self._first_arrivals[request]
+            self._membership.closed(request, self.closed == len(self.trace))
         for tell in self._when_closed:
             tell(request)
         if self._instant:

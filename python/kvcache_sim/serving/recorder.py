@@ -22,6 +22,10 @@ class Recorder(Protocol):
         """Names of the columns of a request's row, in the order of ``add_rows``."""
         ...
 
+    def starts_again(self, request: int, first_arrival_ns: int) -> None:
+        """Let a request's row begin at its first arrival."""
+        ...
+
     def add_rows(self, packed: bytes) -> None:
         """Keep rows of finished requests that the core has packed."""
         ...

@@ -26,10 +26,11 @@ class Status(Enum):
     FINISHED = "FINISHED"
     REJECTED = "REJECTED"
     ABORTED = "ABORTED"
+    FAILED = "FAILED"
 
 
 #: Where a request has no KV that is its own to use.
-_WITHOUT_KV = (Status.WAITING, Status.LOADING, Status.REJECTED, Status.ABORTED)
+_WITHOUT_KV = (Status.WAITING, Status.LOADING, Status.REJECTED, Status.ABORTED, Status.FAILED)
 
 
 class Progress(Protocol):

@@ -13,6 +13,7 @@ from kvcache_sim.cache.settings import (
     TierSettings,
 )
 from kvcache_sim.model.step_time import StepTime
+from kvcache_sim.serving.membership.plan import MembershipPlan
 from kvcache_sim.serving.speculation import SpeculationSettings
 
 #: Whether the scheduler decides on a step while the one before it runs, and how answers then end.
@@ -181,6 +182,8 @@ class ClusterSettings:
     network: NetworkSettings = NetworkSettings()
     router: RouterSettings = RouterSettings()
     handover: HandoverSettings = HandoverSettings()
+    #: Who joins, drains or is lost while requests are served.
+    membership: MembershipPlan = MembershipPlan()
     seed: int = 0
 
     def in_tokens(self) -> ClusterSettings:

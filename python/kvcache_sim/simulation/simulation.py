@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.cache.channels import Channels
@@ -20,6 +21,7 @@ from kvcache_sim.policies.plugins.watchdog import watching
 from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.machine import Observation, build_replicas
+from kvcache_sim.serving.membership.membership import Membership
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.router.contract import Router
@@ -113,6 +115,16 @@ class Simulation:
             views.when_closed.append(self._watched.closed)
             router = self._watched
         self.cluster = Cluster(trace, self.replicas, pools, router, self.recorder, self.digests)
+        self.membership: Membership | None = None
+        if settings.membership.events:
+
+            def router_among(members: Sequence[AnyReplica]) -> Router:
+                own = [trees[replica.machine] for replica in members]
+                among = look_at(members, self.engine)
+                return make_router(views.of(members, settings.router, settings.seed, among, own))
+
+            self.membership = Membership(settings.membership, self.replicas, router_among, self.engine)
+            self.cluster.change_members_by(self.membership)
         nobody_hears = self._index is None and not views.when_closed and settings.handover.router not in TIMED
         if self.cluster.open_loop and nobody_hears and self._machines_are_apart():
             for replica in self.replicas:
@@ -120,6 +132,8 @@ class Simulation:
         span = int(trace.arrival_ns.max()) if len(trace) else 0
         self.sampler = Sampler(self.engine, self.replicas, self.channels, span // SAMPLES, self._done)
         self._marks = Marks(self.engine, self.sampler, options.marks_ns, self._counted)
+        if self.membership is not None:
+            self.membership.when_lost.append(self.sampler.leave_out)
         self._span_ns = span if stream is None else 0
         self._windows: Windows | None = None
         if stream is not None:
@@ -211,7 +225,8 @@ class Simulation:
         if closed != n:
             raise InvariantError("I1: requests were left behind", got=f"{closed} of {n}")
         self.recorder.end()
-        check_stores(self.replicas)
+        lost = self.membership.lost if self.membership is not None else ()
+        check_stores(replica for replica in self.replicas if replica.machine not in lost)
 
     def _finished(self) -> Run:
         requests = self.recorder.request_columns()
@@ -239,6 +254,8 @@ class Simulation:
 
     def _counted(self) -> Mark:
         found = counters(self.replicas, self.cluster.pools.routed, self._index, self.channels)
+        if self.membership is not None:
+            found |= {f"membership.{name}": n for name, n in self.membership.counts.items()}
         return Mark(inter_token_latencies(self.replicas), found)
 
     def _schedule(self) -> dict[str, Any] | None:

@@ -1,0 +1,138 @@
+"""The machines that serve: a plan's events on the engine, a router among those that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
+from kvcache_sim.errors import InvariantError
+from kvcache_sim.serving.membership.plan import MembershipEvent, MembershipPlan
+from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.router.contract import Router
+from kvcache_sim.serving.sequence import Arrival
+
+
+class Requests(Protocol):
+    """Who keeps the requests that are under way."""
+
+    def send(self, request: int) -> None:
+        """Route a request, again or at last."""
+        ...
+
+    def fail(self, request: int) -> None:
+        """Close a request that nobody will serve."""
+        ...
+
+    @property
+    def open_requests(self) -> int:
+        """Requests that have arrived and are not closed."""
+        ...
+
+
+class Membership:
+    """Who serves, and which request is where. Each change makes the router anew, for the machines there are.
+
+    A lost machine's events are dropped; its blocks are gone with it. Cost: an event a change, and a decision
+    about each request that was there.
+    """
+
+    def __init__(
+        self,
+        plan: MembershipPlan,
+        replicas: Sequence[AnyReplica],
+        make_router: Callable[[Sequence[AnyReplica]], Router],
+        engine: Engine,
+    ) -> None:
+        self._plan, self._replicas, self._engine = plan, replicas, engine
+        self._make_router = make_router
+        self._serving = plan.serving_at_start(len(replicas))
+        self._router: Router | None = None
+        self._next = 0
+        self._event: Event | None = None
+        #: Whether every request is done, so that nothing more happens.
+        self._over = False
+        #: Open requests by number → their machine, and those that no machine is there for.
+        self._places: dict[int, int] = {}
+        self._held: list[int] = []
+        #: Numbers of the machines that are gone, and who is told of each.
+        self.lost: set[int] = set()
+        self.when_lost: list[Callable[[int], None]] = []
+        self.counts = dict.fromkeys(("joined", "drained", "lost", "retried", "failed"), 0)
+
+    def start(self, requests: Requests) -> None:
+        """Begin with the first event of the plan."""
+        self._requests = requests
+        self._changed()
+        self._queue_next()
+
+    def choose(self, arrival: Arrival) -> AnyReplica | None:
+        """Return a request's machine; None where none serves: it waits for one, or has failed."""
+        if self._router is None:
+            if any(event.change == "join" for event in self._plan.events[self._next :]):
+                self._held.append(arrival.request)
+            else:
+                self._fail(arrival.request)
+            return None
+        machine = self._serving[self._router.choose(arrival)]
+        self._places[arrival.request] = machine
+        return self._replicas[machine]
+
+    def closed(self, request: int, is_last: bool) -> None:
+        """Forget a request that is done; after the last one nothing more changes."""
+        self._places.pop(request, None)
+        self._over = is_last
+        if is_last and self._event is not None:
+            self._engine.cancel(self._event)
+            self._event = None
+
+    def _queue_next(self) -> None:
+        if self._next < len(self._plan.events) and not self._over:
+            event = self._plan.events[self._next]
+            self._event = self._engine.schedule(event.at_ns, MEMBERSHIP, NO_MACHINE, self._happens, event)
+
+    def _happens(self, event: MembershipEvent) -> None:
+        self._next, self._event = self._next + 1, None
+        if event.change == "join":
+            self._serving = sorted({*self._serving, event.machine})
+        elif event.machine in self._serving:
+            self._serving.remove(event.machine)
+        self._changed()
+        self.counts[{"join": "joined", "drain": "drained", "lose": "lost"}[event.change]] += 1
+        held, self._held = self._held, []
+        if event.change == "lose":
+            held += self._lose(event.machine)
+        for request in held:
+            self._requests.send(request)
+        under_way = len(self._places) + len(self._held)
+        if under_way != self._requests.open_requests:
+            raise InvariantError(
+                "I1: requests were lost with a machine", got=f"{under_way} of {self._requests.open_requests}"
+            )
+        self._queue_next()
+
+    def _lose(self, machine: int) -> list[int]:
+        """Drop a machine; return the requests that start anew, the others have failed."""
+        self._replicas[machine].catch_up(self._engine.now_ns)
+        self._engine.silence(machine)
+        self.lost.add(machine)
+        for tell in self.when_lost:
+            tell(machine)
+        gone = sorted(request for request, place in self._places.items() if place == machine)
+        for request in gone:
+            del self._places[request]
+        if self._plan.in_flight == "fail":
+            for request in gone:
+                self._fail(request)
+            return []
+        self.counts["retried"] += len(gone)
+        return gone
+
+    def _fail(self, request: int) -> None:
+        self.counts["failed"] += 1
+        self._requests.fail(request)
+
+    def _changed(self) -> None:
+        self._router = (
+            self._make_router([self._replicas[m] for m in self._serving]) if self._serving else None
+        )
