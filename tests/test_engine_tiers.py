@@ -23,7 +23,7 @@ from kvcache_sim.workload.toolbox.head import head
 from shared_files import ROOT, shared
 from small_traces import trace_of, tree_traces
 
-STRATEGIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority", "tlru", "tlru:12:3")
+STRATEGIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "hpt", "priority", "tlru", "tlru:12:3")
 CHUNK_POLICIES = ("lru", "lfu", "fifo", "mru")
 #: What a row says about where it was made, which no replay can know.
 PROVENANCE = {"version", "trace", "seed"}

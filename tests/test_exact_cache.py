@@ -22,7 +22,7 @@ from shared_files import shared
 from small_traces import trace_of, tree_traces
 
 OUTPUTS = {"P": "prompt", "PO1": "computed", "PO": "all"}
-SGLANG = ("lru", "lfu", "fifo", "mru", "filo", "slru")
+SGLANG = ("lru", "lfu", "fifo", "mru", "filo", "slru", "hpt")
 #: What a row says about where it was made, which no replay can know.
 PROVENANCE = {"version", "commit", "trace"}
 
@@ -277,6 +277,7 @@ PINNED = {
     "sglang:mru": (808, 207, 12, "85716f69b653"),
     "sglang:filo": (792, 210, 12, "85716f69b653"),
     "sglang:slru": (820, 202, 12, "9a868719b318"),
+    "sglang:hpt": (852, 192, 12, "9a868719b318"),
     "vllm-offload:lru": (972, 102, 0, "909f998a1218"),
     "vllm-offload:arc": (940, 110, 0, "1146183f4d71"),
 }

@@ -64,6 +64,7 @@ _SGLANG = "SGLang 0.5.23, srt/mem_cache"
 _OFFLOAD = "vLLM 0.33.0, vllm/v1/kv_offload"
 _UNIFIED = "SGLang 0.5.23, unified_radix_cache.py"
 _TREE = "sglang-unified"
+_HPT = "SGLang pull request 30300, 2026"
 _LMCACHE = "LMCache 0.5.6, v1/storage_backend"
 _BELADY = "Belady, IBM Systems Journal 1966"
 
@@ -75,6 +76,7 @@ POLICIES: tuple[PolicyRow, ...] = (
     PolicyRow("sglang:mru", "SGLang's radix tree, most recent leaf first", _SGLANG, "sglang"),
     PolicyRow("sglang:filo", "SGLang's radix tree, newest node first", _SGLANG, "sglang"),
     PolicyRow("sglang:slru", "SGLang's radix tree, leaves hit once first", _SGLANG, "sglang"),
+    PolicyRow("sglang:hpt", "SGLang's radix tree, fewest hits a token first", _HPT, "sglang"),
     PolicyRow(
         "sglang-unified:lru", "SGLang's default tree, least recent leaf first", _UNIFIED, "sglang-unified"
     ),
@@ -85,6 +87,7 @@ POLICIES: tuple[PolicyRow, ...] = (
     ),
     PolicyRow("sglang-unified:filo", "SGLang's default tree, newest node first", _UNIFIED, _TREE),
     PolicyRow("sglang-unified:slru", "SGLang's default tree, hit once first", _UNIFIED, _TREE),
+    PolicyRow("sglang-unified:hpt", "SGLang's default tree, fewest hits a token first", _HPT, _TREE),
     PolicyRow("sglang-unified:priority", "SGLang's default tree, answers first", _UNIFIED, _TREE),
     PolicyRow("sglang-unified:tlru", "SGLang's default tree, tails first", _UNIFIED, _TREE, TAIL_BUDGET),
     PolicyRow("lmcache:lru", "LMCache's CPU and disk tiers, recency", _LMCACHE, "lmcache"),

@@ -34,13 +34,14 @@ class Node:
 
 
 #: What a leaf is worth under each policy; the smallest is evicted first.
-PRIORITIES: dict[str, Callable[[Node], tuple[int, ...]]] = {
+PRIORITIES: dict[str, Callable[[Node], tuple[float, ...]]] = {
     "lru": lambda node: (node.last_access,),
     "lfu": lambda node: (node.hit_count, node.last_access),
     "fifo": lambda node: (node.creation,),
     "mru": lambda node: (-node.last_access,),
     "filo": lambda node: (-node.creation,),
     "slru": lambda node: (int(node.hit_count >= 2), node.last_access),
+    "hpt": lambda node: ((node.hit_count + 1) / max(len(node.key), 1), node.last_access),
 }
 
 

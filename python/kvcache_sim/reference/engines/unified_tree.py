@@ -65,6 +65,7 @@ def worths(page: int, threshold: int, next_prompt: int) -> dict[str, Callable[[N
         "mru": lambda node: tuple(-part for part in node.last),
         "filo": lambda node: (-node.made,),
         "slru": lambda node: (node.hits >= 2, node.last),
+        "hpt": lambda node: ((node.hits + 1) / max(len(node.key), 1), node.last),
         "priority": lambda node: (node.priority, node.last),
         "tlru": tlru,
     }

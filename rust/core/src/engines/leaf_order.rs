@@ -15,6 +15,8 @@ pub enum LeafOrder {
     Filo,
     /// Hit less than twice, then least recent.
     Slru,
+    /// Fewest hits a token, then least recent (pull request 30300).
+    Hpt,
 }
 
 /// How a node was used: times by the tree's counter.
@@ -38,12 +40,13 @@ impl LeafOrder {
             "mru" => Self::Mru,
             "filo" => Self::Filo,
             "slru" => Self::Slru,
+            "hpt" => Self::Hpt,
             _ => return None,
         })
     }
 
-    /// What a leaf is worth; the smallest is evicted first.
-    pub fn worth(self, used: NodeUse) -> (u64, u64) {
+    /// What a leaf of so many pages is worth; the smallest is evicted first.
+    pub fn worth(self, used: NodeUse, pages: u32) -> (u64, u64) {
         match self {
             Self::Lru => (0, used.last_access),
             Self::Lfu => (used.hit_count, used.last_access),
@@ -51,6 +54,11 @@ impl LeafOrder {
             Self::Mru => (0, u64::MAX - used.last_access),
             Self::Filo => (0, u64::MAX - used.creation),
             Self::Slru => (u64::from(used.hit_count >= 2), used.last_access),
+            Self::Hpt => {
+                let hits_per_page = (used.hit_count + 1) as f64 / f64::from(pages.max(1));
+                // bits of positive floats are in the order of their values
+                (hits_per_page.to_bits(), used.last_access)
+            }
         }
     }
 }

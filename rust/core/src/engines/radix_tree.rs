@@ -142,7 +142,8 @@ impl RadixTree {
     }
 
     fn rank(&self, at: u32) -> (u64, u64, u32) {
-        let (first, second) = self.order.worth(self.nodes[at as usize].used);
+        let node = &self.nodes[at as usize];
+        let (first, second) = self.order.worth(node.used, node.pages);
         (first, second, at)
     }
 
@@ -253,10 +254,11 @@ impl RadixTree {
             .insert((parent, self.keys.key(request, start)), upper);
         self.child
             .insert((upper, self.keys.key(request, start + pages)), child);
-        let below = &mut self.nodes[child as usize];
-        below.parent = upper;
-        below.start += pages;
-        below.pages -= pages;
+        self.change(child, |below| {
+            below.parent = upper;
+            below.start += pages;
+            below.pages -= pages;
+        });
         upper
     }
 

@@ -35,7 +35,7 @@ impl LeafStrategy {
     /// What a leaf is worth; the smallest is evicted first.
     pub(super) fn worth(self, node: &Node, page: u64) -> (u64, u64) {
         match self {
-            Self::Used(order) => order.worth(node.used),
+            Self::Used(order) => order.worth(node.used, node.pages),
             Self::Priority => (node.priority, node.used.last_access),
             Self::Tlru {
                 threshold_tokens,
