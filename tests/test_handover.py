@@ -19,10 +19,11 @@ from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import Scenario, load_scenario, scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.resolved import to_yaml
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.registry import ROUTERS
 from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings
-from kvcache_sim.simulation import RunOptions, simulate
-from kvcache_sim.workload.trace import Trace
+from kvcache_sim.simulation import RunOptions, Simulation, simulate
+from kvcache_sim.workload.trace import OPEN_LOOP, Trace
 from pools import BLOCK, BLOCK_BYTES, DECODE_NS, LAYERS, MS, TOKEN_NS, channel, pools, requests
 from test_simulation_native import random_trace
 
@@ -231,6 +232,23 @@ def test_a_machine_with_both_roles_takes_hand_overs_and_requests():
     assert (done["decode_machine"][done["machine"] == 1] == -1).all()
 
 
+@pytest.mark.parametrize(
+    ("handover", "in_core"),
+    [
+        (HandoverSettings(), True),
+        (BY_LAYER, True),
+        (HandoverSettings(first_token="prefill"), True),
+        (HandoverSettings(path="via-cpu"), False),
+        (HandoverSettings(network=NetworkSettings(default=channel(sharing="fair"))), False),
+    ],
+)
+def test_the_core_hands_over_from_gpu_to_gpu_on_fifo_channels(handover, in_core):
+    cluster, trace = pools("pdb", handover, tiers=(40, 40)), requests((0, 64, 5))
+    for options, expected in ((RunOptions(), in_core), (RunOptions(step_every_iteration=True), False)):
+        replicas = Simulation(cluster, trace, options).replicas
+        assert [isinstance(replica, NativeReplica) for replica in replicas] == [expected] * 3
+
+
 @pytest.mark.parametrize("router", ROUTERS)
 def test_every_router_chooses_decode_machines(router):
     done = run(pools("ppddd", HandoverSettings(router=router), tiers=(200,)), random_trace(2)).requests
@@ -268,12 +286,15 @@ def test_the_summary_tells_the_transfers_share():
     first_token=st.sampled_from(["prefill", "decode"]),
     sharing=st.sampled_from(["fifo", "fair"]),
     through=st.booleans(),
+    open_loop=st.booleans(),
 )
 @examples(40)
 def test_every_way_of_running_agrees_and_keeps_its_promises(
-    seed, roles, tiers, path, transfer, first_token, sharing, through
+    seed, roles, tiers, path, transfer, first_token, sharing, through, open_loop
 ):
     trace = random_trace(seed, requests=30)
+    if open_loop:  # nobody waits for an answer: machines of the core go on ahead of the clock
+        trace.think_ns[:] = OPEN_LOOP
     trace.input_tokens[:] = np.minimum(trace.input_tokens, 11 * BLOCK)
     wire = NetworkSettings(default=channel(sharing=sharing))
     handover = HandoverSettings(
@@ -289,6 +310,7 @@ def test_every_way_of_running_agrees_and_keeps_its_promises(
         cluster = replace(cluster, movement=MovementSettings(write=write, lookup=lookup))
     ways = [
         RunOptions(check="full"),
+        RunOptions(),
         RunOptions(step_every_iteration=True, check="full"),
         RunOptions(backend="python", check="full"),
     ]

@@ -35,12 +35,18 @@ class NativeHandovers:
         #: What is next of all that machines do, and whether they may go on ahead of the clock.
         self._next: Event | None = None
         self._runs_ahead = False
+        #: Those of which someone wants to hear whose prompt is computed.
+        self._heard: list[NativeReplica] = []
         for replica in replicas:
             replica.share_time(self)
 
     def run_ahead(self) -> None:
         """Let the machines do at once all that comes before anything but their own work."""
         self._runs_ahead = True
+
+    def tell_prefilled_of(self, replica: NativeReplica) -> None:
+        """Let a replica tell whose prompt has been computed there, after each event."""
+        self._heard.append(replica)
 
     def woken(self, machine: int) -> None:
         """Hear that a machine was told something."""
@@ -75,7 +81,7 @@ class NativeHandovers:
             if at is None or question is None or at[0] >= until_ns:
                 break
         self._go_on(at)
-        for replica in self._replicas:
+        for replica in self._heard:
             replica.tell_prefilled()
         if event[1] == BOUNDARY:
             self._replicas[event[2]].check()

@@ -40,6 +40,9 @@ class KeepsTime(Protocol):
     def run_ahead(self) -> None:
         """Let the machines do at once all that comes before anything but their own work."""
 
+    def tell_prefilled_of(self, replica: NativeReplica) -> None:
+        """Let a replica tell whose prompt has been computed there, after each event."""
+
 
 class NativeReplica:
     """One engine instance; the core keeps its requests and transfers, Python the clock.
@@ -238,6 +241,8 @@ class NativeReplica:
 
     def when_prefilled(self, tell: Callable[[int, int], None]) -> None:
         """Tell of each request whose prompt is computed from now on: its number and its prompt's tokens."""
+        if self._shared_time is not None and not self._prefilled:
+            self._shared_time.tell_prefilled_of(self)
         self._prefilled.append(tell)
         self.core.tell_prefilled()
 

@@ -182,11 +182,11 @@ impl Replica {
             last_token_ns: self.requests[place as usize].last_token_ns,
             ..Sequence::default()
         };
-        self.into_batch(store, place, sequence)
+        self.add_to_batch(store, place, sequence)
     }
 
     /// Adds a request to the step; `sequence` says how much of it is computed, and what it holds.
-    pub(super) fn into_batch<S: ServingStore>(
+    pub(super) fn add_to_batch<S: ServingStore>(
         &mut self,
         store: &mut S,
         place: Place,

@@ -325,7 +325,7 @@ impl Replica {
                 last_token_ns: s.first_token_ns,
                 ..Sequence::default()
             };
-            self.into_batch(store, place, sequence)?;
+            self.add_to_batch(store, place, sequence)?;
         }
         Ok(())
     }
