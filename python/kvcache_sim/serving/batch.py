@@ -186,8 +186,11 @@ class SteppedBatch:
         self._gaps = TokenGaps()
         self._accepted = Accepted()
         self._log: list[tuple[int, int, int, int]] | None = None
-        #: Told the sequence of each token after its first one.
-        self.when_later_token: Callable[[int], None] | None = None
+        self._tell_later_token: Callable[[int], None] | None = None
+
+    def when_later_token(self, tell: Callable[[int], None]) -> None:
+        """Tell the sequence of each token after its first one from now on."""
+        self._tell_later_token = tell
 
     def __len__(self) -> int:
         """Return the number of running sequences."""
@@ -346,8 +349,9 @@ class SteppedBatch:
                 ended[0].append(s.id)
             else:
                 self._gaps.add(now - s.last_token_ns)
-                if self.when_later_token is not None:
-                    self.when_later_token(s.id)
+                if self._tell_later_token is not None:
+                    for _ in range(tokens if drafts else 1):
+                        self._tell_later_token(s.id)
             s.last_token_ns = now
             if s.computed == s.total:
                 ended[1].append(s.id)

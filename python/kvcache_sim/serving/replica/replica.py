@@ -316,7 +316,7 @@ class Replica:
         """Tell the request of each token that comes out here from now on; the batch must go step by step."""
         assert isinstance(self.batch, SteppedBatch)
         self.milestones.when_token(tell)
-        self.batch.when_later_token = tell
+        self.batch.when_later_token(tell)
 
     def when_closed(self, tell: Callable[[int], None]) -> None:
         """Tell the number of each request that leaves this machine from now on."""
