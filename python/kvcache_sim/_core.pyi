@@ -732,6 +732,7 @@ class Cluster:
         Errors: StoreError where no machine was asked for.
         """
 
+@final
 class Replica:
     """Queue, admission, steps, transfers, milestones and rows of one machine.
 

@@ -40,6 +40,7 @@ fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
         fetch: FetchPolicy::Always,
         expires: false,
         look_ahead: 0,
+        lost_blocks: 0,
         max_sessions: None,
         session_ttl_ns: None,
         role: Role::Both,
