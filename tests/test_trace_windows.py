@@ -72,6 +72,22 @@ CASES = [
 ]
 
 
+def test_priorities_of_later_windows_count(tmp_path):
+    given = rows()
+    for number, row in enumerate(given):
+        if number > 100:  # none in the first windows
+            row["priority"] = -number
+    found = {}
+    for order in ("priority", "fcfs"):
+        settings = ["tiers.gpu.capacity=40 blocks", "replica.max_num_seqs=2", f"replica.queue_order={order}"]
+        ours = scenario(written(tmp_path / "t.jsonl", given), *settings)
+        requests = open_requests(ours, RunOptions())
+        assert isinstance(requests, TraceStream)
+        found[order] = execute(ours, requests, RunOptions()).run.digest_results
+        assert found[order] == execute(ours, read_requests(ours), RunOptions()).run.digest_results
+    assert found["priority"] != found["fcfs"]
+
+
 @pytest.mark.parametrize("settings", CASES, ids=lambda case: " ".join(case))
 @pytest.mark.parametrize("check", ["cheap", "full"])
 def test_windows_change_no_result(tmp_path, settings, check):

@@ -1,16 +1,16 @@
 """A simulated cluster that answers as a real one does: OpenAI's HTTP interface, vLLM's metrics and KV events.
 
-- ``clock``       the wall clock, read nowhere else
-- ``fleet``       the simulation run to wall-clock now, its requests and who listens to them
-- ``prompts``     tokens to block ids, ids forgotten when nothing names them
-- ``tokenizers``  texts to tokens: the user's tokenizer, or bytes
-- ``answers``     the texts of answers
-- ``openai``      bodies read and written as OpenAI's clients expect
-- ``app``         the routes, limits and keys of the ASGI application
-- ``metrics``     ``/metrics`` under vLLM's names
-- ``events``      KV events as vLLM publishes them
-- ``keeping``     the run directory that is left
-- ``server``      all of it on a port until a signal comes
+- ``clock``      the wall clock, read nowhere else
+- ``fleet``      the simulation run to wall-clock now; ``ticket``: a request while it is served
+- ``tokenizer``  texts to tokens; ``prompts``: tokens to block ids; ``chat_template``: chats to one prompt
+- ``parsing``    bodies, ``generation``: what they ask for, ``refusals``: what is not done
+- ``answers``    texts, ``chunks``: their JSON, ``telling``: each token when its time has come
+- ``app``        routes, keys and limits of the ASGI application, over ``http``
+- ``metrics``    ``/metrics`` under vLLM's names, ``gaps``: times between tokens
+- ``events``     KV events as vLLM publishes them
+- ``arrivals``   the log of arrivals, ``keeping``: the run directory that is left
+- ``serving``    a scenario on its ports, ``server``: until a signal comes
+- ``record``     a proxy before a real server that writes a trace
 
 Only this room reads the wall clock. Its packages (extra ``serve``) are imported when it is used.
 """

@@ -90,5 +90,6 @@ class TraceStream:
             turn=raw["turn"],
             think_ns=raw["think_ns"],
             is_conversational_turn=raw["is_conversational_turn"],
+            priority=raw["priority"],
             source=self._where,
         )
