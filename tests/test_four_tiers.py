@@ -218,10 +218,13 @@ EXCEPTIONS = {
     "cli/cachesim.py": "tiers of LMCache",
     "metrics/glossary.py": "examples of tiers",
     "scenario/launch/": "options of vLLM and SGLang, and the keys that they become",
+    "live/metrics.py": "a label of vLLM's metrics",
+    "live/events/layout.py": "tiers as vLLM's KV events name them",
+    "serving/router/prefix_index.py": "tiers as llm-d weighs them",
     "reference/store/": "refusals in the very words of the native store",
 }
-#: Words of scenarios that were named when there was one such tier.
-SCENARIO_WORDS = {"remote_disk", "gpu-direct", "via-cpu"}
+#: Words of scenarios that were named when there was one such tier, or for a GPU as a product.
+SCENARIO_WORDS = {"remote_disk", "gpu-direct", "via-cpu", "copy_gpu_share"}
 NAME = re.compile(rf"(?<![A-Za-z])({'|'.join(row.name for row in ROWS)})(?![A-Za-z])")
 
 

@@ -8,7 +8,8 @@ from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.model.kv_groups import kv_layout
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.idle import Contradiction, Finding
-from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
+from kvcache_sim.scenario.replica_section import ReplicaSection
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from kvcache_sim.scenario import speculation
 from kvcache_sim.scenario.idle import Contradiction, Finding
-from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
+from kvcache_sim.scenario.replica_section import ReplicaSection
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path
 
 #: What one engine's scheduler alone is told.

@@ -10,7 +10,8 @@ from kvcache_sim.model.kv_room import EngineMemory, KvRoom, default_engine, kv_b
 from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.cache_groups import block_bytes, cache_groups
 from kvcache_sim.scenario.quantities import Capacity
-from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
+from kvcache_sim.scenario.replica_section import ReplicaSection
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Path, Tree

@@ -6,7 +6,7 @@ from typing import Any
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.hosts import load_host
-from kvcache_sim.scenario.schema import ReplicaSection
+from kvcache_sim.scenario.replica_section import ReplicaSection
 
 
 def with_host(replica: ReplicaSection) -> ReplicaSection:

@@ -16,7 +16,8 @@ from kvcache_sim.scenario.fleet import membership_plan
 from kvcache_sim.scenario.host import with_host
 from kvcache_sim.scenario.machines import own_path
 from kvcache_sim.scenario.quantities import Capacity
-from kvcache_sim.scenario.schema import MachineSection, ReplicaSection, ScenarioModel
+from kvcache_sim.scenario.replica_section import ReplicaSection
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.speculation import speculation
 from kvcache_sim.scenario.validation import at_place

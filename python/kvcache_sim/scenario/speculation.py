@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from kvcache_sim.errors import UsageError
 from kvcache_sim.rng import stream
 from kvcache_sim.scenario.cache_groups import cache_groups
-from kvcache_sim.scenario.schema import ReplicaSection, ScenarioModel, SpeculationSection
+from kvcache_sim.scenario.replica_section import ReplicaSection, SpeculationSection
+from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.serving.speculation import SpeculationSettings
 
 _WHERE = "replica.speculation"

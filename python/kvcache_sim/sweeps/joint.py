@@ -14,6 +14,7 @@ from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.simulation import simulate
+from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.workload.trace import Trace
 
 
@@ -98,7 +99,7 @@ def joint_study(
         told(f"{capacity:,} blocks, {router}, {policy}")
         assignments = [
             f"cluster.machines={ask.machines}",
-            f"tiers.gpu.capacity={capacity} blocks",
+            f"tiers.{TIERS[COMPUTE]}.capacity={capacity} blocks",
             f"router.policy={router}",
             f"cache.policy={policy}",
         ]
