@@ -177,10 +177,11 @@ def test_batches_and_fleets_over_leases_that_end(data: Any) -> None:
             flag(),
             flag(),
             flag(),
+            flag(),
             1,
         )
     except StoreError:
-        batch = _core.Batch(table(), 4, 8, (0, 0), *[flag() for _ in range(6)], 1)
+        batch = _core.Batch(table(), 4, 8, (0, 0), *[flag() for _ in range(7)], 1)
     fleet = _core.Fleet([store], [batch])
     calls: dict[str, Callable[[], object]] = {
         "begin": lambda: batch.begin(store, number()),
@@ -213,7 +214,7 @@ def test_batches_and_fleets_over_leases_that_end(data: Any) -> None:
 def test_a_step_of_nothing_ends(now_ns: int) -> None:
     """An empty batch plans one step, not as many as there are numbers."""
     store = ENGINE_STORES["vllm"]()
-    batch = _core.Batch(table(), 4, 8, (0, 0), *[False] * 6, 1)
+    batch = _core.Batch(table(), 4, 8, (0, 0), *[False] * 7, 1)
     assert batch.start(store, now_ns, 0) == now_ns + 10
 
 

@@ -54,7 +54,9 @@ def test_a_planted_spike_is_found_whole(count, data, part, wait_ms):
     rows = np.arange(first, first + length)
     # longer than twice the mean even where the spike itself raises the mean
     columns = delayed(flat(count), part, rows, max(wait_ms, 200) * MS)
-    for scattered in data.draw(st.lists(st.integers(0, count - 1), max_size=4)):
+    # one beside the spike may belong to it
+    elsewhere = sorted({*range(count)} - {*range(first - 1, first + length + 1)})
+    for scattered in data.draw(st.lists(st.sampled_from(elsewhere), max_size=4, unique=True)):
         delayed(columns, "prefill", np.array([scattered]), 15 * MS)
     spike = find_spike(Rows(columns))
     assert spike.rows.tolist() == rows.tolist()
