@@ -83,7 +83,7 @@ replicas = st.builds(
 )
 
 
-@examples(40)
+@examples(20)
 @given(
     drawn=groups(),
     cache=caches,

@@ -46,7 +46,7 @@ def agree(settings, trace):
 @pytest.mark.parametrize(("tiers", "through"), SHAPES)
 @pytest.mark.parametrize("policy", TIMED)
 def test_stretches_single_steps_and_the_reference_agree(policy, tiers, through):
-    agree(under(cluster(tiers, 1, through), policy), random_trace(2))
+    agree(under(cluster(tiers, 1, through), policy), random_trace(2, requests=80))
 
 
 def whole_blocks(seed: int) -> Trace:
@@ -183,7 +183,7 @@ def test_an_answer_that_breaks_the_contract_is_named(plugins, name, said, backen
 
 
 def test_a_victim_that_others_follow_gives_way_to_the_deepest_of_them(plugins):
-    run = agree(under(cluster((160,)), f"{plugins}:Top"), random_trace(2, requests=300))
+    run = agree(under(cluster((160,)), f"{plugins}:Top"), random_trace(2, requests=160))
     assert any("policy Top on the gpu tier" in warning for warning in run.warnings)
 
 
