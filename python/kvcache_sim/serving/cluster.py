@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,6 @@ from kvcache_sim.cache.store import ARRIVE
 from kvcache_sim.engine import ARRIVAL, NO_MACHINE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.handover.pools import Pools
-from kvcache_sim.serving.membership.membership import Membership
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.replica.contract import AnyReplica
@@ -20,6 +20,9 @@ from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.sequence import Arrival, SequenceState, Status
 from kvcache_sim.workload.sessions import continuations, predecessors
 from kvcache_sim.workload.trace import NO_REQUEST, NOT_TOLD, OPEN_LOOP, Trace, view
+
+if TYPE_CHECKING:
+    from kvcache_sim.serving.membership.membership import Membership
 
 
 class Cluster:

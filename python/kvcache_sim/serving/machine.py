@@ -12,8 +12,6 @@ from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.model.step_time import StepBatch, StepTime, StepTimeTable
 from kvcache_sim.serving.admission import Admitter
 from kvcache_sim.serving.batch import Batch, BatchSettings, SteppedBatch
-from kvcache_sim.serving.engine_scheduler.contract import EngineScheduler
-from kvcache_sim.serving.engine_scheduler.replica import EngineReplica, StepDurations
 from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.ranks import Ranks
@@ -27,6 +25,7 @@ from kvcache_sim.serving.speculation import SpeculationRules
 
 if TYPE_CHECKING:
     from kvcache_sim import _core
+    from kvcache_sim.serving.engine_scheduler.contract import EngineScheduler
     from kvcache_sim.serving.replica.native_rules import HandoverRules
 
 
@@ -175,6 +174,8 @@ def _replica(
     batch_settings = _batch_settings(cache, replica_settings)
     if replica_settings.scheduler != "kvsim":
         milestones = Milestones(cache.number, cache.store, recorder, outcomes, observed.records_all)
+        from kvcache_sim.serving.engine_scheduler.replica import EngineReplica, StepDurations
+
         durations = StepDurations.of_batch(settings.step_time, batch_settings)
         engine = _engine_scheduler(replica_settings, cache, milestones)
         return EngineReplica(cache, replica_settings, durations, milestones, engine, observed.checks)

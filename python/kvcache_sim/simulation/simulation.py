@@ -21,14 +21,12 @@ from kvcache_sim.policies.plugins.watchdog import watching
 from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.machine import Observation, build_replicas
-from kvcache_sim.serving.membership.membership import Membership
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.router.index import RouterIndex
 from kvcache_sim.serving.router.look import look_at
 from kvcache_sim.serving.router.registry import TIMED, router_maker
-from kvcache_sim.serving.router.regret import Watched
 from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.store_limits import refuse_beyond_store
@@ -45,7 +43,9 @@ if TYPE_CHECKING:
     from kvcache_sim.cache.operations.block_tokens import BlockTokens
     from kvcache_sim.cache.operations.listing import ListedBlock
     from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
+    from kvcache_sim.serving.membership.membership import Membership
     from kvcache_sim.serving.replica.native import NativeReplica
+    from kvcache_sim.serving.router.regret import Watched
 
 _EVENTS_PER_GLANCE = 20_000
 
@@ -110,6 +110,8 @@ class Simulation:
         router: Router = make_router(views.of(pools.routed, settings.router, settings.seed, look, seen))
         self._watched: Watched | None = None
         if options.regret:
+            from kvcache_sim.serving.router.regret import Watched
+
             times = [settings.machines[replica.machine].step_time for replica in pools.routed]
             self._watched = Watched(router, pools.routed, times, look_at(pools.routed, self.engine))
             views.when_closed.append(self._watched.closed)
@@ -117,6 +119,7 @@ class Simulation:
         self.cluster = Cluster(trace, self.replicas, pools, router, self.recorder, self.digests)
         self.membership: Membership | None = None
         if settings.membership.events:
+            from kvcache_sim.serving.membership.membership import Membership
 
             def router_among(members: Sequence[AnyReplica]) -> Router:
                 own = [trees[replica.machine] for replica in members]

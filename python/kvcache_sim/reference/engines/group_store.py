@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.group_keys import next_turns
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.cache.records import Recorded
-from kvcache_sim.cache.store import EVICT, NO_REQUEST, GroupStore, Losses, Room
+from kvcache_sim.cache.store import NO_REQUEST, GroupStore, Losses, Room
 from kvcache_sim.reference.engines.group_manager import Found, GroupLimits, GroupManager
 from kvcache_sim.reference.engines.group_pool import NULL, GroupPool
 from kvcache_sim.reference.engines.group_rules import admission_blocks, cdiv, chunk_end, skipped_blocks
+from kvcache_sim.reference.engines.leased_store import LeasedStore
 from kvcache_sim.reference.engines.leases import EngineLeases, gpu_alone
 from kvcache_sim.reference.store.refusals import in_order, numbered, refuse
 from kvcache_sim.replay.block_keys import BlockKeys
@@ -29,7 +29,7 @@ class _Running:
     depth: int
 
 
-class ReferenceGroupStore(Recorded):
+class ReferenceGroupStore(LeasedStore):
     """Leases, room and records over ``GroupManager``, one lease a request. The GPU tier is the only one."""
 
     merged_blocks = 0
@@ -47,13 +47,6 @@ class ReferenceGroupStore(Recorded):
 
     def _found(self, request: int, limit: int) -> int:
         return self.manager.look_up(request, limit * self.align).tokens // self.align
-
-    @numbered
-    def peek(self, request: int, limit: int) -> tuple[int, int]:
-        """Return how many leading blocks every group can go on from; all of them are ready."""
-        self.leases.known_request(request)
-        found = self._found(request, limit)
-        return found, found
 
     def most_blocks(self, tokens: int) -> int:
         """Return how many blocks a sequence of so many tokens can hold at one time."""
@@ -100,7 +93,7 @@ class ReferenceGroupStore(Recorded):
             return False
         held.is_admitted = True
         self.running[held.request] = _Running(end, found.junction_tokens, held.hits)
-        self._evicted(before, now_ns)
+        self._note_evicted(self.manager.pool.evicted - before, now_ns)
         return True
 
     def _chunk_end(self, computed: int, known: int, left: int, junction: int) -> int:
@@ -112,21 +105,6 @@ class ReferenceGroupStore(Recorded):
         """Return how many of a step's tokens a prompt takes: a state must end where it can be kept."""
         junction = self.running[self.leases.admitted(lease).request].junction_tokens
         return max(0, self._chunk_end(computed, target, tokens, junction) - computed)
-
-    @numbered
-    def acquire(self, request: int, depth: int) -> int:
-        """Note what a request found; it is held with its room."""
-        return self.leases.give(request, depth, self._found)
-
-    @numbered
-    def abandon(self, lease: int) -> None:
-        """Take an acquisition back; nothing was held."""
-        self.leases.abandon(lease)
-
-    @numbered
-    def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None:
-        """Take room for more tokens; see ``cache.store.GroupStore``."""
-        return self.reserve_many([(lease, blocks)], now_ns)
 
     @numbered
     def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
@@ -151,14 +129,8 @@ class ReferenceGroupStore(Recorded):
             running = self.running[held.request]
             running.room_tokens += tokens
             manager.take(held.request, running.room_tokens)
-        self._evicted(before, now_ns)
+        self._note_evicted(self.manager.pool.evicted - before, now_ns)
         return []
-
-    def _evicted(self, before: int, now_ns: int) -> None:
-        evicted = self.manager.pool.evicted - before
-        if evicted:
-            self._digest.record(EVICT, now_ns, 0, evicted)
-            self._log_eviction(now_ns, 0, evicted)
 
     @numbered
     def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kvcache_sim.cache.records import Recorded
-from kvcache_sim.cache.store import EVICT
+from kvcache_sim.reference.engines.leased_store import LeasedStore
 from kvcache_sim.reference.engines.sglang_replay import Held, TokenRoom
 from kvcache_sim.reference.engines.sglang_tree import Node, SglangTree
 from kvcache_sim.reference.store import ReferenceKeys
 from kvcache_sim.replay.block_keys import Key
 
 
-class TreeInTokens(Recorded):
+class TreeInTokens(LeasedStore):
     """The part of ``ReferenceRadixStore`` that serves ``serving.sglang``; a request has no lease there."""
 
     keys: ReferenceKeys
@@ -27,10 +26,14 @@ class TreeInTokens(Recorded):
     merged_blocks: int
 
     def _names(self, request: int, pages: int) -> list[Key]:
-        raise NotImplementedError
+        return [(0, self.keys.key(request, k)) for k in range(pages)]
 
     def _check_in(self, request: int, pages: int) -> None:
-        raise NotImplementedError
+        held = self.held[request]
+        held.keys = self._names(request, pages)
+        free = self.tokens.free
+        self.tokens.checkpoint(held, pages * self.page)
+        self.merged_blocks += (self.tokens.free - free) // self.page
 
     @property
     def free_tokens(self) -> int:
@@ -73,10 +76,7 @@ class TreeInTokens(Recorded):
         """Evict until so many tokens are free, as far as that goes."""
         before = len(self.tree.evicted)
         self.tokens.demand(tokens)
-        evicted = len(self.tree.evicted) - before
-        if evicted:
-            self._digest.record(EVICT, now_ns, 0, evicted)
-            self._log_eviction(now_ns, 0, evicted)
+        self._note_evicted(len(self.tree.evicted) - before, now_ns)
 
     def hold(self, request: int, tokens: int) -> None:
         """Admit a request with so many tokens that it found."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kvcache_sim.cache.records import Recorded
-from kvcache_sim.cache.store import EVICT, GpuStore, Losses, Room
+from kvcache_sim.cache.store import GpuStore, Losses, Room
+from kvcache_sim.reference.engines.leased_store import LeasedStore
 from kvcache_sim.reference.engines.leases import EngineLeases, gpu_alone
 from kvcache_sim.reference.engines.vllm_pool import VllmPool
 from kvcache_sim.reference.store import ReferenceKeys
@@ -14,7 +14,7 @@ from kvcache_sim.reference.store.refusals import in_order, numbered, refuse
 from kvcache_sim.replay.block_keys import Key
 
 
-class ReferencePoolStore(Recorded):
+class ReferencePoolStore(LeasedStore):
     """Leases, room and records over ``VllmPool``, one lease a request. The GPU tier is the only one."""
 
     merged_blocks = 0
@@ -34,13 +34,6 @@ class ReferencePoolStore(Recorded):
         return next(missing, limit)
 
     @numbered
-    def peek(self, request: int, limit: int) -> tuple[int, int]:
-        """Return how many leading blocks are found; all of them are ready."""
-        self.leases.known_request(request)
-        found = self._found(request, limit)
-        return found, found
-
-    @numbered
     def idle_hits(self, request: int, hits: int) -> int:
         """Return how many of the first ``hits`` blocks found for a request nobody holds."""
         self.leases.known_request(request)
@@ -50,21 +43,6 @@ class ReferencePoolStore(Recorded):
     def free_queue(self) -> list[int | None]:
         """Return the keys of the free blocks, next to be taken first; None where there is none."""
         return [None if key is None else key[1] for key in self.pool.free_queue()]
-
-    @numbered
-    def acquire(self, request: int, depth: int) -> int:
-        """Note what a request found; it is held with its room."""
-        return self.leases.give(request, depth, self._found)
-
-    @numbered
-    def abandon(self, lease: int) -> None:
-        """Take an acquisition back; nothing was held."""
-        self.leases.abandon(lease)
-
-    @numbered
-    def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None:
-        """Hold what was found and take new blocks, or more blocks; None without effect when refused."""
-        return self.reserve_many([(lease, blocks)], now_ns)
 
     @numbered
     def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
@@ -81,10 +59,7 @@ class ReferencePoolStore(Recorded):
                 lease.is_admitted, self.keyed[request] = True, hits
             else:
                 return None
-        evicted = len(self.pool.evicted) - before
-        if evicted:
-            self._digest.record(EVICT, now_ns, 0, evicted)
-            self._log_eviction(now_ns, 0, evicted)
+        self._note_evicted(len(self.pool.evicted) - before, now_ns)
         return []
 
     @numbered

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcache_sim.cache.records import Recorded
-from kvcache_sim.cache.store import EVICT, GpuStore, Losses, Room
+from kvcache_sim.cache.store import GpuStore, Losses, Room
 from kvcache_sim.reference.engines.in_tokens import TreeInTokens
 from kvcache_sim.reference.engines.leases import EngineLease, EngineLeases, gpu_alone
 from kvcache_sim.reference.engines.sglang_replay import Held, TokenRoom
@@ -15,7 +14,7 @@ from kvcache_sim.reference.store.refusals import in_order, numbered, refuse
 from kvcache_sim.replay.block_keys import Key
 
 
-class ReferenceRadixStore(TreeInTokens, Recorded):
+class ReferenceRadixStore(TreeInTokens):
     """Leases, room and records over ``SglangTree``, one lease a request; a block is a page.
 
     A request is admitted when its prompt and all of its answer would fit (``lengths``: prompt and total
@@ -47,33 +46,8 @@ class ReferenceRadixStore(TreeInTokens, Recorded):
         self.taken: dict[int, int] = {}
         self.merged_blocks = 0
 
-    def _names(self, request: int, pages: int) -> list[Key]:
-        return [(0, self.keys.key(request, k)) for k in range(pages)]
-
     def _found(self, request: int, limit: int) -> int:
         return self.tree.peek(self._names(request, min(limit, self.capacity_pages)))
-
-    @numbered
-    def peek(self, request: int, limit: int) -> tuple[int, int]:
-        """Return how many leading pages are in the tree; all of them are ready."""
-        self.leases.known_request(request)
-        found = self._found(request, limit)
-        return found, found
-
-    @numbered
-    def acquire(self, request: int, depth: int) -> int:
-        """Note what a request found; it is held with its room."""
-        return self.leases.give(request, depth, self._found)
-
-    @numbered
-    def abandon(self, lease: int) -> None:
-        """Take an acquisition back; nothing was held."""
-        self.leases.abandon(lease)
-
-    @numbered
-    def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None:
-        """Hold what was found and take room for the prompt; None without effect when refused."""
-        return self.reserve_many([(lease, blocks)], now_ns)
 
     @numbered
     def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
@@ -84,10 +58,7 @@ class ReferenceRadixStore(TreeInTokens, Recorded):
             got = self._admit(*asked[0])
         else:
             got = self._extend([(lease.request, pages) for lease, pages in asked])
-        evicted = len(self.tree.evicted) - before
-        if evicted:
-            self._digest.record(EVICT, now_ns, 0, evicted)
-            self._log_eviction(now_ns, 0, evicted)
+        self._note_evicted(len(self.tree.evicted) - before, now_ns)
         return [] if got else None
 
     def _admit(self, lease: EngineLease, pages: int) -> bool:
@@ -142,13 +113,6 @@ class ReferenceRadixStore(TreeInTokens, Recorded):
         pages = min(to, held.prompt_pages)
         if pages * self.page > held.protected:
             self._check_in(request, pages)
-
-    def _check_in(self, request: int, pages: int) -> None:
-        held = self.held[request]
-        held.keys = self._names(request, pages)
-        free = self.tokens.free
-        self.tokens.checkpoint(held, pages * self.page)
-        self.merged_blocks += (self.tokens.free - free) // self.page
 
     @numbered
     def depth(self, lease: int) -> int:

@@ -10,7 +10,6 @@ from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.engine import BOUNDARY, Event
-from kvcache_sim.errors import InvariantError
 from kvcache_sim.model.step_time import StepBatch, StepTime
 from kvcache_sim.serving.batch import BatchSettings
 from kvcache_sim.serving.engine_scheduler.contract import EngineScheduler, Step
@@ -20,6 +19,7 @@ from kvcache_sim.serving.replica.contract import Load
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.sequence import Arrival, SequenceState
 from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.serving.store_check import check_store
 from kvcache_sim.tiers import TIERS
 
 S = TypeVar("S", bound=Step)
@@ -135,7 +135,7 @@ class EngineReplica(Generic[S]):
         else:
             scheduler.rests()
         if self._checks:
-            self._check()
+            check_store(self.store, self.machine, self.engine.now_ns)
 
     def _end(self, step: S, now: int) -> None:
         self.steps += 1
@@ -155,13 +155,6 @@ class EngineReplica(Generic[S]):
         if scheduler.log is not None:
             scheduler.log.scheduled(begin_ns, step.tokens, scheduler.lengths())
         return step if sum(step.tokens) else None
-
-    def _check(self) -> None:
-        try:
-            self.store.check()
-        except RuntimeError as broken:
-            where = f"machine {self.machine} at {self.engine.now_ns} ns"
-            raise InvariantError(str(broken), where) from broken
 
     # -- what routers, the cluster and recorders ask
 

@@ -22,6 +22,7 @@ from kvcache_sim.serving.replica.contract import Load
 from kvcache_sim.serving.replica.native_rules import HandoverRules, serving_rules
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.serving.store_check import check_store
 from kvcache_sim.tiers import PLACES, TIERS
 
 if TYPE_CHECKING:
@@ -188,13 +189,8 @@ class NativeReplica:
 
     def check(self) -> None:
         """Check the store's invariants, where that is asked for; a boundary has passed."""
-        if not self._checks:
-            return
-        try:
-            self.store.check()
-        except RuntimeError as broken:
-            where = f"machine {self.machine} at {self.engine.now_ns} ns"
-            raise InvariantError(str(broken), where) from broken
+        if self._checks:
+            check_store(self.store, self.machine, self.engine.now_ns)
 
     def _hand_over_rows(self) -> None:
         self._recorder.add_rows(self.core.take_rows())

@@ -13,7 +13,6 @@ from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.prefetch.policy import Candidate
 from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.engine import BOUNDARY, Event
-from kvcache_sim.errors import InvariantError
 from kvcache_sim.serving.batch import Batch, SteppedBatch
 from kvcache_sim.serving.ranks import Ranks
 from kvcache_sim.serving.replica.arrival_path import ArrivalPath
@@ -25,6 +24,7 @@ from kvcache_sim.serving.replica.next_step import NextStep
 from kvcache_sim.serving.replica.scheduler import Scheduler
 from kvcache_sim.serving.sequence import Arrival, SequenceState
 from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.serving.store_check import check_store
 from kvcache_sim.tiers import TIERS
 
 
@@ -225,7 +225,7 @@ class Replica:
         """Compose a rank's next step and return what it would take alone, in ns; None where nothing runs."""
         self.scheduler.compose(now)
         if self._checks:
-            self._check()
+            check_store(self.store, self.machine, self.engine.now_ns)
         return self.batch.step_ns() if len(self.batch) else None
 
     def start_step(self, now: int, duration_ns: int) -> None:
@@ -241,7 +241,7 @@ class Replica:
         if len(self.batch):
             self.step.prepare((*room, *self._written), now)
         if self._checks:
-            self._check()
+            check_store(self.store, self.machine, self.engine.now_ns)
 
     def _end_step(self, now: int) -> None:
         compute = 0
@@ -282,13 +282,6 @@ class Replica:
         if self.sender is not None and streams:
             self.sender.step_started(end)
         self._boundary = self.engine.schedule(end, BOUNDARY, self.machine, self._at_boundary)
-
-    def _check(self) -> None:
-        try:
-            self.store.check()
-        except RuntimeError as broken:
-            where = f"machine {self.machine} at {self.engine.now_ns} ns"
-            raise InvariantError(str(broken), where) from broken
 
     def run_ahead(self) -> None:
         """Do not: what it does is heard at once."""

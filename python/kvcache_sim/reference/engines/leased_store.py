@@ -1,0 +1,51 @@
+"""What the stores of engines do alike, in plain Python: look-ups, leases taken and given back, evictions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from kvcache_sim.cache.records import Recorded
+from kvcache_sim.cache.store import EVICT
+from kvcache_sim.reference.engines.leases import EngineLeases
+from kvcache_sim.reference.store.refusals import numbered
+
+
+class LeasedStore(Recorded, ABC):
+    """A store that finds, holds and takes room in its own way; the GPU tier is the only one."""
+
+    leases: EngineLeases
+
+    @abstractmethod
+    def _found(self, request: int, limit: int) -> int:
+        """Return how many of a request's first ``limit`` blocks are found."""
+
+    @numbered
+    def peek(self, request: int, limit: int) -> tuple[int, int]:
+        """Return how many leading blocks are found; all of them are ready."""
+        self.leases.known_request(request)
+        found = self._found(request, limit)
+        return found, found
+
+    @numbered
+    def acquire(self, request: int, depth: int) -> int:
+        """Note what a request found; it is held with its room."""
+        return self.leases.give(request, depth, self._found)
+
+    @numbered
+    def abandon(self, lease: int) -> None:
+        """Take an acquisition back; nothing was held."""
+        self.leases.abandon(lease)
+
+    @numbered
+    def reserve(self, lease: int, blocks: int, now_ns: int) -> list[int] | None:
+        """Hold what was found and take room, or take more room; None without effect when refused."""
+        return self.reserve_many([(lease, blocks)], now_ns)
+
+    @abstractmethod
+    def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
+        """Take room for several leases, all or nothing."""
+
+    def _note_evicted(self, blocks: int, now_ns: int) -> None:
+        if blocks:
+            self._digest.record(EVICT, now_ns, 0, blocks)
+            self._log_eviction(now_ns, 0, blocks)
