@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 
+# Before numpy is imported: two workers on two cores whose products each wait for two threads take many times longer.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import examples
 import pytest
 from hypothesis.internal.conjecture import engine

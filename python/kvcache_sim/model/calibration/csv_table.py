@@ -1,12 +1,19 @@
-"""A CSV of measurements, row by row: whole rows, the columns asked for, numbers that can be."""
+"""A CSV of measurements in columns: whole rows, the columns asked for, numbers that can be."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import compress
+from operator import itemgetter
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kvcache_sim.errors import TraceError, UsageError
 
@@ -16,66 +23,126 @@ LARGEST_KV = 2**40
 LARGEST_TIME = 1e12
 
 
-def table_rows(
-    path: Path, needed: tuple[str, ...], only: Mapping[str, str]
-) -> Iterator[tuple[dict[str, str], str]]:
-    """Yield (row, place) of a CSV, plain or gzip: the rows that have the values in ``only``.
+@dataclass(frozen=True, slots=True)
+class CsvTable:
+    """The chosen rows of a CSV in columns of text, with the line of each."""
+
+    path: Path
+    lines: list[int]
+    cells: Mapping[str, list[str]]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.lines)
+
+    def place(self, row: int) -> str:
+        """Return ``file:line`` of a row."""
+        return f"{self.path}:{self.lines[row]}"
+
+    def numbers(self, name: str, default: float = 0.0) -> NDArray[np.float64]:
+        """Return a column of finite numbers ≥ 0, ``default`` where it is absent or nothing is written.
+
+        Raises TraceError with the place of the first that is none.
+        """
+        cells = self.cells.get(name)
+        if cells is None:
+            return np.full(len(self), float(default))
+        try:
+            values = np.array([float(cell) if cell else default for cell in cells], np.float64)
+        except ValueError:
+            values = np.array([_number_or_nan(cell) if cell else default for cell in cells], np.float64)
+        self._check(name, (values >= 0) & (values < np.inf), "a number ≥ 0")
+        return values
+
+    def counts(self, name: str, default: int = 0) -> NDArray[np.float64]:
+        """Return a column of whole numbers ≥ 0; raises as ``numbers`` does."""
+        values = self.numbers(name, default)
+        largest = LARGEST_KV if "kv" in name else LARGEST_STEP
+        whole = (values == np.floor(values)) & (values <= largest)
+        self._check(name, whole, f"a whole number ≤ {largest:,}")
+        return values
+
+    def times(self, name: str) -> NDArray[np.float64]:
+        """Return a column of times above 0; raises as ``numbers`` does."""
+        values = self.numbers(name)
+        self._check(name, (values > 0) & (values <= LARGEST_TIME), f"above 0 and below {LARGEST_TIME:g}")
+        return values
+
+    def take(self, chosen: NDArray[np.bool_]) -> CsvTable:
+        """Return the chosen rows."""
+        return CsvTable(
+            self.path,
+            list(compress(self.lines, chosen)),
+            {name: list(compress(cells, chosen)) for name, cells in self.cells.items()},
+        )
+
+    def _check(self, name: str, good: NDArray[np.bool_], what: str) -> None:
+        if not good.all():
+            row = int(np.argmin(good))
+            raise TraceError(f"{name} must be {what}", where=self.place(row), got=repr(self.cells[name][row]))
+
+
+def read_table(path: Path, needed: tuple[str, ...], only: Mapping[str, str]) -> CsvTable:
+    """Return the rows of a CSV, plain or gzip, that have the values in ``only``.
 
     Raises UsageError for a missing file, TraceError with file and line for a column that is needed or
     filtered by and absent, and for a row of fewer or more cells than there are columns.
     """
-    reader = csv.DictReader(io.StringIO(_text(path)))
-    names = reader.fieldnames or []
+    names, rows, lines = _parsed(path, _changed(path))
     for name in (*needed, *only):
         if name not in names:
             raise TraceError(f"no column {name}", where=f"{path}:1", got=", ".join(names) or "an empty file")
-    for row in reader:
-        where = f"{path}:{reader.line_num}"
-        if None in row or None in row.values():
-            what = "row cut short" if None in row.values() else "row with too many cells"
-            raise TraceError(what, where, expected=f"{len(names)} cells, one a column")
-        if all(row[key] == value for key, value in only.items()):
-            yield row, where
+    if only:
+        values = itemgetter(*(names.index(name) for name in only))
+        wanted = tuple(only.values()) if len(only) > 1 else next(iter(only.values()))
+        chosen = [values(row) == wanted for row in rows]
+        rows, lines = list(compress(rows, chosen)), list(compress(lines, chosen))
+    return CsvTable(path, lines, {name: [row[at] for row in rows] for at, name in enumerate(names)})
 
 
 def column_values(path: Path, columns: tuple[str, ...], only: Mapping[str, str]) -> dict[str, set[str]]:
     """Return the values that each column takes in the rows chosen by ``only``; absent columns take none."""
-    found: dict[str, set[str]] = {column: set() for column in columns}
-    for row, _ in table_rows(path, (), only):
-        for column in columns:
-            if row.get(column):
-                found[column].add(row[column])
-    return found
+    cells = read_table(path, (), only).cells
+    return {column: {cell for cell in cells.get(column, ()) if cell} for column in columns}
 
 
-def count(text: str | None, name: str, where: str, default: int = 0) -> float:
-    """Return a whole number ≥ 0, ``default`` where nothing is written; raises as ``number`` does."""
-    value = number(text, name, where, default)
-    largest = LARGEST_KV if "kv" in name else LARGEST_STEP
-    if value != int(value) or value > largest:
-        raise TraceError(f"{name} must be a whole number ≤ {largest:,}", where=where, got=repr(text))
-    return value
-
-
-def number(text: str | None, name: str, where: str, default: float = 0.0) -> float:
-    """Return a finite number ≥ 0, ``default`` where nothing is written; TraceError naming ``where`` else."""
-    if text is None or text == "":
-        return default
+def _number_or_nan(text: str) -> float:
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
-        value = float("nan")
-    if not 0 <= value < float("inf"):
-        raise TraceError(f"{name} must be a number ≥ 0", where=where, got=repr(text))
-    return value
+        return float("nan")
 
 
-def time(text: str | None, name: str, where: str) -> float:
-    """Return a time above 0; TraceError naming ``where`` otherwise."""
-    value = number(text, name, where)
-    if not 0 < value <= LARGEST_TIME:
-        raise TraceError(f"{name} must be above 0 and below {LARGEST_TIME:g}", where=where, got=repr(text))
-    return value
+#: Of a file: its columns' names, its rows, the line of each.
+_Parsed = tuple[list[str], list[list[str]], list[int]]
+
+
+# Sets are fitted one after the other to rows of the same few files.
+@lru_cache(maxsize=2)
+def _parsed(path: Path, changed: tuple[int, int]) -> _Parsed:
+    reader = csv.reader(io.StringIO(_text(path)))
+    names = next(reader, [])
+    width = len(names)
+    lines: list[int] = []
+    rows: list[list[str]] = []
+    for row in reader:
+        if len(row) == width:
+            lines.append(reader.line_num)
+            rows.append(row)
+        elif row:
+            what = "row cut short" if len(row) < width else "row with too many cells"
+            where = f"{path}:{reader.line_num}"
+            raise TraceError(what, where, expected=f"{width} cells, one a column")
+    return names, rows, lines
+
+
+def _changed(path: Path) -> tuple[int, int]:
+    """Return when a file was last written, and its size; UsageError where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        raise UsageError("file not found", where=str(path)) from None
+    return found.st_mtime_ns, found.st_size
 
 
 def _text(path: Path) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import TraceError
-from kvcache_sim.model.calibration.csv_table import count, table_rows, time
+from kvcache_sim.model.calibration.csv_table import CsvTable, read_table
 from kvcache_sim.model.calibration.rows import IterationRows
 from kvcache_sim.model.cuda_graphs import padded_tokens
 from kvcache_sim.model.gpus import GpuSpec
@@ -24,6 +24,7 @@ _TWICE = ("layernorm",)
 #: (tokens, ms) of what a step takes without attention.
 Points = tuple[tuple[float, float], ...]
 
+_KINDS = ("dense", "per_sequence", "attention")
 _ATTENTION = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
 
 
@@ -92,34 +93,37 @@ def read_kernels(path: Path, model: ModelSpec, only: dict[str, str]) -> KernelTi
     ``prefill_chunk``, ``kv_prefill``, ``n_decode``, ``kv_decode``, ``time_us`` (a layer, where the kernel
     runs in each). Raises UsageError or TraceError as ``read_iterations`` does.
     """
-    ops: dict[str, _Timings] = {}
-    heads: dict[str, _Timings] = {}
-    attention: list[list[float]] = []
-    for row, where in table_rows(path, ("kind", "op", "tokens", "sequences", *_ATTENTION, "time_us"), only):
-        micros = time(row["time_us"], "time_us", where)
-        if row["kind"] == "dense":
-            ops.setdefault(row["op"], {}).setdefault(count(row["tokens"], "tokens", where), []).append(micros)
-        elif row["kind"] == "per_sequence":
-            sequences = count(row["sequences"], "sequences", where)
-            heads.setdefault(row["op"], {}).setdefault(sequences, []).append(micros)
-        elif row["kind"] == "attention":
-            attention.append([*(count(row[name], name, where) for name in _ATTENTION), micros])
-        else:
+    table = read_table(path, ("kind", "op", "tokens", "sequences", *_ATTENTION, "time_us"), only)
+    for row, kind in enumerate(table.cells["kind"]):
+        if kind not in _KINDS:
             expected = "dense, per_sequence or attention"
-            raise TraceError("unknown kind of kernel", where, got=repr(row["kind"]), expected=expected)
-    if not (ops and heads and attention):
+            raise TraceError("unknown kind of kernel", table.place(row), got=repr(kind), expected=expected)
+    dense, per_sequence, batches = (
+        table.take(np.array([own == kind for own in table.cells["kind"]], np.bool_)) for kind in _KINDS
+    )
+    ops, heads = _timings(dense, "tokens"), _timings(per_sequence, "sequences")
+    attention = np.stack([*(batches.counts(name) for name in _ATTENTION), batches.times("time_us")], axis=1)
+    if not (ops and heads and len(attention)):
         raise TraceError("not a full kernel table", where=str(path), got=str(only) if only else "")
     runs = {op: 1 if op in _ONCE else model.layers * (2 if op in _TWICE else 1) for op in ops}
     return KernelTimes(
         model.layers,
         *_summed(ops, runs),
         *_summed(heads, dict.fromkeys(heads, 1)),
-        attention=np.array(attention, np.float64),
+        attention=attention,
     )
 
 
 #: µs by tokens or sequences; several where it was measured more than once.
 _Timings = dict[float, list[float]]
+
+
+def _timings(table: CsvTable, by: str) -> dict[str, _Timings]:
+    found: dict[str, _Timings] = {}
+    counts, micros = table.counts(by).tolist(), table.times("time_us").tolist()
+    for op, count, time_us in zip(table.cells["op"], counts, micros, strict=True):
+        found.setdefault(op, {}).setdefault(count, []).append(time_us)
+    return found
 
 
 def _summed(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import TraceError
-from kvcache_sim.model.calibration.csv_table import count, number, table_rows, time
+from kvcache_sim.model.calibration.csv_table import CsvTable, read_table
 
 #: Where a file gives only the spread of the KV lengths, the longest is taken as this many standard deviations
 #: above the mean, or √(n−1) of them where that is less: more is not possible among n lengths.
@@ -71,29 +71,30 @@ def read_iterations(path: Path, only: dict[str, str] | None = None) -> Iteration
     Raises UsageError for a missing file, TraceError with file and line for a row that is cut short, whose
     counts are no whole numbers, that computes nothing, or has no positive time.
     """
-    columns: dict[str, list[float]] = {name: [] for name in (*_COUNTS, "decode_kv_std", "iter_ms")}
-    for row, where in table_rows(path, ("iter_ms",), only or {}):
-        if row.get("artefact") in ("1", "1.0"):
-            continue
-        for name, default in _COUNTS.items():
-            columns[name].append(count(row.get(name), name, where, default))
-        columns["decode_kv_std"].append(number(row.get("decode_kv_std"), "decode_kv_std", where))
-        columns["iter_ms"].append(time(row["iter_ms"], "iter_ms", where))
-        _check_row({name: values[-1] for name, values in columns.items()}, where)
-    if not columns["iter_ms"]:
+    table = read_table(path, ("iter_ms",), only or {})
+    if "artefact" in table.cells:
+        table = table.take(np.array([cell not in ("1", "1.0") for cell in table.cells["artefact"]], np.bool_))
+    columns = {name: table.counts(name, default) for name, default in _COUNTS.items()}
+    columns["decode_kv_std"] = table.numbers("decode_kv_std")
+    columns["iter_ms"] = table.times("iter_ms")
+    _check_rows(columns, table)
+    if not len(table):
         raise TraceError("no iterations", where=str(path), hint="every row is an artefact or filtered out")
-    return _to_rows({name: np.array(values) for name, values in columns.items()})
+    return _to_rows(columns)
 
 
-def _check_row(row: dict[str, float], where: str) -> None:
-    if row["prefill_tokens"] + row["decode_requests"] <= 0:
-        raise TraceError("an iteration that computes nothing", where=where)
-    longest, total = row["decode_kv_max"], row["decode_kv_tokens"]
-    if longest and not longest <= total <= longest * row["decode_requests"]:
-        expected = (
-            f"{longest:.0f} to {longest * row['decode_requests']:.0f}, by decode_kv_max and decode_requests"
-        )
-        raise TraceError("decode_kv_tokens cannot be", where=where, got=f"{total:.0f}", expected=expected)
+def _check_rows(columns: dict[str, NDArray[np.float64]], table: CsvTable) -> None:
+    idle = columns["prefill_tokens"] + columns["decode_requests"] <= 0
+    if idle.any():
+        raise TraceError("an iteration that computes nothing", where=table.place(int(np.argmax(idle))))
+    longest, total = columns["decode_kv_max"], columns["decode_kv_tokens"]
+    most = longest * columns["decode_requests"]
+    wrong = (longest > 0) & ~((longest <= total) & (total <= most))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        expected = f"{longest[row]:.0f} to {most[row]:.0f}, by decode_kv_max and decode_requests"
+        where = table.place(row)
+        raise TraceError("decode_kv_tokens cannot be", where, got=f"{total[row]:.0f}", expected=expected)
 
 
 def _to_rows(c: dict[str, NDArray[np.float64]]) -> IterationRows:

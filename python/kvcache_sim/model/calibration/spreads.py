@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import TraceError
-from kvcache_sim.model.calibration.csv_table import number, table_rows
+from kvcache_sim.model.calibration.csv_table import read_table
 from kvcache_sim.model.parametric import ParametricStepTime
 
 _COLUMNS = ("pc", "kp", "n", "kv_mean", "kv_big", "t_mean_us", "t_skew_us")
@@ -36,11 +36,8 @@ def with_spreads(
 
 
 def _rows(path: Path, only: dict[str, str], capacity_tokens: int) -> NDArray[np.float64]:
-    found = [
-        [number(row[name], name, where) for name in _COLUMNS]
-        for row, where in table_rows(path, ("regime", *_COLUMNS), only)
-    ]
-    table = np.array(found).reshape(-1, len(_COLUMNS))
+    rows = read_table(path, ("regime", *_COLUMNS), only)
+    table = np.stack([rows.numbers(name) for name in _COLUMNS], axis=1)
     table = table[table[:, 0] + table[:, 1] + table[:, 2] * table[:, 3] <= capacity_tokens]
     if not len(table):
         raise TraceError("no batches of unequal lengths", where=str(path), got=str(only))
