@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from break_even import FetchCosts, break_even_blocks
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.fetch.break_even import FetchCosts, break_even_blocks
 from kvcache_sim.cache.fetch.cheaper import FetchCheaper
 from kvcache_sim.cache.fetch.plan import Part, Plan
 from kvcache_sim.cache.settings import CacheSettings, ChannelSettings, MovementSettings, TierSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.outcome import Outcome, decide_outcome, found
+from kvcache_sim.serving.outcome import Outcome, decide_outcome, found
 
 CONVERSATIONAL, CROSS, MISS, FULL, UNEXPECTED = Outcome
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.channel import Transmission
 from kvcache_sim.cache.demand import Demand
-from kvcache_sim.cache.hops import split_by_hop
 from kvcache_sim.cache.transfer import HOP, Transfer
 from kvcache_sim.metrics.channel_use import ChannelUse, summarize_channels
 from kvcache_sim.metrics.summary_text import summary_text
 from kvcache_sim.metrics.tier_use import TierUse, no_effect, summarize_tiers
+from kvcache_sim.serving.hops import split_by_hop
 from kvcache_sim.tiers import HOPS
 from kvcache_sim.units import NS_PER_S
 from tiered_scenario import run_with, summary_with

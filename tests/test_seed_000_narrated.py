@@ -13,12 +13,12 @@ import pytest
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionViewSettings
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
-from kvcache_sim.cache.trie_view import resident_prefixes
 from kvcache_sim.engine import NO_MACHINE, SAMPLE
 from kvcache_sim.metrics.columns import OUTCOMES
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.reference.store import ReferenceKeys
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
+from kvcache_sim.serving.trie_view import resident_prefixes
 from kvcache_sim.simulation import RunOptions, Simulation
 from kvcache_sim.workload.trace import Trace
 

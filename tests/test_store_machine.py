@@ -25,9 +25,10 @@ from hypothesis.stateful import (
 )
 from kvcache_sim import _core
 from kvcache_sim.cache.settings import Touch
-from kvcache_sim.cache.store import NO_COPY, NO_MOVE, NO_REQUEST
+from kvcache_sim.cache.store import NO_COPY, NO_MOVE
 from kvcache_sim.reference.store import ReferenceKeys, ReferenceStore
 from kvcache_sim.tiers import STAGING
+from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
 
 GPU = 0
 #: What happened over all runs of a session.
@@ -45,7 +46,7 @@ def thicket() -> tuple[list[list[int]], list[int]]:
         base = rows[int(draw.integers(r))] if r and draw.random() < 0.75 else []
         keep = base[: int(draw.integers(len(base) + 1))]
         rows.append(keep + [1000 * r + i for i in range(int(draw.integers(1, 5)))])
-        following.append(NO_REQUEST)
+        following.append(NO_NEXT_TURN)
     for r in range(0, 20, 3):  # answers of r are what r + 3 shows after its own prompt
         rows[r + 3] = rows[r] + [5000 + 10 * r, 5001 + 10 * r]
         following[r] = r + 3
@@ -57,7 +58,7 @@ def deep_trees() -> tuple[list[list[int]], list[int]]:
     trunks = [[100 * t + i for i in range(5)] for t in (1, 2)]
     twigs = [[*trunk[:depth], 10 * trunk[0] + depth] for trunk in trunks for depth in range(1, 6)]
     rows = [trunks[0], *twigs[:5], trunks[1], *twigs[5:]]
-    return rows, [NO_REQUEST] * len(rows)
+    return rows, [NO_NEXT_TURN] * len(rows)
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -441,7 +442,7 @@ def test_of_two_bared_parents_the_deeper_leaves_first() -> None:
     """On the cpu: a, x behind it, d, y behind that, but not c between a and d. One request used a, c and d last."""
     facts = {
         "capacities": (40, 8, 40),
-        "paths": staticmethod(lambda: ([[*"acd"], [*"ax"], [*"acdy"]], [NO_REQUEST] * 3)),
+        "paths": staticmethod(lambda: ([[*"acd"], [*"ax"], [*"acdy"]], [NO_NEXT_TURN] * 3)),
         "requests": [0, 1, 2],
     }
     machine = type("Machine", (StoreMachine,), facts)()

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.cache.store import NO_REQUEST
 from kvcache_sim.model.kv_groups import KvLayout
-from kvcache_sim.workload.sessions import continuations
+from kvcache_sim.workload.key_arrays import NO_NEXT_TURN, next_turns
 from kvcache_sim.workload.trace import Trace
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def native_groups(layout: KvLayout, trace: Trace, answers_shared: bool = False) 
         group.block_size_tokens: math.gcd(group.block_size_tokens, trace.block_size)
         for group in layout.groups
     }
-    following = next_turns(trace) if answers_shared else np.full(len(trace), NO_REQUEST, np.uint32)
+    following = next_turns(trace) if answers_shared else np.full(len(trace), NO_NEXT_TURN, np.uint32)
     keys = {unit: _unit_keys(trace, unit, following) for unit in set(units.values())}
     rows = [
         (group.kind, size, group.reach_tokens, keys[units[size]], size // units[size])
@@ -37,12 +36,6 @@ def native_groups(layout: KvLayout, trace: Trace, answers_shared: bool = False) 
         for size in (group.block_size_tokens,)
     ]
     return _core.KvGroups(rows, layout.scheduler_block_size)
-
-
-def next_turns(trace: Trace) -> NDArray[np.uint32]:
-    """Return by request the turn that goes on from it, ``NO_REQUEST`` without one."""
-    following = continuations(trace)
-    return np.where(following < 0, NO_REQUEST, following).astype(np.uint32)
 
 
 def _unit_keys(trace: Trace, unit: int, following: NDArray[np.uint32]) -> _core.Keys:

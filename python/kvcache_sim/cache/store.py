@@ -9,8 +9,6 @@ from typing import NamedTuple, Protocol
 NO_MOVE = 0xFFFF_FFFF
 #: In ``copies``: a tier without a copy.
 NO_COPY = 0xFFFF_FFFE
-#: No request: no next turn.
-NO_REQUEST = 0xFFFF_FFFF
 
 #: A transmission to send: (move, from tier, to tier, blocks, moves that must end first).
 Order = tuple[int, int, int, int, list[int]]

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim.backends import checked_backend, reference
 from kvcache_sim.cache.digest import Digest, RollingDigest
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.cache.key_arrays import KeyArrays, key_arrays
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
 from kvcache_sim.cache.store import GpuStore, MachineStore, MarkingStore
 from kvcache_sim.cache.store_kinds import TOKENS, store_kind
-from kvcache_sim.cache.tier_orders import Orders
 from kvcache_sim.cache.views import Views, make_views
 from kvcache_sim.policies.plugins.watchdog import Watchdog
+from kvcache_sim.policies.tier_orders import Orders
+from kvcache_sim.workload.key_arrays import KeyArrays, key_arrays
 from kvcache_sim.workload.trace import NOT_TOLD, Trace
 
 if TYPE_CHECKING:

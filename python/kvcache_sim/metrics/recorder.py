@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import Struct
 
-from kvcache_sim.cache.outcome import PrefixCacheEvent
 from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.metrics.columns import OUTCOMES, REQUEST_COLUMNS, STATUSES
 from kvcache_sim.metrics.digests import ResultsDigest, digest_of_results
@@ -13,6 +12,7 @@ from kvcache_sim.metrics.event_log import EventLog
 from kvcache_sim.metrics.parts import Part, Parts
 from kvcache_sim.metrics.request_rows import KeptRows, RequestRows
 from kvcache_sim.metrics.run import ColumnData
+from kvcache_sim.serving.outcome import PrefixCacheEvent
 from kvcache_sim.serving.sequence import Arrival, SequenceState, Status
 from kvcache_sim.tiers import COMPUTE
 

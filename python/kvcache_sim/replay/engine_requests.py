@@ -12,10 +12,10 @@ from kvcache_sim.backends import reference
 from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.block_keys import BlockKeys
 from kvcache_sim.replay.request import ReplayRequest
+from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
 from kvcache_sim.workload.sessions import continuations
 
 #: No next turn, for the core.
-_NO_REQUEST = 2**32 - 1
 
 
 def refuse_without_effect(
@@ -104,7 +104,7 @@ def native_requests(request: ReplayRequest) -> _core.EngineRequests:
         trace.block_ids.astype(np.uint32),
         per_id,
         np.minimum(trace.input_tokens // size, named).astype(np.uint32),
-        np.where(turns < 0, np.uint32(_NO_REQUEST), turns.astype(np.uint32)),
+        np.where(turns < 0, np.uint32(NO_NEXT_TURN), turns.astype(np.uint32)),
     )
     return _core.EngineRequests(
         keys,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kvcache_sim.cache.store_kinds import store_kind
-from kvcache_sim.cache.tier_orders import choose_eviction
 from kvcache_sim.errors import UsageError
+from kvcache_sim.policies.tier_orders import choose_eviction
 from kvcache_sim.scenario.policy_names import absolute_plugin
 from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.validation import at_place

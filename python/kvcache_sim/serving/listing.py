@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcache_sim.cache.block_names import BlockNames
-from kvcache_sim.cache.operations.block_tokens import BlockTokens
 from kvcache_sim.cache.operations.listing import ListedBlock, list_blocks
 from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.workload.block_names import BlockNames
+from kvcache_sim.workload.block_tokens import BlockTokens
 
 
 def list_hit(

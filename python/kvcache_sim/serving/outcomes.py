@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcache_sim.cache.outcome import PrefixCacheEvent, decide_outcome, found
 from kvcache_sim.cache.prefix_view import PrefixHash
 from kvcache_sim.cache.session_view import SessionCacheInfo
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.cache.store import KeepsSessions
 from kvcache_sim.cache.views import Views
+from kvcache_sim.serving.outcome import PrefixCacheEvent, decide_outcome, found
 from kvcache_sim.serving.sequence import SequenceState
 from kvcache_sim.workload.trace import Trace
 

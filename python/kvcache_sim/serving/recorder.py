@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kvcache_sim.cache.outcome import PrefixCacheEvent
 from kvcache_sim.cache.transfer import Transfer
+from kvcache_sim.serving.outcome import PrefixCacheEvent
 from kvcache_sim.serving.sequence import Arrival, SequenceState
 
 

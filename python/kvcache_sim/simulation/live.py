@@ -8,7 +8,6 @@ from typing import Protocol, cast
 import numpy as np
 
 from kvcache_sim import _core
-from kvcache_sim.cache.key_arrays import key_arrays
 from kvcache_sim.engine import ARRIVAL, NO_MACHINE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import Run
@@ -21,6 +20,7 @@ from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
 from kvcache_sim.simulation.simulation import Simulation
 from kvcache_sim.units import NS_PER_S
+from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
 
 #: First time between two samples of a run of unknown length.

@@ -40,12 +40,12 @@ from kvcache_sim.workload.readers.stream import TraceStream
 from kvcache_sim.workload.trace import Trace
 
 if TYPE_CHECKING:
-    from kvcache_sim.cache.operations.block_tokens import BlockTokens
     from kvcache_sim.cache.operations.listing import ListedBlock
     from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
     from kvcache_sim.serving.membership.membership import Membership
     from kvcache_sim.serving.replica.native import NativeReplica
     from kvcache_sim.serving.router.regret import Watched
+    from kvcache_sim.workload.block_tokens import BlockTokens
 
 _EVENTS_PER_GLANCE = 20_000
 
@@ -150,8 +150,8 @@ class Simulation:
 
         UsageError for a machine or a request that there is not.
         """
-        from kvcache_sim.cache.block_names import BlockNames
         from kvcache_sim.serving.listing import list_hit
+        from kvcache_sim.workload.block_names import BlockNames
 
         for what, number, count in (
             ("machine", machine, len(self.replicas)),

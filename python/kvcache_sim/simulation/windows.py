@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcache_sim import _core
-from kvcache_sim.cache.key_arrays import key_arrays
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.store_kinds import TOKENS, store_kind
 from kvcache_sim.cache.stores import StoreMaker
@@ -16,6 +15,7 @@ from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.registry import REMEMBERING
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.simulation.options import RunOptions
+from kvcache_sim.workload.key_arrays import key_arrays
 from kvcache_sim.workload.readers.stream import TraceStream
 from kvcache_sim.workload.trace import Trace
 

@@ -7,8 +7,6 @@
 | `cheaper` | all or nothing, whichever should end earlier |
 | `split` | from the front as far as that should end earliest |
 | `best_effort` | what is ready on gpu or cpu at the admission; `timeout` waits a while before |
-
-`break_even` has the length from which on `cheaper` loads, in closed form.
 """
 
 from __future__ import annotations

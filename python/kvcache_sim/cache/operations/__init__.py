@@ -16,16 +16,16 @@ trace, `MachineCache` operates one. Requests and blocks are named by the trace.
 | move_to_gpu, active_blocks | `MachineCache.allocate_active` |
 | switch_active_fullblocks_into_cache | `MachineCache.switch_active_into_cache` |
 
-`listing` says what lies where and since when, `block_tokens` what it contains.
+`listing` says what lies where and since when, `workload/block_tokens.py` what it contains.
 """
 
 from kvcache_sim.cache.machine import MachineTiers
 from kvcache_sim.cache.operations.active import Active, Switched
-from kvcache_sim.cache.operations.block_tokens import BlockTokens
 from kvcache_sim.cache.operations.listing import BlockCopy, ListedBlock
 from kvcache_sim.cache.operations.machine_cache import MachineCache
 from kvcache_sim.cache.operations.open_machines import open_machines
 from kvcache_sim.cache.operations.space import Space
+from kvcache_sim.workload.block_tokens import BlockTokens
 
 __all__ = [
     "Active",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvcache_sim.cache.block_names import BlockNames
 from kvcache_sim.cache.channel import NOT_YET
 from kvcache_sim.cache.moves import Mover
-from kvcache_sim.cache.operations.block_tokens import BlockTokens
 from kvcache_sim.cache.operations.marking import marking
 from kvcache_sim.tiers import TIERS
+from kvcache_sim.workload.block_names import BlockNames
+from kvcache_sim.workload.block_tokens import BlockTokens
 
 
 @dataclass(frozen=True, slots=True)

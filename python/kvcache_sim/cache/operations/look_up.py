@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from kvcache_sim.cache.block_names import BlockNames
-from kvcache_sim.cache.operations.block_tokens import BlockTokens
 from kvcache_sim.cache.operations.listing import BlockCopy, ListedBlock
+from kvcache_sim.workload.block_names import BlockNames
+from kvcache_sim.workload.block_tokens import BlockTokens
 
 
 def request_of_keys(names: BlockNames, keys: Sequence[int]) -> tuple[int, int]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcache_sim.cache.block_names import BlockNames
 from kvcache_sim.cache.channel import Channel, Transmission
 from kvcache_sim.cache.fetch.plan import Part
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.operations.active import Active, Switched
-from kvcache_sim.cache.operations.block_tokens import BlockTokens
 from kvcache_sim.cache.operations.listing import ListedBlock, list_blocks
 from kvcache_sim.cache.operations.look_up import ready_by, request_of_keys, request_of_tokens
 from kvcache_sim.cache.operations.marking import marking
@@ -19,6 +17,8 @@ from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.engine import NO_MACHINE, SAMPLE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING, TIERS
+from kvcache_sim.workload.block_names import BlockNames
+from kvcache_sim.workload.block_tokens import BlockTokens
 
 #: More blocks than any path has.
 NO_LIMIT = 0xFFFF_FFFF

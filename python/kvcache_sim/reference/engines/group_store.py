@@ -7,9 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvcache_sim.cache.group_keys import next_turns
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.cache.store import NO_REQUEST, GroupStore, Losses, Room
+from kvcache_sim.cache.store import GroupStore, Losses, Room
 from kvcache_sim.reference.engines.group_manager import Found, GroupLimits, GroupManager
 from kvcache_sim.reference.engines.group_pool import NULL, GroupPool
 from kvcache_sim.reference.engines.group_rules import admission_blocks, cdiv, chunk_end, skipped_blocks
@@ -17,6 +16,7 @@ from kvcache_sim.reference.engines.leased_store import LeasedStore
 from kvcache_sim.reference.engines.leases import EngineLeases, gpu_alone
 from kvcache_sim.reference.store.refusals import in_order, numbered, refuse
 from kvcache_sim.replay.block_keys import BlockKeys
+from kvcache_sim.workload.key_arrays import NO_NEXT_TURN, next_turns
 from kvcache_sim.workload.trace import Trace
 
 
@@ -38,7 +38,7 @@ class ReferenceGroupStore(LeasedStore):
         super().__init__()
         layout = settings.layout
         unit = math.gcd(trace.block_size, *(group.block_size_tokens for group in layout.groups))
-        following = [None if turn == NO_REQUEST else int(turn) for turn in next_turns(trace)]
+        following = [None if turn == NO_NEXT_TURN else int(turn) for turn in next_turns(trace)]
         keys, limits = BlockKeys(trace, unit, following), GroupLimits(*settings.limits)
         self.align = layout.scheduler_block_size
         self.manager = GroupManager(keys, layout.groups, self.align, limits, GroupPool(capacity_blocks))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.cache.store import NO_REQUEST
+from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
 
 _PRIVATE = 1 << 63
 
@@ -27,6 +27,6 @@ class ReferenceKeys:
     def key(self, request: int, block: int) -> int:
         """Return a block's key; private ones have bit 63 set."""
         for source in (request, self.next[request]):
-            if source != NO_REQUEST and block < self.full[source]:
+            if source != NO_NEXT_TURN and block < self.full[source]:
                 return int(self.ids[self.offsets[source] + block // self.per] * self.per + block % self.per)
         return _PRIVATE | request << 32 | block

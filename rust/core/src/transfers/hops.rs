@@ -1,4 +1,4 @@
-//! How a wait for KV is split among the hops that the KV comes over (the rules of `cache/hops.py`).
+//! How a wait for KV is split among the hops that the KV comes over (the rules of `serving/hops.py`).
 
 use super::{Mover, Transfer, TransferId};
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kvcache_sim.backends import reference
-from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.resolve import parse_variant, resolve_policy, row_of
 
@@ -20,6 +19,19 @@ if TYPE_CHECKING:
     from kvcache_sim.policies.settings import Variant
 
 _MOST_BLOCKS = 1 << 40
+
+
+class OrderedTier(Protocol):
+    """What an eviction order needs of a tier: its name, its blocks (None: unbounded), its policy's name."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+    @property
+    def capacity_blocks(self) -> int | None: ...  # noqa: D102
+
+    @property
+    def policy(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +105,7 @@ class Orders:
         ]
 
     def native(
-        self, tiers: Sequence[TierSettings]
+        self, tiers: Sequence[OrderedTier]
     ) -> list[tuple[str, _core.ReplayPolicySettings, int] | HostedOrder | None]:
         """Return what the native store takes, by tier."""
         orders: list[tuple[str, _core.ReplayPolicySettings, int] | HostedOrder | None] = []
@@ -107,7 +119,7 @@ class Orders:
                 orders.append(self._hosted(choice, tiers, level))
         return orders
 
-    def of_reference(self, tiers: Sequence[TierSettings]) -> list[Any]:
+    def of_reference(self, tiers: Sequence[OrderedTier]) -> list[Any]:
         """Return what the reference takes, by tier."""
         make_policy, of_policy = reference("policies"), reference("store.policy-order")
 
@@ -123,7 +135,7 @@ class Orders:
                 orders.append(reference("store.plugin-order")(self._hosted(choice, tiers, level)))
         return orders
 
-    def _hosted(self, choice: EvictionChoice, tiers: Sequence[TierSettings], level: int) -> HostedOrder:
+    def _hosted(self, choice: EvictionChoice, tiers: Sequence[OrderedTier], level: int) -> HostedOrder:
         from kvcache_sim.policies.plugins.hosted import HostedOrder
         from kvcache_sim.policies.plugins.views import TierView
 
@@ -139,5 +151,5 @@ class Orders:
         return order
 
 
-def _blocks(tier: TierSettings) -> int:
+def _blocks(tier: OrderedTier) -> int:
     return _MOST_BLOCKS if tier.capacity_blocks is None else tier.capacity_blocks

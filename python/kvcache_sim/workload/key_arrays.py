@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.cache.store import NO_REQUEST
 from kvcache_sim.errors import UsageError
 from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.trace import Trace
+
+#: In the column of next turns: none goes on from this one. The core's word for no request.
+NO_NEXT_TURN = 0xFFFF_FFFF
 
 #: Id offsets, ids, blocks an id, full blocks of each prompt, and the turn that goes on from it.
 KeyArrays = tuple[NDArray[np.int64], NDArray[np.uint32], int, NDArray[np.uint32], NDArray[np.uint32]]
@@ -32,6 +34,10 @@ def key_arrays(trace: Trace, block: int) -> KeyArrays:
     if len(trace.named_tokens):
         named = np.maximum(named, trace.named_tokens)
     full = np.minimum(named // block, covered).astype(np.uint32)
+    return trace.id_offsets, trace.block_ids, per, full, next_turns(trace)
+
+
+def next_turns(trace: Trace) -> NDArray[np.uint32]:
+    """Return by request the turn that goes on from it, ``NO_NEXT_TURN`` without one."""
     following = continuations(trace)
-    continuation = np.where(following < 0, np.uint32(NO_REQUEST), following.astype(np.uint32))
-    return trace.id_offsets, trace.block_ids, per, full, continuation
+    return np.where(following < 0, NO_NEXT_TURN, following).astype(np.uint32)
