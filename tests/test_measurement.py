@@ -11,8 +11,10 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.cache.demand import Demand
 from kvcache_sim.cli.main import run
 from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.channel_use import ChannelUse, later_use
 from kvcache_sim.metrics.load_run import load_run
 from kvcache_sim.metrics.windows import Windows, steady_from
 from kvcache_sim.scenario.execute import execute
@@ -231,3 +233,108 @@ def test_where_arrivals_are_not_known_the_whole_run_is_counted():
         "kind: conversational, requests: 100, loop: closed",
     )
     assert "latency.itl" in stepped(closed)[1].summary["measure"]["whole_run"]
+
+
+BUSY = """
+workload: {kind: few-shot, pool_size: 40, requests: 240, arrivals: {process: poisson, rate_per_s: 12}, output_tokens: 12}
+cache: {block_size: 64}
+tiers: {gpu: {capacity: 400 blocks}, cpu: {capacity: 4000 blocks}}
+cluster: {machines: 2}
+channels: {pcie: {bandwidth: 9GB/s, latency: 0s, sharing: SHARING, edges: [gpu->cpu, cpu->gpu]}}
+measure: {warmup: 30%, cooldown: 20%}
+"""
+
+
+def moved(run, begin, end):
+    """Return by machine's channel the time it was sending in (begin, end], and by edge the jobs begun there."""
+    events = run.events
+    kinds = np.array([events["kind"].words[code] for code in events["kind"].codes])
+    own = kinds == "transfer"
+    start = events["time_ns"][own]
+    stop = start + events["duration_ns"][own]
+    edges = np.array([events["detail"].words[code] for code in events["detail"].codes])[own]
+    inside = np.maximum(np.minimum(stop, end) - np.maximum(start, begin), 0)
+    busy = {m: int(inside[events["machine"][own] == m].sum()) for m in (0, 1)}
+    begun = (start > begin) & (start <= end)
+    blocks = {edge: int(events["blocks"][own][begun & (edges == edge)].sum()) for edge in set(edges.tolist())}
+    return busy, blocks
+
+
+@pytest.mark.parametrize("options", [{}, {"step_every_iteration": True}, {"backend": "python"}])
+def test_tiers_and_channels_are_those_of_the_measured_time(options):
+    trace, execution = stepped(BUSY.replace("SHARING", "fifo"), **options)
+    begin, end = int(trace.arrival_ns[72]), int(trace.arrival_ns[192])
+    busy, _ = moved(execution.run, begin, end)
+    channels = execution.summary["channels"]
+    assert {f"pcie-{m}" for m in busy} == channels.keys()
+    for machine, time_ns in busy.items():
+        assert channels[f"pcie-{machine}"]["busy_share"] == pytest.approx(time_ns / (end - begin), rel=1e-9)
+    assert not {"tiers", "channels"} & set(execution.summary["measure"]["whole_run"])
+    tiers = execution.summary["tiers"]
+    assert tiers["cpu"]["written_bytes"] + tiers["gpu"]["written_bytes"] == sum(
+        c["bytes"] for c in channels.values()
+    )
+    assert 0 < tiers["gpu"]["written_bytes"] == tiers["cpu"]["read_bytes"]
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "fair"])
+def test_the_parts_of_a_run_add_up_to_it(sharing):
+    text = BUSY.replace("SHARING", sharing).replace(
+        "measure: {warmup: 30%, cooldown: 20%}", "measure: {MEASURE}"
+    )
+    trace = stepped(text.replace("MEASURE", "warmup: 0 requests"))[0]
+    parts = [
+        stepped(text.replace("MEASURE", edges))[1].summary
+        for edges in (
+            "cooldown: 168 requests",
+            "warmup: 72 requests, cooldown: 48 requests",
+            "warmup: 192 requests",
+        )
+    ]
+    whole = stepped(text.replace("measure: {MEASURE}", ""))[1].summary
+    for name, channel in whole["channels"].items():
+        for figure in ("bytes", "jobs", "queued_s"):
+            assert sum(part["channels"][name][figure] for part in parts) == pytest.approx(channel[figure])
+    for tier, use in whole["tiers"].items():
+        for figure in ("written_bytes", "read_bytes"):
+            assert sum(part["tiers"][tier][figure] for part in parts) == use[figure]
+    assert trace.arrival_ns[72] < trace.arrival_ns[192]
+
+
+@examples(30)
+@given(
+    st.lists(st.tuples(st.integers(0, 4 * 10**9), st.integers(1, 10**6)), max_size=20),
+    st.integers(0, 4 * 10**9),
+    st.integers(0, 4 * 10**9),
+)
+def test_rates_offered_in_a_part_are_those_of_its_own_jobs(jobs, one, other):
+    jobs, (begin, end) = sorted(jobs), sorted((one, other))
+
+    def used(until):
+        demand = Demand()
+        for at, size in jobs:
+            if at <= until:
+                demand.ask(size, at)
+        sizes = [size for at, size in jobs if at <= until]
+        offered = np.array(demand.offered, np.int64)
+        return ChannelUse("c", 1, sum(sizes), len(sizes), 0, 0, np.array(sizes, np.int64), offered)
+
+    part, seconds = later_use(used(end), used(begin)), {}
+    for at, size in jobs:
+        if begin < at <= end:
+            seconds[at // 10**9] = seconds.get(at // 10**9, 0) + size
+    assert part.offered.tolist() == [seconds[second] for second in sorted(seconds)]
+    assert part.needed.tolist() == [size for at, size in jobs if begin < at <= end]
+    assert part.jobs == len(part.needed)
+
+
+def test_causes_of_misses_are_those_of_the_measured_requests():
+    text = OPEN.replace("measure: {warmup: 30%, cooldown: 20%}", "measure: {warmup: auto}")
+    _, execution = stepped(text, causes=True)
+    rows, said = execution.run.requests, execution.summary["measure"]
+    inside = rows["request"] >= said["from_request"]
+    missed = (rows["input_tokens"] - rows["cached_prefix_length_used"])[
+        inside & (rows["finish_ns"] >= 0)
+    ].sum()
+    assert execution.summary["misses"]["tokens"] == missed
+    assert said["from_request"] > 0

@@ -26,7 +26,8 @@ def causes_of(settings, trace, kept=True):
     missed = np.where(run.requests["status"] == 0, missed, 0)
     assert (sum(columns[f"miss_{cause}_tokens"] for cause in MISS_CAUSES) == missed).all()
     assert all((columns[f"miss_{cause}_tokens"] >= 0).all() for cause in MISS_CAUSES)
-    return summarize_misses(columns, ["lru on gpu"])
+    every = np.ones(len(columns["evicted_idle_ns"]), bool)
+    return summarize_misses(columns, every, ["lru on gpu"])
 
 
 def requests(*rows: tuple[int, list[int], int]) -> Trace:

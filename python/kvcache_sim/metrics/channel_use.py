@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from kvcache_sim.units import NS_PER_S
 FIGURES = (
     Figure("channels.<channel>.bytes", "bytes", "what it carried"),
     Figure("channels.<channel>.jobs", "", "transfers it carried"),
-    Figure("channels.<channel>.busy_share", "share", "time it was sending / simulated time"),
+    Figure("channels.<channel>.busy_share", "share", "time it was sending / time that is measured"),
     Figure("channels.<channel>.queued_s", "s", "waiting of all jobs before their first byte, in all"),
     Figure("channels.<channel>.bandwidth_bytes_per_s", "bytes/s", "its bandwidth in the scenario"),
     Figure(
@@ -34,7 +34,7 @@ FIGURES = (
 
 @dataclass(frozen=True, slots=True)
 class ChannelUse:
-    """One channel over a whole run; rates in bytes a second."""
+    """One channel from a run's begin to its end, or to a mark; rates in bytes a second."""
 
     name: str
     bandwidth_bytes_per_s: int
@@ -47,13 +47,31 @@ class ChannelUse:
     offered: NDArray[np.int64]
 
 
-def summarize_channels(uses: Iterable[ChannelUse], end_ns: int) -> dict[str, Any]:
-    """Return by name the figures of every channel that carried anything."""
+def later_use(use: ChannelUse, before: ChannelUse) -> ChannelUse:
+    """Return what a channel was used for since ``before``; a second that was under way then is cut in two."""
+    known = max(len(before.offered) - 1, 0)
+    offered = use.offered[known:].copy()
+    if len(before.offered):
+        offered[0] -= before.offered[-1]
+        offered = offered[offered > 0]
+    return replace(
+        use,
+        sent_bytes=use.sent_bytes - before.sent_bytes,
+        jobs=use.jobs - before.jobs,
+        busy_ns=use.busy_ns - before.busy_ns,
+        queued_ns=use.queued_ns - before.queued_ns,
+        needed=use.needed[len(before.needed) :],
+        offered=offered,
+    )
+
+
+def summarize_channels(uses: Iterable[ChannelUse], counted_ns: int) -> dict[str, Any]:
+    """Return by name the figures of every channel that carried anything in a time of ``counted_ns``."""
     return {
         use.name: {
             "bytes": use.sent_bytes,
             "jobs": use.jobs,
-            "busy_share": min(use.busy_ns / end_ns, 1.0) if end_ns else None,
+            "busy_share": min(use.busy_ns / counted_ns, 1.0) if counted_ns else None,
             "queued_s": use.queued_ns / NS_PER_S,
             "bandwidth_bytes_per_s": use.bandwidth_bytes_per_s,
             "needed_bytes_per_s": _rates(use.needed),

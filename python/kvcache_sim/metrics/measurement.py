@@ -25,14 +25,25 @@ _LEAST_REQUESTS = 40
 #: A tier is full from here on.
 _FULL = 0.95
 #: Figures of the time from the first measured request's arrival on, where arrivals are known.
-OF_ITS_TIME = ("latency.itl", "cache.evictions", "cache.dropped_blocks", "cache.merged_blocks")
-#: Figures that are counted over the whole run whatever is measured.
-WHOLE_RUN = (
-    "prefix_cache.events",
+OF_ITS_TIME = (
+    "latency.itl",
+    "cache.evictions",
+    "cache.dropped_blocks",
+    "cache.merged_blocks",
     "tiers",
     "channels",
+    "handover.bytes",
+    "speculation",
+    "fleet",
     "router",
-    "misses",
+)
+#: Figures that are counted over the whole run whatever is measured.
+WHOLE_RUN = (
+    "tiers.<tier>.duplicate_blocks",
+    "tiers.<tier>.no_effect",
+    "prefix_cache.events",
+    "context_window",
+    "schedule",
     "simulated_s",
 )
 
@@ -73,6 +84,8 @@ class MeasuredRequests:
                 begins = sorted({n * part // _PARTS for part in range(_MOST_PARTS + 1)})
             self._from_ns, self._to_ns = _times(measure, trace)
         self._totals = {begin: RequestTotals(block_size_tokens, objectives) for begin in begins}
+        #: The first request that is measured by its number, once that is known.
+        self._begin = begins[0] if len(begins) == 1 else None
         if begins[0] >= self._end:
             raise _nothing_left()
         if trace is not None and measure != Measure() and _is_open(trace):
@@ -101,11 +114,8 @@ class MeasuredRequests:
             totals.add(part if inside.all() else {name: own[inside] for name, own in rows.items()})
 
     def is_measured(self, part: Part) -> NDArray[np.bool_] | None:
-        """Return which of some rows are measured; None where only the whole run can tell."""
-        if len(self._totals) > 1:
-            return None
-        rows = arrays_of(part)
-        return self._inside(rows, next(iter(self._totals)))
+        """Return which of some rows are measured; None before the end where only the whole run can tell."""
+        return None if self._begin is None else self._inside(arrays_of(part), self._begin)
 
     def _inside(self, rows: Mapping[str, NDArray[Any]], begin: int) -> NDArray[np.bool_]:
         number, arrival_ns = rows["request"], rows["arrival_ns"]
@@ -127,7 +137,7 @@ class MeasuredRequests:
         if self.measure.warmup.auto:
             begins = list(self._totals)
             begin = begins[-1] if settled is None else next((b for b in begins if b >= settled), begins[-1])
-        totals = self._totals[begin]
+        self._begin, totals = begin, self._totals[begin]
         if not totals.arrived and self.windows.requests:
             raise _nothing_left()
         span = self._spans.get(begin)

@@ -87,10 +87,15 @@ def miss_causes(
     return columns
 
 
-def summarize_misses(columns: Mapping[str, NDArray[np.int64]], policies: list[str]) -> dict[str, Any]:
-    """Return ``misses`` of the summary: tokens by cause, who evicted, and how long blocks had been idle."""
-    tokens = {cause.name: int(columns[miss_column(cause)].sum()) for cause in told_by("timed")}
-    idle = columns["evicted_idle_ns"]
+def summarize_misses(
+    columns: Mapping[str, NDArray[np.int64]], measured: NDArray[np.bool_], policies: list[str]
+) -> dict[str, Any]:
+    """Return ``misses`` of the summary: tokens by cause, who evicted, and how long blocks had been idle.
+
+    Only the rows count that are ``measured``.
+    """
+    tokens = {cause.name: int(columns[miss_column(cause)][measured].sum()) for cause in told_by("timed")}
+    idle = columns["evicted_idle_ns"][measured]
     idle = idle[idle >= 0]
     return {
         "tokens": sum(tokens.values()),

@@ -43,10 +43,12 @@ COUNTERS: dict[str, str] = {
 
 
 class Mark(NamedTuple):
-    """What had been counted at one time of a run: ``Run.itl_ns`` and ``Run.counters`` as they were then."""
+    """What had been counted at one time of a run: these fields of ``Run`` as they were then."""
 
     itl_ns: CountedTimes
     counters: Mapping[str, int]
+    channels: tuple[ChannelUse, ...]
+    tiers: tuple[TierUse, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class Run:
     #: Every channel, and every tier of every machine.
     channels: tuple[ChannelUse, ...] = ()
     tiers: tuple[TierUse, ...] = ()
+    #: The time in which counters, channels and tiers were counted; None: all of it.
+    counted_ns: int | None = None
     #: The columns of ``PREFIX_COLUMNS``, where they were asked for.
     prefixes: dict[str, ColumnData] | None = None
     #: Figures and digests of the engine's schedule, where it was written down.

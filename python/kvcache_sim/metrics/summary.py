@@ -28,6 +28,7 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
     sums, hit_tokens = requests.sums, {place: requests.hit_tokens[place] for place in PLACES}
     seconds = requests.makespan_ns / NS_PER_S
     latency = requests.latencies()
+    counted_ns = run.end_ns if run.counted_ns is None else run.counted_ns
     return {
         "requests": {
             "arrived": requests.arrived,
@@ -63,8 +64,8 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
         **summarize_speculation(run.counters),
         "prefix_cache": with_left(requests.prefix_cache.figures(run.events), run.left_outcomes),
         "session_survival": requests.sessions.rows(),
-        "tiers": summarize_tiers(run.tiers, hit_tokens, run.end_ns),
-        "channels": summarize_channels(run.channels, run.end_ns),
+        "tiers": summarize_tiers(run.tiers, hit_tokens, counted_ns),
+        "channels": summarize_channels(run.channels, counted_ns),
         "handover": requests.handovers.figures(run.counters),
         **_fleet(run.counters),
         "machines": summarize_loads(requests.loads, run.counters),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvcache_sim.metrics.figure import Figure
@@ -30,7 +30,7 @@ FIGURES = (
     Figure(
         "tiers.<tier>.drive_writes_per_day",
         "1/d",
-        "bytes written / capacity / simulated days; hottest: of the worst machine",
+        "bytes written / capacity / days that are measured; hottest: of the worst machine",
     ),
     Figure("tiers.<tier>.drive_writes_per_day_hottest", "1/d", "the same of the machine that wears most"),
     Figure(
@@ -44,7 +44,7 @@ _NS_PER_DAY = 86_400 * NS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class TierUse:
-    """One tier of one machine over a whole run."""
+    """One tier of one machine from a run's begin to its end, or to a mark."""
 
     tier: str
     #: None: unbounded.
@@ -55,19 +55,37 @@ class TierUse:
     duplicate_blocks: int
     #: Whether the fetch policy ever loads anything.
     loads: bool
+    #: The same over the whole run, where this is a part of it.
+    whole: TierUse | None = None
 
 
-def summarize_tiers(uses: tuple[TierUse, ...], hit_tokens: Mapping[str, int], end_ns: int) -> dict[str, Any]:
-    """Return by tier its figures over all machines; ``present`` counts the machines that have it."""
-    return {tier: _summary(tier, uses, hit_tokens, end_ns) for tier in TIERS}
+def later_tier_use(use: TierUse, before: TierUse, whole: TierUse) -> TierUse:
+    """Return what a tier took and gave since ``before``."""
+    return replace(
+        use,
+        whole=whole,
+        written_bytes=use.written_bytes - before.written_bytes,
+        read_bytes=use.read_bytes - before.read_bytes,
+        evicted_blocks=use.evicted_blocks - before.evicted_blocks,
+    )
+
+
+def summarize_tiers(
+    uses: tuple[TierUse, ...], hit_tokens: Mapping[str, int], counted_ns: int
+) -> dict[str, Any]:
+    """Return by tier its figures over all machines; ``present`` counts the machines that have it.
+
+    ``counted_ns`` is the time in which the uses were counted.
+    """
+    return {tier: _summary(tier, uses, hit_tokens, counted_ns) for tier in TIERS}
 
 
 def _summary(
-    tier: str, uses: tuple[TierUse, ...], hit_tokens: Mapping[str, int], end_ns: int
+    tier: str, uses: tuple[TierUse, ...], hit_tokens: Mapping[str, int], counted_ns: int
 ) -> dict[str, Any]:
     own = [use for use in uses if use.tier == tier]
     drives = [use for use in own if use.tier in WEARING and use.capacity_bytes is not None]
-    days = end_ns / _NS_PER_DAY
+    days = counted_ns / _NS_PER_DAY
     room = sum(use.capacity_bytes or 0 for use in drives)
     return {
         "present": len(own),
@@ -82,7 +100,7 @@ def _summary(
         )
         if days
         else None,
-        "no_effect": no_effect(tier, uses, hit_tokens),
+        "no_effect": no_effect(tier, tuple(use.whole or use for use in uses), hit_tokens),
     }
 
 

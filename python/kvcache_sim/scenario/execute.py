@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kvcache_sim import __version__, _core
 from kvcache_sim.metrics.columns import (
@@ -89,7 +90,10 @@ def execute(
     if options.causes:
         if observer is not None:
             observer.phase("counting misses by cause")
-        run, summary = _with_causes(scenario, trace, options, run, summary)
+        run, misses = _with_causes(scenario, trace, options, run)
+        inside = measured.is_measured({name: run.requests[name] for name in ("request", "arrival_ns")})
+        assert inside is not None, "the run has ended"
+        summary = {**summary, "misses": summarize_misses(misses, inside, _eviction_policies(scenario))}
     return Execution(scenario, trace, requests_of(requests), options, run, summary, tables)
 
 
@@ -112,17 +116,19 @@ def summarized(
 
 
 def _with_causes(
-    scenario: Scenario, trace: Trace, options: RunOptions, run: Run, summary: dict[str, Any]
-) -> tuple[Run, dict[str, Any]]:
-    """Return the run and its summary with every missed token under its cause."""
+    scenario: Scenario, trace: Trace, options: RunOptions, run: Run
+) -> tuple[Run, dict[str, NDArray[np.int64]]]:
+    """Return the run with every missed token under its cause, and these columns."""
     cache = scenario.settings.cache
     columns = miss_causes(
         run.requests, trace, cache.block_size_tokens, keeps_all_blocks(cache), options.backend
     )
+    return replace(run, requests={**run.requests, **columns}), columns
+
+
+def _eviction_policies(scenario: Scenario) -> list[str]:
     tiers = [tier for machine in scenario.settings.machines for tier in machine.tiers]
-    policies = sorted({f"{tier.policy} on {tier.name}" for tier in tiers})
-    misses = summarize_misses(columns, policies)
-    return replace(run, requests={**run.requests, **columns}), {**summary, "misses": misses}
+    return sorted({f"{tier.policy} on {tier.name}" for tier in tiers})
 
 
 def requests_of(requests: Trace | TraceStream) -> int:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kvcache_sim.cache.channel import Link
 from kvcache_sim.cache.channels import Channels
+from kvcache_sim.cache.edges import AnyChannel
+from kvcache_sim.cache.layered_channel import LayeredChannel
 from kvcache_sim.metrics.channel_use import ChannelUse
 from kvcache_sim.metrics.run import CountedTimes
 from kvcache_sim.metrics.tier_use import TierUse
@@ -86,15 +87,22 @@ def inter_token_latencies(replicas: Sequence[AnyReplica]) -> CountedTimes:
     return CountedTimes(np.array(values, np.int64), np.array([merged[v] for v in values], np.int64))
 
 
-def channel_use(name: str, channel: Link) -> ChannelUse:
-    """Return what was asked of one channel and what it gave."""
+def channel_use(name: str, channel: AnyChannel, now_ns: int) -> ChannelUse:
+    """Return what was asked of one channel until now and what it gave."""
     return ChannelUse(
         name=name,
         bandwidth_bytes_per_s=channel.settings.bandwidth_bytes_per_s,
         sent_bytes=channel.sent_bytes,
         jobs=channel.jobs,
-        busy_ns=channel.busy_ns,
+        busy_ns=_busy_until_ns(channel, now_ns),
         queued_ns=channel.queued_ns,
         needed=np.array(channel.demand.hiding, np.int64),
         offered=np.array(channel.demand.offered, np.int64),
     )
+
+
+def _busy_until_ns(channel: AnyChannel, now_ns: int) -> int:
+    """Return for how long a channel has been sending; a layer that is shared counts when it has been sent."""
+    if isinstance(channel, LayeredChannel):
+        return channel.busy_ns
+    return max(channel.busy_ns - channel.wait_ns(now_ns), 0)  # a job in turn counts when it is queued

@@ -23,6 +23,7 @@ from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.machine import Observation, build_replicas
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.router.index import RouterIndex
 from kvcache_sim.serving.router.look import look_at
@@ -249,17 +250,26 @@ class Simulation:
             events_processed=self.engine.processed,
             end_ns=self.engine.now_ns,
             warnings=tuple(self._orders.remarks()),
-            channels=tuple(channel_use(name, channel) for name, channel in self.channels.items()),
-            tiers=tuple(use for replica in self.replicas for use in tier_uses(self.settings, replica)),
+            channels=counted.channels,
+            tiers=counted.tiers,
             prefixes=self._prefixes(requests) if self.options.prefixes else None,
             schedule=self._schedule(),
         )
 
     def _counted(self) -> Mark:
+        for replica in self.replicas:
+            if isinstance(replica, NativeReplica):
+                replica.count_moved_bytes()
         found = counters(self.replicas, self.cluster.pools.routed, self._index, self.channels)
         if self.membership is not None:
             found |= {f"membership.{name}": n for name, n in self.membership.counts.items()}
-        return Mark(inter_token_latencies(self.replicas), found)
+        now = self.engine.now_ns
+        return Mark(
+            inter_token_latencies(self.replicas),
+            found,
+            tuple(channel_use(name, channel, now) for name, channel in self.channels.items()),
+            tuple(use for replica in self.replicas for use in tier_uses(self.settings, replica)),
+        )
 
     def _schedule(self) -> dict[str, Any] | None:
         if self._scheduled is None:

@@ -266,6 +266,10 @@ class NativeReplica:
             self._recorder.log_step(self.machine, step)
         for now_ns, tier, blocks in self.store.take_evictions():
             self._recorder.log_eviction(self.machine, TIERS[tier], now_ns, blocks)
+        self.count_moved_bytes()
+
+    def count_moved_bytes(self) -> None:
+        """Tell the mover what has been moved so far, by edge and by tier."""
         for source, target, size in self.core.edge_bytes():
             self.mover.edge_bytes[f"{PLACES[source]}->{PLACES[target]}"] = size
         for level, (read, written) in enumerate(self.core.moved_bytes()):
