@@ -14,7 +14,7 @@ from pathlib import Path
 
 import openai
 import pytest
-from kvcache_sim.live.record.salted import salted_ids
+from kvcache_sim.workload.imports.salted import salted_ids
 from live_server import LONGEST, live_server
 
 SECRET = "the word nobody may read is quixotic"

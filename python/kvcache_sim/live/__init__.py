@@ -2,7 +2,7 @@
 
 - ``clock``      the wall clock, read nowhere else
 - ``fleet``      the simulation run to wall-clock now; ``ticket``: a request while it is served
-- ``tokenizer``  texts to tokens; ``prompts``: tokens to block ids; ``chat_template``: chats to one prompt
+- ``tokenizer``  texts to tokens; ``prompts``: tokens to block ids
 - ``parsing``    bodies, ``generation``: what they ask for, ``refusals``: what is not done
 - ``answers``    texts, ``chunks``: their JSON, ``telling``: each token when its time has come
 - ``app``        routes, keys and limits of the ASGI application, over ``http``

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kvcache_sim.live.chat_template import chat_prompt
 from kvcache_sim.live.chunks import Wording
 from kvcache_sim.live.fleet import Fleet
 from kvcache_sim.live.generation import Generation, Generations
 from kvcache_sim.live.http import Exchange, Receive, Scope, Send
-from kvcache_sim.live.parsing import Chat, Completion, Detokenize, Tokenize, parsed
+from kvcache_sim.live.parsing import Chat, Completion, Detokenize, Tokenize, pairs, parsed
 from kvcache_sim.live.refusals import Refusal
 from kvcache_sim.live.telling import Telling
+from kvcache_sim.workload.chat_template import chat_prompt
 
 _Route = Callable[[Exchange], Awaitable[None]]
 _PLAIN = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
@@ -143,7 +143,7 @@ class Application:
         body: Tokenize = await self._body(exchange, Tokenize)
         if (body.prompt is None) == (body.messages is None):
             raise Refusal(400, "one of prompt and messages is needed")
-        text = chat_prompt(body.messages) if body.messages is not None else body.prompt or ""
+        text = chat_prompt(pairs(body.messages)) if body.messages is not None else body.prompt or ""
         tokenizer = self._served.generations.tokenizer
         tokens = tokenizer.encode(text)
         texts = [tokenizer.decode([token]) for token in tokens] if body.return_token_strs else None

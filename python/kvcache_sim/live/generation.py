@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvcache_sim.live.answers import Answer, Answers
-from kvcache_sim.live.chat_template import chat_prompt
 from kvcache_sim.live.fleet import Prompt
-from kvcache_sim.live.parsing import Chat, Completion, StreamOptions
+from kvcache_sim.live.parsing import Chat, Completion, StreamOptions, pairs
 from kvcache_sim.live.refusals import Refusal
 from kvcache_sim.live.tokenizer import Tokenizer
+from kvcache_sim.workload.chat_template import chat_prompt
 
 #: vLLM's default of ``max_tokens`` for completions; chats may fill the context.
 _COMPLETION_TOKENS = 16
@@ -47,7 +47,7 @@ class Generations:
 
     def of_chat(self, body: Chat, machine: int | None) -> Generation:
         """Return the generation of a chat; Refusal where it does not fit."""
-        prompt = self._tokens(chat_prompt(body.messages))
+        prompt = self._tokens(chat_prompt(pairs(body.messages)))
         asked = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
         most = self.max_model_len - len(prompt) if asked is None else asked
         return self._generation(body, [prompt], max(most, 1) if asked is None else most, machine)

@@ -40,6 +40,11 @@ class Message(msgspec.Struct, frozen=True):
         return "".join(part.text for part in self.content or ())
 
 
+def pairs(messages: list[Message]) -> list[tuple[str, str]]:
+    """Return the role and text of each message of a chat."""
+    return [(message.role, message.text) for message in messages]
+
+
 class _Common(msgspec.Struct, kw_only=True, frozen=True):
     model: str | None = None
     max_tokens: _Count | None = None

@@ -17,6 +17,7 @@ SUBCOMMANDS: dict[str, str] = {
     "check": "kvcache_sim.cli.trace.check",
     "stats": "kvcache_sim.cli.trace.stats",
     "convert": "kvcache_sim.cli.trace.convert",
+    "import": "kvcache_sim.cli.trace.import_",
     "head": "kvcache_sim.cli.trace.head",
     "slice": "kvcache_sim.cli.trace.slice",
     "merge": "kvcache_sim.cli.trace.merge",

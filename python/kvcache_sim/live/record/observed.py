@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from kvcache_sim.live.chat_template import chat_prompt
-from kvcache_sim.live.parsing import Chat, Completion, parsed
+from kvcache_sim.live.parsing import Chat, Completion, pairs, parsed
 from kvcache_sim.live.refusals import Refusal
 from kvcache_sim.live.tokenizer import Tokenizer
+from kvcache_sim.workload.chat_template import chat_prompt
 
 #: What is recorded; everything else passes unseen.
 PATHS = {b"/v1/chat/completions": Chat, b"/v1/completions": Completion}
@@ -77,7 +77,7 @@ class Observed:
             return None
         answer = tokenizer.encode("".join(self.said))
         if isinstance(asked, Chat):
-            return tokenizer.encode(chat_prompt(asked.messages)), answer
+            return tokenizer.encode(chat_prompt(pairs(asked.messages))), answer
         prompt = asked.prompt
         first = prompt if isinstance(prompt, str) else prompt[0] if prompt else ""
         if isinstance(first, int):

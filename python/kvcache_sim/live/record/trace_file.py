@@ -10,9 +10,9 @@ import msgspec
 
 from kvcache_sim.errors import InputOutputError, OutputExistsError
 from kvcache_sim.live.record.observed import Observed
-from kvcache_sim.live.record.salted import salted_ids
 from kvcache_sim.live.tokenizer import Tokenizer
 from kvcache_sim.units import NS_PER_MS
+from kvcache_sim.workload.imports.salted import salted_ids
 from kvcache_sim.workload.toolbox.write import ms
 
 

@@ -6,13 +6,13 @@ before it, which is what a prefix cache sees of any template.
 
 from __future__ import annotations
 
-from kvcache_sim.live.parsing import Message
+from collections.abc import Iterable
 
 _OPENS = "<|im_start|>"
 _CLOSES = "<|im_end|>\n"
 
 
-def chat_prompt(messages: list[Message]) -> str:
-    """Return the prompt of a chat, open for the assistant's next answer."""
-    said = [f"{_OPENS}{m.role}\n{m.text}{_CLOSES}" for m in messages]
+def chat_prompt(messages: Iterable[tuple[str, str]]) -> str:
+    """Return the prompt of a chat of (role, text), open for the assistant's next answer."""
+    said = [f"{_OPENS}{role}\n{text}{_CLOSES}" for role, text in messages]
     return "".join([*said, f"{_OPENS}assistant\n"])

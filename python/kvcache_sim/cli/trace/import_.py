@@ -1,0 +1,73 @@
+"""``kvsim trace import``: a log of production to a trace."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvcache_sim.cli.trace import options
+
+
+def command(
+    log: Annotated[str, typer.Argument(metavar="LOG", help="log file; - is standard input")],
+    kind: Annotated[str, typer.Option("--from", metavar="KIND", help="kind of log; default: detected")] = "",
+    tokenizer: Annotated[
+        str | None, typer.Option(help="for texts: path of the model's tokenizer.json")
+    ] = None,
+    bytes_per_token: Annotated[
+        int | None, typer.Option(help="for texts without a tokenizer: bytes a token (4, an estimate)")
+    ] = None,
+    block_size: Annotated[int, typer.Option(min=1, max=1 << 16, help="tokens of a block id")] = 16,
+    salt_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="salt of the ids; without, one that is forgotten")
+    ] = None,
+    out: options.Output = "-",
+    force: options.Force = False,
+    on_bad_row: options.OnBadRow = "error",
+) -> None:
+    """Make a trace of a log: of OpenAI requests, vLLM, SGLang, Dynamo, AIPerf, KV events or metrics.
+
+    No text reaches the trace: ids are salted hashes. What is left out is counted on stderr.
+
+    \b
+    Examples:
+      kvsim trace import requests.jsonl --tokenizer llama/tokenizer.json -o mine.jsonl
+      kvsim trace import vllm.log -o mine.jsonl
+      kvsim trace import scrapes.txt -o curve.jsonl
+    """
+    from kvcache_sim.errors import InputOutputError, UsageError
+    from kvcache_sim.workload.imports.imported import Notes
+    from kvcache_sim.workload.imports.kind import Reading
+    from kvcache_sim.workload.imports.naming import Naming
+    from kvcache_sim.workload.imports.write import import_log
+
+    if on_bad_row not in ("error", "skip"):
+        raise UsageError(
+            "unknown on_bad_row", where="--on-bad-row", got=repr(on_bad_row), expected="error | skip"
+        )
+    try:
+        salt = secrets.token_bytes(32) if salt_file is None else salt_file.read_bytes()
+    except OSError as error:
+        raise InputOutputError("cannot be read", str(salt_file), error.strerror or "") from None
+    notes = Notes()
+    naming = Naming(block_size, salt, tokenizer, bytes_per_token)
+    found = import_log(log, kind, Reading(naming, notes, skips=on_bad_row == "skip"))
+    if found is None:
+        reading = options.settings(None, None, on_bad_row)
+        print(f"{log}: is a trace already, taken as kvsim trace convert takes it", file=sys.stderr)
+        options.save(options.load(log, reading), out, force)
+        return
+    for line in notes.lines(log):
+        print(f"note: {line}", file=sys.stderr)
+    if out == "-":
+        sys.stdout.writelines(found.lines())
+        return
+    from kvcache_sim.workload.toolbox.file import write_lines
+
+    write_lines(Path(out), found.lines(), force)
+    told = f"{len(found):,} requests of {found.kind.name} in {out}"
+    print(f"{told}; next: kvsim simulate {out} --set trace.block_size={block_size}", file=sys.stderr)

@@ -1,0 +1,73 @@
+"""Dynamo's request trace (``dynamo.request.trace.v1``): requests with the hashes of their blocks.
+
+Source: ai-dynamo, ``lib/llm/src/request_trace/types.rs``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kvcache_sim.units import NS_PER_MS
+from kvcache_sim.workload.imports.imported import Imported
+from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
+from kvcache_sim.workload.imports.salted import salted_names
+from kvcache_sim.workload.imports.source import count_of, json_line, member, problem
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import TraceSource
+
+SCHEMA = "dynamo.request.trace.v1"
+
+
+def _detect(head: bytes) -> bool:
+    return SCHEMA.encode() in head
+
+
+def _read(source: TraceSource, reading: Reading) -> Requests:
+    return each_line(source, reading, lambda number, text: _event(number, json_line(number, text), reading))
+
+
+def _event(number: int, row: Any, reading: Reading) -> Imported | None:
+    if not isinstance(row, dict) or row.get("schema") != SCHEMA:
+        raise problem(number, "another schema", member(row, "schema"), SCHEMA)
+    if row.get("event_type") == "request_end":
+        return _request(number, row, reading)
+    reading.notes.leave_out(number, f"event {row.get('event_type')}")
+    return None
+
+
+def _request(number: int, row: dict[str, Any], reading: Reading) -> Imported | None:
+    request = row.get("request")
+    if not isinstance(request, dict):
+        raise problem(number, "no request", request, "an object")
+    replay = request.get("replay") or {}
+    received = request.get("request_received_ms")
+    at = round(received * NS_PER_MS) if isinstance(received, int | float) and received >= 0 else None
+    inputs = count_of(number, replay, "input_length")
+    inputs = count_of(number, request, "input_tokens") if inputs is None else inputs
+    outputs = count_of(number, request, "output_tokens")
+    if at is None or inputs is None or inputs == 0 or outputs is None:
+        reading.notes.leave_out(number, "no arrival, or no counts of tokens")
+        return None
+    measured = {
+        ours: float(value)
+        for ours, theirs in (("cached_tokens", "cached_tokens"), ("ttft_ms", "ttft_ms"))
+        if isinstance(value := request.get(theirs), int | float)
+    }
+    session = reading.naming.session(str(member(row.get("agent_context"), "session_id") or ""))
+    return Imported(at, inputs, outputs, _ids(number, replay, inputs, reading), 0, session, measured)
+
+
+def _ids(number: int, replay: dict[str, Any], inputs: int, reading: Reading) -> list[int]:
+    size, hashes = count_of(number, replay, "trace_block_size"), replay.get("input_sequence_hashes")
+    if not isinstance(hashes, list) or not hashes:
+        reading.notes.remark("requests without replay.input_sequence_hashes have no block ids")
+        return []
+    if size != reading.naming.block_size:
+        raise problem(
+            number, "another block size", size, f"--block-size {size} (it is {reading.naming.block_size})"
+        )
+    return salted_names(map(str, hashes[: inputs // size]), reading.naming.salt)
+
+
+KIND = LogKind("dynamo", "Dynamo's request trace, dynamo.request.trace.v1", _detect, _read)

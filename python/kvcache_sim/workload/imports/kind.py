@@ -1,0 +1,52 @@
+"""What a kind of log is: a name, how to know it, and how to read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kvcache_sim._core import TraceProblem
+from kvcache_sim.workload.imports.imported import Imported, Notes
+from kvcache_sim.workload.imports.naming import Naming
+from kvcache_sim.workload.imports.source import lines_of
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import TraceSource
+
+#: (line, request) of each request, in any order.
+Requests = Iterator[tuple[int, Imported]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a log is read: what names its blocks, and where notes go; ``skips``: bad rows are counted."""
+
+    naming: Naming
+    notes: Notes
+    skips: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogKind:
+    """One kind of log; ``read`` raises TraceProblem for a line that is none of it."""
+
+    name: str
+    help: str
+    #: Whether the first (decompressed) bytes of a file are of this kind.
+    detect: Callable[[bytes], bool]
+    read: Callable[[TraceSource, Reading], Requests]
+
+
+def each_line(source: TraceSource, reading: Reading, take: Callable[[int, str], Imported | None]) -> Requests:
+    """Yield what ``take`` makes of each line; a bad one is refused, or counted where they are skipped."""
+    for number, text in lines_of(source):
+        try:
+            found = take(number, text)
+        except TraceProblem as bad:
+            if not reading.skips:
+                raise
+            reading.notes.leave_out(number, f"a bad row: {bad.args[3]}")
+            continue
+        if found is not None:
+            yield number, found

@@ -1,0 +1,150 @@
+"""What an engine looked up and found, as its KV events let see it.
+
+Events tell what was stored, not what was found; but what is stored stands behind a block, and that block
+and all before it were found, unless they belong to the same request. So:
+
+- blocks stored behind the tail of a request that stored there less than ``PAUSE_NS`` ago go on with that
+  request: two or more at a time are a chunk of its prompt while it has no answer; a single one is a block
+  of its answer;
+- any other blocks are a look-up: what stands before them was found, they were not (on a GPU; a block that
+  another medium had was found there).
+
+A request that found its whole prompt and answered less than a block stores nothing, and is not seen; so
+the true hit rate is somewhat higher. One stored block is counted as a prompt's though an answer may have
+filled it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvcache_sim.units import NS_PER_S
+from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent, Name
+
+#: Longest time between two runs of blocks of one request: steps take less, the next turn longer.
+PAUSE_NS = 2 * NS_PER_S
+_GPU = "GPU"
+
+
+@dataclass(slots=True, eq=False)
+class LookUp:
+    """A request as events show it: its blocks root first, of which the first ``found`` were cached."""
+
+    at_ns: int
+    blocks: list[Name]
+    found: int
+    #: Blocks of the prompt; those after it are the answer's.
+    prompt: int
+    #: Of the others, those that another medium had.
+    found_below: int
+    #: Whether what stands before it was stored before anybody listened.
+    beginning_unknown: bool = False
+    last_ns: int = 0
+
+
+@dataclass(slots=True)
+class _Held:
+    """A block that some medium has: the one before, and the copies by medium."""
+
+    parent: Name | None
+    copies: dict[str, int] = field(default_factory=dict)
+
+
+class LookUps:
+    """Follows the events of one engine; ``take`` returns the look-ups that begin in a batch.
+
+    A look-up grows while its request runs. Memory: what the engine holds, and one entry a running request.
+    """
+
+    def __init__(self) -> None:
+        self.block_size = 0
+        #: Blocks on the GPU now, and at most.
+        self.held = self.most_held = 0
+        #: Whether a block has ever left the GPU: only then was it full, and ``most_held`` is its size.
+        self.has_evicted = False
+        self._blocks: dict[Name, _Held] = {}
+        self._tails: dict[Name, LookUp] = {}
+
+    def take(self, batch: KvBatch) -> list[LookUp]:
+        """Follow a batch; ValueError where blocks of two sizes come."""
+        started = []
+        for event in batch.events:
+            if event.group:
+                continue
+            if event.kind == "cleared":
+                self._blocks.clear()
+                self._tails.clear()
+                self.held = 0
+            elif event.kind == "removed":
+                self._removed(event)
+            else:
+                found = self._look_up(batch.at_ns, event) if event.medium == _GPU and event.hashes else None
+                self._stored(event)
+                started += [] if found is None else [found]
+        self._forget(batch.at_ns)
+        return started
+
+    def _look_up(self, at_ns: int, event: KvEvent) -> LookUp | None:
+        if self.block_size and event.block_size != self.block_size:
+            raise ValueError(f"blocks of {event.block_size} and of {self.block_size} tokens")
+        self.block_size = event.block_size
+        tail = None if event.parent is None else self._tails.get(event.parent)
+        if tail is not None and at_ns - tail.last_ns <= PAUSE_NS:
+            self._goes_on(tail, event, at_ns)
+            return None
+        before, known = self._path(event.parent)
+        below = sum(self._is_below(name) for name in event.hashes)
+        blocks = [*before, *event.hashes]
+        found = LookUp(at_ns, blocks, len(before), len(blocks), below, not known, at_ns)
+        self._tails[event.hashes[-1]] = found
+        return found
+
+    def _goes_on(self, request: LookUp, event: KvEvent, at_ns: int) -> None:
+        assert event.parent is not None
+        del self._tails[event.parent]
+        if len(event.hashes) > 1 and request.prompt == len(request.blocks):
+            request.prompt += len(event.hashes)
+            request.found_below += sum(self._is_below(name) for name in event.hashes)
+        request.blocks += event.hashes
+        request.last_ns = at_ns
+        self._tails[event.hashes[-1]] = request
+
+    def _is_below(self, name: Name) -> bool:
+        held = self._blocks.get(name)
+        return held is not None and _GPU not in held.copies and bool(held.copies)
+
+    def _path(self, last: Name | None) -> tuple[list[Name], bool]:
+        """Return the blocks up to one, root first, and whether the first of them is a root."""
+        path, at = list[Name](), last
+        while at is not None and at in self._blocks:
+            path.append(at)
+            at = self._blocks[at].parent
+        return path[::-1], at is None
+
+    def _stored(self, event: KvEvent) -> None:
+        parent = event.parent
+        for name in event.hashes:
+            held = self._blocks.setdefault(name, _Held(parent))
+            held.copies[event.medium] = held.copies.get(event.medium, 0) + 1
+            self.held += event.medium == _GPU
+            parent = name
+        self.most_held = max(self.most_held, self.held)
+
+    def _removed(self, event: KvEvent) -> None:
+        for name in event.hashes:
+            held = self._blocks.get(name)
+            if held is None or event.medium not in held.copies:
+                continue
+            held.copies[event.medium] -= 1
+            if not held.copies[event.medium]:
+                del held.copies[event.medium]
+            if not held.copies:
+                del self._blocks[name]
+            if event.medium == _GPU:
+                self.held -= 1
+                self.has_evicted = True
+
+    def _forget(self, now_ns: int) -> None:
+        """Forget tails that nothing can go on from; looked at when there are many."""
+        if len(self._tails) > 1 << 14:
+            self._tails = {k: v for k, v in self._tails.items() if now_ns - v.last_ns <= PAUSE_NS}

@@ -1,0 +1,99 @@
+"""Request logs of OpenAI's interface: lines of JSON with a time, messages or a prompt, and what was answered.
+
+Members are looked for where gateways and proxies put them: beside the time, in ``request``, ``body`` or
+``kwargs``; the answer in ``response`` or ``output``, its counts in ``usage``, there or beside.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kvcache_sim.workload.imports.imported import Imported
+from kvcache_sim.workload.imports.kind import LogKind, Reading, Requests, each_line
+from kvcache_sim.workload.imports.messages import answer_of, counted, prompt_of
+from kvcache_sim.workload.imports.naming import Logged
+from kvcache_sim.workload.imports.source import count_of, json_line, member, problem
+from kvcache_sim.workload.imports.when import ms_of, time_ns
+from kvcache_sim.workload.readers.format import first_row
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import TraceSource
+
+_TIMES = ("timestamp", "time", "ts", "startTime", "start_time", "request_time", "created_at", "date")
+_FIRST_TOKENS = ("completionStartTime", "completion_start_time", "first_token_time")
+_SESSIONS = ("session_id", "conversation_id", "litellm_session_id", "trace_id")
+_BODIES = ("request", "body", "kwargs", "input")
+_NO_PROMPT = "neither messages nor a prompt: no request for a generation"
+
+
+def _detect(head: bytes) -> bool:
+    keys = set(first_row(head) or ())
+    asks = keys & {"messages", "prompt", *_BODIES}
+    return bool(keys & set(_TIMES)) and bool(asks)
+
+
+def _read(source: TraceSource, reading: Reading) -> Requests:
+    return each_line(source, reading, lambda number, text: _request(number, json_line(number, text), reading))
+
+
+def _request(number: int, row: Any, reading: Reading) -> Imported | None:
+    if not isinstance(row, dict):
+        raise problem(number, "not an object", row, "one request a line")
+    body, response = _body(row), _inner(member(row, "response", "output"))
+    if _failed(row, response):
+        reading.notes.leave_out(number, "answered with an error")
+        return None
+    prompt = prompt_of(number, body)
+    if prompt is None:
+        reading.notes.leave_out(number, _NO_PROMPT)
+        return None
+    at = time_ns(member(row, *_TIMES))
+    if at is None:
+        raise problem(number, "no time", member(row, *_TIMES), f"a date in one of {', '.join(_TIMES)}")
+    usage = member(response, "usage") or member(row, "usage") or row
+    inputs, outputs, cached = counted(number, usage)
+    answer = answer_of(response)
+    if outputs is None and answer is None:
+        outputs = count_of(number, body, "max_completion_tokens", "max_tokens")
+        if outputs is None:
+            reading.notes.leave_out(number, "nothing says how long the answer was")
+            return None
+        reading.notes.remark("answers that the log does not have count as long as max_tokens allowed")
+    if inputs == 0 or not prompt:
+        reading.notes.leave_out(number, "an empty prompt")
+        return None
+    measured = {} if cached is None else {"cached_tokens": float(cached)}
+    first = time_ns(member(row, *_FIRST_TOKENS))
+    if first is not None and first >= at:
+        measured["ttft_ms"] = ms_of(first - at)
+    session = str(member(row, *_SESSIONS) or "")
+    return reading.naming.named(Logged(at, prompt, answer, inputs, outputs, session, measured))
+
+
+def _body(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the object that has the messages or the prompt; the row itself where none has."""
+    for name in _BODIES:
+        inner = _inner(row.get(name))
+        if isinstance(inner, dict) and inner.keys() & {"messages", "prompt", "input"}:
+            return inner
+    return row
+
+
+def _inner(value: Any) -> Any:
+    """Return the ``body`` of a request or response that is logged with its status, else itself."""
+    inner = member(value, "body")
+    return inner if isinstance(inner, dict) else value
+
+
+def _failed(row: dict[str, Any], response: Any) -> bool:
+    status = member(row, "status", "status_code") or member(row.get("response"), "status_code")
+    bad = (isinstance(status, int) and status >= 400) or status in ("failure", "error")
+    return bad or member(row, "error") is not None or member(response, "error") is not None
+
+
+KIND = LogKind(
+    "openai",
+    "JSON lines of a proxy or gateway: a time, messages or prompt, response or usage",
+    _detect,
+    _read,
+)

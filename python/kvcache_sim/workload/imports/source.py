@@ -1,0 +1,88 @@
+"""The lines of a log, plain or compressed, each with its number, and what JSON they hold."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kvcache_sim._core import TraceProblem
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import TraceSource
+
+_CHUNK = 1 << 20
+#: A longer line is refused: it bounds the memory on endless input.
+LONGEST_LINE = 1 << 26
+
+
+def lines_of(source: TraceSource) -> Iterator[tuple[int, str]]:
+    """Yield (number, text) of each line that is not blank; TraceProblem for what is no UTF-8, or endless."""
+    utf8, rest, number = codecs.getincrementaldecoder("utf-8")(), "", 0
+    while True:
+        data = source.read(_CHUNK)
+        try:
+            rest += utf8.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            raise TraceProblem(number + 1, 0, "encoding", "not UTF-8", error.reason, "", "") from None
+        *whole, rest = rest.split("\n")
+        if not data and rest:
+            whole, rest = [*whole, rest], ""
+        for text in whole:
+            number += 1
+            if text.strip():
+                yield number, text
+        if len(rest) > LONGEST_LINE:
+            expected = f"at most {LONGEST_LINE} characters"
+            raise TraceProblem(number + 1, 0, "line", "a line too long", rest[:40], expected, "")
+        if not data:
+            return
+
+
+def json_line(number: int, text: str) -> Any:
+    """Return the value of a line of JSON; TraceProblem where it is none."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise TraceProblem(number, 0, "json", "JSON nested too deep", text[:40], "", "") from None
+    except ValueError as error:
+        at = getattr(error, "pos", 0)
+        raise TraceProblem(number, at + 1, "json", "not JSON", text[at : at + 40], "", "") from None
+
+
+def problem(number: int, what: str, got: Any = "", expected: str = "") -> TraceProblem:
+    """Return what is wrong with a line of a log."""
+    return TraceProblem(number, 0, "log", what, str(got)[:60], expected, "")
+
+
+def member(row: Any, *names: str) -> Any:
+    """Return the first member of an object that is there and not null; None without any."""
+    if isinstance(row, dict):
+        for name in names:
+            if row.get(name) is not None:
+                return row[name]
+    return None
+
+
+def count_of(number: int, row: Any, *names: str) -> int | None:
+    """Return a count of tokens under one of some names; None without; TraceProblem for what is no count."""
+    value = member(row, *names)
+    if value is None:
+        return None
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 <= value < 2**31
+        or value != int(value)
+    ):
+        raise problem(number, f"{names[0]} is no count", repr(value), "0 to 2147483647 tokens")
+    return int(value)
+
+
+def tokens_of(number: int, value: Any) -> list[int]:
+    """Return a list of token ids; TraceProblem for what is none."""
+    fits = isinstance(value, list) and all(type(t) is int and 0 <= t < 2**32 for t in value)
+    if not fits:
+        raise problem(number, "not a list of token ids", value, "whole numbers below 2^32")
+    return list(value)

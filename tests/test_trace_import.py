@@ -1,0 +1,340 @@
+"""`kvsim trace import`: what each kind of log becomes, what is left out and counted, and where a bad line is."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from kvcache_sim.cli.main import run
+from kvcache_sim.workload.imports.imported import Notes
+from kvcache_sim.workload.imports.kind import Reading
+from kvcache_sim.workload.imports.naming import Logged, Naming
+from kvcache_sim.workload.imports.registry import KINDS
+from kvcache_sim.workload.imports.salted import salted_ids
+from kvcache_sim.workload.imports.when import log_clock_ns, time_ns
+from kvcache_sim.workload.imports.write import import_log
+from kvcache_sim.workload.readers import read_trace
+
+LOGS = Path(__file__).parent / "logs"
+TEXTS = ("careful", "assistant", "keeps what", "alice", "hello", "A tree", "chatcmpl")
+
+
+def imported(path: Path, kind: str = "", skips: bool = False, salt: bytes = b"mine"):
+    """Return the kind, the rows with ids numbered in order of appearance, and the notes."""
+    notes = Notes()
+    found = import_log(str(path), kind, Reading(Naming(16, salt), notes, skips))
+    assert found is not None
+    first: dict[int, int] = {}
+    rows = [json.loads(line) for line in found.lines()]
+    for row in rows:
+        if "hash_ids" in row:
+            row["hash_ids"] = [first.setdefault(id, len(first)) for id in row["hash_ids"]]
+        row.pop("session_id", None)
+    return found.kind.name, rows, notes
+
+
+def row(at: float, inputs: int, outputs: int, ids: list[int] | None = None, **more: float):
+    named = {} if ids is None else {"hash_ids": ids}
+    return {"timestamp": at, "input_length": inputs, "output_length": outputs, **named, **more}
+
+
+EXPECTED = {
+    "openai.jsonl": (
+        "openai",
+        [
+            row(0, 53, 8, [0, 1, 2], named_length=61),
+            row(5250, 79, 4, [0, 1, 2, 3, 4], named_length=83, cached_tokens=32),
+            row(172810250, 30, 7, ttft_ms=250),
+            row(172810750, 17, 12, [5]),
+        ],
+        [(3, 1), (4, 1)],
+    ),
+    "vllm.log": (
+        "vllm",
+        [row(0, 40, 8, [0, 1, 2], named_length=48), row(5000, 56, 9, [0, 1, 2])],
+        [(4, 1)],
+    ),
+    "sglang.log": (
+        "sglang",
+        [
+            row(0, 40, 8, [0, 1, 2], named_length=48, cached_tokens=0),
+            row(2500, 56, 3, [0, 1, 2], cached_tokens=32),
+        ],
+        [(5, 1)],
+    ),
+    "sglang.jsonl": (
+        "sglang",
+        [row(0, 40, 8, [0, 1, 2], named_length=48, cached_tokens=0), row(2000, 56, 3, cached_tokens=32)],
+        [],
+    ),
+    "dynamo.jsonl": (
+        "dynamo",
+        [row(0, 40, 4, [0, 1], ttft_ms=40), row(950, 70, 9, [0, 1, 2, 3], cached_tokens=32)],
+        [(2, 1)],
+    ),
+    "aiperf.jsonl": (
+        "aiperf",
+        [row(0, 600, 10, cached_tokens=0, ttft_ms=31.5), row(195, 700, 20, cached_tokens=512, ttft_ms=9.25)],
+        [(1, 1), (4, 1)],
+    ),
+    "kv_events.jsonl": (
+        "kv-events",
+        [
+            row(0, 81, 16, [0, 1, 2, 3, 4, 5], named_length=97, cached_tokens=0),
+            row(9000, 129, 1, [0, 1, 2, 3, 4, 5, 6, 7], cached_tokens=96),
+            row(11000, 49, 1, [0, 1, 8], cached_tokens=16),
+        ],
+        [(5, 1), (7, 1)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_each_kind_of_log_becomes_its_requests(name, tmp_path):
+    kind, rows, left = EXPECTED[name]
+    for path in (LOGS / name, tmp_path / f"{name}.gz"):
+        if path.suffix == ".gz":
+            path.write_bytes(gzip.compress((LOGS / name).read_bytes()))
+        found, got, notes = imported(path)
+        assert (found, got) == (kind, rows)
+        assert [(first, count) for count, first in notes.left_out.values()] == left
+
+
+def test_every_kind_has_a_log_here():
+    assert {kind for kind, _, _ in EXPECTED.values()} | {"prometheus"} == set(KINDS)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_no_text_reaches_the_trace_and_a_salt_keeps_the_ids(name, tmp_path, capsys):
+    salt = tmp_path / "salt"
+    salt.write_bytes(b"mine")
+    traces = []
+    for k, options in enumerate((["--salt-file", str(salt)], ["--salt-file", str(salt)], [])):
+        out = tmp_path / f"{k}.jsonl"
+        assert run(["trace", "import", str(LOGS / name), "-o", str(out), *options]) == 0
+        traces.append(out.read_text())
+    assert traces[0] == traces[1]
+    if "hash_ids" in traces[0]:
+        assert traces[0] != traces[2]
+    assert not [text for text in TEXTS if text in traces[0]]
+    trace = read_trace(tmp_path / "0.jsonl")
+    assert len(trace) == len(EXPECTED[name][1])
+    capsys.readouterr()
+
+
+def test_sessions_stay_apart_without_their_names(tmp_path):
+    found = import_log(str(LOGS / "openai.jsonl"), "", Reading(Naming(16, b"x"), Notes()))
+    assert found is not None
+    sessions = [json.loads(line).get("session_id", "") for line in found.lines()]
+    assert sessions[0] == sessions[1] != ""
+    assert sessions[2:] == ["", ""]
+
+
+# -- metrics
+
+
+def test_scrapes_are_a_load_curve(tmp_path):
+    kind, rows, notes = imported(LOGS / "metrics.txt")
+    assert kind == "prometheus"
+    # 10 finished, and 5 are open where 2 were: 13 came; then 4 finish of the 5 that were open, and none comes
+    assert len(rows) == 13
+    assert {(r["input_length"], r["output_length"]) for r in rows} == {(1200, 50)}
+    assert all(0 <= r["timestamp"] < 15_000 for r in rows)
+    assert any("50.0%" in text for text in notes.remarks)
+
+
+def test_an_answer_of_prometheus_gives_the_same_curve(tmp_path):
+    series: dict[str, list[list[object]]] = {}
+    date = 0
+    for line in (LOGS / "metrics.txt").read_text().splitlines():
+        if line.isdigit():
+            date = int(line)
+        elif line.startswith("vllm:"):
+            name, value = line.rsplit(" ", 1)
+            series.setdefault(name, []).append([date, value])
+    result = [
+        {"metric": {"__name__": key.split("{")[0], "labels": key}, "values": values}
+        for key, values in series.items()
+    ]
+    path = tmp_path / "range.json"
+    path.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}))
+    assert imported(path)[:2] == imported(LOGS / "metrics.txt")[:2]
+
+
+def test_a_counter_that_fell_counts_from_nought(tmp_path):
+    first, second, third = ("1795428000\n", "1795428010\n", "1795428020\n")
+    sample = 'vllm:request_success_total{{finished_reason="stop"}} {}\n# TYPE vllm:x counter\n'
+    path = tmp_path / "m.txt"
+    path.write_text(first + sample.format(100) + second + sample.format(110) + third + sample.format(4))
+    _, rows, notes = imported(path)
+    assert len(rows) == 10 + 4
+    assert any("started anew" in text for text in notes.remarks)
+
+
+def test_a_generated_workload_follows_the_curve(tmp_path, capsys):
+    curve = tmp_path / "curve.jsonl"
+    assert run(["trace", "import", str(LOGS / "metrics.txt"), "-o", str(curve)]) == 0
+    arrivals = f"{{process: trace, path: {curve}, bin: 15s}}"
+    assert run(["trace", "generate", "diverse", "--set", f"arrivals={arrivals}", "--set", "requests=50"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == 50
+    assert rows[-1]["timestamp"] == pytest.approx(50 / (13 / 15) * 1000, rel=0.4)
+
+
+# -- what is wrong
+
+
+WRONG = {
+    "no JSON": ("openai", '{"time": 1, "prompt": "x", "max_tokens": 1}\n{"time": 1,', ":2:", "not JSON"),
+    "no time": ("openai", '{"time": "soon", "prompt": "x", "max_tokens": 1}', ":1: ", "no time"),
+    "no chat": ("openai", '{"time": 1, "messages": [1], "max_tokens": 1}', ":1: ", "not a message"),
+    "count": ("openai", '{"time": 1, "prompt": "x", "usage": {"prompt_tokens": -1}}', ":1: ", "no count"),
+    "tokens": ("openai", '{"time": 1, "prompt": [1, -2], "max_tokens": 1}', ":1: ", "token ids"),
+    "schema": ("dynamo", '{"schema": "dynamo.request.trace.v2"}', ":1: ", "another schema"),
+    "block": ("dynamo", (LOGS / "dynamo.jsonl").read_text().replace(":16", ":64"), ":1: ", "--block-size 64"),
+    "aiperf": ("aiperf", '{"metadata": {}}', ":1: ", "not a record of AIPerf"),
+    "events": ("kv-events", '[1.5, [["BlockStored", 3]], 0]', ":1: ", "no list"),
+    "sizes": (
+        "kv-events",
+        '[1, [["BlockStored", [1], null, [], 16]]]\n[2, [["BlockStored", [2], null, [], 32]]]',
+        ":2: ",
+        "blocks of 32 and of 16",
+    ),
+    "clock": ("vllm", "INFO 13-41 00:00:00 [x] Received request a: params: SamplingParams(", ":1: ", "date"),
+    "sglang": ("sglang", "Finish: obj=GenerateReqInput(rid='r')", ":1: ", "no time"),
+    "scrape": ("prometheus", "vllm:x 1", ":1: ", "a scrape without a date"),
+    "one scrape": ("prometheus", "1795428000\nvllm:x 1", ": ", "two scrapes"),
+    "matrix": ("prometheus", '{"data": {"result": 3}}', ":1: ", "range query"),
+    "binary": ("openai", '{"time": 1, "prompt": "\udcff"}', ":1: ", "not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_bad_line_is_one_line_with_its_place(name, tmp_path, capsys):
+    kind, text, place, what = WRONG[name]
+    path = tmp_path / "log"
+    path.write_text(text, errors="surrogateescape")
+    assert run(["trace", "import", str(path), "--from", kind]) == 3
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert f"{path}{place}" in line
+    assert what in line
+
+
+def test_bad_rows_are_skipped_and_counted_when_asked(tmp_path, capsys):
+    path = tmp_path / "log"
+    good = '{"time": 5, "prompt": "x", "max_tokens": 3}\n'
+    path.write_text(good + "{\n" + good + '{"time": "soon", "prompt": "x", "max_tokens": 3}\n[\n')
+    assert run(["trace", "import", str(path), "--on-bad-row", "skip"]) == 0
+    done = capsys.readouterr()
+    assert len(done.out.splitlines()) == 2
+    assert f"{path}:2: 2 left out: a bad row: not JSON" in done.err
+    assert f"{path}:4: 1 left out: a bad row: no time" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "what"),
+    [
+        (["missing.log"], 2, "log not found"),
+        (["{openai}", "--from", "syslog"], 2, "unknown kind of log"),
+        (["{openai}", "--on-bad-row", "stop"], 2, "unknown on_bad_row"),
+        (["{openai}", "--salt-file", "missing"], 7, "cannot be read"),
+        (["{empty}"], 3, "an empty log"),
+        (["{prose}"], 3, "no known kind of log"),
+        (["{failed}"], 3, "no requests"),
+    ],
+)
+def test_what_cannot_be_imported_ends_in_one_line(arguments, code, what, tmp_path, capsys):
+    files = {"openai": LOGS / "openai.jsonl", "empty": tmp_path / "e", "prose": tmp_path / "p"}
+    files["failed"] = tmp_path / "f"
+    files["empty"].write_text("\n \n")
+    files["prose"].write_text("It was a dark and stormy night.\n")
+    files["failed"].write_text('{"time": 1, "prompt": "x", "status": 500}\n')
+    assert run(["trace", "import", *(a.format(**files) for a in arguments)]) == code
+    assert what in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_a_trace_is_taken_as_it_is(tmp_path, capsys):
+    source, out = tmp_path / "t.jsonl", tmp_path / "o.jsonl"
+    source.write_text('{"timestamp": 3, "input_length": 1024, "output_length": 5, "hash_ids": [7, 8]}\n')
+    assert run(["trace", "import", str(source), "-o", str(out)]) == 0
+    assert json.loads(out.read_text())["hash_ids"] == [7, 8]
+    assert "is a trace already" in capsys.readouterr().err
+
+
+def test_rows_come_in_order_of_arrival(tmp_path):
+    path = tmp_path / "log"
+    times = [5, 3, 4, 3]
+    path.write_text(
+        "".join(
+            f'{{"time": {t}, "prompt": "{"x" * (k + 1)}", "max_tokens": {k + 1}}}\n'
+            for k, t in enumerate(times)
+        )
+    )
+    _, rows, _ = imported(path)
+    assert [(r["timestamp"], r["output_length"]) for r in rows] == [(0, 2), (0, 4), (1000, 3), (2000, 1)]
+
+
+# -- times and names
+
+
+def test_dates_are_read_by_size_and_form():
+    second = 1_795_428_000 * 10**9
+    same = [1795428000, 1795428000.0, "1795428000", 1795428000000, 1795428000000000, second]
+    same += ["2026-11-23T10:00:00Z", "2026-11-23 10:00:00", "2026-11-23T12:00:00+02:00"]
+    assert {time_ns(value) for value in same} == {second}
+    assert time_ns("2026-11-23T10:00:00.000001Z") == second + 1000
+    assert [time_ns(value) for value in (None, True, "soon", -1, [], float("nan"))] == [None] * 6
+
+
+def test_the_clock_without_a_year_goes_on_over_the_year():
+    before = log_clock_ns("12-31 23:59:59", 0)
+    assert log_clock_ns("01-01 00:00:01", before) - before == 2 * 10**9
+    assert log_clock_ns("12-31 23:59:58", before) - before == -(10**9)
+    leap = log_clock_ns("02-28 00:00:00", 0)
+    assert log_clock_ns("02-29 00:00:00", leap) - leap == 86_400 * 10**9
+
+
+def test_a_count_that_the_server_tells_is_believed():
+    naming = Naming(4, b"s")
+    tokens = list(range(10))
+    assert naming.named(Logged(0, tokens, [90, 91, 92])).named_tokens == 13
+    assert naming.named(Logged(0, tokens, [90, 91, 92])).ids == salted_ids([*tokens, 90, 91, 92], 4, b"s")
+    other = naming.named(Logged(0, tokens, [90, 91, 92], input_tokens=9))
+    assert (other.input_tokens, other.output_tokens, other.named_tokens) == (9, 3, 0)
+    assert other.ids == salted_ids(tokens[:9], 4, b"s")
+    longer = naming.named(Logged(0, tokens, None, input_tokens=40, output_tokens=2))
+    assert (longer.input_tokens, len(longer.ids)) == (40, 2)
+
+
+def test_bytes_that_stand_for_tokens_count_on_into_the_answer():
+    """The next turn's prompt begins with the last prompt and answer, wherever a token's bytes end."""
+    for cut in range(60, 68):
+        text = "".join(chr(97 + k % 26) for k in range(200))
+        first = Naming(4, b"s").named(Logged(0, text[:cut], text[cut:160]))
+        second = Naming(4, b"s").named(Logged(0, text, None))
+        assert first.ids == second.ids[: len(first.ids)]
+        assert len(first.ids) == 10
+
+
+def test_an_imported_trace_is_simulated(tmp_path):
+    trace = tmp_path / "t.jsonl"
+    assert run(["trace", "import", str(LOGS / "kv_events.jsonl"), "-o", str(trace)]) == 0
+    command = ["simulate", str(trace), "--set", "trace.block_size=16", "-o", str(tmp_path / "run"), "-q"]
+    assert run(command) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["requests"]["arrived"] == 3
+    shutil.rmtree(tmp_path / "run")
+
+
+def test_standard_input_is_a_log_too():
+    done = subprocess.run(
+        ["kvsim", "trace", "import", "-"],
+        input=(LOGS / "vllm.log").read_bytes(),
+        capture_output=True,
+        check=True,
+    )
+    assert len(done.stdout.splitlines()) == 2
