@@ -172,6 +172,26 @@ def test_lmcache_is_its_reference(request, policy, disk):
     assert core["final_disk_chunks"] <= core["disk_chunks"]
 
 
+@given(workloads(), st.sampled_from(["lru", "arc"]), st.integers(1, 40), st.sampled_from([0, 2]))
+@examples(150)
+def test_vllms_pool_with_its_cpu_offloading_is_its_reference(request, policy, cpu_blocks, threshold):
+    alone = REPLAYERS["vllm"](request, "")
+    request = replace(request, cpu_blocks=cpu_blocks, cpu_policy=policy, store_threshold=threshold)
+    core = both(request, "vllm", "")
+    assert core["final_cpu_chunks"] == core["stored_chunks"] - core["evicted_chunks"] <= cpu_blocks
+    # what is loaded takes the room that computing it would take
+    of_pool = [name for name in alone if name not in ("system", "misses", "requests")]
+    assert {name: core[name] for name in of_pool} == {name: alone[name] for name in of_pool}
+
+
+def test_the_cpu_brings_the_last_block_of_a_prompt_too():
+    """The pool alone computes the block of the last token; the tier may bring it, and a token is computed."""
+    request = ReplayRequest(trace_of([["a", "b"], ["c", "d"], ["a", "b"]], 4, [8, 8, 8]), 4, 2, cpu_blocks=9)
+    got = REPLAYERS["vllm"](request, "")
+    assert (got["hit_tokens"], got["loaded_tokens"], got["cached_tokens"]) == (0, 8, 7)
+    assert got["stored_chunks"] == 4
+
+
 def test_without_pressure_the_default_tree_hits_as_the_classic_one():
     """Nothing is evicted, so what differs in their times cannot matter."""
     request = ReplayRequest(stream(1), 4, 100_000, window=4, outputs="computed")
@@ -285,6 +305,10 @@ def test_the_verb_prints_a_row_under_its_names(tmp_path, capsys):
         (["--policy", "lmcache:lru"], "--cpu-chunks: chunks of the CPU tier are missing"),
         (["--policy", "lmcache:lru", "--cpu-chunks", "3", "--capacity", "3"], "--capacity: has no effect"),
         (["--policy", "lru", "--capacity", "3", "--cpu-chunks", "3"], "--cpu-chunks: has no effect"),
+        (
+            ["--policy", "vllm", "--capacity", "3", "--cpu-policy", "arc"],
+            "--cpu-policy: has no effect without",
+        ),
         (["--policy", "lru", "--capacity", "3", "--host-capacity", "3"], "--host-capacity: has no effect"),
         (["--policy", "sglang-unified:lru"], "--capacity: a capacity is missing"),
         (
@@ -306,8 +330,10 @@ def test_other_policies_refuse_the_room_of_these():
         ({"host_blocks": 4}, "--host-capacity"),
         ({"write_policy": "write_back"}, "--write-policy"),
         ({"disk_blocks": 4}, "--disk-chunks"),
+        ({"cpu_blocks": 4}, "--cpu-chunks"),
     ):
-        for family, variant in (("vllm", ""), ("prefix", "lru"), ("prefix", "belady")):
+        families = [("sglang", "lru"), ("prefix", "lru"), ("prefix", "belady")]
+        for family, variant in families if "cpu_blocks" in change else [("vllm", ""), *families]:
             with pytest.raises(UsageError) as refusal:
                 REPLAYERS[family](ReplayRequest(trace_of([["a"]]), 4, 9, **change), variant)
             assert refusal.value.where == option

@@ -969,6 +969,10 @@ class EngineRequests:
     ) -> EngineRequests: ...
     def vllm(self, capacity_blocks: int) -> dict[str, Any]:
         """Return hits, forced, taken, inserted, evicted, cached_blocks, unique_keys, free_queue."""
+    def vllm_offloading(
+        self, capacity_blocks: int, policy: str, cpu_blocks: int, store_threshold: int
+    ) -> dict[str, Any]:
+        """Return what ``vllm`` does, and loaded, stored, cpu_evicted, refused, resident, arc."""
     def sglang(self, policy: str, capacity_tokens: int) -> dict[str, Any]:
         """Return hits, forced, evict_calls, pages, nodes, evicted_*, free_tokens, leaf_*, heap_bytes."""
     def offload(self, policy: str, capacity_blocks: int, store_threshold: int) -> dict[str, Any]:

@@ -31,6 +31,13 @@ class WritePolicyChoice(StrEnum):
     write_back = "write_back"
 
 
+class CpuPolicyChoice(StrEnum):
+    """Which blocks vLLM's CPU offloading keeps."""
+
+    lru = "lru"
+    arc = "arc"
+
+
 class BackendChoice(StrEnum):
     """Who decides: the native core, or the slow reference in Python."""
 
@@ -60,7 +67,7 @@ def cachesim(
         bool, typer.Option("--reuse-outputs", help="outputs have the ids of the session's next turn")
     ] = False,
     store_threshold: Annotated[
-        int, typer.Option(help="vllm-offload: store a key at its n-th offer", min=0)
+        int, typer.Option(help="vLLM's CPU offloading: store a key at its n-th offer", min=0)
     ] = 0,
     model: Annotated[
         str,
@@ -89,7 +96,13 @@ def cachesim(
         ),
     ] = None,
     chunk_tokens: Annotated[int, typer.Option(help="lmcache: tokens a chunk", min=0, metavar="TOKENS")] = 0,
-    cpu_chunks: Annotated[int, typer.Option(help="lmcache: chunks of the CPU tier", min=0)] = 0,
+    cpu_chunks: Annotated[
+        int, typer.Option(help="lmcache: chunks of the CPU tier; vllm: blocks of its CPU offloading", min=0)
+    ] = 0,
+    cpu_policy: Annotated[
+        CpuPolicyChoice | None,
+        typer.Option(help="vllm: policy of its CPU offloading", show_default="lru with --cpu-chunks"),
+    ] = None,
     disk_chunks: Annotated[int, typer.Option(help="lmcache: chunks of the disk tier", min=0)] = 0,
     kv_bytes_per_token: Annotated[
         int, typer.Option(help="the same as a number of bytes", min=0, metavar="BYTES")
@@ -112,6 +125,7 @@ def cachesim(
       kvsim cachesim trace.jsonl --policy vllm --capacity 524288 --block-size 16 --window 32
       kvsim cachesim trace.jsonl --policy sglang:lfu --capacity '2097152 tokens' --page-size 16 --format json
       kvsim cachesim trace.jsonl --policy vllm --model gpt-oss-120b --capacity 40GiB --window 32
+      kvsim cachesim trace.jsonl --policy vllm --capacity 4096 --cpu-chunks 16384 --cpu-policy arc
       kvsim cachesim trace.jsonl --policy vllm-offload:arc --capacity 80GiB --model llama-3-8b
       kvsim cachesim trace.jsonl --policy sglang-unified:lru --capacity '1048576 tokens' \
         --host-capacity '2097152 tokens' --write-policy write_back --page-size 16 --window 32
@@ -147,6 +161,7 @@ def cachesim(
         write_policy.value if write_policy else "",
         chunk_tokens,
         cpu_chunks,
+        cpu_policy.value if cpu_policy else "",
         disk_chunks,
     )
     reading = ReadSettings(block_size=trace_block_size, extra_keys=tuple(extra_key or []))

@@ -50,7 +50,8 @@ ENGINE_MODES: tuple[EngineMode, ...] = (
         "CPUOffloadingManager",
         12,
         0,
-        "together with the GPU's pool, or with secondary tiers",
+        "secondary tiers; beside the GPU's pool (`--policy vllm --cpu-chunks`) it has no row, `make oracles` drives "
+        "both",
     ),
     EngineMode("sglang", "SGLang 0.5.23", "RadixCache", 29, 0, "the strategy priority"),
     EngineMode(

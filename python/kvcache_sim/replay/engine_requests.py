@@ -27,6 +27,7 @@ def refuse_without_effect(
     any_block: bool = False,
     host: bool = False,
     disk: bool = False,
+    cpu: bool = False,
 ) -> None:
     """Raise UsageError for a setting that this manager fixes itself, or that does not fit the trace."""
     trace_block = request.trace.block_size
@@ -55,6 +56,7 @@ def refuse_without_effect(
         "--host-capacity": request.host_blocks != 0 and not host,
         "--write-policy": request.write_policy != "" and not host,
         "--disk-chunks": request.disk_blocks != 0 and not disk,
+        "--cpu-chunks": request.cpu_blocks != 0 and not cpu,
     }
     for option, given in useless.items():
         if given:

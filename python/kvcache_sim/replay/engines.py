@@ -28,33 +28,85 @@ _CHUNK = 1 << 18
 
 
 def replay_vllm(request: ReplayRequest, variant: str) -> ReplayResult:
-    """Replay vLLM's KVCacheManager; ``capacity_blocks`` are usable: vLLM has a null block besides."""
+    """Replay vLLM's KVCacheManager; ``capacity_blocks`` are usable: vLLM has a null block besides.
+
+    With ``cpu_blocks`` its CPU offloading tier is below.
+    """
     if request.groups is not None:
         return replay_groups(request, request.groups)
+    if request.cpu_blocks:
+        return replay_offloading(request)
     refuse_without_effect(request, "vllm", window=True, outputs=True)
-    capacity = request.capacity_blocks
-    # Blocks that no request can ever need stand between those given back without a key and those with one:
-    # a pool of fewer blocks decides the same, and their lines are put in front.
-    useful = min(capacity, int((-(-total_tokens(request) // request.block_size_tokens)).sum()))
+    useful = useful_blocks(request)
     if request.backend == "python":
         answer = reference("replay.vllm")(python_requests(request), useful)
-        chunks: Iterator[str] = iter(["".join(f"{line}\n" for line in answer["queue_lines"])])
     else:
         answer = native_requests(request).vllm(useful)
-        chunks = _queue_chunks(request, answer["free_queue"])
-    digest, first = hashlib.sha256(), list[str]()
-    for chunk in chain(_idle_chunks(capacity - useful), chunks):
-        first = first or chunk.split("\n", 5)[:5]
-        digest.update(chunk.encode())
-    size = request.block_size_tokens
     hits = np.asarray(answer["hits"], np.int64)
-    rejected = hits == REJECTED
     return {
         "system": "vLLM V1 KVCacheManager",
+        **pool_figures(request, answer, hits),
+        **miss_figures(request, "vllm", hits, answer),
+    }
+
+
+def replay_offloading(request: ReplayRequest) -> ReplayResult:
+    """Replay vLLM's KVCacheManager with its CPUOffloadingManager below; a chunk there is a block."""
+    policy = f"vllm with --cpu-chunks, {request.cpu_policy}"
+    refuse_without_effect(request, policy, window=True, outputs=True, store_threshold=True, cpu=True)
+    tier = (request.cpu_policy, request.cpu_blocks, request.store_threshold)
+    useful = useful_blocks(request)
+    if request.backend == "python":
+        answer = reference("replay.vllm-offloading")(python_requests(request), useful, *tier)
+    else:
+        answer = native_requests(request).vllm_offloading(useful, *tier)
+    hits, loaded = (np.asarray(answer[name], np.int64) for name in ("hits", "loaded"))
+    # the last token is computed, also where the tier brings its block
+    cached = np.minimum(hits + loaded, request.trace.input_tokens - 1)
+    return {
+        "system": "vLLM V1 KVCacheManager + CPUOffloadingManager",
+        **pool_figures(request, answer, hits),
+        "cpu_chunks": request.cpu_blocks,
+        "cpu_policy": request.cpu_policy,
+        "store_threshold": request.store_threshold,
+        "loaded_tokens": int(loaded.sum()),
+        "per_request_loaded_tokens_sha256": _sha256(map(str, loaded.tolist())),
+        "cached_tokens": int(cached[hits != REJECTED].sum()),
+        "stored_chunks": answer["stored"],
+        "evicted_chunks": answer["cpu_evicted"],
+        "refused_stores": answer["refused"],
+        "final_cpu_chunks": answer["resident"],
+        **arc_figures(request, answer["arc"]),
+        **miss_figures(request, "vllm", np.where(hits == REJECTED, hits, hits + loaded), answer),
+    }
+
+
+def useful_blocks(request: ReplayRequest) -> int:
+    """Return how many blocks of the pool can make a difference: a pool of as many decides the same.
+
+    Blocks that no request can ever need stand between those given back without a key and those with one.
+    """
+    needed = -(-total_tokens(request) // request.block_size_tokens)
+    return min(request.capacity_blocks, int(needed.sum()))
+
+
+def pool_figures(request: ReplayRequest, answer: dict[str, Any], hits: NDArray[np.int64]) -> dict[str, Any]:
+    """Return what vLLM's pool did, under the names of the rows."""
+    chunks: Iterator[str] = (
+        iter(["".join(f"{line}\n" for line in answer["queue_lines"])])
+        if request.backend == "python"
+        else _queue_chunks(request, answer["free_queue"])
+    )
+    digest, first = hashlib.sha256(), list[str]()
+    for chunk in chain(_idle_chunks(request.capacity_blocks - useful_blocks(request)), chunks):
+        first = first or chunk.split("\n", 5)[:5]
+        digest.update(chunk.encode())
+    size, rejected = request.block_size_tokens, hits == REJECTED
+    return {
         **head(request),
         "block_size": size,
-        "capacity_blocks": capacity,
-        "num_gpu_blocks": capacity + 1,
+        "capacity_blocks": request.capacity_blocks,
+        "num_gpu_blocks": request.capacity_blocks + 1,
         **how_replayed(request),
         **hit_figures(request, hits),
         "hit_blocks": int(hits[~rejected].sum()) // size,
@@ -69,8 +121,15 @@ def replay_vllm(request: ReplayRequest, variant: str) -> ReplayResult:
         "forced_frees": answer["forced"],
         "final_free_queue_sha256": digest.hexdigest(),
         "final_free_queue_first5": [line for line in first if line],
-        **miss_figures(request, "vllm", hits, answer),
     }
+
+
+def arc_figures(request: ReplayRequest, sizes: Any) -> dict[str, Any]:
+    """Return the lengths of ARC's lists, and its target, where the policy has them."""
+    if request.backend == "python":
+        return dict(sizes)
+    names = ("t1", "t2", "b1", "b2", "target_t1")
+    return dict(zip(names, sizes, strict=True)) if sizes else {}
 
 
 def replay_sglang(request: ReplayRequest, variant: str) -> ReplayResult:
@@ -115,11 +174,8 @@ def replay_offload(request: ReplayRequest, variant: str) -> ReplayResult:
     capacity, threshold = request.capacity_blocks, request.store_threshold
     if request.backend == "python":
         answer = reference("replay.vllm-offload")(python_requests(request), variant, capacity, threshold)
-        sizes = answer["arc"]
     else:
         answer = native_requests(request).offload(variant, capacity, threshold)
-        names = ("t1", "t2", "b1", "b2", "target_t1")
-        sizes = dict(zip(names, answer["arc"], strict=True)) if answer["arc"] else {}
     hits = np.asarray(answer["hits"], np.int64)
     return {
         "system": "vLLM CPUOffloadingManager",
@@ -132,7 +188,7 @@ def replay_offload(request: ReplayRequest, variant: str) -> ReplayResult:
         "stored_chunks": answer["stored"],
         "evicted_chunks": answer["evicted"],
         "refused_stores": answer["refused"],
-        **sizes,
+        **arc_figures(request, answer["arc"]),
         **miss_figures(request, f"vllm-offload:{variant}", hits, answer),
     }
 

@@ -52,6 +52,9 @@ class ReplayRequest:
     #: Pages on the host and when nodes are written there (SGLang's HiCache); "" is no host tier.
     host_blocks: int = 0
     write_policy: str = ""
+    #: Blocks of vLLM's CPU offloading tier below the pool, and its policy.
+    cpu_blocks: int = 0
+    cpu_policy: str = "lru"
     #: Chunks of a disk tier below the capacity (LMCache).
     disk_blocks: int = 0
     #: Whether the policy sees a prefix tree or a flat stream of blocks.
@@ -66,6 +69,7 @@ def refuse_lower_tiers(request: ReplayRequest, policy: str) -> None:
         "--host-capacity": request.host_blocks != 0,
         "--write-policy": request.write_policy != "",
         "--disk-chunks": request.disk_blocks != 0,
+        "--cpu-chunks": request.cpu_blocks != 0,
     }
     for option in (option for option, is_given in given.items() if is_given):
         raise UsageError(f"has no effect with --policy {policy}", where=option)

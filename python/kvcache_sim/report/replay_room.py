@@ -22,6 +22,7 @@ class RoomOptions:
     write_policy: str = ""
     chunk_tokens: int = 0
     cpu_chunks: int = 0
+    cpu_policy: str = ""
     disk_chunks: int = 0
 
 
@@ -58,6 +59,11 @@ def room_of(
         "block_size_tokens": size,
         "capacity_blocks": blocks(options.capacity, "--capacity"),
     }
+    if options.cpu_chunks:
+        room["cpu_blocks"] = options.cpu_chunks
+        room["cpu_policy"] = options.cpu_policy or "lru"
+    elif options.cpu_policy:
+        raise UsageError("has no effect without --cpu-chunks", where="--cpu-policy")
     if options.host_capacity:
         room["host_blocks"] = blocks(options.host_capacity, "--host-capacity")
         room["write_policy"] = options.write_policy or "write_through"
@@ -75,6 +81,7 @@ def _useless(family: str, options: RoomOptions) -> dict[str, bool]:
         "--host-capacity": bool(options.host_capacity) and not host,
         "--write-policy": bool(options.write_policy) and not host,
         "--chunk-tokens": options.chunk_tokens != 0 and not chunks,
-        "--cpu-chunks": options.cpu_chunks != 0 and not chunks,
+        "--cpu-chunks": options.cpu_chunks != 0 and not chunks and family != "vllm",
+        "--cpu-policy": bool(options.cpu_policy) and family != "vllm",
         "--disk-chunks": options.disk_chunks != 0 and not chunks,
     }

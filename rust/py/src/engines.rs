@@ -6,9 +6,11 @@ use kvsim_core::causes::engine::MissCauses;
 use kvsim_core::engines::leaf_order::LeafOrder;
 use kvsim_core::engines::offload_arc::OffloadArc;
 use kvsim_core::engines::offload_lru::OffloadLru;
-use kvsim_core::engines::offload_replay::{self, OffloadPolicy};
+use kvsim_core::engines::offload_replay;
+use kvsim_core::engines::offload_tier::{ArcSizes, OffloadPolicy, OffloadTier};
 use kvsim_core::engines::requests::Requests;
-use kvsim_core::engines::{labels, radix_replay, vllm_replay};
+use kvsim_core::engines::vllm_replay::VllmReplay;
+use kvsim_core::engines::{labels, radix_replay, vllm_offload_replay, vllm_replay};
 use kvsim_core::keys::BlockKeys;
 use numpy::{IntoPyArray, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
@@ -68,17 +70,33 @@ impl EngineRequests {
     fn vllm<'py>(&self, py: Python<'py>, capacity_blocks: u32) -> PyResult<Bound<'py, PyDict>> {
         at_least_one(u64::from(capacity_blocks), "blocks")?;
         let done = py.detach(|| vllm_replay::replay(&self.requests(), capacity_blocks));
-        let answer = PyDict::new(py);
-        answer.set_item("hits", done.hits.into_pyarray(py))?;
-        answer.set_item("forced", done.forced_frees)?;
-        answer.set_item("taken", done.counts.taken)?;
-        answer.set_item("inserted", done.counts.inserted)?;
-        answer.set_item("evicted", done.counts.evicted)?;
-        answer.set_item("cached_blocks", done.cached_blocks)?;
-        answer.set_item("unique_keys", done.unique_keys)?;
-        answer.set_item("free_queue", done.free_queue.into_pyarray(py))?;
-        answer.set_item("heap_bytes", done.heap_bytes)?;
-        set_causes(&answer, done.causes)?;
+        pool_answer(py, done)
+    }
+
+    /// Replays through vLLM's block pool with its CPU tier below.
+    fn vllm_offloading<'py>(
+        &self,
+        py: Python<'py>,
+        capacity_blocks: u32,
+        policy: &str,
+        cpu_blocks: u32,
+        store_threshold: u32,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        at_least_one(u64::from(capacity_blocks), "blocks")?;
+        at_least_one(u64::from(cpu_blocks), "blocks of the CPU")?;
+        let capacity = cpu_blocks as usize;
+        let mut policy = offload_policy(policy, capacity)?;
+        let (done, counts) = py.detach(|| {
+            let tier = OffloadTier::new(policy.as_mut(), capacity, store_threshold);
+            vllm_offload_replay::replay(&self.requests(), capacity_blocks, tier)
+        });
+        let answer = pool_answer(py, done)?;
+        answer.set_item("loaded", counts.loaded.into_pyarray(py))?;
+        answer.set_item("stored", counts.stored)?;
+        answer.set_item("cpu_evicted", counts.evicted)?;
+        answer.set_item("refused", counts.refused)?;
+        answer.set_item("resident", counts.resident)?;
+        answer.set_item("arc", arc_lists(counts.arc))?;
         Ok(answer)
     }
 
@@ -119,20 +137,17 @@ impl EngineRequests {
     ) -> PyResult<Bound<'py, PyDict>> {
         at_least_one(u64::from(capacity_blocks), "blocks")?;
         let capacity = capacity_blocks as usize;
-        let mut tier: Box<dyn OffloadPolicy + Send> = match policy {
-            "lru" => Box::new(OffloadLru::default()),
-            "arc" => Box::new(OffloadArc::new(capacity)),
-            _ => return Err(PyValueError::new_err(format!("no such policy: {policy}"))),
-        };
+        let mut policy = offload_policy(policy, capacity)?;
         let done = py.detach(|| {
-            offload_replay::replay(&self.requests(), tier.as_mut(), capacity, store_threshold)
+            let mut tier = OffloadTier::new(policy.as_mut(), capacity, store_threshold);
+            offload_replay::replay(&self.requests(), &mut tier)
         });
         let answer = PyDict::new(py);
         answer.set_item("hits", done.hits.into_pyarray(py))?;
         answer.set_item("stored", done.stored)?;
         answer.set_item("evicted", done.evicted)?;
         answer.set_item("refused", done.refused)?;
-        answer.set_item("arc", done.arc.map(|a| (a.t1, a.t2, a.b1, a.b2, a.target)))?;
+        answer.set_item("arc", arc_lists(done.arc))?;
         set_causes(&answer, done.causes)?;
         Ok(answer)
     }
@@ -149,6 +164,36 @@ impl EngineRequests {
             explain: self.explain,
         }
     }
+}
+
+/// What a replay through vLLM's block pool answers.
+fn pool_answer(py: Python<'_>, done: VllmReplay) -> PyResult<Bound<'_, PyDict>> {
+    let answer = PyDict::new(py);
+    answer.set_item("hits", done.hits.into_pyarray(py))?;
+    answer.set_item("forced", done.forced_frees)?;
+    answer.set_item("taken", done.counts.taken)?;
+    answer.set_item("inserted", done.counts.inserted)?;
+    answer.set_item("evicted", done.counts.evicted)?;
+    answer.set_item("cached_blocks", done.cached_blocks)?;
+    answer.set_item("unique_keys", done.unique_keys)?;
+    answer.set_item("free_queue", done.free_queue.into_pyarray(py))?;
+    answer.set_item("heap_bytes", done.heap_bytes)?;
+    set_causes(&answer, done.causes)?;
+    Ok(answer)
+}
+
+/// The policy of vLLM's CPU tier by its name.
+fn offload_policy(name: &str, capacity: usize) -> PyResult<Box<dyn OffloadPolicy + Send>> {
+    match name {
+        "lru" => Ok(Box::new(OffloadLru::default())),
+        "arc" => Ok(Box::new(OffloadArc::new(capacity))),
+        _ => Err(PyValueError::new_err(format!("no such policy: {name}"))),
+    }
+}
+
+/// ARC's lists as Python reads them: lengths, and the target.
+fn arc_lists(arc: Option<ArcSizes>) -> Option<(u64, u64, u64, u64, f64)> {
+    arc.map(|a| (a.t1, a.t2, a.b1, a.b2, a.target))
 }
 
 /// More blocks, or tokens of a request, than any replay takes.

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kvcache_sim.reference.engines.offload_access import Access
 from kvcache_sim.replay.block_keys import Key
 
 Queue = OrderedDict[Key, None]
@@ -27,6 +28,12 @@ class OffloadArc:
 
     def __contains__(self, key: Key) -> bool:
         return key in self.t1 or key in self.t2
+
+    def __len__(self) -> int:
+        return len(self.t1) + len(self.t2)
+
+    def access(self, keys: Sequence[Key]) -> None:
+        """Learn the keys that a request has used so far: its end counts."""
 
     def offer(self, keys: Sequence[Key]) -> None:
         """Move the target by each key that was evicted too early: up for b1, down for b2."""
@@ -67,12 +74,14 @@ class OffloadArc:
             self.b2.pop(key, None)
         return victims
 
-    def finish(self, keys: Sequence[Key], new: set[Key]) -> None:
-        """Move the request's keys, last to first: known ones to the end of t2, new ones to that of t1."""
-        for key in reversed(keys):
+    def finish(self, used: Sequence[tuple[Key, Access]]) -> None:
+        """Move the request's keys, last to first: known ones to the end of t2, stored ones to that of t1."""
+        for key, access in reversed(used):
+            if access is Access.REFUSED:
+                continue
             if key in self.t2:
                 self.t2.move_to_end(key)
-            elif key in self.t1 and key in new:
+            elif key in self.t1 and access is Access.STORED:
                 self.t1.move_to_end(key)
             elif key in self.t1:
                 del self.t1[key]

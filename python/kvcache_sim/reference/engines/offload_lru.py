@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kvcache_sim.reference.engines.offload_access import Access
 from kvcache_sim.replay.block_keys import Key
 
 
@@ -18,6 +19,9 @@ class OffloadLru:
 
     def __contains__(self, key: Key) -> bool:
         return key in self.queue
+
+    def __len__(self) -> int:
+        return len(self.queue)
 
     def offer(self, keys: Sequence[Key]) -> None:
         """Learn what is about to be stored: recency does not care."""
@@ -33,11 +37,15 @@ class OffloadLru:
         self.queue.update(dict.fromkeys(new))
         return victims
 
-    def finish(self, keys: Sequence[Key], new: set[Key]) -> None:
-        """Make the request's keys the most recent, the first of them last."""
+    def access(self, keys: Sequence[Key]) -> None:
+        """Make the keys of a running request the most recent, the first of them last."""
         for key in reversed(keys):
             if key in self.queue:
                 self.queue.move_to_end(key)
+
+    def finish(self, used: Sequence[tuple[Key, Access]]) -> None:
+        """Make the request's keys the most recent, the first of them last."""
+        self.access([key for key, _ in used])
 
     def sizes(self) -> dict[str, int | float]:
         """Return nothing: the queue's length is what was stored less what was evicted."""

@@ -165,6 +165,17 @@ impl BlockPool {
             .is_some_and(|(slot, _)| self.index.first(slot) != NONE)
     }
 
+    /// Notes that a tier below has lost a key, which is an eviction where the pool does not have it.
+    pub fn left_below(&mut self, key: u64) {
+        let is_here = self
+            .index
+            .find(key)
+            .is_some_and(|(slot, _)| self.index.first(slot) != NONE);
+        if let (Some(log), false) = (&mut self.log, is_here) {
+            log.evicted(key, 1);
+        }
+    }
+
     /// The slot of a block's key and how many of the request's next blocks have the slots after it.
     fn find(&self, request: u32, block: u32) -> Option<(u32, u32)> {
         let (key, run) = self.keys.run(request, block);

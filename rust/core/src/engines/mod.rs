@@ -29,6 +29,8 @@ pub mod offload_arc;
 pub mod offload_lru;
 /// The store decisions of vLLM's CPU tier, requests one after another.
 pub mod offload_replay;
+/// vLLM's CPU tier: what requests find, load, offer and have used.
+pub mod offload_tier;
 /// The block pool as the GPU tier of a timed replica.
 pub mod pool_store;
 /// SGLang's room in tokens, and the steps of a request.
@@ -47,5 +49,7 @@ pub mod unified_pool;
 pub mod unified_replay;
 /// SGLang's default tree, with copies on the host (HiCache).
 pub mod unified_tree;
+/// Requests through vLLM's pool with its CPU tier below.
+pub mod vllm_offload_replay;
 /// Requests through vLLM's pool.
 pub mod vllm_replay;

@@ -1,7 +1,7 @@
 //! ARC of vLLM's CPU tier (0.33.0, `kv_offload/cpu/policies/arc.py`; Megiddo and Modha, FAST 2003).
 
 use super::linked_keys::LinkedKeys;
-use super::offload_replay::{ArcSizes, OfferedKeys, OffloadPolicy};
+use super::offload_tier::{Access, ArcSizes, OfferedKeys, OffloadPolicy};
 
 /// Keys used once, keys used again, and the ghosts of both, least recent first.
 #[derive(Debug)]
@@ -97,11 +97,14 @@ impl OffloadPolicy for OffloadArc {
         self.b2.remove(key);
     }
 
-    fn finish(&mut self, key: u64, is_new: bool) {
+    fn finish(&mut self, key: u64, access: Access) {
+        if access == Access::Refused {
+            return;
+        }
         if self.t2.contains(key) {
             self.t2.push(key);
         } else if self.t1.contains(key) {
-            if is_new {
+            if access == Access::Stored {
                 self.t1.push(key);
             } else {
                 self.t1.remove(key);

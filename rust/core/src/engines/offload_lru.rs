@@ -1,7 +1,7 @@
 //! LRU of vLLM's CPU tier (0.33.0, `kv_offload/cpu/policies/lru.py`).
 
 use super::linked_keys::LinkedKeys;
-use super::offload_replay::{OfferedKeys, OffloadPolicy};
+use super::offload_tier::{Access, OfferedKeys, OffloadPolicy};
 
 /// Keys in one queue, least recent first.
 #[derive(Debug, Default)]
@@ -40,7 +40,16 @@ impl OffloadPolicy for OffloadLru {
         self.queue.push(key);
     }
 
-    fn finish(&mut self, key: u64, _: bool) {
+    /// The keys of a running request are the most recent, the first of them last.
+    fn access(&mut self, keys: &[u64]) {
+        for &key in keys.iter().rev() {
+            if self.queue.contains(key) {
+                self.queue.push(key);
+            }
+        }
+    }
+
+    fn finish(&mut self, key: u64, _: Access) {
         if self.queue.contains(key) {
             self.queue.push(key);
         }

@@ -57,16 +57,24 @@ pub fn replay(requests: &Requests<'_>, capacity_blocks: u32) -> VllmReplay {
             causes.count(lookup, log, Some(&|block| pool.has(request, block)));
             causes.learn(request, (total / size) as u32);
         }
-        let prompt_fits = with_room(&mut pool, &mut overlap, &mut forced_frees, |pool| {
-            pool.allocate(request, found, n.div_ceil(size) as u32)
-        });
+        let prompt_fits = with_room(
+            &mut pool,
+            &mut overlap,
+            &mut forced_frees,
+            &mut |_| (),
+            |pool| pool.allocate(request, found, n.div_ceil(size) as u32),
+        );
         if prompt_fits {
             pool.cache(request, (n / size) as u32);
         }
         let fits = prompt_fits
-            && with_room(&mut pool, &mut overlap, &mut forced_frees, |pool| {
-                pool.extend(request, total.div_ceil(size) as u32)
-            });
+            && with_room(
+                &mut pool,
+                &mut overlap,
+                &mut forced_frees,
+                &mut |_| (),
+                |pool| pool.extend(request, total.div_ceil(size) as u32),
+            );
         if !fits {
             hits.push(REJECTED);
             pool.release(request);
@@ -84,24 +92,38 @@ pub fn replay(requests: &Requests<'_>, capacity_blocks: u32) -> VllmReplay {
     while let Some(oldest) = overlap.oldest() {
         pool.release(oldest);
     }
-    let (cached_blocks, unique_keys) = pool.cached_blocks();
-    VllmReplay {
-        hits,
-        forced_frees,
-        counts: pool.counts(),
-        cached_blocks,
-        unique_keys,
-        free_queue: pool.free_queue(),
-        causes,
-        heap_bytes: pool.heap_bytes(),
+    VllmReplay::of(hits, forced_frees, &pool, causes)
+}
+
+impl VllmReplay {
+    /// What a pool has decided by its end.
+    pub(super) fn of(
+        hits: Vec<i64>,
+        forced_frees: u64,
+        pool: &BlockPool,
+        causes: Option<MissCauses>,
+    ) -> Self {
+        let (cached_blocks, unique_keys) = pool.cached_blocks();
+        Self {
+            hits,
+            forced_frees,
+            counts: pool.counts(),
+            cached_blocks,
+            unique_keys,
+            free_queue: pool.free_queue(),
+            causes,
+            heap_bytes: pool.heap_bytes(),
+        }
     }
 }
 
-/// Tries until it succeeds or nothing runs any more, ending the oldest running request after each failure.
-fn with_room(
+/// Tries until it succeeds or nothing runs any more, ending the oldest running request after each failure;
+/// `ended` hears of it.
+pub(super) fn with_room(
     pool: &mut BlockPool,
     overlap: &mut Overlap,
     forced_frees: &mut u64,
+    ended: &mut dyn FnMut(u32),
     attempt: impl Fn(&mut BlockPool) -> bool,
 ) -> bool {
     while !attempt(pool) {
@@ -109,6 +131,7 @@ fn with_room(
             return false;
         };
         pool.release(oldest);
+        ended(oldest);
         *forced_frees += 1;
     }
     true

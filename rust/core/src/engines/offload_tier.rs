@@ -1,0 +1,212 @@
+//! vLLM's CPU offloading tier (0.33.0, `vllm/v1/kv_offload`): what requests find, load, offer and have used.
+
+use std::collections::HashSet;
+use std::hash::BuildHasherDefault;
+
+use super::key_index::{KeyHasher, KeyMap};
+use super::linked_keys::LinkedKeys;
+
+/// Keys that a store may not evict.
+#[derive(Debug, Default)]
+pub struct OfferedKeys(HashSet<u64, BuildHasherDefault<KeyHasher>>);
+
+impl OfferedKeys {
+    /// Whether the key is one of them.
+    pub fn contains(&self, key: u64) -> bool {
+        self.0.contains(&key)
+    }
+}
+
+/// Lengths of ARC's lists, and its target.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ArcSizes {
+    /// Keys used once.
+    pub t1: u64,
+    /// Keys used again.
+    pub t2: u64,
+    /// Ghosts of t1.
+    pub b1: u64,
+    /// Ghosts of t2.
+    pub b2: u64,
+    /// The size that t1 strives for.
+    pub target: f64,
+}
+
+/// What a request did with a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It stored it.
+    Stored,
+    /// It loaded it, or offered it while it was there.
+    Reused,
+    /// It offered it, and there was no room.
+    Refused,
+}
+
+/// Which keys stay.
+pub trait OffloadPolicy {
+    /// Keys in the tier.
+    fn resident(&self) -> usize;
+    /// Whether a key is in the tier.
+    fn contains(&self, key: u64) -> bool;
+    /// Learns the keys about to be stored, in order.
+    fn offer(&mut self, keys: &[u64]);
+    /// Removes `blocks` keys that are not offered, or none and returns None.
+    fn evict(&mut self, blocks: usize, offered: &OfferedKeys) -> Option<Vec<u64>>;
+    /// Adds a key.
+    fn insert(&mut self, key: u64);
+    /// Learns the keys that a request has used so far, in order: they were loaded, or just offered.
+    fn access(&mut self, _: &[u64]) {}
+    /// Refreshes one key of a finished request; they come last to first.
+    fn finish(&mut self, key: u64, access: Access);
+    /// The sizes of ARC's lists, where the policy has them.
+    fn arc_sizes(&self) -> Option<ArcSizes> {
+        None
+    }
+}
+
+/// How many keys the counter of offers remembers (vLLM's `max_tracker_size`).
+const TRACKED_KEYS: usize = 64_000;
+
+/// Counts how often a key was offered, of the keys offered most recently.
+struct OfferCounts {
+    threshold: u32,
+    recent: LinkedKeys,
+    counts: KeyMap<u64, u32>,
+}
+
+impl OfferCounts {
+    fn new(threshold: u32) -> Self {
+        Self {
+            threshold,
+            recent: LinkedKeys::default(),
+            counts: KeyMap::default(),
+        }
+    }
+
+    /// The keys that have been offered often enough, this time included; all, below a threshold of 2.
+    fn often(&mut self, keys: Vec<u64>) -> Vec<u64> {
+        if self.threshold < 2 {
+            return keys;
+        }
+        for &key in &keys {
+            if !self.recent.contains(key) && self.recent.len() == TRACKED_KEYS {
+                if let Some(oldest) = self.recent.pop() {
+                    self.counts.remove(&oldest);
+                }
+            }
+            self.recent.push(key);
+            *self.counts.entry(key).or_insert(0) += 1;
+        }
+        let enough = |key: &u64| {
+            self.counts
+                .get(key)
+                .is_some_and(|&count| count >= self.threshold)
+        };
+        keys.into_iter().filter(enough).collect()
+    }
+}
+
+/// What became of an offer.
+#[derive(Debug, Default)]
+pub struct Offered {
+    /// Each key that was looked at, in order.
+    pub accesses: Vec<(u64, Access)>,
+    /// Keys that left for it.
+    pub evicted: Vec<u64>,
+    /// Keys that were stored.
+    pub stored: u64,
+    /// Whether there was no room for what was not there.
+    pub is_refused: bool,
+}
+
+/// A tier of so many blocks (vLLM's chunks) under a policy.
+pub struct OffloadTier<'a> {
+    policy: &'a mut dyn OffloadPolicy,
+    capacity: usize,
+    counts: OfferCounts,
+}
+
+impl<'a> OffloadTier<'a> {
+    /// A tier in which keys are stored from their `store_threshold`-th offer on.
+    pub fn new(policy: &'a mut dyn OffloadPolicy, capacity: usize, store_threshold: u32) -> Self {
+        Self {
+            policy,
+            capacity,
+            counts: OfferCounts::new(store_threshold),
+        }
+    }
+
+    /// Whether a key is in the tier.
+    pub fn contains(&self, key: u64) -> bool {
+        self.policy.contains(key)
+    }
+
+    /// Keys in the tier.
+    pub fn resident(&self) -> u64 {
+        self.policy.resident() as u64
+    }
+
+    /// The sizes of ARC's lists, where the policy has them.
+    pub fn arc_sizes(&self) -> Option<ArcSizes> {
+        self.policy.arc_sizes()
+    }
+
+    /// Learns the keys that a request has used so far, in order.
+    pub fn access(&mut self, keys: &[u64]) {
+        self.policy.access(keys);
+    }
+
+    /// Stores the offered keys that are not there, all or none of them.
+    pub fn offer(&mut self, keys: Vec<u64>) -> Offered {
+        let keys = self.counts.often(keys);
+        self.policy.offer(&keys);
+        let new: Vec<u64> = keys
+            .iter()
+            .copied()
+            .filter(|&key| !self.contains(key))
+            .collect();
+        let shortfall = (self.policy.resident() + new.len()).saturating_sub(self.capacity);
+        let victims = match shortfall {
+            0 => Some(Vec::new()),
+            _ => self
+                .policy
+                .evict(shortfall, &OfferedKeys(keys.iter().copied().collect())),
+        };
+        let is_refused = victims.is_none();
+        let missing = if is_refused {
+            Access::Refused
+        } else {
+            Access::Stored
+        };
+        let accesses = keys
+            .iter()
+            .map(|&key| {
+                (
+                    key,
+                    if self.contains(key) {
+                        Access::Reused
+                    } else {
+                        missing
+                    },
+                )
+            })
+            .collect();
+        if !is_refused {
+            new.iter().for_each(|&key| self.policy.insert(key));
+        }
+        Offered {
+            accesses,
+            evicted: victims.unwrap_or_default(),
+            stored: if is_refused { 0 } else { new.len() as u64 },
+            is_refused,
+        }
+    }
+
+    /// Refreshes the keys of a finished request, which come in order.
+    pub fn finish(&mut self, accesses: &[(u64, Access)]) {
+        for &(key, access) in accesses.iter().rev() {
+            self.policy.finish(key, access);
+        }
+    }
+}
