@@ -15,7 +15,7 @@ from kvcache_sim.replay.request import REJECTED
 def replay_vllm_offload_reference(
     requests: Requests, capacity_blocks: int, variant: str, cpu_blocks: int, store_threshold: int
 ) -> dict[str, Any]:
-    """Replay every request and return what ``_core.EngineRequests.vllm_offloading`` returns, the queue as text."""
+    """Replay every request and return what ``vllm_offloading`` of the core returns, the queue as text."""
     pool, tier = VllmPool(capacity_blocks), OffloadTier(variant, cpu_blocks, store_threshold)
     overlap, causes = Overlap(requests.window), MissCauses(requests.block_size)
     hits, loaded, forced, size = list[int](), list[int](), 0, requests.block_size
