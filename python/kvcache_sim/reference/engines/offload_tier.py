@@ -1,4 +1,4 @@
-"""vLLM's CPU offloading tier (0.33.0, ``kv_offload/cpu``) in plain Python: what is found, loaded, stored and used."""
+"""vLLM's CPU offloading tier (0.33.0, ``kv_offload/cpu``) in plain Python: what is found, stored and used."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class OffloadTier:
         self.policy.access(self._keys(request))
 
     def offer(self, request: int, start: int, keys: Sequence[Key]) -> tuple[list[Key], list[Key]] | None:
-        """Store keys that are not there; return those stored and those evicted, None where room is refused."""
+        """Store keys that are not there; return those stored and evicted, None where room is refused."""
         often = self.offers.often(keys)
         self.policy.offer(often)
         new = [key for key in often if key not in self.policy]

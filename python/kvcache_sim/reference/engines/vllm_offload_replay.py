@@ -1,4 +1,4 @@
-"""Requests through the references of vLLM's block pool and of its CPU offloading tier below, times ignored."""
+"""Requests through the references of vLLM's block pool and of its CPU offloading tier, times ignored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kvcache_sim.reference.engines.vllm_pool import VllmPool
 from kvcache_sim.replay.request import REJECTED
 
 
-def replay_vllm_offload_reference(
+def replay_offloading_reference(
     requests: Requests, capacity_blocks: int, variant: str, cpu_blocks: int, store_threshold: int
 ) -> dict[str, Any]:
     """Replay every request and return what ``vllm_offloading`` of the core returns, the queue as text."""
