@@ -400,7 +400,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert cached == evictable
 
 
-SESSION = examples(120, stateful_step_count=80, suppress_health_check=list(HealthCheck))
+SESSION = examples(80, stateful_step_count=80, suppress_health_check=list(HealthCheck))
 MUST_HAPPEN = {
     "gpu only": {"refusal", "eviction beside a hold", "duplicate merged"},
     "two tiers": {"refusal", "eviction beside a hold", "move 0->1", "move 1->0"},

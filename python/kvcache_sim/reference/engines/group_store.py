@@ -177,7 +177,7 @@ class ReferenceGroupStore(LeasedStore):
         tables = [blocks for held in manager.tables.values() for blocks in held.blocks]
         holds = Counter(block for blocks in tables for block in blocks if block != NULL)
         for block, counted in pool.holders.items():
-            if holds[block] != counted:
+            if holds.get(block, 0) != counted:
                 raise RuntimeError(f"I3: block {block} counts {counted} holders, has {holds[block]}")
         idle = [block for block, counted in pool.holders.items() if not counted]
         if sorted(pool.free) != idle or len(pool.holders) != pool.capacity_blocks:

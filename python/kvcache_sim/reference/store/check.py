@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from kvcache_sim.reference.store.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block
@@ -11,12 +10,13 @@ from kvcache_sim.reference.store.residency import Residency
 
 def violations(store: Residency) -> Iterator[str]:
     """Yield each broken invariant in words. Cost: linear in blocks times holders."""
-    yield from _room(store)
-    yield from _holders(store)
-    yield from _places(store)
+    blocks = _blocks(store)
+    yield from _room(store, blocks)
+    yield from _holders(store, blocks)
+    yield from _places(store, blocks)
 
 
-def _room(store: Residency) -> Iterator[str]:
+def _room(store: Residency, blocks: list[Block]) -> Iterator[str]:
     live = [lease for lease in store.leases.values() if lease.live]
     waiting = [lease for move in store.moves.values() for lease in move.waiting]
     active = sum(lease.reserved - lease.pending for lease in live)
@@ -28,7 +28,7 @@ def _room(store: Residency) -> Iterator[str]:
         if (pending, loading) != (lease.pending, lease.loading) or max(pending, loading) > lease.reserved:
             yield f"I2: a lease waits for {pending} blocks and loads {loading}, counted {lease}"
     for number, tier in enumerate(store.tiers):
-        cached = sum(block.state[number] == READY for block in _blocks(store))
+        cached = [block.state[number] for block in blocks].count(READY)
         used = tier.free + tier.active + cached + tier.in_flight
         if used != tier.capacity or min(tier.free, tier.active, tier.in_flight) < 0:
             yield f"I2: tier {number} accounts for {used} of {tier.capacity} blocks"
@@ -42,45 +42,49 @@ def _room(store: Residency) -> Iterator[str]:
             yield f"I2: tier {number} has {in_flight} blocks in flight, counted {tier.in_flight}"
 
 
-def _holders(store: Residency) -> Iterator[str]:
-    held: Counter[tuple[Block, int]] = Counter()
+def _holders(store: Residency, blocks: list[Block]) -> Iterator[str]:
     paths = [(GPU, lease.tail) for lease in store.leases.values() if lease.live]
     paths += store.holds.values()
     for move in store.moves.values():
         paths += [(move.to, block) for block in move.held]
         paths += move.sources
+    nobody = [0] * len(store.tiers)
+    holders: dict[Block, list[int]] = {}
     for tier, tail in paths:
-        held.update((block, tier) for block in tail.path())
-    for block in _blocks(store):
-        expected = [held[block, tier] for tier in range(len(block.holds))]
+        for block in tail.path():
+            holders.setdefault(block, nobody.copy())[tier] += 1
+    for block in blocks:
+        expected = holders.get(block, nobody)
         if block.holds != expected:
             yield f"I3: block {block.key} has {block.holds} holds, {expected} holders"
 
 
-def _places(store: Residency) -> Iterator[str]:
-    for block in _blocks(store):
-        if block.gone() and not any(block.holds):
+def _places(store: Residency, blocks: list[Block]) -> Iterator[str]:
+    root = store.root
+    for block in blocks:
+        state, parent = block.state, block.parent
+        if not any(block.holds) and block.gone():
             yield f"I4: block {block.key} has no copy and no holder"
-        parent = block.parent
-        alone = parent is None or (parent is not store.root and parent.state[GPU] == ABSENT)
-        if alone and block.state[GPU] != ABSENT:
+        if state[GPU] != ABSENT and (parent is None or (parent is not root and parent.state[GPU] == ABSENT)):
             yield f"I4: block {block.key} is on the gpu, its parent is not"
-        for tier, state in enumerate(block.state):
-            if (block in store.resident[tier]) != (state != ABSENT):
+        for tier, resident in enumerate(store.resident):
+            at, times = state[tier], block.ready[tier]
+            if (block in resident) != (at != ABSENT):
                 yield f"I2: block {block.key} is wrongly counted on tier {tier}"
-            if state == IN_FLIGHT:
+            if at == IN_FLIGHT:
                 move = store.moves.get(block.by[tier])
                 if move is None or move.to != tier or block not in move.blocks:
                     yield f"I7: block {block.key} is in flight to tier {tier} without a move"
                 elif move.times is not None and move.times[1] < store.latest_ns:
                     yield f"I7: block {block.key} is late on tier {tier}: {move.times} at {store.latest_ns}"
-            times = block.ready[tier]
-            if (times is None) == (state == READY) or (times is not None and times[1] > store.latest_ns):
-                yield f"I7: block {block.key} is in state {state} on tier {tier}, ready at {times}"
+            if (times is None) == (at == READY) or (times is not None and times[1] > store.latest_ns):
+                yield f"I7: block {block.key} is in state {at} on tier {tier}, ready at {times}"
 
 
-def _blocks(store: Residency) -> Iterator[Block]:
-    below = [store.root]
-    for block in below:
-        yield from block.children.values()
-        below.extend(block.children.values())
+def _blocks(store: Residency) -> list[Block]:
+    """Return all blocks of the tree, parents first."""
+    found = list(store.root.children.values())
+    for block in found:
+        if block.children:
+            found.extend(block.children.values())
+    return found

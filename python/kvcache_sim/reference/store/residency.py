@@ -233,8 +233,9 @@ class Residency(Recorded):
         """Return whether nothing but the blocks after it keeps a block on a tier."""
         if block.state[tier] != READY or block.holds[tier]:
             return False
-        last_copy = all(block.state[t] == ABSENT for t in range(len(self.tiers)) if t != tier)
-        return not (tier == len(self.tiers) - 1 and last_copy and self._pinned(block))
+        if tier < len(self.tiers) - 1 or not self._pinned(block):
+            return True
+        return any(block.state[t] != ABSENT for t in range(tier))
 
     def _cached(self, tier: int) -> int:
         return sum(b.state[tier] == READY for b in self.resident[tier])
