@@ -63,6 +63,7 @@ PRICES = ("cost.gpu_hour=2.0",)
 FOUR = ("cluster.machines=4",)
 PREFIX = (*FOUR, "router.policy=longest-prefix")
 AWARE = (*FOUR, "router.policy=cache-aware")
+LARGE_INDEX = ("router.policy=longest-prefix", "router.index_blocks=100000")
 BURSTS = (
     "workload={kind: few-shot, requests: 150, arrivals: {process: poisson, rate_per_s: 200}, pool_size: 40}",
     "replica.max_num_seqs=64",
@@ -319,6 +320,14 @@ CHANGES: list[Change] = [
     Change("fleet.plan=[{at: 9s, do: lose, machine: 0}]", "fleet.retried", "up"),
     Change("fleet.plan=[{at: 9s, do: drain, machine: 0}]", "latency.ttft.p99", "up"),
     Change("fleet.plan=[{at: 3s, do: join}]", "latency.ttft.p99", "down"),
+    Change("fleet.plan=[{at: 9s, do: lose-tier, machine: 0, tier: cpu}]", "membership.blocks_lost", "up"),
+    Change("fleet.plan=[{at: 3s, do: slow, channel: cpu-to-gpu, share: 0.01}]", "latency.ttft.avg", "up", SLOW_UP),
+    Change("fleet.plan=[{at: 9s, do: lose-index}]", "router.missed_hit_blocks", "up", LARGE_INDEX),
+    Change("fleet.faults=[{do: lose, mtbf: 9s}]", "fleet.lost", "up", ("fleet.faults_until=60s",), ("fleet.faults=[{do: lose, mtbf: 9000h}]",)),
+    Change("fleet.faults=[{do: lose-tier, tier: cpu, mtbf: 3s}]", "fleet.blocks_lost", "up", ("fleet.faults_until=60s",), ("fleet.faults=[{do: lose-tier, tier: disk, mtbf: 9000h}]",)),
+    Change("fleet.faults=[{do: lose-index, mtbf: 3s}]", "router.missed_hit_blocks", "up", (*LARGE_INDEX, "fleet.faults_until=60s"), ("fleet.faults=[{do: lose-index, mtbf: 9000h}]",)),
+    Change("fleet.faults=[{do: slow, channel: cpu-to-gpu, share: 0.01, mtbf: 1s}]", "latency.ttft.avg", "up", (*SLOW_UP, "fleet.faults_until=60s"), ("fleet.faults=[{do: slow, channel: cpu-to-gpu, mtbf: 9000h}]",)),
+    Change("fleet.faults_until=60s", "fleet.tiers_lost", "up", ("fleet.faults=[{do: lose-tier, tier: cpu, mtbf: 3s}]",), ("fleet.faults_until=4s",)),
     Change("fleet.startup=9s", "latency.ttft.avg", "up", ("fleet.plan=[{at: 3s, do: join}]",)),
     Change("fleet.in_flight=fail", "requests.failed", "up", ("fleet.plan=[{at: 9s, do: lose, machine: 0}]",)),
     Change("slo.ttft=2s", "slo.attainment", "down", (), ("slo.ttft=60m",)),
@@ -338,6 +347,13 @@ REFUSALS: list[Refusal] = [
     Refusal("fleet.startup=9s", "fleet.plan is empty"),
     Refusal("fleet.in_flight=fail", "no machine is lost", ("fleet.plan=[{at: 3s, do: join}]",)),
     Refusal("fleet.startup=9s", "no machine joins", ("fleet.plan=[{at: 9s, do: lose, machine: 0}]",)),
+    Refusal("fleet.faults=[{do: lose, mtbf: 9s}]", "add fleet.faults_until"),
+    Refusal("fleet.faults_until=9s", "fleet.faults is empty"),
+    Refusal("fleet.plan=[{at: 9s, do: lose-index}]", "the router keeps no index"),
+    Refusal("fleet.plan=[{at: 9s, do: lose-tier, machine: 0, tier: gpu}]", "that every machine has"),
+    Refusal("fleet.plan=[{at: 9s, do: lose-tier, machine: 0, tier: cpu, channel: net}]", "a lose-tier takes no channel"),
+    Refusal("fleet.plan=[{at: 9s, do: slow, channel: wire}]", "channel: one of"),
+    Refusal("fleet.plan=[{at: 9s, do: slow, channel: cpu-to-gpu, machine: 9}]", "there are machines 0 to"),
     Refusal("fleet.plan=[{at: 9s, do: lose, machine: 7}]", "no such machine to lose"),
     Refusal("fleet.plan=[{at: 9s, do: lose}]", "no such machine to lose"),
     Refusal("fleet.plan=[{at: 9s, do: join, machine: 1}]", "a joining machine gets the next number"),

@@ -152,7 +152,7 @@ def choices(section: type[BaseModel], prefix: str) -> dict[str, tuple[str, ...]]
 
 def test_every_choice_has_a_row():
     rows = [re.sub(r"^channels\.[\w-]+", "channels", row.assignment) for row in (*CHANGES, *REFUSALS)]
-    rows = [re.sub(r"^fleet\.plan=", "fleet.plan.do=", row) for row in rows]
+    rows = [re.sub(r"^fleet\.(plan|faults)=", r"fleet.\1.do=", row) for row in rows]
     missing = [
         f"{key}={word}"
         for key, words in choices(ScenarioModel, "").items()

@@ -8,15 +8,22 @@ import random
 
 import numpy as np
 import pytest
+from kvcache_sim.cache.channel import Channel
+from kvcache_sim.cache.settings import ChannelSettings, Slowdown
+from kvcache_sim.cache.slowed_channel import SlowedChannel
+from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.engine import BOUNDARY, Engine
 from kvcache_sim.metrics.columns import STATUSES
+from kvcache_sim.metrics.load_run import load_run
+from kvcache_sim.report.finished import FinishedRun
+from kvcache_sim.report.pictures import fleet
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.membership.membership import Membership
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.tiers import TIERS
-from tiered_scenario import load
+from tiered_scenario import BASE, load
 
 ROUTERS = (
     "round-robin",
@@ -29,7 +36,18 @@ ROUTERS = (
 )
 
 
-def random_plan(draw: random.Random, machines: int, span_s: float) -> str:
+def failing(draw: random.Random, machines: int, span_s: float) -> list[str]:
+    """Return copies lost and channels slowed, of machines that are there from the start."""
+    found = []
+    for _ in range(draw.randint(0, 4)):
+        at, channel = round(draw.uniform(0, span_s) * 1e9), draw.choice(["cpu-to-gpu", "gpu-to-cpu"])
+        slow = f"do: slow, channel: {channel}, share: {draw.choice([0, 0.1, 0.5])}, lasts: {draw.randint(1, 3000)}ms"
+        one = f"machine: {draw.randrange(machines)}, "
+        found.append(f"{{at: {at}ns, {draw.choice(['', one])}{slow}}}")
+    return found
+
+
+def random_plan(draw: random.Random, machines: int, span_s: float, tiers: bool) -> str:
     """Return a plan as a scenario writes it: machines join, drain and are lost, also all at once."""
     serving, there, number, events, now = set(range(machines)), set(range(machines)), machines, [], 0.0
     for _ in range(draw.randint(1, 6)):
@@ -47,26 +65,34 @@ def random_plan(draw: random.Random, machines: int, span_s: float) -> str:
             if do == "lose":
                 there.discard(machine)
     events = events or ["{at: 1s, do: join}"]
+    events += failing(draw, machines, span_s) if tiers else []
     in_flight = (
         draw.choice(["retry", "retry", "fail"]) if any("lose" in event for event in events) else "retry"
     )
-    return f"fleet={{plan: [{', '.join(events)}], in_flight: {in_flight}}}"
+    faults = ""
+    if tiers and draw.random() < 0.6:
+        kinds = [f"{{do: lose-tier, tier: {draw.choice(['cpu', 'disk'])}, mtbf: {draw.randint(1, 6)}s}}"]
+        kinds += ["{do: lose, mtbf: 20s, repair: 1s}"] if draw.random() < 0.5 else []
+        kinds += ["{do: slow, channel: disk-to-cpu, mtbf: 4s, repair: 500ms}"] if draw.random() < 0.5 else []
+        faults = f", faults: [{', '.join(kinds)}], faults_until: {span_s}s"
+    return f"fleet={{plan: [{', '.join(events)}], in_flight: {in_flight}{faults}}}"
 
 
 def overrides(seed: int) -> list[str]:
     draw = random.Random(seed)
     machines = draw.randint(1, 3)
+    tiers = draw.random() < 0.8
     chosen = [
-        random_plan(draw, machines, 9.0),
+        random_plan(draw, machines, 9.0, tiers),
         f"cluster.machines={machines}",
-        f"workload.requests={draw.randint(16, 40)}",
+        f"workload.requests={draw.randint(12, 30)}",
         f"workload.arrivals={{process: poisson, rate_per_s: {draw.choice([4, 8, 20])}}}",
         f"replica.max_num_seqs={draw.choice([2, 4, 16])}",
         f"seed={draw.randint(0, 99)}",
     ]
     if machines > 1:
         chosen.append(f"router.policy={draw.choice(ROUTERS)}")
-    if draw.random() < 0.2:
+    if not tiers:
         chosen += ["tiers.cpu=null", "tiers.disk=null"]
     else:
         chosen += ["channels.cpu-to-gpu.bandwidth=300MB/s", "channels.gpu-to-cpu.bandwidth=300MB/s"]
@@ -120,18 +146,18 @@ def one_plan(seed: int) -> None:
     trace = read_requests(scenario)
     native = execute(scenario, trace, RunOptions())
     check_conserved(scenario, native)
-    for other in (RunOptions(check="full"), RunOptions(backend="python", check="full")):
+    for other in (RunOptions(step_every_iteration=True, check="full"), RunOptions(backend="python")):
         assert execute(scenario, trace, other).summary["digest"] == native.summary["digest"]
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("KVSIM_EXAMPLES", "12"))))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("KVSIM_EXAMPLES", "8"))))
 def test_nothing_is_lost_uncounted_whatever_the_plan(seed):
     one_plan(seed)
 
 
 def test_plans_hit_requests_and_transfers_in_flight(monkeypatch):
     counted = InFlight(monkeypatch)
-    for seed in range(60):
+    for seed in range(40):
         scenario = load(*overrides(seed))
         check_conserved(scenario, execute(scenario, read_requests(scenario), RunOptions()))
     assert counted.with_requests >= 15
@@ -226,3 +252,159 @@ def test_tiers_of_every_machine_are_told():
     scenario = load("fleet={plan: [{at: 3s, do: join}]}")
     assert len(scenario.settings.machines) == 3
     assert [tier.name for tier in scenario.settings.machines[2].tiers] == list(TIERS)
+
+
+# --- what else fails ---------------------------------------------------------------------------------------
+
+FAULTS = "fleet={faults_until: 9s, faults: [%s]}"
+
+
+def test_faults_are_drawn_from_streams_of_their_own():
+    one, both = (
+        load(FAULTS % kinds).settings.membership
+        for kinds in (
+            "{do: lose, mtbf: 5s, repair: 1s}",
+            "{do: lose, mtbf: 5s, repair: 1s}, {do: lose-tier, tier: cpu, mtbf: 2s}",
+        )
+    )
+    assert one.events == both.events
+    assert both.tier_losses
+    other = load(FAULTS % "{do: lose, mtbf: 5s, repair: 1s}", "seed=4").settings.membership
+    assert other.events != one.events
+    # every loss but those whose repair ends the run is followed by a machine in its place, a second later
+    losses = [event.at_ns for event in one.events if event.change == "lose"]
+    joins = [event.at_ns for event in one.events if event.change == "join"]
+    assert joins == [at + 10**9 for at in losses]
+
+
+def test_times_between_faults_are_exponential():
+    scenario = load("fleet={faults_until: 4000s, faults: [{do: lose-tier, tier: cpu, mtbf: 2s}]}")
+    by_machine = [[], []]
+    for loss in scenario.settings.membership.tier_losses:
+        by_machine[loss.machine].append(loss.at_ns)
+    for times in by_machine:
+        gaps = np.diff([0, *times]) / 2e9
+        assert len(gaps) == pytest.approx(2000, rel=0.08)
+        assert gaps.mean() == pytest.approx(1, rel=0.08)
+        assert gaps.std() == pytest.approx(1, rel=0.12)
+        assert (gaps > 1).mean() == pytest.approx(np.exp(-1), rel=0.1)
+
+
+def passed(at_ns, slowdowns):
+    """Return the share of the rate at a time, by looking at every slowdown."""
+    return next((s.share_ppm for s in slowdowns if s.from_ns <= at_ns < s.until_ns), 1_000_000)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_slow_channel_against_a_walk_of_single_nanoseconds(seed):
+    draw = random.Random(seed)
+    edges = sorted(draw.sample(range(1, 300), 6))
+    slowdowns = tuple(
+        Slowdown(a, b, draw.choice([0, 250_000, 500_000, 100_000]))
+        for a, b in zip(edges[::2], edges[1::2], strict=True)
+    )
+    channel = SlowedChannel(ChannelSettings("c", 10**9, draw.choice([0, 5]), slowdowns=slowdowns))
+    free, now, busy = 0, 0, 0
+    for _ in range(8):
+        now += draw.randint(0, 40)
+        layers, work = draw.randint(1, 4), draw.randint(1, 12)
+        sent = channel.transmit(layers * work, 1, layers, now)
+        at, arrivals = max(now, free), []
+        start = at
+        for _ in range(layers):
+            left = work * 1_000_000
+            while left > 0:
+                left -= passed(at, slowdowns)
+                at += 1
+            arrivals.append(at + channel.settings.latency_ns)
+        free, busy = at, busy + at - start
+        # a part of a nanosecond more or less in each slowdown that a layer passes
+        assert abs(sent.completion_ns - arrivals[-1]) <= 3 * layers
+        free = sent.completion_ns - channel.settings.latency_ns
+        for layer, arrival in enumerate(arrivals):
+            assert sent.first_layer_ns + layer * sent.per_layer_ns >= arrival - 3 * layers
+    assert abs(channel.busy_ns - busy) <= 100
+
+
+def test_a_channel_that_is_never_slow_is_a_plain_one():
+    draw = random.Random(1)
+    plain = Channel(ChannelSettings("c", 10**9, 5))
+    slowed = SlowedChannel(ChannelSettings("c", 10**9, 5, slowdowns=(Slowdown(10**6, 2 * 10**6, 0),)))
+    now, before = 0, None
+    for _ in range(50):
+        now += draw.randint(0, 60)
+        size, layers = draw.randint(1, 200), draw.randint(1, 4)
+        if before is not None and draw.random() < 0.3 and before.first_layer_ns >= now:
+            now = before.first_layer_ns
+            sent = [channel.forward(size, 1, layers, before) for channel in (plain, slowed)]
+        else:
+            sent = [channel.transmit(size, 1, layers, now) for channel in (plain, slowed)]
+        assert sent[0] == sent[1]
+        before = sent[0]
+
+
+def test_nothing_passes_a_channel_that_is_down_and_waiting_requests_go_on_when_it_is_back():
+    base = execute(scenario := load(*SLOW_LINKS), read_requests(scenario), RunOptions()).summary
+    plan = "fleet={plan: [{at: 2s, do: slow, channel: cpu-to-gpu, lasts: 30s}]}"
+    made = execute(scenario := load(*SLOW_LINKS, plan), read_requests(scenario), RunOptions()).summary
+    assert made["latency"]["ttft"]["max"] > base["latency"]["ttft"]["max"] + 10_000
+    assert made["requests"]["finished"] == base["requests"]["finished"]
+
+
+SLOW_LINKS = (
+    "channels.cpu-to-gpu.bandwidth=300MB/s",
+    "tiers.gpu.capacity=160 blocks",
+    "write.policy=through",
+)
+
+
+def test_a_tier_loses_its_copies_and_is_there_again():
+    plan = "fleet={plan: [{at: 8s, do: lose-tier, machine: 0, tier: cpu}, {at: 8s, do: lose-tier, machine: 1, tier: cpu}]}"
+    base = execute(scenario := load(*SLOW_LINKS), read_requests(scenario), RunOptions())
+    made = execute(scenario := load(*SLOW_LINKS, plan), read_requests(scenario), RunOptions(check="full"))
+    assert made.summary["fleet"]["tiers_lost"] == 2
+    assert made.summary["fleet"]["blocks_lost"] > 100
+    cached, before = made.run.requests, base.run.requests
+    early = before["finish_ns"] < 8 * 10**9
+    assert np.array_equal(cached["cached_cpu_tokens"][early], before["cached_cpu_tokens"][early])
+    assert cached["cached_cpu_tokens"].sum() < before["cached_cpu_tokens"].sum()
+
+
+def test_a_router_that_forgets_chooses_as_a_new_one():
+    index = ("router.policy=longest-prefix", "router.index_blocks=100000")
+    plan = "fleet={plan: [{at: 8s, do: lose-index}]}"
+    base = execute(scenario := load(*index), read_requests(scenario), RunOptions()).summary
+    made = execute(scenario := load(*index, plan), read_requests(scenario), RunOptions()).summary
+    assert made["fleet"] == {"index_lost": 1, "tiers_lost": 0, "blocks_lost": 0}
+    assert made["router"]["missed_hit_blocks"] > base["router"]["missed_hit_blocks"]
+
+
+def test_what_happened_stands_in_the_picture(tmp_path):
+    plan = "fleet={plan: [{at: 4s, do: lose, machine: 1}, {at: 6s, do: join}, {at: 1h, do: join}]}"
+    path = tmp_path / "s.yaml"
+    path.write_text(BASE)
+    kvsim(
+        [
+            "simulate",
+            "-c",
+            str(path),
+            "--set",
+            plan,
+            "--set",
+            "slo.ttft=800ms",
+            "-o",
+            str(tmp_path / "run"),
+            "-q",
+        ]
+    )
+    run = FinishedRun(load_run(tmp_path / "run"))
+    windows = [w for w in fleet.windows_of(run) if w["requests"]]
+    rows = run.requests
+    assert sum(w["requests"] for w in windows) == len(rows["request"])
+    met = sum(round(w["attainment"] * w["requests"]) for w in windows)
+    assert met == run.summary["slo"]["attained"]
+    picture = fleet.draw([run])
+    assert [row["what"] for row in picture.data if row["name"] == "event"] == [
+        "machine 1 is lost",
+        "machine 2 joins",
+    ]

@@ -24,6 +24,13 @@ RULED_OUT = {
     "cache.semantics": ("has a gpu tier only",),
     "trace.path": ("keep one of the two",),
     "workload.prompt_structure": ("how 'kvsim trace generate' writes rows",),
+    "fleet.plan": (
+        "a lose-tier takes no channel",
+        "that every machine has",
+        "channel: one of",
+        "there are machines",
+    ),
+    "fleet.faults": ("add fleet.faults_until",),
     "pools.decode": ("nothing is handed over",),
     "cache.cache_output": ("SGLang's tree keeps prompts and answers",),
     "replica.scheduler": ("gives out the blocks of its own pool", "gives out the pages of its own tree"),

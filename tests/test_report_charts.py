@@ -40,7 +40,7 @@ def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("charts")
     (root / "charts.yaml").write_text(SCENARIO)
     for name, settings in (
-        ("three", ()),
+        ("three", ("--set", "fleet.plan=[{at: 5s, do: lose-tier, machine: 0, tier: disk}]")),
         ("gpu-alone", ("--set", "tiers.cpu=null", "--set", "tiers.disk=null", "--set", "fetch.lookup=local")),
     ):
         assert kvsim(["simulate", "-c", str(root / "charts.yaml"), *settings, "-o", str(root / name)]) == 0

@@ -42,12 +42,18 @@ class Channels(dict[str, AnyChannel]):
         defaults = (self._reads.default, self._handovers.default)
         #: Whether they are served layer by layer, event by event.
         self.by_layer = by_event or not all(plain(one) for one in (*settings.values(), *defaults))
+        #: Whether some are slow for a time.
+        self.slowed = any(one.slowdowns for one in (*settings.values(), *defaults))
         for name, one in settings.items():
             self[name] = self._make(one)
 
     def _make(self, settings: ChannelSettings) -> AnyChannel:
         if self.by_layer:
             return LayeredChannel(settings, self._engine)
+        if settings.slowdowns:
+            from kvcache_sim.cache.slowed_channel import SlowedChannel
+
+            return SlowedChannel(settings)
         if self._native:
             from kvcache_sim import _core
 

@@ -32,6 +32,15 @@ class TierSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Slowdown:
+    """A time in which a channel has a share of its rate, in millionths; 0: nothing passes."""
+
+    from_ns: int
+    until_ns: int
+    share_ppm: int
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelSettings:
     """One channel: rate, latency and the cost of each piece; edges that name it contend (semantics 3)."""
 
@@ -42,6 +51,8 @@ class ChannelSettings:
     sharing: Literal["fifo", "fair"] = "fifo"
     priority: Literal["in-order", "loads-first"] = "in-order"
     latency_occupies: bool = False
+    #: In order of time, without overlap.
+    slowdowns: tuple[Slowdown, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,9 @@ _FLEET = (
     Figure("fleet.drained", "", "machines that were sent nothing more and served what they had"),
     Figure("fleet.lost", "", "machines that were lost with all they held"),
     Figure("fleet.retried", "", "times that a request of a lost machine started again elsewhere"),
+    Figure("fleet.tiers_lost", "", "times that a tier of a machine lost its copies"),
+    Figure("fleet.blocks_lost", "", "copies lost with them"),
+    Figure("fleet.index_lost", "", "times that the router lost what it knew of the machines' caches"),
 )
 
 _MACHINES = (

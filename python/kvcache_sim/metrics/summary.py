@@ -18,6 +18,9 @@ from kvcache_sim.metrics.tier_use import summarize_tiers
 from kvcache_sim.tiers import PLACES, TIERS
 from kvcache_sim.units import NS_PER_S
 
+#: What came and went, and what failed, in the order it is told.
+_FLEET = ("joined", "drained", "lost", "retried", "tiers_lost", "blocks_lost", "index_lost")
+
 
 def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = None) -> dict[str, Any]:
     """Return the summary of a run: counts, shares in [0, 1], latencies in ms; None is "never measured".
@@ -91,10 +94,8 @@ def totals_of(requests: Mapping[str, ColumnData], block_size_tokens: int) -> Req
 
 def _fleet(counters: Mapping[str, int]) -> dict[str, Any]:
     """Return what machines that came and went did to requests, where any did."""
-    names = ("joined", "drained", "lost", "retried")
-    if "membership.lost" not in counters:
-        return {}
-    return {"fleet": {name: counters[f"membership.{name}"] for name in names}}
+    found = {name: counters[f"membership.{name}"] for name in _FLEET if f"membership.{name}" in counters}
+    return {"fleet": found} if found else {}
 
 
 def _share(part: int, whole: int) -> float | None:

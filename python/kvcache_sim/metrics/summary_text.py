@@ -76,8 +76,15 @@ def _fleet(fleet: Mapping[str, int] | None) -> list[str]:
     """Return which machines came and went, where any did."""
     if fleet is None:
         return []
-    machines = _counts({name: fleet[name] for name in ("joined", "drained", "lost")})
-    return [f"fleet      {machines}; {fleet['retried']:,} requests started again"]
+    found = []
+    if "retried" in fleet:
+        machines = _counts({name: fleet[name] for name in ("joined", "drained", "lost")})
+        found.append(f"{machines}; {fleet['retried']:,} requests started again")
+    if fleet.get("tiers_lost"):
+        found.append(f"{fleet['tiers_lost']:,} times a tier lost its copies, {fleet['blocks_lost']:,} blocks")
+    if fleet.get("index_lost"):
+        found.append(f"{fleet['index_lost']:,} times the router lost its index")
+    return [f"fleet      {'; '.join(found)}"]
 
 
 def _context_window(window: Mapping[str, int] | None) -> list[str]:

@@ -1,77 +1,84 @@
-"""A scenario's ``fleet`` section: the plan of machines that come and go, and where it could not be obeyed."""
+"""A scenario's ``fleet`` section as settings, and where it could not be obeyed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcache_sim.errors import UsageError
-from kvcache_sim.scenario.schema import FleetSection, MachineSection, ScenarioModel
+from kvcache_sim.cache.store_kinds import Ability, store_kind
+from kvcache_sim.scenario.channels import DEFAULT_CHANNELS
+from kvcache_sim.scenario.fleet_events import FleetEvent, fleet_events
+from kvcache_sim.scenario.fleet_section import FaultSection, FleetEventSection
+from kvcache_sim.scenario.idle import Contradiction, Finding
+from kvcache_sim.scenario.router_effects import keeps_an_index
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path, Tree
-from kvcache_sim.serving.membership.plan import MembershipEvent, MembershipPlan
+from kvcache_sim.serving.membership.plan import MembershipEvent, MembershipPlan, TierLoss
+from kvcache_sim.tiers import STAGING, TIERS
 
-
-def joining_machines(model: ScenarioModel) -> int:
-    """Return how many machines join a cluster while it serves."""
-    return sum(event.do == "join" for event in model.fleet.plan)
+#: By what happens the keys that it takes; a channel's ``share`` and the kinds' times are their own.
+_TAKES: dict[str, frozenset[str]] = {
+    "join": frozenset(),
+    "drain": frozenset({"machine"}),
+    "lose": frozenset({"machine", "repair"}),
+    "lose-tier": frozenset({"machine", "tier"}),
+    "lose-index": frozenset(),
+    "slow": frozenset({"machine", "channel", "share", "lasts", "repair"}),
+}
+#: Keys that some kinds take and others do not.
+_OPTIONS = frozenset().union(*_TAKES.values())
+_Kind = FleetEventSection | FaultSection
+_COMES_AND_GOES = ("join", "drain", "lose")
 
 
 def membership_plan(model: ScenarioModel, tree: Tree) -> MembershipPlan:
-    """Return the events of a plan in order of time; those that join get the next numbers, in that order.
+    """Return who comes and goes, and what is lost, in order of time.
 
     Raises UsageError for an event of a machine that is not there then.
     """
-    section: FleetSection = model.fleet
-    #: Who is sent requests, and who is there at all: a drained machine may still be lost.
-    serving, there = set(range(model.cluster.machines)), set(range(model.cluster.machines))
-    number = model.cluster.machines
-    events = []
-    for place in sorted(range(len(section.plan)), key=lambda place: _when(section, place)):
-        own, where = section.plan[place], tree.place(("fleet", "plan", place))
-        machine = own.machine
-        if own.do == "join":
-            if machine is not None:
-                hint = "a joining machine gets the next number"
-                raise UsageError("a join names a machine", where, str(machine), hint=hint)
-            machine, number = number, number + 1
-            serving.add(machine)
-            there.add(machine)
-        else:
-            able = there if own.do == "lose" else serving
-            if machine is None or machine not in able:
-                expected = f"machine: one of those that are there then, {_listed(able)}"
-                raise UsageError(f"no such machine to {own.do}", where, str(machine), expected)
-            serving.discard(machine)
-            if own.do == "lose":
-                there.remove(machine)
-        events.append(MembershipEvent(_when(section, place), own.do, machine))
-    return MembershipPlan(tuple(events), section.in_flight)
+    events = fleet_events(model, tree)
+    changes, tiers = [], []
+    for event in events:
+        if event.do == "join" or event.do == "drain" or event.do == "lose":
+            changes.append(MembershipEvent(event.at_ns, event.do, _machine(event)))
+        elif event.do == "lose-tier":
+            tiers.append(TierLoss(event.at_ns, _machine(event), TIERS.index(event.tier)))
+    forgets = tuple(event.at_ns for event in events if event.do == "lose-index")
+    return MembershipPlan(tuple(changes), model.fleet.in_flight, tuple(tiers), forgets)
 
 
-def _when(section: FleetSection, place: int) -> int:
-    event = section.plan[place]
-    return event.at + (section.startup if event.do == "join" else 0)
+def _machine(event: FleetEvent) -> int:
+    assert event.machine is not None, "checked where the plan was read"
+    return event.machine
 
 
-def _listed(machines: set[int]) -> str:
-    told = sorted(machines)
-    return ", ".join(map(str, told[:6])) + (", …" if len(told) > 6 else "") if told else "none"
-
-
-def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[tuple[Path, str]]:
+def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     """Yield what of a fleet's section has no effect, or cannot be obeyed beside other settings, and why."""
     fleet = model.fleet
-    if not fleet.plan:
-        for key in ("startup", "in_flight"):
-            if getattr(fleet, key) != FleetSection.model_fields[key].default:
-                yield ("fleet", key), "fleet.plan is empty"
+    of_plan: list[tuple[Path, _Kind]] = [(("fleet", "plan", n), own) for n, own in enumerate(fleet.plan)]
+    both = of_plan + [(("fleet", "faults", n), own) for n, own in enumerate(fleet.faults)]
+    happens = {own.do for _, own in both}
+    if fleet.faults and fleet.faults_until is None:
+        yield Contradiction(("fleet", "faults"), "add fleet.faults_until: no fault begins later")
+    if not fleet.faults and fleet.faults_until is not None:
+        yield ("fleet", "faults_until"), "fleet.faults is empty"
+    joins = "join" in happens or any(own.do == "lose" and own.repair for own in fleet.faults)
+    if fleet.startup and not joins:
+        yield ("fleet", "startup"), "no machine joins" if happens else "fleet.plan is empty"
+    if fleet.in_flight != "retry" and "lose" not in happens:
+        yield ("fleet", "in_flight"), "no machine is lost" if happens else "fleet.plan is empty"
+    for path, own in both:
+        yield from _of_one(model, machines, path, own)
+    whole: Path = ("fleet", "plan" if fleet.plan else "faults")
+    if "slow" in happens and any(map(_by_event, model.channels.values())):
+        yield whole, "a channel is shared fairly or serves loads first, so none has times of its own"
+    if "slow" in happens and model.fetch.read_buffer_layers is not None:
+        yield whole, "fetch.read_buffer_layers serves channels layer by layer"
+    if happens and model.replica.instant:
+        yield whole, "replica.instant is true: no time passes"
+    if happens.isdisjoint(_COMES_AND_GOES):
         return
-    if fleet.startup and not joining_machines(model):
-        yield ("fleet", "startup"), "no machine joins"
-    if fleet.in_flight != "retry" and all(event.do != "lose" for event in fleet.plan):
-        yield ("fleet", "in_flight"), "no machine is lost"
     shared = [name for name, own in model.channels.items() if own.scope != "machine" or _by_event(own)]
     reasons = (
-        (model.replica.instant, "replica.instant is true: no time passes"),
         (any(own.role != "both" for own in machines), "prompts are handed over between machines"),
         (model.fetch.lookup == "cluster", "machines read from each other (fetch.lookup cluster)"),
         (model.fetch.read_buffer_layers is not None, "fetch.read_buffer_layers keeps transfers in one order"),
@@ -85,7 +92,37 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     )
     for holds, why in reasons:
         if holds:
-            yield ("fleet", "plan"), why
+            yield whole, why
+
+
+def _of_one(
+    model: ScenarioModel,
+    machines: tuple[MachineSection, ...],
+    path: Path,
+    own: _Kind,
+) -> Iterator[Finding]:
+    """Yield what one event or fault has too much or too little of, and what is not there to fail."""
+    for key, field in type(own).model_fields.items():
+        # a join that names a machine is refused where numbers are given out
+        if key in _OPTIONS - _TAKES[own.do] and getattr(own, key) != field.default and own.do != "join":
+            yield Contradiction((*path, key), f"a {own.do} takes no {key}")
+    if own.do == "lose-tier":
+        if own.tier not in TIERS[STAGING:] or not all(own.tier in each.tiers.present for each in machines):
+            yield Contradiction(path, f"tier: one of {', '.join(TIERS[STAGING:])} that every machine has")
+        elif why := store_kind(model.cache).lacks.get(Ability.LOWER_TIERS):
+            yield path, why
+    if own.do == "lose-index" and not keeps_an_index(model):
+        yield path, "the router keeps no index: it looks at what the machines have"
+    if own.do == "slow":
+        names = list(dict.fromkeys([*model.channels, *DEFAULT_CHANNELS]))
+        if own.channel not in names:
+            yield Contradiction(path, f"channel: one of {', '.join(names)}")
+        section = model.channels.get(own.channel or "")
+        if isinstance(own, FleetEventSection) and own.machine is not None:
+            if section is not None and section.scope != "machine":
+                yield Contradiction((*path, "machine"), f"channel {own.channel} is not one machine's")
+            elif own.machine >= len(machines):
+                yield Contradiction((*path, "machine"), f"there are machines 0 to {len(machines) - 1}")
 
 
 def _by_event(channel: object) -> bool:

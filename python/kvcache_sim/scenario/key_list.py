@@ -10,9 +10,9 @@ from pydantic import AfterValidator, BaseModel, PlainSerializer
 from pydantic.fields import FieldInfo
 
 from kvcache_sim.policies.plugins.choice import OneOf
+from kvcache_sim.scenario.fleet_section import FaultSection, FleetEventSection
 from kvcache_sim.scenario.schema import (
     ChannelSection,
-    FleetEventSection,
     ScenarioModel,
     SloClassSection,
     TierSection,
@@ -21,6 +21,9 @@ from kvcache_sim.scenario.schema import (
 from kvcache_sim.scenario.section import sections_in
 
 _PRESET = ("channels.NAME.preset", "null", "a measured link, such as pcie5-x16: gives what is not given here")
+
+#: Sections of mappings and lists, whose keys are not the section's own.
+_SAID_APART = (ChannelSection, SloClassSection, FleetEventSection, FaultSection)
 
 
 def key_lines() -> list[str]:
@@ -56,7 +59,7 @@ def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str
 def _section(field: FieldInfo) -> type[BaseModel] | None:
     """Return the section a key holds, None for a plain value."""
     found = next(sections_in(field.annotation), None)
-    return None if found in (ChannelSection, SloClassSection, FleetEventSection) else found
+    return None if found in _SAID_APART else found
 
 
 def _default(field: FieldInfo) -> str:

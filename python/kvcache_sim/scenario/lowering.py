@@ -13,12 +13,14 @@ from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.cache_groups import cache_groups
 from kvcache_sim.scenario.channels import Wiring
 from kvcache_sim.scenario.fleet import membership_plan
+from kvcache_sim.scenario.fleet_events import fleet_events
 from kvcache_sim.scenario.host import with_host
 from kvcache_sim.scenario.machines import own_path
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
+from kvcache_sim.scenario.slow_channels import with_slow_channels
 from kvcache_sim.scenario.speculation import speculation
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Tree
@@ -40,6 +42,7 @@ def lower(
     ``model.model`` must be named. Raises UsageError for an unknown model or step-time set and for a tier of
     less than one block.
     """
+    wiring = with_slow_channels(wiring, fleet_events(model, tree))
     cache = _cache(model, tree)
     block_bytes = cache.block_bytes
     step_times: dict[tuple[str, ...], StepTime] = {}

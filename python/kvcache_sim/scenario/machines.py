@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.scenario.fleet import joining_machines
+from kvcache_sim.scenario.fleet_events import fleet_events
 from kvcache_sim.scenario.gpu_room import GPU_CAPACITY, with_gpu_room
 from kvcache_sim.scenario.pools import pool_role
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
@@ -28,7 +28,8 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
         )
     written: dict[str, Any] = {k: tree.values[k] for k in ("tiers", "replica") if k in tree.values}
     machines = []
-    for index in range(count + joining_machines(model)):
+    joining = sum(event.do == "join" for event in fleet_events(model, tree))
+    for index in range(count + joining):
         own = model.machines[index] if index < len(model.machines) else {}
         role = pool_role(model, index)
         if own:

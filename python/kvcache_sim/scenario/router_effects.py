@@ -78,3 +78,9 @@ def _index(model: ScenarioModel) -> Iterator[tuple[Path, str]]:
         yield ("router", "index_delay"), "router.index_blocks is null: the router sees the truth"
     if router.index_delay and kind != "truth":
         yield ("router", "index_delay"), f"router.index.kind {kind} knows at once what it sent"
+
+
+def keeps_an_index(model: ScenarioModel) -> bool:
+    """Return whether the router knows prompts by what it heard or sent, not by what machines have."""
+    router = model.router
+    return router.index_blocks is not None or router.index.kind != "truth"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from pydantic import Field, create_model
 
 from kvcache_sim.cache.settings import Accounting, FullHit, Lookup, RemoteDisk, Semantics, Touch
+from kvcache_sim.scenario.fleet_section import FleetSection
 from kvcache_sim.scenario.policy_names import (
     AdmissionName,
     ChannelChoiceName,
@@ -27,7 +28,6 @@ from kvcache_sim.scenario.quantities import (
 from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.section import BY_ITSELF, Section
-from kvcache_sim.serving.membership.plan import InFlight, MembershipChange
 from kvcache_sim.serving.settings import (
     FirstToken,
     HandoverPath,
@@ -266,24 +266,6 @@ else:
         if row.price
     }
     CostSection = create_model("CostSection", __base__=_Prices, __doc__=_Prices.__doc__, **_A_MONTH)
-
-
-class FleetEventSection(Section):
-    """A machine that joins, drains or is lost."""
-
-    at: DurationNs = Field(description="when")
-    do: MembershipChange = Field(description="a further machine joins; one is sent no more, or is gone")
-    machine: int | None = Field(None, ge=0, le=4095, description="which; a joining one gets the next number")
-
-
-class FleetSection(Section):
-    """Machines that come and go while requests are served."""
-
-    plan: list[FleetEventSection] = Field(
-        default_factory=list, description="such as [{at: 60s, do: lose, machine: 2}, {at: 70s, do: join}]"
-    )
-    startup: DurationNs = Field(0, description="from a join until the machine serves: boot and model load")
-    in_flight: InFlight = Field("retry", description="requests of a lost machine start anew, or fail")
 
 
 class MeasureSection(Section):

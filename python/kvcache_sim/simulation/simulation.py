@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.machine import Machine, MachineBuilder, MachineTiers
 from kvcache_sim.cache.settings import TierSettings
-from kvcache_sim.cache.store import KeepsSessions, TieredStore
+from kvcache_sim.cache.store import GpuStore, KeepsSessions, TieredStore
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.engine import Engine, beyond_time
 from kvcache_sim.errors import InvariantError, UsageError
@@ -43,6 +43,7 @@ from kvcache_sim.workload.trace import Trace
 if TYPE_CHECKING:
     from kvcache_sim.cache.operations.listing import ListedBlock
     from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
+    from kvcache_sim.serving.membership.losses import Losses
     from kvcache_sim.serving.membership.membership import Membership
     from kvcache_sim.serving.replica.native import NativeReplica
     from kvcache_sim.serving.router.regret import Watched
@@ -102,13 +103,31 @@ class Simulation:
         pools = Pools(self.replicas, counted, self.channels, self.engine, self.recorder, views)
         look = look_at(pools.routed, self.engine)
         self._index: RouterIndex | None = None
-        if settings.router.index_blocks is not None and settings.router.index_kind == "truth":
+
+        def empty_index() -> list[GpuStore]:
             tier = TierSettings(TIERS[COMPUTE], settings.router.index_blocks)
-            believed = [stores.make_lone(tier) for _ in pools.routed]
-            self._index = RouterIndex(look, believed, pools.routed, self.engine, settings.router)
+            return [stores.make_lone(tier) for _ in pools.routed]
+
+        if settings.router.index_blocks is not None and settings.router.index_kind == "truth":
+            self._index = RouterIndex(look, empty_index(), pools.routed, self.engine, settings.router)
             look = self._index.look
         seen = [trees[replica.machine] for replica in pools.routed] if self._index is None else ()
-        router: Router = make_router(views.of(pools.routed, settings.router, settings.seed, look, seen))
+
+        def whole_router() -> Router:
+            return make_router(views.of(pools.routed, settings.router, settings.seed, look, seen))
+
+        def forget() -> None:
+            if self._index is not None:
+                self._index.forget(empty_index())
+
+        self._losses: Losses | None = None
+        if settings.membership.tier_losses or settings.membership.index_losses_ns:
+            from kvcache_sim.serving.membership.losses import Losses
+
+            plan, own = settings.membership, [cache.tree for cache in caches]
+            self._losses = Losses(plan, self.replicas, own, self.engine, self._done, len(trace))
+            views.when_closed.append(self._losses.closed)
+        router = whole_router() if self._losses is None else self._losses.around(whole_router, forget)
         self._watched: Watched | None = None
         if options.regret:
             from kvcache_sim.serving.router.regret import Watched
@@ -196,6 +215,8 @@ class Simulation:
     def _run(self, observer: Observer | None) -> None:
         with watching(self._watchdog):
             self.cluster.start()
+            if self._losses is not None:
+                self._losses.start()
             self.sampler.start()
             self._marks.start()
             while not self.engine.run(max_events=_EVENTS_PER_GLANCE):
@@ -263,6 +284,8 @@ class Simulation:
         found = counters(self.replicas, self.cluster.pools.routed, self._index, self.channels)
         if self.membership is not None:
             found |= {f"membership.{name}": n for name, n in self.membership.counts.items()}
+        if self._losses is not None:
+            found |= {f"membership.{name}": n for name, n in self._losses.counts.items()}
         now = self.engine.now_ns
         return Mark(
             inter_token_latencies(self.replicas),

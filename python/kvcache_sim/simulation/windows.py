@@ -34,7 +34,7 @@ def can_stream(settings: ClusterSettings, options: RunOptions) -> bool:
         and cache.prefix_view == PrefixViewSettings()
         and cache.admission in ("all", "prompt")
         and settings.router.index_blocks is None
-        and not settings.membership.events
+        and settings.membership.nothing_happens
         and settings.router.index_kind == "truth"
         and settings.router.policy not in REMEMBERING
         and ":" not in settings.router.policy

@@ -59,6 +59,11 @@ PICTURES: dict[str, Kind] = {
     "queue": Kind(
         "queue", "sequences waiting, running and loading over time", "When does TTFT spike: is it the queue?"
     ),
+    "fleet": Kind(
+        "fleet",
+        "hit rate and attainment by window, with machines that came, went or failed",
+        "What does a fault cost, and for how long?",
+    ),
     "tpot": Kind(
         "tpot_distribution", "TPOT split by full hit, partial hit and miss", "How fast do the tokens come?"
     ),

@@ -1,4 +1,4 @@
-"""Who joins, drains or is lost, and when; and what becomes of requests that a lost machine had."""
+"""Who joins, drains or is lost, and when; what else fails; what becomes of a lost machine's requests."""
 
 from __future__ import annotations
 
@@ -19,12 +19,29 @@ class MembershipEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class TierLoss:
+    """A tier of a machine whose copies are gone at a time; the tier itself is there again at once."""
+
+    at_ns: int
+    machine: int
+    tier: int
+
+
+@dataclass(frozen=True, slots=True)
 class MembershipPlan:
     """Events in order of time; a machine that joins serves from then on, the others from the start."""
 
     events: tuple[MembershipEvent, ...] = ()
     #: Whether requests that were on a lost machine start anew elsewhere, or fail.
     in_flight: InFlight = "retry"
+    tier_losses: tuple[TierLoss, ...] = ()
+    #: When the router forgets what it knew of the machines' caches.
+    index_losses_ns: tuple[int, ...] = ()
+
+    @property
+    def nothing_happens(self) -> bool:
+        """Whether the fleet stays as it is, but for channels."""
+        return not (self.events or self.tier_losses or self.index_losses_ns)
 
     def serving_at_start(self, machines: int) -> list[int]:
         """Return the machines that serve from the start, of so many in all."""

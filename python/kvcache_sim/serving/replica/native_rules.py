@@ -180,7 +180,7 @@ def core_serves(machine: Machine, serving: MachineSettings) -> bool:
 
 def core_hands_over(handover: HandoverSettings, channels: Channels) -> bool:
     """Return whether the core knows how prompts go from one of its replicas to another."""
-    return handover.path == "gpu-direct" and not channels.by_layer
+    return handover.path == "gpu-direct" and not (channels.by_layer or channels.slowed)
 
 
 def _core_moves(machine: Machine) -> bool:

@@ -55,6 +55,10 @@ class RouterIndex:
             self.missed_hit_blocks += max(found - index, 0)
         return Look(believed, truth.active_blocks)
 
+    def forget(self, stores: Sequence[GpuStore]) -> None:
+        """Begin anew with empty stores; what was on its way to be learnt still comes."""
+        self._stores = stores
+
     def _computed(self, place: int, block: int, request: int, prompt_tokens: int) -> None:
         blocks = min(prompt_tokens // block, self._capacity)
         self._news.append((self._engine.now_ns + self._delay_ns, place, request, blocks))

@@ -1,0 +1,152 @@
+"""What happens to a fleet in order of time: the plan of a scenario and the faults drawn beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.fault_draws import Fault, drawn_faults
+from kvcache_sim.scenario.fleet_section import FleetChange, FleetEventSection, FleetSection
+from kvcache_sim.scenario.schema import ClusterSection, ScenarioModel
+from kvcache_sim.scenario.yaml_tree import Path, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class FleetEvent:
+    """One thing that happens: to a machine (None: to what all share), a tier, a channel."""
+
+    at_ns: int
+    do: FleetChange
+    machine: int | None = None
+    tier: str = ""
+    channel: str = ""
+    share: float = 0.0
+    #: Of a slow channel: until when; None: to the end.
+    until_ns: int | None = None
+    #: Where the plan has it; empty where it was drawn.
+    path: Path = ()
+
+
+@dataclass(slots=True)
+class _Machines:
+    """Who is sent requests, who is there at all (drained ones may still be lost), and who stands where."""
+
+    number: int
+    serving: set[int]
+    there: set[int]
+    places: dict[int, int] = field(default_factory=dict)
+    #: Whom a fault took before their time: what the plan has of them does not come to pass.
+    failed: set[int] = field(default_factory=set)
+
+    def join(self, place: int | None = None) -> int:
+        machine, self.number = self.number, self.number + 1
+        self.serving.add(machine)
+        self.there.add(machine)
+        if place is not None:
+            self.places[place] = machine
+        return machine
+
+    def leave(self, machine: int, lost: bool) -> None:
+        self.serving.discard(machine)
+        if lost:
+            self.there.remove(machine)
+
+
+def fleet_events(model: ScenarioModel, tree: Tree) -> list[FleetEvent]:
+    """Return the events of a plan and of its faults in order of time; who joins gets the next number.
+
+    Raises UsageError for an event of a machine that is not there then.
+    """
+    fleet, count = model.fleet, model.cluster.machines
+    if not fleet.plan and not fleet.faults:
+        return []
+    machines = _Machines(count, set(range(count)), set(range(count)), {m: m for m in range(count)})
+    events: list[FleetEvent] = []
+    for at_ns, what in sorted(_moments(model), key=lambda moment: moment[0]):
+        if isinstance(what, int):
+            own, path = fleet.plan[what], ("fleet", "plan", what)
+            if own.machine not in machines.failed:
+                events.append(_planned(own, path, at_ns, machines, tree))
+        else:
+            events += _drawn(what, at_ns, machines)
+    return events
+
+
+def _moments(model: ScenarioModel) -> Iterator[tuple[int, int | Fault]]:
+    """Yield when each place of the plan comes, and when a drawn fault begins or its machine is replaced."""
+    fleet = model.fleet
+    for place, event in enumerate(fleet.plan):
+        yield event.at + (fleet.startup if event.do == "join" else 0), place
+    for fault in drawn_faults(fleet, model.cluster.machines, model.seed):
+        yield fault.at_ns, fault
+        if fault.kind.do == "lose" and fault.until_ns is not None:
+            yield fault.until_ns + fleet.startup, fault
+
+
+def _planned(own: FleetEventSection, path: Path, at_ns: int, machines: _Machines, tree: Tree) -> FleetEvent:
+    machine = own.machine
+    if own.do == "join":
+        if machine is not None:
+            hint = "a joining machine gets the next number"
+            raise UsageError("a join names a machine", tree.place(path), str(machine), hint=hint)
+        machine = machines.join()
+    elif own.do in ("drain", "lose", "lose-tier"):
+        able = machines.serving if own.do == "drain" else machines.there
+        if machine is None or machine not in able:
+            expected = f"machine: one of those that are there then, {_listed(able)}"
+            raise UsageError(f"no such machine to {own.do}", tree.place(path), str(machine), expected)
+        if own.do != "lose-tier":
+            machines.leave(machine, own.do == "lose")
+    until_ns = None if own.lasts is None else at_ns + own.lasts
+    return FleetEvent(at_ns, own.do, machine, own.tier or "", own.channel or "", own.share, until_ns, path)
+
+
+def _drawn(fault: Fault, at_ns: int, machines: _Machines) -> Iterator[FleetEvent]:
+    """Yield what a fault does to whoever stands in its place; nothing where nobody does."""
+    kind, machine = fault.kind, machines.places.get(fault.place, -1)
+    if kind.do == "lose-index":
+        yield FleetEvent(at_ns, kind.do)
+    elif kind.do == "lose" and at_ns != fault.at_ns:
+        if machine == -1:
+            yield FleetEvent(at_ns, "join", machines.join(fault.place))
+    elif machine in machines.there:
+        if kind.do == "lose":
+            machines.leave(machine, lost=True)
+            machines.places[fault.place] = -1
+            machines.failed.add(machine)
+        yield FleetEvent(
+            at_ns, kind.do, machine, kind.tier or "", kind.channel or "", kind.share, fault.until_ns
+        )
+
+
+def _listed(machines: set[int]) -> str:
+    told = sorted(machines)
+    return ", ".join(map(str, told[:6])) + (", …" if len(told) > 6 else "") if told else "none"
+
+
+def events_told(scenario: Mapping[str, Any], until_ns: int) -> list[tuple[int, str]]:
+    """Return time and words of what happened to the fleet of a resolved scenario up to a time."""
+    own = {key: scenario[key] for key in ("fleet", "seed") if key in scenario}
+    model = ScenarioModel.model_construct(
+        fleet=FleetSection.model_validate(own.get("fleet", {})),
+        seed=int(own.get("seed", 0)),
+        cluster=ClusterSection.model_validate(scenario.get("cluster", {})),
+    )
+    return [(e.at_ns, _words(e)) for e in fleet_events(model, Tree()) if e.at_ns <= until_ns]
+
+
+def _words(event: FleetEvent) -> str:
+    machine = "" if event.machine is None else f" of machine {event.machine}"
+    if event.do == "slow":
+        until = "" if event.until_ns is None else f" until {event.until_ns / 1e9:g} s"
+        return f"{event.channel}{machine} at {event.share:.0%} of its rate{until}"
+    if event.do == "lose-tier":
+        return f"{event.tier}{machine} lost"
+    if event.do == "lose-index":
+        return "the router's index lost"
+    return f"machine {event.machine} {_PAST[event.do]}"
+
+
+_PAST = {"join": "joins", "drain": "drains", "lose": "is lost"}

@@ -1,0 +1,129 @@
+"""What fails while the machines stay: copies on a tier, what the router knew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kvcache_sim.cache.store import NO_COPY, MarkingStore
+from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
+from kvcache_sim.serving.membership.plan import MembershipPlan, TierLoss
+from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.router.contract import Router
+from kvcache_sim.serving.sequence import Arrival
+
+
+class Losses:
+    """Lets copies and a router's knowledge be lost at their times, until every request is done.
+
+    Cost: an event a loss.
+    """
+
+    def __init__(
+        self,
+        plan: MembershipPlan,
+        replicas: Sequence[AnyReplica],
+        trees: Sequence[MarkingStore | None],
+        engine: Engine,
+        done: Callable[[], bool],
+        requests: int,
+    ) -> None:
+        self._replicas, self._trees, self._requests = replicas, trees, requests
+        self._engine, self._done = engine, done
+        losses: list[TierLoss | int] = [*plan.tier_losses, *plan.index_losses_ns]
+        self._losses = sorted(losses, key=lambda loss: loss if isinstance(loss, int) else loss.at_ns)
+        self._next = 0
+        self._event: Event | None = None
+        self._forget: Callable[[], None] = _nothing
+        self.counts = dict.fromkeys(("tiers_lost", "blocks_lost", "index_lost"), 0)
+
+    def around(self, make: Callable[[], Router], forget: Callable[[], None]) -> Router:
+        """Return a router that begins anew when its index is lost; ``forget`` empties what it looks at."""
+        router = ForgettingRouter(make)
+
+        def begin_anew() -> None:
+            forget()
+            router.forget()
+
+        self._forget = begin_anew
+        return router
+
+    def start(self) -> None:
+        """Begin with the first loss."""
+        if self._next < len(self._losses):
+            loss = self._losses[self._next]
+            at_ns = loss if isinstance(loss, int) else loss.at_ns
+            self._event = self._engine.schedule(at_ns, MEMBERSHIP, NO_MACHINE, self._happens, loss)
+
+    def closed(self, _: int) -> None:
+        """Hear that a request is done; after the last one nothing more happens."""
+        if self._done() and self._event is not None:
+            self._engine.cancel(self._event)
+            self._event = None
+
+    def _happens(self, loss: TierLoss | int) -> None:
+        self._next, self._event = self._next + 1, None
+        if isinstance(loss, int):
+            self._forget()
+            self.counts["index_lost"] += 1
+        else:
+            tree = self._trees[loss.machine]
+            assert tree is not None, "a machine with a lower tier keeps a tree"
+            self.counts["tiers_lost"] += 1
+            self.counts["blocks_lost"] += lose_tier(loss, self._replicas[loss.machine], tree, self._requests)
+        self.start()
+
+
+def _nothing() -> None:
+    """Forget nothing."""
+
+
+def lose_tier(loss: TierLoss, replica: AnyReplica, tree: MarkingStore, requests: int) -> int:
+    """Drop a tier's copies on one machine; return how many blocks are gone.
+
+    What is being read or written at that moment stays until then, with the blocks before it. Copies further
+    down that follow a block which was nowhere else are gone too: nothing finds them. Cost: two calls and a
+    walk a request of the trace.
+    """
+    replica.catch_up(replica.engine.now_ns)
+    gone = 0
+    for request in range(requests):
+        parts = tree.copies(request, _ALL)
+        if not parts:
+            continue
+        end = parts[-1][0]
+        alone = _first_alone(parts, loss.tier)
+        for below in range(replica.tiers - 1, loss.tier, -1):
+            if alone is not None:
+                gone += tree.remove(request, (alone, end), below)
+        gone += tree.remove(request, (0, end), loss.tier)
+    return gone
+
+
+#: More blocks than any prompt has.
+_ALL = 1 << 30
+
+
+def _first_alone(parts: Sequence[tuple[int, list[int]]], tier: int) -> int | None:
+    """Return the first block that has a copy on a tier and nowhere above it; None where there is none."""
+    start = 0
+    for end, moves in parts:
+        if moves[tier] != NO_COPY and all(move == NO_COPY for move in moves[:tier]):
+            return start
+        start = end
+    return None
+
+
+class ForgettingRouter:
+    """A router that begins anew when what it knew is lost."""
+
+    def __init__(self, make: Callable[[], Router]) -> None:
+        self._make = make
+        self._router = make()
+
+    def choose(self, sequence: Arrival) -> int:
+        """Return the choice of the router there is now."""
+        return self._router.choose(sequence)
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._router = self._make()
