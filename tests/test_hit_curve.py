@@ -215,7 +215,7 @@ def test_what_lower_tiers_add_ends_at_the_ceiling(trace_file, capsys):
     assert tier["above_inclusive_block_hit_rate"] + point["inclusive_rate"] == pytest.approx(top)
     assert run(asked) == 0
     share = f"({tier['above_inclusive_block_hit_rate']:.2%} where each holds the one above too)"
-    assert share in capsys.readouterr().out
+    assert share in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_command_writes_csv_and_pictures(trace_file, tmp_path, capsys):

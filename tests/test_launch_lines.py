@@ -50,7 +50,7 @@ def test_an_sglang_line_is_its_scenario():
         "replica.max_num_batched_tokens": 2048,
         "replica.max_num_seqs": 64,
         "replica.gpu_memory_utilization": 0.85,
-        "tiers.cpu.capacity": "97656250KiB",  # 100 GB
+        "tiers.cpu.capacity": "100GB",
         "write.policy": "through",
     }
     assert {key: scenario[key] for key in expected} == expected

@@ -143,7 +143,10 @@ def test_a_small_study_needs_no_file(study, capsys):
     assert out[0].split()[:3] == ["cell", "tiers.gpu.capacity", "tiers.cpu"]
     assert [line.split()[0] for line in out[1:5]] == ["0", "1", "2", "3"]
     assert max(map(len, out[:15])) <= 80
-    assert out[-1].startswith("next: kvsim simulate trace.jsonl --set cache.policy=lru --set ")
+    (following,) = (n for n, line in enumerate(out) if line.startswith("next: "))
+    assert out[following].startswith("next: kvsim simulate trace.jsonl --set cache.policy=lru")
+    assert all(line.endswith(" \\") for line in out[following:-1])
+    assert max(map(len, out)) <= 80
 
 
 @pytest.mark.parametrize(

@@ -176,10 +176,31 @@ def test_a_sweep_marks_the_best_cell_and_says_what_to_type_next(tmp_path, capsys
     assert max(map(len, out.split("\n* ")[0].splitlines())) <= 80
     assert "\n1 *" in out
     assert "* cell 1 has the lowest latency.ttft.p99" in out
-    again = out.splitlines()[-1].removeprefix("next: ")
+    again = out.rpartition("next: ")[2].replace("\\\n", "")
+    assert max(map(len, out.splitlines())) <= 80
     assert main.run([*shlex.split(again)[1:], "-q", "-o", "best", "--format", "json"]) == 0
     best = json.loads(capsys.readouterr().out)
     rows = kv.sweep(
         "t.jsonl", grid={"tiers.gpu": ["48 blocks", "4096 blocks"]}, replica={"max_num_seqs": 8}
     ).rows
     assert best["digest"]["results"] == rows[1]["digest.results"]
+
+
+def test_the_next_command_of_a_sweep_takes_back_what_the_scenario_sets(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("base.yaml").write_text(
+        "workload: {kind: conversational, requests: 60}\n"
+        "tiers: {gpu: {capacity: 20 blocks}, cpu: {capacity: 40 blocks}}\n"
+        "channels: {pcie: {bandwidth: 50MB/s, edges: [gpu->cpu, cpu->gpu]}}\n"
+    )
+    argv = ["sweep", "--scenario", "base.yaml", "--grid", "tiers.cpu=null,{capacity: 40 blocks}"]
+    assert main.run([*argv, "--set", "write.policy=through", "-q", "-j", "1", "-o", "cells"]) == 0
+    out = capsys.readouterr().out
+    assert "* cell 0 has the lowest" in out, "loading over 50 MB/s is slower than computing"
+    words = shlex.split(out.rpartition("next: ")[2].replace("\\\n", ""))
+    assert words == ["kvsim", "simulate", "-c", "base.yaml", "--set", "tiers.cpu=null"]
+    assert main.run([*words[1:], "-q", "-o", "again", "--format", "json"]) == 0
+    (first, _) = json.loads(Path("cells/plan.json").read_text())["cells"]
+    record = json.loads(Path(f"cells/cells/{first[0]}.json").read_text())
+    digest = json.loads(capsys.readouterr().out)["digest"]["results"]
+    assert digest in json.dumps(record)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +14,6 @@ from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, EXIT_SWEEP_FAILED, UsageError
 
 if TYPE_CHECKING:
-    from kvcache_sim.report.best_cell import Row
     from kvcache_sim.sweeps.plan import Plan
     from kvcache_sim.sweeps.study import SweepFile
 
@@ -96,6 +93,7 @@ def sweep(
     from kvcache_sim.report.best_cell import best_by_default
     from kvcache_sim.report.sweep_report import tell, write_sweep_report
     from kvcache_sim.sweeps.coordinator import run_sweep
+    from kvcache_sim.sweeps.single_run import single_run
     from kvcache_sim.sweeps.stop import stop_on_signals
     from kvcache_sim.sweeps.tables import result_rows
 
@@ -106,7 +104,9 @@ def sweep(
     print(tell(rows, objectives))
     best = best_by_default([row for row in rows if row["status"] == "ok"], objectives)
     if best is not None:
-        print(f"next: {_again(file, (trace, scenario, config), settings or [], best[0])}")
+        (cell,) = (one for one in plan.own_cells() if one.index == best[0]["cell"])
+        source = config.parent / str(file.scenario) if config is not None else scenario
+        print(_next(file, config, single_run(trace, source, settings or [], cell.settings)))
     if report is not None:
         write_sweep_report(report, plan.name, rows, objectives)
     counts = f"{len(outcome.records)} cells ended ({outcome.cached} before), {outcome.failed} failed"
@@ -138,23 +138,13 @@ def merge(
     return EXIT_SWEEP_FAILED if missing or failed else EXIT_OK
 
 
-def _again(
-    file: SweepFile, given: tuple[Path | None, Path | None, Path | None], fixed: list[str], best: Row
-) -> str:
-    """Return the command that runs the best cell alone, or the report where the file holds its scenario."""
-    trace, scenario, config = given
+def _next(file: SweepFile, config: Path | None, words: list[str]) -> str:
+    """Return the line that says what to type: the report where the sweep file holds its scenario."""
+    from kvcache_sim.report.plain_table import shell_lines
+
     if config is not None and not isinstance(file.scenario, str):
-        return f"kvsim sweep -c {shlex.quote(str(config))} --report sweep.html"
-    source = config.parent / str(file.scenario) if config is not None else scenario
-    chosen = {name.removeprefix("set."): value for name, value in best.items() if name.startswith("set.")}
-    settings = [*fixed, *(f"{name}={_typed(value)}" for name, value in chosen.items() if value is not None)]
-    words = ["kvsim", "simulate", *([str(trace)] if trace is not None else [])]
-    words += ["-c", str(source)] if source is not None else []
-    return shlex.join([*words, *(word for one in settings for word in ("--set", one))])
-
-
-def _typed(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+        words = ["kvsim", "sweep", "-c", str(config), "--report", "sweep.html"]
+    return shell_lines("next: ", words)
 
 
 def _estimate(plan: Plan, directory: Path, jobs: int) -> None:

@@ -7,6 +7,7 @@ import io
 from typing import Any
 
 from kvcache_sim.replay.miss_causes import told_by
+from kvcache_sim.report.plain_table import labelled, plain_sentences
 from kvcache_sim.units import format_bytes, format_time_ns
 
 #: Figures that the lines above the list say already, or that are tables themselves.
@@ -18,12 +19,12 @@ def cachesim_text(policy: str, result: dict[str, Any]) -> str:
     if "accesses" in result:
         lines, said = _flat_lines(policy, result), _SAID - {"misses"}
     else:
-        lines, said = [_sentence(policy, result)], _SAID
+        lines, said = [plain_sentences([_sentence(policy, result)])], _SAID
         if "misses" in result:
             lines += ["", *_miss_lines(result["misses"])]
     figures = {name: value for name, value in result.items() if name not in said}
-    width = max(map(len, figures))
-    lines += ["", *(f"{name:<{width}}  {_cell(value)}" for name, value in figures.items())]
+    width = max(map(len, figures)) + 2
+    lines += ["", *(line for name in figures for line in labelled(name, _cell(name, figures[name]), width))]
     return "\n".join(lines)
 
 
@@ -42,11 +43,11 @@ def _flat_lines(policy: str, result: dict[str, Any]) -> list[str]:
     """Return what a plain cache of blocks hits, and the same queue behind a prefix look-up."""
     best = result["ceilings"]["belady"]["hits"] / max(1, result["accesses"])
     words = f"{policy}{_size(result)}, flat: {result['hit_ratio']:.1%} of block accesses hit of {best:.1%}"
-    lines = [f"{words} possible at this size (Belady)"]
+    lines = [plain_sentences([f"{words} possible at this size (Belady)"])]
     if "prefix_lookup" in result:
         behind = result["prefix_lookup"]
         hit = f"{behind['hit_rate']:.1%} of tokens hit, {behind['hit_blocks']:,} blocks"
-        lines.append(f"behind a prefix look-up: {hit}; {behind['evictions']:,} evictions")
+        lines.append(plain_sentences([f"behind a prefix look-up: {hit}; {behind['evictions']:,} evictions"]))
     return lines
 
 
@@ -59,15 +60,19 @@ def _miss_lines(misses: dict[str, Any]) -> list[str]:
     lines = [f"{misses['missed_tokens']:,} tokens missed:"]
     for cause in told_by("replay"):
         tokens = misses[f"{cause.name}_tokens"]
-        lines.append(f"  {tokens / total:6.1%}  {cause.name.replace('_', ' '):<13} {cause.meaning}")
+        label = f"  {tokens / total:6.1%}  {cause.name.replace('_', ' '):<13} "
+        lines += labelled(label, cause.meaning, len(label))
     if "evicted_before_ns" in misses:
         requests, times = misses["evicted_before_requests"], misses["evicted_before_ns"]
         half, most = (f"{requests[p]:,} requests ({format_time_ns(times[p])})" for p in ("p50", "p90"))
-        lines.append(f"  of the evicted, half were evicted up to {half} before, nine of ten {most}")
+        said = f"of the evicted, half were evicted up to {half} before, nine of ten {most}"
+        lines.append(plain_sentences([said], "  "))
     return lines
 
 
-def _cell(value: Any) -> str:
+def _cell(name: str, value: Any) -> str:
+    if name.endswith("_sha256"):
+        return str(value)[:24]  # as the digests of a run are printed; JSON has all of it
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -23,7 +24,8 @@ def plain_table(table: Table, width: int | None = None) -> str:
     cells = [[str(heading) for heading in table.headings]]
     cells += [["–" if value is None else str(value) for value in row] for row in table.rows]
     columns = [_fitted(list(column), limit // 2) for column in zip(*cells, strict=True)]
-    return "\n\n".join(_lines([columns[k] for k in group]) for group in _groups(columns, limit))
+    groups = side_by_side([_width(column) for column in columns], limit)
+    return "\n\n".join(_lines([columns[k] for k in group]) for group in groups)
 
 
 def plain_sentences(sentences: Sequence[str], indent: str = "", width: int | None = None) -> str:
@@ -39,6 +41,32 @@ def plain_sentences(sentences: Sequence[str], indent: str = "", width: int | Non
             sentence, limit, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False
         )
     )
+
+
+def labelled(label: str, text: str, columns: int) -> list[str]:
+    """Return a text behind its label of so many columns, in lines that fit the terminal."""
+    lines = wrap(text, terminal_width() - columns, break_on_hyphens=False) or [""]
+    return [f"{label if not n else '':<{columns}}{line}" for n, line in enumerate(lines)]
+
+
+def shell_lines(before: str, words: Sequence[str]) -> str:
+    """Return words to type behind a few others, in lines that fit the terminal and still are one command.
+
+    A flag and its value stay together; a line that goes on ends with a backslash.
+    """
+    lines = [before.rstrip()]
+    room = terminal_width() - len(" \\")
+    for number, word in enumerate(words):
+        quoted = shlex.quote(word)
+        takes = f"{quoted} {shlex.quote(words[number + 1])}" if _is_flag(words, number) else quoted
+        if len(lines[-1]) + 1 + len(takes) > room and number and not _is_flag(words, number - 1):
+            lines.append("   ")
+        lines[-1] += f" {quoted}"
+    return " \\\n".join(lines)
+
+
+def _is_flag(words: Sequence[str], number: int) -> bool:
+    return words[number].startswith("-") and number + 1 < len(words)
 
 
 def terminal_width() -> int:
@@ -59,12 +87,12 @@ def _width(column: Cells) -> int:
     return max(len(line) for cell in column for line in cell)
 
 
-def _groups(columns: list[Cells], limit: int) -> list[list[int]]:
-    """Return which columns stand beside each other; the first one leads every group."""
+def side_by_side(widths: Sequence[int], limit: int) -> list[list[int]]:
+    """Return which columns of some widths stand beside each other; the first one leads every group."""
     groups: list[list[int]] = [[0]]
-    used = first = _width(columns[0])
-    for number, column in enumerate(columns[1:], 1):
-        needed = len(_GAP) + _width(column)
+    used = first = widths[0]
+    for number, width in enumerate(widths[1:], 1):
+        needed = len(_GAP) + width
         if used + needed > limit and len(groups[-1]) > 1:
             groups.append([0])
             used = first

@@ -9,7 +9,7 @@ from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
 from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepBatch
-from kvcache_sim.model.step_times import load_step_time, measured_on
+from kvcache_sim.model.step_times import load_step_time, measured_on, step_time_names
 
 #: Steps to show: sequences that decode and their KV each, tokens of a prompt and what it has behind it.
 _STEPS = (
@@ -52,6 +52,7 @@ def step_time_sheet(name: str) -> dict[str, Any]:
         "tensor_parallel": subject.tensor_parallel,
         "facts": list(source.facts) if isinstance(source, SampledStepTime) else [],
         "coefficients": asdict(source) if isinstance(source, ParametricStepTime) else None,
+        "held_out_error": held_out_error(name) if name in step_time_names() else "",
         "steps": steps,
     }
 
@@ -61,6 +62,8 @@ def sheet_text(sheet: dict[str, Any]) -> str:
     model, gpu = sheet["model"] or "(no model named)", sheet["gpu"] or "(no GPU named)"
     lines = [f"{sheet['name']}: {model} on {sheet['tensor_parallel']} × {gpu}"]
     lines += [f"  {fact}" for fact in sheet["facts"]]
+    if sheet["held_out_error"]:
+        lines.append(f"  {sheet['held_out_error']}")
     for name, value in (sheet["coefficients"] or {}).items():
         if value:
             text = f"{len(value)} points" if isinstance(value, tuple) else f"{value:g}"

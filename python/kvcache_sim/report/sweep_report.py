@@ -11,7 +11,7 @@ from kvcache_sim.output import write_new
 from kvcache_sim.report.best_cell import best_by_default, cell_table, figures_of, settings_of, shown
 from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.picture import Picture, Table, Value
-from kvcache_sim.report.plain_table import plain_table
+from kvcache_sim.report.plain_table import plain_sentences, plain_table
 
 Row = Mapping[str, object]
 
@@ -20,7 +20,8 @@ def tell(rows: Sequence[Row], goals: Sequence[Objective]) -> str:
     """Return the rows as a table for a terminal: those on the Pareto front where there are goals."""
     done = [row for row in rows if row["status"] == "ok"]
     found = best_by_default(done, goals)
-    best, last = (found[0], f"\n* {_praise(*found)}") if found is not None else (None, "")
+    best = found[0] if found is not None else None
+    last = "\n" + plain_sentences([f"* {_praise(*found)}"]) if found is not None else ""
     if not goals:
         return plain_table(cell_table(done, goals, best)) + last
     front = [rows[index] for index in pareto_front([losses(row, goals) for row in rows])]

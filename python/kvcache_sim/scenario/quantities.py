@@ -79,10 +79,15 @@ def _with_value_error(validate: Callable[[object], Any]) -> Callable[[object], A
 
 
 def _render_size(count: int) -> str:
-    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
-        if count and count % 1024**power == 0:
-            return f"{count // 1024**power}{unit}"
-    return f"{count}B"
+    """Return a size in bytes as a scenario writes it, exactly: the shortest of 2-based and 10-based units."""
+    written = [f"{count // scale}{unit}" for scale, unit in _SIZES if count and count % scale == 0]
+    return min([*written, f"{count}B"], key=len)
+
+
+_SIZES = (
+    *((1024**power, f"{letter}iB") for power, letter in ((4, "T"), (3, "G"), (2, "M"), (1, "K"))),
+    *((1000**power, f"{letter}B") for power, letter in ((4, "T"), (3, "G"), (2, "M"), (1, "k"))),
+)
 
 
 def render_time(count: int) -> str:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+from textwrap import wrap
 from typing import Any
 
 from kvcache_sim.output import csv_field
 from kvcache_sim.report.curve.build import Document
+from kvcache_sim.report.plain_table import labelled, side_by_side, terminal_width
 from kvcache_sim.units import format_bytes
 
 _SESSIONS_SHOWN = 10
+#: Columns of the words before the landmarks.
+_LABEL = 14
 _ORDERS = {"tail": "released tail first", "root": "touched root first"}
 
 
@@ -30,7 +34,8 @@ def curve_table(document: Document) -> str:
     ]
     lines = [
         f"{document['n_requests']:,} requests, {document['queried_blocks']:,} blocks of "
-        f"{document['block_size']} tokens; share of blocks found, {_ORDERS[document['order']]}",
+        f"{document['block_size']} tokens",
+        f"share of blocks found, {_ORDERS[document['order']]}:",
         *_aligned([head, *rows]),
     ]
     if "sample" in document:
@@ -77,7 +82,7 @@ def _landmark_lines(document: Document) -> list[str]:
     top = document["unbounded"]
     distinct = f"{document['distinct_blocks']:,} distinct blocks"
     rates = f"{top['block_hit_rate']:.2%} of blocks, {top['hit_rate']:.2%} of tokens"
-    lines = [f"ceiling       {rates}, with room for all {distinct}"]
+    lines = labelled("ceiling", f"{rates}, with room for all {distinct}", _LABEL)
     said = {
         "knee": "where more room starts to pay less",
         "working_set": "99 % of the ceiling's hits",
@@ -87,7 +92,7 @@ def _landmark_lines(document: Document) -> list[str]:
         point = document["landmarks"][name]
         size = f" = {format_bytes(point['capacity_bytes'])}" if "capacity_bytes" in point else ""
         place = f"{point['capacity_blocks']:,} blocks{size}: {point['block_hit_rate']:.2%}"
-        lines.append(f"{name.replace('_', ' '):<13} {place}, {meaning}")
+        lines += labelled(name.replace("_", " "), f"{place}, {meaning}", _LABEL)
     return lines
 
 
@@ -107,7 +112,7 @@ def _lower_tier_lines(tier: Document) -> list[str]:
     if len(tier["above_blocks"]) > 1:
         found += f" ({tier['above_inclusive_block_hit_rate']:.2%} where each holds the one above too)"
     return [
-        f"a tier below {above} blocks, which find {found}, adds",
+        *wrap(f"a tier below {above} blocks, which find {found}, adds", terminal_width()),
         *_aligned([["blocks", *sized, "exclusive", "inclusive"], *rows]),
     ]
 
@@ -131,5 +136,10 @@ def _session_lines(split: Document) -> list[str]:
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:
+    """Return rows of cells as lines; columns that find no room follow below, behind the first again."""
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return [
+        "  ".join(row[k].rjust(widths[k]) for k in group)
+        for group in side_by_side(widths, terminal_width())
+        for row in rows
+    ]
