@@ -12,7 +12,8 @@ from kvcache_sim.model.calibration.accuracy import phase_errors
 from kvcache_sim.model.calibration.base import ErrorCurve, error_curve, fit_correction
 from kvcache_sim.model.calibration.compilation import compiles
 from kvcache_sim.model.calibration.csv_table import column_values
-from kvcache_sim.model.calibration.fit import fit_step_time, fit_tensor_parallel, predict_ms
+from kvcache_sim.model.calibration.degrees import fit_tensor_parallel
+from kvcache_sim.model.calibration.fit import fit_step_time, predict_ms
 from kvcache_sim.model.calibration.kernels import Points, read_kernels, with_all_reduces
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations

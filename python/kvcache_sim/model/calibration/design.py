@@ -58,7 +58,7 @@ class Form:
 
         Every coefficient being ≥ 0 makes the time monotone: a ramp's are the rises from knot to knot.
         """
-        tokens, sequences = _padded(rows, self.graph_tokens)
+        tokens, sequences = padded_rows(rows, self.graph_tokens)
         n, new, past = rows.decode_sequences, rows.prefill_tokens, rows.past_tokens
         kv = np.maximum(rows.decode_kv_tokens, self.least_kv_tokens * n)
         chunks = np.maximum(rows.prefill_requests, 1)
@@ -86,7 +86,7 @@ class Form:
         if not self.measured:
             return np.zeros(len(rows))
         x, y = np.array(self.measured).T
-        return np.asarray(np.interp(_padded(rows, self.graph_tokens)[0], x, y), np.float64)
+        return np.asarray(np.interp(padded_rows(rows, self.graph_tokens)[0], x, y), np.float64)
 
     @property
     def floors(self) -> Floors:
@@ -132,7 +132,7 @@ def form_for(
     The part of the longest sequence is left out where no row tells it from the mean. The scan takes its place
     where lengths are equal and chunks have a past or decodes beside them.
     """
-    tokens, sequences = _padded(rows, graph_tokens)
+    tokens, sequences = padded_rows(rows, graph_tokens)
     n = np.maximum(rows.decode_sequences, 1)
     uneven = rows.decode_max_kv_tokens > 1.01 * rows.decode_kv_tokens / n
     levels: tuple[float, ...] = ()
@@ -153,7 +153,7 @@ def form_apart(rows: IterationRows, graph_tokens: int = 512) -> Form:
     """
     form = form_for(rows, graph_tokens)
     chunked = rows.prefill_tokens > 0
-    tokens, sequences = _padded(rows, graph_tokens)
+    tokens, sequences = padded_rows(rows, graph_tokens)
     base = _knots(np.sort(tokens[chunked]))
     return replace(
         form,
@@ -164,7 +164,7 @@ def form_apart(rows: IterationRows, graph_tokens: int = 512) -> Form:
 
 def form_through(rows: IterationRows, graph_tokens: int = 512) -> Form:
     """Return the form that bends at every token count measured."""
-    tokens, _ = _padded(rows, graph_tokens)
+    tokens, _ = padded_rows(rows, graph_tokens)
     return Form(tuple(np.unique(tokens).tolist()), form_for(rows, graph_tokens).longest_knots, graph_tokens)
 
 
@@ -201,7 +201,7 @@ def _with_border(knots: tuple[float, ...], border: float, tokens: NDArray[np.flo
     return (*(below[:-1] if len(below) > 1 or below[0] == border else below), border, border + 1, *above)
 
 
-def _padded(rows: IterationRows, graph_tokens: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def padded_rows(rows: IterationRows, graph_tokens: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the padded tokens of each row, and its padded decode sequences."""
     tokens = (rows.prefill_tokens + rows.decode_sequences).astype(np.int64)
     padded = padded_tokens(graph_tokens, int(tokens.max(initial=1))).astype(np.float64)

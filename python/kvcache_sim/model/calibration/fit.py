@@ -1,4 +1,4 @@
-"""The fit: non-negative, robust, on relative error; for one TP degree, or across several."""
+"""The fit: non-negative, robust, on relative error."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ _QUERY_TILES = (64, 128)
 _PATIENCE = 8
 _SETTLED = 1e-5
 _ROUNDS = 60
-_TRANSFER_BASE = (1.0, 32.0, 128.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0)
-_TRANSFER_LONGEST = (0.0, 24.0)
 
 
 def fit_step_time(
@@ -80,40 +78,6 @@ def interpolate_step_time(rows: IterationRows) -> ParametricStepTime:
     form = form_through(rows)
     solution = solve(form.columns(rows), rows, form.floors, form.known_ms(rows))
     return with_mixed_kv(form.model(solution.coefficients), rows, UNMEASURED)
-
-
-@dataclass(frozen=True, slots=True)
-class TensorParallelFit:
-    """A model family over TP degrees: each coefficient is ``shared + split / tp``.
-
-    ``shared`` is zero except for the fixed cost of a step and its cost a token above 32 tokens: latency,
-    host work and communication do not get shorter; weights, attention and GEMMs are split.
-    """
-
-    form: Form
-    split: NDArray[np.float64]
-    shared: NDArray[np.float64]
-
-    def model(self, tensor_parallel: int) -> ParametricStepTime:
-        """Return the model at one TP degree."""
-        return self.form.model(self.split / tensor_parallel + self.shared)
-
-
-def fit_tensor_parallel(rows: IterationRows) -> TensorParallelFit:
-    """Return the family fitted to rows of at least two TP degrees; UsageError when there is one."""
-    if len(np.unique(rows.tensor_parallel)) < 2:
-        raise UsageError("one TP degree in the rows", expected="two or more, to tell what a degree splits")
-    top = float((rows.prefill_tokens + rows.decode_sequences).max())
-    base = tuple(k for k in _TRANSFER_BASE if k <= top) or (1.0,)
-    form = Form(base, _TRANSFER_LONGEST)
-    columns = form.columns(rows)
-    size = columns.shape[1]
-    kept = [0, *(j for j, knot in enumerate(base) if knot > 32)]
-    joint = np.concatenate((columns / rows.tensor_parallel[:, None], columns[:, kept]), axis=1)
-    solution = solve(joint, rows, form.floors, form.known_ms(rows)).coefficients
-    shared = np.zeros(size)
-    shared[kept] = solution[size:]
-    return TensorParallelFit(form, solution[:size], shared)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from kvcache_sim.model.calibration.accuracy import PhaseError, phase_errors
-from kvcache_sim.model.calibration.fit import fit_step_time, fit_tensor_parallel, predict_ms
+from kvcache_sim.model.calibration.degrees import fit_tensor_parallel
+from kvcache_sim.model.calibration.fit import fit_step_time, predict_ms
 from kvcache_sim.model.calibration.kernels import Points, read_kernels, with_all_reduces
 from kvcache_sim.model.calibration.mixtures import MIXTURE_FILE, MIXTURES, fit_mixture
 from kvcache_sim.model.calibration.model_file import Provenance, model_text

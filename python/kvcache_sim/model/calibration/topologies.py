@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import log2
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.model.calibration.design import Form, form_apart
+from kvcache_sim.model.calibration.design import Form, form_apart, ramp
 from kvcache_sim.model.calibration.fit import Shown, solve
 from kvcache_sim.model.calibration.rows import IterationRows
+from kvcache_sim.model.cuda_graphs import padded_tokens
 from kvcache_sim.model.parametric import ParametricStepTime
 
 #: Rows of one topology that the family is fitted to, at most: pure decode steps are thinned to so many.
-_DECODES_A_TOPOLOGY = 600
+_DECODES_A_TOPOLOGY = 300
 #: In the family the longest sequence shows where it exceeds the mean by this factor.
 _UNEVENNESS = 2.5
 _FAMILY = Form(
     base_knots=(1.0, 128.0, 512.0, 513.0, 1024.0, 2048.0, 4096.0, 8192.0),
     longest_knots=(0.0, 24.0),
-    decode_knots=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
+    decode_knots=(1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0),
 )
+#: The place of the experts among ``Topology.shares``. In a decode step all ranks' sequences, taken to be as
+#: many on each, go to the experts together: this part of the base is of them all. The parts after it, of the
+#: exchange, are the same for any number of sequences: so few tokens take no longer than one.
+_EXPERTS = 1
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -46,11 +51,12 @@ class Topology:
         """Return what the parts of a step's base are multiplied with, apart from 1/TP.
 
         One: launches and host work; the part of the experts on a GPU; the exchange between data-parallel
-        ranks, once, and again for each doubling of the tensor parallelism that it goes across.
+        ranks, once, again for each doubling of the tensor parallelism that it goes across, and again for
+        each other rank.
         """
         ranks = self.data_parallel > 1
         gpus = self.tensor_parallel * self.data_parallel
-        return (1.0, 1 / gpus, float(ranks), ranks * log2(self.tensor_parallel))
+        return (1.0, 1 / gpus, float(ranks), ranks * log2(self.tensor_parallel), self.data_parallel - 1.0)
 
 
 def fit_deployment(rows: IterationRows) -> ParametricStepTime:
@@ -67,26 +73,56 @@ class TopologyFit:
     base: NDArray[np.float64]
 
     def model(self, topology: Topology) -> ParametricStepTime:
-        """Return the model at one topology."""
+        """Return the model at one topology.
+
+        Its decode base bends where the family's does and where the sequences of all ranks together reach
+        such a knot, since the experts see those.
+        """
         coefficients = self.split / topology.tensor_parallel
         coefficients[_base_columns()] += np.array(topology.shares()) @ self.base
-        return _FAMILY.model(coefficients)
+        knots = np.array(_FAMILY.decode_knots)
+        gathered = knots / topology.data_parallel
+        form = replace(_FAMILY, decode_knots=tuple(sorted({*knots, *gathered[gathered > 1]})))
+        own = len(coefficients) - len(knots)
+        experts = self.base[_EXPERTS, len(_FAMILY.base_knots) :] * topology.shares()[_EXPERTS]
+        n = np.array(form.decode_knots)
+        ms = ramp(n, _FAMILY.decode_knots, goes_on=True) @ (coefficients[own:] - experts)
+        ms += ramp(n * topology.data_parallel, _FAMILY.decode_knots, goes_on=True) @ experts
+        return form.model(np.concatenate((coefficients[:own], np.diff(ms, prepend=0.0))))
 
 
 def fit_topologies(measured: Mapping[Topology, IterationRows]) -> TopologyFit:
     """Return the family fitted to the rows of several topologies."""
     thin = {topology: _thinned(rows) for topology, rows in measured.items()}
-    parts = []
-    for topology, rows in thin.items():
-        columns = _FAMILY.columns(rows)
-        base = columns[:, _base_columns()]
-        parts.append(np.hstack((columns / topology.tensor_parallel, *(s * base for s in topology.shares()))))
+    parts = [_columns(topology, rows) for topology, rows in thin.items()]
     rows = _joined(thin.values())
     unevenness = rows.decode_max_kv_tokens * rows.decode_sequences > _UNEVENNESS * rows.decode_kv_tokens
     start = Shown(unevenness, np.zeros(len(rows), np.bool_))
     found = solve(np.concatenate(parts), rows, _FAMILY.floors, _FAMILY.known_ms(rows), start).coefficients
-    size = parts[0].shape[1] - len(_base_columns()) * len(Topology(1).shares())
-    return TopologyFit(found[:size], found[size:].reshape(len(Topology(1).shares()), -1))
+    used = _shared_columns()
+    size = len(found) - int(used.sum())
+    base = np.zeros(len(used))
+    base[used] = found[size:]
+    return TopologyFit(found[:size], base.reshape(len(Topology(1).shares()), -1))
+
+
+def _shared_columns() -> NDArray[np.bool_]:
+    """Return which columns of each share's bases there are: the exchange does not rise with sequences."""
+    used = np.ones((len(Topology(1).shares()), len(_base_columns())), np.bool_)
+    used[_EXPERTS + 1 :, len(_FAMILY.base_knots) + 1 :] = False
+    return used.ravel()
+
+
+def _columns(topology: Topology, rows: IterationRows) -> NDArray[np.float64]:
+    """Return what TP splits, then each share of the two bases."""
+    columns, base, own = _FAMILY.columns(rows), _base_columns(), len(_FAMILY.base_knots)
+    shared = [share * columns[:, base] for share in topology.shares()]
+    padded = padded_tokens(_FAMILY.graph_tokens, int(rows.decode_sequences.max(initial=1)))
+    sequences = padded[rows.decode_sequences.astype(np.intp)] * topology.data_parallel
+    everyone = replace(rows, decode_sequences=np.asarray(sequences, np.float64))
+    share = topology.shares()[_EXPERTS]
+    shared[_EXPERTS][:, own:] = share * _FAMILY.columns(everyone)[:, base[own:]]
+    return np.hstack((columns / topology.tensor_parallel, np.hstack(shared)[:, _shared_columns()]))
 
 
 def _base_columns() -> NDArray[np.intp]:
