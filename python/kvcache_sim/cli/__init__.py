@@ -8,6 +8,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "simulate": ("kvcache_sim.cli.simulate", "replay a trace or a generated workload over the tiers"),
     "serve": ("kvcache_sim.cli.serve", "answer OpenAI's clients from the simulated cluster, in real time"),
     "record": ("kvcache_sim.cli.record", "pass requests on to a server and write a trace of them"),
+    "shadow": ("kvcache_sim.cli.shadow", "follow an engine's KV events: its hit rate beside other caches'"),
     "init": ("kvcache_sim.cli.init", "print a scenario to start from, or of an engine's launch line"),
     "report": ("kvcache_sim.cli.report", "make one HTML page of finished runs"),
     "timeline": ("kvcache_sim.cli.timeline", "write a run as a trace that Perfetto opens"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,7 @@ from typing import Annotated
 import typer
 
 from kvcache_sim.cli.verb import verb_app
-from kvcache_sim.errors import EXIT_OK, InputOutputError
+from kvcache_sim.errors import EXIT_OK
 
 app = verb_app()
 
@@ -48,10 +47,11 @@ def record(
     from kvcache_sim.live.record.recording import record as recorded
     from kvcache_sim.live.record.trace_file import TraceFile
     from kvcache_sim.live.tokenizer import tokenizer_of
+    from kvcache_sim.workload.imports.salted import salt_of
 
     recording = Recording(host, port, Upstream(upstream))
     chosen = tokenizer_of(tokenizer)
-    trace = TraceFile(output, chosen, block_size, _salt(salt_file), force)
+    trace = TraceFile(output, chosen, block_size, salt_of(salt_file), force)
 
     def say(line: str) -> None:
         if not quiet:
@@ -62,12 +62,3 @@ def record(
     print(f"recorded   {rows:,} requests in {output}, {trace.skipped:,} left out")
     print(f"next: kvsim simulate {output} --set trace.block_size={block_size}")
     return EXIT_OK
-
-
-def _salt(path: Path | None) -> bytes:
-    if path is None:
-        return secrets.token_bytes(32)
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputOutputError("cannot be read", str(path), error.strerror or "") from None

@@ -10,6 +10,7 @@
 - ``events``     KV events as vLLM publishes them
 - ``arrivals``   the log of arrivals, ``keeping``: the run directory that is left
 - ``serving``    a scenario on its ports, ``server``: until a signal comes
+- ``shadow``     a real engine's events beside other caches
 - ``record``     a proxy before a real server that writes a trace
 
 Only this room reads the wall clock. Its packages (extra ``serve``) are imported when it is used.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -39,22 +38,19 @@ def command(
       kvsim trace import vllm.log -o mine.jsonl
       kvsim trace import scrapes.txt -o curve.jsonl
     """
-    from kvcache_sim.errors import InputOutputError, UsageError
+    from kvcache_sim.errors import UsageError
     from kvcache_sim.workload.imports.imported import Notes
     from kvcache_sim.workload.imports.kind import Reading
     from kvcache_sim.workload.imports.naming import Naming
+    from kvcache_sim.workload.imports.salted import salt_of
     from kvcache_sim.workload.imports.write import import_log
 
     if on_bad_row not in ("error", "skip"):
         raise UsageError(
             "unknown on_bad_row", where="--on-bad-row", got=repr(on_bad_row), expected="error | skip"
         )
-    try:
-        salt = secrets.token_bytes(32) if salt_file is None else salt_file.read_bytes()
-    except OSError as error:
-        raise InputOutputError("cannot be read", str(salt_file), error.strerror or "") from None
     notes = Notes()
-    naming = Naming(block_size, salt, tokenizer, bytes_per_token)
+    naming = Naming(block_size, salt_of(salt_file), tokenizer, bytes_per_token)
     found = import_log(log, kind, Reading(naming, notes, skips=on_bad_row == "skip"))
     if found is None:
         reading = options.settings(None, None, on_bad_row)

@@ -3,7 +3,7 @@
 Events tell what was stored, not what was found; but what is stored stands behind a block, and that block
 and all before it were found, unless they belong to the same request. So:
 
-- blocks stored behind the tail of a request that stored there less than ``PAUSE_NS`` ago go on with that
+- blocks stored behind the tail of a request that stored there less than a pause ago go on with that
   request: two or more at a time are a chunk of its prompt while it has no answer; a single one is a block
   of its answer;
 - any other blocks are a look-up: what stands before them was found, they were not (on a GPU; a block that
@@ -56,8 +56,8 @@ class LookUps:
     A look-up grows while its request runs. Memory: what the engine holds, and one entry a running request.
     """
 
-    def __init__(self) -> None:
-        self.block_size = 0
+    def __init__(self, pause_ns: int = PAUSE_NS) -> None:
+        self.block_size, self._pause_ns = 0, pause_ns
         #: Blocks on the GPU now, and at most.
         self.held = self.most_held = 0
         #: Whether a block has ever left the GPU: only then was it full, and ``most_held`` is its size.
@@ -89,7 +89,7 @@ class LookUps:
             raise ValueError(f"blocks of {event.block_size} and of {self.block_size} tokens")
         self.block_size = event.block_size
         tail = None if event.parent is None else self._tails.get(event.parent)
-        if tail is not None and at_ns - tail.last_ns <= PAUSE_NS:
+        if tail is not None and at_ns - tail.last_ns <= self._pause_ns:
             self._goes_on(tail, event, at_ns)
             return None
         before, known = self._path(event.parent)
@@ -147,4 +147,4 @@ class LookUps:
     def _forget(self, now_ns: int) -> None:
         """Forget tails that nothing can go on from; looked at when there are many."""
         if len(self._tails) > 1 << 14:
-            self._tails = {k: v for k, v in self._tails.items() if now_ns - v.last_ns <= PAUSE_NS}
+            self._tails = {k: v for k, v in self._tails.items() if now_ns - v.last_ns <= self._pause_ns}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from array import array
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from pathlib import Path
+
+from kvcache_sim.errors import InputOutputError
 
 
 def salted_ids(tokens: Sequence[int], block_size: int, salt: bytes) -> list[int]:
@@ -25,6 +29,16 @@ def salted_names(names: Iterable[str], salt: bytes) -> list[int]:
         _id(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16, key=key).digest())
         for name in names
     ]
+
+
+def salt_of(path: Path | None) -> bytes:
+    """Return the salt of a file, without one a random one; InputOutputError where it cannot be read."""
+    if path is None:
+        return secrets.token_bytes(32)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputOutputError("cannot be read", str(path), error.strerror or "") from None
 
 
 def _key(salt: bytes) -> bytes:

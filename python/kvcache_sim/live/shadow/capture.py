@@ -1,0 +1,59 @@
+"""Batches of KV events on disk: a line of JSON each, without tokens, hashes salted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import IO
+
+from kvcache_sim.errors import InputOutputError, OutputExistsError
+from kvcache_sim.units import NS_PER_S
+from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent, Name
+from kvcache_sim.workload.imports.salted import salted_names
+
+_TYPES = {"stored": "BlockStored", "removed": "BlockRemoved", "cleared": "AllBlocksCleared"}
+
+
+class Capture:
+    """Writes batches as they come; the file is whole after each, and ``kvsim trace import`` reads it.
+
+    OutputExistsError where the file exists and is not to be replaced, InputOutputError where it cannot be.
+    """
+
+    def __init__(self, path: Path, salt: bytes, force: bool) -> None:
+        if path.exists() and not force:
+            raise OutputExistsError("the output exists", str(path), hint="--force replaces it")
+        try:
+            self._file: IO[str] = path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise InputOutputError("cannot be written", str(path), error.strerror or "") from None
+        self.path, self._salt = path, salt
+        self.batches = 0
+
+    def add(self, source: str, batch: KvBatch) -> None:
+        """Write a batch."""
+        events = [self._event(event) for event in batch.events]
+        row = {"ts": batch.at_ns / NS_PER_S, "source": source, "rank": batch.rank, "events": events}
+        self._file.write(json.dumps(row) + "\n")
+        self.batches += 1
+
+    def _event(self, event: KvEvent) -> dict[str, object]:
+        row: dict[str, object] = {"type": _TYPES[event.kind]}
+        if event.kind != "cleared":
+            row["block_hashes"] = [self._salted(name) for name in event.hashes]
+            row["medium"] = event.medium
+        if event.kind == "stored":
+            row["parent_block_hash"] = None if event.parent is None else self._salted(event.parent)
+            row["block_size"] = event.block_size
+        return row | ({"group_idx": event.group} if event.group else {})
+
+    def _salted(self, name: Name) -> int:
+        return salted_names([str(name)], self._salt)[0]
+
+    def flush(self) -> None:
+        """Bring what was written to the disk."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

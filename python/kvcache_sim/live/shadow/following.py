@@ -1,0 +1,71 @@
+"""The look-ups of engines whose KV events are followed: as many as are kept, oldest forgotten."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from kvcache_sim.workload.imports.kv_batch import KvBatch
+from kvcache_sim.workload.imports.kv_lookups import PAUSE_NS, LookUp, LookUps
+
+#: Of what is kept after older look-ups were forgotten, the share that only fills the caches.
+_WARMING = 1 / 3
+
+
+@dataclass(slots=True)
+class Engine:
+    """One engine: what its events have shown, oldest first."""
+
+    name: str
+    state: LookUps
+    look_ups: deque[LookUp] = field(default_factory=deque)
+    #: Look-ups behind blocks that were stored before anybody listened, and those forgotten since.
+    unknown: int = 0
+    forgotten: int = 0
+
+    @property
+    def warming(self) -> int:
+        """How many of the kept look-ups are not counted, since the caches begin empty there."""
+        return int(len(self.look_ups) * _WARMING) if self.forgotten else 0
+
+
+class Following:
+    """Follows engines by name; keeps look-ups of at most ``most_blocks`` blocks in all.
+
+    Memory: about 30 bytes a kept block.
+    """
+
+    def __init__(self, most_blocks: int, pause_ns: int = PAUSE_NS) -> None:
+        self.engines: dict[str, Engine] = {}
+        #: Batches that never came, messages that are none, events of unknown types, engines that began anew.
+        self.missed = self.unreadable = self.unknown_events = self.restarts = 0
+        self._most_blocks, self._pause_ns = most_blocks, pause_ns
+
+    def take(self, source: str, batch: KvBatch) -> None:
+        """Follow a batch of an engine; ValueError where blocks of two sizes come."""
+        name = f"{source} rank {batch.rank}" if batch.rank else source
+        engine = self.engines.get(name)
+        if engine is None:
+            engine = self.engines[name] = Engine(name, LookUps(self._pause_ns))
+        self.unknown_events += batch.unknown
+        for look_up in engine.state.take(batch):
+            if look_up.beginning_unknown:
+                engine.unknown += 1
+            else:
+                engine.look_ups.append(look_up)
+
+    def restarted(self, source: str) -> None:
+        """Forget what engines of a source held: it counts its batches from 0 again."""
+        self.restarts += 1
+        for name, engine in self.engines.items():
+            if name.split(" rank ")[0] == source:
+                engine.state = LookUps(self._pause_ns)
+
+    def forget(self) -> None:
+        """Forget the oldest look-ups of engines that keep more than their part."""
+        most = self._most_blocks // max(len(self.engines), 1)
+        for engine in self.engines.values():
+            kept = sum(len(each.blocks) for each in engine.look_ups)
+            while kept > most and len(engine.look_ups) > 1:
+                kept -= len(engine.look_ups.popleft().blocks)
+                engine.forgotten += 1

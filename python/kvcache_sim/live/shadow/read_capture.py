@@ -1,0 +1,31 @@
+"""The batches of a capture of KV events, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvcache_sim._core import TraceSource
+from kvcache_sim.errors import UsageError
+from kvcache_sim.workload.imports.kv_batch import KvBatch, batch_of
+from kvcache_sim.workload.imports.source import json_line, lines_of, member, problem
+from kvcache_sim.workload.readers.problems import told_at, unreadable
+
+
+def captured(path: str) -> Iterator[tuple[str, KvBatch]]:
+    """Yield (source, batch) of each line.
+
+    Raises UsageError for a missing file, InputOutputError for an unreadable one, TraceError for a bad line.
+    """
+    try:
+        source = TraceSource(path)
+    except FileNotFoundError:
+        raise UsageError("capture not found", where=path) from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+    with told_at(path):
+        for number, text in lines_of(source):
+            row = json_line(number, text)
+            try:
+                yield str(member(row, "source") or "engine"), batch_of(row)
+            except ValueError as error:
+                raise problem(number, "not a batch of KV events", error, "[date, events, rank]") from None
