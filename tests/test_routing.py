@@ -145,6 +145,12 @@ def test_costs_by_hand():
     assert overlap([0, 6], [0, 13]) == 0
     assert overlap([0, 6], [0, 13], weight=2.0) == 1
     assert overlap([0, 6], [0, 11], expected=(0, 3)) == 0
+    queued = [
+        Machine(),
+        Machine(queued_tokens=3 * BLOCK),
+    ]  # prompts that found everything and wait all the same
+    assert router("overlap-cost", queued, [0, 6], [0, 11]).choose(request()) == 0  # 20 against 8 + 11 + 3
+    assert router("overlap-cost", queued, [0, 6], [0, 8]).choose(request()) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ class OverlapCost:
     Prefill blocks: prompt tokens to compute, of this request and of those sent there that have no first
     token yet, over the block size; and what its blocks on lower tiers lack to be worth as many on the GPU
     (they are loaded while it waits: a quarter of a block of the cpu, three quarters of one of the disk).
-    Decode blocks: what running requests hold on the GPU, and what this one adds. Ties by ``Ties``.
+    Decode blocks: what running requests hold on the GPU, what those sent there without a first token will
+    hold, and what this one adds. Without the second a machine whose queue finds everything on its CPU would
+    look idle, and get all that find anything there. Ties by ``Ties``.
     """
 
     def __init__(self, view: RouterView) -> None:
@@ -27,9 +29,13 @@ class OverlapCost:
         look = view.look(sequence)
         new = view.new_prefill_tokens(sequence, look.found_blocks)
         costs = [
-            self._weight * ((expected + tokens) / block + lacking) + active + -(-tokens // block)
-            for expected, tokens, lacking, active in zip(
+            self._weight * ((expected + tokens) / block + lacking)
+            + active
+            + queued / block
+            + -(-tokens // block)
+            for expected, queued, tokens, lacking, active in zip(
                 view.expected_prefill_tokens(),
+                view.queued_tokens(),
                 new,
                 view.uncredited_blocks(sequence, look.found_blocks),
                 look.active_blocks,
