@@ -10,7 +10,8 @@ use crate::order::raised;
 use crate::pool_store::PyPoolStore;
 use crate::radix_store::PyRadixStore;
 use crate::refusal::{answered, refused, Whole};
-use crate::store::{room_to_py, PyStore};
+use crate::store::PyStore;
+use crate::store_values::room_to_py;
 
 /// The integers of a step-time model.
 #[pyclass(name = "StepTable", frozen)]

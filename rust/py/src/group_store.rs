@@ -11,7 +11,7 @@ use crate::engine_store::engine_store;
 use crate::groups::{capacity_of, limits_of, KvGroups};
 use crate::named;
 use crate::refusal::{answered, Whole};
-use crate::store::{room_to_py, times};
+use crate::store_values::{room_to_py, times};
 
 /// The blocks of one GPU under the rules of vLLM's cache groups.
 #[pyclass(name = "GroupStore", module = "kvcache_sim._core")]

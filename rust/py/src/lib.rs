@@ -24,6 +24,7 @@ mod samples;
 mod serving;
 mod serving_rules;
 mod store;
+mod store_values;
 mod table;
 mod tokens;
 mod trace;

@@ -12,7 +12,7 @@ use crate::engine_store::engine_store;
 use crate::keys::PyKeys;
 use crate::named;
 use crate::refusal::{answered, refused, Whole};
-use crate::store::{room_to_py, times};
+use crate::store_values::{room_to_py, times};
 
 /// The blocks of one GPU under vLLM's rules.
 #[pyclass(name = "PoolStore", module = "kvcache_sim._core")]

@@ -12,7 +12,7 @@ use crate::engine_store::engine_store;
 use crate::keys::PyKeys;
 use crate::named;
 use crate::refusal::{answered, refused, Whole};
-use crate::store::{room_to_py, times};
+use crate::store_values::{room_to_py, times};
 
 /// The pages of one GPU under SGLang's rules.
 #[pyclass(name = "RadixStore", module = "kvcache_sim._core")]

@@ -1,6 +1,6 @@
 //! `Store`: the block store of one machine.
 
-use kvsim_core::store::{Part, Residency, Room, Store, TierConfig, Times, Touch};
+use kvsim_core::store::{Part, Residency, Store, TierConfig, Times, Touch};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -8,19 +8,11 @@ use crate::keys::PyKeys;
 use crate::named;
 use crate::order::{order, raised, Failure, OrderChoice};
 use crate::refusal::{answered, Whole};
+use crate::store_values::{room_to_py, times};
 
 /// The block store of one machine.
 #[pyclass(name = "Store")]
 pub struct PyStore(pub Store, pub Failure);
-
-/// A room as Python sees it: None refused, else the moves to wait for.
-pub fn room_to_py(room: Room) -> Option<Vec<u64>> {
-    match room {
-        Room::Refused => None,
-        Room::Ready => Some(Vec::new()),
-        Room::Pending(moves) => Some(moves),
-    }
-}
 
 /// A transmission as Python sees it: (move, from tier, to tier, blocks, moves that must end first).
 type PyOrder = (u64, usize, usize, u64, Vec<u64>);
@@ -34,14 +26,6 @@ type PyResidencies = (u32, Vec<(usize, u64, u64, u64, u64)>);
 
 /// Room claimed, and the moves that must end before it is free.
 type PyClaim = (u64, Vec<u64>);
-
-/// When a first layer and all of it are ready, as Python says it.
-pub fn times((first_layer_ns, ready_ns): (Whole, Whole)) -> Times {
-    Times {
-        first_layer_ns: first_layer_ns.u64(),
-        ready_ns: ready_ns.u64(),
-    }
-}
 
 fn parts_to_py(parts: Vec<Part>) -> Vec<PyPart> {
     let each = parts.into_iter();

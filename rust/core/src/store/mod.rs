@@ -7,6 +7,7 @@
 //! | `node` | a run of blocks and its copies on the tiers |
 //! | `tier` | room of a tier and its eviction candidates |
 //! | `trie` | walking, splitting, linking and unlinking runs |
+//! | `candidacy` | who may go, and what holds a path |
 //! | `lease` | what a running request holds: acquire, commit, release |
 //! | `times` | when copies are ready, and were last made recent |
 //! | `touch` | when blocks become recent |
@@ -19,6 +20,7 @@
 //! | `check` | the invariants in one place |
 //! | `tests` | each operation in small examples |
 
+mod candidacy;
 mod check;
 mod error;
 mod lease;

@@ -1,9 +1,8 @@
-//! The trie: walking along a request's keys, splitting a run, linking and unlinking, holding a path.
+//! The trie: walking along a request's keys, splitting a run, linking and unlinking.
 
 use super::moves::{MoveId, NO_MOVE};
 use super::node::{Copy, Node, NodeId, Run, State, NONE, ROOT};
 use super::{Answer, Store, StoreError, GPU};
-use crate::policies::order::Standing;
 
 /// A stretch of a request's path that is found on one tier in one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,53 +277,6 @@ impl Store {
         self.refresh_last(id, tier);
     }
 
-    /// As [`Store::refresh`], where only what concerns one tier has changed.
-    fn refresh_on(&mut self, id: NodeId, tier: usize) {
-        if self.eviction.is_some() {
-            self.refresh(id);
-        } else if id != ROOT {
-            self.refresh_copy(id, tier);
-        }
-    }
-
-    /// As [`Store::refresh`] after a change on another tier, or of whether anyone holds the run: that may let its
-    /// last copy go.
-    fn refresh_last(&mut self, id: NodeId, changed: usize) {
-        let last = self.tiers.len() - 1;
-        if changed != last && self.copy(id, last).state == State::Ready {
-            self.refresh_on(id, last);
-        }
-    }
-
-    /// Brings a run's candidacy and its share of the evictable blocks on one tier up to date.
-    fn refresh_copy(&mut self, id: NodeId, t: usize) {
-        let node = &self.nodes[id as usize];
-        let tiers = self.tiers.len();
-        let copies = &mut self.copies[id as usize * tiers..][..tiers];
-        // a pinned run keeps its last copy
-        let kept =
-            t + 1 == tiers && node.pins > 0 && copies[..t].iter().all(|c| c.state == State::Absent);
-        let (tier, copy) = (&mut self.tiers[t], &mut copies[t]);
-        let idle = copy.state == State::Ready && copy.holds == 0 && !kept;
-        let evictable = if idle { node.end - node.start } else { 0 };
-        tier.evictable = tier.evictable + u64::from(evictable) - u64::from(copy.evictable);
-        copy.evictable = evictable;
-        let listed = if idle && copy.children == 0 {
-            (copy.access, node.end)
-        } else {
-            (0, 0)
-        };
-        if listed != copy.listed {
-            if let (access, end @ 1..) = copy.listed {
-                tier.candidates.remove(&(access, u32::MAX - end, id));
-            }
-            if let (access, end @ 1..) = listed {
-                tier.candidates.insert((access, u32::MAX - end, id));
-            }
-            copy.listed = listed;
-        }
-    }
-
     /// Logs, where that is wanted, that blocks of a run came to a tier, first to last, or left it, last to first.
     pub(super) fn log_change(
         &mut self,
@@ -341,71 +293,6 @@ impl Store {
             let block = if stored { at } else { start + end - 1 - at };
             let key = self.keys.key(owner, block);
             self.records.changed(tier, stored, key);
-        }
-    }
-
-    /// Brings a run's candidacy and its share of the evictable blocks up to date, on every tier.
-    pub(super) fn refresh(&mut self, id: NodeId) {
-        if id == ROOT {
-            return;
-        }
-        for tier in 0..self.tiers.len() {
-            self.refresh_copy(id, tier);
-        }
-        if self.eviction.is_some() {
-            self.refresh_orders(id);
-        }
-    }
-
-    fn refresh_orders(&mut self, id: NodeId) {
-        for tier in 0..self.tiers.len() {
-            let copy = self.copy(id, tier);
-            let standing = Standing {
-                idle: copy.evictable > 0,
-                leaf: copy.children == 0,
-            };
-            self.stand(id, tier, standing);
-        }
-    }
-
-    /// Holds a run and all before it on a tier: none of them is evicted there.
-    pub(super) fn hold(&mut self, tier: usize, id: NodeId) {
-        let mut at = id;
-        while at != ROOT {
-            let copy = self.copy_mut(at, tier);
-            copy.holds += 1;
-            let alone = copy.holds == 1;
-            let node = &mut self.nodes[at as usize];
-            node.pins += 1;
-            let (parent, first) = (node.parent, node.pins == 1);
-            // a further hold changes nothing for who may go
-            if alone {
-                self.refresh_on(at, tier);
-            }
-            if first {
-                self.refresh_last(at, tier);
-            }
-            at = parent;
-        }
-    }
-
-    /// Gives up what [`Store::hold`] took.
-    pub(super) fn unhold(&mut self, tier: usize, id: NodeId) {
-        let mut at = id;
-        while at != ROOT {
-            let copy = self.copy_mut(at, tier);
-            copy.holds -= 1;
-            let last = copy.holds == 0;
-            let node = &mut self.nodes[at as usize];
-            node.pins -= 1;
-            let (parent, free) = (node.parent, node.pins == 0);
-            if last {
-                self.refresh_on(at, tier);
-            }
-            if free {
-                self.refresh_last(at, tier);
-            }
-            at = parent;
         }
     }
 }
