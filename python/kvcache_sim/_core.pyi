@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any, Literal, Protocol, TypedDict, final, type_check_only
+from typing import Any, Literal, NotRequired, Protocol, TypedDict, final, type_check_only
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,6 +135,8 @@ class RawColumns(RowColumns):
 
     #: The file's own, or 0.
     block_size: int
+    #: (request, what it waits for) beside ``after``; of readers in Python alone.
+    also_after: NotRequired[NDArray[np.int32]]
     new_input_only: bool
     id_names: NDArray[np.uint64] | list[str]
     problems: list[tuple[int, int, str, str, str, str, str]]

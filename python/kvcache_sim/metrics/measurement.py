@@ -16,6 +16,7 @@ from kvcache_sim.metrics.request_totals import RequestTotals
 from kvcache_sim.metrics.run import CodedText, Run
 from kvcache_sim.metrics.slo import Objectives
 from kvcache_sim.metrics.windows import Windows
+from kvcache_sim.workload.jobs import jobs_of
 from kvcache_sim.workload.trace import OPEN_LOOP, Trace
 
 #: With ``auto``, the parts of the requests that may be left out: sixteenths, up to the first half.
@@ -83,7 +84,9 @@ class MeasuredRequests:
             if measure.warmup.auto:
                 begins = sorted({n * part // _PARTS for part in range(_MOST_PARTS + 1)})
             self._from_ns, self._to_ns = _times(measure, trace)
-        self._totals = {begin: RequestTotals(block_size_tokens, objectives) for begin in begins}
+        # of a part of a run jobs would be cut off
+        jobs = jobs_of(trace) if trace is not None and measure == Measure() else None
+        self._totals = {begin: RequestTotals(block_size_tokens, objectives, jobs) for begin in begins}
         #: The first request that is measured by its number, once that is known.
         self._begin = begins[0] if len(begins) == 1 else None
         if begins[0] >= self._end:

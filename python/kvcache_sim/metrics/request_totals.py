@@ -14,6 +14,7 @@ from kvcache_sim.metrics.chosen import ChosenRows
 from kvcache_sim.metrics.columns import FETCH_PARTS, STATUSES, TTFT_PARTS
 from kvcache_sim.metrics.durations import Durations
 from kvcache_sim.metrics.handover_summary import HandoverTotals
+from kvcache_sim.metrics.jobs import JobTotals
 from kvcache_sim.metrics.machine_loads import added
 from kvcache_sim.metrics.parts import Part, arrays_of
 from kvcache_sim.metrics.percentiles import Distribution
@@ -33,7 +34,12 @@ class RequestTotals:
     ``SessionSurvival`` keep; no row.
     """
 
-    def __init__(self, block_size_tokens: int, objectives: Objectives | None = None) -> None:
+    def __init__(
+        self,
+        block_size_tokens: int,
+        objectives: Objectives | None = None,
+        jobs: NDArray[np.int32] | None = None,
+    ) -> None:
         self._block_size_tokens = block_size_tokens
         self.arrived = self.finished = self.rejected = self.failed = 0
         #: Prompt and answer of each rejected request, in tokens.
@@ -47,6 +53,8 @@ class RequestTotals:
         self.handovers = HandoverTotals()
         #: Requests within their objectives, where there are any.
         self.attainment = AttainmentTotals(objectives) if objectives is not None else None
+        #: What agents and sessions took, where requests wait for others; ``jobs``: each request's job.
+        self.jobs = JobTotals(jobs) if jobs is not None else None
         self._first_arrival_ns: int | None = None
         self._last_finish_ns = 0
         #: Sums of the rows' hit shares.
@@ -105,6 +113,8 @@ class RequestTotals:
         self.prefix_cache.add(done)
         self.sessions.add(done)
         self.handovers.add(done)
+        if self.jobs is not None:
+            self.jobs.add_finished(done)
 
     def rejected_beyond(self, tokens: int) -> int:
         """Return how many rejected requests have a prompt and an answer of more than so many tokens."""

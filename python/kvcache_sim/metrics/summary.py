@@ -64,6 +64,7 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
             "output_tokens_per_s": sums["output"] / seconds if seconds else None,
         },
         **(requests.attainment.figures(requests.makespan_ns) if requests.attainment is not None else {}),
+        **(requests.jobs.figures() if requests.jobs is not None else {}),
         **summarize_speculation(run.counters),
         "prefix_cache": with_left(requests.prefix_cache.figures(run.events), run.left_outcomes),
         "session_survival": requests.sessions.rows(),

@@ -54,6 +54,7 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
         *_handovers(summary["handover"]),
         *gap,
         "throughput " + _throughput(summary["throughput"]),
+        *_jobs(summary.get("jobs")),
         *_attainment(slo, summary.get("goodput")),
         f"digest     events {summary['digest']['events'][:24]}  results {summary['digest']['results'][:24]}",
         *_prices(summary.get("cost")),
@@ -173,6 +174,15 @@ def _throughput(rates: Mapping[str, float | None]) -> str:
     if requests is None or tokens is None:
         return "none: no simulated time passed"
     return f"{requests:,.2f} requests/s  {tokens:,.1f} output tokens/s"
+
+
+def _jobs(jobs: Mapping[str, Any] | None) -> list[str]:
+    """Return how long agents and sessions took, where requests wait for others."""
+    if jobs is None or not jobs["completed"]:
+        return []
+    took = jobs["completion"]
+    text = f"{jobs['completed']:,} of {jobs['count']:,} jobs; completion in s: mean {took['avg'] / 1e3:,.2f}"
+    return [f"jobs       {text}  p50 {took['p50'] / 1e3:,.2f}  p99 {took['p99'] / 1e3:,.2f}"]
 
 
 def _attainment(slo: Mapping[str, Any] | None, goodput: Mapping[str, float | None] | None) -> list[str]:

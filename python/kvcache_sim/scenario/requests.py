@@ -14,6 +14,7 @@ from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.objectives import trace_fields_of
 from kvcache_sim.scenario.read_settings import read_settings
 from kvcache_sim.scenario.schema import TraceSection
+from kvcache_sim.serving.queue import PROGRAM_FCFS
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.windows import can_stream
 from kvcache_sim.tiers import COMPUTE, TIERS
@@ -31,6 +32,7 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
     slides = window_tokens is not None and scenario.model.replica.on_overflow == "slide"
     outputs = scenario.model.workload.get("output_tokens")
     changed = slides or outputs is not None or scenario.model.measure is not None
+    changed = changed or scenario.model.replica.queue_order == PROGRAM_FCFS
     changed = changed or bool(trace_fields_of(scenario.model))
     changed = changed or (section is not None and bool(section.extra_keys))
     if section is None or changed or not can_stream(scenario.settings, options):
@@ -74,9 +76,20 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
         from kvcache_sim.workload.context_window import slide
 
         trace = slide(trace, window_tokens)
+    if model.replica.queue_order == PROGRAM_FCFS:
+        trace = _by_program(trace)
     _check_block_size(scenario, trace)
     remarks = (*_too_long(scenario, trace), *_no_sessions(scenario, trace))
     return replace(trace, warnings=(*trace.warnings, *remarks))
+
+
+def _by_program(trace: Trace) -> Trace:
+    """Return a trace whose priorities are the starts of its jobs; of its own where nobody waits."""
+    from kvcache_sim.workload.jobs import job_starts_ns, jobs_of
+
+    jobs = jobs_of(trace)
+    starts_ns = trace.arrival_ns if jobs is None else job_starts_ns(trace, jobs)
+    return replace(trace, priority=np.unique(starts_ns, return_inverse=True)[1].astype(np.int64))
 
 
 def _check_block_size(scenario: Scenario, trace: Trace) -> None:

@@ -71,9 +71,18 @@ class Cluster:
         self._open: set[int] = set()
         #: Requests by what they wait for: those of request r are ``_waiting[_first[r]:_first[r + 1]]``.
         waiting = np.flatnonzero(waits_for != NO_REQUEST)
-        waiting = waiting[np.argsort(waits_for[waiting], kind="stable")]
+        waited_for = waits_for[waiting]
+        #: How many more must finish before a request that waits for several arrives.
+        self._missing: dict[int, int] = {}
+        if len(trace.also_after) and not self._instant:
+            waiting = np.concatenate([waiting, trace.also_after[:, 0]])
+            waited_for = np.concatenate([waited_for, trace.also_after[:, 1]])
+            several, counts = np.unique(waiting, return_counts=True)
+            self._missing = dict(zip(several[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True))
+        order = np.argsort(waited_for, kind="stable")
+        waiting = waiting[order]
         self._waiting = view(waiting)
-        self._first = view(np.searchsorted(waits_for[waiting], np.arange(len(trace) + 1)))
+        self._first = view(np.searchsorted(waited_for[order], np.arange(len(trace) + 1)))
         self._waits = len(waiting) > 0
         self._look_at(trace, 0, arrival_ns)
         self._position = 0
@@ -250,6 +259,10 @@ class Cluster:
         """Let those that wait for a request come."""
         for place in range(self._first[request], self._first[request + 1]):
             following = self._waiting[place]
+            if following in self._missing:
+                self._missing[following] -= 1
+                if self._missing[following]:
+                    continue
             at = self.engine.now_ns + self._think_ns[following]
             self.engine.schedule(at, ARRIVAL, NO_MACHINE, self._arrive, following)
             if self._scrapes is not None:

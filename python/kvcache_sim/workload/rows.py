@@ -63,6 +63,7 @@ def select_rows(trace: Trace, rows: NDArray[np.int64]) -> Trace:
         session_names=[trace.session_names[k] for k in old_session.tolist()],
         extra=[trace.extra[k] for k in rows.tolist()] if trace.extra else [],
         after=_moved(trace.after, rows) if len(trace.after) else trace.after,
+        also_after=_moved_pairs(trace.also_after, rows, len(trace)),
         history_tokens=trace.history_tokens[rows] if len(trace.history_tokens) else trace.history_tokens,
         priority=trace.priority[rows] if len(trace.priority) else trace.priority,
         named_tokens=trace.named_tokens[rows] if len(trace.named_tokens) else trace.named_tokens,
@@ -75,6 +76,17 @@ def _moved(after: NDArray[np.int32], rows: NDArray[np.int64]) -> NDArray[np.int3
     place = np.full(len(after) + 1, NO_REQUEST, np.int32)  # the last entry answers for NO_REQUEST
     place[rows] = np.arange(len(rows), dtype=np.int32)
     return place[after[rows]]
+
+
+def _moved_pairs(pairs: NDArray[np.int32], rows: NDArray[np.int64], count: int) -> NDArray[np.int32]:
+    """Return the pairs of the chosen rows by their new places; one with a row left out is left out."""
+    if not len(pairs):
+        return pairs
+    place = np.full(count, NO_REQUEST, np.int32)
+    place[rows] = np.arange(len(rows), dtype=np.int32)
+    moved: NDArray[np.int32] = place[pairs]
+    kept: NDArray[np.int32] = moved[(moved != NO_REQUEST).all(axis=1)]
+    return kept
 
 
 def names_of(trace: Trace, dense: NDArray[np.int64]) -> NDArray[np.int64] | NDArray[np.uint64] | list[str]:

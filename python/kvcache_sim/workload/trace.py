@@ -12,6 +12,7 @@ NO_SESSION = -1
 OPEN_LOOP = -1
 NO_REQUEST = -1
 NOT_TOLD = -1
+NO_PAIRS: NDArray[np.int32] = np.empty((0, 2), np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,9 @@ class Trace:
     #: sub-agent waits for its parent, a user's next session for the last one); NO_REQUEST elsewhere. An
     #: empty array says NO_REQUEST throughout.
     after: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    #: Further requests that one waits for beside that first: (request, the one it waits for) each. It arrives
+    #: its ``think_ns`` after the last of all has finished.
+    also_after: NDArray[np.int32] = field(default_factory=lambda: NO_PAIRS)
     #: Prompt tokens that repeat earlier turns of the session (what a context window left of them);
     #: NOT_TOLD where the source does not say. An empty array says NOT_TOLD throughout.
     history_tokens: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))

@@ -7,6 +7,7 @@
 | `shortest-first` | who has the fewest tokens left to compute |
 | `priority` | the smallest `priority` of the trace, then who came first |
 | `later-turns` | who is further on in a session: later turns before first ones |
+| `program-fcfs` | whose job began first: the first request of its agent, with all sub-agents, or session |
 | `ragcache` | the largest ratio of cached to computed tokens; who was passed too often goes first |
 """
 
@@ -21,11 +22,15 @@ from kvcache_sim.policies.plugins.choice import Kind
 from kvcache_sim.serving.queue.order import QueueOrder
 from kvcache_sim.serving.queue.orders import LaterTurns, LongestPrefix, Priority, RagCache, ShortestFirst
 
+#: Served as ``priority``: the requests get the starts of their jobs as priorities when they are read.
+PROGRAM_FCFS = "program-fcfs"
+
 ORDERS: dict[str, Callable[[], QueueOrder]] = {
     "longest-prefix": LongestPrefix,
     "shortest-first": ShortestFirst,
     "priority": Priority,
     "later-turns": LaterTurns,
+    PROGRAM_FCFS: Priority,
     "ragcache": RagCache,
 }
 

@@ -18,7 +18,7 @@ from kvcache_sim.workload.readers.problems import told_at, trace_error, unreadab
 from kvcache_sim.workload.readers.registry import format_named
 from kvcache_sim.workload.readers.settings import ReadSettings
 from kvcache_sim.workload.readers.stream import TraceStream
-from kvcache_sim.workload.trace import Trace
+from kvcache_sim.workload.trace import NO_PAIRS, Trace
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns
@@ -158,6 +158,7 @@ def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSetting
         session_names=raw["session_names"],
         extra=raw["extra"],
         after=raw["after"],
+        also_after=raw.get("also_after", NO_PAIRS),
         history_tokens=raw["history_tokens"],
         priority=raw["priority"],
         named_tokens=raw["named_tokens"],

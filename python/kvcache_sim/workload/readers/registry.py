@@ -7,6 +7,7 @@ from kvcache_sim.workload.readers import (
     azure,
     bailian,
     burstgpt,
+    dynamo_agentic,
     lmcache,
     mooncake,
     openai,
@@ -16,7 +17,7 @@ from kvcache_sim.workload.readers import (
 )
 from kvcache_sim.workload.readers.format import TraceFormat
 
-_MODULES = (sharegpt, openai, bailian, lmcache, weka, mooncake, azure, burstgpt, vidur)
+_MODULES = (sharegpt, openai, bailian, lmcache, weka, dynamo_agentic, mooncake, azure, burstgpt, vidur)
 
 FORMATS: dict[str, TraceFormat] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
 

@@ -66,6 +66,9 @@ def stacked(traces: list[Trace]) -> Trace:
             [moved(a.astype(np.int32), int(r), NO_REQUEST) for a, r in zip(afters, rows, strict=False)]
             or [np.empty(0, np.int32)]
         ),
+        also_after=np.concatenate(
+            [(t.also_after + int(r)).astype(np.int32) for t, r in zip(traces, rows, strict=False)]
+        ),
         history_tokens=np.concatenate(history or [np.empty(0, np.int64)]),
         priority=np.concatenate(priority or [np.empty(0, np.int64)]),
         named_tokens=np.concatenate(named or [np.empty(0, np.int64)]),

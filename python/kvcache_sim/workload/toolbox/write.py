@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from kvcache_sim.errors import UsageError
 from kvcache_sim.units import NS_PER_MS
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, NOT_TOLD, OPEN_LOOP, Trace
 
@@ -15,6 +16,13 @@ def mooncake_lines(trace: Trace) -> Iterator[str]:
     Closed-loop rows have ``delay`` (ms) instead of a timestamp. Ids are written by their original names,
     unknown members as they were read. Memory: one row.
     """
+    if len(trace.also_after):
+        raise UsageError(
+            "requests that wait for several cannot be written",
+            where=trace.source,
+            expected="a trace whose rows wait for one request each",
+            hint="only dynamo-agentic has wait_for",
+        )
     names = trace.id_names if len(trace.id_names) else None
     for row in range(len(trace)):
         ids = trace.block_ids[trace.id_offsets[row] : trace.id_offsets[row + 1]]

@@ -1,0 +1,199 @@
+"""Agents: requests that wait for several others, tool calls between them, jobs and who is served first."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+
+import numpy as np
+import pytest
+from kvcache_sim.errors import KvsimError
+from kvcache_sim.scenario.execute import execute
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.workload.jobs import job_starts_ns, jobs_of
+from kvcache_sim.workload.readers.read import read_trace
+from kvcache_sim.workload.rows import select_rows
+from kvcache_sim.workload.toolbox.merge import merge
+
+#: A step takes 1 ms, 1 us a token and 2 us more for one that is decoded; a request of n tokens and an answer of k, alone:
+#: (1 ms + n us) + (k − 1) (1 ms + 3 us).
+CLOCK = "linear:base=1ms,token=1us,decode=2us"
+MS, US = 10**6, 10**3
+
+
+def service_ns(new_tokens: int, output_tokens: int) -> tuple[int, int]:
+    """Return when a request that is served alone has its first token and its last."""
+    first = MS + new_tokens * US
+    return first, first + (output_tokens - 1) * (MS + 3 * US)
+
+
+def run(tmp_path, rows, *, max_num_seqs=8, machines=1, backend="native", more="", order="fcfs"):
+    path = tmp_path / "agents.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = (
+        f"trace: {{path: {path}, block_size: 64}}\ncluster: {{machines: {machines}}}\ncache: {{block_size: 64}}\n"
+        f"tiers: {{gpu: {{capacity: 2000 blocks}}}}\n{more}\n"
+        f"replica: {{step_time: '{CLOCK}', max_num_seqs: {max_num_seqs}, queue_order: {order}}}\n"
+    )
+    scenario = scenario_from_text(text, "s", tmp_path)
+    return execute(scenario, read_requests(scenario), RunOptions(backend=backend))
+
+
+def row(name, tokens, output, ids, **members):
+    return {"request_id": name, "input_length": tokens, "output_length": output, "hash_ids": ids, **members}
+
+
+def test_three_agents_with_tool_calls_to_the_nanosecond(tmp_path):
+    """A calls a tool and goes on; B starts at 20 ms, its sub-agents C and D beside each other, and joins both."""
+    rows = [
+        row("a1", 128, 3, [1, 2], session_id="a", timestamp=0),
+        # a tool of 7.5 ms, then half a millisecond: the first two blocks are cached
+        row("a2", 192, 2, [1, 2, 3], session_id="a", wait_for=["a1"], tool_wait_ms=7.5, delay=0.5),
+        row("b1", 64, 2, [10], session_id="b", timestamp=20),
+        row("c1", 128, 2, [20, 21], session_id="b.c", wait_for=["b1"], tool_wait_ms=1),
+        row("d1", 256, 6, [30, 31, 32, 33], session_id="b.d", wait_for=["b1"], tool_wait_ms=20),
+        row("b2", 128, 1, [10, 11], session_id="b", wait_for=["c1", "d1", "a2"], tool_wait_ms=0.25),
+    ]
+    made = run(tmp_path, rows)
+    found = made.run.requests
+    a1_first, a1_last = service_ns(128, 3)
+    a2 = a1_last + 8 * MS
+    a2_first, a2_last = (a2 + t for t in service_ns(64, 2))
+    b1 = 20 * MS
+    b1_first, b1_last = (b1 + t for t in service_ns(64, 2))
+    c1, d1 = b1_last + MS, b1_last + 20 * MS
+    c1_first, c1_last = (c1 + t for t in service_ns(128, 2))
+    d1_first, d1_last = (d1 + t for t in service_ns(256, 6))
+    assert a2_last < b1
+    assert c1_last < d1
+    b2 = max(c1_last, d1_last, a2_last) + MS // 4
+    b2_first, b2_last = (b2 + t for t in service_ns(64, 1))
+    assert found["arrival_ns"].tolist() == [0, a2, b1, c1, d1, b2]
+    assert found["first_token_ns"].tolist() == [a1_first, a2_first, b1_first, c1_first, d1_first, b2_first]
+    assert found["finish_ns"].tolist() == [a1_last, a2_last, b1_last, c1_last, d1_last, b2_last]
+    assert found["cached_prefix_length_used"].tolist() == [0, 128, 0, 0, 0, 64]
+    # b2 waits for a2, so all are one job
+    jobs = made.summary["jobs"]
+    assert (jobs["count"], jobs["completed"]) == (1, 1)
+    assert jobs["completion"]["max"] == pytest.approx(b2_last / MS)
+    alone = run(tmp_path, rows[:-1]).summary["jobs"]
+    assert alone["count"] == 2
+    times = [a2_last / MS, (d1_last - b1) / MS]
+    assert [alone["completion"]["min"], alone["completion"]["max"]] == pytest.approx(sorted(times))
+
+
+def random_graph(draw: random.Random) -> list[dict]:
+    """Return rows in any order of file: each may wait for some of those drawn before it."""
+    rows: list[dict] = []
+    for n in range(draw.randint(2, 25)):
+        tokens, session = draw.randint(64, 400), f"s{draw.randrange(6)}"
+        ids = [session_id * 100 + k for session_id in [int(session[1:])] for k in range(-(-tokens // 64))]
+        waits = sorted({draw.randrange(n) for _ in range(draw.randint(0, 3))}) if n else []
+        when = {
+            "wait_for": [f"r{k}" for k in waits],
+            "delay": draw.randint(0, 3),
+            "tool_wait_ms": draw.choice([0, 0.5, 9]),
+        }
+        rows.append(
+            row(
+                f"r{n}",
+                tokens,
+                draw.randint(1, 5),
+                ids,
+                session_id=session,
+                **(when if waits else {"timestamp": draw.randint(0, 30)}),
+            )
+        )
+    draw.shuffle(rows)
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("KVSIM_EXAMPLES", "15"))))
+def test_nobody_comes_before_all_it_waits_for_is_done_and_its_tools_have_run(tmp_path, seed):
+    draw = random.Random(seed)
+    rows = random_graph(draw)
+    options = {"max_num_seqs": draw.choice([1, 2, 8]), "machines": draw.choice([1, 2])}
+    made = run(tmp_path, rows, **options)
+    found, number = made.run.requests, {r["request_id"]: k for k, r in enumerate(rows)}
+    assert made.summary["requests"]["finished"] == len(rows)
+    for k, one in enumerate(rows):
+        waits = [int(found["finish_ns"][number[name]]) for name in one.get("wait_for", [])]
+        after = round((one.get("delay", 0) + one.get("tool_wait_ms", 0)) * MS)
+        assert found["arrival_ns"][k] == (max(waits) + after if waits else one["timestamp"] * MS)
+    assert run(tmp_path, rows, **options, backend="python").summary["digest"] == made.summary["digest"]
+    # jobs against a search of all that are bound to each other
+    bound = {k: {k} for k in range(len(rows))}
+    for k, one in enumerate(rows):
+        same = [j for j, other in enumerate(rows) if other["session_id"] == one["session_id"]]
+        for j in [*same, *(number[name] for name in one.get("wait_for", []))]:
+            together = bound[k] | bound[j]
+            for each in together:
+                bound[each] = together
+    if any("wait_for" in one for one in rows):
+        jobs = jobs_of(made.trace)
+        assert all((jobs[i] == jobs[j]) == (j in bound[i]) for i in bound for j in bound)
+        for k in bound:
+            opens = [rows[j]["timestamp"] * MS for j in bound[k] if "wait_for" not in rows[j]]
+            assert job_starts_ns(made.trace, jobs)[k] == min(opens)
+            first, last = (found[name][sorted(bound[k])] for name in ("arrival_ns", "finish_ns"))
+            assert made.summary["jobs"]["completion"]["max"] >= (last.max() - first.min()) / MS * (1 - 1e-12)
+
+
+def test_the_job_that_began_first_is_served_first(tmp_path):
+    rows = [
+        row("a1", 64, 1, [1], session_id="a", timestamp=0),
+        row("b1", 640, 1, [50 + k for k in range(10)], session_id="b", timestamp=1),
+        row("c1", 640, 1, [70 + k for k in range(10)], session_id="c", timestamp=1),
+        # comes while b1 is served and c1 waits
+        row("a2", 128, 1, [1, 2], session_id="a", wait_for=["a1"], tool_wait_ms=0.5),
+        row("d1", 64, 1, [90], session_id="d", timestamp=90),
+        row("d2", 64, 1, [91], session_id="d", wait_for=["d1"]),
+    ]
+    fcfs, program = (
+        run(tmp_path, rows, max_num_seqs=1, order=order).run.requests for order in ("fcfs", "program-fcfs")
+    )
+    a1 = service_ns(64, 1)[1]
+    arrival = a1 + MS // 2
+    assert fcfs["arrival_ns"][3] == program["arrival_ns"][3] == arrival
+    b1_last = a1 + service_ns(640, 1)[1]
+    assert program["finish_ns"][3] == b1_last + service_ns(64, 1)[1]
+    assert fcfs["finish_ns"][3] == b1_last + service_ns(640, 1)[1] + service_ns(64, 1)[1]
+    assert program["finish_ns"][2] == fcfs["finish_ns"][3]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"wait_for": ["nobody"]}, "the request_id of a row"),
+        ({"wait_for": ["r2"]}, "no circle of waits"),
+        ({"request_id": "r1"}, "a text that no other row has"),
+        ({"hash_ids": [1, 2, 3, 4, 5]}, "one a block of 64 of 128 tokens"),
+        ({"tool_wait_ms": -1}, "milliseconds from 0 on"),
+        ({"input_length": 0}, "an integer from 1 on"),
+        ({"wait_for": "r1"}, "a list of request ids"),
+    ],
+)
+def test_rows_that_cannot_be_used(tmp_path, change, words):
+    rows = [row("r1", 64, 1, [1], wait_for=[]), {**row("r2", 128, 1, [1, 2], wait_for=["r1"]), **change}]
+    with pytest.raises(KvsimError, match=words):
+        run(tmp_path, rows)
+
+
+def test_waits_go_along_when_rows_are_chosen_and_traces_joined(tmp_path):
+    rows = [row(f"r{k}", 64, 1, [k], session_id="s", timestamp=k) for k in range(3)]
+    rows.append(row("last", 64, 1, [9], wait_for=["r0", "r1", "r2"]))
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    from kvcache_sim.workload.readers.settings import ReadSettings
+
+    trace = read_trace(path, settings=ReadSettings(block_size=64))
+    assert trace.after.tolist() == [-1, -1, -1, 0]
+    assert trace.also_after.tolist() == [[3, 1], [3, 2]]
+    chosen = select_rows(trace, np.array([1, 3, 2]))
+    assert chosen.also_after.tolist() == [[1, 0], [1, 2]]
+    both = merge([trace, trace])
+    assert len(both.also_after) == 4
+    assert {tuple(pair) for pair in both.also_after.tolist()} <= {(i, j) for i in range(8) for j in range(8)}
