@@ -147,6 +147,7 @@ CHANGES: list[Change] = [
     Change("replica.step_time=a100-llama-3-8b-tp1", "latency.ttft.avg", "up"),
     Change("replica.queue_order=longest-prefix", "tokens.cached", "up", (*CROWDED, *ONE_TIER)),
     Change("replica.queue_order=shortest-first", "latency.ttft.avg", "down", CROWDED),
+    Change("replica.queue_order=program-fcfs", "digest.results", "differs", (*CROWDED, "workload.loop=closed")),
     Change("replica.queue_order=later-turns", "share of queueing in later turns", "down", CROWDED),
     Change("replica.queue_order=priority", "digest.results", "differs", PRIORITIES),
     Change("replica.scheduler=vllm", "digest.results", "differs", POOL),

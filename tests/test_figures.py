@@ -60,6 +60,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         "tiers.disk=null",
         "replica.speculation={tokens: 2, mean_length: 2}",
     ),
+    "requests wait": ("workload.loop=closed",),
     "a tier loses its copies": ("fleet={plan: [{at: 9s, do: lose-tier, machine: 0, tier: cpu}]}",),
     "a machine is lost": ("fleet={plan: [{at: 9s, do: lose, machine: 0}, {at: 9s, do: join}]}",),
     "one GPU": ("cluster.machines=1", "tiers.cpu=null", "tiers.disk=null"),
