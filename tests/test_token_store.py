@@ -6,6 +6,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim import _core
 from kvcache_sim.cache.prefix_view import PrefixAdmission, PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionCacheInfo, SessionView
 from kvcache_sim.cache.token_store import Prompts, TokenStore
@@ -37,7 +38,7 @@ class Machine:
         prompts = Prompts([r[0] for r in rows], [r[1] for r in rows], [-1] * len(rows))
         self.keys = Texts([r[3] for r in rows])
         self.store = TokenStore(
-            self.keys, prompts, 16, capacity, self.sessions, self.admission, lambda: self.now
+            self.keys, prompts, 16, capacity, self.sessions, self.admission, lambda: self.now, _core.Digest()
         )
 
     def admit(self, request):

@@ -875,7 +875,7 @@ class Sampled:
 
 @final
 class Digest:
-    """A 64-bit rolling hash over records, the reference of ``cache.digest.RollingDigest``."""
+    """A 64-bit rolling hash over records, the reference of ``reference.digest.RollingDigest``."""
 
     def __new__(cls) -> Digest: ...
     def record(self, kind: int, time_ns: int, subject: int, value: int) -> None: ...

@@ -13,6 +13,7 @@ BACKENDS: tuple[Backend, ...] = get_args(Backend)
 
 #: Name → module and attribute of each reference. Nothing outside ``reference/`` imports from there.
 REFERENCES = {
+    "digest": "kvcache_sim.reference.digest:RollingDigest",
     "keys": "kvcache_sim.reference.store:ReferenceKeys",
     "store": "kvcache_sim.reference.store:ReferenceStore",
     "store.policy-order": "kvcache_sim.reference.store.orders:PolicyOrder",

@@ -17,6 +17,19 @@ Order = tuple[int, int, int, int, list[int]]
 ARRIVE, ADMIT, FIRST_TOKEN, PREEMPT, EVICT, TRANSFER, FINISH, HANDOVER = range(1, 9)
 
 
+class Digest(Protocol):
+    """A 64-bit rolling hash over records."""
+
+    def record(self, kind: int, time_ns: int, subject: int, value: int) -> None:
+        """Add one record."""
+        ...
+
+    @property
+    def value(self) -> int:
+        """The hash so far."""
+        ...
+
+
 class Room(NamedTuple):
     """How the blocks of a tier are used: the first four sum to its capacity."""
 

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.backends import checked_backend, reference
-from kvcache_sim.cache.digest import Digest, RollingDigest
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
-from kvcache_sim.cache.store import GpuStore, MachineStore, MarkingStore
+from kvcache_sim.cache.store import Digest, GpuStore, MachineStore, MarkingStore
 from kvcache_sim.cache.store_kinds import TOKENS, store_kind
 from kvcache_sim.cache.views import Views, make_views
 from kvcache_sim.policies.plugins.watchdog import Watchdog
@@ -74,12 +73,11 @@ class StoreMaker:
         return self.make([tier], [False], make_views(self.cache)).gpu
 
     def digest(self) -> Digest:
-        """Return a new digest for the arrivals of one machine."""
-        if not self._native:
-            return RollingDigest()
+        """Return a new digest: for the arrivals of one machine, or what happens in one store."""
         from kvcache_sim import _core
 
-        return _core.Digest()
+        made: Digest = _core.Digest() if self._native else reference("digest")()
+        return made
 
     def _maker(self, arrays: KeyArrays, keys: Keys | None) -> _Make:
         if self.simplified:
@@ -145,6 +143,7 @@ class StoreMaker:
                 sessions=views.sessions,
                 admission=views.prefixes,
                 now_ns=self._now_ns,
+                records=self.digest(),
             )
             return MachineStore(store, sessions=store)
 

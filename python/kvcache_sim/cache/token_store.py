@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kvcache_sim.cache.prefix_view import GlobalPrefixStore, PrefixAdmission, PrefixHash
-from kvcache_sim.cache.records import Recorded
 from kvcache_sim.cache.session_view import SessionView
-from kvcache_sim.cache.store import Losses, Room
+from kvcache_sim.cache.store import Digest, Losses, Room
 from kvcache_sim.errors import StoreError
 
 _UNBOUNDED = 1 << 60
@@ -64,7 +63,7 @@ class _Lease:
 
 
 @dataclass(slots=True)
-class TokenStore(Recorded):
+class TokenStore:
     """Unique tokens on one tier: shared prefixes, what sessions keep, and what running requests added.
 
     ``capacity`` in tokens, None without bound. Over capacity the oldest unused entry goes, session or
@@ -78,6 +77,7 @@ class TokenStore(Recorded):
     sessions: SessionView
     admission: PrefixAdmission
     now_ns: Callable[[], int]
+    records: Digest
     prefixes: GlobalPrefixStore = field(init=False)
     #: Tokens computed twice and merged.
     merged_blocks: int = 0
@@ -88,6 +88,7 @@ class TokenStore(Recorded):
     _remainders: int = 0
     _private: int = 0
     _evicted: int = 0
+    _log: list[tuple[int, int, int]] | None = None
 
     def __post_init__(self) -> None:
         self.prefixes = GlobalPrefixStore(self.block_size_tokens)
@@ -326,12 +327,33 @@ class TokenStore(Recorded):
 
     def _count_eviction(self, tokens: int) -> None:
         self._evicted += tokens
-        self._log_eviction(self.now_ns(), 0, tokens)
+        if tokens and self._log is not None:
+            self._log.append((self.now_ns(), 0, tokens))
 
     def losses(self, tier: int) -> Losses:
         """Return how many tokens the tier has lost so far."""
         del tier
         return Losses(self._evicted, 0, 0)
+
+    # -- records
+
+    def note(self, kind: int, now_ns: int, subject: int, value: int) -> None:
+        """Add a record to the digest."""
+        self.records.record(kind, now_ns, subject, value)
+
+    @property
+    def digest(self) -> int:
+        """The rolling hash so far."""
+        return self.records.value
+
+    def log_evictions(self) -> None:
+        """Start keeping evictions."""
+        self._log = []
+
+    def take_evictions(self) -> list[tuple[int, int, int]]:
+        """Return (time, tier, tokens) of the evictions since the last call."""
+        taken, self._log = self._log or [], None if self._log is None else []
+        return taken
 
     def check(self) -> None:
         """Raise RuntimeError naming the first count that does not add up."""

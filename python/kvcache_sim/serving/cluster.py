@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.cache.digest import Digest
-from kvcache_sim.cache.store import ARRIVE
+from kvcache_sim.cache.store import ARRIVE, Digest
 from kvcache_sim.engine import ARRIVAL, NO_MACHINE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.handover.pools import Pools

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from kvcache_sim.cache.records import Recorded
 from kvcache_sim.cache.store import EVICT
 from kvcache_sim.reference.engines.leases import EngineLeases
+from kvcache_sim.reference.records import Recorded
 from kvcache_sim.reference.store.refusals import numbered
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvcache_sim.cache.digest import RollingDigest
+from kvcache_sim.reference.digest import RollingDigest
 
 
 @dataclass(slots=True, eq=False)
 class Recorded:
-    """The part of ``GpuStore`` that records: a store of plain Python is one of these."""
+    """The part of ``GpuStore`` that records: the reference stores are such."""
 
     _digest: RollingDigest = field(default_factory=RollingDigest, init=False)
     _log: list[tuple[int, int, int]] | None = field(default=None, init=False)

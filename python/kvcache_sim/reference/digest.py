@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 _MULTIPLIER = 0x9E37_79B9_7F4A_7C15
 _MASK = (1 << 64) - 1
 _START = 0x6B76_7369_6D00_0001
-
-
-class Digest(Protocol):
-    """A 64-bit rolling hash over records."""
-
-    def record(self, kind: int, time_ns: int, subject: int, value: int) -> None:
-        """Add one record."""
-        ...
-
-    @property
-    def value(self) -> int:
-        """The hash so far."""
-        ...
 
 
 class RollingDigest:
