@@ -101,7 +101,15 @@ def test_what_the_library_lacks_is_one_line(name, says, monkeypatch):
 
 
 @needs_library
-@pytest.mark.parametrize("name", [DENSE, MIXTURE, "aiconfigurator:qwen3.6-35b-a3b@b300:tp1,dp2,ep2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        DENSE,
+        MIXTURE,
+        "aiconfigurator:qwen3.6-35b-a3b@b300:tp1,dp2,ep2",
+        "aiconfigurator:deepseek-v3@h200:sglang:tp8",
+    ],
+)
 def test_the_table_is_within_two_per_cent_of_its_source_off_the_grid(name):
     from kvcache_sim.model.aiconfigurator.kernels import measured_kernels
 
@@ -127,6 +135,15 @@ def test_parallelism_dtypes_reproduction_and_sources_are_said():
     assert "experts w4a16_mxfp4, KV cache bfloat16, attention bfloat16" in facts
     assert "off its source" in facts
     assert "% measured" in facts
+
+
+@needs_library
+def test_a_source_whose_mixed_steps_hardly_read_kv_is_named():
+    deepseek = load_step_time("aiconfigurator:deepseek-v3@h200:sglang:tp8")
+    assert "KV read beside a chunk costs 1%" in "\n".join(deepseek.facts)
+    table = deepseek.table(1024, 64)
+    assert table.kv_mixed_fs < table.kv_decode_fs / 50
+    assert "beside a chunk costs" not in "\n".join(load_step_time(DENSE).facts)
 
 
 @needs_library

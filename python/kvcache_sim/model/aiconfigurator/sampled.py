@@ -12,8 +12,8 @@ from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 class SampledStepTime:
     """The coefficients fitted to a source, and what is to be said about it, a line each.
 
-    Unlike in a fitted set the base of decode steps may exceed that of others at the same count: some sources
-    have it so. Each is monotone by itself.
+    Unlike in a fitted set the base of decode steps may exceed that of others at the same count, and KV may
+    cost less beside a chunk: some sources have it so. Each is monotone by itself.
     """
 
     model: ParametricStepTime
@@ -30,4 +30,9 @@ class SampledStepTime:
         model = self.model
         others = replace(model, decode_points=()).table(max_tokens, max_sequences)
         decode = replace(model, base_points=model.decode_points, decode_points=())
-        return replace(others, decode_base_ns=decode.table(max_tokens, max_sequences).decode_base_ns)
+        mixed = replace(model, kv_ms_per_thousand=0.0, decode_points=()).table(max_tokens, max_sequences)
+        return replace(
+            others,
+            decode_base_ns=decode.table(max_tokens, max_sequences).decode_base_ns,
+            kv_mixed_fs=mixed.kv_mixed_fs,
+        )

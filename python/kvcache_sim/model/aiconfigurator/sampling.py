@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,7 @@ from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
 from kvcache_sim.model.calibration.accuracy import PhaseError, phase_errors
 from kvcache_sim.model.calibration.design import Form
 from kvcache_sim.model.calibration.fit import predict_ms, solve
+from kvcache_sim.model.parametric import six_digits
 from kvcache_sim.rng import stream
 
 _SEQUENCES = (*range(1, 33), 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 384, 512)
@@ -57,8 +60,13 @@ def sampled_step_time(kernels: MeasuredKernels) -> tuple[SampledStepTime, list[P
         graph_tokens=0,
         decode_knots=tuple(float(n) for n in _SEQUENCES),
     )
-    found = solve(form.columns(rows), rows, form.floors, form.known_ms(rows))
-    model = SampledStepTime(form.model(found.coefficients))
+    columns = form.columns(rows)
+    # Two costs of KV apart, where a set's second is what steps with a chunk cost more.
+    kv, kv_mixed = form.floors.shared
+    columns[rows.prefill_tokens > 0, kv] = 0.0
+    found = solve(columns, rows, form.floors, form.known_ms(rows)).coefficients
+    mixed_ms = six_digits(float(found[kv_mixed]))
+    model = SampledStepTime(replace(form.model(found), kv_mixed_ms_per_thousand=mixed_ms))
     unseen = kernels.rows(_random_steps("aiconfigurator.off-grid", (_OFF_GRID, _OFF_GRID, _OFF_GRID)))
     return model, phase_errors(unseen, predict_ms(model, unseen))
 

@@ -20,6 +20,10 @@ _SOURCES = {
 }
 
 
+#: KV beside a chunk that costs less than this share of what it does in decode steps is worth a line.
+_CHEAP_KV = 0.5
+
+
 @lru_cache(maxsize=16)
 def aiconfigurator_step_time(text: str) -> SampledStepTime:
     """Return the table of a spelling without its prefix.
@@ -64,6 +68,7 @@ def _made(deployment: Deployment) -> SampledStepTime:
         *(f"dtypes changed: {reason}" for reason in kernels.repairs),
         f"the table is off its source, at steps not sampled, by {off} on average",
         f"of a decode step's and a prompt's time: {shares}",
+        *_cheap_kv(table),
         *_low_fidelity(kernels.fallbacks),
     )
     return replace(table, facts=facts)
@@ -77,6 +82,15 @@ def _parallelism(deployment: Deployment, mixture: bool) -> str:
     elif deployment.data_parallel > 1:
         degrees += f", dp {deployment.data_parallel}"
     return f"{deployment.model} on {deployment.system} under {deployment.engine}: {degrees}"
+
+
+def _cheap_kv(table: SampledStepTime) -> tuple[str, ...]:
+    beside, alone = table.model.kv_mixed_ms_per_thousand, table.model.kv_ms_per_thousand
+    if beside >= _CHEAP_KV * alone:
+        return ()
+    return (
+        f"in the source KV read beside a chunk costs {beside / alone:.0%} of what it does in decode steps",
+    )
 
 
 def _low_fidelity(tables: int) -> tuple[str, ...]:
