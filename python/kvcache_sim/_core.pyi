@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.cache.channel import Transmission
+from kvcache_sim.cache.groups import Newcomer
 from kvcache_sim.cache.settings import ChannelSettings
 from kvcache_sim.cache.store import GpuStore, Losses, Room
 from kvcache_sim.policies.plugins.hosted import HostedOrder
@@ -516,16 +517,11 @@ class GroupStore:
     def __new__(
         cls, groups: KvGroups, limits: tuple[int, int | None, int], capacity_blocks: int
     ) -> GroupStore: ...
-    def admit(
-        self,
-        request: int,
-        matchable_blocks: int,
-        tokens: tuple[int, int],
-        room: tuple[int, bool],
-        now_ns: int,
-    ) -> tuple[int | None, int, int]: ...
+    def admit(self, asked: Newcomer, now_ns: int) -> tuple[int | None, int, int]: ...
+    def begin_step(self) -> None: ...
+    def grow(self, lease: int, tokens: tuple[int, int], now_ns: int) -> bool: ...
     def chunk(self, lease: int, computed: int, target: int, tokens: int) -> int: ...
-    def most_blocks(self, tokens: int) -> int: ...
+    def most_blocks(self, tokens: int, steps_in_flight: int) -> int: ...
     def free_queue(self) -> list[tuple[int, int] | None]:
         """Return group and key of the free blocks, next to be taken first; None where there is none."""
 

@@ -32,3 +32,28 @@ class GroupSettings:
     def limits(self) -> tuple[int, int | None, int]:
         """The settings as managers take them: tokens of a step, retention interval, longest sequence."""
         return self.max_num_batched_tokens, self.retention_interval, self.max_model_len
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """A request that asks a pool of cache groups for room, and the step that it would join.
+
+    Counts are tokens unless they say blocks; ``matchable_blocks`` are of the groups' common block.
+    """
+
+    request: int
+    #: Those of its prompt: another request of it can go on from where it ends.
+    prompt_tokens: int
+    #: Those to compute before it decodes: prompt, and what it generated before a preemption.
+    known_tokens: int
+    matchable_blocks: int
+    #: Those of the step that it may have.
+    step_tokens: int
+    #: Most of any of its chunks.
+    chunk_tokens: int
+    #: Free blocks that it leaves.
+    kept_blocks: int = 0
+    #: Whether all its tokens must have room, not only those of its first step.
+    whole: bool = True
+    #: Steps that may be under way at one time: what they read is kept until they have ended.
+    steps_in_flight: int = 1

@@ -75,10 +75,10 @@ class Machine:
         """Blocks of the GPU that no request gets: SGLang keeps a page."""
         return int(store_kind(self.cache).keeps_page_free and self.cache.block_size_tokens > 1)
 
-    def most_blocks(self, tokens: int) -> int:
+    def most_blocks(self, tokens: int, steps_in_flight: int = 1) -> int:
         """Return how many blocks of the GPU a request of so many tokens can hold at one time."""
         if self.groups is not None:
-            return self.groups.most_blocks(tokens)
+            return self.groups.most_blocks(tokens, steps_in_flight)
         return -(-tokens // self.cache.block_size_tokens)
 
     def expire(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from kvcache_sim.cache.groups import Newcomer
+
 #: No move: a block that is ready.
 NO_MOVE = 0xFFFF_FFFF
 #: In ``copies``: a tier without a copy.
@@ -144,28 +146,28 @@ class GroupStore(GpuStore, Protocol):
     pool. ``reserve`` asks for tokens beyond those that a lease has room for, all of which are computed then.
     """
 
-    def admit(
-        self,
-        request: int,
-        matchable_blocks: int,
-        tokens: tuple[int, int],
-        room: tuple[int, bool],
-        now_ns: int,
-    ) -> tuple[int | None, int, int]:
+    def admit(self, asked: Newcomer, now_ns: int) -> tuple[int | None, int, int]:
         """Admit a request with what is cached and room for its first step: lease, hit blocks, room in tokens.
 
-        ``tokens``: those to compute before it decodes, and those of the step that are left. ``room``: free
-        blocks that it leaves, and whether all its tokens must have room. The lease is None where it is
-        refused, then the second says whether the step has too few tokens (1) or the pool too few blocks (0).
+        The lease is None where it is refused; the second then says why: the pool has too few blocks (0), the
+        step too few tokens (1), or the state that it would go on from is computed in this very step (2).
         """
+        ...
+
+    def begin_step(self) -> None:
+        """Hear that another step is composed; states that get their keys from now on are computed in it."""
+        ...
+
+    def grow(self, lease: int, tokens: tuple[int, int], now_ns: int) -> bool:
+        """Let go of what nobody reads after the first of these tokens, take room to the second; or refuse."""
         ...
 
     def chunk(self, lease: int, computed: int, target: int, tokens: int) -> int:
         """Return how many of a step's tokens a prompt takes: a state must end where it can be kept."""
         ...
 
-    def most_blocks(self, tokens: int) -> int:
-        """Return how many blocks a sequence of so many tokens can hold at one time."""
+    def most_blocks(self, tokens: int, steps_in_flight: int) -> int:
+        """Return how many blocks a sequence of so many tokens can hold while so many steps are under way."""
         ...
 
 

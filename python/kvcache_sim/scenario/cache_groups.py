@@ -54,9 +54,6 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     if model.cache.retention_interval is not None and model.cache.retention_interval % align:
         why = f"windows and states are kept at multiples of {align}, the groups' common block"
         yield ("cache", "retention_interval"), why
-    if any(machine.replica.scheduler == "vllm" for machine in machines):
-        why = f"the cache groups of {name} are served by kvsim's own scheduler"
-        yield Contradiction(("replica", "scheduler"), why)
     if model.pools.prefill or model.pools.decode:
         why = f"the cache groups of {name} are not handed over between machines"
         yield Contradiction(("pools", "prefill"), why)

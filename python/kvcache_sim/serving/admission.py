@@ -8,6 +8,7 @@ from typing import Literal
 from kvcache_sim.cache.fetch import FETCH
 from kvcache_sim.cache.fetch.plan import Part
 from kvcache_sim.cache.fetch.policy import FetchPolicy
+from kvcache_sim.cache.groups import Newcomer
 from kvcache_sim.cache.loader import Loader
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.remote import RemoteRun
@@ -48,6 +49,7 @@ class Admitter:
         self.outcomes = outcomes
         self.store = machine.store
         self.groups = machine.groups
+        self.chunk_tokens = machine.cache.groups.max_num_batched_tokens if machine.cache.groups else 0
         self.mover = machine.mover
         self.block = machine.cache.block_size_tokens
         self.enabled = machine.cache.enabled
@@ -101,7 +103,8 @@ class Admitter:
         """Admit a request with what is cached of it and room for its first step, in tokens."""
         tokens = s.prefill_target_tokens
         limit = self.matchable_blocks(tokens)
-        lease, hits, room = groups.admit(s.request, limit, (tokens, step_tokens), (0, True), now_ns)
+        asked = Newcomer(s.request, tokens, tokens, limit, step_tokens, self.chunk_tokens)
+        lease, hits, room = groups.admit(asked, now_ns)
         if lease is None:
             return "later" if hits else None
         return Admission(lease, hits, room, [hits, *_NONE_BELOW])

@@ -91,6 +91,11 @@ class ReplicaSettings:
         return self.max_num_seqs * (1 + drafts)
 
     @property
+    def steps_in_flight(self) -> int:
+        """Steps that vLLM's scheduler may have under way at one time."""
+        return 1 + int(self.scheduler == "vllm" and self.async_scheduling != "none")
+
+    @property
     def lost_blocks(self) -> int:
         """Blocks at the end of every hit that are computed again."""
         return int(self.speculation is not None and self.speculation.loses_last_block)

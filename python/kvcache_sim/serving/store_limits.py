@@ -68,8 +68,6 @@ def _of_machine(where: str, machine: MachineSettings, cache: CacheSettings) -> I
     if machine.replica.scheduler == "vllm":
         if store_kind(cache).name != "vllm":
             yield f"{where}.replica.scheduler", "vLLM's scheduler needs its pool: cache.semantics vllm"
-        if cache.groups is not None:
-            yield f"{where}.replica.scheduler", "cache groups are served by kvsim's own scheduler"
         if machine.role != "both":
             yield f"{where}.role: {machine.role}", "vLLM's scheduler serves whole requests here"
     if (why := lacks.get(Ability.LOWER_TIERS)) and len(machine.tiers) > 1:

@@ -10,7 +10,7 @@ from kvcache_sim.metrics.schedule import free_queue_figures, schedule_figures
 from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.vllm.scheduler import BlockPool
+from kvcache_sim.serving.vllm.blocks import BlockPool
 from kvcache_sim.tiers import COMPUTE
 from kvcache_sim.workload.trace import Trace
 
@@ -35,7 +35,7 @@ def written_down(replica: NativeReplica | EngineReplica[Any], trace: Trace) -> d
     if log is None:
         return None
     figures = schedule_figures(log, replica.store.losses(COMPUTE).evicted_blocks)
-    if replica.settings.scheduler == "vllm":
+    if replica.settings.scheduler == "vllm" and replica.cache.groups is None:
         queue = cast(BlockPool, replica.store).free_queue()
         figures |= free_queue_figures(queue, trace, replica.cache.block_size_tokens)
     return figures

@@ -1,7 +1,8 @@
 //! `GroupStore`: vLLM's pool of several KV cache groups as the store of a machine with a GPU tier alone.
 
 use kvsim_core::batch::BatchStore;
-use kvsim_core::engines::group_store::{Entry, GroupStore, Newcomer};
+use kvsim_core::engines::group_store::GroupStore;
+use kvsim_core::engines::newcomer::{Entry, Newcomer};
 use kvsim_core::machine_store::MachineStore;
 use kvsim_core::store::{StoreError, Times};
 use pyo3::exceptions::PyRuntimeError;
@@ -12,6 +13,20 @@ use crate::groups::{capacity_of, limits_of, KvGroups};
 use crate::named;
 use crate::refusal::{answered, Whole};
 use crate::store_values::{room_to_py, times};
+
+/// `cache.groups.Newcomer`, attribute by attribute.
+#[derive(FromPyObject)]
+struct Asked {
+    request: Whole,
+    prompt_tokens: Whole,
+    known_tokens: Whole,
+    matchable_blocks: Whole,
+    step_tokens: Whole,
+    chunk_tokens: Whole,
+    kept_blocks: Whole,
+    whole: bool,
+    steps_in_flight: Whole,
+}
 
 /// The blocks of one GPU under the rules of vLLM's cache groups.
 #[pyclass(name = "GroupStore", module = "kvcache_sim._core")]
@@ -29,26 +44,21 @@ engine_store!(PyGroupStore {
         Ok(Self(store))
     }
 
-    /// `tokens`: to compute before it decodes, and of the step that are left; `room`: free blocks that it
-    /// leaves, and whether all its tokens must have room. Lease, hit blocks and tokens it has room for; the
-    /// lease is `None` where it is refused, then the second tells whether for lack of tokens.
-    fn admit(
-        &mut self,
-        request: Whole,
-        matchable_blocks: Whole,
-        tokens: (Whole, Whole),
-        room: (Whole, bool),
-        now_ns: Whole,
-    ) -> PyResult<(Option<u64>, u32, u64)> {
+    /// Lease, hit blocks and tokens it has room for; the lease is `None` where it is refused, then the second
+    /// tells whether for lack of blocks (0), of tokens (1), or since the state is computed in this step (2).
+    fn admit(&mut self, asked: Asked, now_ns: Whole) -> PyResult<(Option<u64>, u32, u64)> {
         let asked = Newcomer {
-            request: request.u32(),
-            known_tokens: tokens.0.u64(),
-            matchable_blocks: matchable_blocks.u32(),
-            step_tokens: tokens.1.u64(),
-            kept_blocks: room.0.u64(),
-            whole: room.1,
+            request: asked.request.u32(),
+            prompt_tokens: asked.prompt_tokens.u64(),
+            known_tokens: asked.known_tokens.u64(),
+            matchable_blocks: asked.matchable_blocks.u32(),
+            step_tokens: asked.step_tokens.u64(),
+            chunk_tokens: asked.chunk_tokens.u64(),
+            kept_blocks: asked.kept_blocks.u64(),
+            whole: asked.whole,
+            steps_in_flight: asked.steps_in_flight.u64(),
         };
-        Ok(match answered(self.0.admit(asked, now_ns.u64()))? {
+        Ok(match answered(self.0.admit(&asked, now_ns.u64()))? {
             Entry::Admitted {
                 lease,
                 hit_blocks,
@@ -56,6 +66,7 @@ engine_store!(PyGroupStore {
             } => (Some(lease), hit_blocks, room_tokens),
             Entry::NoRoom => (None, 0, 0),
             Entry::NoTokens => (None, 1, 0),
+            Entry::NotYet => (None, 2, 0),
         })
     }
 
@@ -64,8 +75,18 @@ engine_store!(PyGroupStore {
         answered(answer)
     }
 
-    fn most_blocks(&self, tokens: Whole) -> u64 {
-        self.0.most_blocks(tokens.u64())
+    fn most_blocks(&self, tokens: Whole, steps_in_flight: Whole) -> u64 {
+        self.0.most_blocks(tokens.u64(), steps_in_flight.u64())
+    }
+
+    fn begin_step(&mut self) {
+        self.0.begin_step();
+    }
+
+    /// `tokens`: those that are computed, and those up to which room is asked for.
+    fn grow(&mut self, lease: Whole, tokens: (Whole, Whole), now_ns: Whole) -> PyResult<bool> {
+        let tokens = (tokens.0.u64(), tokens.1.u64());
+        answered(self.0.grow(lease.u64(), tokens, now_ns.u64()))
     }
 
     /// Group and key of the free blocks, next to be taken first; `None` where there is none.

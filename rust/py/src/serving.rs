@@ -1,6 +1,8 @@
 //! `Replica`: a request's way through one machine, a call an event.
 
 use kvsim_core::batch::{Batch, BatchConfig};
+use kvsim_core::engines::group_store::GroupStore;
+use kvsim_core::engines::pool_store::PoolStore;
 use kvsim_core::machine_store::MachineStore;
 use kvsim_core::serving::engine::EngineScheduler;
 use kvsim_core::serving::handover::{Done, Task};
@@ -36,7 +38,8 @@ type PySchedule = (
 
 /// A scheduler of an engine's own.
 enum Engine {
-    Vllm(VllmScheduler),
+    Vllm(VllmScheduler<PoolStore>),
+    VllmGroups(VllmScheduler<GroupStore>),
     Sglang(SglangScheduler),
 }
 
@@ -45,6 +48,7 @@ macro_rules! with_engine {
     ($engine:expr, $scheduler:ident => $call:expr) => {
         match $engine {
             Engine::Vllm($scheduler) => $call,
+            Engine::VllmGroups($scheduler) => $call,
             Engine::Sglang($scheduler) => $call,
         }
     };
@@ -97,14 +101,20 @@ macro_rules! with_store {
 /// Lets the engine's own scheduler do something, where there is one, else kvsim's.
 macro_rules! scheduled {
     ($engine:expr, $replica:expr, $store:expr, $call:ident($($value:expr),*)) => {
-        match ($engine, $store.pool()) {
-            (Some(Engine::Vllm(engine)), Some(pool)) => engine.$call($replica, pool, $($value),*),
-            (engine, _) => match (engine, $store.radix()) {
-                (Some(Engine::Sglang(engine)), Some(tree)) => {
-                    engine.$call($replica, tree, $($value),*)
-                }
-                _ => $replica.$call($store, $($value),*),
-            },
+        match $engine {
+            Some(Engine::Vllm(engine)) => {
+                let pool = $store.pool().expect("its own cache");
+                engine.$call($replica, pool, $($value),*)
+            }
+            Some(Engine::VllmGroups(engine)) => {
+                let groups = $store.groups().expect("its own cache");
+                engine.$call($replica, groups, $($value),*)
+            }
+            Some(Engine::Sglang(engine)) => {
+                let tree = $store.radix().expect("its own cache");
+                engine.$call($replica, tree, $($value),*)
+            }
+            None => $replica.$call($store, $($value),*),
         }
     };
 }
@@ -183,7 +193,13 @@ impl PyReplica {
         let batch = BatchConfig::from(batch);
         let config = config(&batch, &rules)?;
         let engine = match (&rules.vllm, &rules.sglang) {
-            (Some(own), _) => Some(Engine::Vllm(vllm(&config, &batch, own))),
+            (Some(own), _) => {
+                let told = vllm(&config, &batch, own);
+                Some(match store {
+                    StoreHandle::Groups(_) => Engine::VllmGroups(VllmScheduler::new(told)),
+                    _ => Engine::Vllm(VllmScheduler::new(told)),
+                })
+            }
             (_, Some(own)) => Some(Engine::Sglang(sglang(&config, &batch, own)?)),
             _ => None,
         };
@@ -197,6 +213,7 @@ impl PyReplica {
         match (&engine, &store) {
             (None, _)
             | (Some(Engine::Vllm(_)), StoreHandle::Pool(_))
+            | (Some(Engine::VllmGroups(_)), StoreHandle::Groups(_))
             | (Some(Engine::Sglang(_)), StoreHandle::Radix(_)) => (),
             _ => {
                 let expected = "an engine's scheduler needs its own cache";

@@ -5,7 +5,7 @@ use kvsim_core::serving::fetch::FetchPolicy;
 use kvsim_core::serving::handover::{HandoverConfig, Role};
 use kvsim_core::serving::queue::QueueOrder;
 use kvsim_core::serving::sglang::{SchedulePolicy, SglangConfig, SglangScheduler};
-use kvsim_core::serving::vllm::{VllmConfig, VllmScheduler};
+use kvsim_core::serving::vllm::VllmConfig;
 use kvsim_core::serving::{AsyncScheduling, ReplicaConfig, MOST_TIERS};
 use kvsim_core::transfers::{Edge, Mover, MoverConfig, WritePolicy};
 use pyo3::exceptions::PyValueError;
@@ -134,9 +134,9 @@ pub struct VllmRules {
     by_priority: bool,
 }
 
-/// vLLM's scheduler of a replica.
-pub fn vllm(config: &ReplicaConfig, batch: &BatchConfig, rules: &VllmRules) -> VllmScheduler {
-    VllmScheduler::new(VllmConfig {
+/// What vLLM's scheduler of a replica is told.
+pub fn vllm(config: &ReplicaConfig, batch: &BatchConfig, rules: &VllmRules) -> VllmConfig {
+    VllmConfig {
         block_size_tokens: batch.block_size_tokens,
         max_num_batched_tokens: batch.max_num_batched_tokens,
         max_num_seqs: config.max_num_seqs,
@@ -147,7 +147,7 @@ pub fn vllm(config: &ReplicaConfig, batch: &BatchConfig, rules: &VllmRules) -> V
         async_scheduling: config.async_scheduling,
         cache_enabled: batch.cache_enabled,
         cache_output: batch.cache_output,
-    })
+    }
 }
 
 /// `serving.sglang.settings.SglangRules`, attribute by attribute.

@@ -45,6 +45,19 @@ class Found:
     junction_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What an admission may take: free blocks that it leaves, tokens that must fit besides its first chunk.
+
+    These fit as far as a group holds them at one time: behind a window what steps under way compute, at most
+    ``in_flight_tokens``. None: the first chunk decides alone.
+    """
+
+    whole_tokens: int | None
+    in_flight_tokens: int
+    kept_blocks: int = 0
+
+
 @dataclass(slots=True)
 class Tables:
     """The blocks of a request, a list a group; how many of each have been through the key step."""
@@ -65,6 +78,8 @@ class GroupManager:
     limits: GroupLimits
     pool: GroupPool
     tables: dict[int, Tables] = field(default_factory=dict)
+    #: Keys of states that got them in the step that is being composed.
+    states_of_step: set[GroupKey] = field(default_factory=set)
 
     def key(self, group: int, request: int, block: int) -> GroupKey:
         """Return the key of a group's block: that of the last unit in it."""
@@ -111,18 +126,15 @@ class GroupManager:
             self.pool.find(self.key(number, request, k)) if k in used else NULL for k in range(hit // size)
         ]
 
-    def admit(
-        self, request: int, prompt: int, found: Found, end: int, kept: int = 0, whole: bool = True
-    ) -> bool:
+    def admit(self, request: int, prompt: int, found: Found, end: int, allowed: Allowance) -> bool:
         """Hold what was found and room up to ``end`` tokens, or change nothing.
 
-        ``whole``: the whole prompt must fit besides, as far as a group holds it all at one time. ``kept``
-        blocks stay free.
+        Another request can go on from where the prompt ends.
         """
-        needed = self._admission(found, end, False)
-        if whole:
-            needed = max(needed, self._admission(found, prompt, True))
-        if needed > max(len(self.pool.free) - kept, 0):
+        needed = self._admission(found, end, None)
+        if allowed.whole_tokens is not None:
+            needed = max(needed, self._admission(found, allowed.whole_tokens, allowed.in_flight_tokens))
+        if needed > max(len(self.pool.free) - allowed.kept_blocks, 0):
             return False
         tables = Tables([prompt - 1, found.junction_tokens][: 2 if found.junction_tokens else 1], [], [])
         for group, blocks in zip(self.groups, found.blocks, strict=True):
@@ -135,16 +147,23 @@ class GroupManager:
         self._take(tables, end)
         return True
 
-    def _admission(self, found: Found, tokens: int, whole: bool) -> int:
+    def is_computed_now(self, request: int, hit: int) -> bool:
+        """Whether the state at a hit of so many tokens is computed in the step that is being composed."""
+        return hit > 0 and any(
+            self.key(number, request, hit // group.block_size_tokens - 1) in self.states_of_step
+            for number, group in enumerate(self.groups)
+            if group.kind == "linear"
+        )
+
+    def _admission(self, found: Found, tokens: int, in_flight: int | None) -> int:
         needed = 0
         for group, blocks in zip(self.groups, found.blocks, strict=True):
             total = cdiv(tokens, group.block_size_tokens)
             if group.kind == "linear":
                 needed += min(1, max(0, total - len(blocks))) + self.pool.idle(blocks)
                 continue
-            if whole:
-                limits = self.limits
-                total = admission_blocks(group, tokens, limits.max_num_batched_tokens, limits.max_model_len)
+            if in_flight is not None:
+                total = admission_blocks(group, tokens, in_flight, self.limits.max_model_len)
             start = skipped_blocks(group, found.tokens)
             needed += max(0, total - max(start, len(blocks))) + self.pool.idle(blocks[start:])
         return needed
@@ -198,7 +217,10 @@ class GroupManager:
             for block in range(tables.keyed[number], full):
                 kept = retained(group, block, self.align, self.limits.retention_interval, tables.boundaries)
                 if kept and blocks[block] != NULL:
-                    self.pool.give_key(blocks[block], self.key(number, request, block))
+                    key = self.key(number, request, block)
+                    self.pool.give_key(blocks[block], key)
+                    if group.kind == "linear":
+                        self.states_of_step.add(key)
             tables.keyed[number] = max(tables.keyed[number], full)
 
     def release(self, request: int) -> None:

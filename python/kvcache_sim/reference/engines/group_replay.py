@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from kvcache_sim.model.kv_groups import KvLayout
-from kvcache_sim.reference.engines.group_manager import GroupLimits, GroupManager
+from kvcache_sim.reference.engines.group_manager import Allowance, GroupLimits, GroupManager
 from kvcache_sim.reference.engines.group_pool import GroupPool
-from kvcache_sim.reference.engines.group_rules import chunk_end
+from kvcache_sim.reference.engines.group_rules import Chunk, chunk_end
 from kvcache_sim.reference.engines.requests import Overlap, Requests
 from kvcache_sim.replay.request import REJECTED
 
@@ -68,11 +68,12 @@ class _Replay:
     def _compute(self, request: int, prompt: int, found: Any) -> bool:
         manager, at = self.manager, found.tokens
         while at < prompt:
-            limits = manager.limits
-            end = chunk_end(manager.groups, at, prompt, limits.max_num_batched_tokens, found.junction_tokens)
+            step = manager.limits.max_num_batched_tokens
+            chunk = Chunk(at, min(step, prompt - at), step, prompt, prompt, found.junction_tokens)
+            end = chunk_end(manager.groups, chunk)
             first = at == found.tokens
             fits = (
-                self._with_room(lambda: manager.admit(request, prompt, found, end))  # noqa: B023
+                self._with_room(lambda: manager.admit(request, prompt, found, end, Allowance(prompt, step)))  # noqa: B023
                 if first
                 else self._with_room(lambda: manager.extend(request, end))  # noqa: B023
             )

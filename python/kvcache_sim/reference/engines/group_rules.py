@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from kvcache_sim.model.kv_groups import KvGroup
 
@@ -77,39 +78,51 @@ def retained(group: KvGroup, block: int, align: int, interval: int | None, bound
     return any(end - need <= block < end for end in ends)
 
 
-def admission_blocks(group: KvGroup, tokens: int, chunk: int, longest: int) -> int:
-    """Return the blocks that a whole sequence is counted with when it asks to be admitted."""
+def admission_blocks(group: KvGroup, tokens: int, in_flight: int, longest: int) -> int:
+    """Return the blocks that a whole sequence is counted with when it asks to be admitted.
+
+    ``in_flight``: the most tokens that steps under way compute; ``longest``: those of the longest sequence.
+    """
     size = group.block_size_tokens
     needed = cdiv(tokens, size)
     if group.kind == "sliding":
-        return min(needed, cdiv(min(group.reach_tokens - 1 + chunk, longest), size) + 1)
+        return min(needed, cdiv(min(group.reach_tokens - 1 + in_flight, longest), size) + 1)
     if group.kind == "chunked":
-        return min(needed, cdiv(min(group.reach_tokens + chunk, longest), size))
+        return min(needed, cdiv(min(group.reach_tokens + in_flight, longest), size))
     return needed
 
 
-def chunk_end(
-    groups: tuple[KvGroup, ...],
-    computed: int,
-    prompt: int,
-    chunk: int,
-    junction: int,
-    left: int | None = None,
-) -> int:
-    """Return where the next chunk of a prompt ends; a state must end where it can be kept.
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A chunk of a request's tokens, before it is cut where a state can be kept; all counts are tokens.
 
-    ``left``: the tokens of the step that others have not taken, None for all; the end is not beyond
-    ``computed`` where they are too few.
+    ``tokens`` it may have, at most those that the request lacks, ``most_tokens`` any chunk; ``known`` are
+    to be computed before it decodes; ``junction``: where it parted from what was found, 0 where it did not.
     """
-    end = min(computed + (chunk if left is None else left), prompt)
+
+    computed: int
+    tokens: int
+    most_tokens: int
+    known: int
+    prompt: int
+    junction: int
+
+
+def chunk_end(groups: tuple[KvGroup, ...], chunk: Chunk) -> int:
+    """Return where a chunk ends; a state must end where it can be kept (``_mamba_block_aligned_split``).
+
+    Not beyond ``computed`` where its tokens are too few for that.
+    """
+    start, end = chunk.computed, chunk.computed + chunk.tokens
+    prefill_end = max(chunk.prompt, chunk.known - 1)
     sizes = [group.block_size_tokens for group in groups if group.kind == "linear"]
-    if not sizes:
+    if not sizes or start >= prefill_end:
         return end
     size = sizes[0]
-    whole = end // size * size
-    if end < prompt and (whole > computed or size <= chunk):
-        end = whole
-    stops = [cdiv(computed, size) * size, (prompt - 1) // size * size]
-    if computed < junction < end:
-        stops.append(computed + (junction - computed) // size * size)
-    return min((stop for stop in stops if computed < stop < end), default=end)
+    aligned = end // size * size
+    if end < prefill_end and (aligned > start or size <= chunk.most_tokens):
+        end = aligned
+    stops = [cdiv(start, size) * size, (chunk.known - 1) // size * size]
+    if start < chunk.junction < end:
+        stops.append(start + (chunk.junction - start) // size * size)
+    return min((stop for stop in stops if start < stop < end), default=end)

@@ -7,11 +7,24 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+<<<<<<< HEAD
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.store import GroupStore, Losses, Room
 from kvcache_sim.reference.engines.group_manager import Found, GroupLimits, GroupManager
+=======
+from kvcache_sim.cache.group_keys import next_turns
+from kvcache_sim.cache.groups import GroupSettings, Newcomer
+from kvcache_sim.cache.store import NO_REQUEST, GroupStore, Losses, Room
+from kvcache_sim.reference.engines.group_manager import Allowance, Found, GroupLimits, GroupManager
+>>>>>>> d5ac35c (vLLM's scheduler serves several KV cache groups from their one pool, as its hybrid manager does)
 from kvcache_sim.reference.engines.group_pool import NULL, GroupPool
-from kvcache_sim.reference.engines.group_rules import admission_blocks, cdiv, chunk_end, skipped_blocks
+from kvcache_sim.reference.engines.group_rules import (
+    Chunk,
+    admission_blocks,
+    cdiv,
+    chunk_end,
+    skipped_blocks,
+)
 from kvcache_sim.reference.engines.leased_store import LeasedStore
 from kvcache_sim.reference.engines.leases import EngineLeases, gpu_alone
 from kvcache_sim.reference.store.refusals import in_order, numbered, refuse
@@ -22,11 +35,16 @@ from kvcache_sim.workload.trace import Trace
 
 @dataclass(slots=True)
 class _Running:
-    """Tokens of room, all computed when more is asked for; the junction; blocks offered their keys."""
+    """Tokens of room, all computed when more is asked for; the junction; blocks offered their keys.
+
+    Besides the tokens of its prompt, and the most of one of its chunks.
+    """
 
     room_tokens: int
     junction_tokens: int
     depth: int
+    prompt_tokens: int
+    chunk_tokens: int
 
 
 class ReferenceGroupStore(LeasedStore):
@@ -44,67 +62,87 @@ class ReferenceGroupStore(LeasedStore):
         self.manager = GroupManager(keys, layout.groups, self.align, limits, GroupPool(capacity_blocks))
         self.leases = EngineLeases(len(trace))
         self.running: dict[int, _Running] = {}
+        self.tells_steps = False
 
     def _found(self, request: int, limit: int) -> int:
         return self.manager.look_up(request, limit * self.align).tokens // self.align
 
-    def most_blocks(self, tokens: int) -> int:
-        """Return how many blocks a sequence of so many tokens can hold at one time."""
+    def most_blocks(self, tokens: int, steps_in_flight: int) -> int:
+        """Return how many blocks a sequence of so many tokens can hold while so many steps are under way."""
         limits = self.manager.limits
+        in_flight = steps_in_flight * limits.max_num_batched_tokens
         return sum(
-            min(2, cdiv(tokens, group.block_size_tokens))
+            min(1 + steps_in_flight, cdiv(tokens, group.block_size_tokens))
             if group.kind == "linear"
-            else admission_blocks(group, tokens, limits.max_num_batched_tokens, limits.max_model_len)
+            else admission_blocks(group, tokens, in_flight, limits.max_model_len)
             for group in self.manager.groups
         )
+
+    def begin_step(self) -> None:
+        """Forget which states were computed in the step before."""
+        self.tells_steps = True
+        self.manager.states_of_step.clear()
 
     def free_queue(self) -> list[object]:
         """Return the keys of the free blocks, next to be taken first; None where there is none."""
         return [self.manager.pool.key_of.get(block) for block in self.manager.pool.free]
 
-    def admit(
-        self,
-        request: int,
-        matchable_blocks: int,
-        tokens: tuple[int, int],
-        room: tuple[int, bool],
-        now_ns: int,
-    ) -> tuple[int | None, int, int]:
+    def admit(self, asked: Newcomer, now_ns: int) -> tuple[int | None, int, int]:
         """Admit a request with what is cached and room for its first step; see ``cache.store.GroupStore``."""
+        request, known = asked.request, asked.known_tokens
         self.leases.known_request(request)
-        known, left = tokens
-        found = self.manager.look_up(request, matchable_blocks * self.align)
+        manager = self.manager
+        found = manager.look_up(request, asked.matchable_blocks * self.align)
         hits = found.tokens // self.align
         lease = self.leases.give(request, hits, self._found)
-        end = self._chunk_end(found.tokens, known, left, found.junction_tokens)
+        running = _Running(0, found.junction_tokens, hits, asked.prompt_tokens, asked.chunk_tokens)
+        end = self._chunk_end(running, found.tokens, known, min(asked.step_tokens, known - found.tokens))
+        in_flight = asked.steps_in_flight * manager.limits.max_num_batched_tokens
+        allowed = Allowance(known if asked.whole else None, in_flight, asked.kept_blocks)
         if found.tokens >= end and end < known:
-            self.leases.abandon(lease)
-            return None, 1, 0
-        if not self._hold(lease, found, known, end, room, now_ns):
-            self.leases.abandon(lease)
-            return None, 0, 0
-        return lease, hits, end
+            refused = 1
+        elif self.tells_steps and manager.is_computed_now(request, found.tokens):
+            refused = 2
+        elif self._hold(lease, found, end, running, allowed, now_ns):
+            return lease, hits, end
+        else:
+            refused = 0
+        self.leases.abandon(lease)
+        return None, refused, 0
 
     def _hold(
-        self, lease: int, found: Found, known: int, end: int, room: tuple[int, bool], now_ns: int
+        self, lease: int, found: Found, end: int, running: _Running, allowed: Allowance, now_ns: int
     ) -> bool:
         held, before = self.leases.get(lease), self.manager.pool.evicted
-        if not self.manager.admit(held.request, known, found, end, *room):
+        if not self.manager.admit(held.request, running.prompt_tokens, found, end, allowed):
             return False
         held.is_admitted = True
-        self.running[held.request] = _Running(end, found.junction_tokens, held.hits)
+        running.room_tokens = end
+        self.running[held.request] = running
         self._note_evicted(self.manager.pool.evicted - before, now_ns)
         return True
 
-    def _chunk_end(self, computed: int, known: int, left: int, junction: int) -> int:
-        manager = self.manager
-        step = manager.limits.max_num_batched_tokens
-        return chunk_end(manager.groups, computed, known, step, junction, left)
+    def _chunk_end(self, running: _Running, computed: int, known: int, tokens: int) -> int:
+        chunk = Chunk(
+            computed, tokens, running.chunk_tokens, known, running.prompt_tokens, running.junction_tokens
+        )
+        return chunk_end(self.manager.groups, chunk)
 
     def chunk(self, lease: int, computed: int, target: int, tokens: int) -> int:
         """Return how many of a step's tokens a prompt takes: a state must end where it can be kept."""
-        junction = self.running[self.leases.admitted(lease).request].junction_tokens
-        return max(0, self._chunk_end(computed, target, tokens, junction) - computed)
+        running = self.running[self.leases.admitted(lease).request]
+        return max(0, self._chunk_end(running, computed, target, tokens) - computed)
+
+    def grow(self, lease: int, tokens: tuple[int, int], now_ns: int) -> bool:
+        """Let go of what nobody reads after the first of these tokens, take room to the second; or refuse."""
+        request, before = self.leases.admitted(lease).request, self.manager.pool.evicted
+        computed, end = tokens
+        self.manager.tables[request].computed = computed
+        if not self.manager.extend(request, end):
+            return False
+        self.running[request].room_tokens = max(self.running[request].room_tokens, end)
+        self._note_evicted(self.manager.pool.evicted - before, now_ns)
+        return True
 
     @numbered
     def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
@@ -116,7 +154,9 @@ class ReferenceGroupStore(LeasedStore):
             found = manager.look_up(held.request, held.hits * self.align)
             found = Found(found.tokens, found.blocks, 0)
             known = found.tokens + tokens
-            return [] if self._hold(lease, found, max(known, 1), known, (0, False), now_ns) else None
+            step = manager.limits.max_num_batched_tokens
+            running = _Running(0, 0, held.hits, max(known, 1), step)
+            return [] if self._hold(lease, found, known, running, Allowance(None, 0), now_ns) else None
         missing = 0
         for held, tokens in asked:
             computed = self.running[held.request].room_tokens
@@ -137,8 +177,9 @@ class ReferenceGroupStore(LeasedStore):
         """Give a request's leading blocks their keys, those that are kept."""
         in_order(ready or (0, 0))
         request = self.leases.admitted(lease).request
-        running = self.running[request]
-        if to * self.align > running.room_tokens:
+        running, manager = self.running[request], self.manager
+        held = zip(manager.groups, manager.tables[request].blocks, strict=True)
+        if any(to * self.align > len(blocks) * group.block_size_tokens for group, blocks in held):
             raise refuse("more blocks than are reserved and free", "a reservation first")
         running.depth = max(running.depth, to)
         self.manager.give_keys(request, to * self.align)

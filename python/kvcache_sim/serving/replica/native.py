@@ -229,7 +229,8 @@ class NativeReplica:
 
     def can_ever_hold(self, kv_tokens: int) -> bool:
         """Return whether an empty GPU would have room for that many tokens."""
-        return self._needs(kv_tokens + self._beside_tokens) <= self._most_blocks
+        needed = self._needs(kv_tokens + self._beside_tokens, self.settings.steps_in_flight)
+        return needed <= self._most_blocks
 
     def when_closed(self, tell: Callable[[int], None]) -> None:
         """Tell the number of each request that leaves this machine from now on."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.serving.engine_scheduler.schedule_log import ScheduleLog
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.sequence import SequenceState
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.serving.vllm.outputs import Outputs, VllmStep, composed
-from kvcache_sim.serving.vllm.scheduler import BlockPool, VllmScheduler
+from kvcache_sim.serving.vllm.scheduler import VllmScheduler
 from kvcache_sim.serving.vllm.sequence import VllmSequence
 from kvcache_sim.serving.vllm.settings import vllm_rules
 from kvcache_sim.tiers import COMPUTE
@@ -22,10 +20,8 @@ class VllmEngine:
     passes = 1
 
     def __init__(self, settings: ReplicaSettings, machine: Machine, milestones: Milestones) -> None:
-        self._most_blocks = machine.store.room(COMPUTE).capacity_blocks
-        self._block_tokens = machine.cache.block_size_tokens
-        rules, pool = vllm_rules(settings, self._most_blocks), cast(BlockPool, machine.store)
-        self.scheduler = VllmScheduler(rules, settings, machine.cache, pool, milestones)
+        rules = vllm_rules(settings, machine.store.room(COMPUTE).capacity_blocks)
+        self.scheduler = VllmScheduler(rules, settings, machine, milestones)
         self._outputs = Outputs(self.scheduler)
         self.given = self._outputs.given
         self.looks_ahead = self.scheduler.looks_ahead
@@ -72,4 +68,4 @@ class VllmEngine:
 
     def can_ever_hold(self, kv_tokens: int) -> bool:
         """Return whether an empty GPU would have room for that many tokens."""
-        return -(-kv_tokens // self._block_tokens) <= self._most_blocks
+        return self.scheduler.blocks.can_ever_hold(kv_tokens)

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from kvcache_sim.cache.settings import CacheSettings
-from kvcache_sim.cache.store import GpuStore
+from kvcache_sim.cache.groups import Newcomer
+from kvcache_sim.cache.machine import Machine
 from kvcache_sim.serving.engine_scheduler.schedule_log import ScheduleLog
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.sequence import Status
 from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.serving.vllm.blocks import Entry, blocks_of
 from kvcache_sim.serving.vllm.sequence import VllmSequence
 from kvcache_sim.serving.vllm.settings import VllmRules
 from kvcache_sim.serving.vllm.waiting import Waiting, rank
 from kvcache_sim.tiers import PLACES
 
 _NONE_BELOW = (0,) * (len(PLACES) - 1)
-
-
-class BlockPool(GpuStore, Protocol):
-    """A store that is vLLM's block pool."""
-
-    def idle_hits(self, request: int, hits: int) -> int:
-        """Return how many of the first ``hits`` blocks found for a request nobody holds."""
-        ...
-
-    def free_queue(self) -> list[int | None]:
-        """Return the keys of the free blocks, next to be taken first; None where there is none."""
-        ...
 
 
 @dataclass(slots=True)
@@ -61,11 +49,11 @@ class VllmScheduler:
         self,
         rules: VllmRules,
         settings: ReplicaSettings,
-        cache: CacheSettings,
-        store: BlockPool,
+        machine: Machine,
         milestones: Milestones,
     ) -> None:
-        self.rules, self.settings, self.cache, self.store = rules, settings, cache, store
+        self.rules, self.settings, self.cache, self.store = rules, settings, machine.cache, machine.store
+        self.blocks = blocks_of(machine, settings.steps_in_flight)
         self.milestones = milestones
         #: Whether a step is decided while the one before it runs, and whether an answer's end is foreseen.
         self.looks_ahead = settings.async_scheduling != "none"
@@ -105,6 +93,7 @@ class VllmScheduler:
 
     def schedule(self, now: int) -> list[VllmSequence]:
         """Return who gets tokens in the next step, each with its ``chunk``, in the order of scheduling."""
+        self.blocks.begin_step()
         threshold = self.rules.long_prefill_token_threshold
         budget = self.settings.max_num_batched_tokens
         bounded = threshold > 0 and len(self.running) + len(self.waiting) > 1
@@ -118,25 +107,18 @@ class VllmScheduler:
     def _has_place(self) -> bool:
         return len(self.running) < self.settings.max_num_seqs
 
-    def _free_blocks(self) -> int:
-        room = self.store.room(0)
-        return room.free_blocks + room.evictable_blocks
-
-    def _blocks(self, tokens: int) -> int:
-        return -(-tokens // self.cache.block_size_tokens)
-
     # -- the running requests
 
     def _schedule_running(self, step: Composition, now: int) -> None:
         at = 0
         while at < len(self.running) and step.budget > 0:
             s = self.running[at]
-            tokens = min(s.lacking(self._foresees_end), step.cap, step.budget)
+            tokens = self.blocks.chunk(s, min(s.lacking(self._foresees_end), step.cap, step.budget))
             if tokens == 0:
                 at += 1
                 continue
-            blocks = self._blocks(s.computed + tokens) - s.blocks
-            while s.is_running and blocks > self._free_blocks():
+            end = s.computed + tokens
+            while s.is_running and not self.blocks.grow(s, end, now):
                 victim = self._victim()
                 at -= victim < at
                 self._preempt(step, self.running.pop(victim), now)
@@ -144,10 +126,7 @@ class VllmScheduler:
                 if self.rules.by_priority:
                     continue
                 return
-            if blocks:
-                self.store.reserve_many([(s.state.lease, blocks)], now)
-                s.blocks += blocks
-            self.key_step(s, min(s.computed + tokens, s.known))
+            self.key_step(s, min(end, s.known))
             step.give(s, tokens)
             at += 1
 
@@ -173,25 +152,37 @@ class VllmScheduler:
     # -- the queue
 
     def _admit(self, s: VllmSequence, step: Composition, now: int) -> bool:
-        """Admit the first of the queue with what is cached of it; False, and no change, where blocks lack."""
+        """Admit the first of the queue with what is cached of it; False, and no change, if refused."""
         state, block = s.state, self.cache.block_size_tokens
-        hits = self.store.peek(state.request, (s.known - 1) // block)[0] if self.cache.enabled else 0
-        cached = hits * block
-        tokens = min(s.known - cached, step.cap, step.budget)
-        kept = self.rules.watermark_blocks if self.running else 0
-        room = self._free_blocks() - self.store.idle_hits(state.request, hits) - kept
-        fresh = self._blocks(cached + tokens) - hits
-        if fresh > room or (self.rules.reserve_full_isl and self._blocks(s.known) - hits > room):
+        rules = self.rules
+        asked = Newcomer(
+            request=state.request,
+            prompt_tokens=state.prompt_num_tokens,
+            known_tokens=s.known,
+            matchable_blocks=(s.known - 1) // block if self.cache.enabled else 0,
+            step_tokens=min(step.cap, step.budget),
+            chunk_tokens=rules.chunk_tokens(self.settings.max_num_batched_tokens),
+            kept_blocks=rules.watermark_blocks if self.running else 0,
+            whole=rules.reserve_full_isl,
+            steps_in_flight=self.settings.steps_in_flight,
+        )
+        entry = self.blocks.admit(asked, now)
+        if entry is None:
             return False
-        state.lease = self.store.acquire(state.request, hits)
-        self.store.reserve_many([(state.lease, fresh)], now)
+        self._runs(s, entry, step, now)
+        return True
+
+    def _runs(self, s: VllmSequence, entry: Entry, step: Composition, now: int) -> None:
+        """Let an admitted request run: what it has room for is its first chunk."""
+        s.state.lease, hits, end = entry
+        block = self.cache.block_size_tokens
+        cached = hits * block
         self.waiting.remove(s)
-        s.blocks, s.keyed, s.computed, s.is_running = hits + fresh, hits, cached, True
-        self.key_step(s, min(cached + tokens, s.known))
-        step.give(s, tokens)
+        s.blocks, s.keyed, s.computed, s.is_running = -(-end // block), hits, cached, True
+        self.key_step(s, min(end, s.known))
+        step.give(s, end - cached)
         self.running.append(s)
         self._admitted(s, hits, now)
-        return True
 
     def _admitted(self, s: VllmSequence, hits: int, now: int) -> None:
         state, cached, first = s.state, s.computed, not s.was_admitted

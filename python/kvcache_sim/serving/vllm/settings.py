@@ -16,6 +16,10 @@ class VllmRules:
     reserve_full_isl: bool
     by_priority: bool
 
+    def chunk_tokens(self, budget: int) -> int:
+        """Return the most tokens that a chunk of a prompt may have, of a step's ``budget``."""
+        return min(self.long_prefill_token_threshold or budget, budget)
+
 
 def vllm_rules(settings: ReplicaSettings, capacity_blocks: int) -> VllmRules:
     """Return the rules on a pool of so many usable blocks; vLLM counts its null block among the pool's."""

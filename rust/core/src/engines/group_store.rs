@@ -6,47 +6,13 @@
 //! `TierRoom` counts blocks of the pool. A request has one lease at a time.
 
 use super::groups::manager::{GroupManager, Room as Within};
-use super::groups::rules::chunk_end_within;
+use super::groups::rules::{chunk_end, next_change, Chunk};
 use super::groups::{Found, Group, Kind, Limits};
 use super::leases::EngineLeases;
+use super::newcomer::{Entry, Newcomer};
 use crate::batch::BatchStore;
 use crate::records::Records;
 use crate::store::{Answer, LeaseId, Room, StoreError, Times, Violation};
-
-/// A request that asks to run.
-#[derive(Debug, Clone, Copy)]
-pub struct Newcomer {
-    /// Its number.
-    pub request: u32,
-    /// Tokens to compute before it decodes.
-    pub known_tokens: u64,
-    /// Blocks of the alignment that may hit.
-    pub matchable_blocks: u32,
-    /// Tokens of the step that are left.
-    pub step_tokens: u64,
-    /// Free blocks that it leaves.
-    pub kept_blocks: u64,
-    /// Whether all its tokens must have room, not only those of its first step.
-    pub whole: bool,
-}
-
-/// What was made of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entry {
-    /// It runs: its lease, the blocks of the alignment that it hit, and the tokens that it has room for.
-    Admitted {
-        /// What it holds.
-        lease: LeaseId,
-        /// Blocks of the alignment that it reuses.
-        hit_blocks: u32,
-        /// Tokens up to which there is room: those of its first step.
-        room_tokens: u64,
-    },
-    /// Blocks are too few.
-    NoRoom,
-    /// The step has too few tokens left for a state to end where it can be kept.
-    NoTokens,
-}
 
 /// What is known of a running request.
 #[derive(Debug, Clone, Copy, Default)]
@@ -55,6 +21,10 @@ struct Running {
     room_tokens: u64,
     /// Tokens at which it parted from what was found, 0 where it did not.
     junction: u64,
+    /// Tokens of its prompt.
+    prompt_tokens: u64,
+    /// Most tokens of one of its chunks.
+    chunk_tokens: u64,
     /// Blocks of the alignment that were found or have been through the key step.
     depth: u32,
 }
@@ -101,9 +71,19 @@ impl GroupStore {
         (found.tokens / self.manager.align()) as u32
     }
 
-    /// Blocks of the pool that a sequence of so many tokens can hold at one time.
-    pub fn most_blocks(&self, tokens: u64) -> u64 {
-        u64::from(self.manager.most_blocks(tokens))
+    /// Blocks of the pool that a sequence of so many tokens can hold while so many steps are under way.
+    pub fn most_blocks(&self, tokens: u64, steps_in_flight: u64) -> u64 {
+        u64::from(self.manager.most_blocks(tokens, steps_in_flight))
+    }
+
+    /// Most tokens that one step computes.
+    pub fn max_num_batched_tokens(&self) -> u64 {
+        self.manager.limits().max_num_batched_tokens
+    }
+
+    /// Notes that another step is composed: states that get their keys from now on are computed in it.
+    pub fn begin_step(&mut self) {
+        self.manager.begin_step();
     }
 
     /// Group and key of the free blocks, next to be taken first.
@@ -112,7 +92,7 @@ impl GroupStore {
     }
 
     /// Looks a request up and admits it with what is cached and room for its first step.
-    pub fn admit(&mut self, asked: Newcomer, now_ns: u64) -> Answer<Entry> {
+    pub fn admit(&mut self, asked: &Newcomer, now_ns: u64) -> Answer<Entry> {
         let (request, known) = (asked.request, asked.known_tokens);
         self.known_request(request)?;
         let limit = self.tokens(asked.matchable_blocks);
@@ -122,17 +102,28 @@ impl GroupStore {
             (found.tokens / self.manager.align()) as u32,
             |_, b| b,
         )?;
+        let limits = self.manager.limits();
         let room = Within {
             blocks: self
                 .manager
                 .free_blocks()
                 .saturating_sub(asked.kept_blocks as u32),
-            whole: asked.whole,
+            whole_tokens: asked.whole.then_some(known),
+            in_flight_tokens: asked.steps_in_flight * limits.max_num_batched_tokens,
         };
-        let end = self.chunk_end(found.tokens, known, asked.step_tokens, found.junction);
+        let running = Running {
+            junction: found.junction,
+            prompt_tokens: asked.prompt_tokens,
+            chunk_tokens: asked.chunk_tokens,
+            ..Running::default()
+        };
+        let tokens = asked.step_tokens.min(known - found.tokens);
+        let end = self.chunk_end(&running, found.tokens, known, tokens);
         let entry = if end <= found.tokens && end < known {
             Entry::NoTokens
-        } else if self.hold(lease, room, (known, end), found, now_ns) {
+        } else if self.manager.is_computed_now(request, found.tokens) {
+            Entry::NotYet
+        } else if self.hold(lease, room, (running, end), found, now_ns) {
             let hit_blocks = (found.tokens / self.manager.align()) as u32;
             return Ok(Entry::Admitted {
                 lease,
@@ -151,33 +142,63 @@ impl GroupStore {
         &mut self,
         lease: LeaseId,
         room: Within,
-        (known, end): (u64, u64),
+        (running, end): (Running, u64),
         found: Found,
         now_ns: u64,
     ) -> bool {
         let request = self.leases.request(lease);
-        let before = self.manager.counts().evicted;
-        if !self.manager.admit_within(room, request, known, found, end) {
+        let (before, prompt) = (self.manager.counts().evicted, running.prompt_tokens);
+        if !self.manager.admit_within(room, request, prompt, found, end) {
             return false;
         }
         self.leases.admit(lease);
         self.running[request as usize] = Running {
             room_tokens: end,
-            junction: found.junction,
-            depth: (found.tokens / self.manager.align()) as u32,
+            ..running
         };
+        self.running[request as usize].depth = (found.tokens / self.manager.align()) as u32;
         let evicted = self.manager.counts().evicted - before;
         self.records.evicted_blocks(evicted, now_ns);
         true
     }
 
-    fn chunk_end(&self, computed: u64, known: u64, left: u64, junction: u64) -> u64 {
-        if !self.has_states {
-            return known.min(computed.saturating_add(left));
+    fn chunk_end(&self, running: &Running, computed: u64, known: u64, tokens: u64) -> u64 {
+        let chunk = Chunk {
+            computed,
+            tokens,
+            most_tokens: running.chunk_tokens,
+            known,
+            prompt: running.prompt_tokens,
+            junction: running.junction,
+        };
+        chunk_end(self.manager.groups(), chunk)
+    }
+
+    /// Lets go of what nobody reads once `computed` tokens are, then takes room up to `end` tokens; false where
+    /// blocks are too few, and what was let go stays so.
+    pub fn grow(
+        &mut self,
+        lease: LeaseId,
+        (computed, end): (u64, u64),
+        now_ns: u64,
+    ) -> Answer<bool> {
+        let request = self.leases.admitted(lease)?.request;
+        self.manager.computed_to(request, computed);
+        let before = self.manager.counts().evicted;
+        if !self.manager.extend(request, end) {
+            return Ok(false);
         }
-        let groups = self.manager.groups();
-        let step = self.manager.limits().max_num_batched_tokens;
-        chunk_end_within(groups, computed, known, (left, step), junction)
+        let running = &mut self.running[request as usize];
+        running.room_tokens = running.room_tokens.max(end);
+        let evicted = self.manager.counts().evicted - before;
+        self.records.evicted_blocks(evicted, now_ns);
+        Ok(true)
+    }
+
+    /// The next number of computed tokens, at least `computed`, at which a decode that computes one token while
+    /// `ahead` - 1 are under way changes a table.
+    pub fn next_change(&self, computed: u64, ahead: u64) -> u64 {
+        next_change(self.manager.groups(), computed, ahead, self.manager.align())
     }
 
     /// Notes what a request found; its blocks are held when its room is reserved, in one step with it.
@@ -262,10 +283,10 @@ impl BatchStore for GroupStore {
     fn commit(&mut self, lease: LeaseId, to: u32, _ready: Times) -> Answer<()> {
         let request = self.leases.admitted(lease)?.request;
         let end = self.tokens(to);
-        let running = &mut self.running[request as usize];
-        if end > running.room_tokens {
+        if self.manager.lacking_positions(request, end) > 0 {
             return Err(StoreError::NotReserved);
         }
+        let running = &mut self.running[request as usize];
         running.depth = running.depth.max(to);
         self.manager.give_keys(request, end);
         Ok(())
@@ -280,8 +301,8 @@ impl BatchStore for GroupStore {
             return Ok(tokens);
         }
         let request = self.leases.admitted(lease)?.request;
-        let junction = self.running[request as usize].junction;
-        let end = self.chunk_end(computed, target, tokens, junction);
+        let running = &self.running[request as usize];
+        let end = self.chunk_end(running, computed, target, tokens);
         Ok(end.saturating_sub(computed))
     }
 
@@ -303,9 +324,15 @@ impl GroupStore {
         let known = found.tokens + tokens;
         let room = Within {
             blocks: self.manager.free_blocks(),
-            whole: false,
+            whole_tokens: None,
+            in_flight_tokens: 0,
         };
-        let held = self.hold(lease, room, (known.max(1), known), found, now_ns);
+        let running = Running {
+            prompt_tokens: known.max(1),
+            chunk_tokens: self.manager.limits().max_num_batched_tokens,
+            ..Running::default()
+        };
+        let held = self.hold(lease, room, (running, known), found, now_ns);
         Ok(if held { Room::Ready } else { Room::Refused })
     }
 }

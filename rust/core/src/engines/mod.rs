@@ -23,6 +23,8 @@ mod leases;
 mod linked_keys;
 /// LMCache's CPU and disk tiers, requests one after another.
 pub mod lmcache;
+/// A request that asks to run.
+pub mod newcomer;
 /// The policy ARC of vLLM's CPU tier.
 pub mod offload_arc;
 /// The policy LRU of vLLM's CPU tier.

@@ -2,7 +2,7 @@
 
 use super::loading::Admission;
 use super::{Place, Replica, ServingStore};
-use crate::engines::group_store::{Entry, Newcomer};
+use crate::engines::newcomer::{Entry, Newcomer};
 use crate::store::{Answer, GPU};
 
 /// What became of the first of the queue.
@@ -26,23 +26,26 @@ impl Replica {
     ) -> Answer<Asked> {
         let s = &self.requests[place as usize];
         let known_tokens = s.prefill_target_tokens();
+        let groups = store.groups().expect("a store of groups");
         let asked = Newcomer {
             request: s.arrival.request,
+            prompt_tokens: known_tokens,
             known_tokens,
             matchable_blocks: self.config.matchable_blocks(known_tokens),
             step_tokens: self.batch.budget_left(),
+            chunk_tokens: groups.max_num_batched_tokens(),
             kept_blocks: 0,
             whole: true,
+            steps_in_flight: 1,
         };
-        let groups = store.groups().expect("a store of groups");
-        let (lease, hit_blocks, room_tokens) = match groups.admit(asked, now_ns)? {
+        let (lease, hit_blocks, room_tokens) = match groups.admit(&asked, now_ns)? {
             Entry::Admitted {
                 lease,
                 hit_blocks,
                 room_tokens,
             } => (lease, hit_blocks, room_tokens),
             Entry::NoRoom => return Ok(Asked::NoRoom),
-            Entry::NoTokens => return Ok(Asked::NoTokens),
+            Entry::NoTokens | Entry::NotYet => return Ok(Asked::NoTokens),
         };
         let mut admission = Admission {
             reused_blocks: hit_blocks,

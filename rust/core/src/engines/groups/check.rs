@@ -116,7 +116,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::engines::groups::rules::chunk_end;
+    use crate::engines::groups::rules::{chunk_end, Chunk};
     use crate::engines::groups::{Group, Kind, Limits};
     use crate::keys::{BlockKeys, NO_REQUEST};
 
@@ -182,8 +182,16 @@ mod tests {
                 hits += found.tokens;
                 let mut at = found.tokens;
                 while at < prompt + 5 {
+                    let chunk = Chunk {
+                        computed: at,
+                        tokens: 8.min(prompt.saturating_sub(at)),
+                        most_tokens: 8,
+                        known: prompt,
+                        prompt,
+                        junction: found.junction,
+                    };
                     let end = match at < prompt {
-                        true => chunk_end(manager.groups(), at, prompt, 8, found.junction),
+                        true => chunk_end(manager.groups(), chunk),
                         false => at + 1,
                     };
                     let fits = match at == found.tokens {

@@ -13,8 +13,10 @@ use crate::engines::block_pool::PoolCounts;
 pub struct Room {
     /// So many blocks.
     pub blocks: u32,
-    /// Whether the whole prompt must fit in them, not its first chunk alone.
-    pub whole: bool,
+    /// Tokens that must fit in them besides its first chunk, as far as a group holds them at one time.
+    pub whole_tokens: Option<u64>,
+    /// Most tokens that steps under way compute, behind which a window is kept.
+    pub in_flight_tokens: u64,
 }
 
 /// What a running request has.
@@ -37,6 +39,8 @@ pub struct GroupManager {
     pub(super) pool: Pool,
     /// What each request holds; nothing for those that do not run.
     pub(super) held: Vec<Held>,
+    /// Group and key of the states that got their keys in this step, where steps are told.
+    states_of_step: Option<Vec<(usize, u64)>>,
 }
 
 impl GroupManager {
@@ -50,6 +54,7 @@ impl GroupManager {
             align,
             limits,
             held: vec![Held::default(); requests],
+            states_of_step: None,
         }
     }
 
@@ -79,14 +84,32 @@ impl GroupManager {
         counts.inserted - counts.evicted - self.pool.held_keyed
     }
 
-    /// Blocks that a sequence of so many tokens can hold at one time.
-    pub fn most_blocks(&self, tokens: u64) -> u32 {
+    /// Blocks that a sequence of so many tokens can hold while so many steps are under way.
+    pub fn most_blocks(&self, tokens: u64, steps: u64) -> u32 {
+        let in_flight = steps * self.limits.max_num_batched_tokens;
         let each = self.groups.iter().map(|group| match group.kind {
-            // The state that is read, and the one that is written.
-            Kind::Linear => group.blocks(tokens).min(2),
-            _ => admission_blocks(group, tokens, &self.limits),
+            // The state that is read, and the one that each step writes.
+            Kind::Linear => group.blocks(tokens).min(1 + steps as u32),
+            _ => admission_blocks(group, tokens, in_flight, self.limits.max_model_len),
         });
         each.sum()
+    }
+
+    /// Notes that another step is composed: states that get their keys from now on are computed in it.
+    pub fn begin_step(&mut self) {
+        self.states_of_step.get_or_insert_default().clear();
+    }
+
+    /// Whether the state at a hit of so many tokens is computed in the step that is being composed.
+    pub fn is_computed_now(&self, request: u32, hit: u64) -> bool {
+        let states = self.states_of_step.as_ref();
+        states.filter(|_| hit > 0).is_some_and(|states| {
+            let groups = self.groups.iter().enumerate();
+            let linear = groups.filter(|(_, group)| group.kind == Kind::Linear);
+            linear
+                .map(|(number, group)| (number, group.key(request, group.whole(hit) - 1)))
+                .any(|state| states.contains(&state))
+        })
     }
 
     /// What the pool has done so far.
@@ -126,12 +149,13 @@ impl GroupManager {
     pub fn admit(&mut self, request: u32, prompt: u64, found: Found, end: u64) -> bool {
         let room = Room {
             blocks: self.pool.free_blocks(),
-            whole: true,
+            whole_tokens: Some(prompt),
+            in_flight_tokens: self.limits.max_num_batched_tokens,
         };
         self.admit_within(room, request, prompt, found, end)
     }
 
-    /// As `admit`, within so many of the free blocks.
+    /// As `admit`, within so many of the free blocks; another request can go on from where the prompt ends.
     pub fn admit_within(
         &mut self,
         room: Room,
@@ -148,11 +172,19 @@ impl GroupManager {
             let idle = idle.count() as u32;
             let from = table.positions().max(skipped_blocks(group, found.tokens));
             let more = |blocks: u32| new_blocks(group, blocks.saturating_sub(from)) + idle;
-            whole += more(admission_blocks(group, prompt, &self.limits));
+            if let Some(tokens) = room.whole_tokens {
+                let longest = self.limits.max_model_len;
+                whole += more(admission_blocks(
+                    group,
+                    tokens,
+                    room.in_flight_tokens,
+                    longest,
+                ));
+            }
             first += more(group.blocks(end));
             tables.push(table);
         }
-        if first > room.blocks || (room.whole && whole > room.blocks) {
+        if first.max(whole) > room.blocks {
             return false;
         }
         for &block in tables.iter().flat_map(|table| &table.blocks) {
@@ -279,6 +311,12 @@ impl GroupManager {
                 interval,
                 &held.boundaries,
                 |kept| {
+                    if group.kind == Kind::Linear {
+                        if let Some(states) = &mut self.states_of_step {
+                            let here = kept.clone().filter(|&k| table.block(k) != NULL);
+                            states.extend(here.map(|k| (number, group.key(request, k))));
+                        }
+                    }
                     let mut at = kept.start;
                     while at < kept.end {
                         let (key, run) = group.run(request, at);

@@ -1,7 +1,7 @@
 //! Requests in file order through the manager, times ignored: prompts in chunks, answers token by token.
 
 use super::manager::GroupManager;
-use super::rules::{chunk_end, next_change};
+use super::rules::{chunk_end, next_change, Chunk};
 use super::{Group, Limits};
 use crate::engines::block_pool::PoolCounts;
 use crate::engines::requests::{Overlap, REJECTED};
@@ -105,7 +105,15 @@ impl Running {
         let step = self.manager.limits().max_num_batched_tokens;
         let mut at = found.tokens;
         while at < prompt {
-            let end = chunk_end(self.manager.groups(), at, prompt, step, found.junction);
+            let chunk = Chunk {
+                computed: at,
+                tokens: step.min(prompt - at),
+                most_tokens: step,
+                known: prompt,
+                prompt,
+                junction: found.junction,
+            };
+            let end = chunk_end(self.manager.groups(), chunk);
             self.with_room(|manager| {
                 if at == found.tokens {
                     manager.admit(request, prompt, found, end)
@@ -120,7 +128,7 @@ impl Running {
         while at < total {
             self.with_room(|manager| manager.extend(request, at + 1))?;
             self.manager.compute(request, at + 1);
-            at = next_change(self.manager.groups(), at + 1, self.manager.align());
+            at = next_change(self.manager.groups(), at + 1, 1, self.manager.align());
             // Nothing happens between, so the tokens there are computed at one go.
             self.manager.compute(request, at.min(total));
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Group, Kind, Limits};
+use super::{Group, Kind};
 
 /// Blocks behind a position that a window needs; one state for the others.
 pub fn needed_blocks(group: &Group) -> u32 {
@@ -23,10 +23,10 @@ pub fn skipped_blocks(group: &Group, computed: u64) -> u32 {
 }
 
 /// Blocks that a whole sequence is counted with when it asks to be admitted.
-pub fn admission_blocks(group: &Group, tokens: u64, limits: &Limits) -> u32 {
-    let step = |reach: u64| {
-        group.blocks((reach + limits.max_num_batched_tokens).min(limits.max_model_len))
-    };
+///
+/// `in_flight`: most tokens that steps under way compute; `longest`: those of the longest sequence.
+pub fn admission_blocks(group: &Group, tokens: u64, in_flight: u64, longest: u64) -> u32 {
+    let step = |reach: u64| group.blocks((reach + in_flight).min(longest));
     let needed = group.blocks(tokens);
     match group.kind {
         Kind::Sliding(window) => needed.min(step(window - 1) + 1),
@@ -74,27 +74,38 @@ pub fn retained(
     }
 }
 
-/// Where the next chunk of a prompt ends: after a step's tokens, but a state must end where it can be kept.
-pub fn chunk_end(groups: &[Group], computed: u64, prompt: u64, step: u64, junction: u64) -> u64 {
-    chunk_end_within(groups, computed, prompt, (step, step), junction)
+/// A chunk of a request's tokens, before it is cut where a state can be kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Chunk {
+    /// Tokens computed before it.
+    pub computed: u64,
+    /// Tokens that it may have, at most those that the request lacks.
+    pub tokens: u64,
+    /// Most tokens that any chunk may have.
+    pub most_tokens: u64,
+    /// Tokens to compute before the request decodes: prompt, and what it generated before a preemption.
+    pub known: u64,
+    /// Tokens of the prompt.
+    pub prompt: u64,
+    /// Tokens at which it parted from what was found, 0 where it did not.
+    pub junction: u64,
 }
 
-/// As `chunk_end`, where others may have taken of the step: its tokens that are left, and all of them. Not
-/// beyond `computed` where too few are left for a state to end where it can be kept.
-pub fn chunk_end_within(
-    groups: &[Group],
-    computed: u64,
-    prompt: u64,
-    (left, step): (u64, u64),
-    junction: u64,
-) -> u64 {
-    let mut end = prompt.min(computed + left);
-    let Some(linear) = groups.iter().find(|g| g.kind == Kind::Linear) else {
+/// Where a chunk ends: after its tokens, but a state must end where it can be kept
+/// (`_mamba_block_aligned_split`). Not beyond `computed` where its tokens are too few for that.
+pub fn chunk_end(groups: &[Group], chunk: Chunk) -> u64 {
+    let Chunk {
+        computed, known, ..
+    } = chunk;
+    let mut end = computed + chunk.tokens;
+    let prefill_end = chunk.prompt.max(known - 1);
+    let linear = groups.iter().find(|g| g.kind == Kind::Linear);
+    let Some(linear) = linear.filter(|_| computed < prefill_end) else {
         return end;
     };
     let size = linear.block_size;
     let whole = end / size * size;
-    if end < prompt && (whole > computed || size <= step) {
+    if end < prefill_end && (whole > computed || size <= chunk.most_tokens) {
         end = whole;
     }
     let mut first = end;
@@ -104,20 +115,20 @@ pub fn chunk_end_within(
         }
     };
     stop(computed.next_multiple_of(size));
-    stop((prompt - 1) / size * size);
-    if computed < junction && junction < end {
-        stop(computed + (junction - computed) / size * size);
+    stop((known - 1) / size * size);
+    if computed < chunk.junction && chunk.junction < end {
+        stop(computed + (chunk.junction - computed) / size * size);
     }
     first
 }
 
-/// The next number of computed tokens, at least `computed`, at which decoding one more token changes a table:
-/// a block is taken, one leaves a window, or an aligned length is completed.
-pub fn next_change(groups: &[Group], computed: u64, align: u64) -> u64 {
+/// The next number of computed tokens, at least `computed`, at which a decode changes a table: a block is taken
+/// for the `ahead`-th token from there on, one leaves a window, or an aligned length is completed.
+pub fn next_change(groups: &[Group], computed: u64, ahead: u64, align: u64) -> u64 {
     let completes = (computed + 1).next_multiple_of(align) - 1;
     let changes = groups.iter().map(|group| {
         let size = group.block_size;
-        let starts = computed.next_multiple_of(size);
+        let starts = (computed + ahead - 1).next_multiple_of(size) + 1 - ahead;
         match group.kind {
             Kind::Full => starts,
             // A block has left the window when computed + 1 - window is a multiple of the block.

@@ -1,18 +1,18 @@
 //! Who is admitted: the first of the queue while budget, places and blocks last; nobody passes it.
 
 use super::super::{Place, Replica, MOST_TIERS};
+use super::blocks::Blocks;
 use super::running::Composition;
 use super::VllmScheduler;
-use crate::batch::BatchStore;
-use crate::engines::pool_store::PoolStore;
+use crate::engines::newcomer::{Entry, Newcomer};
 use crate::store::Answer;
 
-impl VllmScheduler {
+impl<B: Blocks> VllmScheduler<B> {
     /// Admits from the queue; nobody in a step in which somebody was preempted.
     pub(super) fn schedule_waiting(
         &mut self,
         desk: &mut Replica,
-        store: &mut PoolStore,
+        store: &mut B,
         step: &mut Composition,
         now_ns: u64,
     ) -> Answer<()> {
@@ -21,7 +21,12 @@ impl VllmScheduler {
             let Some(place) = self.waiting.first() else {
                 break;
             };
-            self.refused = !self.admit(desk, store, step, place, now_ns)?;
+            match self.admit(desk, store, step, place, now_ns)? {
+                Entry::Admitted { .. } => (),
+                // the next step may admit it, though nothing else changes
+                Entry::NotYet => break,
+                Entry::NoRoom | Entry::NoTokens => self.refused = true,
+            }
         }
         Ok(())
     }
@@ -31,53 +36,62 @@ impl VllmScheduler {
         (self.running.len() as u64) < self.config.max_num_seqs
     }
 
-    /// Admits a waiting request with what is cached of it; false, without a trace, where blocks are too few.
+    /// Admits a waiting request with what is cached of it, or leaves no trace.
     fn admit(
         &mut self,
         desk: &mut Replica,
-        store: &mut PoolStore,
+        store: &mut B,
         step: &mut Composition,
         place: Place,
         now_ns: u64,
-    ) -> Answer<bool> {
+    ) -> Answer<Entry> {
         let config = &self.config;
         let s = &mut self.sequences[place as usize];
-        let hits = if config.cache_enabled {
-            let most = (s.known - 1) / config.block_size_tokens;
-            store.peek(s.request, most as u32)
-        } else {
-            0
+        let matchable = match config.cache_enabled {
+            true => (s.known - 1) / config.block_size_tokens,
+            false => 0,
         };
-        let cached = u64::from(hits) * config.block_size_tokens;
-        let tokens = (s.known - cached).min(step.cap).min(step.budget);
-        let kept = if self.running.is_empty() {
-            0
-        } else {
-            config.watermark_blocks
+        let asked = Newcomer {
+            request: s.request,
+            prompt_tokens: s.prompt,
+            known_tokens: s.known,
+            matchable_blocks: matchable as u32,
+            step_tokens: step.cap.min(step.budget),
+            chunk_tokens: config.chunk_tokens(),
+            kept_blocks: match self.running.is_empty() {
+                true => 0,
+                false => config.watermark_blocks,
+            },
+            whole: config.reserve_full_isl,
+            steps_in_flight: config.steps_in_flight(),
         };
-        let idle = u64::from(store.idle_hits(s.request, hits));
-        let room = (store.spare_blocks() + u64::from(hits)).saturating_sub(idle + kept);
-        let blocks = config.blocks(cached + tokens);
-        if blocks > room || (config.reserve_full_isl && config.blocks(s.known) > room) {
-            return Ok(false);
-        }
-        let lease = store.acquire(s.request, hits)?;
-        store.reserve(&[(lease, blocks - u64::from(hits))], now_ns)?;
+        let entry = store.admit(&asked, config, now_ns)?;
+        let Entry::Admitted {
+            lease,
+            hit_blocks,
+            room_tokens,
+        } = entry
+        else {
+            return Ok(entry);
+        };
+        let cached = u64::from(hit_blocks) * config.block_size_tokens;
+        let tokens = room_tokens - cached;
         self.waiting.remove(place, s);
-        (s.lease, s.blocks, s.keyed) = (lease, blocks, u64::from(hits));
-        (s.computed, s.chunk, s.is_running) = (cached, tokens, true);
-        s.key_step(config, store, (cached + tokens).min(s.known))?;
+        (s.lease, s.blocks) = (lease, config.blocks(room_tokens));
+        (s.keyed, s.computed) = (u64::from(hit_blocks), cached);
+        (s.chunk, s.is_running) = (tokens, true);
+        s.key_step(config, store, room_tokens.min(s.known))?;
         step.budget -= tokens;
         step.places.push(place);
         self.running.push(place);
-        self.admitted(desk, store, place, hits, now_ns);
-        Ok(true)
+        self.admitted(desk, store, place, hit_blocks, now_ns);
+        Ok(entry)
     }
 
     fn admitted(
         &mut self,
         desk: &mut Replica,
-        store: &mut PoolStore,
+        store: &mut B,
         place: Place,
         hits: u32,
         now_ns: u64,

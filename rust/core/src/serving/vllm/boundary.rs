@@ -2,20 +2,20 @@
 
 use super::super::engine::EngineScheduler;
 use super::super::{Place, Replica};
+use super::blocks::Blocks;
 use super::sequence::Sequence;
 use super::step::Step;
 use super::VllmScheduler;
 use crate::batch::StepRecord;
-use crate::engines::pool_store::PoolStore;
 use crate::store::Answer;
 
-impl EngineScheduler for VllmScheduler {
-    type Store = PoolStore;
+impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
+    type Store = B;
 
     fn enqueue(
         &mut self,
         desk: &mut Replica,
-        store: &mut PoolStore,
+        store: &mut B,
         place: Place,
         now_ns: u64,
     ) -> Answer<()> {
@@ -40,12 +40,7 @@ impl EngineScheduler for VllmScheduler {
         Ok(())
     }
 
-    fn at_boundary(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut PoolStore,
-        now_ns: u64,
-    ) -> Answer<()> {
+    fn at_boundary(&mut self, desk: &mut Replica, store: &mut B, now_ns: u64) -> Answer<()> {
         self.boundary_ns = None;
         self.run_stretch(desk, store)?;
         if let Some(step) = self.flight.take() {
@@ -60,11 +55,10 @@ impl EngineScheduler for VllmScheduler {
             let begin_ns = flight.end_ns;
             self.ahead = self.next_step(desk, store, now_ns, begin_ns)?;
         }
-        self.plan_stretch(desk, store);
-        Ok(())
+        self.plan_stretch(desk, store)
     }
 
-    fn catch_up(&mut self, desk: &mut Replica, store: &mut PoolStore, now_ns: u64) -> Answer<()> {
+    fn catch_up(&mut self, desk: &mut Replica, store: &mut B, now_ns: u64) -> Answer<()> {
         self.advance(desk, store, now_ns)
     }
 
@@ -81,18 +75,19 @@ impl EngineScheduler for VllmScheduler {
     }
 }
 
-impl VllmScheduler {
+impl<B: Blocks> VllmScheduler<B> {
     /// Decides on the next step, which begins at a time from now on; `None` where there is nothing to compute.
     fn next_step(
         &mut self,
         desk: &mut Replica,
-        store: &mut PoolStore,
+        store: &mut B,
         now_ns: u64,
         begin_ns: u64,
     ) -> Answer<Option<Step>> {
         if self.running.is_empty() && self.waiting.is_empty() {
             return Ok(None);
         }
+        store.begin_step();
         let mut composition = self.composition();
         self.schedule_running(desk, store, &mut composition, now_ns)?;
         self.schedule_waiting(desk, store, &mut composition, now_ns)?;

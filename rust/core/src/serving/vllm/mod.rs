@@ -7,6 +7,7 @@
 //! | `sequence` | one request between its arrival and its last token |
 //! | `waiting` | who waits: in order of arrival, or by priority |
 //! | `running` | the running requests' share of a step, and preemption |
+//! | `blocks` | the pool that it gives out: of one cache group, or of several |
 //! | `admission` | who is admitted behind them |
 //! | `step` | what a step computes, and for whom |
 //! | `outputs` | the tokens that a step's end brings |
@@ -14,6 +15,7 @@
 //! | `stretch` | steps in which every running request decodes one token |
 
 mod admission;
+mod blocks;
 mod boundary;
 mod outputs;
 mod running;
@@ -23,8 +25,11 @@ mod step;
 mod stretch;
 mod waiting;
 
+use std::marker::PhantomData;
+
 use super::schedule_log::ScheduleLog;
 use super::Place;
+pub use blocks::Blocks;
 use sequence::Sequence;
 use step::Step;
 use stretch::Stretch;
@@ -34,7 +39,7 @@ pub use settings::VllmConfig;
 
 /// vLLM's scheduler of one replica.
 #[derive(Debug)]
-pub struct VllmScheduler {
+pub struct VllmScheduler<B: Blocks> {
     config: VllmConfig,
     /// By place.
     sequences: Vec<Sequence>,
@@ -51,9 +56,11 @@ pub struct VllmScheduler {
     refused: bool,
     boundary_ns: Option<u64>,
     log: Option<ScheduleLog>,
+    /// Whose blocks it gives out.
+    blocks: PhantomData<B>,
 }
 
-impl VllmScheduler {
+impl<B: Blocks> VllmScheduler<B> {
     /// A scheduler with nothing to do.
     pub fn new(config: VllmConfig) -> Self {
         Self {
@@ -67,6 +74,7 @@ impl VllmScheduler {
             refused: false,
             boundary_ns: None,
             log: None,
+            blocks: PhantomData,
         }
     }
 

@@ -1,17 +1,17 @@
 //! The tokens that a step's end brings, in the order in which its requests were scheduled.
 
 use super::super::{Place, Replica};
+use super::blocks::Blocks;
 use super::step::{Scheduled, Step};
 use super::VllmScheduler;
-use crate::engines::pool_store::PoolStore;
 use crate::store::Answer;
 
-impl VllmScheduler {
+impl<B: Blocks> VllmScheduler<B> {
     /// Ends a step: who has all its known tokens computed gets one more; the last one ends its request.
     pub(super) fn step_ended(
         &mut self,
         desk: &mut Replica,
-        store: &mut PoolStore,
+        store: &mut B,
         step: &Step,
         now_ns: u64,
     ) -> Answer<()> {
@@ -27,7 +27,7 @@ impl VllmScheduler {
     fn part_ended(
         &mut self,
         desk: &mut Replica,
-        store: &mut PoolStore,
+        store: &mut B,
         part: Scheduled,
         now_ns: u64,
     ) -> Answer<()> {
@@ -70,7 +70,7 @@ impl VllmScheduler {
     fn finish(
         &mut self,
         desk: &mut Replica,
-        store: &mut PoolStore,
+        store: &mut B,
         place: Place,
         now_ns: u64,
     ) -> Answer<()> {
@@ -78,7 +78,7 @@ impl VllmScheduler {
         s.is_done = true;
         let in_flight = s.in_flight;
         if std::mem::take(&mut s.is_running) {
-            store.release(s.lease)?;
+            store.release(s.lease, now_ns)?;
             self.running.retain(|&running| running != place);
         } else {
             self.waiting.remove(place, s);

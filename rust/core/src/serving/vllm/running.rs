@@ -1,9 +1,8 @@
 //! The running requests' share of a step, in order of admission; preemption where blocks run out.
 
 use super::super::{Place, Replica};
+use super::blocks::Blocks;
 use super::VllmScheduler;
-use crate::batch::BatchStore;
-use crate::engines::pool_store::PoolStore;
 use crate::store::Answer;
 
 /// What is left of a step while it is composed.
@@ -18,7 +17,7 @@ pub(super) struct Composition {
     pub preempted: bool,
 }
 
-impl VllmScheduler {
+impl<B: Blocks> VllmScheduler<B> {
     /// An empty step: its budget, and the bound on one request where others are there.
     pub(super) fn composition(&self) -> Composition {
         let config = &self.config;
@@ -40,7 +39,7 @@ impl VllmScheduler {
     pub(super) fn schedule_running(
         &mut self,
         desk: &mut Replica,
-        store: &mut PoolStore,
+        store: &mut B,
         step: &mut Composition,
         now_ns: u64,
     ) -> Answer<()> {
@@ -49,13 +48,14 @@ impl VllmScheduler {
             let place = self.running[at];
             let s = self.sequence(place);
             let tokens = s.lacking(&self.config).min(step.cap).min(step.budget);
+            // a state must end where it can be kept, for which a step may have too few tokens left
+            let tokens = store.chunk(s.lease, s.computed, s.known, tokens)?;
             if tokens == 0 {
                 at += 1;
                 continue;
             }
-            let wanted = self.config.blocks(s.computed + tokens);
-            let blocks = wanted.saturating_sub(s.blocks);
-            while blocks > store.spare_blocks() {
+            let end = s.computed + tokens;
+            while !self.grow(store, place, end, now_ns)? {
                 let victim = self.victim();
                 if victim < at {
                     at -= 1;
@@ -71,17 +71,19 @@ impl VllmScheduler {
                 break;
             }
             let s = &mut self.sequences[place as usize];
-            if blocks > 0 {
-                store.reserve(&[(s.lease, blocks)], now_ns)?;
-                s.blocks += blocks;
-            }
-            s.key_step(&self.config, store, (s.computed + tokens).min(s.known))?;
+            s.key_step(&self.config, store, end.min(s.known))?;
             s.chunk = tokens;
             step.budget -= tokens;
             step.places.push(place);
             at += 1;
         }
         Ok(())
+    }
+
+    /// Gives a running request room up to `end` tokens; false where blocks are too few.
+    fn grow(&mut self, store: &mut B, place: Place, end: u64, now_ns: u64) -> Answer<bool> {
+        let s = &mut self.sequences[place as usize];
+        store.grow(s, end, &self.config, now_ns)
     }
 
     /// Who is preempted: the last to be admitted, or the first of those with the greatest (priority, arrival).
@@ -108,7 +110,7 @@ impl VllmScheduler {
     fn preempt(
         &mut self,
         desk: &mut Replica,
-        store: &mut PoolStore,
+        store: &mut B,
         step: &mut Composition,
         at: usize,
         now_ns: u64,
@@ -120,7 +122,7 @@ impl VllmScheduler {
             step.budget += std::mem::take(&mut s.chunk);
             step.places.retain(|&scheduled| scheduled != place);
         }
-        store.release(s.lease)?;
+        store.release(s.lease, now_ns)?;
         let computed = std::mem::take(&mut s.computed);
         (s.blocks, s.keyed, s.placeholders) = (0, 0, 0);
         s.stale = s.in_flight;

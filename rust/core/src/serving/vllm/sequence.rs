@@ -6,7 +6,7 @@ use crate::store::LeaseId;
 
 /// What the scheduler knows of a request. Counts are tokens unless they say blocks.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sequence {
+pub struct Sequence {
     pub request: u32,
     pub priority: i64,
     pub arrival_ns: u64,

@@ -33,6 +33,19 @@ impl VllmConfig {
         self.async_scheduling != AsyncScheduling::None
     }
 
+    /// Steps that may be under way at one time.
+    pub(super) fn steps_in_flight(&self) -> u64 {
+        1 + u64::from(self.looks_ahead())
+    }
+
+    /// Most tokens that a chunk of a prompt may have.
+    pub(super) fn chunk_tokens(&self) -> u64 {
+        match self.long_prefill_token_threshold {
+            0 => self.max_num_batched_tokens,
+            threshold => threshold.min(self.max_num_batched_tokens),
+        }
+    }
+
     /// Blocks of so many tokens.
     pub(super) fn blocks(&self, tokens: u64) -> u64 {
         tokens.div_ceil(self.block_size_tokens)

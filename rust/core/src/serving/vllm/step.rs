@@ -1,9 +1,8 @@
 //! What a step computes, and for whom.
 
 use super::super::Place;
+use super::blocks::Blocks;
 use super::{Sequence, VllmConfig, VllmScheduler};
-use crate::batch::BatchStore;
-use crate::engines::pool_store::PoolStore;
 use crate::step_time::{StepShape, StepTimeTable};
 use crate::store::{Answer, Times};
 
@@ -46,7 +45,7 @@ impl Step {
     }
 }
 
-impl VllmScheduler {
+impl<B: Blocks> VllmScheduler<B> {
     /// Ends the composition of a step: what was given out counts as computed from now on.
     pub(super) fn composed(&mut self, places: &[Place], table: &StepTimeTable) -> Step {
         let mut step = Step::default();
@@ -71,10 +70,10 @@ impl VllmScheduler {
 
 impl Sequence {
     /// Gives blocks that are full within the first `tokens` their keys, where they have not been given any.
-    pub fn key_step(
+    pub fn key_step<B: Blocks>(
         &mut self,
         config: &VllmConfig,
-        store: &mut PoolStore,
+        store: &mut B,
         tokens: u64,
     ) -> Answer<()> {
         if !config.cache_enabled {

@@ -5,20 +5,12 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::super::{AsyncScheduling, Place, Replica};
+use super::super::{AsyncScheduling, Replica};
+use super::blocks::{Blocks, Turn};
 use super::boundary::record;
 use super::{Sequence, VllmScheduler};
-use crate::batch::BatchStore;
-use crate::engines::pool_store::PoolStore;
 use crate::step_time::StepShape;
 use crate::store::Answer;
-
-/// What a running request does at the boundary of a stretch: it takes a block, or it fills one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
-    TakesBlock,
-    FillsBlock,
-}
 
 /// What is kept while steps go on without a decision.
 #[derive(Debug)]
@@ -31,14 +23,16 @@ pub(super) struct Stretch {
     turns: BinaryHeap<Reverse<(u64, usize, Turn)>>,
 }
 
-impl VllmScheduler {
+impl<B: Blocks> VllmScheduler<B> {
     /// Plans until when nobody joins, leaves or lacks a block, and sets the next boundary to then.
-    pub(super) fn plan_stretch(&mut self, desk: &Replica, store: &PoolStore) {
-        let Some(flight) = &self.flight else { return };
+    pub(super) fn plan_stretch(&mut self, desk: &Replica, store: &B) -> Answer<()> {
+        let Some(flight) = &self.flight else {
+            return Ok(());
+        };
         self.boundary_ns = Some(flight.end_ns);
-        let left = self.unchanged_boundaries(store);
+        let left = self.unchanged_boundaries(store)?;
         if left == 0 {
-            return;
+            return Ok(());
         }
         let (mut shape, mut end_ns) = (flight.shape, flight.end_ns);
         for _ in 0..left {
@@ -49,12 +43,13 @@ impl VllmScheduler {
         self.stretch = Some(Stretch {
             done: 0,
             left,
-            turns: self.turns(),
+            turns: self.turns(store),
         });
+        Ok(())
     }
 
     /// Boundaries from the next one on at which each running request gets a token and one more step.
-    fn unchanged_boundaries(&self, store: &PoolStore) -> u64 {
+    fn unchanged_boundaries(&self, store: &B) -> Answer<u64> {
         let running = self.running.len();
         let ahead = match &self.ahead {
             Some(step) => step.only_decodes(running),
@@ -62,27 +57,25 @@ impl VllmScheduler {
         };
         let flight = self.flight.as_ref();
         if !(ahead && flight.is_some_and(|step| step.only_decodes(running))) {
-            return 0;
+            return Ok(0);
         }
         let budget = self.config.max_num_batched_tokens > running as u64;
         if !self.waiting.is_empty() && self.has_places() && budget && !self.refused {
-            return 0;
+            return Ok(0);
         }
         let steps = 1 + u64::from(self.config.looks_ahead());
         let mut left = u64::MAX;
         for &place in &self.running {
             let s = self.sequence(place);
             if s.last_token_ns.is_none() || s.in_flight != steps {
-                return 0;
+                return Ok(0);
             }
             left = left.min(self.before_its_end(s));
-            let prompt_blocks = (s.prompt / self.config.block_size_tokens) as u32;
-            if self.refused && store.answers_are_shared(s.request, prompt_blocks) {
-                // a block that fills may be what the first of the queue waits for
-                left = left.min(self.first_fill(s) - 1);
+            if self.refused {
+                left = left.min(store.before_news(s, &self.config));
             }
         }
-        self.within_room(left, store.spare_blocks())
+        self.within_room(left, store)
     }
 
     /// Boundaries that a request passes before the scheduler stops giving it steps.
@@ -92,57 +85,41 @@ impl VllmScheduler {
     }
 
     /// Most boundaries, up to `left`, whose blocks there are.
-    fn within_room(&self, left: u64, room: u64) -> u64 {
-        let needed = |boundaries: u64| -> u64 {
-            let each = self.running.iter().map(|&place| {
-                let s = self.sequence(place);
-                self.config.blocks(s.computed + boundaries) - s.blocks
-            });
-            each.sum()
+    fn within_room(&self, left: u64, store: &B) -> Answer<u64> {
+        let room = store.spare_blocks();
+        let fits_in = |boundaries: u64| -> Answer<bool> {
+            let mut needed = 0;
+            for &place in &self.running {
+                needed += store.growth(self.sequence(place), boundaries, &self.config)?;
+            }
+            Ok(needed <= room)
         };
-        if left == 0 || needed(left) <= room {
-            return left;
+        if left == 0 || fits_in(left)? {
+            return Ok(left);
         }
         let (mut fits, mut fails) = (0, left);
         while fails - fits > 1 {
             let middle = fits + (fails - fits) / 2;
-            if needed(middle) <= room {
+            if fits_in(middle)? {
                 fits = middle;
             } else {
                 fails = middle;
             }
         }
-        fits
+        Ok(fits)
     }
 
-    /// The first boundary at which a request fills a block that then gets its key.
-    fn first_fill(&self, s: &Sequence) -> u64 {
-        let block = self.config.block_size_tokens;
-        block - s.known % block
-    }
-
-    /// The first boundary at which a request needs a block beyond those it has.
-    fn first_need(&self, s: &Sequence) -> u64 {
-        s.blocks * self.config.block_size_tokens - s.computed + 1
-    }
-
-    fn turns(&self) -> BinaryHeap<Reverse<(u64, usize, Turn)>> {
+    fn turns(&self, store: &B) -> BinaryHeap<Reverse<(u64, usize, Turn)>> {
         let mut turns = Vec::with_capacity(2 * self.running.len());
         for (at, &place) in self.running.iter().enumerate() {
-            let s = self.sequence(place);
-            turns.push(Reverse((self.first_need(s), at, Turn::TakesBlock)));
-            turns.push(Reverse((self.first_fill(s), at, Turn::FillsBlock)));
+            let own = store.turns(self.sequence(place), &self.config);
+            turns.extend(own.iter().map(|&(first, turn)| Reverse((first, at, turn))));
         }
         BinaryHeap::from(turns)
     }
 
     /// Passes the boundaries of the stretch before a time.
-    pub(super) fn advance(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut PoolStore,
-        now_ns: u64,
-    ) -> Answer<()> {
+    pub(super) fn advance(&mut self, desk: &mut Replica, store: &mut B, now_ns: u64) -> Answer<()> {
         let Some(mut stretch) = self.stretch.take() else {
             return Ok(());
         };
@@ -159,7 +136,7 @@ impl VllmScheduler {
     }
 
     /// Passes what is left of the stretch and brings the requests up to date.
-    pub(super) fn run_stretch(&mut self, desk: &mut Replica, store: &mut PoolStore) -> Answer<()> {
+    pub(super) fn run_stretch(&mut self, desk: &mut Replica, store: &mut B) -> Answer<()> {
         let Some(mut stretch) = self.stretch.take() else {
             return Ok(());
         };
@@ -183,7 +160,7 @@ impl VllmScheduler {
     pub(super) fn end_stretch(
         &mut self,
         desk: &mut Replica,
-        store: &mut PoolStore,
+        store: &mut B,
         now_ns: u64,
     ) -> Answer<()> {
         let budget = self.config.max_num_batched_tokens > self.running.len() as u64;
@@ -202,7 +179,7 @@ impl VllmScheduler {
     fn pass_boundary(
         &mut self,
         desk: &mut Replica,
-        store: &mut PoolStore,
+        store: &mut B,
         stretch: &mut Stretch,
     ) -> Answer<()> {
         let Some(mut flight) = self.flight.take() else {
@@ -241,28 +218,15 @@ impl VllmScheduler {
     }
 
     /// Takes and keys the blocks that the step decided on at a boundary needs and fills.
-    fn take_turns(
-        &mut self,
-        store: &mut PoolStore,
-        stretch: &mut Stretch,
-        now_ns: u64,
-    ) -> Answer<()> {
+    fn take_turns(&mut self, store: &mut B, stretch: &mut Stretch, now_ns: u64) -> Answer<()> {
         while let Some(&Reverse((boundary, at, turn))) = stretch.turns.peek() {
             if boundary > stretch.done {
                 break;
             }
             stretch.turns.pop();
-            let again = boundary + self.config.block_size_tokens;
+            let s = &mut self.sequences[self.running[at] as usize];
+            let again = store.take_turn(s, (boundary, turn), &self.config, now_ns)?;
             stretch.turns.push(Reverse((again, at, turn)));
-            let place: Place = self.running[at];
-            let s = &mut self.sequences[place as usize];
-            match turn {
-                Turn::TakesBlock => {
-                    store.reserve(&[(s.lease, 1)], now_ns)?;
-                    s.blocks += 1;
-                }
-                Turn::FillsBlock => s.key_step(&self.config, store, s.known + stretch.done)?,
-            }
         }
         Ok(())
     }

@@ -1,0 +1,114 @@
+"""vLLM's own scheduler over several KV cache groups: one story on every path, one group as before, real rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+
+import numpy as np
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cache.groups import GroupSettings
+from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.model.kv_groups import KvGroup, KvLayout
+from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
+from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.simulation.simulation import Simulation
+from shared_files import shared
+from small_traces import trace_of
+from test_group_stores import OPTIONS, crowded, groups, layouts_of, settings_of
+from test_kv_groups import row_request
+from test_native_serving import told
+from test_simulation_native import BLOCK, random_trace
+from test_vllm_schedule import replicas
+
+caches = st.builds(
+    CacheSettings,
+    enabled=st.sampled_from([True, True, True, False]),
+    cache_output=st.booleans(),
+    lookup_ns=st.sampled_from([0, 2_000_000]),
+)
+
+
+@examples(15)
+@given(
+    drawn=groups(),
+    cache=caches,
+    replica=replicas,
+    blocks=st.sampled_from([60, 200, 900]),
+    machines=st.sampled_from([1, 1, 2]),
+    seed=st.integers(1, 9),
+)
+def test_the_core_single_steps_and_the_reference_tell_one_story(
+    drawn, cache, replica, blocks, machines, seed
+):
+    settings = settings_of(drawn, cache, replica, blocks, machines)
+    trace = (crowded if seed % 2 else random_trace)(seed, requests=30, sessions=7)
+    one = machines == 1
+    simulation, native = told(settings, trace, schedule=one)
+    assert all(isinstance(r, NativeReplica) for r in simulation.replicas)
+    stepped, plain = told(settings, trace, step_every_iteration=True, schedule=one)
+    assert all(isinstance(r, EngineReplica) for r in stepped.replicas)
+    if one:
+        logs = [simulation.replicas[0].schedule(), stepped.replicas[0].schedule()]
+        assert logs[0] == logs[1]
+    assert native == plain
+    digests = [run.digest_results for run in (simulate(settings, trace, options=o) for o in OPTIONS)]
+    assert len({*digests, native["digests"][1]}) == 1
+
+
+@examples(8)
+@given(replica=replicas, blocks=st.sampled_from([70, 110, 400]), seed=st.integers(1, 9))
+def test_one_full_group_gives_what_the_pool_of_one_group_gives(replica, blocks, seed):
+    alone = KvLayout((KvGroup("full", BLOCK, 0, (0,)),), 1, 1)
+    one = GroupSettings("one group", alone, replica.max_num_batched_tokens)
+    trace = random_trace(seed, requests=40, sessions=7)
+    grouped = settings_of(one, CacheSettings(), replica, blocks, 1)
+    single = replace(grouped, cache=replace(grouped.cache, groups=None))
+    (first, said), (second, before) = (told(s, trace, schedule=True) for s in (grouped, single))
+    assert first.replicas[0].schedule() == second.replicas[0].schedule()
+    assert said == before
+
+
+def test_requests_one_after_another_meet_the_rows_of_the_real_manager():
+    """One running request at a time is the rows' protocol without overlap: hits and evictions to the integer."""
+    rows = json.loads(shared("oracles/vllm_hybrid_lcg.json").read_text())
+    met = 0
+    for row in rows:
+        if row["window"] or row["rejected_requests"] or row["hash_block_size"] % 16:
+            continue
+        request = row_request(row)
+        assert request.groups is not None
+        assert request.trace.input_tokens.max() <= 4096  # a chunk takes all of any prompt either way
+        step = min(request.groups.max_num_batched_tokens, 4096)
+        drawn = replace(request.groups, max_num_batched_tokens=step)
+        trace = replace(request.trace, arrival_ns=np.arange(len(request.trace), dtype=np.int64))
+        replica = ReplicaSettings(max_num_seqs=1, scheduler="vllm")
+        settings = settings_of(drawn, CacheSettings(), replica, row["capacity_blocks"], 1)
+        run = Simulation(settings, trace, RunOptions(check="full")).run()
+        hits = run.requests["cached_prefix_length_used"].tolist()
+        digest = hashlib.sha256("\n".join(map(str, hits)).encode()).hexdigest()
+        assert digest == row["per_request_hit_tokens_sha256"], row["model"]
+        assert run.counters["evictions.gpu"] == row["evictions"], row["model"]
+        met += 1
+    assert met >= 20
+
+
+def test_a_state_of_this_very_step_is_gone_on_from_in_the_next_one():
+    """Two equal prompts at once: full attention hits within the step, a state is waited for by a step."""
+    prompt = [f"b{k}" for k in range(20)]
+    twice = trace_of([prompt, prompt], 16, [320, 320], None, [3, 3])
+    replica = ReplicaSettings(max_num_seqs=4, scheduler="vllm")
+    found = {}
+    for kind, reach in (("linear", 0), ("chunked", 1 << 14)):
+        drawn = replace(layouts_of(kind, reach), max_num_batched_tokens=4096)
+        settings = settings_of(drawn, CacheSettings(), replica, 5000, 1)
+        simulation = Simulation(settings, twice, RunOptions(schedule=True))
+        simulation.run()
+        found[kind] = [step for step, _, _ in simulation.replicas[0].schedule().admissions]
+    assert found["chunked"] == [0, 0]
+    assert found["linear"][0] == 0 < found["linear"][1]
