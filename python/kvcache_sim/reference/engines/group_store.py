@@ -7,16 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-<<<<<<< HEAD
-from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.cache.store import GroupStore, Losses, Room
-from kvcache_sim.reference.engines.group_manager import Found, GroupLimits, GroupManager
-=======
-from kvcache_sim.cache.group_keys import next_turns
 from kvcache_sim.cache.groups import GroupSettings, Newcomer
-from kvcache_sim.cache.store import NO_REQUEST, GroupStore, Losses, Room
+from kvcache_sim.cache.store import GroupStore, Losses, Room
 from kvcache_sim.reference.engines.group_manager import Allowance, Found, GroupLimits, GroupManager
->>>>>>> d5ac35c (vLLM's scheduler serves several KV cache groups from their one pool, as its hybrid manager does)
 from kvcache_sim.reference.engines.group_pool import NULL, GroupPool
 from kvcache_sim.reference.engines.group_rules import (
     Chunk,
