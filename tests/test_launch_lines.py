@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+
 import kvcache_sim as kv
 import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
 from kvcache_sim.cli import main
 from kvcache_sim.scenario.launch.model_name import model_of
 from kvcache_sim.scenario.launch.to_line import launch_of_scenario
@@ -50,20 +55,125 @@ def test_an_sglang_line_is_its_scenario():
         "replica.max_num_batched_tokens": 2048,
         "replica.max_num_seqs": 64,
         "replica.gpu_memory_utilization": 0.85,
-        "tiers.cpu.capacity": "100GB",
+        "tiers.cpu.capacity": "200GB",  # 100 a rank
         "write.policy": "through",
     }
     assert {key: scenario[key] for key in expected} == expected
-    assert "# not simulated: --enable-hierarchical-cache\n" in scenario_of_launch(SGLANG, "h100")
+    assert "# not simulated: --enable-hierarchical-cache\n" not in scenario_of_launch(SGLANG, "h100")
 
 
-@pytest.mark.parametrize(("line", "engine"), [(VLLM, "vllm"), (SGLANG, "sglang")])
+VLLM_DRAFTS = (
+    "vllm serve openai/gpt-oss-120b -tp 2 -dp 4 --enable-expert-parallel --async-scheduling --max-model-len 32k "
+    """--speculative-config '{"method": "eagle3", "model": "x/y", "num_speculative_tokens": 3}' """
+)
+SGLANG_RANKS = (
+    "SGLANG_ENABLE_X=1 python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B --tp 4 --dp 4 "
+    "--enable-dp-attention --enable-hierarchical-cache --hicache-ratio 2 --max-total-tokens 400000 --page-size 64"
+)
+SGLANG_OWN = (
+    "python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 4 --schedule-policy lpm --page-size 16 "
+    "--enable-mixed-chunk --disable-overlap-schedule --max-prefill-tokens 4096 --schedule-conservativeness 0.5"
+)
+VLLM_OWN = (
+    "vllm serve --enforce-eager Qwen/Qwen3-32B -tp 2 --long_prefill_token_threshold=512 --async-scheduling "
+    "--kv-cache-memory-bytes 20G --scheduling-policy priority --served-model-name a b"
+)
+
+
+def test_drafts_ranks_and_the_engines_own_schedulers():
+    drafts = scenario_of_launch(VLLM_DRAFTS, "h200")
+    scenario = kv.Scenario.from_yaml(drafts)
+    assert scenario["replica.speculation"] == {
+        "tokens": 3, "acceptance": [0.7, 0.49, 0.343], "mean_length": None, "draft_time": "0ns", "eagle": True
+    }  # fmt: skip
+    assert scenario["replica.dp"] == scenario["cluster.machines"] == 4
+    assert scenario["replica.max_model_len"] == 32_000
+    assert "# assumed: each draft is accepted with probability 0.7" in drafts
+    assert "# not simulated: --async-scheduling (not beside drafts)\n" in drafts
+    ranks = scenario_of_launch(SGLANG_RANKS, "h200")
+    scenario = kv.Scenario.from_yaml(ranks)
+    assert (scenario["replica.dp"], scenario["tiers.gpu.capacity"]) == (4, "6250 blocks")
+    assert scenario["replica.step_time"] == "roofline:qwen3-30b-a3b@h200", "a rank's attention is on one GPU"
+    assert "# not simulated: SGLANG_ENABLE_X=1\n# not simulated: --enable-hierarchical-cache\n" in ranks
+    assert "# not simulated: --hicache-ratio 2\n" in ranks
+    own = kv.Scenario.from_yaml(scenario_of_launch(SGLANG_OWN, "h200"))
+    assert (own["replica.scheduler"], own["replica.schedule_policy"]) == ("sglang", "lpm")
+    assert own["replica.max_prefill_tokens"] == 4096
+    own = kv.Scenario.from_yaml(scenario_of_launch(VLLM_OWN, "h200"))
+    assert (own["replica.scheduler"], own["replica.queue_order"]) == ("vllm", "priority")
+    assert own["tiers.gpu.capacity"] == "40GiB", "20 GiB on each of two GPUs"
+    beside = scenario_of_launch(VLLM_OWN + " --kv-offloading-size 8", "h200")
+    assert (
+        "--long-prefill-token-threshold 512 (of the engine's own scheduler, which has no lower tiers"
+        in beside
+    )
+    dense = kv.Scenario.from_yaml(scenario_of_launch("vllm serve Qwen/Qwen3-32B -tp 2 -dp 3", "h200"))
+    assert (dense["replica.dp"], dense["cluster.machines"], dense["router.policy"]) == (1, 3, "vllm-dp")
+
+
+#: Flags of each engine, each with a value that may be, "" for none.
+KNOWN = {
+    "vllm": {
+        "--max-num-seqs": "64", "--block-size": "32", "--kv-offloading-size": "8", "--async-scheduling": "",
+        "--no-async-scheduling": "", "--speculative-config": '{"num_speculative_tokens": 2}', "-dp": "2",
+        "--scheduling-policy": "priority", "--long-prefill-token-threshold": "256", "--kv-cache-dtype": "fp8",
+        "--no-enable-prefix-caching": "", "--max-model-len": "16K", "--kv-cache-memory-bytes": "8G",
+        "--kv-transfer-config": '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}',
+        "--kv-offloading-backend": "lmcache", "--enforce-eager": "", "--pipeline-parallel-size": "2",
+        "--compilation-config": '{"level": 3}', "--served-model-name": "a", "--swap-space": "4", "-q": "fp8",
+    },
+    "sglang": {
+        "--page-size": "64", "--dp": "2", "--enable-dp-attention": "", "--enable-hierarchical-cache": "",
+        "--hicache-size": "30", "--hicache-ratio": "2", "--hicache-write-policy": "write_through",
+        "--hicache-storage-backend": "mooncake", "--schedule-policy": "lpm", "--disable-overlap-schedule": "",
+        "--speculative-algorithm": "EAGLE3", "--speculative-num-steps": "3", "--speculative-eagle-topk": "4",
+        "--speculative-num-draft-tokens": "8", "--max-total-tokens": "200000", "--enable-mixed-chunk": "",
+        "--disaggregation-mode": "prefill", "--ep-size": "2", "--attention-backend": "fa3", "--dist-timeout": "3",
+        "--disable-radix-cache": "", "--radix-eviction-policy": "lfu",
+    },
+}  # fmt: skip
+START = {
+    "vllm": "vllm serve Qwen/Qwen3-30B-A3B",
+    "sglang": "python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B",
+}
+
+
+@examples(60)
+@given(st.sampled_from(sorted(KNOWN)), st.data())
+def test_no_flag_is_dropped_silently(engine, data):
+    """Any flags together make a scenario that runs; without one of them it differs, or the flag is named."""
+    chosen = data.draw(st.lists(st.sampled_from(sorted(KNOWN[engine])), unique=True, min_size=1))
+    taken = data.draw(st.sampled_from(chosen))
+
+    def made(flags):
+        words = [word for flag in flags for word in (flag, KNOWN[engine][flag]) if word]
+        text = scenario_of_launch(f"{START[engine]} {shlex.join(words)}", "h200")
+        return kv.Scenario.from_yaml(text), text.partition("\n")[2]
+
+    (scenario, text), (without, _) = made(chosen), made([flag for flag in chosen if flag != taken])
+    long = {"-dp": "--data-parallel-size", "-q": "--quantization"}.get(taken, taken)
+    named = f"# not simulated: {long}" in text
+    said_anyway = {
+        "--no-async-scheduling", "--disable-overlap-schedule", "--enable-hierarchical-cache",
+        "--speculative-num-draft-tokens", "--speculative-num-steps",
+    }  # fmt: skip
+    assert named or scenario != without or long in said_anyway
+
+
+@pytest.mark.parametrize(
+    ("line", "engine"),
+    [
+        (VLLM, "vllm"), (SGLANG, "sglang"), (VLLM_DRAFTS, "vllm"), (VLLM_OWN, "vllm"), (SGLANG_RANKS, "sglang"),
+        (SGLANG_OWN, "sglang"),
+    ],
+)  # fmt: skip
 def test_a_scenario_goes_back_and_forth(line, engine):
     first = kv.Scenario.from_yaml(scenario_of_launch(line, "h100"))
     printed = launch_of_scenario(first.settings, engine)
-    second = kv.Scenario.from_yaml(scenario_of_launch(printed, "h100"))
+    second = kv.Scenario.from_yaml(scenario_of_launch(printed.line, "h100"))
     assert second == first
     assert launch_of_scenario(second.settings, engine) == printed
+    assert printed.without_flag == ()
 
 
 def test_the_engines_own_defaults_and_a_run(tmp_path, capsys, monkeypatch):
@@ -105,6 +215,17 @@ def test_models_by_their_names_on_hugging_face(name, known):
         (["--from", "vllm serve 'a"], "--from: not a command line"),
         (["--from", "vllm serve openai/gpt-oss-20b --kv-cache-dtype q4"], "--kv-cache-dtype: unknown value"),
         (["--from", "vllm serve openai/gpt-oss-20b --block-size"], "--block-size: no value"),
+        (["--from", "vllm serve openai/gpt-oss-20b -tp two"], "--tensor-parallel-size: no number of GPUs"),
+        (["--from", "vllm serve openai/gpt-oss-20b -sc {"], "--speculative-config: not JSON"),
+        (
+            ["--from", "vllm serve openai/gpt-oss-20b --speculative-config.num_speculative_tokens many"],
+            "--speculative-config: num_speculative_tokens: not a number of drafted tokens; got 'many'",
+        ),
+        (
+            ["--from", "vllm serve openai/gpt-oss-20b --kv-offloading-size lots"],
+            "--kv-offloading-size: no number",
+        ),
+        (["--from", "vllm serve openai/gpt-oss-20b --max-num-seqs -4"], "--max-num-seqs: "),
         (["--from", "x", "--flags", "y"], "--from, --flags: one at a time"),
         (["--flags", "none.yaml"], "error: scenario not found: none.yaml"),
     ],

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import UsageError
+
+if TYPE_CHECKING:
+    from kvcache_sim.scenario.launch.to_line import Launch
 
 app = verb_app()
 
@@ -46,7 +49,10 @@ def init(
         typer.echo(preset_path(preset, "--preset").read_text(encoding="utf-8"), nl=False)
         return
     if flags is not None:
-        typer.echo(_launch_line(flags, engine))
+        made = _launch(flags, engine)
+        typer.echo(made.line)
+        for setting in made.without_flag:
+            typer.echo(f"no flag of {engine}: {setting}", err=True)
     elif launch:
         from kvcache_sim.scenario.launch.to_scenario import scenario_of_launch
 
@@ -57,7 +63,7 @@ def init(
         typer.echo(STARTER, nl=False)
 
 
-def _launch_line(source: Path, engine: str) -> str:
+def _launch(source: Path, engine: str) -> Launch:
     from kvcache_sim.scenario.launch.to_line import launch_of_scenario
     from kvcache_sim.scenario.load import load_scenario
 

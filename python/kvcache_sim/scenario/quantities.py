@@ -31,7 +31,7 @@ class Capacity(NamedTuple):
             return "auto"
         if self.blocks is not None:
             return f"{self.blocks} blocks"
-        return "unbounded" if self.size_bytes is None else _render_size(self.size_bytes)
+        return "unbounded" if self.size_bytes is None else render_size(self.size_bytes)
 
 
 def parse_capacity(value: object) -> Capacity:
@@ -78,7 +78,7 @@ def _with_value_error(validate: Callable[[object], Any]) -> Callable[[object], A
     return wrapped
 
 
-def _render_size(count: int) -> str:
+def render_size(count: int) -> str:
     """Return a size in bytes as a scenario writes it, exactly: the shortest of 2-based and 10-based units."""
     written = [f"{count // scale}{unit}" for scale, unit in _SIZES if count and count % scale == 0]
     return min([*written, f"{count}B"], key=len)
@@ -111,7 +111,7 @@ DurationNs = Annotated[
 ]
 #: A size with its unit; inside, bytes.
 SizeBytes = Annotated[
-    int, _quantity(parse_size_bytes, "a size with its unit, such as 128KiB"), PlainSerializer(_render_size)
+    int, _quantity(parse_size_bytes, "a size with its unit, such as 128KiB"), PlainSerializer(render_size)
 ]
 #: A rate with its unit; inside, bytes a second.
 RateBytesPerS = Annotated[

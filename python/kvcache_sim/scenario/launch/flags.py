@@ -1,6 +1,6 @@
 """Which flag of an engine is which setting of a scenario.
 
-vLLM: docs.vllm.ai, ``vllm serve --help`` of 0.19; SGLang: docs.sglang.ai, server arguments of 0.5.
+vLLM: docs.vllm.ai, ``vllm serve --help`` of 0.33; SGLang: docs.sglang.io, server arguments of 0.5.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ class Engine:
     same: dict[str, str]
     #: flag → setting in blocks or GB of the flag's number.
     sized: dict[str, tuple[str, str]]
+    #: Of these, sizes of one GPU: a machine has as many as its model is spread over.
+    sized_per_gpu: frozenset[str]
     #: flag without a value → setting and what it becomes.
     switches: dict[str, tuple[str, str]]
     #: flag → setting, with the engine's words for kvsim's.
@@ -30,6 +32,11 @@ class Engine:
     short: dict[str, str] = field(default_factory=dict)
     #: What the engine does unless told otherwise, where kvsim's default is another.
     defaults: dict[str, str] = field(default_factory=dict)
+    #: flag → setting that the engine's own scheduler alone is told, with the engine's words for kvsim's; no
+    #: words: the flag's own value.
+    own_scheduler: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
+    #: Further flags that take no value: the word behind one is no part of it.
+    valueless: frozenset[str] = frozenset()
 
 
 _KV = {"auto": "", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bfloat16": "bf16", "bf16": "bf16"}
@@ -52,15 +59,54 @@ VLLM = Engine(
     {
         "--num-gpu-blocks-override": ("tiers.gpu.capacity", "{} blocks"),
         "--kv-offloading-size": ("tiers.cpu.capacity", "{}GiB"),
+        "--kv-cache-memory-bytes": ("tiers.gpu.capacity", "{}B"),
     },
+    frozenset({"--kv-cache-memory-bytes"}),
     {
         "--no-enable-prefix-caching": ("cache.enabled", "false"),
         "--enable-prefix-caching": ("cache.enabled", "true"),
         "--async-scheduling": ("replica.async_scheduling", "stop-token"),
+        "--no-async-scheduling": ("replica.async_scheduling", "none"),
     },
-    {"--kv-cache-dtype": ("cache.kv_dtype", _KV)},
-    {"-tp": "--tensor-parallel-size", "-dp": "--data-parallel-size"},
+    {
+        "--kv-cache-dtype": ("cache.kv_dtype", _KV),
+        "--scheduling-policy": ("replica.queue_order", {"fcfs": "fcfs", "priority": "priority"}),
+    },
+    {
+        "-tp": "--tensor-parallel-size",
+        "-dp": "--data-parallel-size",
+        "-pp": "--pipeline-parallel-size",
+        "-sc": "--speculative-config",
+        "-q": "--quantization",
+        "-ep": "--enable-expert-parallel",
+    },
     {"cache.block_size": "16"},
+    {"--long-prefill-token-threshold": ("replica.long_prefill_token_threshold", {})},
+    frozenset(
+        {
+            "--trust-remote-code",
+            "--enable-expert-parallel",
+            "--enable-eplb",
+            "--enable-chunked-prefill",
+            "--no-enable-chunked-prefill",
+            "--enforce-eager",
+            "--enable-auto-tool-choice",
+            "--enable-lora",
+            "--disable-custom-all-reduce",
+            "--disable-cascade-attn",
+            "--disable-hybrid-kv-cache-manager",
+            "--disable-log-requests",
+            "--disable-log-stats",
+            "--enable-log-requests",
+            "--enable-prompt-tokens-details",
+            "--enable-sleep-mode",
+            "--enable-dbo",
+            "--headless",
+            "--language-model-only",
+            "--data-parallel-hybrid-lb",
+            "--data-parallel-external-lb",
+        }
+    ),
 )
 
 SGLANG = Engine(
@@ -77,18 +123,67 @@ SGLANG = Engine(
         "--mem-fraction-static": "replica.gpu_memory_utilization",
         "--random-seed": "seed",
     },
-    {"--hicache-size": ("tiers.cpu.capacity", "{}GB")},
-    {"--disable-radix-cache": ("cache.enabled", "false")},
+    {
+        "--hicache-size": ("tiers.cpu.capacity", "{}GB"),
+        "--max-total-tokens": ("tiers.gpu.capacity", "{} tokens"),
+    },
+    frozenset({"--hicache-size"}),
+    {
+        "--disable-radix-cache": ("cache.enabled", "false"),
+        "--disable-overlap-schedule": ("replica.async_scheduling", "none"),
+    },
     {
         "--kv-cache-dtype": ("cache.kv_dtype", _KV),
-        "--radix-eviction-policy": ("cache.policy", {name: name for name in ("lru", "lfu", "fifo", "mru")}),
+        "--radix-eviction-policy": (
+            "cache.policy",
+            {name: name for name in ("lru", "lfu", "fifo", "mru", "slru")},
+        ),
         "--hicache-write-policy": (
             "write.policy",
             {"write_through": "through", "write_back": "back", "write_through_selective": "selective"},
         ),
     },
-    {"--tp": "--tp-size", "--tensor-parallel-size": "--tp-size", "--dp": "--dp-size"},
+    {
+        "--tp": "--tp-size",
+        "--tensor-parallel-size": "--tp-size",
+        "--dp": "--dp-size",
+        "--data-parallel-size": "--dp-size",
+        "--pp": "--pp-size",
+        "--ep": "--ep-size",
+    },
     {"cache.block_size": "1"},
+    {
+        "--schedule-policy": (
+            "replica.schedule_policy",
+            {name: name for name in ("fcfs", "lpm", "dfs-weight", "lof")},
+        ),
+        "--schedule-conservativeness": ("replica.schedule_conservativeness", {}),
+        "--max-prefill-tokens": ("replica.max_prefill_tokens", {}),
+        "--enable-mixed-chunk": ("replica.enable_mixed_chunk", {"": "true"}),
+    },
+    frozenset(
+        {
+            "--trust-remote-code",
+            "--enable-hierarchical-cache",
+            "--enable-dp-attention",
+            "--enable-dp-lm-head",
+            "--enable-ep-moe",
+            "--enable-deepep-moe",
+            "--enable-eplb",
+            "--enable-two-batch-overlap",
+            "--enable-mixed-chunk",
+            "--enable-torch-compile",
+            "--enable-metrics",
+            "--enable-cache-report",
+            "--enable-lora",
+            "--enable-priority-scheduling",
+            "--disable-cuda-graph",
+            "--disable-custom-all-reduce",
+            "--enable-lmcache",
+            "--skip-server-warmup",
+            "--log-requests",
+        }
+    ),
 )
 
 ENGINES = (VLLM, SGLANG)

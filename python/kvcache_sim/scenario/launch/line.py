@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.launch.flags import ENGINES, Engine
 
 _WHERE = "--from"
+#: A word before the engine's own that sets a variable of the environment.
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_NUMBER = re.compile(r"-[0-9.]+$")
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchLine:
-    """What was typed to start an engine. ``flags`` are by their long names; "" where one has no value."""
+    """What was typed to start an engine. ``flags`` are by their long names; "" where one has no value.
+
+    ``environment`` are the variables that the line sets, as they were written.
+    """
 
     engine: Engine
     model: str
     flags: dict[str, str]
+    environment: tuple[str, ...] = ()
 
 
 def parse_launch(text: str) -> LaunchLine:
     """Return a launch line's parts: ``vllm serve MODEL …`` or ``python -m sglang.launch_server …``.
 
-    Environment variables before it are passed over. Raises UsageError for any other line, and for one without
+    Raises UsageError for any other line, and for one without
     a model.
     """
     try:
@@ -34,7 +42,9 @@ def parse_launch(text: str) -> LaunchLine:
         for start in engine.starts:
             places = [k for k in range(len(words)) if words[k : k + len(start)] == list(start)]
             if places:
-                return _parts(engine, words[places[0] + len(start) :])
+                parts = _parts(engine, words[places[0] + len(start) :])
+                before = tuple(word for word in words[: places[0]] if _VARIABLE.match(word))
+                return replace(parts, environment=before)
     known = " or ".join(f"'{' '.join(engine.starts[0])} …'" for engine in ENGINES)
     raise UsageError("not a launch line", where=_WHERE, got=repr(text)[:60], expected=known)
 
@@ -52,10 +62,30 @@ def _parts(engine: Engine, words: list[str]) -> LaunchLine:
             continue
         name, equals, value = word.partition("=")
         name = engine.short.get(name, name)
-        if not equals and left and not left[0].startswith("-") and name not in engine.switches:
+        if name.startswith("--"):
+            name = name.replace("_", "-") if "." not in name else name
+            name = engine.short.get(name, name)
+        alone = name in engine.switches or name in engine.valueless
+        if not equals and not alone and left and _is_value(left[0]):
             value = left.pop(0)
+            while not _is_setting(engine, name) and model and left and _is_value(left[0]):
+                value += f" {left.pop(0)}"  # a flag that takes several
         flags[name] = value
     model = next((flags.pop(name) for name in engine.models if name in flags), model)
     if not model:
         raise UsageError("no model", where=_WHERE, expected=f"{' '.join(engine.starts[0])} MODEL …")
     return LaunchLine(engine, model, flags)
+
+
+def _is_value(word: str) -> bool:
+    """Return whether a word behind a flag is its value: no flag, or a number below zero."""
+    return not word.startswith("-") or _NUMBER.match(word) is not None
+
+
+def _is_setting(engine: Engine, name: str) -> bool:
+    known = (engine.same, engine.sized, engine.words, engine.own_scheduler)
+    return any(name in table for table in known) or name in (
+        engine.tensor_parallel,
+        engine.replicas,
+        *engine.models,
+    )

@@ -4,19 +4,61 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.names import flatten
 from kvcache_sim.model.step_times import measured_on
+from kvcache_sim.scenario.launch.drafts import flags_of_drafts
 from kvcache_sim.scenario.launch.flags import ENGINES, Engine
+from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.units import parse_size_bytes
 
+#: Sections that say what an engine is started as; the others are its requests, its hardware and prices.
+_THE_ENGINE = (
+    "cache.",
+    "tiers.",
+    "replica.",
+    "write.",
+    "fetch.",
+    "prefetch.",
+    "router.",
+    "pools.",
+    "handover.",
+)
+#: Keys of these that a line says in other words, or that follow from them.
+_SAID = (
+    "replica.step_time",
+    "replica.scheduler",
+    "replica.dp",
+    "replica.speculation.",
+    "cache.semantics",
+    "cache.kv_bytes_per_token",
+    "tiers.gpu.capacity",
+)
 
-def launch_of_scenario(resolved: Mapping[str, Any], engine_name: str) -> str:
-    """Return the launch line of an engine that a scenario describes; raises UsageError for an unknown engine.
 
-    What an engine has no flag for is left out.
+#: Values of flags that need not be said.
+_USUAL = {
+    "--long-prefill-token-threshold": ("0",),
+    "--schedule-policy": ("fcfs",),
+    "--schedule-conservativeness": ("1.0",),
+    "--enable-mixed-chunk": ("false",),
+}
+
+
+class Launch(NamedTuple):
+    """A launch line, and the settings that it has no flag for although they are not at their defaults."""
+
+    line: str
+    without_flag: tuple[str, ...]
+
+
+def launch_of_scenario(resolved: Mapping[str, Any], engine_name: str) -> Launch:
+    """Return the launch line of an engine that a scenario describes.
+
+    Raises UsageError for an unknown engine.
     """
     engine = next((one for one in ENGINES if one.name == engine_name), None)
     if engine is None:
@@ -25,36 +67,97 @@ def launch_of_scenario(resolved: Mapping[str, Any], engine_name: str) -> str:
     settings = flatten(resolved)
     subject = measured_on(str(settings["replica.step_time"]))
     model = str(settings["model"])
+    ranks = resolved.get("replica", {}).get("dp", 1)
+    degree = subject.tensor_parallel
     words = [*engine.starts[0], *([engine.models[0]] if engine.models[0] != "--model" else []), model]
-    if subject.tensor_parallel > 1:
-        words += [engine.tensor_parallel, str(subject.tensor_parallel)]
+    if engine.name == "sglang" and ranks > 1:
+        words += ["--enable-dp-attention", engine.tensor_parallel, str(degree * ranks)]
+    elif degree > 1:
+        words += [engine.tensor_parallel, str(degree)]
     if settings.get("cluster.machines", 1) != 1:
         words += [engine.replicas, str(settings["cluster.machines"])]
-    return shlex.join([*words, *_flags(engine, settings)])
+    flags, used = _flags(engine, settings, degree)
+    drafts = resolved.get("replica", {}).get("speculation")
+    if drafts:
+        flags += flags_of_drafts(engine.name, drafts)
+    return Launch(
+        shlex.join([*words, *flags]), tuple(_without_flag(settings, {*used, *_router(engine, settings)}))
+    )
 
 
-def _flags(engine: Engine, settings: Mapping[str, Any]) -> list[str]:
+def _router(engine: Engine, settings: Mapping[str, Any]) -> list[str]:
+    """Return the router's key where it is the engine's own balancer of ranks."""
+    own = {"vllm": "vllm-dp", "sglang": "round-robin"}[engine.name]
+    return (
+        ["router.policy"] if settings.get("router.policy") == own or settings.get("replica.dp", 1) > 1 else []
+    )
+
+
+def _flags(engine: Engine, settings: Mapping[str, Any], degree: int) -> tuple[list[str], set[str]]:
+    """Return the flags, and the settings that they say."""
     words: list[str] = []
+    said: set[str] = set()
+
+    def say(key: str, *flag: str) -> None:
+        words.extend(flag)
+        said.add(key)
+
     for flag, key in engine.same.items():
         if settings.get(key) is not None:
-            words += [flag, str(settings[key])]
+            say(key, flag, str(settings[key]))
     for flag, (key, form) in engine.sized.items():
-        number = _number(str(settings.get(key) or ""), form)
-        words += [flag, number] if number else []
+        per = degree if flag in engine.sized_per_gpu else 1
+        page = int(settings.get("cache.block_size") or 1)
+        number = "" if key in said else _number(str(settings.get(key) or ""), form, per, page)
+        if number:
+            say(key, flag, number)
     for flag, (key, value) in engine.switches.items():
-        if str(settings.get(key)).lower() == value and value != "true":
-            words.append(flag)
+        if str(settings.get(key)).lower() == value and value not in ("true", "none"):
+            say(key, flag)
+    lower = settings.get("tiers.cpu.capacity") is not None
+    if engine.name == "sglang":
+        say("replica.async_scheduling", *_overlap(settings))
+        words += ["--enable-hierarchical-cache"] if lower else []
     for flag, (key, meanings) in engine.words.items():
+        if key == "write.policy" and not lower:
+            continue
         spelled = next((word for word, own in meanings.items() if own and own == settings.get(key)), None)
-        words += [flag, spelled] if spelled else []
-    return words
+        if spelled and spelled != "fcfs":
+            say(key, flag, spelled)
+    if settings.get("replica.scheduler") == engine.name:
+        for flag, (key, meanings) in engine.own_scheduler.items():
+            value = str(settings[key]).lower()
+            if value not in _USUAL.get(flag, ()):
+                say(key, flag, *([] if "" in meanings else [value]))
+            said.add(key)
+    return words, said
 
 
-def _number(written: str, form: str) -> str:
+def _without_flag(settings: Mapping[str, Any], used: set[str]) -> list[str]:
+    """Return the settings of the engine that differ from their default and that no flag says."""
+    usual = flatten(scenario_from_text("", "", Path.cwd()).resolved)
+    return [
+        key
+        for key, value in settings.items()
+        if key not in used
+        and key.startswith(_THE_ENGINE)
+        and not key.startswith(_SAID)
+        and value not in (None, [], {}, usual.get(key))
+    ]
+
+
+def _overlap(settings: Mapping[str, Any]) -> list[str]:
+    off = settings.get("replica.scheduler") == "sglang" and settings["replica.async_scheduling"] == "none"
+    return ["--disable-overlap-schedule"] if off else []
+
+
+def _number(written: str, form: str, per_gpu: int, page: int) -> str:
     """Return the number that a capacity has in a flag's unit, "" where it is in another."""
+    if form == "{} tokens":
+        return str(int(written.removesuffix(" blocks")) * page) if written.endswith(" blocks") else ""
     if form.endswith("blocks"):
         return written.removesuffix(" blocks") if written.endswith(" blocks") else ""
     if not written or written.endswith("blocks") or not written[0].isdigit():
         return ""
-    size = parse_size_bytes(written) / parse_size_bytes("1" + form.format(""))
-    return f"{size:g}"
+    size = parse_size_bytes(written) / parse_size_bytes("1" + form.format("")) / per_gpu
+    return f"{size:.12g}"

@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+import copy
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
 from kvcache_sim.errors import UsageError
+from kvcache_sim.model.models import load_model
+from kvcache_sim.scenario.idle import leave_out
+from kvcache_sim.scenario.launch.drafts import drafts_of
 from kvcache_sim.scenario.launch.line import LaunchLine, parse_launch
 from kvcache_sim.scenario.launch.model_name import model_of
+from kvcache_sim.scenario.load import scenario_from_tree
 from kvcache_sim.scenario.overrides import parse_path, set_value
+from kvcache_sim.scenario.quantities import render_size
 from kvcache_sim.scenario.resolved import to_yaml
 from kvcache_sim.scenario.yaml_tree import Tree, parse_value
+from kvcache_sim.units import parse_size_bytes
+
+#: Numbers as vLLM reads them: 32k is 32,000, 32K is 32,768.
+_COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgG])$")
+_SCALE = {"k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10**9, "G": 1 << 30}
+
+
+@dataclass
+class _Draft:
+    """A scenario in the making: its tree, and what stands above it as comments."""
+
+    line: LaunchLine
+    tree: Tree = field(default_factory=Tree)
+    #: Flags that no setting stands for, or none beside the others, with their values and reasons.
+    left: dict[str, str] = field(default_factory=dict)
+    assumed: list[str] = field(default_factory=list)
+
+    def write(self, key: str, text: str, flag: str) -> None:
+        set_value(self.tree, parse_path(key, flag), parse_value(text, flag), flag)
 
 
 def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
@@ -17,49 +46,177 @@ def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
     of an engine, an unknown model, and a flag whose value cannot be.
     """
     line = parse_launch(text)
-    tree = Tree()
+    made = _Draft(line)
     for key, value in line.engine.defaults.items():
-        set_value(tree, parse_path(key, key), parse_value(value, key), key)
-    left = _settings(line, tree)
+        made.write(key, value, "--from")
     named = model or model_of(line.model)
-    degree = line.flags.get(line.engine.tensor_parallel, "1")
-    kv = tree.values.get("cache", {}).get("kv_dtype")
-    options = [*([f"tp{degree}"] if degree != "1" else []), *([f"kv-{kv}"] if kv else [])]
-    replica = tree.values.setdefault("replica", {})
-    replica["step_time"] = f"roofline:{named}@{gpu}" + (f":{','.join(options)}" if options else "")
-    tree.values["model"] = named
+    degree = _ranks(made, named, _count(line, line.engine.tensor_parallel))
+    _settings(made, degree)
+    kv = made.tree.values.get("cache", {}).get("kv_dtype")
+    options = [*([f"tp{degree}"] if degree != 1 else []), *([f"kv-{kv}"] if kv else [])]
+    step_time = f"roofline:{named}@{gpu}" + (f":{','.join(options)}" if options else "")
+    made.write("replica.step_time", step_time, "--from")
+    made.write("model", named, "--from")
+    _leave_out_unusable(made)
     head = [
         f"# Made from: {' '.join(text.split())}",
         f"# The GPU is not in the line: {gpu} (--gpu NAME). Run it with  kvsim simulate TRACE -c FILE",
-        *(f"# not simulated: {flag} {value}".rstrip() for flag, value in left.items()),
+        *(f"# assumed: {one}" for one in made.assumed),
+        *(f"# not simulated: {one}" for one in line.environment),
+        *(f"# not simulated: {flag} {value}".rstrip() for flag, value in made.left.items()),
     ]
-    return "\n".join(head) + "\n" + to_yaml(tree.values)
+    return "\n".join(head) + "\n" + to_yaml(made.tree.values)
 
 
-def _settings(line: LaunchLine, tree: Tree) -> dict[str, str]:
-    """Write the flags that are settings into the tree; return the others."""
-    engine, left = line.engine, {}
-    for flag, value in line.flags.items():
+def _count(line: LaunchLine, flag: str) -> int:
+    """Return how many GPUs or ranks a flag says; 1 without it."""
+    text = line.flags.get(flag, "1")
+    if not text.isdecimal() or not 1 <= int(text) <= 4096:
+        raise UsageError("no number of GPUs", where=flag, got=repr(text)[:60], expected="1 to 4096")
+    return int(text)
+
+
+def _ranks(made: _Draft, model: str, degree: int) -> int:
+    """Write what data parallelism is: ranks in lock step or machines. Return the GPUs of one of them."""
+    line, flag = made.line, made.line.engine.replicas
+    count = _count(line, flag)
+    if count == 1:
+        return degree
+    sglang = line.engine.name == "sglang"
+    together = "--enable-dp-attention" in line.flags if sglang else _has_experts(model)
+    own = max(degree // count, 1) if sglang and together else degree
+    lower = any(line.engine.sized.get(one, ("",))[0] == "tiers.cpu.capacity" for one in line.flags)
+    if together and not lower:
+        line.flags.pop("--enable-dp-attention", None)
+        made.write("replica.dp", str(count), flag)
+        made.assumed.append(
+            f"a rank's step takes as long as on {own} GPU{'s' * (own > 1)} of its own: experts that all "
+            "ranks share need a step-time set of theirs"
+        )
+        return own
+    if together:
+        made.assumed.append("ranks step by themselves: lock step goes with no lower tier here")
+    made.write("cluster.machines", str(count), flag)
+    if not sglang:
+        made.write("router.policy", "vllm-dp", flag)
+    return own
+
+
+def _has_experts(model: str) -> bool:
+    return any(group.feed_forward and group.feed_forward.experts for group in load_model(model).groups)
+
+
+def _with_lower_tier(made: _Draft, flags: dict[str, str]) -> None:
+    """Take out a switch that only says that there is a lower tier, where another flag says its size."""
+    if made.line.engine.name == "sglang" and "--hicache-size" in flags:
+        flags.pop("--enable-hierarchical-cache", None)
+
+
+def _settings(made: _Draft, degree: int) -> None:
+    """Write the flags that are settings into the tree; the others are left."""
+    line, engine = made.line, made.line.engine
+    flags = dict(line.flags)
+    _with_lower_tier(made, flags)
+    drafts, assumed = drafts_of(flags)
+    if drafts is not None:
+        set_value(made.tree, ("replica", "speculation"), drafts, "speculative decoding")
+        made.assumed.append(assumed)
+        if (name := "--async-scheduling") in flags:
+            made.left[name] = f"{flags.pop(name)} (not beside drafts)".strip()
+    beside = _beside_own_scheduler(made, drafts is not None, flags)
+    for flag, value in sorted(
+        flags.items(), key=lambda item: item[0] not in engine.same
+    ):  # the page's size first
         if flag in engine.same:
-            key, text = engine.same[flag], value
+            key, text = engine.same[flag], _plain(value)
         elif flag in engine.sized:
             key, form = engine.sized[flag]
-            text = form.format(value)
+            text = _sized(made, flag, value, form, degree)
         elif flag in engine.switches:
             key, text = engine.switches[flag]
         elif flag in engine.words:
             key, words = engine.words[flag]
-            if value not in words:
-                raise UsageError("unknown value", where=flag, got=repr(value), expected=" | ".join(words))
-            text = words[value]
-        elif flag == engine.replicas:
-            key, text = "cluster.machines", value
-        else:
-            if flag != engine.tensor_parallel:
-                left[flag] = value
+            text = _word(flag, value, words)
+        elif flag in engine.own_scheduler and beside:
+            made.left[flag] = f"{value} (of the engine's own scheduler, which has no {beside} here)".strip()
             continue
-        if text:
-            set_value(tree, parse_path(key, flag), parse_value(text, flag), flag)
-        elif not value:
+        elif flag in engine.own_scheduler:
+            key, words = engine.own_scheduler[flag]
+            text = _word(flag, value, words) if words else _plain(value)
+            set_value(made.tree, ("replica", "scheduler"), engine.name, flag)
+        elif flag in (engine.tensor_parallel, engine.replicas):
+            continue
+        else:
+            made.left[flag] = value
+            continue
+        if not value and flag not in engine.switches and flag not in engine.valueless:
             raise UsageError("no value", where=flag)
-    return left
+        if text in ("auto", "-1"):
+            made.left[flag] = value
+        elif text:
+            made.write(key, text, flag)
+
+
+def _beside_own_scheduler(made: _Draft, drafts: bool, flags: dict[str, str]) -> str:
+    """Return what of the line an engine's own scheduler cannot be simulated with, "" for nothing."""
+    lower = any(made.line.engine.sized.get(flag, ("",))[0] == "tiers.cpu.capacity" for flag in flags)
+    ranks = made.tree.values.get("replica", {}).get("dp", 1) > 1
+    return "lower tiers" if lower else "drafts" if drafts else "ranks in lock step" if ranks else ""
+
+
+def _word(flag: str, value: str, words: dict[str, str]) -> str:
+    if value not in words:
+        raise UsageError("unknown value", where=flag, got=repr(value), expected=" | ".join(words))
+    return words[value]
+
+
+def _plain(value: str) -> str:
+    """Return a number without the letter for thousands, or the text as it is."""
+    found = _COUNT.match(value)
+    return str(round(float(found[1]) * _SCALE[found[2]])) if found else value
+
+
+def _sized(made: _Draft, flag: str, value: str, form: str, degree: int) -> str:
+    """Return a flag's number as a capacity of the machine."""
+    try:
+        number = float(_plain(value))
+    except ValueError:
+        raise UsageError("no number", where=flag, got=repr(value)[:60]) from None
+    if flag in made.line.engine.sized_per_gpu:
+        number *= degree
+    if form == "{} tokens":
+        page = int(made.tree.values.get("cache", {}).get("block_size", 1))
+        return f"{int(number) // page} blocks"
+    text = form.format(f"{number:.12g}" if number != int(number) else int(number))
+    return text if text.endswith("blocks") else render_size(parse_size_bytes(text))
+
+
+def _leave_out_unusable(made: _Draft) -> None:
+    """Take out what has no effect beside the rest, and say why.
+
+    Raises UsageError for a value that cannot be.
+    """
+    while True:
+        try:
+            scenario_from_tree(copy.deepcopy(made.tree), Path.cwd())
+            return
+        except UsageError as error:
+            paths = [path for path, place in made.tree.places.items() if place == error.where]
+            if "has no effect" not in error.what or error.where in ("", "--from") or not paths:
+                raise
+            for path in paths:
+                _take_out(path, made.tree)
+            flag = str(error.where)
+            made.left[flag] = f"{made.line.flags.get(flag, '')} ({error.hint})".strip()
+
+
+def _take_out(path: tuple[str | int, ...], tree: Tree) -> None:
+    """Take a setting out, and the sections that hold nothing without it."""
+    leave_out(path, tree)
+    for depth in range(len(path) - 1, 0, -1):
+        section = tree.values
+        for step in path[: depth - 1]:
+            section = section[str(step)]
+        if section[str(path[depth - 1])]:
+            return
+        del section[str(path[depth - 1])]
