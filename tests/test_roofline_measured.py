@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import re
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from h100_stages import Means, measured, simulated, stage_rows
 from kvcache_sim.model.calibration.rates import decode_attention_rates, gemm_rates, prefill_attention_rates
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.links import load_links
-from shared_files import shared
+from shared_files import ROOT, shared
 
 GPUS = {"H100-SXM-80GB": "h100", "A100-SXM-80GB": "a100"}
 HEAD_SIZE = 128
@@ -74,6 +75,17 @@ def test_a_real_stage_on_an_h100_is_met(stages, rate_rps):
     assert ours.itl_ms == pytest.approx(real.itl_ms, rel=0.03)
     assert ours.e2e_ms == pytest.approx(real.e2e_ms, rel=0.03)
     assert ours.ttft_ms == pytest.approx(real.ttft_ms, rel=0.10)
+
+
+def test_the_page_has_each_stage_and_says_what_comes_out(stages):
+    page = (ROOT / "docs" / "fidelity.md").read_text().replace("\u2212", "-").replace(",", "")
+    rows = dict(re.findall(r"^\| (\d+) \| (.*) \|$", page, re.M))
+    assert set(rows) == set(stages)
+    for rate_rps, (real, ours) in stages.items():
+        given, errors = (list(map(float, cell.split(" / "))) for cell in rows[rate_rps].split(" | ")[:2])
+        assert given == pytest.approx([real.ttft_ms, real.itl_ms, real.e2e_ms], rel=5e-3)
+        ratios = (ours.ttft_ms / real.ttft_ms, ours.itl_ms / real.itl_ms, ours.e2e_ms / real.e2e_ms)
+        assert errors == pytest.approx([100 * ratio - 100 for ratio in ratios], abs=0.06)
 
 
 def test_the_means_over_the_stages_do_not_lean_to_one_side(stages):
