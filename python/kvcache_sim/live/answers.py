@@ -35,6 +35,7 @@ class Answers:
         drawn = stream(seed, "live/words").integers(0, len(_WORDS), _DRAWN).tolist()
         tokens = tokenizer.encode(" ".join(_WORDS[word] for word in drawn) + " ")
         self._tokens, self._texts = tokens, _pieces(tokenizer, tokens)
+        self._size = len(tokens)
         self._starts = stream(seed, "live/answers")
 
     def draw(self, tokens: int, stops: list[str], min_tokens: int) -> Answer:
@@ -42,10 +43,11 @@ class Answers:
 
         The text ends before what stopped it. A stop within the first ``min_tokens`` tokens is passed over.
         """
-        start, size = int(self._starts.integers(0, len(self._tokens))), len(self._tokens)
-        rounds = -(-(start + tokens) // size)
-        own = (self._tokens * rounds)[start : start + tokens]
-        texts = (self._texts * rounds)[start : start + tokens]
+        start = int(self._starts.integers(0, self._size))
+        while start + tokens > len(self._tokens):  # it goes round; the longest answer so far stays
+            self._tokens = self._tokens + self._tokens[: self._size]
+            self._texts = self._texts + self._texts[: self._size]
+        own, texts = self._tokens[start : start + tokens], self._texts[start : start + tokens]
         return _stopped(own, texts, stops, min_tokens) if stops else Answer(own, texts, "length")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
@@ -10,6 +11,8 @@ import msgspec
 from kvcache_sim.live.generation import Generation
 
 _encode = msgspec.json.encode
+#: A text as JSON; the same few thousand come again and again.
+encoded = lru_cache(1 << 14)(_encode)
 DONE = b"data: [DONE]\n\n"
 
 
@@ -47,6 +50,14 @@ class Wording:
         else:
             body = b'{"index":%d,"text":%s,"logprobs":null,"finish_reason":%s}'
         return self._open + body % (choice, said, reason) + self._close(out)
+
+    def plain(self, choice: int) -> tuple[bytes, bytes] | None:
+        """Return what stands before and after the text of a chunk; None where it changes with each chunk."""
+        if self._each:
+            return None
+        before = b'{"index":%d,"delta":{"content":' if self.generation.is_chat else b'{"index":%d,"text":'
+        closes = b"}" if self.generation.is_chat else b""
+        return self._open + before % choice, closes + b',"logprobs":null,"finish_reason":null}]}\n\n'
 
     def _close(self, out: int) -> bytes:
         usage = b',"usage":' + _encode(self.usage(out, None)) if self._each else b""

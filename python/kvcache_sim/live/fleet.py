@@ -58,8 +58,8 @@ class Fleet:
         self.clock, self.blocks = clock, blocks
         self.open: dict[int, Ticket] = {}
         self.witnesses: list[Witness] = []
-        #: Those who want to hear of each token.
-        self.listeners: list[Callable[[Ticket, int], None]] = []
+        #: Hears of each time between two tokens of a request: its machine, and ns.
+        self.gap: Callable[[int, int], None] | None = None
         #: Everything up to and including this time has happened.
         self.ran_to_ns = 0
         self.broken: BaseException | None = None
@@ -114,9 +114,9 @@ class Fleet:
     def token(self, request: int, now_ns: int) -> None:
         """Hand a token to its ticket."""
         ticket = self.open[request]
-        ticket.token(now_ns)
-        for hear in self.listeners:
-            hear(ticket, now_ns)
+        gap_ns = ticket.token(now_ns)
+        if gap_ns >= 0 and self.gap is not None:
+            self.gap(ticket.machine, gap_ns)
 
     def closed(self, sequence: SequenceState, now_ns: int) -> None:
         """Close the ticket of a request that has left."""

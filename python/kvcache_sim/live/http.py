@@ -55,9 +55,9 @@ class Exchange:
         self.answered = True
         await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
 
-    async def write(self, piece: bytes, more: bool = True) -> None:
+    def write(self, piece: bytes, more: bool = True) -> Awaitable[None]:
         """Send a piece of the body; waits while the client reads slowly."""
-        await self._send({"type": "http.response.body", "body": piece, "more_body": more})
+        return self._send({"type": "http.response.body", "body": piece, "more_body": more})
 
     async def stream(self) -> None:
         """Begin a stream of events."""

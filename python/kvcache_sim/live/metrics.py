@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -76,6 +77,17 @@ _GAUGES = {
     "num_requests_waiting": "requests that wait",
     "kv_cache_usage_perc": "share of the GPU's blocks in use, 0 to 1",
 }
+_SOURCES = ("local_compute", "local_cache_hit", "external_kv_transfer")
+
+
+@dataclass(frozen=True, slots=True)
+class _OfMachine:
+    """The metrics of one machine, its labels looked up once: doing so costs as much as observing."""
+
+    histograms: dict[str, Histogram]
+    counters: dict[str, Counter]
+    success: dict[str, Counter]
+    sources: dict[str, Counter]
 
 
 class Metrics:
@@ -103,15 +115,19 @@ class Metrics:
             for name, text in _GAUGES.items()
         }
         name, machines = "vllm:inter_token_latency_seconds", len(fleet.simulation.replicas)
-        self._gaps = GapHistogram(name, "time between two tokens", model, machines, _TOKEN_S)
-        self._registry.register(self._gaps)
+        self.gaps = GapHistogram(name, "time between two tokens", model, machines, _TOKEN_S)
+        self._registry.register(self.gaps)
         self._config(fleet)
-        self._last_ns: dict[int, int] = {}
-        for replica in fleet.simulation.replicas:
-            for metric in (*self._histograms.values(), *self._counters.values()):
-                metric.labels(model, str(replica.machine))
-            for reason in ("stop", "length", "abort"):
-                self._success.labels(model, str(replica.machine), reason)
+        self._machines = [self._of_machine(replica.machine) for replica in fleet.simulation.replicas]
+
+    def _of_machine(self, machine: int) -> _OfMachine:
+        labels = (self._model, str(machine))
+        return _OfMachine(
+            {name: metric.labels(*labels) for name, metric in self._histograms.items()},
+            {name: metric.labels(*labels) for name, metric in self._counters.items()},
+            {reason: self._success.labels(*labels, reason) for reason in ("stop", "length", "abort")},
+            {source: self._source.labels(*labels, source) for source in _SOURCES},
+        )
 
     def _config(self, fleet: Fleet) -> None:
         labels = ("block_size", "num_gpu_blocks", "engine")
@@ -134,18 +150,11 @@ class Metrics:
     def cleared(self, now_ns: int) -> None:
         """Do nothing: what was counted stays so."""
 
-    def token(self, ticket: Ticket, now_ns: int) -> None:
-        """Observe the time since the token before."""
-        before = self._last_ns.get(ticket.number)
-        if before is not None:
-            self._gaps.add(ticket.machine, now_ns - before)
-        self._last_ns[ticket.number] = now_ns
-
     def closed(self, ticket: Ticket, sequence: SequenceState, now_ns: int) -> None:
         """Count a request that has left."""
-        labels = (self._model, str(max(sequence.machine, 0)))
-        last_ns = self._last_ns.pop(ticket.number, None)
-        self._success.labels(*labels, "abort" if ticket.aborted else ticket.finish_reason).inc()
+        own = self._machines[max(sequence.machine, 0)]
+        last_ns = ticket.last_ns if ticket.last_ns >= 0 else None
+        own.success["abort" if ticket.aborted else ticket.finish_reason].inc()
         cached, here = ticket.cached_tokens, sequence.cached_tokens_by_place[COMPUTE]
         counts = {
             "prefix_cache_queries": ticket.prompt_tokens,
@@ -158,14 +167,14 @@ class Metrics:
             "generation_tokens": ticket.tokens_out,
         }
         for name, count in counts.items():
-            self._counters[name].labels(*labels).inc(max(count, 0))
+            if count > 0:
+                own.counters[name].inc(count)
         sources = (ticket.prompt_tokens - cached, here, cached - here)
-        for source, count in zip(
-            ("local_compute", "local_cache_hit", "external_kv_transfer"), sources, strict=True
-        ):
-            self._source.labels(*labels, source).inc(max(count, 0))
+        for source, count in zip(_SOURCES, sources, strict=True):
+            if count > 0:
+                own.sources[source].inc(count)
         for name, value in self._observed(ticket, sequence, last_ns).items():
-            self._histograms[name].labels(*labels).observe(value)
+            own.histograms[name].observe(value)
 
     def _observed(self, ticket: Ticket, s: SequenceState, last_ns: int | None) -> dict[str, float]:
         seen: dict[str, float] = {

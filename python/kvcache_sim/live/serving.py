@@ -83,7 +83,7 @@ async def _served(
     names = serving.model_names or (_model_name(scenario),)
     metrics = Metrics(fleet, names[0], window)
     fleet.witnesses.append(metrics)
-    fleet.listeners.append(metrics.token)
+    fleet.gap = metrics.gaps.add
     announcer = _announcer(fleet, serving.events)
     generations = Generations(tokenizer, Answers(tokenizer, settings.seed), window)
     shutdown = stop.set if serving.shutdown_route else None

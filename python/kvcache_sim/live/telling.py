@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kvcache_sim.live.chunks import Wording
+from kvcache_sim.live.chunks import Wording, encoded
 from kvcache_sim.live.fleet import Fleet
 from kvcache_sim.live.generation import Choice
 from kvcache_sim.live.http import Exchange
@@ -38,8 +38,9 @@ class Telling:
     async def _whole(self, served: list[tuple[Choice, Ticket]]) -> None:
         texts = []
         for choice, ticket in served:
-            while times := await ticket.more():
-                ticket.late(self._fleet.clock.behind_ns(times[0]))
+            await ticket.ended()
+            if ticket.tokens_out:
+                ticket.late(self._fleet.clock.behind_ns(ticket.last_ns))
             self._count(ticket)
             text = self._wording.generation.echo[choice.index] + "".join(
                 choice.answer.texts[: ticket.tokens_out]
@@ -57,18 +58,28 @@ class Telling:
 
     async def _stream_choice(self, choice: Choice, ticket: Ticket) -> None:
         wording, index, texts, said = self._wording, choice.index, choice.answer.texts, 0
-        while times := await ticket.more():
+        write, clock, plain = self._exchange.write, self._fleet.clock, wording.plain(index)
+        while True:
+            times = ticket.taken()
+            if not times:
+                if ticket.closed:
+                    break
+                await ticket.waiter()
+                continue
             until = said + len(times)
             last = until == ticket.output_tokens
-            text = "".join(texts[said:until])
-            piece = wording.chunk(index, text, choice.answer.finish_reason if last else None, until)
+            text = texts[said] if len(times) == 1 else "".join(texts[said:until])
+            if plain is not None and not last:
+                piece = plain[0] + encoded(text) + plain[1]
+            else:
+                piece = wording.chunk(index, text, choice.answer.finish_reason if last else None, until)
             if said == 0:
                 if echo := wording.generation.echo[index]:
                     piece = wording.chunk(index, echo, None, 0) + piece
                 piece = wording.opening(index) + piece
             said = until
-            await self._exchange.write(piece)
-            ticket.late(self._fleet.clock.behind_ns(times[0]))
+            await write(piece)
+            ticket.late(clock.behind_ns(times[0]))
         if said < ticket.output_tokens:  # the server stops
             await self._exchange.write(wording.chunk(index, "", "abort", said))
         self._count(ticket)

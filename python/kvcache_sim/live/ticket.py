@@ -28,26 +28,47 @@ class Ticket:
     #: The largest wall-clock lag of its tokens, and that of its first one.
     worst_lag_ns: int = 0
     first_lag_ns: int = -1
+    #: When its last token came, -1: none has.
+    last_ns: int = -1
+    #: Whether its client wants each token as it comes.
+    streams: bool = True
     _waiter: asyncio.Future[None] | None = None
 
-    def token(self, now_ns: int) -> None:
-        """Note a token."""
+    def token(self, now_ns: int) -> int:
+        """Note a token; return the time since the one before, -1 for the first."""
+        gap = now_ns - self.last_ns if self.last_ns >= 0 else -1
+        self.last_ns = now_ns
         self.tokens_out += 1
-        self.tokens_ns.append(now_ns)
-        self.wake()
+        if self.streams:
+            self.tokens_ns.append(now_ns)
+            waiter = self._waiter
+            if waiter is not None:  # as wake, without the call: once a token
+                self._waiter = None
+                if not waiter.done():
+                    waiter.set_result(None)
+        return gap
 
     def wake(self) -> None:
         """Let whoever waits look again."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
-    async def more(self) -> list[int]:
-        """Return the times of further tokens as soon as there are any; none after the end."""
-        while not self.tokens_ns and not self.closed:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+    def taken(self) -> list[int]:
+        """Return the times of the tokens that nobody has taken yet, and take them."""
         taken, self.tokens_ns = self.tokens_ns, []
         return taken
+
+    def waiter(self) -> asyncio.Future[None]:
+        """Return a future that is done with the next token, or with the end."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        return self._waiter
+
+    async def ended(self) -> None:
+        """Return once it has left the cluster; nobody looks at its tokens before."""
+        self.streams = False
+        while not self.closed:
+            await self.waiter()
 
     def late(self, lag_ns: int) -> None:
         """Note by how much a token was written after its time."""

@@ -199,8 +199,12 @@ class SteppedBatch:
     def begin(self, store: GpuStore, now_ns: int) -> list[int] | None:
         """Share out the budget and reserve blocks; None when refused, else the moves to wait for."""
         left = self.settings.max_num_batched_tokens
-        groups = self._groups
+        groups, rules = self._groups, self.settings.speculation
         for s in self.running:
+            if rules is None and s.computed >= s.prefill_target:  # most of them, most of the time
+                s.chunk = 1 if left > 0 else left
+                left -= s.chunk
+                continue
             s.chunk = min(self._wanted(s), left)
             if groups is not None and s.prefilling:
                 s.chunk = groups.chunk(s.lease, s.computed, s.prefill_target, s.chunk)
@@ -218,17 +222,15 @@ class SteppedBatch:
         if self.settings.room_by_step:
             return self._reserve_tokens(store, now_ns)
         block = self.settings.block_size_tokens
-        lacking = {
-            s.id: -(-(s.computed + s.chunk) // block) - s.blocks
-            for s in self.running
-            if s.chunk and s.computed + s.chunk > s.blocks * block
-        }
-        wanted = [(s.lease, lacking.get(s.id, 0)) for s in self.running if self._asks(s, lacking)]
+        short = [s for s in self.running if s.chunk and s.computed + s.chunk > s.blocks * block]
+        lacking = {s.id: -(-(s.computed + s.chunk) // block) - s.blocks for s in short}
+        asking = self.running if self.settings.asks_every_step else short
+        wanted = [(s.lease, lacking.get(s.id, 0)) for s in asking if self._asks(s, lacking)]
         moves = store.reserve_many(wanted, now_ns) if wanted else []
         if moves is None:
             return None
-        for s in self.running:
-            s.blocks += lacking.get(s.id, 0)
+        for s in short:
+            s.blocks += lacking[s.id]
         return moves
 
     def _reserve_tokens(self, store: GpuStore, now_ns: int) -> list[int] | None:
@@ -304,12 +306,16 @@ class SteppedBatch:
         ]
 
     def _shape(self) -> StepBatch:
-        at_work = [s for s in self.running if s.chunk]
-        decoding = [s.computed for s in at_work if not s.prefilling]
-        chunks = tuple((s.chunk, s.computed) for s in at_work if s.prefilling)
-        # The KV is read once for all the tokens of a sequence that are checked.
-        tokens = sum(s.chunk for s in at_work if not s.prefilling)
-        return StepBatch(chunks, tokens, sum(decoding), max(decoding, default=0))
+        decoding: list[int] = []
+        chunks: list[tuple[int, int]] = []
+        tokens = 0
+        for s in self.running:
+            if s.chunk and s.computed < s.prefill_target:
+                chunks.append((s.chunk, s.computed))
+            elif s.chunk:  # the KV is read once for all the tokens of a sequence that are checked
+                decoding.append(s.computed)
+                tokens += s.chunk
+        return StepBatch(tuple(chunks), tokens, sum(decoding), max(decoding, default=0))
 
     def start(self, store: GpuStore, now_ns: int, stall_ns: int) -> int:
         """Start the composed step; return its end."""
@@ -336,13 +342,17 @@ class SteppedBatch:
             self._log.append((self.begin_ns, now - self.begin_ns, new, shape.decode_sequences))
         ready = (now - self._computing_ns + self._computing_ns // self.settings.num_layers, now)
         ended: Ended = ([], [], [])
+        block = self.settings.block_size_tokens
         for s in self.running:
             if not s.chunk:
                 continue
-            tokens, drafts = self._brought(s), s.drafts
+            whole = s.computed < s.prefill_target
+            drafts = 0 if whole else s.chunk - 1
+            tokens = self._brought(s) if drafts else s.chunk
             s.computed += tokens
-            ended[2].extend(self._commit(s, s.computed, store, ready))
-            if s.prefilling or s.computed > s.total:
+            if whole or s.computed % block < tokens:  # a decoded token seldom fills a block
+                ended[2].extend(self._commit(s, s.computed, store, ready))
+            if s.computed < s.prefill_target or s.computed > s.total:
                 continue
             self.generated_tokens += tokens if drafts else 1
             if s.last_token_ns is None:
@@ -355,8 +365,9 @@ class SteppedBatch:
             s.last_token_ns = now
             if s.computed == s.total:
                 ended[1].append(s.id)
-        late = set(ended[1]) if self.settings.late_ends else set()
-        self.running = [s for s in self.running if s.prefilling or s.computed < s.total or s.id in late]
+        if ended[1] or self.settings.late_ends:
+            late = set(ended[1]) if self.settings.late_ends else set()
+            self.running = [s for s in self.running if s.prefilling or s.computed < s.total or s.id in late]
         return ended
 
     def _brought(self, s: _Running) -> int:
