@@ -223,6 +223,42 @@ def test_a_joint_hit_by_hand():
     assert hits(("linear", 0), ("sliding", 9), interval=0) == [0, 28, 0]
 
 
+@pytest.mark.parametrize("kind", [("sliding", 9), ("linear", 0)])
+def test_what_a_group_lost_by_hand(kind):
+    """Full attention has 16 tokens of the third prompt, the other group nothing there: not kept, or evicted."""
+    first = list(range(8))
+    other = [[100 * k + j for j in range(8)] for k in range(1, 9)]
+
+    def lost(rows, blocks: int, interval: int | None, step: int = 8192) -> tuple[list[int], list[int]]:
+        trace = trace_of(rows, block_size=4, input_tokens=[32] * len(rows))
+        groups = (KvGroup(kind[0], 4, kind[1], (0,)), KvGroup("full", 4, 0, (1,)))
+        settings = GroupSettings("", KvLayout(groups, 1, 1), step, interval)
+        got = replay_groups(ReplayRequest(trace, 4, blocks, outputs="computed", groups=settings), settings)
+        return got["lost_tokens_not_kept"], got["lost_tokens_evicted"]
+
+    parts = [first, first, [*range(4), 20, 21, 22, 23]]
+    assert lost(parts, 1000, 0) == ([16, 0], [0, 0])
+    # With a checkpoint after every block nothing is lost, however the prompts part.
+    assert lost(parts, 1000, None, step=4) == ([0, 0], [0, 0])
+    # The same prompt again, and again, in ever less room, after prompts of others: what was kept is evicted.
+    # What a request held of the first group goes first, so full attention still has all of it for a while.
+    found = [lost([first, *other, first], blocks, 0) for blocks in range(20, 120)]
+    assert {unkept[1] + evicted[1] for unkept, evicted in found} == {0}
+    assert {evicted[0] for _, evicted in found} == {0, 28}
+    # In less room full attention has lost its end as well, and where it still goes to nothing was kept.
+    assert {unkept[0] for unkept, evicted in found if not evicted[0]} == {0, *range(4, 28, 4)}
+    assert not any(unkept[0] and evicted[0] for unkept, evicted in found)
+    assert lost([first, *other, first], 1000, 0) == ([0, 0], [0, 0])
+
+
+@given(replays())
+@examples(60)
+def test_without_a_bound_nothing_is_lost_to_eviction(request):
+    got = replay_groups(unbounded(request), request.groups)
+    assert not any(got["lost_tokens_evicted"])
+    assert any(got["lost_tokens_not_kept"]) == (got["shared_prefix_junctions"] > 0)
+
+
 def test_a_junction_is_kept_for_the_next():
     """The third and fourth prompt part at 16 tokens: the third keeps its state there, the fourth goes on."""
     rows = [[*range(4), *range(10 * i, 10 * i + 4)] for i in range(1, 5)]

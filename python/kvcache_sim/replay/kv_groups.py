@@ -74,6 +74,8 @@ def replay_groups(request: ReplayRequest, settings: GroupSettings) -> ReplayResu
         "rejected_requests": int((~kept).sum()),
         "rejected_prompt_tokens": int(trace.input_tokens[~kept].sum()),
         "shared_prefix_junctions": answer["junctions"],
+        "lost_tokens_not_kept": list(answer["lost_not_kept"]),
+        "lost_tokens_evicted": list(answer["lost_evicted"]),
         "prefill_chunks": answer["chunks"],
         "fresh_blocks_allocated": answer["taken"],
         "hashed_blocks_inserted": answer["inserted"],

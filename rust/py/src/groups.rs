@@ -92,6 +92,9 @@ impl KvGroups {
         answer.set_item("inserted", done.counts.inserted)?;
         answer.set_item("evicted", done.counts.evicted)?;
         answer.set_item("junctions", done.junctions)?;
+        let (unkept, evicted): (Vec<u64>, Vec<u64>) = done.lost_tokens.into_iter().unzip();
+        answer.set_item("lost_not_kept", unkept)?;
+        answer.set_item("lost_evicted", evicted)?;
         answer.set_item("chunks", done.chunks)?;
         answer.set_item("peak_used_blocks", done.peak_used_blocks)?;
         answer.set_item("keyed_at_end", keyed)?;

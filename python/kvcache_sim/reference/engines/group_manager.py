@@ -6,6 +6,7 @@ speculation). The reference of the core's ``engines/groups``; its costs grow wit
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kvcache_sim.model.kv_groups import KvGroup
@@ -146,6 +147,20 @@ class GroupManager:
         tables.computed = found.tokens
         self._take(tables, end)
         return True
+
+    def lost(self, request: int, found: Found) -> Iterator[tuple[int, bool]]:
+        """Yield the groups that could not go on from where another could, and whether for want of keeping.
+
+        What such a group needs there was never kept, its window having moved on or its state not being a
+        checkpoint; or, False, it was evicted.
+        """
+        end = found.junction_tokens
+        for number, group in enumerate(self.groups if end else ()):
+            needed = range(skipped_blocks(group, end), end // group.block_size_tokens)
+            keys = [self.key(number, request, block) for block in needed]
+            missing = [key for key in keys if self.pool.find(key) == NULL]
+            if missing:
+                yield number, any(key not in self.pool.had for key in missing)
 
     def is_computed_now(self, request: int, hit: int) -> bool:
         """Whether the state at a hit of so many tokens is computed in the step that is being composed."""

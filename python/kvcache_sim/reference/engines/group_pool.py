@@ -25,6 +25,8 @@ class GroupPool:
     key_of: dict[int, GroupKey] = field(default_factory=dict)
     #: Blocks of a key; the first inserted answers.
     blocks_of: dict[GroupKey, list[int]] = field(default_factory=dict)
+    #: Keys that a block has had.
+    had: set[GroupKey] = field(default_factory=set)
     taken: int = 0
     inserted: int = 0
     evicted: int = 0
@@ -65,6 +67,7 @@ class GroupPool:
     def give_key(self, block: int, key: GroupKey) -> None:
         """Make a block findable."""
         self.key_of[block] = key
+        self.had.add(key)
         self.blocks_of.setdefault(key, []).append(block)
         self.inserted += 1
 

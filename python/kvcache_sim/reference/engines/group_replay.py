@@ -32,6 +32,8 @@ def replay_groups_reference(
         "inserted": pool.inserted,
         "evicted": pool.evicted,
         "junctions": replay.junctions,
+        "lost_not_kept": replay.lost_not_kept,
+        "lost_evicted": replay.lost_evicted,
         "chunks": replay.chunks,
         "peak_used_blocks": replay.peak,
         "keyed_at_end": pool.keyed_free(len(layout.groups)),
@@ -47,6 +49,7 @@ class _Replay:
         self.requests = requests
         self.manager = GroupManager(requests.keys, layout.groups, align, limits, GroupPool(capacity))
         self.overlap = Overlap(requests.window)
+        self.lost_not_kept, self.lost_evicted = [0] * len(layout.groups), [0] * len(layout.groups)
         self.forced = self.junctions = self.chunks = self.peak = 0
 
     def run(self, request: int) -> int:
@@ -56,6 +59,9 @@ class _Replay:
             manager.release(oldest)
         found = manager.look_up(request, prompt - 1)
         self.junctions += found.junction_tokens > 0
+        for group, not_kept in manager.lost(request, found):
+            lost = self.lost_not_kept if not_kept else self.lost_evicted
+            lost[group] += found.junction_tokens - found.tokens
         if not self._compute(request, prompt, found) or not self._decode(request, prompt):
             if request in manager.tables:
                 manager.release(request)

@@ -144,6 +144,25 @@ impl GroupManager {
         lookup.find(limit)
     }
 
+    /// Why a look-up found no more than it did: calls `tell` with each group that could not go on from where some
+    /// other one could, and whether it lacks what was never kept, its window having moved on or its state not
+    /// being a checkpoint; else it was evicted.
+    pub fn lost(&self, request: u32, found: Found, mut tell: impl FnMut(usize, bool)) {
+        if found.junction == 0 {
+            return;
+        }
+        for (number, group) in self.groups.iter().enumerate() {
+            let needed = skipped_blocks(group, found.junction)..group.whole(found.junction);
+            let keys = needed.map(|block| group.key(request, block));
+            let mut missing = keys
+                .filter(|&key| self.pool.find(number, key).0 == NULL)
+                .peekable();
+            if missing.peek().is_some() {
+                tell(number, missing.any(|key| !self.pool.had(number, key)));
+            }
+        }
+    }
+
     /// Holds what was found and room up to `end` tokens; false, and no change, where it does not fit. The
     /// whole prompt must fit besides, as far as a group holds it all at one time.
     pub fn admit(&mut self, request: u32, prompt: u64, found: Found, end: u64) -> bool {

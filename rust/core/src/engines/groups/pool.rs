@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use crate::engines::block_pool::PoolCounts;
 use crate::engines::key_index::{KeyIndex, NONE};
 
-use super::Group;
+use super::{Group, Kind};
 
 /// The queue's two ends, and what a table has where it keeps no block.
 pub const NULL: u32 = 0;
@@ -41,6 +41,8 @@ pub struct Pool {
     pub(super) counts: PoolCounts,
     /// Blocks with a key that somebody holds.
     pub(super) held_keyed: u64,
+    /// By group, a bit for each named key that a block has had; nothing for full attention, which keeps all.
+    had: Vec<Vec<u64>>,
 }
 
 impl Pool {
@@ -72,7 +74,14 @@ impl Pool {
             free: capacity_blocks,
             counts: PoolCounts::default(),
             held_keyed: 0,
+            had: groups.iter().map(bits).collect(),
         }
+    }
+
+    /// Whether a block ever had a key of a group, which is not one of full attention.
+    pub fn had(&self, group: usize, key: u64) -> bool {
+        let word = self.had[group].get((key / 64) as usize);
+        word.is_some_and(|word| word >> (key % 64) & 1 == 1)
     }
 
     /// Blocks in the queue.
@@ -213,6 +222,10 @@ impl Pool {
         self.group[block as usize] = group as u8;
         self.counts.inserted += 1;
         self.held_keyed += 1;
+        let key = self.indexes[group].key(slot);
+        if let Some(word) = self.had[group].get_mut((key / 64) as usize) {
+            *word |= 1 << (key % 64);
+        }
         let first = self.indexes[group].first(slot);
         if first == NONE {
             self.before[block as usize] = block;
@@ -267,6 +280,16 @@ impl Pool {
     /// Bytes held on the heap.
     pub fn heap_bytes(&self) -> usize {
         let indexes: usize = self.indexes.iter().map(KeyIndex::heap_bytes).sum();
-        25 * self.nodes.len() + indexes
+        let had: usize = self.had.iter().map(|words| 8 * words.len()).sum();
+        25 * self.nodes.len() + indexes + had
+    }
+}
+
+/// A bit for each key of the trace's ids, none of them set.
+fn bits(group: &Group) -> Vec<u64> {
+    let keys = u64::from(group.keys.distinct_ids()) * u64::from(group.keys.blocks_per_id());
+    match group.kind {
+        Kind::Full => Vec::new(),
+        _ => vec![0; keys.div_ceil(64) as usize],
     }
 }

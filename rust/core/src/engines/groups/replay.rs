@@ -26,6 +26,8 @@ pub struct GroupReplay {
     pub forced_frees: u64,
     /// Requests of which some group had found more.
     pub junctions: u64,
+    /// By group, tokens that another group had and it could not go on from: what it needs was not kept, or evicted.
+    pub lost_tokens: Vec<(u64, u64)>,
     /// Chunks that prompts were computed in.
     pub chunks: u64,
     /// Most blocks held after a request's last token.
@@ -48,6 +50,7 @@ pub fn replay(
     capacity_blocks: u32,
 ) -> GroupReplay {
     let mut running = Running {
+        lost_tokens: vec![(0, 0); groups.len()],
         manager: GroupManager::new(groups, align, limits, capacity_blocks),
         overlap: Overlap::new(requests.window),
         forced_frees: 0,
@@ -80,6 +83,7 @@ pub fn replay(
         hits,
         forced_frees: running.forced_frees,
         junctions: running.junctions,
+        lost_tokens: running.lost_tokens,
         chunks: running.chunks,
         peak_used_blocks,
         counts: running.manager.counts(),
@@ -94,6 +98,7 @@ struct Running {
     overlap: Overlap,
     forced_frees: u64,
     junctions: u64,
+    lost_tokens: Vec<(u64, u64)>,
     chunks: u64,
 }
 
@@ -102,6 +107,14 @@ impl Running {
     fn run(&mut self, request: u32, prompt: u64, total: u64) -> Option<u64> {
         let found = self.manager.look_up(request, prompt - 1);
         self.junctions += u64::from(found.junction > 0);
+        let (lost, lost_tokens) = (
+            &mut self.lost_tokens,
+            found.junction.saturating_sub(found.tokens),
+        );
+        self.manager.lost(request, found, |group, not_kept| {
+            let (unkept, evicted) = &mut lost[group];
+            *(if not_kept { unkept } else { evicted }) += lost_tokens;
+        });
         let step = self.manager.limits().max_num_batched_tokens;
         let mut at = found.tokens;
         while at < prompt {
