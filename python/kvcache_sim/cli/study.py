@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from kvcache_sim.cli.verb import verb_app
+from kvcache_sim.errors import UsageError
 
 app = verb_app()
 
@@ -17,8 +18,13 @@ _ROUTERS = ("round-robin", "longest-prefix", "cache-aware")
 
 @app.command()
 def study(
-    name: Annotated[Literal["joint"], typer.Argument(metavar="joint", help="eviction × routing × capacity")],
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="trace file")],
+    name: Annotated[
+        Literal["joint", "workload-aware", "tail-lru", "cache-ttl", "kvflow", "learned"],
+        typer.Argument(help="eviction × routing × capacity, or a paper's policy beside LRU"),
+    ],
+    trace: Annotated[
+        Path | None, typer.Argument(metavar="TRACE", help="trace file; a paper's: or workloads of five seeds")
+    ] = None,
     machines: Annotated[int, typer.Option(help="machines of each fleet", min=2, max=1024)] = 4,
     capacity: Annotated[
         list[int] | None, typer.Option("--capacity", min=1, help="blocks of a machine's GPU; repeatable")
@@ -41,9 +47,12 @@ def study(
 ) -> None:
     """Simulate every combination of eviction policy, router and capacity, beside what none can exceed.
 
+    Or replay a paper's policy beside LRU: the figure that it claims, on a trace's second half.
+
     \b
     Examples:
       kvsim study joint trace.jsonl --machines 16 --capacity 1000 --capacity 3000
+      kvsim study tail-lru trace.jsonl --capacity 10000
       kvsim study joint trace.jsonl --policy lru --policy s3fifo --router cache-aware --plot joint.svg
     """
     from kvcache_sim.output import write_new
@@ -54,7 +63,11 @@ def study(
     from kvcache_sim.scenario.requests import read_requests
     from kvcache_sim.sweeps.joint import JointAsk, joint_study
 
-    del name  # there is one so far
+    if name != "joint":
+        _paper(name, trace, capacity or [], output_format)
+        return
+    if trace is None:
+        raise UsageError("no trace", where="TRACE", expected="a trace file")
     if plot is not None:
         require_plotting()
         check_suffix(plot.suffix)
@@ -76,3 +89,11 @@ def study(
     if plot is not None:
         write_new(plot, encoded(joint_picture(found), plot.suffix), overwrite=True)
         typer.echo(f"wrote {plot}", err=True)
+
+
+def _paper(name: str, trace: Path | None, capacities: list[int], output_format: str) -> None:
+    from kvcache_sim.sweeps.paper_study import paper_study, paper_text
+    from kvcache_sim.workload.readers import read_trace
+
+    found = paper_study(name, None if trace is None else read_trace(trace), capacities)
+    print(json.dumps(found, indent=2) if output_format == "json" else paper_text(found))
