@@ -18,6 +18,7 @@ from kvcache_sim.serving.router.contract import Look, RouterView
 from kvcache_sim.serving.router.longest_prefix import equally_long
 from kvcache_sim.serving.router.look import FleetLook, look_at
 from kvcache_sim.serving.router.registry import ROUTERS, router_maker
+from kvcache_sim.serving.router.ties import Ties
 from kvcache_sim.serving.sequence import SequenceState
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import RunOptions, Simulation, simulate
@@ -239,15 +240,17 @@ def test_looking_never_changes_recency(backend):
     [(0.0, "tree"), (1.5, "tree"), (2.0, "tree"), (1e9, "tree"), (2.0, "vllm"), (2.0, "sglang")],
 )
 def test_native_and_plain_longest_prefix_agree(threshold, semantics, monkeypatch):
-    """At every decision of a run the native call names the machines that the rule in Python does."""
-    decisions = []
+    """At every decision of a run the native call names the machine that the rule in Python does."""
+    decisions, ties = [], Ties(5)
     native = FleetLook.longest
 
-    def both(look, sequence, threshold):
+    def both(look, sequence, threshold, known):
+        assert known is None
+        chosen = native(look, sequence, threshold)
         found = look(sequence).found_blocks
         loads = [replica.load.requests for replica in simulation.replicas]
-        chosen = native(look, sequence, threshold)
-        decisions.append((chosen, equally_long(found, loads, threshold)))
+        equal = equally_long(found, loads, threshold)
+        decisions.append((chosen, ties.among(equal), len(equal)))
         return chosen
 
     monkeypatch.setattr(FleetLook, "longest", both)
@@ -257,8 +260,8 @@ def test_native_and_plain_longest_prefix_agree(threshold, semantics, monkeypatch
     simulation = Simulation(settings, random_trace(3), RunOptions())
     simulation.run()
     assert len(decisions) == 120
-    assert all(chosen == plain for chosen, plain in decisions)
-    assert any(len(chosen) > 1 for chosen, _ in decisions)
+    assert all(chosen == plain for chosen, plain, _ in decisions)
+    assert any(equal > 1 for *_, equal in decisions)
 
 
 def test_counts_of_a_replica_end_at_nothing():

@@ -839,20 +839,14 @@ class Fleet:
         What runs ahead runs the iterations that began before; recency does not change.
         """
 
-    def requests(self) -> list[int]:
-        """Return by machine the requests sent there that are not finished.
-
-        StoreError where a machine has no native replica.
-        """
-
     def longest(
         self, wanted: tuple[int, int], now_ns: int, loads: Sequence[int] | None, threshold: float
-    ) -> list[int]:
-        """Return the machines that longest-prefix routing finds equal for ``wanted`` = (request, limit).
+    ) -> int:
+        """Return the machine that longest-prefix routing chooses for ``wanted`` = (request, limit).
 
-        ``loads`` by machine; None: the requests of its native replica, which each then has.
-
-        The reference of ``router.longest_prefix.equally_long``. StoreError where a machine has no load.
+        ``loads`` by machine; None: the requests of its native replica, which each then has. Of equal machines
+        the one chosen least often so far, then the first. The rules of ``router.longest_prefix.equally_long``
+        and ``router.ties``. StoreError where a machine has no load.
         """
 
 @final

@@ -92,10 +92,12 @@ def build_replicas(
     if pools and not (all(native) and core_hands_over(cluster.handover, channels)):
         native = [False] * len(native)
     replicas: list[AnyReplica] = []
+    tables = _StepTables()
     for cache, machine, told, in_core in zip(caches, cluster.machines, outcomes, native, strict=True):
         if in_core:
             rules = HandoverRules.of(machine.role, cluster.handover) if pools else None
-            replicas.append(_native_replica(cache, machine, recorder, observed, rules))
+            table = tables.of(machine)
+            replicas.append(_native_replica(cache, machine, table, recorder, observed.checks, rules))
         else:
             replicas.append(_replica(cache, machine, told, recorder, observed))
     _in_step(replicas, cluster)
@@ -146,21 +148,35 @@ def _batch_settings(cache: Machine, replica_settings: ReplicaSettings) -> BatchS
     )
 
 
+class _StepTables:
+    """The core's tables of step times: machines whose table is one object share the core's too."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[StepTimeTable, _core.StepTable]] = {}
+
+    def of(self, settings: MachineSettings) -> _core.StepTable:
+        """Return that of a machine whose step-time model is a table."""
+        replica = settings.replica
+        table = settings.step_time.table(replica.max_num_batched_tokens, replica.most_decode_tokens)
+        assert table is not None, "the core serves step times that are a table"
+        if id(table) not in self._made:
+            self._made[id(table)] = table, _step_table(table)
+        return self._made[id(table)][1]
+
+
 def _native_replica(
     cache: Machine,
     settings: MachineSettings,
+    table: _core.StepTable,
     recorder: Recorder,
-    observed: Observation,
+    checks: bool,
     handover: HandoverRules | None,
 ) -> AnyReplica:
     from kvcache_sim.serving.replica.native import NativeReplica
 
     replica_settings = _own_settings(settings)
-    most = replica_settings.max_num_batched_tokens, replica_settings.most_decode_tokens
-    table = settings.step_time.table(*most)
-    assert table is not None, "the core serves step times that are a table"
-    steps = _step_table(table), _batch_settings(cache, replica_settings)
-    return NativeReplica(cache, replica_settings, steps, recorder, observed.checks, handover)
+    steps = table, _batch_settings(cache, replica_settings)
+    return NativeReplica(cache, replica_settings, steps, recorder, checks, handover)
 
 
 def _replica(

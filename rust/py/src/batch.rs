@@ -1,5 +1,7 @@
 //! `StepTable` and `Batch`: the running batch, advanced in stretches.
 
+use std::sync::Arc;
+
 use kvsim_core::batch::{Batch, BatchConfig, Sequence};
 use kvsim_core::step_time::StepTimeTable;
 use numpy::PyReadonlyArray1;
@@ -15,7 +17,7 @@ use crate::store_values::room_to_py;
 
 /// The integers of a step-time model.
 #[pyclass(name = "StepTable", frozen)]
-pub struct PyStepTable(pub StepTimeTable);
+pub struct PyStepTable(pub Arc<StepTimeTable>);
 
 #[pymethods]
 impl PyStepTable {
@@ -40,7 +42,7 @@ impl PyStepTable {
         };
         let [pair_half_fs, kv_decode_fs, kv_mixed_fs, sequence_fs, past_fs, spread_decode_fs, spread_mixed_fs, scan_fs, idle_fs] =
             coefficients_fs.map(Whole::u64);
-        Ok(Self(StepTimeTable {
+        Ok(Self(Arc::new(StepTimeTable {
             base_ns: unsigned(base_ns)?,
             decode_base_ns: decode_base_ns.as_slice()?.to_vec(),
             pair_half_fs,
@@ -55,7 +57,7 @@ impl PyStepTable {
             least_kv_tokens: least_tokens.0.u64(),
             least_query_tokens: least_tokens.1.u64(),
             longest_fs: unsigned(longest_fs)?,
-        }))
+        })))
     }
 }
 

@@ -1,7 +1,10 @@
 //! `Fleet`: all machines at once, for one routing decision.
 
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use kvsim_core::keys::BlockKeys;
 use kvsim_core::machine_store::MachineStore;
-use kvsim_core::routing::longest_prefix;
+use kvsim_core::routing::{candidates, longest_prefix, Board};
 use kvsim_core::serving::ServingStore;
 use kvsim_core::store::GPU;
 use pyo3::prelude::*;
@@ -95,6 +98,52 @@ impl Machine {
 #[pyclass(name = "Fleet", frozen)]
 pub struct PyFleet {
     machines: Vec<Machine>,
+    /// Where machines enter what longest-prefix routing asks of them, once it has asked.
+    board: OnceLock<Arc<Board>>,
+    /// How often each machine was chosen among equal ones.
+    turns: Mutex<Vec<u64>>,
+}
+
+impl PyFleet {
+    /// The board, where every machine has a tree of runs and a native replica to enter there.
+    fn board(&self, py: Python<'_>) -> PyResult<Option<(&Arc<Board>, Arc<BlockKeys>)>> {
+        let mut keys = None;
+        for machine in &self.machines {
+            match (&machine.store, &machine.ahead) {
+                (StoreHandle::Tree(tree), Some(Ahead::Replica(_))) if keys.is_none() => {
+                    keys = Some(tree.try_borrow(py)?.0.keys().clone());
+                }
+                (StoreHandle::Tree(_), Some(Ahead::Replica(_))) if self.board.get().is_some() => {
+                    break
+                }
+                (StoreHandle::Tree(_), Some(Ahead::Replica(_))) => {}
+                _ => return Ok(None),
+            }
+        }
+        let Some(keys) = keys else { return Ok(None) };
+        if self.board.get().is_none() {
+            let board = Board::new(self.machines.len());
+            for (number, machine) in (0..).zip(&self.machines) {
+                if let (StoreHandle::Tree(tree), Some(Ahead::Replica(replica))) =
+                    (&machine.store, &machine.ahead)
+                {
+                    tree.try_borrow_mut(py)?.0.sit(board.seat(number));
+                    replica.try_borrow_mut(py)?.sit(board.seat(number));
+                }
+            }
+            let _ = self.board.set(board);
+        }
+        Ok(self.board.get().map(|board| (board, keys)))
+    }
+
+    /// Of equal machines the one chosen least often so far, of those the first.
+    fn take_turns(&self, equal: &[u32]) -> PyResult<u32> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let chosen = equal.iter().min_by_key(|&&machine| turns[machine as usize]);
+        let chosen = *chosen.ok_or_else(|| refused("no machine", "one or more"))?;
+        turns[chosen as usize] += 1;
+        Ok(chosen)
+    }
 }
 
 #[pymethods]
@@ -105,10 +154,13 @@ impl PyFleet {
             let expected = "a replica, a batch or None for each store";
             return Err(refused("not what runs ahead a store", expected));
         }
+        let turns = Mutex::new(vec![0; stores.len()]);
         let machines = stores.into_iter().zip(ahead);
         let machines = machines.map(|(store, ahead)| Machine { store, ahead });
         Ok(Self {
             machines: machines.collect(),
+            board: OnceLock::new(),
+            turns,
         })
     }
 
@@ -128,17 +180,8 @@ impl PyFleet {
         self.machines.iter().map(look).collect()
     }
 
-    /// By machine, each of which has a native replica: requests sent there that are not finished.
-    fn requests(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
-        let loads = self.machines.iter().map(|machine| match &machine.ahead {
-            Some(Ahead::Replica(replica)) => Ok(replica.try_borrow(py)?.open_requests()),
-            _ => Err(refused("no native replica", "one a machine")),
-        });
-        loads.collect()
-    }
-
-    /// Machines that longest-prefix routing finds equal; `loads` by machine, none given: requests of the native
-    /// replicas. Only candidates are looked at.
+    /// The machine that longest-prefix routing chooses; `loads` by machine, none given: requests of the native
+    /// replicas. Of equal machines each has its turn.
     fn longest(
         &self,
         py: Python<'_>,
@@ -146,24 +189,49 @@ impl PyFleet {
         now_ns: Whole,
         loads: Option<Vec<Whole>>,
         threshold: f64,
-    ) -> PyResult<Vec<u32>> {
-        let loads = match loads {
-            Some(loads) => loads.into_iter().map(Whole::u64).collect(),
-            None => self.requests(py)?,
+    ) -> PyResult<u32> {
+        let board = self.board(py)?;
+        let loads: Vec<u64> = match (loads, &board) {
+            (Some(loads), _) => loads.into_iter().map(Whole::u64).collect(),
+            (None, Some((board, _))) => {
+                let machines = 0..self.machines.len();
+                machines.map(|machine| board.requests(machine)).collect()
+            }
+            (None, None) => self.requests(py)?,
         };
         if loads.len() != self.machines.len() {
             return Err(refused("not a load a machine", "one for each"));
         }
         let wanted = (wanted.0.u32(), wanted.1.u32());
         let mut failed = Ok(());
-        let equal = longest_prefix(&loads, threshold, |machine| {
+        let look = |machine: usize| {
             let found = self.machines[machine].found(py, wanted, now_ns.u64());
             found.unwrap_or_else(|error| {
                 failed = Err(error);
                 0
             })
+        };
+        let equal = match board {
+            Some((board, keys)) => {
+                answered(keys.known_request(wanted.0))?;
+                let found = board.found(&keys, wanted, candidates(&loads, threshold), look);
+                longest_prefix(&loads, threshold, |machine| found[machine])
+            }
+            None => longest_prefix(&loads, threshold, look),
+        };
+        failed?;
+        self.take_turns(&equal)
+    }
+}
+
+impl PyFleet {
+    /// By machine, each of which has a native replica: requests sent there that are not finished.
+    fn requests(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        let loads = self.machines.iter().map(|machine| match &machine.ahead {
+            Some(Ahead::Replica(replica)) => Ok(replica.try_borrow(py)?.open_requests()),
+            _ => Err(refused("no native replica", "one a machine")),
         });
-        failed.map(|()| equal)
+        loads.collect()
     }
 }
 

@@ -4,6 +4,7 @@ use kvsim_core::batch::{Batch, BatchConfig};
 use kvsim_core::engines::group_store::GroupStore;
 use kvsim_core::engines::pool_store::PoolStore;
 use kvsim_core::machine_store::MachineStore;
+use kvsim_core::routing::Seat;
 use kvsim_core::serving::engine::EngineScheduler;
 use kvsim_core::serving::handover::{Done, Task};
 use kvsim_core::serving::rows::Rows;
@@ -168,7 +169,12 @@ impl PyReplica {
 
     /// Requests sent here that are not finished.
     pub fn open_requests(&self) -> u64 {
-        self.replica.open_requests
+        self.replica.open_requests()
+    }
+
+    /// Enters how many that are where routers read it.
+    pub fn sit(&mut self, seat: Seat) {
+        self.replica.sit(seat);
     }
 }
 
@@ -378,7 +384,7 @@ impl PyReplica {
 
     #[getter]
     fn requests(&self) -> u64 {
-        self.replica.open_requests
+        self.replica.open_requests()
     }
 
     #[getter]

@@ -25,9 +25,8 @@ class LongestPrefix:
         """Return the machine with the longest found prefix."""
         look, threshold = self._view.look, self._threshold
         if isinstance(look, FleetLook):
-            if (scraped := self._view.scraped) is None:
-                return self._ties.among(look.longest(sequence, threshold))
-            return self._ties.among(look.longest(sequence, threshold, scraped.requests()))
+            scraped = self._view.scraped
+            return look.longest(sequence, threshold, None if scraped is None else scraped.requests())
         loads = self._view.loads.requests()
         return self._ties.among(equally_long(look(sequence).found_blocks, loads, threshold))
 

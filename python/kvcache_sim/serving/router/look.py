@@ -72,10 +72,11 @@ class FleetLook:
         limit = self._matchable_blocks(sequence.prompt_num_tokens)
         return Look(*self._fleet.look(sequence.request, limit, self._engine.now_ns + self._heard))
 
-    def longest(self, sequence: Arrival, threshold: float, known: Sequence[int] | None = None) -> list[int]:
-        """Return the machines that ``longest_prefix.equally_long`` would, looking at candidates alone.
+    def longest(self, sequence: Arrival, threshold: float, known: Sequence[int] | None = None) -> int:
+        """Return the machine of ``longest_prefix.equally_long`` whose turn it is (``ties``).
 
-        ``known``: loads by machine; None: as they are now.
+        ``known``: loads by machine; None: as they are now. Only machines are looked at that can have it: what
+        idle ones have is entered on one board of all machines. Cost: a pass over loads, a look a candidate.
         """
         wanted = (sequence.request, self._matchable_blocks(sequence.prompt_num_tokens))
         loads = known if known is not None else list(map(_REQUESTS, self._replicas)) or None

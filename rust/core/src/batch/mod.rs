@@ -18,6 +18,8 @@ mod speculation;
 pub use sequence::Sequence;
 pub use speculation::{Accepted, Speculation};
 
+use std::sync::Arc;
+
 use crate::histogram::Histogram;
 use crate::step_time::{StepShape, StepTimeTable};
 use crate::store::{Answer, LeaseId, Room, Store, Times, GPU};
@@ -128,7 +130,7 @@ pub struct Ended {
 #[derive(Debug)]
 pub struct Batch {
     config: BatchConfig,
-    table: StepTimeTable,
+    table: Arc<StepTimeTable>,
     sequences: Vec<Sequence>,
     budget_left: u64,
     /// Iterations left in the stretch, the current one included; 0 when idle.
@@ -151,11 +153,11 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty batch.
-    pub fn new(config: BatchConfig, table: StepTimeTable) -> Self {
+    /// An empty batch; machines of one kind share a table.
+    pub fn new(config: BatchConfig, table: impl Into<Arc<StepTimeTable>>) -> Self {
         Self {
             config,
-            table,
+            table: table.into(),
             sequences: Vec::new(),
             budget_left: 0,
             iterations_left: 0,

@@ -13,7 +13,7 @@ const NO_DETAIL: i64 = 5;
 impl Replica {
     /// Counts a request that was sent here; its way to the scheduler begins.
     pub(super) fn arrived(&mut self, request: Request) -> Place {
-        self.open_requests += 1;
+        self.count_open(1);
         self.queued_tokens += request.arrival.prompt_tokens;
         self.expected_prefill_tokens += request.arrival.expected_prefill_tokens;
         self.keep(request)
@@ -181,7 +181,7 @@ impl Replica {
         let records = store.records_mut();
         records.note(Record::Finish as u8, now_ns, request, output);
         self.log(EventKind::Finish, place, now_ns);
-        self.open_requests -= 1;
+        self.count_open(-1);
         if arrival.session >= 0 && self.config.cache_enabled {
             let kept = if self.config.cache_output { output } else { 0 };
             let tokens = arrival.prompt_tokens + kept;

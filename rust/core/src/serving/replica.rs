@@ -9,6 +9,7 @@ use super::rows::Rows;
 use super::sessions::Sessions;
 use super::{Arrival, Place, ReplicaConfig, Request, ServingStore};
 use crate::batch::Batch;
+use crate::routing::Seat;
 use crate::store::{Answer, MoveId};
 use crate::transfers::Mover;
 
@@ -60,7 +61,9 @@ pub struct Replica {
     /// Rows that have not been handed over yet.
     pub rows: Rows,
     /// Requests routed here that are not finished.
-    pub open_requests: u64,
+    open_requests: u64,
+    /// Where routers read how many that are.
+    seats: Vec<Seat>,
     /// Prompt tokens routed here that are not computed yet.
     pub queued_tokens: u64,
     /// Of these, those that the router expected to be computed.
@@ -101,6 +104,7 @@ impl Replica {
             sessions,
             rows,
             open_requests: 0,
+            seats: Vec::new(),
             queued_tokens: 0,
             expected_prefill_tokens: 0,
             closed: Vec::new(),
@@ -115,6 +119,25 @@ impl Replica {
         mover.log = self.config.record_window_ns.map(|_| Vec::new());
         self.mover = Some(Box::new(mover));
         self
+    }
+
+    /// Requests routed here that are not finished.
+    pub fn open_requests(&self) -> u64 {
+        self.open_requests
+    }
+
+    /// Counts requests that have come here to stay, or have gone.
+    pub(super) fn count_open(&mut self, by: i64) {
+        self.open_requests = self.open_requests.wrapping_add_signed(by);
+        for seat in &self.seats {
+            seat.has_requests(self.open_requests);
+        }
+    }
+
+    /// Enters how many requests it has, from now on too, where routers read it.
+    pub fn sit(&mut self, seat: Seat) {
+        seat.has_requests(self.open_requests);
+        self.seats.push(seat);
     }
 
     /// What moves copies between the tiers, where there are several.

@@ -109,7 +109,7 @@ fn a_lone_request_takes_a_boundary_for_its_prompt_and_one_for_its_answer() {
     assert_eq!(run(&mut replica, &mut store), [100, 119, 159]);
     assert_eq!(replica.rows.take_requests(), [0, 0, 19, 119, 159, 0, 0]);
     assert_eq!(replica.take_closed(), [0]);
-    assert_eq!((replica.open_requests, replica.queued_tokens), (0, 0));
+    assert_eq!((replica.open_requests(), replica.queued_tokens), (0, 0));
     assert_eq!(
         store.tier(0).cached,
         2,

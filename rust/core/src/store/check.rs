@@ -12,6 +12,7 @@ impl Store {
         let live = self.live_nodes();
         self.check_room(&live)?;
         self.check_holds(&live)?;
+        self.check_seats()?;
         let gone = live.iter().filter(|&&id| self.is_gone(id)).count();
         if gone != self.gone {
             return Err(format!(

@@ -10,6 +10,7 @@
 //! | `candidacy` | who may go, and what holds a path |
 //! | `lease` | what a running request holds: acquire, commit, release |
 //! | `times` | when copies are ready, and were last made recent |
+//! | `seats` | which prefixes it has, where routers read it |
 //! | `touch` | when blocks become recent |
 //! | `orders` | eviction orders other than recency |
 //! | `reserve` | making room: evict, demote, discard |
@@ -30,6 +31,7 @@ mod node;
 mod orders;
 mod remote;
 mod reserve;
+mod seats;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -59,6 +61,7 @@ use std::sync::Arc;
 
 use crate::keys::BlockKeys;
 use crate::records::Records;
+use crate::routing::Seat;
 use moves::{Hold, Move};
 use node::{Copy, Node, Run};
 use orders::Orders;
@@ -126,6 +129,8 @@ pub struct Store {
     pub merged_blocks: u64,
     /// Where a tier's order is not recency.
     eviction: Option<Box<Orders>>,
+    /// Where routers read which prefixes it has.
+    seats: Vec<Seat>,
 }
 
 impl Store {
@@ -152,6 +157,7 @@ impl Store {
             records: Records::default(),
             merged_blocks: 0,
             eviction: None,
+            seats: Vec::new(),
         }
     }
 

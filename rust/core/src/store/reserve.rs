@@ -159,6 +159,7 @@ impl Store {
         }
         let end = std::mem::replace(&mut self.nodes[id as usize].end, cut);
         self.log_change(id, tier, false, (cut, end));
+        self.tell(id, (cut, end), false);
         self.refresh(id);
     }
 

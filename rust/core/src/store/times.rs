@@ -157,6 +157,7 @@ impl Store {
         }
         let from = std::mem::replace(&mut node.end, end);
         self.log_change(run, GPU, true, (from, end));
+        self.tell(run, (from, end), true);
     }
 
     /// The stretches of a run before block `at` and after it, and the times of the block before `at`.

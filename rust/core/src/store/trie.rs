@@ -253,9 +253,10 @@ impl Store {
         let copy = self.copy_mut(id, tier);
         let before = std::mem::replace(&mut copy.state, state);
         copy.by = by;
+        let Node { start, end, .. } = self.nodes[id as usize];
+        let blocks = (start, end);
         if (before == State::Ready) != (state == State::Ready) {
-            let Node { start, end, .. } = self.nodes[id as usize];
-            self.log_change(id, tier, state == State::Ready, (start, end));
+            self.log_change(id, tier, state == State::Ready, blocks);
         }
         let parent = self.nodes[id as usize].parent;
         if (before == State::Absent) != (state == State::Absent) {
@@ -267,9 +268,13 @@ impl Store {
             };
             if state == State::Absent {
                 self.left(id, tier);
-                self.gone += usize::from(self.is_gone(id));
-            } else {
-                self.gone -= usize::from(self.only_on(id, tier));
+                if self.is_gone(id) {
+                    self.gone += 1;
+                    self.tell(id, blocks, false);
+                }
+            } else if self.only_on(id, tier) {
+                self.gone -= 1;
+                self.tell(id, blocks, true);
             }
             self.refresh_on(parent, tier);
         }

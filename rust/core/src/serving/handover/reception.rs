@@ -92,7 +92,7 @@ impl Replica {
         mut incoming: Incoming,
         now_ns: u64,
     ) -> Answer<IncomingId> {
-        self.open_requests += 1;
+        self.count_open(1);
         self.queued_tokens += incoming.arrival.prompt_tokens;
         self.expected_prefill_tokens += incoming.expected_tokens;
         incoming.asked_ns = now_ns;

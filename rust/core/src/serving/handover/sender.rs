@@ -57,7 +57,7 @@ impl Replica {
         if how.first_token_at_prefill {
             self.show_first_token(store, place, now_ns);
         }
-        self.open_requests -= 1;
+        self.count_open(-1);
         let s = &mut self.requests[place as usize];
         s.sent_on = true;
         s.prefill_machine = Some(self.config.machine);

@@ -1,5 +1,9 @@
 //! Which machines a router finds equally good, from what they have cached and how loaded they are.
 
+mod board;
+
+pub use board::{marks, Board, Seat};
+
 /// The machines with the longest found prefix; among the least loaded alone when the largest load is above
 /// `threshold` times the smallest. Of equally long ones those of the smallest load, in ascending order.
 ///
@@ -9,13 +13,11 @@ pub fn longest_prefix(
     threshold: f64,
     mut found: impl FnMut(usize) -> u32,
 ) -> Vec<u32> {
-    let least = loads.iter().min().copied().unwrap_or(0);
-    let most = loads.iter().max().copied().unwrap_or(0);
-    let uneven = most as f64 > threshold * least as f64;
+    let is_candidate = candidates(loads, threshold);
     let mut best = (0, u64::MAX);
     let mut equal = Vec::new();
     for (machine, &load) in loads.iter().enumerate() {
-        if uneven && load != least {
+        if !is_candidate(machine) {
             continue;
         }
         let blocks = found(machine);
@@ -28,6 +30,15 @@ pub fn longest_prefix(
         }
     }
     equal
+}
+
+/// Which machines longest-prefix routing considers: the least loaded alone when the largest load is above
+/// `threshold` times the smallest, else all.
+pub fn candidates(loads: &[u64], threshold: f64) -> impl Fn(usize) -> bool + '_ {
+    let least = loads.iter().min().copied().unwrap_or(0);
+    let most = loads.iter().max().copied().unwrap_or(0);
+    let uneven = most as f64 > threshold * least as f64;
+    move |machine| !uneven || loads[machine] == least
 }
 
 #[cfg(test)]
