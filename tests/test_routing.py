@@ -240,7 +240,10 @@ def test_looking_never_changes_recency(backend):
     [(0.0, "tree"), (1.5, "tree"), (2.0, "tree"), (1e9, "tree"), (2.0, "vllm"), (2.0, "sglang")],
 )
 def test_native_and_plain_longest_prefix_agree(threshold, semantics, monkeypatch):
-    """At every decision of a run the native call names the machine that the rule in Python does."""
+    """At every decision of a run the native call names the machine that the rule in Python does.
+
+    What the machines have entered for routers is checked at every boundary.
+    """
     decisions, ties = [], Ties(5)
     native = FleetLook.longest
 
@@ -257,7 +260,7 @@ def test_native_and_plain_longest_prefix_agree(threshold, semantics, monkeypatch
     policy = RouterSettings("longest-prefix", load_threshold=threshold)
     settings = replace(cluster((90, 60) if semantics == "tree" else (160,), 5), router=policy)
     settings = replace(settings, cache=replace(settings.cache, semantics=semantics))
-    simulation = Simulation(settings, random_trace(3), RunOptions())
+    simulation = Simulation(settings, random_trace(3), RunOptions(check="full"))
     simulation.run()
     assert len(decisions) == 120
     assert all(chosen == plain for chosen, plain, _ in decisions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.marked import between_marks
 from kvcache_sim.metrics.measure_settings import Measure
-from kvcache_sim.metrics.parts import Part, arrays_of
+from kvcache_sim.metrics.parts import Part, arrays_of, parts_of
 from kvcache_sim.metrics.request_totals import RequestTotals
 from kvcache_sim.metrics.run import CodedText, Run
 from kvcache_sim.metrics.slo import Objectives
@@ -228,21 +228,33 @@ def _times(measure: Measure, trace: Trace) -> tuple[int, int]:
 
 def _full_from_ns(run: Run) -> int:
     """Return when the last tier with a bound holds nearly as much as it ever does."""
-    names = run.series["name"]
-    if not isinstance(names, CodedText):
-        return 0
-    time_ns, value = np.asarray(run.series["time_ns"]), np.asarray(run.series["value"])
+    free: dict[str, dict[int, float]] = {}
+    for part in parts_of(run.series):
+        for tier, times_ns, values in _free_by_tier(part):
+            total = free.setdefault(tier, {})
+            for time_ns, blocks in zip(times_ns, values, strict=True):
+                total[time_ns] = total.get(time_ns, 0.0) + blocks
     full = 0
+    for total in free.values():
+        most = max(total.values())
+        if most > 1 << 50:
+            continue  # without a bound it is never full
+        fullest = most - min(total.values())
+        full = max(full, next(at for at, blocks in total.items() if most - blocks >= _FULL * fullest))
+    return full
+
+
+def _free_by_tier(part: Part) -> Iterator[tuple[str, list[int], list[float]]]:
+    """Yield for each tier in some rows of the series the times, and the free blocks of all machines then."""
+    names = part["name"]
+    if not isinstance(names, CodedText):
+        return
+    time_ns, value = np.asarray(part["time_ns"]), np.asarray(part["value"])
     for code, word in enumerate(names.words):
         tier, dot, what = word.partition(".")
-        if not dot or what != "free" or f"{tier}.cached" not in names.words:
-            continue
-        own = names.codes == code
-        times, place = np.unique(time_ns[own], return_inverse=True)
-        free = np.zeros(len(times))
-        np.add.at(free, place, value[own])
-        if not len(free) or free.max() > 1 << 50:
-            continue  # without a bound it is never full
-        filled = free.max() - free
-        full = max(full, int(times[np.argmax(filled >= _FULL * filled.max())]))
-    return full
+        if dot and what == "free" and f"{tier}.cached" in names.words:
+            own = names.codes == code
+            if not own.any():
+                continue
+            times, place = np.unique(time_ns[own], return_inverse=True)
+            yield tier, times.tolist(), np.bincount(place, value[own], len(times)).tolist()

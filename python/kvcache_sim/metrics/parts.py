@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,11 @@ class Parts(Mapping[str, ColumnData]):
     def __len__(self) -> int:
         """Return the number of columns."""
         return len(self._names)
+
+
+def parts_of(columns: Part) -> Iterable[Part]:
+    """Return the parts of a table; one that has none is one part."""
+    return columns.parts() if isinstance(columns, Parts) else (columns,)
 
 
 def joined(pieces: list[ColumnData]) -> ColumnData:

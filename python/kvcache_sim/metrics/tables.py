@@ -10,7 +10,7 @@ import numpy as np
 
 from kvcache_sim import _core
 from kvcache_sim.metrics.columns import Column
-from kvcache_sim.metrics.parts import GROUP_ROWS, Part, Parts, cut, joined, rows_of
+from kvcache_sim.metrics.parts import GROUP_ROWS, Part, cut, joined, parts_of, rows_of
 from kvcache_sim.metrics.run import CodedText, ColumnData
 
 
@@ -40,7 +40,7 @@ class TableFile:
 
     def write_all(self, columns: Mapping[str, ColumnData]) -> None:
         """Add all rows of a table, part by part where it has parts."""
-        for part in columns.parts() if isinstance(columns, Parts) else (columns,):
+        for part in parts_of(columns):
             self.write(part)
 
     def _write_groups(self, rows: int) -> Part:

@@ -183,6 +183,8 @@ class SteppedBatch:
         self.begin_ns = 0
         self._end_ns = 0
         self._computing_ns = 0
+        #: Duration of the composed step, once someone has asked.
+        self._step_ns: int | None = None
         self._gaps = TokenGaps()
         self._accepted = Accepted()
         self._log: list[tuple[int, int, int, int]] | None = None
@@ -200,6 +202,7 @@ class SteppedBatch:
         """Share out the budget and reserve blocks; None when refused, else the moves to wait for."""
         left = self.settings.max_num_batched_tokens
         groups, rules = self._groups, self.settings.speculation
+        self._step_ns = None
         for s in self.running:
             if rules is None and s.computed >= s.prefill_target:  # most of them, most of the time
                 s.chunk = 1 if left > 0 else left
@@ -262,6 +265,7 @@ class SteppedBatch:
         if self.settings.room_by_step:
             s.chunk = min(s.chunk, s.blocks - s.computed)
         self.budget_left -= s.chunk
+        self._step_ns = None
         self.running.append(s)
         return s.chunk
 
@@ -275,6 +279,7 @@ class SteppedBatch:
         """Take the last sequence out."""
         if not self.running:
             return None
+        self._step_ns = None
         s = self.running.pop()
         return s.id, s.computed, s.last_token_ns
 
@@ -283,6 +288,7 @@ class SteppedBatch:
         found = next((s for s in self.running if s.id == id), None)
         if found is None:
             return None
+        self._step_ns = None
         self.running.remove(found)
         return found.id, found.computed, found.last_token_ns
 
@@ -292,10 +298,13 @@ class SteppedBatch:
 
     def step_ns(self) -> int:
         """Return the duration of the composed step."""
-        duration = self.step_time.step(self._shape()) + self.settings.step_overhead_ns
-        rules = self.settings.speculation
-        drafted = rules is not None and any(s.drafts for s in self.running)
-        return max(duration, self.settings.least_step_ns) + (rules.draft_ns if drafted and rules else 0)
+        if self._step_ns is None:
+            duration = self.step_time.step(self._shape()) + self.settings.step_overhead_ns
+            rules = self.settings.speculation
+            drafted = rules is not None and any(s.drafts for s in self.running)
+            drafted_ns = rules.draft_ns if drafted and rules else 0
+            self._step_ns = max(duration, self.settings.least_step_ns) + drafted_ns
+        return self._step_ns
 
     def first_tokens_due(self) -> list[int]:
         """Return whose first token comes with the composed step."""
