@@ -11,7 +11,8 @@ from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.model.step_time import StepBatch, StepTime, StepTimeTable
 from kvcache_sim.serving.admission import Admitter
-from kvcache_sim.serving.batch import Batch, BatchSettings, SteppedBatch
+from kvcache_sim.serving.batch import BatchSettings, SteppedBatch
+from kvcache_sim.serving.batch_contract import Batch
 from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.ranks import Ranks

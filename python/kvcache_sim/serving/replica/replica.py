@@ -13,7 +13,8 @@ from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.prefetch.policy import Candidate
 from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.engine import BOUNDARY, Event
-from kvcache_sim.serving.batch import Batch, SteppedBatch
+from kvcache_sim.serving.batch import SteppedBatch
+from kvcache_sim.serving.batch_contract import Batch
 from kvcache_sim.serving.ranks import Ranks
 from kvcache_sim.serving.replica.arrival_path import ArrivalPath
 from kvcache_sim.serving.replica.contract import Load

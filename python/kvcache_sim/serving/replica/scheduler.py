@@ -8,7 +8,7 @@ from typing import Literal
 from kvcache_sim.cache.admission.policy import Finished
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.serving.admission import Admission, Admitter
-from kvcache_sim.serving.batch import Batch
+from kvcache_sim.serving.batch_contract import Batch
 from kvcache_sim.serving.duplicates import Duplicates
 from kvcache_sim.serving.loading import Loading
 from kvcache_sim.serving.queue import make_order
