@@ -101,6 +101,35 @@ def test_a_recorded_trace_is_what_the_server_saw_and_holds_no_text(tmp_path):
             assert not [text for text in texts if text.encode() in data], place
 
 
+def test_kept_texts_import_as_what_was_recorded(tmp_path):
+    trace, texts, again = (tmp_path / name for name in ("recorded.jsonl", "texts.jsonl", "again.jsonl"))
+    options = ("-c", "preset:one-gpu", "--speed", "20")
+    with (
+        live_server(tmp_path / "live", *options) as server,
+        recorder(server.url, trace, "--keep-text", str(texts)) as (_, url),
+    ):
+        chats(url)
+    assert SECRET in texts.read_text()
+    command = [sys.executable, "-m", "kvcache_sim", "trace", "import", str(texts), "-o", str(again)]
+    done = subprocess.run(
+        [*command, "--bytes-per-token", "1"], check=True, timeout=LONGEST, capture_output=True, text=True
+    )
+    assert "1 left out: answered with an error" in done.stderr
+    rows = [[json.loads(line) for line in path.read_text().splitlines()] for path in (trace, again)]
+    for own in rows:
+        first: dict[int, int] = {}
+        start = own[0]["timestamp"]
+        for row in own:
+            row["hash_ids"] = [first.setdefault(id, len(first)) for id in row["hash_ids"]]
+            row["timestamp"] -= start
+            row.pop("token_ms", None)
+            row["ttft_ms"] = round(row["ttft_ms"], 2) if "ttft_ms" in row else None
+    for one, other in zip(*rows, strict=True):
+        assert one.pop("timestamp") == pytest.approx(other.pop("timestamp"), abs=0.01)
+        assert one.pop("ttft_ms") == pytest.approx(other.pop("ttft_ms"), abs=0.02)
+        assert one == other
+
+
 def test_ids_tell_nothing_without_the_salt():
     tokens = list(range(64))
     assert salted_ids(tokens, 16, b"a") == salted_ids(tokens, 16, b"a")

@@ -29,6 +29,9 @@ def record(
     salt_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="salt of the ids; without, one that is forgotten")
     ] = None,
+    keep_text: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="also write what was said, for kvsim trace import")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="replace the trace")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="say nothing on stderr")] = False,
 ) -> int:
@@ -45,11 +48,13 @@ def record(
     from kvcache_sim.live.record.proxy import Upstream
     from kvcache_sim.live.record.recording import Recording
     from kvcache_sim.live.record.recording import record as recorded
+    from kvcache_sim.live.record.texts import Texts
     from kvcache_sim.live.record.trace_file import TraceFile
     from kvcache_sim.live.tokenizer import tokenizer_of
     from kvcache_sim.workload.imports.salted import salt_of
 
-    recording = Recording(host, port, Upstream(upstream))
+    texts = None if keep_text is None else Texts(keep_text, force)
+    recording = Recording(host, port, Upstream(upstream), texts)
     chosen = tokenizer_of(tokenizer)
     trace = TraceFile(output, chosen, block_size, salt_of(salt_file), force)
 
@@ -59,6 +64,8 @@ def record(
 
     say(f"tokenizer  {chosen.name}")
     rows = recorded(recording, trace, say)
+    if texts is not None:
+        texts.close()
     print(f"recorded   {rows:,} requests in {output}, {trace.skipped:,} left out")
     print(f"next: kvsim simulate {output} --set trace.block_size={block_size}")
     return EXIT_OK

@@ -13,6 +13,7 @@ import uvloop
 from kvcache_sim.errors import UsageError
 from kvcache_sim.live.record.observed import Observed
 from kvcache_sim.live.record.proxy import Upstream, pass_on
+from kvcache_sim.live.record.texts import Texts
 from kvcache_sim.live.record.trace_file import TraceFile
 
 #: A crash loses at most the last second.
@@ -26,6 +27,8 @@ class Recording:
     host: str
     port: int
     upstream: Upstream
+    #: Where texts go; None: nowhere.
+    texts: Texts | None = None
 
 
 def record(recording: Recording, trace: TraceFile, say: Callable[[str], None]) -> int:
@@ -58,7 +61,12 @@ async def _record(recording: Recording, trace: TraceFile, say: Callable[[str], N
         await asyncio.wait((with_timeout,), timeout=_FLUSH_S)
         with_timeout.cancel()
         while not ended.empty():
-            trace.add(ended.get_nowait(), start_ns)
+            observed = ended.get_nowait()
+            trace.add(observed, start_ns)
+            if recording.texts is not None:
+                recording.texts.add(observed)
             await asyncio.sleep(0)  # what passes goes first
         trace.flush()
+        if recording.texts is not None:
+            recording.texts.flush()
     server.close()

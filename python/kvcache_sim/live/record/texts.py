@@ -1,0 +1,46 @@
+"""What was said, kept where it is asked for: a line a request, which ``kvsim trace import`` reads."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kvcache_sim.errors import InputOutputError, OutputExistsError
+from kvcache_sim.live.record.observed import Observed
+
+
+class Texts:
+    """Appends requests and answers as they end; OutputExistsError for a file that is not to be replaced."""
+
+    def __init__(self, path: Path, force: bool) -> None:
+        if path.exists() and not force:
+            raise OutputExistsError("the output exists", str(path), hint="--force replaces it")
+        try:
+            self._file = path.open("wb")
+        except OSError as error:
+            raise InputOutputError("cannot be written", str(path), error.strerror or "") from None
+        #: What turns the clock of arrivals into ns since 1970.
+        self._epoch_ns = time.time_ns() - time.monotonic_ns()
+
+    def add(self, o: Observed) -> None:
+        """Write a request that has ended, refused ones with their status."""
+        try:
+            body: Any = msgspec.json.decode(bytes(o.body))
+        except msgspec.DecodeError:
+            body = None
+        row: dict[str, Any] = {"time": self._epoch_ns + o.arrival_ns, "status": o.status, "request": body}
+        if o.tokens_ns:
+            row["first_token_time"] = self._epoch_ns + o.tokens_ns[0]
+        row["response"] = {"choices": [{"text": "".join(o.said)}], "usage": o.usage}
+        self._file.write(msgspec.json.encode(row) + b"\n")
+
+    def flush(self) -> None:
+        """Bring what was written to the disk."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
