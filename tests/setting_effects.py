@@ -37,6 +37,13 @@ TRACE = ("workload=null", "workload={}", "trace.path={folder}/plain.jsonl", "cac
 TEXTS = ("workload={}", "trace.path={folder}/texts.json", "cache.block_size=16")
 EXACT = ("workload={}", "trace.path={folder}/whole-blocks.jsonl", "cache.block_size=64")
 SLOW_UP = ("channels.cpu-to-gpu.bandwidth=300MB/s",)
+LENGTHS = (
+    "workload=null",
+    "workload={}",
+    "trace.path={folder}/lengths.csv",
+    "cache.block_size=16",
+    *ONE_TIER,
+)
 QUEUED = ("prefetch.policy=queued", "channels.disk-to-cpu.bandwidth=1GB/s")
 CROWDED = ("workload.arrivals={process: poisson, rate_per_s: 25}",)
 POOL = (
@@ -78,6 +85,10 @@ CHANGES: list[Change] = [
     Change("trace.block_size=128", "tokens.cached", "down", TRACE),
     Change("trace.on_bad_row=skip", "requests.arrived", "down", (*TRACE, "trace.path={folder}/bad-row.jsonl"), ("trace.path={folder}/plain.jsonl",)),
     Change("trace.extra_keys=[tenant]", "tokens.cached", "down", (*TRACE, "trace.path={folder}/tenants.jsonl")),
+    Change("trace.synthesise_prefixes={}", "tokens.cached", "up", LENGTHS),
+    Change("trace.synthesise_prefixes.turns=9", "tokens.cached", "up", (*LENGTHS, "trace.synthesise_prefixes.turns=1.5")),
+    Change("trace.synthesise_prefixes.pause=2s", "tokens.cached", "down", (*LENGTHS, "trace.synthesise_prefixes={}")),
+    Change("trace.synthesise_prefixes.seed=7", "digest.results", "differs", (*LENGTHS, "trace.synthesise_prefixes={}")),
     Change("trace.time_order=sort", "digest.results", "differs", (*TRACE, "trace.path={folder}/unsorted.jsonl"), ("trace.time_order=keep",)),
     Change("trace.time_order=keep", "digest.results", "differs", (*TRACE, "trace.path={folder}/unsorted.jsonl"), ("trace.time_order=sort",)),
     Change("trace.bytes_per_token=8", "tokens.input", "down", TEXTS),

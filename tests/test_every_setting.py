@@ -48,6 +48,8 @@ def folder(tmp_path_factory) -> Path:
     write(place / "small-ids.jsonl", small)
     write(place / "whole-blocks.jsonl", [{**row, "hash_ids": rows[n % 5]["hash_ids"], "input_length": 512 * len(rows[n % 5]["hash_ids"])} for n, row in enumerate(rows)])  # fmt: skip
     write(place / "unsorted.jsonl", rows[::-1])
+    lines = [f"2023-11-16 00:{k // 10:02}:{6 * (k % 10):02}.0,{60 + 37 * k % 900},9\n" for k in range(150)]
+    (place / "lengths.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(lines))
     write(place / "tenants.jsonl", [{**row, "tenant": n % 5} for n, row in enumerate(rows)])
     write(place / "priorities.jsonl", [{**row, "timestamp": n, "priority": -n, "output_length": 9 + n % 7} for n, row in enumerate(rows)])  # fmt: skip
     write(place / "bad-row.jsonl", [*rows[:-1], {**rows[-1], "input_length": -5}])

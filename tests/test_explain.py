@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,7 @@ class Planted:
             self.columns[f"{part}_ns"][:] = share * MS
         self.evictions = {"gpu": 0, "cpu": 0, "disk": 0}
         self.scenario_text = TWO_TIERS
-        self.trace_is_there = True
+        self.trace_is_there, self.remarks = True, ()
         self.disk, self.channels, self.by_machine = {}, {}, [COUNT]
 
     def cached(self, index, tokens, tier="gpu"):
@@ -58,7 +59,7 @@ class Planted:
         rows["num_tokens_actually_prefilled"][:] = rows["input_tokens"] - rows["cached_prefix_length_used"]
         self.requests = rows
         self.finished = {name: values[rows["status"] == 0] for name, values in rows.items()}
-        self.trace = make_trace(self.rows) if self.trace_is_there else None
+        self.trace = replace(make_trace(self.rows), warnings=self.remarks) if self.trace_is_there else None
         self.block_size_tokens = 512
         hits = {t: int(rows[f"cached_{t}_tokens"].sum()) for t in ("gpu", "cpu", "disk", "remote")}
         above = {"cpu": "gpu", "disk": "cpu"}
@@ -169,6 +170,10 @@ def no_trace(p):
     p.trace_is_there = False
 
 
+def assumed(p):
+    p.remarks = ("a.csv: prefixes are synthesised, not measured: 9 sessions of 2.00 turns (2 asked for)",)
+
+
 def quiet(p):
     pass
 
@@ -229,6 +234,7 @@ def all_seen_again(p):
 CAUSES = {
     "ceiling": (everything_again, quiet, "100.0 % of the ceiling"),
     "no-trace": (no_trace, quiet, "not told"),
+    "synthesised": (assumed, quiet, "The prefixes are synthesised, not measured: 9 sessions"),
     "at-ceiling": (everything_again, evicted, "nothing to add"),
     "nothing-repeats": (quiet, everything_again, "No block is asked for twice"),
     "never-seen": (quiet, all_seen_again, "asked for the first time"),

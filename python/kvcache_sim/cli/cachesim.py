@@ -55,6 +55,7 @@ def cachesim(
     policy: Annotated[str, typer.Option(help="a name of kvsim policies list, or file.py:Name")] = "lru",
     trace_block_size: replay_options.TraceBlockSize = None,
     extra_key: replay_options.ExtraKeys = None,
+    synthesise_prefixes: replay_options.SynthesisePrefixes = False,
     block_size: Annotated[
         int, typer.Option("--block-size", "--page-size", help="tokens a block; divides the trace's (0: it)")
     ] = 0,
@@ -142,6 +143,7 @@ def cachesim(
     from kvcache_sim.report.replay_room import RoomOptions, room_of
     from kvcache_sim.workload.readers import ReadSettings, read_trace
     from kvcache_sim.workload.sessions import unseen_changes
+    from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
 
     if model and kv_bytes_per_token:
         raise UsageError("a model says its own", where="--kv-bytes-per-token", got=str(kv_bytes_per_token))
@@ -164,7 +166,11 @@ def cachesim(
         cpu_policy.value if cpu_policy else "",
         disk_chunks,
     )
-    reading = ReadSettings(block_size=trace_block_size, extra_keys=tuple(extra_key or []))
+    reading = ReadSettings(
+        block_size=trace_block_size,
+        extra_keys=tuple(extra_key or []),
+        prefixes=PrefixAssumption() if synthesise_prefixes else None,
+    )
     read = read_trace(trace, settings=reading)
     request = ReplayRequest(
         read,

@@ -28,6 +28,7 @@ def curve(
     trace: replay_options.TraceFile,
     trace_block_size: replay_options.TraceBlockSize = None,
     extra_key: replay_options.ExtraKeys = None,
+    synthesise_prefixes: replay_options.SynthesisePrefixes = False,
     block_size: Annotated[int, typer.Option(help="tokens a block; divides the trace's (0: the trace's)")] = 0,
     capacity: Annotated[
         list[str] | None,
@@ -76,8 +77,13 @@ def curve(
     from kvcache_sim.report.curve.write import check_outputs, draws, rendered, write_outputs
     from kvcache_sim.workload.readers.read import read_trace
     from kvcache_sim.workload.readers.settings import ReadSettings
+    from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
 
-    reading = ReadSettings(block_size=trace_block_size, extra_keys=tuple(extra_key or []))
+    reading = ReadSettings(
+        block_size=trace_block_size,
+        extra_keys=tuple(extra_key or []),
+        prefixes=PrefixAssumption() if synthesise_prefixes else None,
+    )
     if seed is not None and not sample:
         raise UsageError("a seed has no effect without --sample", where="--seed", got=str(seed))
     check_outputs(out or [], force)

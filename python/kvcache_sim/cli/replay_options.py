@@ -50,3 +50,10 @@ OutputsOrDefault = Annotated[
     ),
 ]
 LastPartial = Annotated[LastPartialChoice, typer.Option(help="drop or keep a partial last id as a block")]
+SynthesisePrefixes = Annotated[
+    bool,
+    typer.Option(
+        "--synthesise-prefixes",
+        help="without block ids: assume that requests are turns of sessions (trace.synthesise_prefixes)",
+    ),
+]

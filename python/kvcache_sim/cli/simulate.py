@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kvcache_sim.cli.progress import shown_progress
+from kvcache_sim.cli.replay_options import SynthesisePrefixes
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
 from kvcache_sim.metrics.run_directory import open_numbered_directory, open_run_directory
@@ -50,6 +51,7 @@ def simulate(
     on_bad_row: Annotated[
         Literal["error", "skip"] | None, typer.Option(help="short for --set trace.on_bad_row=…")
     ] = None,
+    synthesise_prefixes: SynthesisePrefixes = False,
     record: Annotated[
         str, typer.Option(metavar="all[:FROM..TO]", help="keep steps, transfers, evictions too")
     ] = "",
@@ -102,6 +104,8 @@ def simulate(
         "trace.format": trace_format,
         "trace.on_bad_row": on_bad_row,
     }
+    if synthesise_prefixes:
+        shorts["trace.synthesise_prefixes"] = "{}"
     overrides = [f"{key}={value}" for key, value in shorts.items() if value not in (None, "")]
     scenario = load_scenario(
         Path(config) if config else None, [*(settings or []), *overrides], Path(trace) if trace else None

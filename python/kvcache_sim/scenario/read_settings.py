@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 def read_settings(section: TraceSection, keep_unknown: bool = False) -> ReadSettings:
     """Return how a scenario wants its trace read; with ``keep_unknown`` members that no column holds stay."""
     from kvcache_sim.workload.readers.settings import ReadSettings
+    from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
 
+    assumed = section.synthesise_prefixes
+    prefixes = None if assumed is None else PrefixAssumption(assumed.turns, assumed.pause, assumed.seed)
     return ReadSettings(
         block_size=section.block_size,
         on_bad_row=section.on_bad_row,
@@ -23,4 +26,5 @@ def read_settings(section: TraceSection, keep_unknown: bool = False) -> ReadSett
         tokenizer=section.tokenizer,
         keep_unknown=keep_unknown,
         extra_keys=tuple(section.extra_keys),
+        prefixes=prefixes,
     )

@@ -35,6 +35,7 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
     changed = changed or scenario.model.replica.queue_order == PROGRAM_FCFS
     changed = changed or bool(trace_fields_of(scenario.model))
     changed = changed or (section is not None and bool(section.extra_keys))
+    changed = changed or (section is not None and section.synthesise_prefixes is not None)
     if section is None or changed or not can_stream(scenario.settings, options):
         return read_requests(scenario)
     found = open_trace(section.path, read_settings(section))

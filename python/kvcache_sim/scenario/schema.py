@@ -36,6 +36,7 @@ from kvcache_sim.serving.settings import (
 )
 from kvcache_sim.tier_table import ROWS
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, READ_OF_ONE, STAGING, TIERS
+from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.readers.settings import OnBadRow, TimeOrder
 
 _FASTEST, _LANDING, _LOWER = TIERS[COMPUTE], TIERS[STAGING], " and ".join(TIERS[STAGING:])
@@ -43,6 +44,14 @@ _PATHS = f"from {_FASTEST} to {_FASTEST}, or over both machines' {_LANDING}"
 _BY_UPPER = "{" + ", ".join(f"{tier}: …" for tier in TIERS[:-1]) + "}"
 #: 2³¹ − 1: token and sequence counts stay well inside 64-bit arithmetic.
 _MAX_COUNT = 2**31 - 1
+
+
+class PrefixSection(Section):
+    """What requests are taken to share of which only times and lengths are known."""
+
+    turns: float = Field(2.0, gt=1, le=1000, description="mean turns of a session; 2.0: LMSYS-Chat-1M's")
+    pause: DurationNs = Field(600 * NS_PER_S, gt=0, description="longest time from a turn to the next")
+    seed: int = Field(0, ge=0, lt=1 << 63, description="of who continues whom")
 
 
 class TraceSection(Section):
@@ -61,6 +70,9 @@ class TraceSection(Section):
     tokenizer: str | None = Field(None, description="tokenizer.json for texts; null: lengths are estimated")
     extra_keys: list[str] = Field(
         default_factory=list, description="members of rows in every block's key, such as cache_salt or lora"
+    )
+    synthesise_prefixes: Annotated[PrefixSection, BY_ITSELF] | None = Field(
+        None, description="without block ids: what prompts are assumed to share; null: nothing"
     )
 
 

@@ -94,6 +94,8 @@ def _requests(resolved: Mapping[str, Any], requests: int | None) -> str:
         source = f"workload {workload['kind']}"
     else:
         return "" if requests is None else f"{requests:,} requests"
+    if trace and trace.get("synthesise_prefixes"):
+        source += " with synthesised prefixes"
     return source if requests is None else f"{source}, {requests:,} requests"
 
 

@@ -74,6 +74,17 @@ def _lacks_ids(case: Case) -> bool:
     return trace is not None and any(HIT_RATES_NEED_IDS in warning for warning in trace.warnings)
 
 
+def synthesised(case: Case) -> str | None:
+    """What prompts share is an assumption."""
+    from kvcache_sim.workload.synthetic_prefixes import SYNTHESISED
+
+    trace = case.run.trace
+    told = [] if trace is None else [one for one in trace.warnings if SYNTHESISED in one]
+    if not told:
+        return None
+    return f"The {told[0].partition(': ')[2]}. Hit rates rest on that assumption."
+
+
 def nothing_repeats(case: Case) -> str | None:
     """The traffic has no reuse."""
     rates = _rates(case)

@@ -15,6 +15,7 @@ Sentence = Callable[[Case], str | None]
 #: topic → name → the function that says it, or None where its cause is absent.
 SENTENCES: dict[str, dict[str, Sentence]] = {
     "Why the hit rate is what it is": {
+        "synthesised": hit_rate.synthesised,
         "ceiling": hit_rate.ceiling,
         "no-trace": hit_rate.no_trace,
         "at-ceiling": hit_rate.at_ceiling,

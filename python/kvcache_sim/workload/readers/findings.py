@@ -31,7 +31,10 @@ def nothing_to_share(trace: Trace) -> list[Finding]:
     """Return a remark on a trace that names neither blocks nor sessions: nothing in it can be reused."""
     if len(trace.block_ids) or bool(np.any(trace.session != NO_SESSION)):
         return []
-    text = f"{HIT_RATES_NEED_IDS}; without any every prompt counts as one of its own"
+    text = (
+        f"{HIT_RATES_NEED_IDS}; without any every prompt counts as one of its own; --synthesise-prefixes "
+        "assumes what they share"
+    )
     return [Finding("nothing-to-share", len(trace), 0, text)]
 
 

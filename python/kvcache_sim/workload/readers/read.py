@@ -170,9 +170,16 @@ def _report(where: str, format_name: str, raw: RawColumns, settings: ReadSetting
         from kvcache_sim.workload.history import with_history
 
         trace = with_history(trace)
-    noticed = [*odd_times(trace), *nothing_to_share(trace)]
+    noticed = odd_times(trace)
+    if settings.prefixes is None:
+        noticed += nothing_to_share(trace)
     findings += noticed
     warnings += [line_of(where, f) for f in noticed]
+    if settings.prefixes is not None:
+        from kvcache_sim.workload.synthetic_prefixes import with_synthetic_prefixes
+
+        trace = with_synthetic_prefixes(trace, settings.prefixes)
+        warnings += trace.warnings
     if settings.missing_ids == "fill" and bool(np.any(np.diff(trace.id_offsets) == 0)):
         from kvcache_sim.workload.missing_ids import fill_missing_ids
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
 
 OnBadRow = Literal["error", "skip"]
 TimeOrder = Literal["error", "sort", "keep"]
@@ -42,6 +43,9 @@ class ReadSettings:
     bytes_per_token: int | None = None
     #: For texts: path of a local tokenizer.json (package ``tokenizers``); None estimates lengths.
     tokenizer: str | None = None
+
+    #: For traces that name neither blocks nor sessions: what their prompts are taken to share; None: nothing.
+    prefixes: PrefixAssumption | None = None
 
     @property
     def keeps_members(self) -> bool:

@@ -1,0 +1,96 @@
+"""Prefixes for traces that name no blocks: an assumption, which is said wherever the result is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.errors import UsageError
+from kvcache_sim.rng import stream
+from kvcache_sim.units import NS_PER_S
+from kvcache_sim.workload.trace import NO_SESSION, Trace
+
+#: Earlier requests that one is tried to follow.
+_TRIES = 32
+#: A turn does not follow a request that arrived later than this before it.
+_SOONEST_NS = NS_PER_S
+#: What remarks on such a trace begin with.
+SYNTHESISED = "prefixes are synthesised"
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixAssumption:
+    """How requests of which only times and lengths are known are taken to share prompts.
+
+    A request continues an earlier one, whose prompt and answer its own prompt then begins with, with
+    probability 1 - 1 / ``turns`` if any of those that arrived within ``pause_ns`` before it was so much
+    shorter. ``turns`` of 2.0 are the mean of LMSYS-Chat-1M's conversations (Zheng et al. 2023).
+    """
+
+    turns: float = 2.0
+    pause_ns: int = 600 * NS_PER_S
+    seed: int = 0
+
+
+def with_synthetic_prefixes(trace: Trace, assumed: PrefixAssumption) -> Trace:
+    """Return the trace with sessions for its requests, which share prompts from turn to turn.
+
+    Raises UsageError for a trace that names blocks or sessions. The remark says what is assumed and what came
+    of it. Cost: at most 32 tries a request.
+    """
+    if len(trace.block_ids) or bool(np.any(trace.session != NO_SESSION)):
+        raise UsageError(
+            "the trace names blocks or sessions: there is nothing to synthesise", "synthesise_prefixes"
+        )
+    before = _followed(trace, assumed)
+    session, turn = _sessions(before)
+    shared = np.where(before >= 0, (trace.input_tokens + trace.output_tokens)[before], 0)
+    share = int(shared.sum()) / max(int(trace.input_tokens.sum()), 1)
+    count = int(session.max()) + 1 if len(session) else 0
+    came = f"{count:,} sessions of {len(trace) / max(count, 1):.2f} turns ({assumed.turns:g} asked for)"
+    remark = (
+        f"{trace.source}: {SYNTHESISED}, not measured: {came}, pauses of at most "
+        f"{assumed.pause_ns / NS_PER_S:g} s; {100 * share:.1f} % of the prompt tokens repeat what a session "
+        "had before"
+    )
+    return replace(trace, session=session, turn=turn, warnings=(*trace.warnings, remark))
+
+
+def _followed(trace: Trace, assumed: PrefixAssumption) -> NDArray[np.int64]:
+    """Return the request that each one continues, -1 where it opens a session; nobody is followed twice."""
+    draw = stream(assumed.seed, "synthetic prefixes")
+    arrival_ns, prompts = trace.arrival_ns, trace.input_tokens
+    held = prompts + trace.output_tokens
+    order = np.argsort(arrival_ns, kind="stable")
+    times = arrival_ns[order]
+    first = np.searchsorted(times, times - assumed.pause_ns)
+    last = np.searchsorted(times, times - _SOONEST_NS, side="right")
+    continues = draw.random(len(trace)) < 1 - 1 / assumed.turns
+    places = draw.random((len(trace), _TRIES))
+    before = np.full(len(trace), -1, np.int64)
+    taken = np.zeros(len(trace), bool)
+    for place in np.flatnonzero(continues & (last > first)).tolist():
+        low, high = int(first[place]), int(last[place])
+        tried = order[low + (places[place] * (high - low)).astype(np.int64)]
+        request = order[place]
+        fits = np.flatnonzero(~taken[tried] & (held[tried] < prompts[request]))
+        if len(fits):
+            before[request] = tried[fits[0]]
+            taken[before[request]] = True
+    return before
+
+
+def _sessions(before: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return the session of each request, numbered by their first ones in the file, and its turn there."""
+    turn = np.zeros(len(before), np.int32)
+    opener = np.arange(len(before))
+    at = before.copy()
+    while bool((at >= 0).any()):
+        going = at >= 0
+        turn[going] += 1
+        opener[going] = at[going]
+        at[going] = before[at[going]]
+    _, session = np.unique(opener, return_inverse=True)
+    return session.astype(np.int32), turn
