@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from kvcache_sim.cli import run_options
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, UsageError
 from kvcache_sim.metrics.run_directory import open_numbered_directory, open_run_directory
@@ -25,14 +26,10 @@ _MIB = 1 << 20
 @app.command()
 def serve(
     context: typer.Context,
-    config: Annotated[str, typer.Option("-c", "--config", metavar="FILE", help="scenario, - for stdin")] = "",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting; may be repeated")
-    ] = None,
-    output: Annotated[
-        str, typer.Option("-o", "--output", metavar="DIR", help="run directory (runs/<n>-<name>-<hash>)")
-    ] = "",
-    force: Annotated[bool, typer.Option("--force", help="replace the run directory -o names")] = False,
+    config: run_options.Config = "",
+    settings: run_options.Settings = None,
+    output: run_options.Output = "",
+    force: run_options.Force = False,
     host: Annotated[str, typer.Option(help="address to listen on; others than loopback are your choice")] = (
         "127.0.0.1"
     ),

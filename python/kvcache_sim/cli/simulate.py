@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kvcache_sim.cli import run_options
 from kvcache_sim.cli.progress import shown_progress
 from kvcache_sim.cli.replay_options import SynthesisePrefixes
 from kvcache_sim.cli.verb import verb_app
@@ -37,14 +38,10 @@ app = verb_app()
 def simulate(
     context: typer.Context,
     trace: Annotated[str, typer.Argument(metavar="[TRACE]", help="trace file, - for stdin")] = "",
-    config: Annotated[str, typer.Option("-c", "--config", metavar="FILE", help="scenario, - for stdin")] = "",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting; may be repeated")
-    ] = None,
-    output: Annotated[
-        str, typer.Option("-o", "--output", metavar="DIR", help="run directory (runs/<n>-<name>-<hash>)")
-    ] = "",
-    force: Annotated[bool, typer.Option("--force", help="replace the run directory -o names")] = False,
+    config: run_options.Config = "",
+    settings: run_options.Settings = None,
+    output: run_options.Output = "",
+    force: run_options.Force = False,
     seed: Annotated[int | None, typer.Option(help="short for --set seed=N")] = None,
     policy: Annotated[str, typer.Option(help="short for --set cache.policy=NAME")] = "",
     trace_format: Annotated[str, typer.Option(help="short for --set trace.format=NAME")] = "",
