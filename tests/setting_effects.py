@@ -144,6 +144,10 @@ CHANGES: list[Change] = [
     Change("tiers.cpu.policy=fifo", "digest.results", "differs"),
     Change("tiers.disk.policy=lfu", "digest.results", "differs", ("tiers.cpu.capacity=200 blocks", "tiers.disk.capacity=300 blocks")),
     Change("tiers.cpu=null", "tokens.cached", "down", ("tiers.disk=null",)),
+    Change(
+        "tiers.cpu.semantics=vllm-offload", "digest.results", "differs", ("cache.semantics=vllm", "tiers.disk=null"),
+        ("tiers.cpu=null",),
+    ),
     Change("tiers.disk.capacity=200 blocks", "cache.hit_tokens.disk", "down"),
     Change("tiers.disk.capacity=unbounded", "cache.evictions.disk", "down", (), ("tiers.disk.capacity=200 blocks",)),
     Change("tiers.disk=null", "tokens.cached", "down"),
@@ -356,6 +360,8 @@ CHANGES: list[Change] = [
 ]  # fmt: skip
 
 REFUSALS: list[Refusal] = [
+    Refusal("tiers.gpu.semantics=vllm-offload", "engines' own rules are the cpu's"),
+    Refusal("tiers.disk.semantics=vllm-offload", "engines' own rules are the cpu's"),
     Refusal("fleet.startup=9s", "fleet.plan is empty"),
     Refusal("fleet.in_flight=fail", "no machine is lost", ("fleet.plan=[{at: 3s, do: join}]",)),
     Refusal("fleet.startup=9s", "no machine joins", ("fleet.plan=[{at: 9s, do: lose, machine: 0}]",)),

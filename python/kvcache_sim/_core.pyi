@@ -964,7 +964,7 @@ class EngineRequests:
     def vllm_offloading(
         self, capacity_blocks: int, policy: str, cpu_blocks: int, store_threshold: int
     ) -> dict[str, Any]:
-        """Return what ``vllm`` does, and loaded, stored, cpu_evicted, refused, resident, arc."""
+        """Return what ``vllm`` does, and loaded, stored, tier_evicted, refused, resident, arc."""
     def sglang(self, policy: str, capacity_tokens: int) -> dict[str, Any]:
         """Return hits, forced, evict_calls, pages, nodes, evicted_*, free_tokens, leaf_*, heap_bytes."""
     def offload(self, policy: str, capacity_blocks: int, store_threshold: int) -> dict[str, Any]:

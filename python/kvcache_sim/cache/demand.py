@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from kvcache_sim.units import NS_PER_S
 
+#: The highest rate that a column of samples holds: what an instant step loads has no time to come.
+_MOST = 2**63 - 1
+
 
 class AnyDemand(Protocol):
     """Samples of the rate that a channel was asked for: ``Demand`` here, or the core's."""
@@ -62,7 +65,7 @@ class Demand:
 
     def hide(self, size_bytes: int, compute_ns: int) -> None:
         """Note what one step loads over the channel while it computes for ``compute_ns``."""
-        self.hiding.append(-(-size_bytes * NS_PER_S // max(compute_ns, 1)))
+        self.hiding.append(min(-(-size_bytes * NS_PER_S // max(compute_ns, 1)), _MOST))
 
     @property
     def offered(self) -> array[int]:

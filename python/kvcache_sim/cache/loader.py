@@ -9,7 +9,7 @@ from kvcache_sim.cache.fetch.plan import Part
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.staging import is_staged, stage_up
-from kvcache_sim.cache.store import NO_MOVE, TieredStore
+from kvcache_sim.cache.store import NO_MOVE, MachineStore
 from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING, TIERS
 
 
@@ -21,10 +21,12 @@ class Loader:
     """
 
     def __init__(
-        self, mover: Mover, store: TieredStore, remote: RemoteReads | None, exclusive: frozenset[str]
+        self, mover: Mover, store: MachineStore, remote: RemoteReads | None, exclusive: frozenset[str]
     ) -> None:
+        assert store.loading is not None, "nothing lies below the tier that computes"
         self.mover = mover
-        self.store = store
+        self.store = store.loading
+        self._tree = store.tree
         self.remote = remote
         self.exclusive = exclusive
 
@@ -43,7 +45,8 @@ class Loader:
             return by, self._source_of(by)
         after = list(room)
         if STAGING < tier < REMOTE:
-            copies = stage_up(store, request, (start, end), (tier, by), now_ns)
+            assert self._tree is not None, "an engine's own tier is above the others"
+            copies = stage_up(self._tree, request, (start, end), (tier, by), now_ns)
             for lower, copy in copies:
                 if TIERS[lower - 1] in self.exclusive:
                     self._drop_when_done(copy, request, (start, end), lower)
@@ -67,7 +70,8 @@ class Loader:
 
     def _drop_when_done(self, move: int, request: int, blocks: tuple[int, int], tier: int) -> None:
         """Give up the lower copy once a move over an exclusive edge is done."""
-        self.mover.when_done[move] = partial(self.store.drop_copy, request, *blocks, tier)
+        assert self._tree is not None, "an engine's own tier keeps what was read"
+        self.mover.when_done[move] = partial(self._tree.drop_copy, request, *blocks, tier)
 
     def _source_of(self, move: int) -> int:
         transfer = self.mover.transfers.get(move)

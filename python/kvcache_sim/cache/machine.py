@@ -15,7 +15,7 @@ from kvcache_sim.cache.moves import Mover, TransferSettings
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
-from kvcache_sim.cache.store import GpuStore, GroupStore, KeepsSessions, MarkingStore
+from kvcache_sim.cache.store import GpuStore, GroupStore, KeepsSessions, MarkingStore, OffersComputed
 from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.cache.views import Views, make_views
@@ -65,6 +65,8 @@ class Machine:
     #: Loads to the GPU what a tree has further down.
     loader: Loader | None
     prefetcher: Prefetcher | None
+    #: The same store where it copies down what steps compute by an engine's rules.
+    offers: OffersComputed | None
     #: Whether a tier's policy gives blocks a time to live.
     expires: bool
     #: Says what of a finished request is kept, where that is not everything.
@@ -148,7 +150,8 @@ class MachineBuilder:
             mover=mover,
             writes=writes,
             remote=remote,
-            loader=None if tree is None else Loader(mover, tree, remote, movement.exclusive),
+            loader=None if store.loading is None else Loader(mover, store, remote, movement.exclusive),
+            offers=store.offers,
             prefetcher=prefetcher,
             admission=None if self._cache.admission == "all" else ADMISSION.make(self._cache.admission),
             expires=any(tier.policy.partition(":")[0] == "ttl" for tier in tiers.tiers),

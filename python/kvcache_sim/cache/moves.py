@@ -66,6 +66,8 @@ class Mover:
         self.store = store.gpu
         #: The same store where it has tiers to move blocks between.
         self.tree = store.tree
+        #: The same store where it moves blocks at all.
+        self.loading = store.loading
         self.engine = engine
         #: Channel of each edge of this machine, by edge name.
         self.channels = edges.channels
@@ -128,8 +130,8 @@ class Mover:
 
         ``computed``: when a step had the first and the last layer of what is now written through.
         """
-        if self.channels and self.tree is not None:  # a gpu alone orders nothing
-            for order in self.tree.take_orders():
+        if self.channels and self.loading is not None:  # a gpu alone orders nothing
+            for order in self.loading.take_orders():
                 self._accept(order, computed)
 
     def _accept(self, order: Order, computed: tuple[int, int] | None) -> None:
@@ -277,8 +279,8 @@ class Mover:
         for dependent in transfer.dependents:
             if dependent.job is not None and isinstance(dependent.channel, LayeredChannel):
                 dependent.channel.feed(dependent.job, layers)
-        if layers == 1 and transfer.move != HOP and self.tree is not None and transfer.sent is not None:
-            self.tree.set_times(transfer.move, transfer.sent.first_layer_ns, NOT_YET)
+        if layers == 1 and transfer.move != HOP and self.loading is not None and transfer.sent is not None:
+            self.loading.set_times(transfer.move, transfer.sent.first_layer_ns, NOT_YET)
         if layers == 1 and self._by_layer(transfer):
             self._on_first_layer(transfer)
 
@@ -296,8 +298,8 @@ class Mover:
             self.read_bytes[transfer.from_tier] += size
         if transfer.move != HOP:
             self.written_bytes[transfer.to_tier] += size
-            assert self.tree is not None, "a store without lower tiers has no moves"
-            self.tree.set_times(transfer.move, sent.first_layer_ns, sent.completion_ns)
+            assert self.loading is not None, "a store without lower tiers has no moves"
+            self.loading.set_times(transfer.move, sent.first_layer_ns, sent.completion_ns)
         subject = transfer.from_tier << 8 | transfer.to_tier
         self.store.note(TRANSFER_RECORD, now, subject << 40 | transfer.blocks, sent.completion_ns)
         for watcher in self._watchers:
@@ -318,8 +320,8 @@ class Mover:
             if self._writes is not None and transfer.to_tier > COMPUTE and not transfer.comes_up:
                 self._writes.arrived(transfer.to_tier, transfer.move, self.engine.now_ns)
             del self.transfers[transfer.move]
-            assert self.tree is not None, "a store without lower tiers has no moves"
-            self.tree.finish_move(transfer.move)
+            assert self.loading is not None, "a store without lower tiers has no moves"
+            self.loading.finish_move(transfer.move)
             if transfer.move in self.when_done:
                 self.when_done.pop(transfer.move)()
         for tell in transfer.at_completion:

@@ -13,6 +13,8 @@ from kvcache_sim.tiers import WRITE_EDGES
 
 Accounting = Literal["detailed", "simplified"]
 Semantics = Literal["tree", "vllm", "sglang"]
+#: Rules of the tiers below the GPU: the tree's, or those of an engine's own tier.
+LowerSemantics = Literal["tree", "vllm-offload"]
 Touch = Literal["release", "admission"]
 FullHit = Literal["prefill-remainder", "skip-prefill"]
 Lookup = Literal["local", "cluster"]
@@ -82,6 +84,7 @@ class CacheSettings:
     block_size_tokens: int = 512
     semantics: Semantics = "tree"
     policy: str = "lru"
+    lower_semantics: LowerSemantics = "tree"
     cache_output: bool = True
     #: A block is as recent as the last release of it, or as the last admission that uses it (only lru).
     touch: Touch = "release"

@@ -171,31 +171,11 @@ class GroupStore(GpuStore, Protocol):
         ...
 
 
-class TieredStore(GpuStore, Protocol):
-    """A tree of blocks over any number of tiers: found parts, moves between tiers, recency by hand."""
-
-    def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
-        """Return the found run in parts: (past the last block, holders, access on the fastest tier)."""
-        ...
+class LoadingStore(GpuStore, Protocol):
+    """A store with blocks below the GPU: found in parts, loaded and written by moves."""
 
     def match_prefix(self, request: int, limit: int) -> list[tuple[int, int, int, int]]:
         """Return the found run in parts: (fastest tier, first block, past the last, move writing it)."""
-        ...
-
-    def match_below(self, request: int, start: int, limit: int) -> list[tuple[int, int, int, int]]:
-        """Return the run from block ``start`` on that is found below the GPU, in parts."""
-        ...
-
-    def touch(self, request: int, end: int) -> None:
-        """Make the first ``end`` blocks the most recently used."""
-        ...
-
-    def discard(self, request: int, start: int, end: int) -> None:
-        """Discard a path from ``end`` up to ``start`` or to what is held, in flight or has children."""
-        ...
-
-    def expire(self, now_ns: int) -> None:
-        """Discard what its tier's policy keeps no longer (``ttl``)."""
         ...
 
     def protect(self, request: int, end: int, tier: int) -> int:
@@ -212,6 +192,54 @@ class TieredStore(GpuStore, Protocol):
 
     def join(self, lease: int, to: int) -> None:
         """Hold blocks that another request is loading."""
+        ...
+
+    def take_orders(self) -> list[Order]:
+        """Return the transmissions decided since the last call."""
+        ...
+
+    def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:
+        """Tell when what a move writes will be ready; its copies keep the times."""
+        ...
+
+    def finish_move(self, move: int) -> None:
+        """Make a move's blocks ready and its room free."""
+        ...
+
+    def duplicates(self, tier: int) -> int:
+        """Return how many blocks of a tier have a copy on a faster one too."""
+        ...
+
+
+class OffersComputed(Protocol):
+    """A store that writes down what a step has computed by rules of its own."""
+
+    def step_computed(self, leases: list[int], now_ns: int) -> None:
+        """Hear that a step of these leases has ended: what it computed can be copied now."""
+        ...
+
+
+class TieredStore(LoadingStore, Protocol):
+    """A tree of blocks over any number of tiers: found parts, moves between tiers, recency by hand."""
+
+    def uses(self, request: int, limit: int) -> list[tuple[int, int, int]]:
+        """Return the found run in parts: (past the last block, holders, access on the fastest tier)."""
+        ...
+
+    def match_below(self, request: int, start: int, limit: int) -> list[tuple[int, int, int, int]]:
+        """Return the run from block ``start`` on that is found below the GPU, in parts."""
+        ...
+
+    def touch(self, request: int, end: int) -> None:
+        """Make the first ``end`` blocks the most recently used."""
+        ...
+
+    def discard(self, request: int, start: int, end: int) -> None:
+        """Discard a path from ``end`` up to ``start`` or to what is held, in flight or has children."""
+        ...
+
+    def expire(self, now_ns: int) -> None:
+        """Discard what its tier's policy keeps no longer (``ttl``)."""
         ...
 
     def stage(
@@ -240,24 +268,8 @@ class TieredStore(GpuStore, Protocol):
         """Land blocks of another machine on the CPU; return the move, None when that is refused."""
         ...
 
-    def take_orders(self) -> list[Order]:
-        """Return the transmissions decided since the last call."""
-        ...
-
-    def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:
-        """Tell when what a move writes will be ready; its copies keep the times."""
-        ...
-
-    def finish_move(self, move: int) -> None:
-        """Make a move's blocks ready and its room free."""
-        ...
-
     def drop_copy(self, request: int, start: int, end: int, tier: int) -> None:
         """Drop lower copies after a load over an exclusive edge."""
-        ...
-
-    def duplicates(self, tier: int) -> int:
-        """Return how many blocks of a tier have a copy on a faster one too."""
         ...
 
 
@@ -336,3 +348,7 @@ class MachineStore:
     tree: MarkingStore | None = None
     sessions: KeepsSessions | None = None
     groups: GroupStore | None = None
+    #: The same store where blocks may lie below the GPU: a tree's, or an engine's with a tier of its own.
+    loading: LoadingStore | None = None
+    #: The same store where it copies down what steps compute by an engine's rules.
+    offers: OffersComputed | None = None

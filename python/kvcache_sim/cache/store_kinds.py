@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, Protocol
 
-from kvcache_sim.cache.settings import Accounting, CacheSettings, Semantics
+from kvcache_sim.cache.settings import Accounting, CacheSettings, LowerSemantics, Semantics
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.table import POLICIES
 from kvcache_sim.tiers import COMPUTE, TIERS
@@ -44,6 +44,8 @@ class StoreKind:
     lacks: Mapping[Ability, str] = field(default_factory=dict)
     #: The eviction policies it knows; None: all, and plug-ins.
     policies: tuple[str, ...] | None = None
+    #: The same of the tier below, where that is an engine's own; None: those of the GPU.
+    lower_policies: tuple[str, ...] | None = None
     #: Blocks have their keys when the step that fills them begins, not when it ends.
     commits_at_begin: bool = False
     #: Every decoding request asks for room at every step, needed or not.
@@ -66,7 +68,7 @@ def _engine(name: str, policies: tuple[str, ...], **rules: bool) -> StoreKind:
         Ability.DISCARD: keeps,
         Ability.VIEWS: own_rules,
     }
-    return StoreKind(name, lacks, policies, **rules)
+    return StoreKind(name, lacks, policies, None, **rules)
 
 
 _TOKENS = "cache.accounting simplified keeps tokens, not blocks"
@@ -97,6 +99,16 @@ SEMANTICS: dict[Semantics, StoreKind] = {
         tuple(row.variant for row in POLICIES if row.family == "sglang"),
         asks_every_step=True,
         keeps_page_free=True,
+    ),
+}
+
+_POOL = SEMANTICS["vllm"]
+#: By the rules of the tiers below: an engine's GPU with a tier of the engine's own.
+WITH_LOWER: dict[LowerSemantics, StoreKind] = {
+    "vllm-offload": replace(
+        _POOL,
+        lacks={need: why for need, why in _POOL.lacks.items() if need is not Ability.LOWER_TIERS},
+        lower_policies=("lru", "arc"),
     ),
 }
 
@@ -137,7 +149,10 @@ def store_kind(cache: CacheChoices) -> StoreKind:
         )
     if accounting not in ("detailed", "simplified"):
         raise UsageError("no such accounting", "cache.accounting", repr(accounting), "detailed or simplified")
-    return SEMANTICS[semantics] if accounting == "detailed" else TOKENS
+    if accounting != "detailed":
+        return TOKENS
+    lower = WITH_LOWER.get(getattr(cache, "lower_semantics", "tree"))
+    return lower if lower is not None and lower.name == semantics else SEMANTICS[semantics]
 
 
 def beyond_store(cache: CacheChoices) -> Iterator[tuple[str, str]]:

@@ -42,6 +42,8 @@ class StoreMaker:
         self._now_ns = now_ns
         self._native = checked_backend(backend) == "native"
         self.simplified = store_kind(cache) is TOKENS
+        #: Whether stores are plain Python whatever the backend: no batch of the core's runs on them.
+        self.in_python = self.simplified or cache.lower_semantics != "tree"
         #: Watches plug-ins that order a tier's evictions, while a run lasts.
         self.watchdog = Watchdog("", watches=False, at_work=False)
         #: The eviction orders of all stores made here.
@@ -57,7 +59,7 @@ class StoreMaker:
             return
         arrays = key_arrays(trace, cache.block_size_tokens)
         gated = cache.prefix_view != PrefixViewSettings()
-        in_python = self.simplified or gated or not self._native
+        in_python = self.in_python or gated or not self._native
         keys = _keys_in_python(arrays) if in_python else None
         self.gate_keys = keys if gated else None
         self._make = self._maker(arrays, keys)
@@ -83,6 +85,8 @@ class StoreMaker:
         if self.simplified:
             assert keys is not None
             return self._of_tokens(keys)
+        if self.cache.lower_semantics != "tree":
+            return self._of_offloading(keys)
         if self.cache.semantics != "tree":
             if self._native:
                 self.native_keys = keys = _native_keys(arrays)
@@ -97,7 +101,7 @@ class StoreMaker:
 
         def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
             store = _core.Store(keys, _capacities(tiers), write_back, orders.native(tiers), touch)
-            return MachineStore(store, store)
+            return MachineStore(store, store, loading=store)
 
         return make
 
@@ -108,7 +112,7 @@ class StoreMaker:
             store: MarkingStore = make_store(
                 keys, _capacities(tiers), write_back, touch, orders.of_reference(tiers)
             )
-            return MachineStore(store, store)
+            return MachineStore(store, store, loading=store)
 
         return make
 
@@ -117,6 +121,18 @@ class StoreMaker:
 
         make_store = engine_maker(self.cache, self._trace, keys, self._native)
         return lambda tiers, write_back, views: MachineStore(make_store(tiers))
+
+    def _of_offloading(self, keys: Any) -> _Make:
+        make_tier, make_store = reference("tier.vllm-offload"), reference("store.vllm-offload")
+        prompts, block = self._trace.input_tokens.tolist(), self.cache.block_size_tokens
+
+        def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
+            gpu, cpu = tiers
+            tier = make_tier(cpu.policy, cpu.capacity_blocks)
+            store = make_store(keys, gpu.capacity_blocks, tier, prompts, block)
+            return MachineStore(store, loading=store, offers=store)
+
+        return make
 
     def _of_groups(self, groups: GroupSettings) -> _Make:
         from kvcache_sim.cache.engine_stores import group_maker, lone_capacity

@@ -73,7 +73,7 @@ def replay_offloading(request: ReplayRequest) -> ReplayResult:
         "per_request_loaded_tokens_sha256": _sha256(map(str, loaded.tolist())),
         "cached_tokens": int(cached[hits != REJECTED].sum()),
         "stored_chunks": answer["stored"],
-        "evicted_chunks": answer["cpu_evicted"],
+        "evicted_chunks": answer["tier_evicted"],
         "refused_stores": answer["refused"],
         "final_cpu_chunks": answer["resident"],
         **arc_figures(request, answer["arc"]),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from kvcache_sim.cache.store_kinds import Ability, beyond_store, store_kind
+from kvcache_sim.cache.store_kinds import WITH_LOWER, Ability, beyond_store, store_kind
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario import (
     cache_groups,
     context_window,
     engine_effects,
+    engine_tiers,
     fleet,
     objectives,
     pools,
@@ -27,6 +28,7 @@ from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
 
 def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     yield from _tiers(model, machines)
+    yield from engine_tiers.findings(model, machines)
     yield from _touch(model, machines)
     yield from (_of_cache(key, why) for key, why in beyond_store(model.cache))
     yield from _views(model)
@@ -71,7 +73,7 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
                 yield Contradiction((*_tier_path(model, index, tier), "capacity"), why)
         if lower and not model.cache.enabled:
             yield _tier_path(model, index, next(iter(lower))), "cache.enabled is false"
-        if lower and Ability.LOWER_TIERS in lacks:
+        if lower and Ability.LOWER_TIERS in lacks and engine_tiers.lower_semantics(model) == "tree":
             yield Contradiction(_tier_path(model, index, TIERS[STAGING]), lacks[Ability.LOWER_TIERS])
         unbounded = str(machine.tiers.present[TIERS[COMPUTE]].capacity) == "unbounded"
         if unbounded and Ability.NO_BOUND in lacks:
@@ -120,6 +122,11 @@ def _eviction(model: ScenarioModel, machine: MachineSection, index: int) -> Iter
     lacking = store_kind(model.cache).lacks.get(Ability.TIER_POLICIES)
     why = lacking if model.cache.enabled else "cache.enabled is false"
     for tier, section in machine.tiers.present.items():
+        if section.semantics != "tree":
+            known = WITH_LOWER[section.semantics].lower_policies or ()
+            if (section.policy or model.cache.policy) not in known:
+                yield (*_tier_path(model, index, tier), "policy"), f"its rules know {' and '.join(known)}"
+            continue
         if section.policy is not None and section.policy != model.cache.policy:
             unbounded = "nothing is ever evicted from an unbounded tier"
             reason = why or (unbounded if str(section.capacity) == "unbounded" else None)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from kvcache_sim.cache.store_kinds import WITH_LOWER
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.models import names_model_file
 from kvcache_sim.model.step_times import measured_on, with_absolute_files
+from kvcache_sim.scenario import engine_tiers
 from kvcache_sim.scenario.gpu_room import GPU_CAPACITY, with_gpu_room
 from kvcache_sim.scenario.pools import with_machines_of_pools
 from kvcache_sim.scenario.ranks import with_machines_of_ranks
@@ -64,6 +66,9 @@ def _with_semantics(model: ScenarioModel, tree: Tree) -> ScenarioModel:
         return model
     if model.replica.scheduler != "kvsim":
         return _with(model, model.replica.scheduler)
+    own = engine_tiers.lower_semantics(model)
+    if own != "tree":
+        return _with(model, WITH_LOWER[own].name)
     plain = model.cache.enabled and model.cache.accounting == "detailed" and model.cache.policy == "lru"
     views = all(view == type(view).model_construct() for view in (model.session_view, model.prefix_view))
     alone = len(model.tiers.present) == 1 and not (model.machines or model.tiers.compute.policy)

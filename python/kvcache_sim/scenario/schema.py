@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, create_model
 
-from kvcache_sim.cache.settings import Accounting, FullHit, Lookup, RemoteDisk, Semantics, Touch
+from kvcache_sim.cache.settings import (
+    Accounting,
+    FullHit,
+    Lookup,
+    LowerSemantics,
+    RemoteDisk,
+    Semantics,
+    Touch,
+)
 from kvcache_sim.scenario.fleet_section import FleetSection
 from kvcache_sim.scenario.policy_names import (
     AdmissionName,
@@ -139,6 +147,9 @@ class TierSection(Section):
         description=f"blocks, a size, or unbounded; for the {TIERS[COMPUTE]} also auto"
     )
     policy: str | None = Field(None, description="eviction policy of this tier; null: cache.policy")
+    semantics: LowerSemantics = Field(
+        "tree", description=f"of the {TIERS[STAGING]}: rules of our tree, or of an engine's own tier"
+    )
 
 
 class _Tiers(Section):

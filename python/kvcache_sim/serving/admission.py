@@ -12,7 +12,7 @@ from kvcache_sim.cache.groups import Newcomer
 from kvcache_sim.cache.loader import Loader
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.remote import RemoteRun
-from kvcache_sim.cache.store import NO_MOVE, GroupStore, TieredStore
+from kvcache_sim.cache.store import NO_MOVE, GroupStore, LoadingStore
 from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.sequence import SequenceState
@@ -143,7 +143,7 @@ class Admitter:
         return admission
 
 
-def _parts(store: TieredStore, request: int, blocks: int) -> list[Part]:
+def _parts(store: LoadingStore, request: int, blocks: int) -> list[Part]:
     """Return a found run of so many blocks in parts."""
     return [Part(*part) for part in store.match_prefix(request, blocks)] if blocks else []
 

@@ -245,7 +245,7 @@ class Cluster:
         for tell in self._when_closed:
             tell(request)
         if self._instant:
-            self._queue_next()
+            self._queue_next_alone()
         if self._read_on is not None:
             self._open.discard(request)
         if self._waits:
@@ -253,6 +253,15 @@ class Cluster:
         following = self._continues[request] if self._continues else NO_REQUEST
         if following != NO_REQUEST and self._think_ns[following] == OPEN_LOOP:
             self._prefetch(request, following, self._arrival_ns[following])
+
+    def _queue_next_alone(self) -> None:
+        """Queue the next request of an instant run, once an engine's own tier has stored the last one's."""
+        own = (r.mover.transfers.values() for r in self.replicas if r.cache.lower_semantics != "tree")
+        stores = [transfer for transfers in own for transfer in transfers]
+        if stores:
+            stores[-1].at_completion.append(self._queue_next_alone)
+        else:
+            self._queue_next()
 
     def _release(self, request: int) -> None:
         """Let those that wait for a request come."""

@@ -75,6 +75,10 @@ def _of_machine(where: str, machine: MachineSettings, cache: CacheSettings) -> I
     if (why := lacks.get(Ability.NO_BOUND)) and machine.tiers[0].capacity_blocks is None:
         yield f"{where}.tiers.{TIERS[COMPUTE]}.capacity unbounded", why
     if why := lacks.get(Ability.TIER_POLICIES):
+        own = store_kind(cache).lower_policies
         for tier in machine.tiers:
-            if tier.policy not in (CacheSettings().policy, cache.policy):
+            if tier is not machine.tiers[0] and own is not None:
+                if tier.policy not in own:
+                    yield f"{where}.tiers.{tier.name}.policy", f"its rules know {' and '.join(own)}"
+            elif tier.policy not in (CacheSettings().policy, cache.policy):
                 yield f"{where}.tiers.{tier.name}.policy", why

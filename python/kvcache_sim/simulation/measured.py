@@ -26,7 +26,7 @@ def tier_uses(settings: ClusterSettings, replica: AnyReplica) -> list[TierUse]:
     for level, tier in enumerate(settings.machines[replica.machine].tiers):
         capacity = None if tier.capacity_blocks is None else tier.capacity_blocks * block
         moved = mover.written_bytes[level], mover.read_bytes[level]
-        duplicates = mover.tree.duplicates(level) if level and mover.tree is not None else 0
+        duplicates = mover.loading.duplicates(level) if level and mover.loading is not None else 0
         loads = settings.movement.fetch != "never"
         evicted = store.losses(level).evicted_blocks
         uses.append(TierUse(tier.name, capacity, *moved, evicted, duplicates, loads))

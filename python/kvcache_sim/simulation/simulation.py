@@ -72,7 +72,7 @@ class Simulation:
         stores = StoreMaker(settings.cache, trace, lambda: self.engine.now_ns, options.backend)
         self._watchdog, self._orders, self._stores = stores.watchdog, stores.orders, stores
         self.digests = [stores.digest() for _ in settings.machines]
-        stretches = options.backend == "native" and not options.step_every_iteration and not stores.simplified
+        stretches = options.backend == "native" and not options.step_every_iteration and not stores.in_python
         stretches = stretches and not len(trace.abort_after_ns)  # the core lets no request go
         wires = settings.channels, settings.network
         self.channels = Channels(*wires, self.engine, handovers, by_event, native=stretches)

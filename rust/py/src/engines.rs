@@ -93,7 +93,7 @@ impl EngineRequests {
         let answer = pool_answer(py, done)?;
         answer.set_item("loaded", counts.loaded.into_pyarray(py))?;
         answer.set_item("stored", counts.stored)?;
-        answer.set_item("cpu_evicted", counts.evicted)?;
+        answer.set_item("tier_evicted", counts.evicted)?;
         answer.set_item("refused", counts.refused)?;
         answer.set_item("resident", counts.resident)?;
         answer.set_item("arc", arc_lists(counts.arc))?;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from kvcache_sim.reference.engines.offload_access import Access
 from kvcache_sim.replay.block_keys import Key
@@ -29,7 +30,7 @@ class OffloadLru:
     def store(self, new: Sequence[Key], protected: set[Key]) -> list[Key] | None:
         """Insert the keys and return those evicted for them, or None (and no change) without room."""
         shortfall = max(0, len(self.queue) + len(new) - self.capacity_blocks)
-        victims = [key for key in self.queue if key not in protected][:shortfall]
+        victims = list(islice((key for key in self.queue if key not in protected), shortfall))
         if len(victims) < shortfall:
             return None
         for key in victims:

@@ -115,8 +115,10 @@ class OffloadTier:
 
     def let_be(self, keys: Iterable[Key]) -> None:
         """End a ``hold``."""
-        self.in_use.subtract(keys)
-        self.in_use = +self.in_use
+        for key in keys:
+            self.in_use[key] -= 1
+            if not self.in_use[key]:
+                del self.in_use[key]
 
     def _keys(self, request: int) -> list[Key]:
         used = self.used[request]

@@ -81,7 +81,7 @@ def replay_offloading_reference(
         "queue_lines": [requests.keys.label(key) for key in pool.free_queue()],
         "loaded": loaded,
         "stored": tier.stored,
-        "cpu_evicted": tier.evicted,
+        "tier_evicted": tier.evicted,
         "refused": tier.refused,
         "resident": len(tier.policy),
         "arc": tier.policy.sizes(),

@@ -72,6 +72,8 @@ class Replica:
         self.records_all = milestones.records_all
         #: The write policies, where they want to know of commits.
         self._write = cache.writes if cache.writes is not None and cache.writes.at_commit else None
+        #: The store, where it writes down what steps compute by rules of its own.
+        self._offers = cache.offers
         #: Copies on their way that the next step waits for (``through-sync``).
         self._written: set[int] = set()
         self._boundary: Event | None = None
@@ -246,11 +248,13 @@ class Replica:
 
     def _end_step(self, now: int) -> None:
         compute = 0
-        if self._write is not None:
+        if self._write is not None or self._offers is not None:
             self.batch.advance(self.store, now)
             compute = self.batch.step_ns()
         first, finished, committed = self.batch.end(self.store)
-        if committed:
+        if self._offers is not None:
+            self._offers.step_computed([s.lease for s in self.running.values()], now)
+        if committed or self._offers is not None:
             for request, start, past in committed:
                 self._write_committed(self.running[request].lease, (start, past), now)
             self.mover.issue((now - compute + compute // self.cache.num_layers, now))

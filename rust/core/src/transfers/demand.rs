@@ -30,7 +30,7 @@ impl Demand {
     pub fn hide(&mut self, size_bytes: u64, compute_ns: u64) {
         let bytes = u128::from(size_bytes) * u128::from(NS_PER_S);
         let rate = bytes.div_ceil(u128::from(compute_ns.max(1)));
-        self.hiding.push(rate as i64);
+        self.hiding.push(i64::try_from(rate).unwrap_or(i64::MAX));
     }
 
     /// A sample a second in which anything was sent, its bytes; the second under way included.

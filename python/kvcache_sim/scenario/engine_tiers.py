@@ -1,0 +1,68 @@
+"""Tiers below the GPU that follow an engine's own rules: what they go with, and what they leave no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvcache_sim.cache.settings import LowerSemantics
+from kvcache_sim.cache.store_kinds import WITH_LOWER
+from kvcache_sim.scenario.idle import Contradiction, Finding
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.tiers import STAGING, TIERS
+
+_OWN = TIERS[STAGING]
+
+
+def lower_semantics(model: ScenarioModel) -> LowerSemantics:
+    """Return the rules of the tier below the GPU, which are those of all machines."""
+    own = model.tiers.lower.get(_OWN)
+    return "tree" if own is None else own.semantics
+
+
+def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
+    """Yield what an engine's own tier rules out, and where no tier can have rules of its own."""
+    own = lower_semantics(model)
+    for machine in machines:
+        for name, tier in machine.tiers.present.items():
+            if name != _OWN and tier.semantics != "tree":
+                yield Contradiction(("tiers", name, "semantics"), f"engines' own rules are the {_OWN}'s")
+        here = machine.tiers.lower.get(_OWN)
+        if ("tree" if here is None else here.semantics) != own:
+            why = "the tiers of all machines follow the same rules"
+            yield Contradiction(("tiers", _OWN, "semantics"), why)
+    if own == "tree":
+        return
+    at = ("tiers", _OWN, "semantics")
+    engine = WITH_LOWER[own].name
+    if model.cache.semantics != engine or model.cache.accounting != "detailed":
+        yield Contradiction(at, f"this tier is below {engine}'s own cache: cache.semantics {engine}")
+    if not model.cache.enabled:
+        yield Contradiction(at, "cache.enabled is false")
+    if model.pools.prefill or model.pools.decode:
+        yield Contradiction(at, "requests are handed over between machines, which this tier is not told of")
+    for machine in machines:
+        if deeper := [name for name in machine.tiers.lower if name != _OWN]:
+            yield Contradiction(("tiers", deeper[0]), f"{own} is the last tier here")
+        if machine.replica.scheduler != "kvsim":
+            yield Contradiction(at, f"with replica.scheduler {machine.replica.scheduler} the GPU is alone")
+        if machine.replica.dp > 1:
+            yield Contradiction(at, "ranks that step together have no lower tiers here")
+        if str(machine.tiers.lower[_OWN].capacity) == "unbounded":
+            yield Contradiction(("tiers", _OWN, "capacity"), f"{own} needs a bound")
+    yield from _movement(model, own)
+
+
+def _movement(model: ScenarioModel, own: str) -> Iterator[Finding]:
+    """Yield settings of movement, which the engine's rules decide."""
+    given = {
+        ("write", "policy"): model.write.policy != "back",
+        ("fetch", "policy"): model.fetch.policy != "always",
+        ("fetch", "lookup"): model.fetch.lookup != "local",
+        ("fetch", "exclusive"): bool(model.fetch.exclusive),
+        ("prefetch", "policy"): model.prefetch.policy != "none",
+        ("cache", "cache_output"): not model.cache.cache_output,
+        ("cache", "full_hit"): model.cache.full_hit != "prefill-remainder",
+    }
+    for path, is_given in given.items():
+        if is_given:
+            yield path, f"tiers.{_OWN}.semantics {own} decides by rules of its own"

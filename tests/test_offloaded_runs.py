@@ -1,0 +1,96 @@
+"""``tiers.cpu.semantics: vllm-offload``: vLLM's pool with its CPU offloading below, in runs with and without time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cache.settings import TierSettings
+from kvcache_sim.errors import UsageError
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.simulation import RunOptions, simulate
+from shared_files import ROOT
+from small_traces import tree_traces
+from test_instant import instant
+from test_simulation_native import cluster, random_trace
+
+CHECKED = RunOptions(check="full")
+
+
+def scenario(gpu: int, cpu: int, policy: str, block: int = 4) -> str:
+    tier = f"{{capacity: {cpu} blocks, policy: {policy}, semantics: vllm-offload}}"
+    room = f"gpu: {{capacity: {gpu} blocks}}, cpu: {tier}"
+    return f"cache: {{block_size: {block}}}\ntiers: {{{room}}}\n"
+
+
+@given(tree_traces(4), st.integers(0, 12), st.integers(1, 40), st.sampled_from(["lru", "arc"]))
+@examples(20)
+def test_an_instant_run_gives_the_replays_integers(trace, spare, cpu, policy):
+    longest = int((trace.input_tokens + trace.output_tokens - 1).max())
+    gpu = -(-longest // 4) + spare
+    done = instant(scenario(gpu, cpu, policy), trace, CHECKED)
+    request = ReplayRequest(trace, 4, gpu, outputs="computed", cpu_blocks=cpu, cpu_policy=policy)
+    replayed = REPLAYERS["vllm"](request, "")
+    evicted, moved = done.summary["cache"]["evictions"], done.run.counters
+    block_bytes = 4 * 131_072
+    assert (evicted["gpu"], evicted["cpu"]) == (replayed["evictions"], replayed["evicted_chunks"])
+    assert moved.get("edge.cpu->gpu.bytes", 0) == replayed["loaded_tokens"] // 4 * block_bytes
+    assert moved.get("edge.gpu->cpu.bytes", 0) == replayed["stored_chunks"] * block_bytes
+    assert done.run.requests["cached_gpu_tokens"].sum() == replayed["hit_tokens"]
+    assert done.run.requests["cached_cpu_tokens"].sum() == replayed["loaded_tokens"]
+
+
+def offloaded(gpu: int, cpu: int, machines: int = 1, policy: str = "lru"):
+    settings = cluster((gpu, cpu), machines)
+    cache = replace(settings.cache, semantics="vllm", lower_semantics="vllm-offload")
+    tiers = (TierSettings("gpu", gpu), TierSettings("cpu", cpu, policy))
+    return replace(
+        settings, cache=cache, machines=tuple(replace(machine, tiers=tiers) for machine in settings.machines)
+    )
+
+
+@given(st.integers(0, 10_000), st.sampled_from([40, 60, 120]), st.sampled_from([20, 100, 400]))
+@examples(5)
+def test_timed_runs_keep_every_invariant(seed, gpu, cpu):
+    settings, trace = offloaded(gpu, cpu, 1 + seed % 2, ("lru", "arc")[seed % 2]), random_trace(seed, 30, 5)
+    run = simulate(settings, trace, options=CHECKED)
+    loaded = run.counters.get("edge.cpu->gpu.bytes", 0)
+    # a load that several wait for goes over its channel once
+    blocks = int(run.requests["cached_cpu_tokens"].sum()) // settings.cache.block_size_tokens
+    assert loaded % settings.cache.block_bytes == 0
+    assert (blocks > 0) == (loaded > 0)
+
+
+def test_it_loads_and_loads_take_the_time_of_their_channel():
+    trace = random_trace(3, 60, 6)
+    rates = (10**9, 10**12)
+    settings = offloaded(60, 400)
+    wired = [{n: replace(c, bandwidth_bytes_per_s=r) for n, c in settings.channels.items()} for r in rates]
+    slow, fast = (simulate(replace(settings, channels=channels), trace) for channels in wired)
+    assert slow.counters["edge.cpu->gpu.bytes"] > 0
+    assert slow.requests["fetch_cpu_ns"].sum() > fast.requests["fetch_cpu_ns"].sum()
+    again = simulate(settings, trace, options=RunOptions(backend="python"))
+    assert again.digest_results == simulate(settings, trace).digest_results
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("write.policy=through", "write.policy has no effect"),
+        ("fetch.policy=never", "fetch.policy has no effect"),
+        ("cache.semantics=tree", "this tier is below vllm's own cache"),
+        ("tiers.cpu.policy=lfu", "its rules know lru and arc"),
+        ("tiers.cpu.capacity=unbounded", "needs a bound"),
+        ("tiers.disk={capacity: 9 blocks}", "vllm-offload is the last tier here"),
+        ("tiers.gpu.semantics=vllm-offload", "engines' own rules are the cpu's"),
+        ("replica.scheduler=vllm", "the GPU is alone"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused(change, why):
+    with pytest.raises(UsageError) as refused:
+        scenario_from_text(scenario(100, 100, "lru", 512), "s.yaml", ROOT, [change])
+    assert why in str(refused.value)
