@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import os
+import re
 import struct
+import sys
+import types
+import zipfile
 from typing import Any
 
 import msgspec
@@ -76,6 +82,31 @@ def test_the_older_layout_is_arrays_with_the_tag_first():
     assert events[0][:8] == ["BlockStored", [7], None, [1, 2], 2, None, "GPU", None]
     assert events[1][:3] == ["BlockRemoved", [7], "GPU"]
     assert events[2] == ["AllBlocksCleared"]
+
+
+@pytest.mark.skipif(
+    "KVSIM_VLLM_WHEEL" not in os.environ, reason="KVSIM_VLLM_WHEEL names no wheel of vllm 0.33"
+)
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_vllms_own_structures_read_every_field_of_every_event(as_bytes):
+    """What they read, written again, has the same members in the same order; the head of a map may be longer."""
+    with zipfile.ZipFile(os.environ["KVSIM_VLLM_WHEEL"]) as wheel:
+        source = wheel.read("vllm/distributed/kv_events.py").decode()
+    structures = re.sub(
+        r"^from vllm[^(\n]*(\([^)]*\))?.*$", "", source.split("class EventPublisher")[0], flags=re.M
+    )
+    module = types.ModuleType("vllm_kv_events")
+    module.__dict__.update(init_logger=logging.getLogger, ExternalBlockHash=bytes | int)
+    sys.modules[module.__name__] = module
+    exec(structures, module.__dict__)
+    decoder = msgspec.msgpack.Decoder(type=module.KVEventBatch)
+    _, payloads = drive(TIERS, published(hashes_as_bytes=as_bytes), 60)
+    for _, payload in payloads:
+        batch = decoder.decode(payload)
+        assert batch.events
+        again, ours = (msgspec.msgpack.decode(each) for each in (msgspec.msgpack.encode(batch), payload))
+        assert again == ours
+        assert [list(event) for event in again[1]] == [list(event) for event in ours[1]]
 
 
 class Indexer:
