@@ -42,6 +42,8 @@ RULED_OUT = {
     ),
     "replica.dp": ("ranks that step together have no lower tiers",),
     "tiers.cpu.capacity": ("auto is for the gpu",),
+    "tiers.gpu.semantics": ("engines' own rules are the cpu's",),
+    "tiers.disk.semantics": ("engines' own rules are the cpu's",),
     "machines[0].replica.instant": ("for all machines or for none",),
     "machines[0].replica.dp": ("for all machines or for none",),
     "machines[0].replica.max_model_len": ("all machines serve one model",),
