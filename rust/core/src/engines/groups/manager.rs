@@ -97,7 +97,9 @@ impl GroupManager {
 
     /// Notes that another step is composed: states that get their keys from now on are computed in it.
     pub fn begin_step(&mut self) {
-        self.states_of_step.get_or_insert_default().clear();
+        self.states_of_step
+            .get_or_insert_with(Default::default)
+            .clear();
     }
 
     /// Whether the state at a hit of so many tokens is computed in the step that is being composed.
