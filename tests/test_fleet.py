@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -275,6 +276,33 @@ def test_faults_are_drawn_from_streams_of_their_own():
     losses = [event.at_ns for event in one.events if event.change == "lose"]
     joins = [event.at_ns for event in one.events if event.change == "join"]
     assert joins == [at + 10**9 for at in losses]
+
+
+def test_nothing_fails_again_before_it_is_repaired():
+    scenario = load(
+        "fleet={faults_until: 300s, faults: [{do: slow, channel: cpu-to-gpu, mtbf: 1s, repair: 3s}]}"
+    )
+    for machine in (0, 1):
+        spans = scenario.settings.channels[f"cpu-to-gpu-{machine}"].slowdowns
+        assert len(spans) > 40
+        assert all(span.until_ns - span.from_ns == 3 * 10**9 for span in spans)
+        assert all(a.until_ns < b.from_ns for a, b in itertools.pairwise(spans))
+
+
+def test_of_several_slowdowns_the_worst_holds():
+    one = "{at: 1s, do: slow, channel: cpu-to-gpu, share: 0.5, lasts: 4s}"
+    other = "{at: 3s, do: slow, channel: cpu-to-gpu, machine: 1, share: 0.1, lasts: 4s}"
+    channels = load(f"fleet={{plan: [{one}, {other}]}}").settings.channels
+    first = [
+        (s.from_ns // 10**9, s.until_ns // 10**9, s.share_ppm) for s in channels["cpu-to-gpu-0"].slowdowns
+    ]
+    second = [
+        (s.from_ns // 10**9, s.until_ns // 10**9, s.share_ppm) for s in channels["cpu-to-gpu-1"].slowdowns
+    ]
+    assert {at: share for a, b, share in first for at in range(a, b)} == dict.fromkeys(range(1, 5), 500_000)
+    shares = dict.fromkeys(range(1, 3), 500_000) | dict.fromkeys(range(3, 7), 100_000)
+    assert {at: share for a, b, share in second for at in range(a, b)} == shares
+    assert channels["gpu-to-cpu-1"].slowdowns == ()
 
 
 def test_times_between_faults_are_exponential():

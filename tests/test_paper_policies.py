@@ -49,6 +49,12 @@ def test_tail_lru_takes_what_the_limit_does_not_need():
     assert evicted(requests, TailLru(4, 1), 8, 8, 9) == [16, 15, 14, 22, 21, 13, 12, 11]
 
 
+def test_a_branch_keeps_its_history_when_its_tail_goes():
+    # a request for the first two blocks alone does not make the branch a short one
+    requests = [asked(1, [1, 2, 3, 4, 5, 6]), asked(2, [1, 2]), asked(3, [7, 8], session=1)]
+    assert evicted(requests, TailLru(4, 1), 8, 5, 9) == [6, 5, 4, 8, 7]
+
+
 def test_kvflow_takes_the_agent_that_is_furthest_from_its_next_step():
     # the system prompt 1 under agents P, X and E, last used in this order; next come P, X, E
     order = [asked(7, [1, 2], 0), asked(8, [1, 3], 1), asked(9, [1, 4], 2)]
@@ -71,6 +77,7 @@ def test_how_long_a_session_is_pinned():
     assert best_ttl_s([1, 1, 2, 9], 3) == 1
     assert best_ttl_s([1, 1, 2, 9], 8) == 2
     assert best_ttl_s([], 5) == 0
+    assert best_ttl_s([1, 3], 4) == 1  # 3 is worth as much and longer
     draw = random.Random(1)
     for _ in range(200):
         known, gain = [draw.randint(1, 30) for _ in range(draw.randint(1, 9))], draw.uniform(0, 60)
