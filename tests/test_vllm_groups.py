@@ -7,10 +7,12 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.groups import GroupSettings
+from kvcache_sim.cache.engine_stores import group_maker
+from kvcache_sim.cache.groups import GroupSettings, Newcomer
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
 from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
@@ -112,3 +114,14 @@ def test_a_state_of_this_very_step_is_gone_on_from_in_the_next_one():
         found[kind] = [step for step, _, _ in simulation.replicas[0].schedule().admissions]
     assert found["chunked"] == [0, 0]
     assert found["linear"][0] == 0 < found["linear"][1]
+
+
+@pytest.mark.parametrize("backend", ["native", "python"])
+def test_a_resumed_request_lacks_its_last_token_alone_without_a_cut(backend):
+    """A chunk that ends where only the last known token is left is the end of a prefill: it is not cut to a block."""
+    states = GroupSettings("states", KvLayout((KvGroup("linear", 10, 0, (0,)),), 1, 1), 64, None)
+    trace = trace_of([range(5), range(5)], 10, [50, 50])
+    for prompt, chunk in ((20, 2), (33, 0)):
+        store = group_maker(states, trace, backend == "native")(20)
+        lease, _, end = store.admit(Newcomer(0, prompt, 33, 0, 32, 64), 0)
+        assert (end, store.chunk(lease, 30, 33, 2)) == (30, chunk)
