@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from kvcache_sim import _core
-from kvcache_sim.cache.channel import Channel
-from kvcache_sim.cache.settings import ChannelSettings
+from kvcache_sim.channels.channel import Channel
+from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.engine import ARRIVAL, Engine
 
 REQUESTS, BLOCKS, SHARED, GROUPS, CAPACITY = 2_000, 24, 12, 50, 10_000

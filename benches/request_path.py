@@ -19,7 +19,8 @@ from typing import Any
 
 import kvcache_sim
 import numpy as np
-from kvcache_sim.cache.settings import CacheSettings, ChannelSettings, TierSettings
+from kvcache_sim.cache.settings import CacheSettings, TierSettings
+from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.simulation import RunOptions, Simulation

@@ -7,7 +7,8 @@ from functools import cache
 from itertools import pairwise
 
 import numpy as np
-from kvcache_sim.cache.settings import CacheSettings, ChannelSettings, NetworkSettings, TierSettings
+from kvcache_sim.cache.settings import CacheSettings, TierSettings
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.settings import ClusterSettings, HandoverSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.tiers import TIERS

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.fetch.cheaper import FetchCheaper
 from kvcache_sim.cache.fetch.plan import Part, Plan
-from kvcache_sim.cache.settings import CacheSettings, ChannelSettings, MovementSettings, TierSettings
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.simulation import simulate

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.cache.channel import Channel, Transmission
-from kvcache_sim.cache.layered_channel import LayeredChannel
-from kvcache_sim.cache.settings import ChannelSettings
+from kvcache_sim.channels.channel import Channel, Transmission
+from kvcache_sim.channels.layered_channel import LayeredChannel
+from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.engine import ARRIVAL, Engine
 from kvcache_sim.serving.loading import Loading
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import kvcache_sim
 import pytest
-from kvcache_sim.cache.layered_channel import LayeredJob
 from kvcache_sim.cache.operations import Active
 from kvcache_sim.cache.prefix_view import GlobalPrefixCacheInfo
+from kvcache_sim.channels.layered_channel import LayeredJob
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.admission import Admission
 from kvcache_sim.serving.sequence import Arrival, SequenceState

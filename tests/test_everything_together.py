@@ -11,15 +11,10 @@ import numpy as np
 from examples import examples
 from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
-from kvcache_sim.cache.channel import Channel
-from kvcache_sim.cache.layered_channel import LayeredChannel
-from kvcache_sim.cache.settings import (
-    CacheSettings,
-    ChannelSettings,
-    MovementSettings,
-    NetworkSettings,
-    TierSettings,
-)
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
+from kvcache_sim.channels.channel import Channel
+from kvcache_sim.channels.layered_channel import LayeredChannel
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.serving.queue import ORDERS
 from kvcache_sim.serving.router.registry import ROUTERS
 from kvcache_sim.serving.settings import (

@@ -9,9 +9,9 @@ import random
 
 import numpy as np
 import pytest
-from kvcache_sim.cache.channel import Channel
-from kvcache_sim.cache.settings import ChannelSettings, Slowdown
-from kvcache_sim.cache.slowed_channel import SlowedChannel
+from kvcache_sim.channels.channel import Channel
+from kvcache_sim.channels.settings import ChannelSettings, Slowdown
+from kvcache_sim.channels.slowed_channel import SlowedChannel
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.engine import BOUNDARY, Engine
 from kvcache_sim.metrics.columns import STATUSES

@@ -26,6 +26,7 @@ FLOOR = {
     "reference": 3.6,  # imported by tests, and by name through backends
     "replay": 3.5,
     "cache": 3,
+    "channels": 2.7,
     "policies": 2.5,
     "workload": 2,
     "model": 2,

@@ -12,7 +12,8 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.settings import MovementSettings, NetworkSettings
+from kvcache_sim.cache.settings import MovementSettings
+from kvcache_sim.channels.settings import NetworkSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.metrics.summary import summarize

@@ -11,7 +11,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.demand import Demand
+from kvcache_sim.channels.demand import Demand
 from kvcache_sim.cli.main import run
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.channel_use import ChannelUse, later_use

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from kvcache_sim.cache.operations import MachineTiers, open_machines
-from kvcache_sim.cache.settings import CacheSettings, ClusterChannels, MovementSettings, TierSettings
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
+from kvcache_sim.channels.settings import ClusterChannels
 from kvcache_sim.errors import UsageError
 from small_traces import trace_of
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.layered_channel import LayeredChannel
-from kvcache_sim.cache.settings import ChannelSettings
 from kvcache_sim.cache.transfer import Transfer
+from kvcache_sim.channels.layered_channel import LayeredChannel
+from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, Engine
 from kvcache_sim.serving.loading import Loading
 from kvcache_sim.serving.read_buffers import ReadBuffers

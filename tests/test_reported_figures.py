@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.channel import Transmission
-from kvcache_sim.cache.demand import Demand
 from kvcache_sim.cache.transfer import HOP, Transfer
+from kvcache_sim.channels.channel import Transmission
+from kvcache_sim.channels.demand import Demand
 from kvcache_sim.metrics.channel_use import ChannelUse, summarize_channels
 from kvcache_sim.metrics.summary_text import summary_text
 from kvcache_sim.metrics.tier_use import TierUse, no_effect, summarize_tiers

@@ -7,13 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kvcache_sim.cache.settings import (
-    CacheSettings,
-    ChannelSettings,
-    MovementSettings,
-    NetworkSettings,
-    TierSettings,
-)
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.router.registry import ROUTERS

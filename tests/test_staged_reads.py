@@ -14,13 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kvcache_sim.cache.settings import (
-    CacheSettings,
-    ChannelSettings,
-    MovementSettings,
-    NetworkSettings,
-    TierSettings,
-)
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings
 from kvcache_sim.simulation import RunOptions, simulate

@@ -7,10 +7,10 @@ from typing import Any, Literal, NotRequired, Protocol, TypedDict, final, type_c
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.cache.channel import Transmission
 from kvcache_sim.cache.groups import Newcomer
-from kvcache_sim.cache.settings import ChannelSettings
 from kvcache_sim.cache.store import GpuStore, Losses, Room
+from kvcache_sim.channels.channel import Transmission
+from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.policies.plugins.hosted import HostedOrder
 
 __all__ = [

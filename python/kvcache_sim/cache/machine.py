@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 
 from kvcache_sim.cache.admission import ADMISSION
 from kvcache_sim.cache.admission.policy import AdmissionPolicy
-from kvcache_sim.cache.channel_choice import CHANNEL_CHOICE
-from kvcache_sim.cache.channels import Channels
-from kvcache_sim.cache.edges import Edges
 from kvcache_sim.cache.loader import Loader
 from kvcache_sim.cache.moves import Mover, TransferSettings
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
@@ -21,6 +18,9 @@ from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.cache.views import Views, make_views
 from kvcache_sim.cache.write import WRITE
 from kvcache_sim.cache.write.edges import WriteEdges
+from kvcache_sim.channels.choice import CHANNEL_CHOICE
+from kvcache_sim.channels.cluster import Channels
+from kvcache_sim.channels.edges import Edges
 from kvcache_sim.engine import Engine
 from kvcache_sim.tiers import LOAD_EDGES, WRITE_EDGES
 

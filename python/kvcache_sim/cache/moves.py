@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from kvcache_sim.cache.channel import NOT_YET, FifoLink, Transmission
-from kvcache_sim.cache.edges import AnyChannel, Edges
-from kvcache_sim.cache.layered_channel import LayeredChannel
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import TRANSFER as TRANSFER_RECORD
 from kvcache_sim.cache.store import MachineStore, Order
 from kvcache_sim.cache.transfer import HOP, Transfer
 from kvcache_sim.cache.write.edges import WriteEdges
+from kvcache_sim.channels.channel import NOT_YET, FifoLink, Transmission
+from kvcache_sim.channels.edges import AnyChannel, Edges
+from kvcache_sim.channels.layered_channel import LayeredChannel
 from kvcache_sim.engine import TRANSFER, Engine
 from kvcache_sim.tiers import COMPUTE, REMOTE, TIERS
 

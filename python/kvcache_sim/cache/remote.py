@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from kvcache_sim.cache.channel import layer_ns
-from kvcache_sim.cache.channels import Channels
-from kvcache_sim.cache.edges import AnyChannel
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.staging import is_staged, stage_up
 from kvcache_sim.cache.store import TieredStore
 from kvcache_sim.cache.transfer import HOP, Transfer
+from kvcache_sim.channels.channel import layer_ns
+from kvcache_sim.channels.cluster import Channels
+from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.tiers import LOAD_EDGES, STAGING, load_edge
 
 #: A part of a run on another machine: (tier there, first block, past the last, move still writing it).

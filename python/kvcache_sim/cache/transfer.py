@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from kvcache_sim.cache.channel import NOT_YET, FifoLink, Transmission
-from kvcache_sim.cache.layered_channel import LayeredChannel, LayeredJob
+from kvcache_sim.channels.channel import NOT_YET, FifoLink, Transmission
+from kvcache_sim.channels.layered_channel import LayeredChannel, LayeredJob
 from kvcache_sim.engine import Engine
 from kvcache_sim.tiers import PLACES, REMOTE
 

@@ -42,7 +42,7 @@ class ChannelUse:
     jobs: int
     busy_ns: int
     queued_ns: int
-    #: Samples of ``cache.demand.Demand``.
+    #: Samples of ``channels.demand.Demand``.
     needed: NDArray[np.int64]
     offered: NDArray[np.int64]
 

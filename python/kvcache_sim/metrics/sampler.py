@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim import _core
-from kvcache_sim.cache.channel import Link
+from kvcache_sim.channels.channel import Link
 from kvcache_sim.engine import NO_MACHINE, SAMPLE, Engine
 from kvcache_sim.metrics.columns import SERIES_COLUMNS
 from kvcache_sim.metrics.event_log import TextCoder

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kvcache_sim.cache.settings import ChannelSettings, NetworkSettings
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.channels import load_channel
 from kvcache_sim.scenario.idle import IdleError

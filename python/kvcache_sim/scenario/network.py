@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from kvcache_sim.cache.settings import ChannelSettings
+from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.schema import ChannelSection
 from kvcache_sim.scenario.yaml_tree import Tree

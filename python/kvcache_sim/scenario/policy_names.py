@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 from kvcache_sim.cache.admission import ADMISSION
-from kvcache_sim.cache.channel_choice import CHANNEL_CHOICE
 from kvcache_sim.cache.fetch import FETCH
 from kvcache_sim.cache.prefetch import PREFETCH
 from kvcache_sim.cache.write import WRITE
+from kvcache_sim.channels.choice import CHANNEL_CHOICE
 from kvcache_sim.policies.plugins.choice import Kind, OneOf
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Path as KeyPath

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from kvcache_sim.cache.settings import ChannelSettings, NetworkSettings, Slowdown
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings, Slowdown
 from kvcache_sim.scenario.channels import Wiring
 from kvcache_sim.scenario.fleet_events import FleetEvent
 from kvcache_sim.units import LAST_NS

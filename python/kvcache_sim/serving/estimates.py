@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from kvcache_sim.cache.channel import layer_ns
-from kvcache_sim.cache.edges import AnyChannel
 from kvcache_sim.cache.fetch.plan import Part, Plan
 from kvcache_sim.cache.machine import Machine
+from kvcache_sim.channels.channel import layer_ns
+from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.model.step_time import StepBatch, StepTime
 from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING, load_edge
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kvcache_sim.cache.channel import Transmission
 from kvcache_sim.cache.transfer import Transfer
+from kvcache_sim.channels.channel import Transmission
 
 
 def split_by_hop(transfer: Transfer, span: tuple[int, int], layer: int) -> dict[str, int]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcache_sim.cache.edges import AnyChannel
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.transfer import Transfer
+from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.serving.admission import Admission
 from kvcache_sim.serving.hops import split_by_hop
 from kvcache_sim.serving.sequence import SequenceState

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.store_kinds import store_kind
+from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.model.step_time import StepBatch, StepTime, StepTimeTable
 from kvcache_sim.serving.admission import Admitter
 from kvcache_sim.serving.batch import BatchSettings, SteppedBatch

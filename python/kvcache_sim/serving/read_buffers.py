@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kvcache_sim.cache.layered_channel import LayeredChannel
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.transfer import Transfer
+from kvcache_sim.channels.layered_channel import LayeredChannel
 from kvcache_sim.engine import TRANSFER
 
 

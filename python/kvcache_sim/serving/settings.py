@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kvcache_sim.cache.settings import (
-    CacheSettings,
-    ChannelSettings,
-    MovementSettings,
-    NetworkSettings,
-    TierSettings,
-)
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.serving.membership.plan import MembershipPlan
 from kvcache_sim.serving.speculation import SpeculationSettings

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kvcache_sim.cache.channels import Channels
-from kvcache_sim.cache.edges import AnyChannel
-from kvcache_sim.cache.layered_channel import LayeredChannel
+from kvcache_sim.channels.cluster import Channels
+from kvcache_sim.channels.edges import AnyChannel
+from kvcache_sim.channels.layered_channel import LayeredChannel
 from kvcache_sim.metrics.channel_use import ChannelUse
 from kvcache_sim.metrics.run import CountedTimes
 from kvcache_sim.metrics.tier_use import TierUse

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.machine import Machine, MachineBuilder, MachineTiers
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.cache.store import GpuStore, KeepsSessions, TieredStore
 from kvcache_sim.cache.stores import StoreMaker
+from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.engine import Engine, beyond_time
 from kvcache_sim.errors import InvariantError, UsageError
 from kvcache_sim.metrics.digests import digest_of_events

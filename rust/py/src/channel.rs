@@ -10,10 +10,10 @@ use pyo3::types::PyType;
 
 use crate::refusal::{refused, Whole};
 
-/// A `kvcache_sim.cache.channel.Transmission`.
+/// A `kvcache_sim.channels.channel.Transmission`.
 fn told(py: Python<'_>, sent: Transmission) -> PyResult<Bound<'_, PyAny>> {
     static TRANSMISSION: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let class = TRANSMISSION.import(py, "kvcache_sim.cache.channel", "Transmission")?;
+    let class = TRANSMISSION.import(py, "kvcache_sim.channels.channel", "Transmission")?;
     class.call1((
         sent.start_ns,
         sent.first_layer_ns,

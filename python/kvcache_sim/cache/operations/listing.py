@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvcache_sim.cache.channel import NOT_YET
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.operations.marking import marking
+from kvcache_sim.channels.channel import NOT_YET
 from kvcache_sim.tiers import TIERS
 from kvcache_sim.workload.block_names import BlockNames
 from kvcache_sim.workload.block_tokens import BlockTokens

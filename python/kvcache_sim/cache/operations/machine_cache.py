@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcache_sim.cache.channel import Channel, Transmission
 from kvcache_sim.cache.fetch.plan import Part
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.operations.active import Active, Switched
@@ -14,6 +13,7 @@ from kvcache_sim.cache.operations.marking import marking
 from kvcache_sim.cache.operations.space import Space
 from kvcache_sim.cache.store import NO_COPY, NO_MOVE
 from kvcache_sim.cache.transfer import Transfer
+from kvcache_sim.channels.channel import Channel, Transmission
 from kvcache_sim.engine import NO_MACHINE, SAMPLE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING, TIERS

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.machine import MachineBuilder, MachineTiers, build_machines
 from kvcache_sim.cache.operations.machine_cache import MachineCache
-from kvcache_sim.cache.settings import CacheSettings, ClusterChannels, MovementSettings
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.stores import StoreMaker
+from kvcache_sim.channels.cluster import Channels
+from kvcache_sim.channels.settings import ClusterChannels
 from kvcache_sim.engine import Engine
 from kvcache_sim.workload.block_names import BlockNames
 from kvcache_sim.workload.trace import Trace

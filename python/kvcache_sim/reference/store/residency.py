@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import takewhile
 
-from kvcache_sim.cache.channel import NOT_YET
 from kvcache_sim.cache.settings import Touch
 from kvcache_sim.cache.store import NO_MOVE, Losses, Order
+from kvcache_sim.channels.channel import NOT_YET
 from kvcache_sim.reference.policies.block import Block as Facts
 from kvcache_sim.reference.records import Recorded
 from kvcache_sim.reference.store.blocks import ABSENT, GPU, IN_FLIGHT, READY, Block, Lease, Move, Tier

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from kvcache_sim.cache.settings import ChannelSettings, NetworkSettings
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.channels import ChannelSpec, channel_names, load_channel
 from kvcache_sim.model.stated_errors import around
 from kvcache_sim.report.sensitivity.assumption import Assumption, interval

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from kvcache_sim.cache.channel import Transmission
-from kvcache_sim.cache.edges import AnyChannel
 from kvcache_sim.cache.transfer import HOP, Transfer
+from kvcache_sim.channels.channel import Transmission
+from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.engine import HANDOVER
 from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.sequence import SequenceState

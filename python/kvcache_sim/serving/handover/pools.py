@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kvcache_sim.cache.channels import Channels
-from kvcache_sim.cache.edges import AnyChannel
+from kvcache_sim.channels.cluster import Channels
+from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.engine import Engine
 from kvcache_sim.rng import derive_seed
 from kvcache_sim.serving.handover.handover import Handover

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcache_sim.cache.channel import Transmission
+from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.engine import HANDOVER
 from kvcache_sim.serving.handover.handover import Handover
 from kvcache_sim.serving.replica import Replica

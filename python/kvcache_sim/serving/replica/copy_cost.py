@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kvcache_sim.cache.channel import layer_ns
 from kvcache_sim.cache.transfer import Transfer
+from kvcache_sim.channels.channel import layer_ns
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.tiers import COMPUTE
 

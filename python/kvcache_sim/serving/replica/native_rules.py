@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcache_sim import _core
-from kvcache_sim.cache.channels import Channels
 from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.write import WRITES
+from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.serving.queue import ORDERS
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.settings import HandoverSettings, MachineSettings, ReplicaSettings, Role

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kvcache_sim.cache.edges import AnyChannel
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.transfer import Transfer
+from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.serving.batch_contract import Batch
 from kvcache_sim.serving.loading import Loading
 from kvcache_sim.serving.read_buffers import ReadBuffers

@@ -1,4 +1,4 @@
-//! How much rate a channel was asked for (the rules of `cache/demand.py`).
+//! How much rate a channel was asked for (the rules of `channels/demand.py`).
 
 const NS_PER_S: u64 = 1_000_000_000;
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from kvcache_sim.cache.channel import Link
+from kvcache_sim.channels.channel import Link
 
 
 class Sending(NamedTuple):

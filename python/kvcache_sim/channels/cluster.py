@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kvcache_sim.cache.channel import Channel
-from kvcache_sim.cache.edges import AnyChannel
-from kvcache_sim.cache.layered_channel import LayeredChannel
-from kvcache_sim.cache.settings import ChannelSettings, NetworkSettings
+from kvcache_sim.channels.channel import Channel
+from kvcache_sim.channels.edges import AnyChannel
+from kvcache_sim.channels.layered_channel import LayeredChannel
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.engine import Engine
 
 
@@ -51,7 +51,7 @@ class Channels(dict[str, AnyChannel]):
         if self.by_layer:
             return LayeredChannel(settings, self._engine)
         if settings.slowdowns:
-            from kvcache_sim.cache.slowed_channel import SlowedChannel
+            from kvcache_sim.channels.slowed_channel import SlowedChannel
 
             return SlowedChannel(settings)
         if self._native:

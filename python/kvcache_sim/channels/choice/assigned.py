@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvcache_sim.cache.channel import Link
-from kvcache_sim.cache.channel_choice.policy import Sending
+from kvcache_sim.channels.channel import Link
+from kvcache_sim.channels.choice.policy import Sending
 
 
 class AssignedChannel:

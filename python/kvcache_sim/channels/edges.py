@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kvcache_sim.cache.channel import FifoLink
-from kvcache_sim.cache.channel_choice.policy import ChannelChoice, Sending
-from kvcache_sim.cache.layered_channel import LayeredChannel
+from kvcache_sim.channels.channel import FifoLink
+from kvcache_sim.channels.choice.policy import ChannelChoice, Sending
+from kvcache_sim.channels.layered_channel import LayeredChannel
 
 AnyChannel = FifoLink | LayeredChannel
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcache_sim.cache.channel import Channel, Transmission, layer_ns
-from kvcache_sim.cache.settings import Slowdown
+from kvcache_sim.channels.channel import Channel, Transmission, layer_ns
+from kvcache_sim.channels.settings import Slowdown
 from kvcache_sim.engine import beyond_time
 from kvcache_sim.units import LAST_NS
 

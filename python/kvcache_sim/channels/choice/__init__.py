@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kvcache_sim.cache.channel_choice.assigned import AssignedChannel
-from kvcache_sim.cache.channel_choice.emptiest import EmptiestChannel
-from kvcache_sim.cache.channel_choice.policy import ChannelChoice
+from kvcache_sim.channels.choice.assigned import AssignedChannel
+from kvcache_sim.channels.choice.emptiest import EmptiestChannel
+from kvcache_sim.channels.choice.policy import ChannelChoice
 from kvcache_sim.policies.plugins.choice import Kind
 
 CHOICES: dict[str, Callable[[], ChannelChoice]] = {

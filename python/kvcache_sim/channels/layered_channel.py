@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcache_sim.cache.channel import NOT_YET, Transmission, layer_ns
-from kvcache_sim.cache.demand import Demand
-from kvcache_sim.cache.settings import ChannelSettings
+from kvcache_sim.channels.channel import NOT_YET, Transmission, layer_ns
+from kvcache_sim.channels.demand import Demand
+from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.engine import NO_MACHINE, TRANSFER, Engine, Event
 
 #: Parts of a nanosecond: a share of up to 16 jobs stays exact.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kvcache_sim.cache.demand import AnyDemand, Demand
-from kvcache_sim.cache.settings import ChannelSettings
+from kvcache_sim.channels.demand import AnyDemand, Demand
+from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.engine import beyond_time
 from kvcache_sim.units import LAST_NS, NS_PER_S
 

@@ -1,0 +1,50 @@
+"""Settings of channels: those that a scenario names, and those between machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """A time in which a channel has a share of its rate, in millionths; 0: nothing passes."""
+
+    from_ns: int
+    until_ns: int
+    share_ppm: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSettings:
+    """One channel: rate, latency and the cost of each piece; edges that name it contend (semantics 3)."""
+
+    name: str
+    bandwidth_bytes_per_s: int
+    latency_ns: int = 0
+    piece_overhead_ns: int = 0
+    sharing: Literal["fifo", "fair"] = "fifo"
+    priority: Literal["in-order", "loads-first"] = "in-order"
+    latency_occupies: bool = False
+    #: In order of time, without overlap.
+    slowdowns: tuple[Slowdown, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    """Channels between machines: which one carries what a reader takes from an owner.
+
+    ``pairs`` maps (owner, reader) to a channel; any other ordered pair has one of its own, after ``default``.
+    """
+
+    pairs: dict[tuple[int, int], str] = field(default_factory=dict)
+    default: ChannelSettings = ChannelSettings("net", 50_000_000_000, 5_000)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChannels:
+    """All channels of a cluster: those that edges of its machines name, and those between machines."""
+
+    named: Mapping[str, ChannelSettings]
+    network: NetworkSettings = NetworkSettings()
