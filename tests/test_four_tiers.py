@@ -210,7 +210,6 @@ EXCEPTIONS = {
     "policies/engine_modes.py": "tiers of LMCache",
     "policies/table.py": "tiers of LMCache",
     "reference/engines/lmcache_replay.py": "tiers of LMCache",
-    "reference/engines/vllm_offload_replay.py": "tiers of vLLM's offloading",
     "replay/engine_requests.py": "an option of cachesim for LMCache",
     "replay/engine_tiers.py": "tiers of LMCache",
     "replay/request.py": "an option of cachesim for LMCache",
