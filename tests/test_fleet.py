@@ -432,6 +432,8 @@ def test_what_happened_stands_in_the_picture(tmp_path):
     met = sum(round(w["attainment"] * w["requests"]) for w in windows)
     assert met == run.summary["slo"]["attained"]
     picture = fleet.draw([run])
+    assert len({frozenset(row) for row in picture.data}) == 1
+    assert all(len(row) == len(picture.table.headings) for row in picture.table.rows)
     assert [row["what"] for row in picture.data if row["name"] == "event"] == [
         "machine 1 is lost",
         "machine 2 joins",

@@ -6,6 +6,7 @@ import gzip
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -332,7 +333,7 @@ def test_an_imported_trace_is_simulated(tmp_path):
 
 def test_standard_input_is_a_log_too():
     done = subprocess.run(
-        ["kvsim", "trace", "import", "-"],
+        [sys.executable, "-m", "kvcache_sim", "trace", "import", "-"],
         input=(LOGS / "vllm.log").read_bytes(),
         capture_output=True,
         check=True,

@@ -13,7 +13,8 @@ from kvcache_sim.tiers import WRITE_EDGES
 Accounting = Literal["detailed", "simplified"]
 Semantics = Literal["tree", "vllm", "sglang"]
 #: Rules of the tiers below the GPU: the tree's, or those of an engine's own tier.
-LowerSemantics = Literal["tree", "vllm-offload"]
+#: Engines whose own rules a tier below the GPU may follow.
+LowerEngine = Literal["vllm-offload"]
 Touch = Literal["release", "admission"]
 FullHit = Literal["prefill-remainder", "skip-prefill"]
 Lookup = Literal["local", "cluster"]
@@ -40,7 +41,8 @@ class CacheSettings:
     block_size_tokens: int = 512
     semantics: Semantics = "tree"
     policy: str = "lru"
-    lower_semantics: LowerSemantics = "tree"
+    #: Whose rules the tier below the GPU follows; None: those of the tree.
+    lower_semantics: LowerEngine | None = None
     cache_output: bool = True
     #: A block is as recent as the last release of it, or as the last admission that uses it (only lru).
     touch: Touch = "release"

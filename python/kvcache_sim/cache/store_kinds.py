@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, Protocol
 
-from kvcache_sim.cache.settings import Accounting, CacheSettings, LowerSemantics, Semantics
+from kvcache_sim.cache.settings import Accounting, CacheSettings, LowerEngine, Semantics
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.table import POLICIES
 from kvcache_sim.tiers import COMPUTE, TIERS
@@ -104,7 +104,7 @@ SEMANTICS: dict[Semantics, StoreKind] = {
 
 _POOL = SEMANTICS["vllm"]
 #: By the rules of the tiers below: an engine's GPU with a tier of the engine's own.
-WITH_LOWER: dict[LowerSemantics, StoreKind] = {
+WITH_LOWER: dict[LowerEngine, StoreKind] = {
     "vllm-offload": replace(
         _POOL,
         lacks={need: why for need, why in _POOL.lacks.items() if need is not Ability.LOWER_TIERS},
@@ -151,8 +151,9 @@ def store_kind(cache: CacheChoices) -> StoreKind:
         raise UsageError("no such accounting", "cache.accounting", repr(accounting), "detailed or simplified")
     if accounting != "detailed":
         return TOKENS
-    lower = WITH_LOWER.get(getattr(cache, "lower_semantics", "tree"))
-    return lower if lower is not None and lower.name == semantics else SEMANTICS[semantics]
+    if isinstance(cache, CacheSettings) and cache.lower_semantics is not None:
+        return WITH_LOWER[cache.lower_semantics]
+    return SEMANTICS[semantics]
 
 
 def beyond_store(cache: CacheChoices) -> Iterator[tuple[str, str]]:

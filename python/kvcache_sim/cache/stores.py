@@ -43,7 +43,7 @@ class StoreMaker:
         self._native = checked_backend(backend) == "native"
         self.simplified = store_kind(cache) is TOKENS
         #: Whether stores are plain Python whatever the backend: no batch of the core's runs on them.
-        self.in_python = self.simplified or cache.lower_semantics != "tree"
+        self.in_python = self.simplified or cache.lower_semantics is not None
         #: Watches plug-ins that order a tier's evictions, while a run lasts.
         self.watchdog = Watchdog("", watches=False, at_work=False)
         #: The eviction orders of all stores made here.
@@ -85,7 +85,7 @@ class StoreMaker:
         if self.simplified:
             assert keys is not None
             return self._of_tokens(keys)
-        if self.cache.lower_semantics != "tree":
+        if self.cache.lower_semantics is not None:
             return self._of_offloading(keys)
         if self.cache.semantics != "tree":
             if self._native:

@@ -73,7 +73,7 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
                 yield Contradiction((*_tier_path(model, index, tier), "capacity"), why)
         if lower and not model.cache.enabled:
             yield _tier_path(model, index, next(iter(lower))), "cache.enabled is false"
-        if lower and Ability.LOWER_TIERS in lacks and engine_tiers.lower_semantics(model) == "tree":
+        if lower and Ability.LOWER_TIERS in lacks and engine_tiers.lower_semantics(model) is None:
             yield Contradiction(_tier_path(model, index, TIERS[STAGING]), lacks[Ability.LOWER_TIERS])
         unbounded = str(machine.tiers.present[TIERS[COMPUTE]].capacity) == "unbounded"
         if unbounded and Ability.NO_BOUND in lacks:
@@ -122,7 +122,7 @@ def _eviction(model: ScenarioModel, machine: MachineSection, index: int) -> Iter
     lacking = store_kind(model.cache).lacks.get(Ability.TIER_POLICIES)
     why = lacking if model.cache.enabled else "cache.enabled is false"
     for tier, section in machine.tiers.present.items():
-        if section.semantics != "tree":
+        if section.semantics is not None:
             known = WITH_LOWER[section.semantics].lower_policies or ()
             if (section.policy or model.cache.policy) not in known:
                 yield (*_tier_path(model, index, tier), "policy"), f"its rules know {' and '.join(known)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcache_sim.cache.settings import LowerSemantics
+from kvcache_sim.cache.settings import LowerEngine
 from kvcache_sim.cache.store_kinds import WITH_LOWER
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
@@ -13,10 +13,10 @@ from kvcache_sim.tiers import STAGING, TIERS
 _OWN = TIERS[STAGING]
 
 
-def lower_semantics(model: ScenarioModel) -> LowerSemantics:
+def lower_semantics(model: ScenarioModel) -> LowerEngine | None:
     """Return the rules of the tier below the GPU, which are those of all machines."""
     own = model.tiers.lower.get(_OWN)
-    return "tree" if own is None else own.semantics
+    return None if own is None else own.semantics
 
 
 def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
@@ -24,13 +24,13 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     own = lower_semantics(model)
     for machine in machines:
         for name, tier in machine.tiers.present.items():
-            if name != _OWN and tier.semantics != "tree":
+            if name != _OWN and tier.semantics is not None:
                 yield Contradiction(("tiers", name, "semantics"), f"engines' own rules are the {_OWN}'s")
         here = machine.tiers.lower.get(_OWN)
-        if ("tree" if here is None else here.semantics) != own:
+        if (None if here is None else here.semantics) != own:
             why = "the tiers of all machines follow the same rules"
             yield Contradiction(("tiers", _OWN, "semantics"), why)
-    if own == "tree":
+    if own is None:
         return
     at = ("tiers", _OWN, "semantics")
     engine = WITH_LOWER[own].name

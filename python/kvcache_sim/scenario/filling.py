@@ -67,7 +67,7 @@ def _with_semantics(model: ScenarioModel, tree: Tree) -> ScenarioModel:
     if model.replica.scheduler != "kvsim":
         return _with(model, model.replica.scheduler)
     own = engine_tiers.lower_semantics(model)
-    if own != "tree":
+    if own is not None:
         return _with(model, WITH_LOWER[own].name)
     plain = model.cache.enabled and model.cache.accounting == "detailed" and model.cache.policy == "lru"
     views = all(view == type(view).model_construct() for view in (model.session_view, model.prefix_view))

@@ -25,7 +25,7 @@ from kvcache_sim.scenario.slow_channels import with_slow_channels
 from kvcache_sim.scenario.speculation import speculation
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Tree
-from kvcache_sim.serving.queue import PROGRAM_FCFS
+from kvcache_sim.serving.queue import served_as
 from kvcache_sim.serving.settings import (
     ClusterSettings,
     HandoverSettings,
@@ -120,7 +120,7 @@ def _replica(machine: MachineSection, seed: int) -> ReplicaSettings:
         max_num_seqs=replica.max_num_seqs,
         max_model_len=replica.max_model_len,
         instant=replica.instant,
-        queue_order="priority" if replica.queue_order == PROGRAM_FCFS else replica.queue_order,
+        queue_order=served_as(replica.queue_order),
         scheduler=replica.scheduler,
         watermark=replica.watermark,
         reserve_full_isl=replica.reserve_full_isl,

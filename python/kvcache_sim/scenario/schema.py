@@ -10,7 +10,7 @@ from kvcache_sim.cache.settings import (
     Accounting,
     FullHit,
     Lookup,
-    LowerSemantics,
+    LowerEngine,
     RemoteDisk,
     Semantics,
     Touch,
@@ -147,8 +147,8 @@ class TierSection(Section):
         description=f"blocks, a size, or unbounded; for the {TIERS[COMPUTE]} also auto"
     )
     policy: str | None = Field(None, description="eviction policy of this tier; null: cache.policy")
-    semantics: LowerSemantics = Field(
-        "tree", description=f"of the {TIERS[STAGING]}: rules of our tree, or of an engine's own tier"
+    semantics: LowerEngine | None = Field(
+        None, description=f"of the {TIERS[STAGING]}: an engine's own rules; null: our tree's"
     )
 
 

@@ -256,7 +256,7 @@ class Cluster:
 
     def _queue_next_alone(self) -> None:
         """Queue the next request of an instant run, once an engine's own tier has stored the last one's."""
-        own = (r.mover.transfers.values() for r in self.replicas if r.cache.lower_semantics != "tree")
+        own = (r.mover.transfers.values() for r in self.replicas if r.cache.lower_semantics is not None)
         stores = [transfer for transfers in own for transfer in transfers]
         if stores:
             stores[-1].at_completion.append(self._queue_next_alone)

@@ -74,7 +74,8 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
                     data.append({**point, "name": name.replace("_", " "), "what": ""})
             table.append((run.label, *window.values()))
         for at_ns, what in events:
-            data.append({"run": run.label, "s": round(at_ns / 1e9, 3), "name": "event", "what": what})
+            at: dict[str, Value] = {"run": run.label, "s": round(at_ns / 1e9, 3), "share": None}
+            data.append({**at, "name": "event", "what": what})
     if not data:
         return NothingToDraw(_KIND, _TITLE, "no machine came, went or failed")
     base = alt.Chart().encode(x=alt.X("s:Q", title="arrival, s"))

@@ -22,7 +22,7 @@ from kvcache_sim.policies.plugins.choice import Kind
 from kvcache_sim.serving.queue.order import QueueOrder
 from kvcache_sim.serving.queue.orders import LaterTurns, LongestPrefix, Priority, RagCache, ShortestFirst
 
-#: Served as ``priority``: the requests get the starts of their jobs as priorities when they are read.
+#: The requests get the starts of their jobs as priorities when they are read.
 PROGRAM_FCFS = "program-fcfs"
 
 ORDERS: dict[str, Callable[[], QueueOrder]] = {
@@ -42,6 +42,11 @@ def _key(given: Any, asked: tuple[Any, ...], made: tuple[Any, ...]) -> tuple[flo
 
 
 QUEUE_ORDER = Kind("queue order", "kvsim.queue_order", ORDERS, {"key": _key}, none="fcfs")
+
+
+def served_as(name: str) -> str:
+    """Return the name under which schedulers know an order: ``priority`` for ``program-fcfs``."""
+    return "priority" if name == PROGRAM_FCFS else name
 
 
 def make_order(name: str) -> QueueOrder | None:

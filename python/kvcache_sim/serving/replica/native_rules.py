@@ -10,7 +10,7 @@ from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.write import WRITES
 from kvcache_sim.channels.cluster import Channels
-from kvcache_sim.serving.queue import ORDERS
+from kvcache_sim.serving.queue import ORDERS, served_as
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.settings import HandoverSettings, MachineSettings, ReplicaSettings, Role
 from kvcache_sim.tiers import LOAD_EDGES, PLACES, WRITE_EDGES
@@ -127,7 +127,7 @@ def serving_rules(
     return ServingRules(
         machine=machine.number,
         max_num_seqs=settings.max_num_seqs,
-        queue_order=settings.queue_order,
+        queue_order=served_as(settings.queue_order),
         async_scheduling=settings.async_scheduling,
         skips_full_prefill=cache.full_hit == "skip-prefill",
         discard_on_finish=cache.discard_on_finish,
