@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcache_sim._core import TraceSource
-from kvcache_sim.errors import UsageError
 from kvcache_sim.workload.imports.kv_batch import KvBatch, batch_of
 from kvcache_sim.workload.imports.source import json_line, lines_of, member, problem
-from kvcache_sim.workload.readers.problems import told_at, unreadable
+from kvcache_sim.workload.readers.problems import opened, told_at
 
 
 def captured(path: str) -> Iterator[tuple[str, KvBatch]]:
@@ -16,12 +14,7 @@ def captured(path: str) -> Iterator[tuple[str, KvBatch]]:
 
     Raises UsageError for a missing file, InputOutputError for an unreadable one, TraceError for a bad line.
     """
-    try:
-        source = TraceSource(path)
-    except FileNotFoundError:
-        raise UsageError("capture not found", where=path) from None
-    except OSError as error:
-        raise unreadable(path, error) from None
+    source = opened(path, "capture")
     with told_at(path):
         for number, text in lines_of(source):
             row = json_line(number, text)

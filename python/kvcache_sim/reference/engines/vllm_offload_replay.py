@@ -73,12 +73,7 @@ def replay_offloading_reference(
     return {
         "hits": hits,
         "forced": forced,
-        "taken": pool.taken,
-        "inserted": pool.inserted,
-        "evicted": len(pool.evicted),
-        "cached_blocks": len(pool.key_of),
-        "unique_keys": len(pool.blocks_of),
-        "queue_lines": [requests.keys.label(key) for key in pool.free_queue()],
+        **pool.figures(requests.keys.label),
         "loaded": loaded,
         "stored": tier.stored,
         "tier_evicted": tier.evicted,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kvcache_sim.replay.block_keys import Key
 
@@ -92,3 +93,14 @@ class VllmPool:
     def free_queue(self) -> list[Key | None]:
         """Return the keys of the free blocks, next to be taken first."""
         return [self.key_of.get(block) for block in self.free]
+
+    def figures(self, label: Callable[[Key | None], str]) -> dict[str, Any]:
+        """Return what a replay tells of the pool at its end; ``label`` names a key of the free queue."""
+        return {
+            "taken": self.taken,
+            "inserted": self.inserted,
+            "evicted": len(self.evicted),
+            "cached_blocks": len(self.key_of),
+            "unique_keys": len(self.blocks_of),
+            "queue_lines": [label(key) for key in self.free_queue()],
+        }

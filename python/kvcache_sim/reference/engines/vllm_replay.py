@@ -57,12 +57,7 @@ def replay_vllm_reference(requests: Requests, capacity_blocks: int) -> dict[str,
     return {
         "hits": hits,
         "forced": forced,
-        "taken": pool.taken,
-        "inserted": pool.inserted,
-        "evicted": len(pool.evicted),
-        "cached_blocks": len(pool.key_of),
-        "unique_keys": len(pool.blocks_of),
-        "queue_lines": [requests.keys.label(key) for key in pool.free_queue()],
+        **pool.figures(requests.keys.label),
         "miss_tokens": causes.tokens,
         "evicted_misses": causes.evicted_misses,
     }

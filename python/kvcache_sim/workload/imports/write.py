@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from kvcache_sim._core import TraceSource
-from kvcache_sim.errors import TraceError, UsageError
+from kvcache_sim.errors import TraceError
 from kvcache_sim.workload.imports.imported import Imported
 from kvcache_sim.workload.imports.kind import LogKind, Reading
 from kvcache_sim.workload.imports.registry import kind_named, kind_of
 from kvcache_sim.workload.readers.detect_head import read_head
-from kvcache_sim.workload.readers.problems import told_at, unreadable
+from kvcache_sim.workload.readers.problems import opened, told_at
 from kvcache_sim.workload.toolbox.write import ms
 
 
@@ -37,12 +36,7 @@ class ImportedLog:
 
 def import_log(path: str, name: str, reading: Reading) -> ImportedLog | None:
     """Read a log of the kind ``name``, "" for what its first bytes show; None for what is a trace already."""
-    try:
-        source = TraceSource(path)
-    except FileNotFoundError:
-        raise UsageError("log not found", where=path) from None
-    except OSError as error:
-        raise unreadable(path, error) from None
+    source = opened(path, "log")
     with told_at(path):
         kind = kind_named(name) if name else kind_of(read_head(source), path)
         if kind is None:

@@ -6,8 +6,8 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from kvcache_sim._core import TraceProblem
-from kvcache_sim.errors import InputOutputError, TraceError
+from kvcache_sim._core import TraceProblem, TraceSource
+from kvcache_sim.errors import InputOutputError, TraceError, UsageError
 
 
 @contextlib.contextmanager
@@ -19,6 +19,16 @@ def told_at(where: str) -> Iterator[None]:
         raise trace_error(where, problem.args) from None
     except OSError as error:
         raise unreadable(where, error) from None
+
+
+def opened(path: str, what: str) -> TraceSource:
+    """Return a source of bytes; UsageError where there is no such file, ``what`` says what it was to be."""
+    try:
+        return TraceSource(path)
+    except FileNotFoundError:
+        raise UsageError(f"{what} not found", where=path) from None
+    except OSError as error:
+        raise unreadable(path, error) from None
 
 
 def unreadable(where: str, error: OSError) -> InputOutputError:

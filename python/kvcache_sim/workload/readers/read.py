@@ -14,7 +14,7 @@ from kvcache_sim.workload.readers.detect import check_text, detect_format
 from kvcache_sim.workload.readers.detect_head import read_head
 from kvcache_sim.workload.readers.findings import Finding, line_of, nothing_to_share, odd_times
 from kvcache_sim.workload.readers.fitting_block import guessed_block
-from kvcache_sim.workload.readers.problems import told_at, trace_error, unreadable
+from kvcache_sim.workload.readers.problems import opened, told_at, trace_error
 from kvcache_sim.workload.readers.registry import format_named
 from kvcache_sim.workload.readers.settings import ReadSettings
 from kvcache_sim.workload.readers.stream import TraceStream
@@ -110,11 +110,10 @@ def _open(name: str) -> TraceSource:
         if os.path.isdir(name):
             raise InputOutputError("is a directory", where=name, expected="a trace file")
     try:
-        return TraceSource(name)
-    except FileNotFoundError:
-        raise UsageError("trace not found", where=name, hint=_nearest(name)) from None
-    except OSError as error:
-        raise unreadable(name, error) from None
+        return opened(name, "trace")
+    except UsageError as missing:
+        missing.hint = _nearest(name)
+        raise
 
 
 def _nearest(name: str) -> str:
