@@ -32,6 +32,7 @@ FLOOR = {
     "model": 2,
     "engine": 1,
     "errors": 0,
+    "values": 0,
     "output": 0.5,  # its refusals are errors
     "tier_table": 0,
     "tiers": 0.5,  # derived from the table

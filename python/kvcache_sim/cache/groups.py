@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvcache_sim.model.kv_groups import KvLayout
+from kvcache_sim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kvcache_sim.cache.admission import ADMISSION
 from kvcache_sim.cache.admission.policy import AdmissionPolicy
@@ -23,6 +23,7 @@ from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.channels.edges import Edges
 from kvcache_sim.engine import Engine
 from kvcache_sim.tiers import LOAD_EDGES, WRITE_EDGES
+from kvcache_sim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -17,6 +16,7 @@ from kvcache_sim.channels.edges import AnyChannel, Edges
 from kvcache_sim.channels.layered_channel import LayeredChannel
 from kvcache_sim.engine import TRANSFER, Engine
 from kvcache_sim.tiers import COMPUTE, REMOTE, TIERS
+from kvcache_sim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

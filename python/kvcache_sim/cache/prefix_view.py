@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heappop, heappush
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.units import NS_PER_S
+from kvcache_sim.values import dataclass
 
 #: A chained block id: it names the block's tokens and all before it, so it is the hash of the prefix.
 PrefixHash = int

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.units import NS_PER_S
+from kvcache_sim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,9 @@ class SessionViewSettings:
             raise UsageError(
                 "out of range", where="session_view.ttl", got=f"{self.ttl_ns} ns", expected="a time above 0"
             )
+
+
+_ALL = SessionViewSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class SessionView:
     Cost: constant time a turn.
     """
 
-    def __init__(self, settings: SessionViewSettings = SessionViewSettings()) -> None:
+    def __init__(self, settings: SessionViewSettings = _ALL) -> None:
         self._settings = settings
         self._forgotten: list[Callable[[str], None]] = []
         self.active_sessions_kv_state: dict[str, SessionCacheInfo] = {}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionViewSettings
 from kvcache_sim.tiers import WRITE_EDGES
+from kvcache_sim.values import dataclass
 
 Accounting = Literal["detailed", "simplified"]
 Semantics = Literal["tree", "vllm", "sglang"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kvcache_sim.cache.groups import Newcomer
+from kvcache_sim.values import dataclass
 
 #: No move: a block that is ready.
 NO_MOVE = 0xFFFF_FFFF

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum, auto
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ from kvcache_sim.cache.settings import Accounting, CacheSettings, LowerEngine, S
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.table import POLICIES
 from kvcache_sim.tiers import COMPUTE, TIERS
+from kvcache_sim.values import dataclass
 
 
 class Ability(Enum):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvcache_sim.cache.prefix_view import PrefixAdmission
 from kvcache_sim.cache.session_view import SessionView
 from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

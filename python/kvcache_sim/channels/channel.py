@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from kvcache_sim.channels.demand import AnyDemand, Demand
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.engine import beyond_time
 from kvcache_sim.units import LAST_NS, NS_PER_S
+from kvcache_sim.values import dataclass
 
 #: A time that is not known yet: later than any other.
 NOT_YET = 1 << 62

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.units import NS_PER_S
+from kvcache_sim.values import dataclass
 
 FIGURES = (
     Figure("channels.<channel>.bytes", "bytes", "what it carried"),

@@ -6,13 +6,13 @@ import json
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.values import dataclass
 from kvcache_sim.workload.trace import Trace
 
 #: Fields of a rule that rows of ``requests`` have.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.request_rule import RequestRule, trace_fields
 from kvcache_sim.units import NS_PER_S
+from kvcache_sim.values import dataclass
 from kvcache_sim.workload.trace import Trace
 
 #: What a limit can be on, in the order it is told.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, TIERS, WEARING
 from kvcache_sim.units import NS_PER_S
+from kvcache_sim.values import dataclass
 
 FIGURES = (
     Figure("tiers.<tier>.present", "", "machines that have the tier"),

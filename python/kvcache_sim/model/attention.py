@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from kvcache_sim.model.dtypes import size_bytes
 from kvcache_sim.model.layer_cache import LayerCache, Reach
+from kvcache_sim.values import dataclass
 
 
 class Attention(Protocol):

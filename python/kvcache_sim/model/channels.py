@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import check_keys, entry_names, read_entry, read_toml
+from kvcache_sim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

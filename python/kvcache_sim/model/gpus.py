@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import check_keys, entry_names, read_entry, read_toml
 from kvcache_sim.model.kernel_rates import UNMEASURED, KernelRates, kernel_rates
+from kvcache_sim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

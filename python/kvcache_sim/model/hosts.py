@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvcache_sim.model.catalog import entry_names, read_entry
+from kvcache_sim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import check_keys
+from kvcache_sim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

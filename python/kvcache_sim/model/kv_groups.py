@@ -8,12 +8,12 @@ kind with a smaller page gets a larger block.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.layer_cache import LayerCache
 from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.values import dataclass
 
 #: What a group keeps: every block, those of a window, those of the current chunk, or the last state.
 GroupKind = Literal["full", "sliding", "chunked", "linear"]

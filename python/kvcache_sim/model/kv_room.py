@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.dtypes import bits_per_value
 from kvcache_sim.model.gpus import GpuSpec
 from kvcache_sim.model.model_spec import ModelSpec
+from kvcache_sim.values import dataclass
 
 #: What the engine's warm-up of its sampler takes for one logit, with top-k and top-p on every sequence.
 #: Sorting: the logit in two formats, and a sort's keys and indices twice over (38.1 to 39.9 in seven logs of

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from kvcache_sim.values import dataclass
 
 #: ``all``: an entry stays as long as the sequence; ``window``: only those of the last tokens; ``chunk``: only
 #: those of the current chunk; ``state``: one entry, whatever the length.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.attention import Attention
 from kvcache_sim.model.feed_forward import FeedForward
+from kvcache_sim.values import dataclass
 
 _RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4})(?::(\d{1,3}))?)?")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.units import parse_time_ns
+from kvcache_sim.values import dataclass
 
 #: How a linear step time's name begins.
 LINEAR = "linear:"

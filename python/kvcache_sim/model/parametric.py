@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
@@ -14,6 +13,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import check_keys
 from kvcache_sim.model.cuda_graphs import padded_tokens
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
+from kvcache_sim.values import dataclass
 
 _NS_PER_MS = 1e6
 _FS_PER_MS = 1e12

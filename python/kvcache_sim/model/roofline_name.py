@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.dtypes import DTYPES, KV_DTYPES
 from kvcache_sim.model.model_spec import ModelSpec
 from kvcache_sim.model.models import load_model, names_model_file
 from kvcache_sim.model.weight_count import WeightDtypes
+from kvcache_sim.values import dataclass
 
 _PARTS = re.compile(r"([^@:]+)@([^@:]+)(?::([^@:]*))?")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from kvcache_sim.values import dataclass
 
 _FS_PER_NS = 1_000_000
 

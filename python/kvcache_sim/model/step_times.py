@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from kvcache_sim.model.parametric import parametric_step_time
 from kvcache_sim.model.roofline_name import parse_roofline
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.model.step_time_spellings import unknown_step_time
+from kvcache_sim.values import dataclass
 
 _ROOFLINE = "roofline:"
 #: The set a scenario gets when it names none.

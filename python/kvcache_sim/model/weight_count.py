@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from kvcache_sim.model.dtypes import bits_per_value
 from kvcache_sim.model.layer_group import LayerGroup
+from kvcache_sim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from kvcache_sim.output import write_new
+from kvcache_sim.values import dataclass
 
 _BEGIN = "<!-- engines: written by python -m kvcache_sim.policies.engine_modes -->\n"
 _END = "<!-- end of engines -->\n"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from kvcache_sim import _core
 from kvcache_sim.errors import UsageError
 from kvcache_sim.units import parse_time_ns
+from kvcache_sim.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,10 +8,9 @@ none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvcache_sim import _core
 from kvcache_sim.policies.settings import ATTENTION, PRIORITIES, TAIL_BUDGET, TIME_TO_LIVE, SettingGrammar
+from kvcache_sim.values import dataclass
 
 #: Name → kind of each policy that the core runs: ``ranked`` (a key of each leaf) or ``queue``.
 NATIVE_KINDS = dict(_core.native_policies())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kvcache_sim.backends import reference
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.resolve import parse_variant, resolve_policy, row_of
+from kvcache_sim.values import dataclass
 
 if TYPE_CHECKING:
     from kvcache_sim import _core

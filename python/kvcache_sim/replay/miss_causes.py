@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from kvcache_sim.values import dataclass
 
 #: Who tells causes: replays without time (``kvsim cachesim``), or timed runs (``kvsim simulate --causes``,
 #: ``kvsim explain``).

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from kvcache_sim.tiers import (
     TIERS,
     WRITE_EDGES,
 )
+from kvcache_sim.values import dataclass
 
 #: Channels of a machine unless the scenario says otherwise, one an edge and direction.
 DEFAULT_CHANNELS: dict[str, dict[str, Any]] = {

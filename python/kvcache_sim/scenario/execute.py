@@ -7,7 +7,7 @@ import resource
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from kvcache_sim.scenario.measure import measured_requests, measured_summary
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.resolved import config_hash, to_yaml
 from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.values import dataclass
 from kvcache_sim.workload.readers.stream import NotAlone, TraceStream
 from kvcache_sim.workload.trace import Trace
 

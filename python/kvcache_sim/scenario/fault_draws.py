@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.rng.streams import stream
 from kvcache_sim.scenario.fleet_section import FaultSection, FleetSection
+from kvcache_sim.values import dataclass
 
 #: Most faults of one run, all kinds together.
 _MOST = 20_000

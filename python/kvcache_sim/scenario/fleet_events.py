@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kvcache_sim.errors import UsageError
@@ -11,6 +11,7 @@ from kvcache_sim.scenario.fault_draws import Fault, drawn_faults
 from kvcache_sim.scenario.fleet_section import FleetChange, FleetEventSection, FleetSection
 from kvcache_sim.scenario.schema import ClusterSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path, Tree
+from kvcache_sim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.gpus import GpuSpec, load_gpu
 from kvcache_sim.model.kv_room import EngineMemory, KvRoom, default_engine, kv_blocks, kv_room
@@ -16,6 +14,7 @@ from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.tiers import COMPUTE, TIERS
+from kvcache_sim.values import dataclass
 
 GPU_CAPACITY: Path = ("tiers", TIERS[COMPUTE], "capacity")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import MAX_BYTES, Tree, read_tree
 from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
 #: Tiers that exchange KV with another machine's.
 _ENDS = f"({TIERS[STAGING]}|{TIERS[COMPUTE]})"
-_PAIR = re.compile(rf"\s*(\d{{1,4}})\s*:\s*{_ENDS}\s*->\s*(\d{{1,4}})\s*:\s*\2\s*")
-_SIDE = re.compile(rf"\s*(?:(\d{{1,4}})\s*:)?\s*(?:remote\s*->\s*{_ENDS}|{_ENDS}\s*->\s*remote)\s*")
+_PAIR = rf"\s*(\d{{1,4}})\s*:\s*{_ENDS}\s*->\s*(\d{{1,4}})\s*:\s*\2\s*"
+_SIDE = rf"\s*(?:(\d{{1,4}})\s*:)?\s*(?:remote\s*->\s*{_ENDS}|{_ENDS}\s*->\s*remote)\s*"
 
 #: (owner, reader), None for any.
 _Claim = tuple[int | None, int | None, str]
@@ -45,14 +45,14 @@ class NetworkClaims:
     @staticmethod
     def tier_of(edge: str) -> str | None:
         """Return between which tiers an edge between machines leads: ``cpu`` reads, ``gpu`` hands over."""
-        pair, side = _PAIR.fullmatch(edge), _SIDE.fullmatch(edge)
+        pair, side = re.fullmatch(_PAIR, edge), re.fullmatch(_SIDE, edge)
         if pair:
             return pair[2]
         return (side[2] or side[3]) if side else None
 
     def claim(self, name: str, edge: str, where: str) -> None:
         """Note that a channel carries an edge. Raises UsageError where another has it or no machine does."""
-        pair, side = _PAIR.fullmatch(edge), _SIDE.fullmatch(edge)
+        pair, side = re.fullmatch(_PAIR, edge), re.fullmatch(_SIDE, edge)
         if pair:
             key: _Claim = (int(pair[1]), int(pair[3]), "pair")
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from kvcache_sim.cache.fetch import FETCH
@@ -17,6 +17,7 @@ from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.sequence import SequenceState
 from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE
+from kvcache_sim.values import dataclass
 
 _NONE_BELOW = (0,) * (len(PLACES) - 1)
 

@@ -8,13 +8,13 @@ committed at its end, when its tokens come out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from kvcache_sim.cache.store import GpuStore, GroupStore
 from kvcache_sim.model.step_time import StepBatch, StepTime
 from kvcache_sim.serving.batch_contract import Ended
 from kvcache_sim.serving.gaps import TokenGaps
 from kvcache_sim.serving.speculation import Accepted, SpeculationRules
+from kvcache_sim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.cache.machine import Machine
@@ -23,6 +23,7 @@ from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.replica.scheduler import Scheduler
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings
 from kvcache_sim.serving.speculation import SpeculationRules
+from kvcache_sim.values import dataclass
 
 if TYPE_CHECKING:
     from kvcache_sim import _core

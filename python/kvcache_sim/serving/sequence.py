@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from kvcache_sim.tiers import HOPS, PLACES
 from kvcache_sim.units import NS_PER_S
+from kvcache_sim.values import dataclass
 from kvcache_sim.workload.trace import Trace
 
 _NO_FETCH = (0,) * len(PLACES)

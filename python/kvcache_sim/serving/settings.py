@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
@@ -10,6 +10,7 @@ from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.serving.membership.plan import MembershipPlan
 from kvcache_sim.serving.speculation import SpeculationSettings
+from kvcache_sim.values import dataclass
 
 #: Whether the scheduler decides on a step while the one before it runs, and how answers then end.
 AsyncScheduling = Literal["none", "length", "stop-token"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from kvcache_sim.backends import Backend, checked_backend
 from kvcache_sim.errors import UsageError
+from kvcache_sim.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

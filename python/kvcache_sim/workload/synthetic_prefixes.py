@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import UsageError
 from kvcache_sim.rng import stream
 from kvcache_sim.units import NS_PER_S
+from kvcache_sim.values import dataclass
 from kvcache_sim.workload.trace import NO_SESSION, Trace
 
 #: Earlier requests that one is tried to follow.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from kvcache_sim.values import dataclass
 
 NO_SESSION = -1
 OPEN_LOOP = -1

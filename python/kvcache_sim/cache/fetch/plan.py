@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.values import dataclass
 
 
 class Part(NamedTuple):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.aiconfigurator.names import ENGINES, MODELS, SAME_SHAPE, SYSTEMS, Dtypes
+from kvcache_sim.values import dataclass
 
 #: How a source of this kind begins.
 PREFIX = "aiconfigurator:"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from numbers import Integral
 from typing import Any
 
 from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.values import dataclass
 
 #: Returns an answer as it is used, from (answer, what the method was called with, what the policy was made
 #: with); raises ValueError saying what was expected.

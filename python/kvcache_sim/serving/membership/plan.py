@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from kvcache_sim.values import dataclass
 
 MembershipChange = Literal["join", "drain", "lose"]
 InFlight = Literal["retry", "fail"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcache_sim import _core
@@ -14,6 +13,7 @@ from kvcache_sim.serving.queue import ORDERS, served_as
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.settings import HandoverSettings, MachineSettings, ReplicaSettings, Role
 from kvcache_sim.tiers import LOAD_EDGES, PLACES, WRITE_EDGES
+from kvcache_sim.values import dataclass
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.sglang.settings import SglangRules

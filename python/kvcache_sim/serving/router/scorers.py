@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.router.prefix_index import Matched
 from kvcache_sim.serving.sequence import Arrival
+from kvcache_sim.values import dataclass
 
 Scores = NDArray[np.float64]
 

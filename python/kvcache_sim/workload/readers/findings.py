@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from kvcache_sim.values import dataclass
 from kvcache_sim.workload.trace import NO_SESSION, Trace
 
 

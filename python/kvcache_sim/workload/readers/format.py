@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from kvcache_sim.values import dataclass
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns, TraceRows, TraceSource

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kvcache_sim._core import TraceSource
 from kvcache_sim.errors import InputOutputError, TraceError, UsageError
+from kvcache_sim.values import dataclass
 from kvcache_sim.workload.readers.detect import check_text, detect_format
 from kvcache_sim.workload.readers.detect_head import read_head
 from kvcache_sim.workload.readers.findings import Finding, line_of, nothing_to_share, odd_times

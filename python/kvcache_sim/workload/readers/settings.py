@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.values import dataclass
 from kvcache_sim.workload.synthetic_prefixes import PrefixAssumption
 
 OnBadRow = Literal["error", "skip"]
