@@ -37,6 +37,7 @@ FAMILIES: dict[str, tuple[str, ...] | None] = {
     "<gap>": None,
     "<class>": None,
     "<channel>": None,
+    "<group>": None,
 }
 
 #: Together they show every figure.
@@ -59,6 +60,13 @@ RUNS: dict[str, tuple[str, ...]] = {
         "tiers.cpu=null",
         "tiers.disk=null",
         "replica.speculation={tokens: 2, mean_length: 2}",
+    ),
+    "several cache groups": (
+        "cluster.machines=1",
+        "tiers.cpu=null",
+        "tiers.disk=null",
+        "model=gpt-oss-20b",
+        "cache={semantics: vllm, block_size: 64}",
     ),
     "requests wait": ("workload.loop=closed",),
     "a tier loses its copies": ("fleet={plan: [{at: 9s, do: lose-tier, machine: 0, tier: cpu}]}",),

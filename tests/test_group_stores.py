@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from examples import examples
 from hypothesis import given
@@ -15,15 +16,24 @@ from hypothesis import strategies as st
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.errors import KvsimError
+from kvcache_sim.metrics.cache_groups import junctions_of, summarize_groups
 from kvcache_sim.metrics.columns import STATUSES
+from kvcache_sim.metrics.load_run import load_run
+from kvcache_sim.metrics.miss_causes import miss_causes
+from kvcache_sim.metrics.run_directory import open_run_directory
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
+from kvcache_sim.report.finished import FinishedRun
+from kvcache_sim.report.reuse import reuse_of
+from kvcache_sim.scenario.execute import execute, store
 from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import ReplicaSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.simulation import Simulation
 from kvcache_sim.workload.trace import Trace
 from shared_files import shared
+from small_traces import trace_of
 from test_kv_groups import layouts
 from test_native_serving import told
 from test_simulation_native import cluster, random_trace
@@ -102,8 +112,15 @@ def test_the_core_single_steps_and_the_reference_tell_one_story(
     stepped, plain = told(settings, trace, step_every_iteration=True)
     assert not any(isinstance(r, NativeReplica) for r in stepped.replicas)
     assert native == plain
-    digests = [run.digest_results for run in (simulate(settings, trace, options=o) for o in OPTIONS)]
-    assert len({*digests, native["digests"][1]}) == 1
+    runs = [simulate(settings, trace, options=o) for o in OPTIONS]
+    assert len({*(run.digest_results for run in runs), native["digests"][1]}) == 1
+    by_group = [lost_of(run) for run in runs]
+    assert by_group[0] == by_group[1] == by_group[2]
+
+
+def lost_of(run) -> tuple[dict[str, int], dict[str, list[int]]]:
+    counters = {name: n for name, n in run.counters.items() if name.startswith("groups.")}
+    return counters, {name: values.tolist() for name, values in run.junctions.items()}
 
 
 def test_runs_of_every_kind_of_group_hit_evict_and_preempt():
@@ -204,3 +221,57 @@ def test_a_pool_of_one_request_and_two_states_serves_every_request():
     run = Simulation(settings, trace, RunOptions(check="full")).run()
     assert run.counters["evictions.gpu"] > 0
     assert set(run.requests["status"]) == {STATUSES.index("finished")}
+
+
+@pytest.mark.parametrize(("kind", "cause"), [("sliding", "window_moved_on"), ("linear", "no_checkpoint")])
+@pytest.mark.parametrize("backend", ["native", "python"])
+def test_what_a_group_did_not_keep_is_told_by_cause_and_by_group(kind, cause, backend):
+    """20 blocks; then 12 of them and others: full attention could go on from 192 tokens, the other group kept none.
+
+    The third prompt parts there too, and by then what the second one kept at the junction serves it.
+    """
+    first = [f"a{k}" for k in range(20)]
+    prompts = [
+        first,
+        [*first[:12], *(f"b{k}" for k in range(8))],
+        [*first[:12], *(f"c{k}" for k in range(8))],
+    ]
+    trace = trace_of(prompts, 16, [320] * 3, None, [2] * 3)
+    trace = replace(trace, arrival_ns=np.arange(3, dtype=np.int64) * 10**12)
+    drawn = layouts_of(kind, 40 if kind == "sliding" else 0, 0)
+    settings = settings_of(drawn, CacheSettings(), ReplicaSettings(max_num_seqs=4), 500, 1)
+    run = simulate(settings, trace, options=RunOptions(backend=backend))
+    assert run.requests["cached_prefix_length_used"].tolist() == [0, 0, 192]
+    missed = miss_causes(run.requests, trace, 16, True, backend, run.junctions)
+    told = {name: values.tolist() for name, values in missed.items() if name != "evicted_idle_ns"}
+    assert told.pop(f"miss_{cause}_tokens") == [0, 192, 0]
+    assert told.pop("miss_diverged_tokens") == [0, 112, 112]
+    assert told.pop("miss_never_seen_tokens") == [304, 0, 0]
+    assert told.pop("miss_shorter_tokens") == [16, 16, 16]
+    assert not any(map(any, told.values()))
+    groups = summarize_groups(run.counters)["cache_groups"]
+    assert [own["lost_not_kept_tokens"] for own in groups.values()] == [0, 192]
+    assert [own["lost_evicted_tokens"] for own in groups.values()] == [0, 0]
+    assert list(groups) == [group.name for group in drawn.layout.groups]
+
+
+def test_junctions_belong_to_the_row_of_their_request_and_machine():
+    rows = {"request": [3, 0, 2], "machine": [1, 0, 0]}
+    columns = {"request": [0, 2, 2, 3], "machine": [0, 0, 1, 0], "junction_tokens": [32, 48, 64, 80]}
+    tokens, is_state = junctions_of(rows, columns | {"is_state": [0, 1, 0, 1]})
+    assert tokens.tolist() == [0, 32, 48]
+    assert is_state.tolist() == [False, False, True]
+
+
+def test_a_finished_run_tells_its_causes_with_and_without_the_option(tmp_path):
+    """``kvsim explain`` reads what groups did not keep from the run, whether causes were counted or not."""
+    scenario = scenario_from_text(BASE, "s.yaml", tmp_path, ["workload.requests=120", "cache.block_size=16"])
+    told = []
+    for causes in (True, False):
+        with open_run_directory(tmp_path / f"run{causes}", force=False) as directory:
+            done = execute(scenario, read_requests(scenario), RunOptions(causes=causes), None, directory)
+            store(done, directory, ["kvsim"])
+        run = FinishedRun(load_run(tmp_path / f"run{causes}"), "", done.trace)
+        told.append({name: values.tolist() for name, values in reuse_of(run).missed.items()})
+    assert told[0] == told[1]
+    assert sum(told[0]["window_moved_on"]) > 0

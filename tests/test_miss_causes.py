@@ -78,6 +78,8 @@ def timed_runs(draw):
         admitted,
         first_token,
         first_token + column(0, 30),
+        np.array([draw(st.sampled_from([0, draw(st.integers(0, n))])) for n in prompt.tolist()], np.int64),
+        column(0, 1) == 1,
         draw(st.booleans()),
     )
 
@@ -106,7 +108,7 @@ def test_both_backends_tell_the_same_causes_of_a_run(machines):
 def test_columns_that_do_not_fit_together_are_refused():
     one = np.ones(1, np.int64)
     good = [np.array([0, 1]), np.zeros(1, np.uint32), 4, 4, np.full(1, -1, np.int32), np.ones(1, bool)]
-    good += [0 * one, one, one, 0 * one, one, one, one, True]
+    good += [0 * one, one, one, 0 * one, one, one, one, 0 * one, one > 1, True]
     assert _core.timed_miss_tokens(*good)[0].sum() == 1
     bad = {
         0: np.array([0, 2]),
@@ -116,6 +118,7 @@ def test_columns_that_do_not_fit_together_are_refused():
         6: -one,
         7: -one,
         9: 2 * one,
+        13: 2 * one,
         12: one[:0],
     }
     for place, value in bad.items():

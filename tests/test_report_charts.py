@@ -95,7 +95,7 @@ def test_colours_differ_within_a_picture_and_agree_between_pictures(runs):
 #: Names that one picture may show together: the six largest of a group are drawn, so all of a group must differ.
 GROUPS = {
     "parts of TTFT": ["client", "queue", "lookup", "fetch room", "fetch cpu", "fetch disk", "fetch remote", "prefill", "first decode", "handover", OTHER],
-    "sources of tokens": ["gpu", "cpu", "disk", "remote", "shorter", "never seen", "diverged", "elsewhere", "not admitted", "not ready", "evicted", OTHER],
+    "sources of tokens": ["gpu", "cpu", "disk", "remote", "shorter", "never seen", "diverged", "elsewhere", "not admitted", "not ready", "evicted", "window moved on", "no checkpoint", OTHER],
     "what is left of sessions": ["gpu", "cpu", "disk", "remote", "lost"],
     "states": ["active", "cached", "in flight", "free"],
     "curve": ["lru", "optimum", "ceiling", "this run", "knee"],

@@ -522,6 +522,8 @@ class GroupStore:
     def grow(self, lease: int, tokens: tuple[int, int], now_ns: int) -> bool: ...
     def chunk(self, lease: int, computed: int, target: int, tokens: int) -> int: ...
     def most_blocks(self, tokens: int, steps_in_flight: int) -> int: ...
+    def by_group(self) -> list[tuple[int, int, int, int]]: ...
+    def junctions(self) -> list[tuple[int, int, bool]]: ...
     def free_queue(self) -> list[tuple[int, int] | None]:
         """Return group and key of the free blocks, next to be taken first; None where there is none."""
 
@@ -928,6 +930,8 @@ def timed_miss_tokens(
     admitted_ns: NDArray[np.int64],
     first_token_ns: NDArray[np.int64],
     finish_ns: NDArray[np.int64],
+    junction_tokens: NDArray[np.int64],
+    junction_is_state: NDArray[np.bool_],
     kept: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the missed tokens of a timed run, a row a request, a column a cause; and idle times.

@@ -53,3 +53,7 @@ class UnsavedRun:
     def prefixes(self) -> dict[str, ColumnData] | None:
         """Return the columns of ``PREFIX_COLUMNS``; None where the run did not keep them."""
         return self.execution.run.prefixes
+
+    def junctions(self) -> dict[str, ColumnData] | None:
+        """Return the columns of ``JUNCTION_COLUMNS``; None for a cache of one group."""
+        return self.execution.run.junctions

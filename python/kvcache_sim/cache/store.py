@@ -170,6 +170,20 @@ class GroupStore(GpuStore, Protocol):
         """Return how many blocks a sequence of so many tokens can hold while so many steps are under way."""
         ...
 
+    def by_group(self) -> list[tuple[int, int, int, int]]:
+        """Return by group: blocks that got a key, that lost it, tokens lost unkept, tokens lost by eviction.
+
+        Lost are those that a first admission could have gone on from in another group.
+        """
+        ...
+
+    def junctions(self) -> list[tuple[int, int, bool]]:
+        """Return (request, tokens, whether a state was lacking) where a group had kept nothing to go on from.
+
+        Of first admissions; some other group could have gone on from so many tokens.
+        """
+        ...
+
 
 class LoadingStore(GpuStore, Protocol):
     """A store with blocks below the GPU: found in parts, loaded and written by moves."""

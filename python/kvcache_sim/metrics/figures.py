@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.metrics import (
+    cache_groups,
     channel_use,
     context_window,
     handover_summary,
@@ -153,6 +154,7 @@ FIGURES: tuple[Figure, ...] = (
     *_LATENCY,
     *slo.FIGURES,
     *jobs.FIGURES,
+    *cache_groups.FIGURES,
     *speculation.FIGURES,
     *_COST,
     *prefix_cache.FIGURES,

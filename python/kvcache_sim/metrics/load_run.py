@@ -46,6 +46,14 @@ class StoredRun:
 
         return self._table("prefixes", PREFIX_COLUMNS)
 
+    def junctions(self) -> dict[str, ColumnData] | None:
+        """Return the columns of ``JUNCTION_COLUMNS``; None for a cache of one group."""
+        if not (self.path / "junctions.parquet").exists():
+            return None
+        from kvcache_sim.metrics.cache_groups import JUNCTION_COLUMNS
+
+        return self._table("junctions", JUNCTION_COLUMNS)
+
     def _table(self, name: str, schema: Mapping[str, Column]) -> dict[str, ColumnData]:
         path = self.path / f"{name}.parquet"
         try:

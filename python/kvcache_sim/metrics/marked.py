@@ -18,6 +18,7 @@ _OF_A_PART = (
     "merged_blocks",
     "edge.",
     "speculation.",
+    "groups.",
     "router.",
     "membership.",
 )

@@ -35,6 +35,7 @@ OF_ITS_TIME = (
     "channels",
     "handover.bytes",
     "speculation",
+    "cache_groups",
     "fleet",
     "router",
 )

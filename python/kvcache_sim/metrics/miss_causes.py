@@ -12,6 +12,7 @@ from kvcache_sim import _core
 from kvcache_sim.backends import reference
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.metrics.cache_groups import junctions_of
 from kvcache_sim.metrics.columns import MISS_COLUMNS, STATUSES, miss_column
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.replay.miss_causes import MISS_CAUSES, told_by
@@ -51,12 +52,14 @@ def miss_causes(
     block_size_tokens: int,
     kept: bool = True,
     backend: str = "native",
+    junctions: Mapping[str, Any] | None = None,
 ) -> dict[str, NDArray[np.int64]]:
     """Return the columns of ``MISS_COLUMNS``; per finished request the causes sum to prompt − cached tokens.
 
     A token belongs to its id (a block of the trace) after all before it. ``kept`` is what
     ``keeps_all_blocks`` says: where it is False, what was ready here and is missed was *not admitted*.
-    Rejected requests have zeros. Cost: one native call, linear in the ids of the trace.
+    ``junctions`` are the columns of ``JUNCTION_COLUMNS`` of a cache of several groups. Rejected requests have
+    zeros. Cost: one native call, linear in the ids of the trace.
     """
 
     def column(name: str) -> NDArray[np.int64]:
@@ -78,6 +81,7 @@ def miss_causes(
         admitted_ns,
         column("first_token_ns"),
         column("finish_ns"),
+        *junctions_of(requests, junctions),
         kept,
     )
     columns = {miss_column(cause): tokens[:, MISS_CAUSES.index(cause)] for cause in told_by("timed")}

@@ -84,6 +84,8 @@ class Run:
     counted_ns: int | None = None
     #: The columns of ``PREFIX_COLUMNS``, where they were asked for.
     prefixes: dict[str, ColumnData] | None = None
+    #: The columns of ``JUNCTION_COLUMNS``, of a cache of several groups.
+    junctions: dict[str, ColumnData] | None = None
     #: Figures and digests of the engine's schedule, where it was written down.
     schedule: dict[str, Any] | None = None
     #: How often each outcome was logged among the events that were written while the run went on; ``events``

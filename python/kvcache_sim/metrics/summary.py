@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kvcache_sim.metrics.cache_groups import summarize_groups
 from kvcache_sim.metrics.channel_use import summarize_channels
 from kvcache_sim.metrics.figures import DEFINITIONS
 from kvcache_sim.metrics.machine_loads import summarize_loads
@@ -65,6 +66,7 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
         },
         **(requests.attainment.figures(requests.makespan_ns) if requests.attainment is not None else {}),
         **(requests.jobs.figures() if requests.jobs is not None else {}),
+        **summarize_groups(run.counters),
         **summarize_speculation(run.counters),
         "prefix_cache": with_left(requests.prefix_cache.figures(run.events), run.left_outcomes),
         "session_survival": requests.sessions.rows(),

@@ -50,6 +50,16 @@ MISS_CAUSES: tuple[MissCause, ...] = (
         "it was shown before, but the cache did not take it, or keeps it out of reach",
         _BOTH,
     ),
+    MissCause(
+        "window_moved_on",
+        "other layers had it, but those with a window had moved on and kept nothing to go on from there",
+        _TIMED,
+    ),
+    MissCause(
+        "no_checkpoint",
+        "other layers had it, but those with a state had kept no checkpoint to go on from there",
+        _TIMED,
+    ),
 )
 
 

@@ -45,6 +45,8 @@ COLOURS: dict[str, str] = {
     "not admitted": "#7fbf4d",
     "not ready": "#e39ac0",
     "evicted": "#d1495b",
+    "window moved on": "#8020e0",
+    "no checkpoint": "#5c5c12",
     "lost": "#d1495b",
     "lru": "#3b82c4",
     "optimum": "#a05fb4",

@@ -54,6 +54,10 @@ class RunSource(Protocol):
         """Return the columns of ``PREFIX_COLUMNS``; None where the run did not keep them."""
         ...
 
+    def junctions(self) -> dict[str, ColumnData] | None:
+        """Return the columns of ``JUNCTION_COLUMNS``; None for a cache of one group."""
+        ...
+
 
 class FinishedRun:
     """A finished run with what reports derive from it; nothing is written.
@@ -96,6 +100,11 @@ class FinishedRun:
     def prefixes(self) -> dict[str, ColumnData] | None:
         """Return the columns of ``PREFIX_COLUMNS``; None where the run did not keep them."""
         return self._stored.prefixes()
+
+    @cached_property
+    def junctions(self) -> dict[str, ColumnData] | None:
+        """Return the columns of ``JUNCTION_COLUMNS``; None for a cache of one group."""
+        return self._stored.junctions()
 
     @cached_property
     def scenario(self) -> dict[str, Any]:

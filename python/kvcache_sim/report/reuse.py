@@ -60,7 +60,9 @@ def _missed(run: FinishedRun, trace: Trace) -> dict[str, NDArray[np.int64]]:
     if not columns.keys() >= MISS_COLUMNS.keys():
         source = str(run.directory / "scenario.yaml")
         cache = scenario_from_text(run.scenario_text, source, run.directory).settings.cache
-        columns = miss_causes(columns, trace, run.block_size_tokens, keeps_all_blocks(cache))
+        columns = miss_causes(
+            columns, trace, run.block_size_tokens, keeps_all_blocks(cache), junctions=run.junctions
+        )
     done = run.requests["status"] == 0
     return {cause.name: columns[miss_column(cause)][done] for cause in told_by("timed")}
 

@@ -121,9 +121,8 @@ def _with_causes(
 ) -> tuple[Run, dict[str, NDArray[np.int64]]]:
     """Return the run with every missed token under its cause, and these columns."""
     cache = scenario.settings.cache
-    columns = miss_causes(
-        run.requests, trace, cache.block_size_tokens, keeps_all_blocks(cache), options.backend
-    )
+    kept = keeps_all_blocks(cache)
+    columns = miss_causes(run.requests, trace, cache.block_size_tokens, kept, options.backend, run.junctions)
     return replace(run, requests={**run.requests, **columns}), columns
 
 
@@ -167,6 +166,10 @@ def store(
         from kvcache_sim.metrics.prefix_entries import PREFIX_COLUMNS
 
         tables.append(("prefixes", run.prefixes, PREFIX_COLUMNS))
+    if run.junctions is not None:
+        from kvcache_sim.metrics.cache_groups import JUNCTION_COLUMNS
+
+        tables.append(("junctions", run.junctions, JUNCTION_COLUMNS))
     for name, columns, schema in tables:
         with directory.table(name, schema) as table:
             table.write_all(columns)

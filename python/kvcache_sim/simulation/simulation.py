@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.cache.machine import Machine, MachineBuilder, MachineTiers
 from kvcache_sim.cache.settings import TierSettings
-from kvcache_sim.cache.store import GpuStore, KeepsSessions, TieredStore
+from kvcache_sim.cache.store import GpuStore, GroupStore, KeepsSessions, TieredStore
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.engine import Engine, beyond_time
 from kvcache_sim.errors import InvariantError, UsageError
+from kvcache_sim.metrics.cache_groups import group_counters, junction_rows
 from kvcache_sim.metrics.digests import digest_of_events
 from kvcache_sim.metrics.recorder import RunRecorder
 from kvcache_sim.metrics.run import ColumnData, Mark, Observer, Progress, Run
@@ -81,6 +82,8 @@ class Simulation:
         builder = MachineBuilder(stores, self.channels, self.engine, counted.cache, settings.movement)
         #: By machine the store, where it tells who uses its prefixes.
         self._tell_uses: list[TieredStore | KeepsSessions | None] = []
+        #: By machine its pool of cache groups, where it is one.
+        self._groups: dict[int, GroupStore] = {}
         trees: list[TieredStore | None] = []
         caches: list[Machine] = []
         told: list[Outcomes] = []
@@ -90,6 +93,8 @@ class Simulation:
             caches.append(cache)
             told.append(Outcomes(trace, settings.cache, cache.views, stores.gate_keys, cache.sessions))
             self._tell_uses.append(cache.tree or cache.sessions)
+            if cache.groups is not None:
+                self._groups[cache.number] = cache.groups
             trees.append(cache.tree if len(cache.tiers) > 1 else None)
         self.replicas: list[AnyReplica] = build_replicas(
             caches, counted, self.channels, told, self.recorder, observation
@@ -274,6 +279,7 @@ class Simulation:
             channels=counted.channels,
             tiers=counted.tiers,
             prefixes=self._prefixes(requests) if self.options.prefixes else None,
+            junctions=junction_rows(self._groups) if self._groups else None,
             schedule=self._schedule(),
         )
 
@@ -282,6 +288,8 @@ class Simulation:
             if isinstance(replica, NativeReplica):
                 replica.count_moved_bytes()
         found = counters(self.replicas, self.cluster.pools.routed, self._index, self.channels)
+        if self.settings.cache.groups is not None:
+            found |= group_counters(self.settings.cache.groups, self._groups.values())
         if self.membership is not None:
             found |= {f"membership.{name}": n for name, n in self.membership.counts.items()}
         if self._losses is not None:

@@ -96,6 +96,8 @@ fn timed_miss_tokens<'py>(
     admitted_ns: PyReadonlyArray1<'_, i64>,
     first_token_ns: PyReadonlyArray1<'_, i64>,
     finish_ns: PyReadonlyArray1<'_, i64>,
+    junction_tokens: PyReadonlyArray1<'_, i64>,
+    junction_is_state: PyReadonlyArray1<'_, bool>,
     kept: bool,
 ) -> PyResult<TimedAnswer<'py>> {
     let run = TimedRun {
@@ -112,6 +114,8 @@ fn timed_miss_tokens<'py>(
         admitted_ns: admitted_ns.as_slice()?,
         first_token_ns: first_token_ns.as_slice()?,
         finish_ns: finish_ns.as_slice()?,
+        junction_tokens: junction_tokens.as_slice()?,
+        junction_is_state: junction_is_state.as_slice()?,
         kept,
     };
     let misses = py

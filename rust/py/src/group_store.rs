@@ -89,6 +89,19 @@ engine_store!(PyGroupStore {
         answered(self.0.grow(lease.u64(), tokens, now_ns.u64()))
     }
 
+    /// By group: blocks that got a key, that lost it, tokens lost since nothing was kept, and by eviction.
+    fn by_group(&self) -> Vec<(u64, u64, u64, u64)> {
+        let lost = self.0.lost().0.tokens.iter();
+        let pairs = self.0.by_group().iter().zip(lost);
+        pairs.map(|(&(a, b), &(c, d))| (a, b, c, d)).collect()
+    }
+
+    /// Request, tokens and whether a state was lacking, where some group had kept nothing to go on from.
+    fn junctions(&self) -> Vec<(u32, u64, bool)> {
+        let junctions = self.0.lost().1.iter();
+        junctions.map(|j| (j.request, j.tokens, j.is_state)).collect()
+    }
+
     /// Group and key of the free blocks, next to be taken first; `None` where there is none.
     fn free_queue(&self) -> Vec<Option<(u8, u64)>> {
         self.0.free_queue()

@@ -64,6 +64,8 @@ def timed_miss_tokens(
     admitted_ns: NDArray[np.int64],
     first_token_ns: NDArray[np.int64],
     finish_ns: NDArray[np.int64],
+    junction_tokens: NDArray[np.int64],
+    junction_is_state: NDArray[np.bool_],
     kept: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return what ``_core.timed_miss_tokens`` returns. Cost: a dictionary look-up an id."""
@@ -80,8 +82,12 @@ def timed_miss_tokens(
             continue
         path, on, prompt, now = history.path(ids(i)), int(machine[i]), int(input_tokens[i]), admitted_ns[i]
         at = int(cached_tokens[i])
-        end = max((prompt - 1) // block_size_tokens * block_size_tokens, at)
+        end = max((prompt - 1) // block_size_tokens * block_size_tokens, at, int(junction_tokens[i]))
         tokens[i, _COLUMNS["shorter"]] = prompt - end
+        if junction_tokens[i] > at:
+            cause = "no_checkpoint" if junction_is_state[i] else "window_moved_on"
+            tokens[i, _COLUMNS[cause]] = junction_tokens[i] - at
+            at = int(junction_tokens[i])
         novelty = ""
         while at < end:
             k = at // id_tokens

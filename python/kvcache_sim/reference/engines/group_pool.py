@@ -30,6 +30,9 @@ class GroupPool:
     taken: int = 0
     inserted: int = 0
     evicted: int = 0
+    #: By group.
+    inserted_by_group: Counter[int] = field(default_factory=Counter)
+    evicted_by_group: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.free = OrderedDict.fromkeys(range(1, self.capacity_blocks + 1))
@@ -58,6 +61,7 @@ class GroupPool:
             key = self.key_of.pop(block, None)
             if key is not None:
                 self.evicted += 1
+                self.evicted_by_group[key[0]] += 1
                 self.blocks_of[key].remove(block)
                 if not self.blocks_of[key]:
                     del self.blocks_of[key]
@@ -70,6 +74,7 @@ class GroupPool:
         self.had.add(key)
         self.blocks_of.setdefault(key, []).append(block)
         self.inserted += 1
+        self.inserted_by_group[key[0]] += 1
 
     def release(self, blocks: Sequence[int]) -> None:
         """Give blocks back, the first given first to be taken: without a key in front, the others behind."""

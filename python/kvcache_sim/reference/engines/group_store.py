@@ -56,6 +56,8 @@ class ReferenceGroupStore(LeasedStore):
         self.leases = EngineLeases(len(trace))
         self.running: dict[int, _Running] = {}
         self.tells_steps = False
+        #: By request, what its first admission had lost: its tokens, and (group, whether it was not kept).
+        self.lost: dict[int, tuple[Found, list[tuple[int, bool]]]] = {}
 
     def _found(self, request: int, limit: int) -> int:
         return self.manager.look_up(request, limit * self.align).tokens // self.align
@@ -96,12 +98,35 @@ class ReferenceGroupStore(LeasedStore):
             refused = 1
         elif self.tells_steps and manager.is_computed_now(request, found.tokens):
             refused = 2
-        elif self._hold(lease, found, end, running, allowed, now_ns):
-            return lease, hits, end
         else:
+            lost = list(manager.lost(request, found))
+            if self._hold(lease, found, end, running, allowed, now_ns):
+                self.lost.setdefault(request, (found, lost))
+                return lease, hits, end
             refused = 0
         self.leases.abandon(lease)
         return None, refused, 0
+
+    def by_group(self) -> list[tuple[int, int, int, int]]:
+        """Return by group what ``cache.store.GroupStore`` says: blocks keyed and evicted, tokens lost."""
+        pool, lost = self.manager.pool, [[0, 0] for _ in self.manager.groups]
+        for found, groups in self.lost.values():
+            for group, not_kept in groups:
+                lost[group][0 if not_kept else 1] += found.junction_tokens - found.tokens
+        return [
+            (pool.inserted_by_group[n], pool.evicted_by_group[n], unkept, evicted)
+            for n, (unkept, evicted) in enumerate(lost)
+        ]
+
+    def junctions(self) -> list[tuple[int, int, bool]]:
+        """Return (request, tokens, whether a state was lacking) where a group had kept nothing."""
+        told = []
+        for request, (found, groups) in self.lost.items():
+            unkept = [group for group, not_kept in groups if not_kept]
+            if unkept:
+                is_state = self.manager.groups[unkept[0]].kind == "linear"
+                told.append((request, found.junction_tokens, is_state))
+        return told
 
     def _hold(
         self, lease: int, found: Found, end: int, running: _Running, allowed: Allowance, now_ns: int

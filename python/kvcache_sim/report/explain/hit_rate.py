@@ -11,7 +11,7 @@ from kvcache_sim.units import format_time_ns
 _WORTH_SAYING = 0.005
 _NEAR_CEILING = 0.95
 #: What an unbounded cache shared by all machines would have served.
-_SERVABLE = ("evicted", "not_ready", "elsewhere", "not_admitted")
+_SERVABLE = ("evicted", "not_ready", "elsewhere", "not_admitted", "window_moved_on", "no_checkpoint")
 
 
 def _missed(case: Case, cause: str) -> float:
@@ -210,4 +210,26 @@ def not_admitted(case: Case) -> str | None:
         f"{percent(share)} of the prompt tokens had been computed on the same machine, but the scenario "
         "keeps blocks out of the cache or out of reach (cache.enabled, cache.admission, "
         "cache.discard_on_finish, prefix_view)."
+    )
+
+
+def window_moved_on(case: Case) -> str | None:
+    """A window kept nothing where other layers could go on."""
+    share = _missed(case, "window_moved_on")
+    if share < _WORTH_SAYING:
+        return None
+    return (
+        f"{percent(share)} of the prompt tokens were there in other layers, but the layers with a window had "
+        "moved on and kept nothing to go on from: a cache.retention_interval keeps windows on the way."
+    )
+
+
+def no_checkpoint(case: Case) -> str | None:
+    """A state was not kept where other layers could go on."""
+    share = _missed(case, "no_checkpoint")
+    if share < _WORTH_SAYING:
+        return None
+    return (
+        f"{percent(share)} of the prompt tokens were there in other layers, but no checkpoint of a state was "
+        "kept to go on from: a cache.retention_interval keeps states on the way."
     )

@@ -27,6 +27,8 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
         "elsewhere": hit_rate.elsewhere,
         "not-ready": hit_rate.not_ready,
         "not-admitted": hit_rate.not_admitted,
+        "window-moved-on": hit_rate.window_moved_on,
+        "no-checkpoint": hit_rate.no_checkpoint,
         "shorter": hit_rate.shorter,
     },
     "What TTFT is made of": {

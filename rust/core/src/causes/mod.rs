@@ -35,11 +35,15 @@ pub enum MissCause {
     Elsewhere,
     /// A prompt showed it before, but the cache did not take it or keeps it out of reach.
     NotAdmitted,
+    /// Other groups of layers had it, and of a window that had moved on nothing was kept there.
+    WindowMovedOn,
+    /// Other groups of layers had it, and no state was kept there.
+    NoCheckpoint,
 }
 
 impl MissCause {
     /// Every cause, in the order of the columns.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::NeverSeen,
         Self::Diverged,
         Self::Evicted,
@@ -47,6 +51,8 @@ impl MissCause {
         Self::NotReady,
         Self::Elsewhere,
         Self::NotAdmitted,
+        Self::WindowMovedOn,
+        Self::NoCheckpoint,
     ];
 
     /// The name of its column.
@@ -64,6 +70,8 @@ impl MissCause {
             Self::NotReady => "not_ready",
             Self::Elsewhere => "elsewhere",
             Self::NotAdmitted => "not_admitted",
+            Self::WindowMovedOn => "window_moved_on",
+            Self::NoCheckpoint => "no_checkpoint",
         }
     }
 }

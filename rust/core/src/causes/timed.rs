@@ -36,6 +36,10 @@ pub struct TimedRun<'a> {
     pub first_token_ns: &'a [i64],
     /// The end of the request.
     pub finish_ns: &'a [i64],
+    /// Tokens that some group of layers could have gone on from where others kept nothing; 0 where all agree.
+    pub junction_tokens: &'a [i64],
+    /// Whether it was a state that was not kept there, not a window.
+    pub junction_is_state: &'a [bool],
     /// Whether the cache takes all blocks in and keeps them within reach; where not, what was ready and is
     /// missed was not admitted.
     pub kept: bool,
@@ -73,6 +77,8 @@ impl TimedRun<'_> {
             self.first_token_ns.len(),
             self.finish_ns.len(),
             self.continuation.len(),
+            self.junction_tokens.len(),
+            self.junction_is_state.len(),
         ];
         let fits = columns.iter().all(|&len| len == n) && self.id_offsets.len() == n + 1;
         if !fits || self.id_tokens < 1 || self.block_tokens < 1 {
@@ -87,7 +93,8 @@ impl TimedRun<'_> {
             let (prompt, cached) = (self.input_tokens[r], self.cached_tokens[r]);
             let tokens = (0..1 << 40).contains(&prompt)
                 && (0..1 << 40).contains(&self.output_tokens[r])
-                && (0..=prompt).contains(&cached);
+                && (0..=prompt).contains(&cached)
+                && (0..=prompt).contains(&self.junction_tokens[r]);
             if self.finished[r] && !(tokens && (0..1 << 20).contains(&self.machine[r])) {
                 return Err(TimedRunError::Request(r));
             }
@@ -152,7 +159,12 @@ impl TimedRun<'_> {
         let (prompt, cached) = (self.input_tokens[r], self.cached_tokens[r]);
         let may_hit = (prompt - 1).div_euclid(self.block_tokens) * self.block_tokens;
         let mut misses = PromptMisses::after(cached as u64);
-        let (mut at, mut idle_ns) = (cached, -1);
+        let (mut at, mut idle_ns) = (cached.max(self.junction_tokens[r]), -1);
+        let not_kept = match self.junction_is_state[r] {
+            true => MissCause::NoCheckpoint,
+            false => MissCause::WindowMovedOn,
+        };
+        misses.until(at as u64, not_kept);
         while at < may_hit {
             let k = (at / self.id_tokens) as usize;
             let Some(&place) = path.get(k) else {
@@ -207,6 +219,8 @@ mod tests {
             admitted_ns: &column(|row| row.0),
             first_token_ns: &column(|row| row.0 + 10),
             finish_ns: &column(|row| row.0 + 10),
+            junction_tokens: &vec![0; n],
+            junction_is_state: &vec![false; n],
             kept,
         };
         let misses = run.misses().unwrap();
@@ -216,29 +230,29 @@ mod tests {
     #[test]
     fn each_cause_is_told_from_the_others() {
         let (first, again) = ((0, [0, 1], 0), (100, [0, 1], 0));
-        assert_eq!(causes(&[first], &[0], true), [128, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(causes(&[first], &[0], true), [128, 0, 0, 1, 0, 0, 0, 0, 0]);
         assert_eq!(
             causes(&[first, again], &[0, 64], true),
-            [0, 0, 64, 1, 0, 0, 0]
+            [0, 0, 64, 1, 0, 0, 0, 0, 0]
         );
         assert_eq!(
             causes(&[first, again], &[0, 64], false),
-            [0, 0, 0, 1, 0, 0, 64]
+            [0, 0, 0, 1, 0, 0, 64, 0, 0]
         );
         let soon = (9, [0, 1], 0);
         assert_eq!(
             causes(&[first, soon], &[0, 0], true),
-            [0, 0, 0, 1, 128, 0, 0]
+            [0, 0, 0, 1, 128, 0, 0, 0, 0]
         );
         let other = (100, [0, 1], 1);
         assert_eq!(
             causes(&[first, other], &[0, 0], true),
-            [0, 0, 0, 1, 0, 128, 0]
+            [0, 0, 0, 1, 0, 128, 0, 0, 0]
         );
         let parted = (100, [0, 2], 0);
         assert_eq!(
             causes(&[first, parted], &[0, 64], true),
-            [0, 64, 0, 1, 0, 0, 0]
+            [0, 64, 0, 1, 0, 0, 0, 0, 0]
         );
     }
 
@@ -247,7 +261,7 @@ mod tests {
         let moved = (100, [1, 0], 0);
         assert_eq!(
             causes(&[(0, [0, 1], 0), moved], &[0, 0], true),
-            [128, 0, 0, 1, 0, 0, 0]
+            [128, 0, 0, 1, 0, 0, 0, 0, 0]
         );
     }
 
@@ -267,6 +281,8 @@ mod tests {
             admitted_ns: &[0],
             first_token_ns: &[0],
             finish_ns: &[0],
+            junction_tokens: &[0],
+            junction_is_state: &[false],
             kept: true,
         };
         assert_eq!(run.misses().unwrap_err(), TimedRunError::Ids(0));

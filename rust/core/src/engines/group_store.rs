@@ -5,6 +5,7 @@
 //! asked in tokens, and taken step by step: what lies behind a window is given back before a step takes more.
 //! `TierRoom` counts blocks of the pool. A request has one lease at a time.
 
+use super::groups::lost::{Junction, Losses};
 use super::groups::manager::{GroupManager, Room as Within};
 use super::groups::rules::{chunk_end, next_change, Chunk};
 use super::groups::{Found, Group, Kind, Limits};
@@ -27,6 +28,8 @@ struct Running {
     chunk_tokens: u64,
     /// Blocks of the alignment that were found or have been through the key step.
     depth: u32,
+    /// Whether it has been admitted before, and what it found was counted.
+    is_counted: bool,
 }
 
 /// The blocks of one GPU under the rules of vLLM's cache groups.
@@ -38,6 +41,9 @@ pub struct GroupStore {
     running: Vec<Running>,
     /// Whether a chunk of a prompt ends where a state can be kept.
     has_states: bool,
+    /// What first admissions could not go on from.
+    losses: Losses,
+    junctions: Vec<Junction>,
     /// Digest and evictions of this machine.
     pub records: Records,
 }
@@ -48,6 +54,8 @@ impl GroupStore {
         let requests = groups[0].keys.requests();
         Self {
             has_states: groups.iter().any(|group| group.kind == Kind::Linear),
+            losses: Losses::new(groups.len()),
+            junctions: Vec::new(),
             manager: GroupManager::new(groups, align, limits, capacity_blocks),
             capacity: u64::from(capacity_blocks),
             leases: EngineLeases::new(requests),
@@ -115,6 +123,7 @@ impl GroupStore {
             junction: found.junction,
             prompt_tokens: asked.prompt_tokens,
             chunk_tokens: asked.chunk_tokens,
+            is_counted: true,
             ..Running::default()
         };
         let tokens = asked.step_tokens.min(known - found.tokens);
@@ -123,7 +132,7 @@ impl GroupStore {
             Entry::NoTokens
         } else if self.manager.is_computed_now(request, found.tokens) {
             Entry::NotYet
-        } else if self.hold(lease, room, (running, end), found, now_ns) {
+        } else if self.hold_counted(lease, room, (running, end), found, now_ns) {
             let hit_blocks = (found.tokens / self.manager.align()) as u32;
             return Ok(Entry::Admitted {
                 lease,
@@ -135,6 +144,29 @@ impl GroupStore {
         };
         self.leases.abandon(lease)?;
         Ok(entry)
+    }
+
+    /// As `hold`; at the first admission of a request what it found is counted.
+    fn hold_counted(
+        &mut self,
+        lease: LeaseId,
+        room: Within,
+        running: (Running, u64),
+        found: Found,
+        now_ns: u64,
+    ) -> bool {
+        let request = self.leases.request(lease);
+        if found.junction == 0 || self.running[request as usize].is_counted {
+            return self.hold(lease, room, running, found, now_ns);
+        }
+        let mut losses = self.losses.clone();
+        let junction = losses.count(&self.manager, request, found);
+        let held = self.hold(lease, room, running, found, now_ns);
+        if held {
+            self.losses = losses;
+            self.junctions.extend(junction);
+        }
+        held
     }
 
     /// Holds what a lease found, and room up to `end`; false, and no change, where it does not fit.
@@ -227,6 +259,16 @@ impl GroupStore {
             self.manager.idle_keyed(),
         );
         (free - idle, self.capacity - free, idle, idle)
+    }
+
+    /// What first admissions could not go on from, in sum and where a group had kept nothing there.
+    pub fn lost(&self) -> (&Losses, &[Junction]) {
+        (&self.losses, &self.junctions)
+    }
+
+    /// By group, blocks that got a key, and that lost it.
+    pub fn by_group(&self) -> &[(u64, u64)] {
+        self.manager.by_group()
     }
 
     /// Blocks that lost their key so far.

@@ -119,6 +119,11 @@ impl GroupManager {
         self.pool.counts()
     }
 
+    /// By group, blocks that got a key, and that lost it.
+    pub fn by_group(&self) -> &[(u64, u64)] {
+        self.pool.by_group()
+    }
+
     /// Group and key of the free blocks, next to be taken first.
     pub fn free_queue(&self) -> impl Iterator<Item = Option<(u8, u64)>> + '_ {
         self.pool.free_queue()

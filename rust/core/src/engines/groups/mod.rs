@@ -11,10 +11,13 @@
 //! | `joint_hit` | the longest prefix that all groups can go on from |
 //! | `tables` | the blocks of one request in one group |
 //! | `manager` | the steps of a request: look up, admit, extend, compute, release |
+//! | `lost` | what requests could not go on from, of which group, and why |
 //! | `replay` | requests in file order, times ignored |
 
 mod check;
 mod joint_hit;
+/// What could not be gone on from, and why.
+pub mod lost;
 /// The steps of a request.
 pub mod manager;
 mod pool;

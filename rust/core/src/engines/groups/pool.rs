@@ -39,6 +39,8 @@ pub struct Pool {
     before: Vec<u32>,
     pub(super) free: u32,
     pub(super) counts: PoolCounts,
+    /// By group, blocks that got a key, and that lost it.
+    by_group: Vec<(u64, u64)>,
     /// Blocks with a key that somebody holds.
     pub(super) held_keyed: u64,
     /// By group, a bit for each named key that a block has had; nothing for full attention, which keeps all.
@@ -73,6 +75,7 @@ impl Pool {
             before: vec![NONE; nodes as usize],
             free: capacity_blocks,
             counts: PoolCounts::default(),
+            by_group: vec![(0, 0); groups.len()],
             held_keyed: 0,
             had: groups.iter().map(bits).collect(),
         }
@@ -221,6 +224,7 @@ impl Pool {
         self.nodes[block as usize].slot = slot;
         self.group[block as usize] = group as u8;
         self.counts.inserted += 1;
+        self.by_group[group].0 += 1;
         self.held_keyed += 1;
         let key = self.indexes[group].key(slot);
         if let Some(word) = self.had[group].get_mut((key / 64) as usize) {
@@ -237,7 +241,9 @@ impl Pool {
     }
 
     fn evict(&mut self, block: u32) {
-        let index = &mut self.indexes[usize::from(self.group[block as usize])];
+        let group = usize::from(self.group[block as usize]);
+        self.by_group[group].1 += 1;
+        let index = &mut self.indexes[group];
         let slot = std::mem::replace(&mut self.nodes[block as usize].slot, NONE);
         let heir = std::mem::replace(&mut self.duplicate[block as usize], NONE);
         self.counts.evicted += 1;
@@ -257,6 +263,11 @@ impl Pool {
     /// What has been done so far.
     pub fn counts(&self) -> PoolCounts {
         self.counts
+    }
+
+    /// By group, blocks that got a key, and that lost it.
+    pub fn by_group(&self) -> &[(u64, u64)] {
+        &self.by_group
     }
 
     /// Group and key of the free blocks, next to be taken first; `None` without a key.

@@ -1,5 +1,6 @@
 //! Requests in file order through the manager, times ignored: prompts in chunks, answers token by token.
 
+use super::lost::Losses;
 use super::manager::GroupManager;
 use super::rules::{chunk_end, next_change, Chunk};
 use super::{Group, Limits};
@@ -50,11 +51,10 @@ pub fn replay(
     capacity_blocks: u32,
 ) -> GroupReplay {
     let mut running = Running {
-        lost_tokens: vec![(0, 0); groups.len()],
+        losses: Losses::new(groups.len()),
         manager: GroupManager::new(groups, align, limits, capacity_blocks),
         overlap: Overlap::new(requests.window),
         forced_frees: 0,
-        junctions: 0,
         chunks: 0,
     };
     let mut peak_used_blocks = 0;
@@ -82,8 +82,8 @@ pub fn replay(
     GroupReplay {
         hits,
         forced_frees: running.forced_frees,
-        junctions: running.junctions,
-        lost_tokens: running.lost_tokens,
+        junctions: running.losses.junctions,
+        lost_tokens: running.losses.tokens,
         chunks: running.chunks,
         peak_used_blocks,
         counts: running.manager.counts(),
@@ -97,8 +97,7 @@ struct Running {
     manager: GroupManager,
     overlap: Overlap,
     forced_frees: u64,
-    junctions: u64,
-    lost_tokens: Vec<(u64, u64)>,
+    losses: Losses,
     chunks: u64,
 }
 
@@ -106,15 +105,7 @@ impl Running {
     /// Computes a request to its end; its hit, or none where it does not fit.
     fn run(&mut self, request: u32, prompt: u64, total: u64) -> Option<u64> {
         let found = self.manager.look_up(request, prompt - 1);
-        self.junctions += u64::from(found.junction > 0);
-        let (lost, lost_tokens) = (
-            &mut self.lost_tokens,
-            found.junction.saturating_sub(found.tokens),
-        );
-        self.manager.lost(request, found, |group, not_kept| {
-            let (unkept, evicted) = &mut lost[group];
-            *(if not_kept { unkept } else { evicted }) += lost_tokens;
-        });
+        self.losses.count(&self.manager, request, found);
         let step = self.manager.limits().max_num_batched_tokens;
         let mut at = found.tokens;
         while at < prompt {
