@@ -190,7 +190,7 @@ def test_the_page_of_a_curve_is_a_page_like_the_others(tmp_path):
             browser.goto(f"file://{target}")
             assert browser.evaluate("window.chartsDrawn") == 1
             assert trouble == []
-            assert browser.title() == "kvsim curve: trace.jsonl"
+            assert browser.title() == "Hit rate over cache size: trace.jsonl"
             assert browser.evaluate("document.documentElement.scrollWidth") <= width
             names = browser.locator(".chart svg .role-legend-label text").all_text_contents()
             assert 3 <= len(names) <= MOST_SERIES

@@ -76,7 +76,7 @@ def capacity(
     from kvcache_sim.cli.sweep_progress import shown_sweep
     from kvcache_sim.output import write_new
     from kvcache_sim.report.picture import NothingToDraw
-    from kvcache_sim.report.plot import check_suffix, encoded
+    from kvcache_sim.report.picture_file import check_suffix, encoded
     from kvcache_sim.report.plotting import require_plotting
     from kvcache_sim.sizing import picture
     from kvcache_sim.sizing.answer import Answer
@@ -118,7 +118,7 @@ def capacity(
     else:
         print(tell(answer, question.attain))
     if plot is not None:
-        drawn = picture.draw(answer)
+        drawn = picture.draw(answer, plan.name)
         if isinstance(drawn, NothingToDraw):
             print(f"nothing to draw: {drawn.reason}", file=sys.stderr)
         else:

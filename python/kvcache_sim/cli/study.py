@@ -57,7 +57,7 @@ def study(
     """
     from kvcache_sim.output import write_new
     from kvcache_sim.report.joint_study import joint_picture, joint_text
-    from kvcache_sim.report.plot import check_suffix, encoded
+    from kvcache_sim.report.picture_file import check_suffix, encoded
     from kvcache_sim.report.plotting import require_plotting
     from kvcache_sim.scenario.load import load_scenario
     from kvcache_sim.scenario.requests import read_requests
@@ -87,7 +87,7 @@ def study(
     ).as_json()
     print(json.dumps(found, indent=2) if output_format == "json" else joint_text(found))
     if plot is not None:
-        write_new(plot, encoded(joint_picture(found), plot.suffix), overwrite=True)
+        write_new(plot, encoded(joint_picture(found, trace.name), plot.suffix), overwrite=True)
         typer.echo(f"wrote {plot}", err=True)
 
 

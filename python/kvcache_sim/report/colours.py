@@ -56,6 +56,7 @@ COLOURS: dict[str, str] = {
     "this run": "#d1495b",
     "on the front": "#d1495b",
     "front": "#d1495b",
+    "best": "#d1495b",
 }
 _SPARE = ("#3b82c4", "#d1495b", "#1f9e89", "#d9a200", "#a05fb4", "#b5651d", "#4b4fa8", "#7fbf4d")
 

@@ -5,28 +5,21 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration.accuracy import phase_errors
 from kvcache_sim.model.calibration.rows import IterationRows
-from kvcache_sim.report.page import build_page
+from kvcache_sim.report.colours import colour_scale
 from kvcache_sim.report.picture import Picture, Table, Value
+from kvcache_sim.report.picture_file import check_suffix, encoded
 from kvcache_sim.report.plotting import require_plotting
-from kvcache_sim.report.render import png, svg
 
 _MOST_POINTS = 2000
-_SUFFIXES = (".html", ".svg", ".png")
 
 
 def fit_picture_bytes(rows: IterationRows, predicted_ms: NDArray[np.float64], suffix: str) -> bytes:
     """Return the picture as the bytes of an .html, .svg or .png file; UsageError for another suffix."""
     require_plotting()
-    if suffix not in _SUFFIXES:
-        expected = ", ".join(_SUFFIXES)
-        raise UsageError("unknown picture format", where="--picture", got=repr(suffix), expected=expected)
-    picture = fit_picture(rows, predicted_ms)
-    if suffix == ".html":
-        return build_page(picture.title, (), [picture]).encode()
-    return png(picture) if suffix == ".png" else svg(picture).encode()
+    check_suffix(suffix, "--picture")
+    return encoded(fit_picture(rows, predicted_ms), suffix)
 
 
 def fit_picture(rows: IterationRows, predicted_ms: NDArray[np.float64]) -> Picture:
@@ -40,11 +33,16 @@ def fit_picture(rows: IterationRows, predicted_ms: NDArray[np.float64]) -> Pictu
         points = zip(rows.iter_ms[chosen].tolist(), predicted_ms[chosen].tolist(), strict=True)
         data += [{"phase": phase, "measured": round(x, 4), "predicted": round(y, 4)} for x, y in points]
     scale = alt.Scale(type="log", nice=False)
-    measured = alt.X("measured:Q", title="measured, ms", scale=scale)
+    measured = alt.X("measured:Q", title="measured, ms (log scale)", scale=scale)
     points_chart = (
         alt.Chart()
         .mark_point(size=12, opacity=0.5)
-        .encode(x=measured, y=alt.Y("predicted:Q", title="predicted, ms", scale=scale), color="phase:N")
+        .encode(
+            x=measured,
+            y=alt.Y("predicted:Q", title="predicted, ms (log scale)", scale=scale),
+            color=alt.Color("phase:N", scale=colour_scale(list(rows.phases())), title=None),
+            tooltip=["phase:N", "measured:Q", "predicted:Q"],
+        )
     )
     diagonal = alt.Chart().mark_line(strokeWidth=1, opacity=0.6).encode(x=measured, y="measured:Q")
     table = tuple(

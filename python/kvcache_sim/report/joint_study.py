@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from kvcache_sim.report.colours import OTHER, colour_scale
 from kvcache_sim.report.picture import Picture, Table, Value
+from kvcache_sim.report.series import MOST_SERIES
 
 _KIND, _TITLE = "joint", "Eviction × routing × capacity"
 _DEFINITION = (
-    "Share of prompt tokens served from a cache, by blocks a machine: a line a router and eviction policy. "
-    "Dashed: Belady's policy in one cache with the blocks of all machines, and a cache without bounds; both "
-    "serve one request after another and know no machines."
+    "Share of prompt tokens served from a cache, by blocks a machine: a colour a router, a shape an eviction "
+    "policy. Dashed: one cache with the blocks of all machines under Belady's policy, and one without bounds "
+    "(ceiling); both serve one request after another and know no machines."
 )
 
 
@@ -46,13 +49,48 @@ def joint_text(study: dict[str, Any]) -> str:
     return "\n".join([*lines, "* most hits at this capacity"])
 
 
-def joint_picture(study: dict[str, Any]) -> Picture:
-    """Return the picture of ``JointStudy.as_json``."""
+def joint_picture(study: dict[str, Any], subject: str) -> Picture:
+    """Return the picture of ``JointStudy.as_json``; ``subject`` is the trace's name."""
     import altair as alt
 
-    data: list[dict[str, Value]] = [
+    data = _rows(study)
+    drawn = list(dict.fromkeys(str(row["series"]) for row in data))
+    base = alt.Chart(alt.NamedData("picture")).encode(
+        x=alt.X(
+            "capacity:Q",
+            title="blocks a machine (log scale)",
+            scale=alt.Scale(type="log", nice=False, padding=12),
+            axis=alt.Axis(values=sorted({int(str(row["capacity"])) for row in data}), labelOverlap=True),
+        ),
+        y=alt.Y("share:Q", title="share of prompt tokens", axis=alt.Axis(format="%")),
+        color=alt.Color("series:N", scale=colour_scale(drawn), sort=drawn, title=None),
+        detail="fleet:N",
+        tooltip=["fleet:N", "capacity:Q", alt.Tooltip("share:Q", format=".2%")],
+    )
+    fleets = base.transform_filter("datum.line == 'fleet'")
+    shape = alt.Shape("policy:N", title=None)
+    points = fleets.mark_point(size=60).encode(shape=shape)
+    tops = base.transform_filter("datum.line == 'ceiling'").mark_line(strokeDash=[5, 4])
+    layers = alt.layer(tops, fleets.mark_line(), points)
+    chart: Any = layers.resolve_legend(shape="independent").properties(width=640, height=320)
+    table = Table(
+        ("fleet", "blocks a machine", "share of prompt tokens"),
+        tuple((row["fleet"], row["capacity"], row["share"]) for row in data),
+    )
+    return Picture(_KIND, _TITLE, _DEFINITION, data, chart, table, subject)
+
+
+def _rows(study: dict[str, Any]) -> list[dict[str, Value]]:
+    """Return a row a fleet and capacity, and the two ceilings at each."""
+    best = {cell["router"]: 0.0 for cell in study["cells"]}
+    for cell in study["cells"]:
+        best[cell["router"]] = max(best[cell["router"]], cell["hit_rate"])
+    series = _named(sorted(best, key=lambda router: -best[router]))
+    rows: list[dict[str, Value]] = [
         {
             "capacity": cell["capacity_blocks"],
+            "series": series[cell["router"]],
+            "policy": cell["policy"],
             "fleet": f"{cell['router']}, {cell['policy']}",
             "share": round(cell["hit_rate"], 6),
             "line": "fleet",
@@ -61,22 +99,15 @@ def joint_picture(study: dict[str, Any]) -> Picture:
     ]
     ceilings = study["one_cache"]
     for capacity, rate in ceilings["belady"].items():
-        both = (("one cache, Belady", rate), ("one cache, no bounds", ceilings["unbounded"]))
-        data += [
-            {"capacity": int(capacity), "fleet": name, "share": round(value, 6), "line": "ceiling"}
-            for name, value in both
-        ]
-    base = alt.Chart(alt.NamedData("picture")).encode(
-        x=alt.X("capacity:Q", title="blocks a machine", scale=alt.Scale(type="log")),
-        y=alt.Y("share:Q", title="share of prompt tokens", axis=alt.Axis(format="%")),
-        color=alt.Color("fleet:N", title=None),
-        tooltip=["fleet:N", "capacity:Q", "share:Q"],
-    )
-    fleets = base.transform_filter("datum.line == 'fleet'").mark_line(point=True)
-    tops = base.transform_filter("datum.line == 'ceiling'").mark_line(point=True, strokeDash=[5, 4])
-    chart: Any = alt.layer(fleets, tops).properties(width=640, height=320)
-    table = Table(
-        ("fleet", "blocks a machine", "share of prompt tokens"),
-        tuple((row["fleet"], row["capacity"], row["share"]) for row in data),
-    )
-    return Picture(_KIND, _TITLE, _DEFINITION, data, chart, table)
+        for name, value in (("belady", rate), ("ceiling", ceilings["unbounded"])):
+            shown = {"series": name, "policy": "", "fleet": f"one cache, {name}", "line": "ceiling"}
+            rows.append({"capacity": int(capacity), "share": round(value, 6), **shown})
+    return rows
+
+
+def _named(routers: Sequence[str]) -> dict[str, str]:
+    """Return the name each router is drawn under: the best by their own, the rest as one."""
+    room = MOST_SERIES - 2  # beside the two ceilings
+    if len(routers) <= room:
+        return {router: router for router in routers}
+    return {router: router if place < room - 1 else OTHER for place, router in enumerate(routers)}

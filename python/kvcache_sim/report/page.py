@@ -35,7 +35,7 @@ def build_page(title: str, warnings: Sequence[str], parts: Sequence[Part], openi
         picture = part.picture if isinstance(part, Asked) else part
         if isinstance(picture, Picture):
             charts[picture.kind] = {"vega": vega(picture), "columns": columns_of(picture)}
-        words = f'<h2><a href="#{anchor}">{escape(heading(part))}</a></h2>'
+        words = f'<h2><a href="#{anchor}">{escape(heading(part))}</a></h2>' if len(parts) > 1 else ""
         bodies.append(f'<section id="{anchor}">{words}{body(part, anchor)}</section>')
     links = " ".join(f'<a href="#s{n}">{escape(heading(part))}</a>' for n, part in enumerate(parts))
     navigation = f"<details class=contents><summary>contents</summary><nav>{links}</nav></details>"

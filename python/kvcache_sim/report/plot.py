@@ -1,4 +1,4 @@
-"""One picture as the bytes of a file."""
+"""One picture of finished runs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.report.finished import FinishedRun
-from kvcache_sim.report.page import build_page
 from kvcache_sim.report.picture import NothingToDraw, Picture
+from kvcache_sim.report.picture_file import check_suffix, encoded
 from kvcache_sim.report.plotting import require_plotting
-from kvcache_sim.report.render import draw, png, svg
+from kvcache_sim.report.render import draw
 from kvcache_sim.report.trace_of import find_trace
-
-_SUFFIXES = (".svg", ".png", ".html")
 
 
 def picture_bytes(kind: str, runs: Sequence[FinishedRun], suffix: str) -> bytes:
@@ -33,19 +31,3 @@ def picture_of(kind: str, runs: Sequence[FinishedRun]) -> Picture:
     if isinstance(picture, NothingToDraw):
         raise UsageError(f"nothing to draw for {kind}: {picture.reason}")
     return picture
-
-
-def check_suffix(suffix: str) -> None:
-    """Refuse a file name's suffix that is no format of pictures (``UsageError``)."""
-    if suffix not in _SUFFIXES:
-        raise UsageError(
-            "unknown picture format", where="-o", got=repr(suffix), expected=", ".join(_SUFFIXES)
-        )
-
-
-def encoded(picture: Picture, suffix: str) -> bytes:
-    """Return a picture in the format of a file name's suffix."""
-    check_suffix(suffix)
-    if suffix == ".html":
-        return build_page(picture.title, (), [picture]).encode()
-    return png(picture) if suffix == ".png" else svg(picture).encode()

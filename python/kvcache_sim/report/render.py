@@ -79,7 +79,9 @@ def vega_lite(picture: Picture) -> dict[str, Any]:
     # The page tells each chart how wide it is, so that legends and titles wrap and end there.
     specification["params"] = [{"name": "page_width", "value": _WIDTH}, *specification.get("params", [])]
     specification["data"] = {"values": picture.data}
-    specification["config"] = _CONFIG
+    # Charts side by side have their axes' titles side by side too.
+    limit = {"titleLimit": {"expr": f"(page_width - 60) / {columns_of(picture)} - 8"}}
+    specification["config"] = {**_CONFIG, "axisX": limit}
     return specification
 
 
@@ -118,7 +120,7 @@ def svg(picture: Picture) -> str:
     import vl_convert
 
     specification = vega_lite(picture)
-    specification["config"] = {**_CONFIG, "background": "white"}
+    specification["config"]["background"] = "white"
     drawn: str = vl_convert.vegalite_to_svg(specification)
     return drawn.replace("currentColor", "#1b1f24")
 

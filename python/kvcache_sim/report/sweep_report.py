@@ -9,7 +9,7 @@ from typing import Any
 from kvcache_sim.metrics.objectives import Objective, losses, pareto_front
 from kvcache_sim.output import write_new
 from kvcache_sim.report.best_cell import best_by_default, cell_table, figures_of, settings_of, shown
-from kvcache_sim.report.colours import colour_scale
+from kvcache_sim.report.colours import OTHER, colour_scale
 from kvcache_sim.report.picture import Picture, Table, Value
 from kvcache_sim.report.plain_table import plain_sentences, plain_table
 
@@ -39,17 +39,29 @@ def _praise(row: Row, goal: Objective) -> str:
 def write_sweep_report(path: Path, name: str, rows: Sequence[Row], goals: Sequence[Objective]) -> None:
     """Write the page of a sweep; an earlier page of the same name is replaced."""
     from kvcache_sim.report.page import build_page
-    from kvcache_sim.report.parts import Part, Section
+    from kvcache_sim.report.parts import Part, Section, Sentences
     from kvcache_sim.report.plotting import require_plotting
 
     require_plotting()
     done = [row for row in rows if row["status"] == "ok"]
     failed = [row for row in rows if row["status"] != "ok"]
-    parts: list[Part] = [_parallel(done, goals)] if done else []
+    found = best_by_default(done, goals)
+    best = found[0] if found is not None else None
+    counts = f"{len(done):,} cells ended, {len(failed):,} failed"
+    said = (
+        (f"The best: {_praise(*found)}.",)
+        if found is not None
+        else ("No cell is better than another.",)
+        if done
+        else ()
+    )
+    parts: list[Part] = [Sentences("Which cell is best?", {name: {counts: said}})] if said else []
     if done and len(goals) >= 2:
-        parts.append(_front_picture(done, goals))
+        parts.append(_front_picture(done, goals, name))
+    if done:
+        parts.append(_parallel(done, goals, name))
     parts.append(
-        Section("Rows", "Every finished cell with its settings and numbers.", cell_table(done, goals))
+        Section("Rows", "Every finished cell with its settings and numbers.", cell_table(done, goals, best))
     )
     if failed:
         rows_of = tuple((shown(r["cell"]), shown(r["status"]), shown(r["error"])) for r in failed)
@@ -60,12 +72,15 @@ def write_sweep_report(path: Path, name: str, rows: Sequence[Row], goals: Sequen
     write_new(path, page.encode(), overwrite=True)
 
 
-def _parallel(rows: Sequence[Row], goals: Sequence[Objective]) -> Picture:
-    """Return parallel coordinates: an axis a setting and a number, each from its least to its most."""
+def _parallel(rows: Sequence[Row], goals: Sequence[Objective], subject: str) -> Picture:
+    """Return parallel coordinates: an axis a setting and a figure, each from its least to its most."""
     import altair as alt
 
     axes = [*settings_of(rows), *figures_of(rows, goals)]
-    front = set(pareto_front([losses(row, goals) for row in rows]) if goals else range(len(rows)))
+    found = best_by_default(rows, goals)
+    marked = "on the front" if goals else "best"
+    best = [index for index, row in enumerate(rows) if found is not None and row is found[0]]
+    chosen = set(pareto_front([losses(row, goals) for row in rows]) if goals else best)
     data: list[dict[str, Value]] = []
     for axis in axes:
         positions = _positions([row.get(axis) for row in rows])
@@ -77,7 +92,7 @@ def _parallel(rows: Sequence[Row], goals: Sequence[Objective]) -> Picture:
                         "axis": axis.removeprefix("set."),
                         "position": position,
                         "value": str(row.get(axis)),
-                        "group": "on the front" if index in front else "other",
+                        "group": marked if index in chosen else OTHER,
                     }
                 )
     names = [axis.removeprefix("set.") for axis in axes]
@@ -85,17 +100,17 @@ def _parallel(rows: Sequence[Row], goals: Sequence[Objective]) -> Picture:
         alt.Chart(width=720, height=300)
         .mark_line(opacity=0.6)
         .encode(
-            x=alt.X("axis:N", sort=names, title=None, axis=alt.Axis(labelAngle=-20)),
+            x=alt.X("axis:N", sort=names, title=None, axis=alt.Axis(labelAngle=-90, labelLimit=200)),
             y=alt.Y("position:Q", title="least to most", axis=None),
             detail="cell:N",
-            color=alt.Color("group:N", scale=colour_scale(["on the front", "other"]), title=None),
+            color=alt.Color("group:N", scale=colour_scale([marked, OTHER]), title=None),
             tooltip=["cell:N", "axis:N", "value:N"],
         )
     )
     definition = (
         "One line a cell; each axis runs from its least to its greatest value, text in its own order."
     )
-    return Picture("parallel", "All cells", definition, data, chart, cell_table(rows, goals))
+    return Picture("parallel", "All cells", definition, data, chart, cell_table(rows, goals), subject)
 
 
 def _positions(values: Sequence[object]) -> list[float | None]:
@@ -111,7 +126,7 @@ def _positions(values: Sequence[object]) -> list[float | None]:
     return [None if number is None else round((number - low) / span, 5) for number in numbers]
 
 
-def _front_picture(rows: Sequence[Row], goals: Sequence[Objective]) -> Picture:
+def _front_picture(rows: Sequence[Row], goals: Sequence[Objective], subject: str) -> Picture:
     """Return two goals against each other, dominated cells in grey."""
     import altair as alt
 
@@ -139,4 +154,4 @@ def _front_picture(rows: Sequence[Row], goals: Sequence[Objective]) -> Picture:
     )
     chosen = [rows[index] for index in front]
     definition = "Cells that no other one beats in all goals; dominated ones in grey."
-    return Picture("pareto", "Pareto front", definition, data, chart, cell_table(chosen, goals))
+    return Picture("pareto", "Pareto front", definition, data, chart, cell_table(chosen, goals), subject)

@@ -17,8 +17,8 @@ _DEFINITION = (
 )
 
 
-def draw(answer: Answer) -> Picture | NothingToDraw:
-    """Return the picture of the candidates that hold some rate."""
+def draw(answer: Answer, subject: str = "") -> Picture | NothingToDraw:
+    """Return the picture of the candidates that hold some rate; ``subject`` says whose load it is."""
     import altair as alt
 
     if not answer.holding:
@@ -43,4 +43,4 @@ def draw(answer: Answer) -> Picture | NothingToDraw:
     line = base.transform_filter("datum.front == 'front'").mark_line(interpolate="step-after", opacity=0.5)
     points = base.mark_point(filled=True, size=70, opacity=1).encode(color=colour)
     chart: Any = alt.layer(line, points).properties(width=640, height=320)
-    return Picture(_KIND, _TITLE, _DEFINITION, data, chart, candidate_table(answer))
+    return Picture(_KIND, _TITLE, _DEFINITION, data, chart, candidate_table(answer), subject)

@@ -7,13 +7,11 @@ from typing import Any
 
 from kvcache_sim.report.colours import colours_of
 from kvcache_sim.report.curve.build import Document
-from kvcache_sim.report.page import build_page
 from kvcache_sim.report.picture import Picture, Table, Value
+from kvcache_sim.report.picture_file import encoded
 from kvcache_sim.report.plotting import require_plotting
-from kvcache_sim.report.render import png, svg
 from kvcache_sim.report.series import MOST_SERIES
 
-PICTURES = (".svg", ".png", ".html")
 _GIB = 2**30
 _TITLE = "Hit rate over cache size"
 _DEFINITION = (
@@ -31,10 +29,7 @@ def curve_picture(document: Document, suffix: str) -> bytes:
     one, has points alone.
     """
     require_plotting()
-    picture = _picture(document)
-    if suffix == ".html":
-        return build_page(f"kvsim curve: {_name(document)}", (), [picture]).encode()
-    return png(picture) if suffix == ".png" else svg(picture).encode()
+    return encoded(_picture(document), suffix)
 
 
 def _name(document: Document) -> str:

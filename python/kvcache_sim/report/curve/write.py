@@ -8,8 +8,9 @@ from pathlib import Path
 from kvcache_sim.errors import UsageError
 from kvcache_sim.output import refuse_existing, write_new
 from kvcache_sim.report.curve.build import Document
-from kvcache_sim.report.curve.picture import PICTURES, curve_picture
+from kvcache_sim.report.curve.picture import curve_picture
 from kvcache_sim.report.curve.text import curve_csv, curve_table
+from kvcache_sim.report.picture_file import SUFFIXES
 
 _TEXTS = (".json", ".csv")
 
@@ -19,8 +20,8 @@ def check_outputs(paths: list[Path], force: bool) -> None:
     if force and not paths:
         raise UsageError("has no effect without --out", where="--force")
     for path in paths:
-        if path.suffix.lower() not in (*_TEXTS, *PICTURES):
-            expected = ", ".join((*_TEXTS, *PICTURES))
+        if path.suffix.lower() not in (*_TEXTS, *SUFFIXES):
+            expected = ", ".join((*_TEXTS, *SUFFIXES))
             raise UsageError("unknown kind of file", where="--out", got=str(path), expected=expected)
         refuse_existing(path, force)
         if not path.parent.is_dir():
@@ -29,14 +30,14 @@ def check_outputs(paths: list[Path], force: bool) -> None:
 
 def draws(paths: list[Path]) -> bool:
     """Return whether one of the files is a picture."""
-    return any(path.suffix.lower() in PICTURES for path in paths)
+    return any(path.suffix.lower() in SUFFIXES for path in paths)
 
 
 def write_outputs(paths: list[Path], document: Document, force: bool) -> None:
     """Write the curve to each file in the form its suffix asks for."""
     for path in paths:
         suffix = path.suffix.lower()
-        if suffix in PICTURES:
+        if suffix in SUFFIXES:
             write_new(path, curve_picture(document, suffix), force)
         elif suffix == ".csv":
             write_new(path, curve_csv(document).encode(), force)
