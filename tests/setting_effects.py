@@ -148,6 +148,10 @@ CHANGES: list[Change] = [
         "tiers.cpu.semantics=vllm-offload", "digest.results", "differs", ("cache.semantics=vllm", "tiers.disk=null"),
         ("tiers.cpu=null",),
     ),
+    Change(
+        "tiers.cpu.semantics=hicache", "digest.results", "differs", ("cache.semantics=sglang", "tiers.disk=null"),
+        ("tiers.cpu=null",),
+    ),
     Change("tiers.disk.capacity=200 blocks", "cache.hit_tokens.disk", "down"),
     Change("tiers.disk.capacity=unbounded", "cache.evictions.disk", "down", (), ("tiers.disk.capacity=200 blocks",)),
     Change("tiers.disk=null", "tokens.cached", "down"),

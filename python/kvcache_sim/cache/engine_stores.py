@@ -49,8 +49,7 @@ def _vllm(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Callab
 
 
 def _sglang(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Callable[[int], GpuStore]:
-    prompts = trace.input_tokens.tolist()
-    totals = (trace.input_tokens + np.maximum(trace.output_tokens, 1) - 1).tolist()
+    prompts, totals = lengths(trace)
     if not native:
         make = reference("store.sglang")
         return lambda capacity: make(keys, cache.policy, cache.block_size_tokens, capacity, (prompts, totals))
@@ -59,6 +58,12 @@ def _sglang(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Call
     return lambda capacity: _core.RadixStore(
         keys, cache.policy, cache.block_size_tokens, capacity, prompts, totals
     )
+
+
+def lengths(trace: Trace) -> tuple[list[int], list[int]]:
+    """Return the prompt's tokens of each request, and all that it has KV of at its end."""
+    totals = trace.input_tokens + np.maximum(trace.output_tokens, 1) - 1
+    return trace.input_tokens.tolist(), totals.tolist()
 
 
 def group_maker(groups: GroupSettings, trace: Trace, native: bool) -> Callable[[int], GroupStore]:

@@ -13,9 +13,8 @@ from kvcache_sim.values import dataclass
 
 Accounting = Literal["detailed", "simplified"]
 Semantics = Literal["tree", "vllm", "sglang"]
-#: Rules of the tiers below the GPU: the tree's, or those of an engine's own tier.
 #: Engines whose own rules a tier below the GPU may follow.
-LowerEngine = Literal["vllm-offload"]
+LowerEngine = Literal["vllm-offload", "hicache"]
 Touch = Literal["release", "admission"]
 FullHit = Literal["prefill-remainder", "skip-prefill"]
 Lookup = Literal["local", "cluster"]
@@ -44,6 +43,8 @@ class CacheSettings:
     policy: str = "lru"
     #: Whose rules the tier below the GPU follows; None: those of the tree.
     lower_semantics: LowerEngine | None = None
+    #: When that engine writes down, where it has a choice: a write policy's name.
+    lower_write: str = "back"
     cache_output: bool = True
     #: A block is as recent as the last release of it, or as the last admission that uses it (only lru).
     touch: Touch = "release"

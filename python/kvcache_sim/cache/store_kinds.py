@@ -47,6 +47,8 @@ class StoreKind:
     policies: tuple[str, ...] | None = None
     #: The same of the tier below, where that is an engine's own; None: those of the GPU.
     lower_policies: tuple[str, ...] | None = None
+    #: The write policies that an engine's own tier below takes.
+    lower_writes: tuple[str, ...] = ("back",)
     #: Blocks have their keys when the step that fills them begins, not when it ends.
     commits_at_begin: bool = False
     #: Every decoding request asks for room at every step, needed or not.
@@ -69,7 +71,7 @@ def _engine(name: str, policies: tuple[str, ...], **rules: bool) -> StoreKind:
         Ability.DISCARD: keeps,
         Ability.VIEWS: own_rules,
     }
-    return StoreKind(name, lacks, policies, None, **rules)
+    return StoreKind(name, lacks, policies, None, ("back",), **rules)
 
 
 _TOKENS = "cache.accounting simplified keeps tokens, not blocks"
@@ -103,14 +105,21 @@ SEMANTICS: dict[Semantics, StoreKind] = {
     ),
 }
 
-_POOL = SEMANTICS["vllm"]
+
+def _with_lower(
+    semantics: Semantics, policies: tuple[str, ...] | None = None, writes: tuple[str, ...] = ("back",)
+) -> StoreKind:
+    """Return an engine's kind with a tier of the engine's own below; ``policies`` None: the GPU's."""
+    kind = SEMANTICS[semantics]
+    lacks = dict(kind.lacks)
+    del lacks[Ability.LOWER_TIERS]
+    return replace(kind, lacks=lacks, lower_policies=policies, lower_writes=writes)
+
+
 #: By the rules of the tiers below: an engine's GPU with a tier of the engine's own.
 WITH_LOWER: dict[LowerEngine, StoreKind] = {
-    "vllm-offload": replace(
-        _POOL,
-        lacks={need: why for need, why in _POOL.lacks.items() if need is not Ability.LOWER_TIERS},
-        lower_policies=("lru", "arc"),
-    ),
+    "vllm-offload": _with_lower("vllm", ("lru", "arc")),
+    "hicache": _with_lower("sglang", writes=("back", "through", "selective")),
 }
 
 #: Setting of the cache → what it asks of the store, where it is not at its default.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim.backends import checked_backend, reference
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
-from kvcache_sim.cache.settings import CacheSettings, TierSettings
+from kvcache_sim.cache.settings import CacheSettings, LowerEngine, TierSettings
 from kvcache_sim.cache.store import Digest, GpuStore, MachineStore, MarkingStore
 from kvcache_sim.cache.store_kinds import TOKENS, store_kind
 from kvcache_sim.cache.views import Views, make_views
@@ -86,7 +86,7 @@ class StoreMaker:
             assert keys is not None
             return self._of_tokens(keys)
         if self.cache.lower_semantics is not None:
-            return self._of_offloading(keys)
+            return self._of_lower_engine(self.cache.lower_semantics, keys)
         if self.cache.semantics != "tree":
             if self._native:
                 self.native_keys = keys = _native_keys(arrays)
@@ -122,14 +122,13 @@ class StoreMaker:
         make_store = engine_maker(self.cache, self._trace, keys, self._native)
         return lambda tiers, write_back, views: MachineStore(make_store(tiers))
 
-    def _of_offloading(self, keys: Any) -> _Make:
-        make_tier, make_store = reference("tier.vllm-offload"), reference("store.vllm-offload")
-        prompts, block = self._trace.input_tokens.tolist(), self.cache.block_size_tokens
+    def _of_lower_engine(self, engine: LowerEngine, keys: Any) -> _Make:
+        from kvcache_sim.cache.lower_engines import lower_engine_maker
+
+        make_store = lower_engine_maker(engine, self.cache, self._trace, keys)
 
         def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
-            gpu, cpu = tiers
-            tier = make_tier(cpu.policy, cpu.capacity_blocks)
-            store = make_store(keys, gpu.capacity_blocks, tier, prompts, block)
+            store = make_store(tiers)
             return MachineStore(store, loading=store, offers=store)
 
         return make

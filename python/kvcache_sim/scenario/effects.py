@@ -123,7 +123,7 @@ def _eviction(model: ScenarioModel, machine: MachineSection, index: int) -> Iter
     why = lacking if model.cache.enabled else "cache.enabled is false"
     for tier, section in machine.tiers.present.items():
         if section.semantics is not None:
-            known = WITH_LOWER[section.semantics].lower_policies or ()
+            known = WITH_LOWER[section.semantics].lower_policies or (model.cache.policy,)
             if (section.policy or model.cache.policy) not in known:
                 yield (*_tier_path(model, index, tier), "policy"), f"its rules know {' and '.join(known)}"
             continue

@@ -8,7 +8,7 @@ from kvcache_sim.cache.settings import LowerEngine
 from kvcache_sim.cache.store_kinds import WITH_LOWER
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
-from kvcache_sim.tiers import STAGING, TIERS
+from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
 _OWN = TIERS[STAGING]
 
@@ -17,6 +17,14 @@ def lower_semantics(model: ScenarioModel) -> LowerEngine | None:
     """Return the rules of the tier below the GPU, which are those of all machines."""
     own = model.tiers.lower.get(_OWN)
     return None if own is None else own.semantics
+
+
+def lower_write(model: ScenarioModel) -> str:
+    """Return when the engine of that tier writes down, as a write policy's name."""
+    policy = model.write.policy
+    if lower_semantics(model) is None:
+        return "back"
+    return policy.get(TIERS[COMPUTE], "back") if isinstance(policy, dict) else policy
 
 
 def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
@@ -52,10 +60,11 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     yield from _movement(model, own)
 
 
-def _movement(model: ScenarioModel, own: str) -> Iterator[Finding]:
+def _movement(model: ScenarioModel, own: LowerEngine) -> Iterator[Finding]:
     """Yield settings of movement, which the engine's rules decide."""
     given = {
-        ("write", "policy"): model.write.policy != "back",
+        ("write", "policy"): lower_write(model) not in WITH_LOWER[own].lower_writes,
+        ("write", "selective_uses"): model.write.selective_uses != 2,
         ("fetch", "policy"): model.fetch.policy != "always",
         ("fetch", "lookup"): model.fetch.lookup != "local",
         ("fetch", "exclusive"): bool(model.fetch.exclusive),

@@ -12,7 +12,7 @@ from kvcache_sim.model.step_time import StepTime, zero_step_time
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.cache_groups import cache_groups
 from kvcache_sim.scenario.channels import Wiring
-from kvcache_sim.scenario.engine_tiers import lower_semantics
+from kvcache_sim.scenario.engine_tiers import lower_semantics, lower_write
 from kvcache_sim.scenario.fleet import membership_plan
 from kvcache_sim.scenario.fleet_events import fleet_events
 from kvcache_sim.scenario.host import with_host
@@ -180,6 +180,7 @@ def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:
         groups=groups,
         semantics=section.semantics,
         lower_semantics=lower_semantics(model),
+        lower_write=lower_write(model),
         policy=section.policy,
         cache_output=section.cache_output,
         admission=section.admission,

@@ -91,6 +91,8 @@ class UnifiedTree:
     evicted_pages: int = 0
     evicted_leaves: int = 0
     written: int = 0
+    #: Nodes that were written to the host with their pages then, until someone takes them.
+    copied: list[tuple[Node, list[Key]]] = field(default_factory=list)
     host_evicted: int = 0
     host_evicted_leaves: int = 0
 
@@ -194,6 +196,7 @@ class UnifiedTree:
         self.host_free -= len(node.key)
         self.written += len(node.key)
         node.host = True
+        self.copied.append((node, node.key))
         self._register(node)
         return True
 
@@ -247,9 +250,10 @@ class UnifiedTree:
         """Evict leaves from the device until ``pages`` are free or none is left; return the pages freed."""
         freed, kept = 0, set[Node]()
         while freed < pages:
-            leaf = next((node for node in self.leaves() if node not in kept), None)
-            if leaf is None:
+            leaves = [node for node in self.root.below() if node not in kept and self._is_device_leaf(node)]
+            if not leaves:
                 break
+            leaf = min(leaves, key=self.worth)
             self.evicted_leaves += 1
             if leaf.host or (self.write_policy == "write_back" and self._write(leaf)):
                 leaf.device = False

@@ -1,0 +1,54 @@
+"""Stores of engines with a tier of their own below the GPU: plain Python, whatever the backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kvcache_sim.backends import reference
+from kvcache_sim.cache.engine_stores import lengths
+from kvcache_sim.cache.settings import CacheSettings, LowerEngine, TierSettings
+from kvcache_sim.workload.trace import Trace
+
+#: Makes a store, which fulfils ``LoadingStore`` and ``OffersComputed``, from a machine's tiers.
+MakeLower = Callable[[Sequence[TierSettings]], Any]
+
+
+def lower_engine_maker(engine: LowerEngine, cache: CacheSettings, trace: Trace, keys: Any) -> MakeLower:
+    """Return what makes a machine's store under ``tiers.X.semantics``; ``keys`` are the reference's."""
+    return _MAKERS[engine](cache, trace, keys)
+
+
+def _vllm_offload(cache: CacheSettings, trace: Trace, keys: Any) -> MakeLower:
+    make_tier, make_store = reference("tier.vllm-offload"), reference("store.vllm-offload")
+    prompts, block = trace.input_tokens.tolist(), cache.block_size_tokens
+
+    def make(tiers: Sequence[TierSettings]) -> Any:
+        gpu, cpu = tiers
+        tier = make_tier(cpu.policy, cpu.capacity_blocks)
+        return make_store(keys, gpu.capacity_blocks, tier, prompts, block)
+
+    return make
+
+
+#: SGLang's names of the write policies.
+_HICACHE_WRITES = {
+    "back": "write_back",
+    "through": "write_through",
+    "selective": "write_through_selective",
+}
+
+
+def _hicache(cache: CacheSettings, trace: Trace, keys: Any) -> MakeLower:
+    make_settings, make_store = reference("settings.hicache"), reference("store.hicache")
+    both, page = lengths(trace), cache.block_size_tokens
+
+    def make(tiers: Sequence[TierSettings]) -> Any:
+        gpu, cpu = (tier.capacity_blocks for tier in tiers)
+        settings = make_settings(cache.policy, page, gpu, cpu, _HICACHE_WRITES[cache.lower_write])
+        return make_store(keys, settings, both)
+
+    return make
+
+
+_MAKERS = {"vllm-offload": _vllm_offload, "hicache": _hicache}

@@ -1,0 +1,115 @@
+"""``tiers.cpu.semantics: hicache``: SGLang's default tree with HiCache's host tier, in runs with and without time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cache.settings import TierSettings
+from kvcache_sim.errors import UsageError
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.simulation import RunOptions, simulate
+from shared_files import ROOT
+from small_traces import tree_traces
+from test_instant import instant
+from test_simulation_native import cluster, random_trace
+
+CHECKED = RunOptions(check="full")
+#: The write policies of scenarios and SGLang's names of them.
+WRITES = {"back": "write_back", "through": "write_through", "selective": "write_through_selective"}
+
+
+def scenario(gpu: int, cpu: int, policy: str, write: str, block: int = 4) -> str:
+    room = f"gpu: {{capacity: {gpu} blocks}}, cpu: {{capacity: {cpu} blocks, semantics: hicache}}"
+    cache = f"cache: {{block_size: {block}, policy: {policy}}}\n"
+    return f"{cache}tiers: {{{room}}}\nwrite: {{policy: {write}}}\n"
+
+
+@given(
+    tree_traces(4),
+    st.sampled_from([1, 2, 4]),
+    st.integers(0, 40),
+    st.integers(1, 160),
+    st.sampled_from(["lru", "lfu", "fifo", "slru", "mru"]),
+    st.sampled_from(list(WRITES)),
+)
+@examples(25)
+def test_an_instant_run_gives_the_replays_integers(trace, page, spare, host, policy, write):
+    longest = int((trace.input_tokens + trace.output_tokens - 1).max())
+    device, host = -(-longest // page) + 2 + spare // page, -(-host // page)
+    # every write ends before the next request, as in the replay
+    trace = replace(trace, arrival_ns=trace.arrival_ns.cumsum() * 10**9)
+    done = instant(scenario(device, host, policy, write, page), trace, CHECKED)
+    request = ReplayRequest(
+        trace, page, device, outputs="computed", write_policy=WRITES[write], host_blocks=host
+    )
+    replayed = REPLAYERS["sglang-unified"](request, policy)
+    evicted, moved = done.summary["cache"]["evictions"], done.run.counters
+    token_bytes = 131_072
+    assert done.run.requests["cached_gpu_tokens"].sum() == replayed["hit_tokens"]
+    assert done.run.requests["cached_cpu_tokens"].sum() == replayed["loaded_tokens"]
+    assert evicted["gpu"] * page == replayed["evicted_tokens"]
+    assert evicted["cpu"] * page == replayed["host_evicted_tokens"]
+    assert moved.get("edge.cpu->gpu.bytes", 0) == replayed["loaded_tokens"] * token_bytes
+    assert moved.get("edge.gpu->cpu.bytes", 0) == replayed["written_tokens"] * token_bytes
+
+
+def with_host(gpu: int, cpu: int, machines: int = 1, write: str = "through"):
+    settings = cluster((gpu, cpu), machines)
+    cache = replace(settings.cache, semantics="sglang", lower_semantics="hicache", lower_write=write)
+    tiers = (TierSettings("gpu", gpu), TierSettings("cpu", cpu))
+    return replace(
+        settings, cache=cache, machines=tuple(replace(machine, tiers=tiers) for machine in settings.machines)
+    )
+
+
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([40, 60, 120]),
+    st.sampled_from([20, 100, 400]),
+    st.sampled_from(list(WRITES)),
+)
+@examples(4)
+def test_timed_runs_keep_every_invariant(seed, gpu, cpu, write):
+    settings, trace = with_host(gpu, cpu, 1 + seed % 2, write), random_trace(seed, 15, 4)
+    run = simulate(settings, trace, options=CHECKED)
+    loaded = run.counters.get("edge.cpu->gpu.bytes", 0)
+    blocks = int(run.requests["cached_cpu_tokens"].sum()) // settings.cache.block_size_tokens
+    assert loaded % settings.cache.block_bytes == 0
+    # a load that several wait for goes over its channel once; what is loaded after a preemption counts nowhere
+    assert loaded > 0 if blocks else loaded == 0 or run.requests["preemptions"].sum()
+
+
+def test_loads_take_the_time_of_their_channel():
+    trace = random_trace(3, 60, 6)
+    rates = (10**9, 10**12)
+    settings = with_host(60, 400)
+    wired = [{n: replace(c, bandwidth_bytes_per_s=r) for n, c in settings.channels.items()} for r in rates]
+    slow, fast = (simulate(replace(settings, channels=channels), trace) for channels in wired)
+    assert slow.counters["edge.cpu->gpu.bytes"] > 0
+    assert slow.requests["fetch_cpu_ns"].sum() > fast.requests["fetch_cpu_ns"].sum()
+    again = simulate(settings, trace, options=RunOptions(backend="python"))
+    assert again.digest_results == simulate(settings, trace).digest_results
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("write.policy=through-sync", "write.policy has no effect"),
+        ("write.selective_uses=3", "write.selective_uses has no effect"),
+        ("fetch.policy=never", "fetch.policy has no effect"),
+        ("cache.semantics=vllm", "this tier is below sglang's own cache"),
+        ("tiers.cpu.policy=lfu", "its rules know lru"),
+        ("tiers.cpu.capacity=unbounded", "needs a bound"),
+        ("tiers.disk={capacity: 9 blocks}", "hicache is the last tier here"),
+        ("replica.scheduler=sglang", "the GPU is alone"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused(change, why):
+    with pytest.raises(UsageError) as refused:
+        scenario_from_text(scenario(100, 100, "lru", "back", 512), "s.yaml", ROOT, [change])
+    assert why in str(refused.value)
