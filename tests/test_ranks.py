@@ -14,7 +14,7 @@ from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.ranks import Ranks
-from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.replica.replica import Replica
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.simulation import Simulation

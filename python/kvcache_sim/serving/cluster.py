@@ -13,8 +13,8 @@ from kvcache_sim.engine import ARRIVAL, NO_MACHINE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.recorder import Recorder
-from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.sequence import Arrival, SequenceState, Status
 from kvcache_sim.workload.sessions import continuations, predecessors
@@ -90,8 +90,8 @@ class Cluster:
         if self._scrapes is not None and self.open_loop and not pools.decoding:
             self._scrapes.for_arrivals_only()
         for replica in replicas:
-            if isinstance(replica, Replica):
-                replica.milestones.when_closed(self._answered_elsewhere)
+            if not isinstance(replica, NativeReplica):
+                self._hear_of_answers(replica)
             replica.when_closed(self._closed)
 
     def _look_at(self, trace: Trace, first: int, arrival_ns: NDArray[np.int64]) -> None:
@@ -225,12 +225,22 @@ class Cluster:
         for replica in self.replicas:  # the one that it was sent to knows it
             decodes = replica.abort(request)
             if decodes is not None:
+                from kvcache_sim.serving.replica.replica import Replica
+
                 decoder = self.replicas[decodes]
                 assert isinstance(decoder, Replica)
                 decoder.drop(request)
 
+    def _hear_of_answers(self, replica: AnyReplica) -> None:
+        from kvcache_sim.serving.replica.replica import Replica
+
+        if isinstance(replica, Replica):
+            replica.milestones.when_closed(self._answered_elsewhere)
+
     def _answered_elsewhere(self, sequence: SequenceState) -> None:
         if sequence.decode_machine >= 0:  # where its prompt was computed its answer is not
+            from kvcache_sim.serving.replica.replica import Replica
+
             prefilled = self.replicas[sequence.machine]
             assert isinstance(prefilled, Replica)
             prefilled.left(sequence)

@@ -13,7 +13,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.run import Run
 from kvcache_sim.policies.plugins.watchdog import watching
 from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
-from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.replica.replica import Replica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.sequence import Arrival, SequenceState
 from kvcache_sim.serving.settings import ClusterSettings

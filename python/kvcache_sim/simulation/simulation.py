@@ -21,10 +21,11 @@ from kvcache_sim.metrics.sampler import SAMPLES, Sampler
 from kvcache_sim.policies.plugins.watchdog import watching
 from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.handover.pools import Pools
-from kvcache_sim.serving.machine import Observation, build_replicas
+from kvcache_sim.serving.machine import build_replicas
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.replica.observation import Observation
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.router.index import RouterIndex
 from kvcache_sim.serving.router.look import look_at

@@ -11,23 +11,22 @@
 
 from __future__ import annotations
 
-from kvcache_sim.cache.fetch.always import FetchAlways
-from kvcache_sim.cache.fetch.best_effort import FetchBestEffort
-from kvcache_sim.cache.fetch.cheaper import FetchCheaper
-from kvcache_sim.cache.fetch.never import FetchNever
 from kvcache_sim.cache.fetch.policy import FetchPolicy
-from kvcache_sim.cache.fetch.split import FetchSplit
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
+from kvcache_sim.policies.plugins.rows import Rows
 
-FETCHES: dict[str, type[FetchPolicy]] = {
-    "always": FetchAlways,
-    "never": FetchNever,
-    "cheaper": FetchCheaper,
-    "split": FetchSplit,
-    "best-effort": FetchBestEffort,
-    "wait": FetchAlways,
-    "timeout": FetchBestEffort,
-}
+FETCHES: Rows[type[FetchPolicy]] = Rows(
+    "kvcache_sim.cache.fetch",
+    {
+        "always": "always:FetchAlways",
+        "never": "never:FetchNever",
+        "cheaper": "cheaper:FetchCheaper",
+        "split": "split:FetchSplit",
+        "best-effort": "best_effort:FetchBestEffort",
+        "wait": "always:FetchAlways",
+        "timeout": "best_effort:FetchBestEffort",
+    },
+)
 
 FETCH = Kind(
     "fetch policy",

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcache_sim.cache.prefetch.policy import PrefetchPolicy
-from kvcache_sim.cache.prefetch.queued import PrefetchQueued
-from kvcache_sim.cache.prefetch.session import PrefetchSession
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
+from kvcache_sim.policies.plugins.rows import Rows
 
-PREFETCHES: dict[str, Callable[[], PrefetchPolicy]] = {"queued": PrefetchQueued, "session": PrefetchSession}
+PREFETCHES: Rows[Callable[[], PrefetchPolicy]] = Rows(
+    "kvcache_sim.cache.prefetch",
+    {"queued": "queued:PrefetchQueued", "session": "session:PrefetchSession"},
+)
 
 PREFETCH = Kind(
     "prefetch policy",

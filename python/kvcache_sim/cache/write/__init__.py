@@ -14,19 +14,20 @@ from typing import Any
 
 from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.cache.store import NO_MOVE
-from kvcache_sim.cache.write.back import WriteBack
 from kvcache_sim.cache.write.policy import WritePolicy
-from kvcache_sim.cache.write.selective import WriteSelective
-from kvcache_sim.cache.write.through import WriteThrough, WriteThroughSync
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
+from kvcache_sim.policies.plugins.rows import Rows
 
 #: Name → constructor, which takes the upper tier of the edge and the settings.
-WRITES: dict[str, Callable[[int, MovementSettings], WritePolicy]] = {
-    "back": WriteBack,
-    "through": WriteThrough,
-    "through-sync": WriteThroughSync,
-    "selective": WriteSelective,
-}
+WRITES: Rows[Callable[[int, MovementSettings], WritePolicy]] = Rows(
+    "kvcache_sim.cache.write",
+    {
+        "back": "back:WriteBack",
+        "through": "through:WriteThrough",
+        "through-sync": "through:WriteThroughSync",
+        "selective": "selective:WriteSelective",
+    },
+)
 
 
 def _sent(given: Any, asked: tuple[Any, ...], made: tuple[Any, ...]) -> int | None:

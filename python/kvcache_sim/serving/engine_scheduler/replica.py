@@ -11,7 +11,7 @@ from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.engine import BOUNDARY, Event
 from kvcache_sim.model.step_time import StepBatch, StepTime
-from kvcache_sim.serving.batch import BatchSettings
+from kvcache_sim.serving.batch_settings import BatchSettings
 from kvcache_sim.serving.engine_scheduler.contract import EngineScheduler, Step
 from kvcache_sim.serving.engine_scheduler.schedule_log import ScheduleLog
 from kvcache_sim.serving.replica.arrival_path import ArrivalPath

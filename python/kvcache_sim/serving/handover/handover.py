@@ -9,7 +9,7 @@ from kvcache_sim.cache.transfer import HOP, Transfer
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.engine import HANDOVER
-from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.replica.replica import Replica
 from kvcache_sim.serving.sequence import SequenceState
 from kvcache_sim.serving.settings import HandoverSettings
 from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING

@@ -10,12 +10,9 @@ from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.engine import Engine
 from kvcache_sim.rng import derive_seed
-from kvcache_sim.serving.handover.handover import Handover
-from kvcache_sim.serving.handover.reception import Reception
-from kvcache_sim.serving.handover.sender import Sender
 from kvcache_sim.serving.recorder import Recorder
-from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.router.look import look_at
 from kvcache_sim.serving.router.registry import router_maker
@@ -25,6 +22,7 @@ from kvcache_sim.serving.settings import ClusterSettings
 
 if TYPE_CHECKING:
     from kvcache_sim import _core
+    from kvcache_sim.serving.handover.handover import Handover
 
 
 class Pools:
@@ -54,16 +52,14 @@ class Pools:
         if not any(self._sends):
             return
         self.decoding += [r for r, sends in zip(replicas, self._sends, strict=True) if not sends]
-        in_python = [replica for replica in replicas if isinstance(replica, Replica)]
-        if in_python:
-            assert len(in_python) == len(replicas), "hand-overs are between replicas of one kind"
-            self._connect(in_python, cluster.cache.num_layers)
-        else:
+        native = [replica for replica in replicas if isinstance(replica, NativeReplica)]
+        if native:
             from kvcache_sim.serving.handover.native import NativeHandovers
-            from kvcache_sim.serving.replica.native import NativeReplica
 
-            native = [replica for replica in replicas if isinstance(replica, NativeReplica)]
+            assert len(native) == len(replicas), "hand-overs are between replicas of one kind"
             NativeHandovers(native, self._choose_in_core, engine, recorder)
+        else:
+            self._connect(replicas, cluster.cache.num_layers)
         settings = replace(cluster.router, policy=self.settings.router, index_blocks=None, index_kind="truth")
         # Its own stream of random numbers: not those that chose the prefill machine.
         seed = derive_seed(cluster.seed, "decode router")
@@ -82,9 +78,14 @@ class Pools:
             return replica.can_ever_hold(prompt_tokens)
         return replica.can_ever_hold(prompt_tokens) and any(r.can_ever_hold(kv_tokens) for r in self.decoding)
 
-    def _connect(self, replicas: Sequence[Replica], layers: int) -> None:
+    def _connect(self, replicas: Sequence[AnyReplica], layers: int) -> None:
+        from kvcache_sim.serving.handover.reception import Reception
+        from kvcache_sim.serving.handover.sender import Sender
+        from kvcache_sim.serving.replica.replica import Replica
+
         told_layers = range(1, layers + 1 if self.channels.by_layer else 1)
         for replica in replicas:
+            assert isinstance(replica, Replica), "the others hand over in the core"
             if self._sends[replica.machine]:
                 replica.hand_over_by(Sender(replica, self.settings, told_layers, self.assign))
             else:
@@ -114,6 +115,8 @@ class Pools:
 
     def assign(self, handover: Handover) -> None:
         """Choose a request's decode machine and let it reserve room there."""
+        from kvcache_sim.serving.replica.replica import Replica
+
         target, channel, to_send = self._choose(handover.source.machine, handover.sequence)
         assert isinstance(target, Replica)
         assert target.scheduler.reception is not None

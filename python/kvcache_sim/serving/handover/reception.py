@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.replica.handing_over import HandedOver
+from kvcache_sim.serving.replica.replica import Replica
 
 
 class Reception:

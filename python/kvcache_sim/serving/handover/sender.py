@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.engine import HANDOVER
 from kvcache_sim.serving.handover.handover import Handover
-from kvcache_sim.serving.replica import Replica
+from kvcache_sim.serving.replica.replica import Replica
 from kvcache_sim.serving.sequence import SequenceState, Status
 from kvcache_sim.serving.settings import HandoverSettings
 

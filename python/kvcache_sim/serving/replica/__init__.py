@@ -6,11 +6,8 @@
 | ``scheduler`` | who is in the next step: preemption, admission, loading, joining |
 | ``next_step`` | a composed step until it starts: waits for room and for KV, stalls |
 | ``handing_over`` | what it asks of hand-overs, where answers are decoded elsewhere |
+| ``in_python`` | puts one of these together with its batch, scheduler and milestones |
 | ``native`` | a replica whose requests go their whole way in the native core |
 | ``contract`` | what others ask of a replica, native or in Python |
 | ``milestones`` | what a request's milestones change: its times, the machine's load, the records |
 """
-
-from kvcache_sim.serving.replica.replica import Replica
-
-__all__ = ["Replica"]

@@ -16,7 +16,7 @@ from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, TRANSFER, Event
 from kvcache_sim.errors import InvariantError
-from kvcache_sim.serving.batch import BatchSettings
+from kvcache_sim.serving.batch_settings import BatchSettings
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.contract import Load
 from kvcache_sim.serving.replica.native_rules import HandoverRules, serving_rules

@@ -7,8 +7,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kvcache_sim.engine import Engine
-from kvcache_sim.serving.replica import Replica
 from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Look
 from kvcache_sim.serving.sequence import Arrival
 
@@ -48,10 +48,12 @@ def _ahead(replica: AnyReplica) -> _core.Replica | _core.Batch | None:
     """Return what of a replica runs ahead of the clock on its store."""
     from kvcache_sim import _core
 
-    if not isinstance(replica, Replica):
-        core = replica.load
-        return core if isinstance(core, _core.Replica) else None
-    return replica.batch if isinstance(replica.batch, _core.Batch) else None
+    if isinstance(replica, NativeReplica):
+        return replica.core
+    from kvcache_sim.serving.replica.replica import Replica
+
+    batch = replica.batch if isinstance(replica, Replica) else None
+    return batch if isinstance(batch, _core.Batch) else None
 
 
 class FleetLook:
@@ -63,7 +65,7 @@ class FleetLook:
         self._fleet = fleet
         self._matchable_blocks = replicas[0].cache.matchable_blocks
         #: Whose load the core does not know.
-        self._replicas = replicas if any(isinstance(r, Replica) for r in replicas) else ()
+        self._replicas = replicas if not all(isinstance(r, NativeReplica) for r in replicas) else ()
         self._engine = engine
         self._heard = heard
 

@@ -5,44 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
-from kvcache_sim.serving.router.cache_aware import CacheAware
-from kvcache_sim.serving.router.consistent_hashing import ConsistentHashing
+from kvcache_sim.policies.plugins.rows import Rows
 from kvcache_sim.serving.router.contract import Router, RouterView
-from kvcache_sim.serving.router.dynamo import DynamoKv
-from kvcache_sim.serving.router.kv_aware import KvAware
-from kvcache_sim.serving.router.least_loaded import LeastLoaded
-from kvcache_sim.serving.router.load_aware import LoadAware
-from kvcache_sim.serving.router.longest_prefix import LongestPrefix
-from kvcache_sim.serving.router.overlap_cost import OverlapCost
-from kvcache_sim.serving.router.power_of_two import PowerOfTwo
-from kvcache_sim.serving.router.prefill_cost import PrefillCost
-from kvcache_sim.serving.router.random_choice import RandomChoice
-from kvcache_sim.serving.router.round_robin import RoundRobin
-from kvcache_sim.serving.router.session_affinity import SessionAffinity
-from kvcache_sim.serving.router.vllm_dp import VllmDataParallel, VllmDataParallelWaiting
-from kvcache_sim.serving.router.weighted import Weighted
 
 MakeRouter = Callable[[RouterView], Router]
 
 #: Router policy → constructor.
-ROUTERS: dict[str, MakeRouter] = {
-    "round-robin": RoundRobin,
-    "random": RandomChoice,
-    "least-loaded": LeastLoaded,
-    "session-affinity": SessionAffinity,
-    "cache-aware": CacheAware,
-    "longest-prefix": LongestPrefix,
-    "prefill-cost": PrefillCost,
-    "overlap-cost": OverlapCost,
-    "power-of-two": PowerOfTwo,
-    "consistent-hashing": ConsistentHashing,
-    "weighted": Weighted,
-    "kvaware": KvAware,
-    "loadaware": LoadAware,
-    "dynamo-kv": DynamoKv,
-    "vllm-dp": VllmDataParallel,
-    "vllm-dp-waiting": VllmDataParallelWaiting,
-}
+ROUTERS: Rows[MakeRouter] = Rows(
+    "kvcache_sim.serving.router",
+    {
+        "round-robin": "round_robin:RoundRobin",
+        "random": "random_choice:RandomChoice",
+        "least-loaded": "least_loaded:LeastLoaded",
+        "session-affinity": "session_affinity:SessionAffinity",
+        "cache-aware": "cache_aware:CacheAware",
+        "longest-prefix": "longest_prefix:LongestPrefix",
+        "prefill-cost": "prefill_cost:PrefillCost",
+        "overlap-cost": "overlap_cost:OverlapCost",
+        "power-of-two": "power_of_two:PowerOfTwo",
+        "consistent-hashing": "consistent_hashing:ConsistentHashing",
+        "weighted": "weighted:Weighted",
+        "kvaware": "kv_aware:KvAware",
+        "loadaware": "load_aware:LoadAware",
+        "dynamo-kv": "dynamo:DynamoKv",
+        "vllm-dp": "vllm_dp:VllmDataParallel",
+        "vllm-dp-waiting": "vllm_dp:VllmDataParallelWaiting",
+    },
+)
 
 #: Those that look at what the machines have cached.
 PREFIX_AWARE = frozenset(

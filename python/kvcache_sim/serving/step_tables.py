@@ -1,0 +1,38 @@
+"""Tables of step times as the core reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvcache_sim.model.step_time import StepTimeTable
+from kvcache_sim.serving.settings import MachineSettings
+
+if TYPE_CHECKING:
+    from kvcache_sim import _core
+
+
+def step_table(table: StepTimeTable) -> _core.StepTable:
+    """Return a step-time model's integers as the core reads them."""
+    from kvcache_sim import _core
+
+    coefficients = [table.pair_half_fs, table.kv_decode_fs, table.kv_mixed_fs, table.sequence_fs]
+    coefficients += [table.past_fs, table.spread_decode_fs, table.spread_mixed_fs]
+    coefficients += [table.scan_fs, table.idle_fs]
+    least = (table.least_kv_tokens, table.least_query_tokens)
+    return _core.StepTable(table.base_ns, table.decode_base_ns, coefficients, least, table.longest_fs)
+
+
+class StepTables:
+    """The core's tables of step times: machines whose table is one object share the core's too."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[StepTimeTable, _core.StepTable]] = {}
+
+    def of(self, settings: MachineSettings) -> _core.StepTable:
+        """Return that of a machine whose step-time model is a table."""
+        replica = settings.replica
+        table = settings.step_time.table(replica.max_num_batched_tokens, replica.most_decode_tokens)
+        assert table is not None, "the core serves step times that are a table"
+        if id(table) not in self._made:
+            self._made[id(table)] = table, step_table(table)
+        return self._made[id(table)][1]
