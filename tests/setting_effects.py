@@ -32,6 +32,8 @@ class Refusal(NamedTuple):
 
 AUTO = ("tiers.gpu.capacity=auto",)
 LITTLE_ROOM = (*AUTO, "replica.gpu_memory_utilization=0.25", "replica.max_num_seqs=255")
+SCALED = "fleet={scaling: {most: 4, interval: 1s, hold: 2s, %s}}"
+SIMPLIFIED = ("cache.accounting=simplified", "tiers.cpu=null", "tiers.disk=null")
 ONE_TIER = ("tiers.cpu=null", "tiers.disk=null")
 TRACE = ("workload=null", "workload={}", "trace.path={folder}/plain.jsonl", "cache.block_size=64")
 TEXTS = ("workload={}", "trace.path={folder}/texts.json", "cache.block_size=16")
@@ -349,6 +351,21 @@ CHANGES: list[Change] = [
     Change("fleet.faults=[{do: slow, channel: cpu-to-gpu, share: 0.01, mtbf: 1s}]", "latency.ttft.avg", "up", (*SLOW_UP, "fleet.faults_until=60s"), ("fleet.faults=[{do: slow, channel: cpu-to-gpu, mtbf: 9000h}]",)),
     Change("fleet.faults_until=60s", "fleet.tiers_lost", "up", ("fleet.faults=[{do: lose-tier, tier: cpu, mtbf: 3s}]",), ("fleet.faults_until=4s",)),
     Change("fleet.startup=9s", "latency.ttft.avg", "up", ("fleet.plan=[{at: 3s, do: join}]",)),
+    Change("fleet.plan=[{at: 9s, do: flush}]", "tokens.cached", "down"),
+    Change("fleet.scaling={most: 4, interval: 1s}", "latency.ttft.avg", "down"),
+    Change("fleet.scaling.policy=requests", "fleet.machine_s", "up", (SCALED % "target: 9",), ("fleet.scaling.policy=queue",)),
+    Change("fleet.scaling.policy=kv-use", "fleet.machine_s", "up", (SCALED % "target: 0.1",), (SCALED % "target: 100000",)),
+    Change("fleet.scaling.policy=schedule", "fleet.ordered", "up", (SCALED % "policy: schedule, schedule: [{at: 2s, machines: 4}]",), (SCALED % "policy: queue, target: 90000",)),
+    Change("fleet.scaling.least=2", "fleet.released", "down", (SCALED % "policy: queue, target: 40",)),
+    Change("fleet.scaling.most=6", "fleet.machine_s", "up", (SCALED % "target: 1",)),
+    Change("fleet.scaling.interval=5s", "fleet.ordered", "down", (SCALED % "target: 1",)),
+    Change("fleet.scaling.target=1", "fleet.ordered", "up", (SCALED % "target: 30",)),
+    Change("fleet.scaling.tolerance=0.9", "fleet.ordered", "down", (SCALED % "target: 3",)),
+    Change("fleet.scaling.hold=10m", "fleet.machine_s", "up", (SCALED % "target: 3",)),
+    Change("fleet.scaling.schedule=[{at: 2s, machines: 4}]", "fleet.ordered", "up", (SCALED % "policy: schedule, schedule: [{at: 1h, machines: 3}]",)),
+    Change("fleet.scaling.warmup={tokens: 9000}", "fleet.warmed_blocks", "up", (SCALED % "target: 1",), ("fleet.scaling.warmup={tokens: 64}",)),
+    Change("fleet.scaling.warmup.tokens=64", "fleet.warmed_blocks", "down", (SCALED % "target: 1, warmup: {tokens: 9000}",)),
+    Change("fleet.scaling.warmup.bandwidth=1GB/s", "fleet.warmed_blocks", "differs", (SCALED % "target: 1, warmup: {tokens: 90000}",), ("fleet.scaling.warmup.bandwidth=900GB/s",)),
     Change("fleet.in_flight=fail", "requests.failed", "up", ("fleet.plan=[{at: 9s, do: lose, machine: 0}]",)),
     Change("slo.ttft=2s", "slo.attainment", "down", (), ("slo.ttft=60m",)),
     Change("slo.tpot=8ms", "slo.attainment", "down", (), ("slo.ttft=60m",)),
@@ -367,6 +384,17 @@ REFUSALS: list[Refusal] = [
     Refusal("tiers.gpu.semantics=vllm-offload", "engines' own rules are the cpu's"),
     Refusal("tiers.disk.semantics=vllm-offload", "engines' own rules are the cpu's"),
     Refusal("fleet.startup=9s", "fleet.plan is empty"),
+    Refusal("fleet.scaling={most: 1}", "are not from least to most"),
+    Refusal("fleet.scaling={most: 2, least: 3}", "fewer than least"),
+    Refusal("fleet.scaling={most: 3, policy: schedule}", "add fleet.scaling.schedule"),
+    Refusal("fleet.scaling={most: 3, schedule: [{at: 1s, machines: 2}]}", "the policy is not schedule"),
+    Refusal("fleet.scaling={most: 3, policy: schedule, target: 2, schedule: [{at: 1s, machines: 2}]}", "a schedule knows no target"),
+    Refusal("fleet.scaling={most: 3}", "say who comes and goes", ("fleet.plan=[{at: 3s, do: join}]",)),
+    Refusal("fleet.scaling={most: 3}", "which of them comes cannot be said", ("machines=[{replica: {max_num_seqs: 2}}]",)),
+    Refusal("fleet.scaling={most: 3}", "prompts are handed over", POOLS),
+    Refusal("fleet.plan=[{at: 3s, do: flush, tier: cpu}]", "a flush takes no tier"),
+    Refusal("fleet.plan=[{at: 3s, do: flush, machine: 8}]", "no such machine to flush"),
+    Refusal("fleet.plan=[{at: 3s, do: flush}]", "simplified keeps tokens", SIMPLIFIED),
     Refusal("fleet.in_flight=fail", "no machine is lost", ("fleet.plan=[{at: 3s, do: join}]",)),
     Refusal("fleet.startup=9s", "no machine joins", ("fleet.plan=[{at: 9s, do: lose, machine: 0}]",)),
     Refusal("fleet.faults=[{do: lose, mtbf: 9s}]", "add fleet.faults_until"),

@@ -70,6 +70,9 @@ RUNS: dict[str, tuple[str, ...]] = {
     ),
     "requests wait": ("workload.loop=closed",),
     "a tier loses its copies": ("fleet={plan: [{at: 9s, do: lose-tier, machine: 0, tier: cpu}]}",),
+    "a policy scales the fleet": (
+        "fleet={scaling: {policy: requests, target: 4, most: 3, interval: 1s}, plan: [{at: 3s, do: flush}]}",
+    ),
     "a machine is lost": ("fleet={plan: [{at: 9s, do: lose, machine: 0}, {at: 9s, do: join}]}",),
     "one GPU": ("cluster.machines=1", "tiers.cpu=null", "tiers.disk=null"),
     "vLLM's scheduler": (

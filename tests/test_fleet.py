@@ -403,7 +403,7 @@ def test_a_router_that_forgets_chooses_as_a_new_one():
     plan = "fleet={plan: [{at: 8s, do: lose-index}]}"
     base = execute(scenario := load(*index), read_requests(scenario), RunOptions()).summary
     made = execute(scenario := load(*index, plan), read_requests(scenario), RunOptions()).summary
-    assert made["fleet"] == {"index_lost": 1, "tiers_lost": 0, "blocks_lost": 0}
+    assert made["fleet"] == {"index_lost": 1, "tiers_lost": 0, "blocks_lost": 0, "flushes": 0}
     assert made["router"]["missed_hit_blocks"] > base["router"]["missed_hit_blocks"]
 
 

@@ -6,6 +6,7 @@ from kvcache_sim.metrics import (
     cache_groups,
     channel_use,
     context_window,
+    fleet,
     handover_summary,
     jobs,
     miss_causes,
@@ -100,16 +101,6 @@ _LATENCY = (
     Figure("throughput.output_tokens_per_s", "1/s", "tokens.output / time from first arrival to last token"),
 )
 
-_FLEET = (
-    Figure("fleet.joined", "", "machines that joined while requests were served"),
-    Figure("fleet.drained", "", "machines that were sent nothing more and served what they had"),
-    Figure("fleet.lost", "", "machines that were lost with all they held"),
-    Figure("fleet.retried", "", "times that a request of a lost machine started again elsewhere"),
-    Figure("fleet.tiers_lost", "", "times that a tier of a machine lost its copies"),
-    Figure("fleet.blocks_lost", "", "copies lost with them"),
-    Figure("fleet.index_lost", "", "times that the router lost what it knew of the machines' caches"),
-)
-
 _MACHINES = (
     Figure("machines.requests", "", "requests routed to each machine, by its number"),
     Figure(
@@ -162,7 +153,7 @@ FIGURES: tuple[Figure, ...] = (
     *tier_use.FIGURES,
     *channel_use.FIGURES,
     *handover_summary.FIGURES,
-    *_FLEET,
+    *fleet.FIGURES,
     *_MACHINES,
     *context_window.FIGURES,
     *schedule.FIGURES,

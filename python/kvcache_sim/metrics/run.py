@@ -88,6 +88,8 @@ class Run:
     junctions: dict[str, ColumnData] | None = None
     #: Figures and digests of the engine's schedule, where it was written down.
     schedule: dict[str, Any] | None = None
+    #: Machines that came and went by a policy: (time, what, machine), in order.
+    fleet_changes: tuple[tuple[int, str, int], ...] = ()
     #: How often each outcome was logged among the events that were written while the run went on; ``events``
     #: holds the others.
     left_outcomes: Mapping[str, int] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from typing import Any
 from kvcache_sim.metrics.cache_groups import summarize_groups
 from kvcache_sim.metrics.channel_use import summarize_channels
 from kvcache_sim.metrics.figures import DEFINITIONS
+from kvcache_sim.metrics.fleet import summarize_fleet
 from kvcache_sim.metrics.machine_loads import summarize_loads
 from kvcache_sim.metrics.parts import GROUP_ROWS, arrays_of
 from kvcache_sim.metrics.percentiles import describe_counted
@@ -18,9 +19,6 @@ from kvcache_sim.metrics.speculation import summarize_speculation
 from kvcache_sim.metrics.tier_use import summarize_tiers
 from kvcache_sim.tiers import PLACES, TIERS
 from kvcache_sim.units import NS_PER_S
-
-#: What came and went, and what failed, in the order it is told.
-_FLEET = ("joined", "drained", "lost", "retried", "tiers_lost", "blocks_lost", "index_lost")
 
 
 def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = None) -> dict[str, Any]:
@@ -73,7 +71,7 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
         "tiers": summarize_tiers(run.tiers, hit_tokens, counted_ns),
         "channels": summarize_channels(run.channels, counted_ns),
         "handover": requests.handovers.figures(run.counters),
-        **_fleet(run.counters),
+        **summarize_fleet(run.counters, run.fleet_changes),
         "machines": summarize_loads(requests.loads, run.counters),
         #: Errors of the router's own index, over all machines and decisions; None where it saw the truth.
         "router": {
@@ -93,12 +91,6 @@ def totals_of(requests: Mapping[str, ColumnData], block_size_tokens: int) -> Req
     for start in range(0, len(columns["status"]), GROUP_ROWS):
         totals.add({name: column[start : start + GROUP_ROWS] for name, column in columns.items()})
     return totals
-
-
-def _fleet(counters: Mapping[str, int]) -> dict[str, Any]:
-    """Return what machines that came and went did to requests, where any did."""
-    found = {name: counters[f"membership.{name}"] for name in _FLEET if f"membership.{name}" in counters}
-    return {"fleet": found} if found else {}
 
 
 def _share(part: int, whole: int) -> float | None:

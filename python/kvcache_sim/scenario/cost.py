@@ -19,7 +19,8 @@ def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float |
 
     ``per_hour`` = machines × gpus_per_machine × gpu_hour + GiB of every lower tier × its price of a GiB for a
     month ÷ 730; ``total`` = per_hour × the time from the first arrival to the
-    last token; ``per_million_tokens`` counts prompt and generated tokens, ``per_million_output_tokens`` the
+    last token, and where a policy scales the fleet (``fleet.scaling``) only its machine-seconds
+    of that; ``per_million_tokens`` counts prompt and generated tokens, ``per_million_output_tokens`` the
     generated ones. A share of an hour costs that share. None where no token was made. Raises ``UsageError``
     for a priced tier without bounds.
     """
@@ -41,6 +42,8 @@ def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float |
             per_hour += (tier.capacity_blocks or 0) * block_gib * price / _HOURS_A_MONTH
     tokens, rate = summary["tokens"], summary["throughput"]["output_tokens_per_s"]
     total = per_hour * tokens["output"] / rate / 3600 if rate else None
+    if total is not None and settings.membership.scaling is not None:
+        total = per_hour / len(settings.machines) * summary["fleet"]["machine_s"] / 3600
     made = tokens["input"] + tokens["output"]
     return {
         "per_hour": per_hour,

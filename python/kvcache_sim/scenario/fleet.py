@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from kvcache_sim.cache.store_kinds import Ability, store_kind
+from kvcache_sim.scenario.cache_groups import cache_groups
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS
 from kvcache_sim.scenario.fleet_events import FleetEvent, fleet_events
 from kvcache_sim.scenario.fleet_section import FaultSection, FleetEventSection
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.router_effects import keeps_an_index
+from kvcache_sim.scenario.scaling_section import contradictions, idle, scaling_settings
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path, Tree
-from kvcache_sim.serving.membership.plan import MembershipEvent, MembershipPlan, TierLoss
+from kvcache_sim.serving.membership.plan import Flush, MembershipEvent, MembershipPlan, TierLoss
 from kvcache_sim.tiers import STAGING, TIERS
 
 #: By what happens the keys that it takes; a channel's ``share`` and the kinds' times are their own.
@@ -23,6 +25,7 @@ _TAKES: dict[str, frozenset[str]] = {
     "lose-tier": frozenset({"machine", "tier"}),
     "lose-index": frozenset(),
     "slow": frozenset({"machine", "channel", "share", "lasts", "repair"}),
+    "flush": frozenset({"machine"}),
 }
 #: Keys that some kinds take and others do not.
 _OPTIONS = frozenset().union(*_TAKES.values())
@@ -30,20 +33,25 @@ _Kind = FleetEventSection | FaultSection
 _COMES_AND_GOES = ("join", "drain", "lose")
 
 
-def membership_plan(model: ScenarioModel, tree: Tree) -> MembershipPlan:
-    """Return who comes and goes, and what is lost, in order of time.
+def membership_plan(model: ScenarioModel, tree: Tree, block: tuple[int, int]) -> MembershipPlan:
+    """Return who comes and goes, and what is lost, in order of time; ``block``: its bytes and tokens.
 
     Raises UsageError for an event of a machine that is not there then.
     """
     events = fleet_events(model, tree)
-    changes, tiers = [], []
+    changes, tiers, flushes = [], [], []
     for event in events:
         if event.do == "join" or event.do == "drain" or event.do == "lose":
             changes.append(MembershipEvent(event.at_ns, event.do, _machine(event)))
         elif event.do == "lose-tier":
             tiers.append(TierLoss(event.at_ns, _machine(event), TIERS.index(event.tier)))
+        elif event.do == "flush":
+            flushes.append(Flush(event.at_ns, event.machine))
     forgets = tuple(event.at_ns for event in events if event.do == "lose-index")
-    return MembershipPlan(tuple(changes), model.fleet.in_flight, tuple(tiers), forgets)
+    scaling = scaling_settings(model, *block)
+    return MembershipPlan(
+        tuple(changes), model.fleet.in_flight, tuple(tiers), forgets, tuple(flushes), scaling
+    )
 
 
 def _machine(event: FleetEvent) -> int:
@@ -62,20 +70,22 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     if not fleet.faults and fleet.faults_until is not None:
         yield ("fleet", "faults_until"), "fleet.faults is empty"
     joins = "join" in happens or any(own.do == "lose" and own.repair for own in fleet.faults)
-    if fleet.startup and not joins:
+    if fleet.scaling is not None:
+        yield from _of_scaling(model, happens)
+    if fleet.startup and not joins and fleet.scaling is None:
         yield ("fleet", "startup"), "no machine joins" if happens else "fleet.plan is empty"
     if fleet.in_flight != "retry" and "lose" not in happens:
         yield ("fleet", "in_flight"), "no machine is lost" if happens else "fleet.plan is empty"
     for path, own in both:
         yield from _of_one(model, machines, path, own)
-    whole: Path = ("fleet", "plan" if fleet.plan else "faults")
+    whole: Path = ("fleet", "plan" if fleet.plan else "faults" if fleet.faults else "scaling")
     if "slow" in happens and any(map(_by_event, model.channels.values())):
         yield whole, "a channel is shared fairly or serves loads first, so none has times of its own"
     if "slow" in happens and model.fetch.read_buffer_layers is not None:
         yield whole, "fetch.read_buffer_layers serves channels layer by layer"
-    if happens and model.replica.instant:
+    if (happens or fleet.scaling is not None) and model.replica.instant:
         yield whole, "replica.instant is true: no time passes"
-    if happens.isdisjoint(_COMES_AND_GOES):
+    if happens.isdisjoint(_COMES_AND_GOES) and fleet.scaling is None:
         return
     shared = [name for name, own in model.channels.items() if own.scope != "machine" or _by_event(own)]
     reasons = (
@@ -95,6 +105,33 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
             yield whole, why
 
 
+def _of_scaling(model: ScenarioModel, happens: Collection[str]) -> Iterator[Finding]:
+    """Yield what rules out that machines come and go by a policy, and what of it has no effect."""
+    own, path = model.fleet.scaling, ("fleet", "scaling")
+    assert own is not None
+    for key, why in contradictions(own, model.cluster.machines):
+        yield Contradiction((*path, *key), why)
+    for key, why in idle(own):
+        yield (*path, *key), why
+    if any(kind in _COMES_AND_GOES for kind in happens):
+        yield Contradiction(path, "fleet.plan or fleet.faults say who comes and goes")
+    if model.machines:
+        yield Contradiction(path, "machines differ: which of them comes cannot be said")
+    yield from ((path, why) for why in _cannot_be_emptied(model))
+
+
+def _cannot_be_emptied(model: ScenarioModel) -> Iterator[str]:
+    """Yield why caches cannot be emptied at once."""
+    if model.cache.accounting == "simplified":
+        yield "cache.accounting simplified keeps tokens of sessions: they are not emptied"
+    if model.tiers.compute.semantics is not None or any(
+        tier.semantics is not None for tier in model.tiers.lower.values()
+    ):
+        yield "a tier with an engine's own rules is not emptied"
+    if cache_groups(model) is not None:
+        yield "a pool of several cache groups is not emptied"
+
+
 def _of_one(
     model: ScenarioModel,
     machines: tuple[MachineSection, ...],
@@ -111,6 +148,8 @@ def _of_one(
             yield Contradiction(path, f"tier: one of {', '.join(TIERS[STAGING:])} that every machine has")
         elif why := store_kind(model.cache).lacks.get(Ability.LOWER_TIERS):
             yield path, why
+    if own.do == "flush":
+        yield from ((path, why) for why in _cannot_be_emptied(model))
     if own.do == "lose-index" and not keeps_an_index(model):
         yield path, "the router keeps no index: it looks at what the machines have"
     if own.do == "slow":

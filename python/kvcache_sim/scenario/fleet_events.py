@@ -93,12 +93,12 @@ def _planned(own: FleetEventSection, path: Path, at_ns: int, machines: _Machines
             hint = "a joining machine gets the next number"
             raise UsageError("a join names a machine", tree.place(path), str(machine), hint=hint)
         machine = machines.join()
-    elif own.do in ("drain", "lose", "lose-tier"):
+    elif own.do in ("drain", "lose", "lose-tier") or (own.do == "flush" and machine is not None):
         able = machines.serving if own.do == "drain" else machines.there
         if machine is None or machine not in able:
             expected = f"machine: one of those that are there then, {_listed(able)}"
             raise UsageError(f"no such machine to {own.do}", tree.place(path), str(machine), expected)
-        if own.do != "lose-tier":
+        if own.do in ("drain", "lose"):
             machines.leave(machine, own.do == "lose")
     until_ns = None if own.lasts is None else at_ns + own.lasts
     return FleetEvent(at_ns, own.do, machine, own.tier or "", own.channel or "", own.share, until_ns, path)
@@ -147,6 +147,8 @@ def _words(event: FleetEvent) -> str:
         return f"{event.tier}{machine} lost"
     if event.do == "lose-index":
         return "the router's index lost"
+    if event.do == "flush":
+        return f"caches{machine} emptied"
     return f"machine {event.machine} {_PAST[event.do]}"
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from kvcache_sim.scenario.quantities import DurationNs
-from kvcache_sim.scenario.section import Section
+from kvcache_sim.scenario.scaling_section import ScalingSection
+from kvcache_sim.scenario.section import BY_ITSELF, Section
 from kvcache_sim.serving.membership.plan import InFlight
 
 #: What happens to a fleet by a plan; by rates all but the first two.
-FleetChange = Literal["join", "drain", "lose", "lose-tier", "lose-index", "slow"]
+FleetChange = Literal["join", "drain", "lose", "lose-tier", "lose-index", "slow", "flush"]
 FaultKind = Literal["lose", "lose-tier", "lose-index", "slow"]
 
 
@@ -27,7 +28,9 @@ class FleetEventSection(_OnSection):
     """A machine that joins, drains or is lost, or a part that fails."""
 
     at: DurationNs = Field(description="when")
-    do: FleetChange = Field(description="join, drain, lose a machine, a tier or the router's index, or slow")
+    do: FleetChange = Field(
+        description="join, drain, lose a machine, a tier or the router's index, slow or flush"
+    )
     machine: int | None = Field(None, ge=0, le=4095, description="which; a joining one gets the next number")
     lasts: DurationNs | None = Field(None, ge=1, description="slow: for so long")
 
@@ -53,5 +56,8 @@ class FleetSection(Section):
         description="such as [{do: lose, mtbf: 1h, repair: 5m}]: by chance, to faults_until",
     )
     faults_until: DurationNs | None = Field(None, ge=1, description="no fault begins later")
+    scaling: Annotated[ScalingSection, BY_ITSELF] | None = Field(
+        None, description="machines come and go by a policy, such as {policy: queue, most: 8}; null: no"
+    )
     startup: DurationNs = Field(0, description="from a join until the machine serves: boot and model load")
     in_flight: InFlight = Field("retry", description="requests of a lost machine start anew, or fail")

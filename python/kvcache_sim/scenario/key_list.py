@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from kvcache_sim.policies.plugins.choice import OneOf
 from kvcache_sim.scenario.fleet_section import FaultSection, FleetEventSection
+from kvcache_sim.scenario.scaling_section import ScheduleSection
 from kvcache_sim.scenario.schema import (
     ChannelSection,
     ScenarioModel,
@@ -23,7 +24,7 @@ from kvcache_sim.scenario.section import sections_in
 _PRESET = ("channels.NAME.preset", "null", "a measured link, such as pcie5-x16: gives what is not given here")
 
 #: Sections of mappings and lists, whose keys are not the section's own.
-_SAID_APART = (ChannelSection, SloClassSection, FleetEventSection, FaultSection)
+_SAID_APART = (ChannelSection, SloClassSection, FleetEventSection, FaultSection, ScheduleSection)
 
 
 def key_lines() -> list[str]:

@@ -73,7 +73,7 @@ def lower(
         movement=_movement(model),
         router=_router(model),
         handover=_handover(model, wiring),
-        membership=membership_plan(model, tree),
+        membership=membership_plan(model, tree, (block_bytes, cache.block_size_tokens)),
         seed=model.seed,
     )
 

@@ -29,7 +29,8 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
     written: dict[str, Any] = {k: tree.values[k] for k in ("tiers", "replica") if k in tree.values}
     machines = []
     joining = sum(event.do == "join" for event in fleet_events(model, tree))
-    for index in range(count + joining):
+    scaling = model.fleet.scaling
+    for index in range(max(count + joining, 0 if scaling is None else scaling.most)):
         own = model.machines[index] if index < len(model.machines) else {}
         role = pool_role(model, index)
         if own:

@@ -16,6 +16,7 @@ from kvcache_sim.policies.plugins.choice import Kind, OneOf
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Path as KeyPath
 from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.serving.membership.scaling_policy import SCALING
 from kvcache_sim.serving.queue import QUEUE_ORDER
 from kvcache_sim.serving.router.registry import ROUTER
 
@@ -37,6 +38,7 @@ POLICY_KINDS: dict[KeyPath, Kind] = {
     ("router", "policy"): ROUTER,
     ("handover", "router"): ROUTER,
     ("channel_choice",): CHANNEL_CHOICE,
+    ("fleet", "scaling", "policy"): SCALING,
 }
 
 
@@ -62,8 +64,9 @@ def absolute_plugin(text: str, path: KeyPath, tree: Tree, directory: Path) -> st
 def refuse_broken_plugins(tree: Tree) -> None:
     """Import every plug-in that the scenario names; UsageError says where it was named and what is wrong."""
     for path, holder in _named(tree.values):
-        setting = path[2:] if path[0] == "machines" else path[:2]
-        kind, name = POLICY_KINDS[setting], holder[path[-1]]
+        setting = path[2:] if path[0] == "machines" else path
+        kind = next(kind for key, kind in POLICY_KINDS.items() if setting[: len(key)] == key)
+        name = holder[path[-1]]
         if name not in kind.names:
             at_place(tree, path, lambda kind=kind, name=name: kind.maker(name))  # type: ignore[misc]
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
     from kvcache_sim.serving.membership.losses import Losses
     from kvcache_sim.serving.membership.membership import Membership
+    from kvcache_sim.serving.membership.scaling import Scaling
     from kvcache_sim.serving.replica.native import NativeReplica
     from kvcache_sim.serving.router.regret import Watched
     from kvcache_sim.workload.block_tokens import BlockTokens
@@ -127,7 +128,7 @@ class Simulation:
                 self._index.forget(empty_index())
 
         self._losses: Losses | None = None
-        if settings.membership.tier_losses or settings.membership.index_losses_ns:
+        if settings.membership.loses_copies:
             from kvcache_sim.serving.membership.losses import Losses
 
             plan, own = settings.membership, [cache.tree for cache in caches]
@@ -144,7 +145,7 @@ class Simulation:
             router = self._watched
         self.cluster = Cluster(trace, self.replicas, pools, router, self.recorder, self.digests)
         self.membership: Membership | None = None
-        if settings.membership.events:
+        if settings.membership.changes_members:
             from kvcache_sim.serving.membership.membership import Membership
 
             def router_among(members: Sequence[AnyReplica]) -> Router:
@@ -154,6 +155,14 @@ class Simulation:
 
             self.membership = Membership(settings.membership, self.replicas, router_among, self.engine)
             self.cluster.change_members_by(self.membership)
+        self._scaling: Scaling | None = None
+        if self.membership is not None and settings.membership.scaling is not None:
+            from kvcache_sim.serving.membership.scaling import Scaling
+
+            fleet = self.replicas, [cache.tree for cache in caches]
+            scaling = settings.membership.scaling
+            self._scaling = Scaling(scaling, self.membership, fleet, trace, self.engine)
+            views.when_closed.append(self._scaling_is_over)
         nobody_hears = self._index is None and not views.when_closed and settings.handover.router not in TIMED
         if self.cluster.open_loop and nobody_hears and self._machines_are_apart():
             for replica in self.replicas:
@@ -197,6 +206,11 @@ class Simulation:
         apart = sum(map(len, names)) == len(set().union(*names))
         return apart and self.settings.movement.lookup == "local"
 
+    def _scaling_is_over(self, _: int) -> None:
+        """Let no machine come or go after the last request."""
+        if self._scaling is not None and self._done():
+            self._scaling.over()
+
     def _done(self) -> bool:
         return self.cluster.closed == self._requests
 
@@ -223,6 +237,8 @@ class Simulation:
             self.cluster.start()
             if self._losses is not None:
                 self._losses.start()
+            if self._scaling is not None:
+                self._scaling.start()
             self.sampler.start()
             self._marks.start()
             while not self.engine.run(max_events=_EVENTS_PER_GLANCE):
@@ -282,6 +298,7 @@ class Simulation:
             prefixes=self._prefixes(requests) if self.options.prefixes else None,
             junctions=junction_rows(self._groups) if self._groups else None,
             schedule=self._schedule(),
+            fleet_changes=() if self._scaling is None else tuple(self._scaling.changes),
         )
 
     def _counted(self) -> Mark:
@@ -295,6 +312,8 @@ class Simulation:
             found |= {f"membership.{name}": n for name, n in self.membership.counts.items()}
         if self._losses is not None:
             found |= {f"membership.{name}": n for name, n in self._losses.counts.items()}
+        if self._scaling is not None:
+            found |= {f"membership.{name}": n for name, n in self._scaling.counts.items()}
         now = self.engine.now_ns
         return Mark(
             inter_token_latencies(self.replicas),

@@ -54,6 +54,7 @@ SENTENCES: dict[str, dict[str, Sentence]] = {
         "policy-without-choice": tiers.policy_without_choice,
         "router-without-choice": tiers.router_without_choice,
         "idle-machines": tiers.idle_machines,
+        "scaled-fleet": tiers.scaled_fleet,
         "write-policy-without-choice": tiers.write_policy_without_choice,
     },
     "Loading or computing again": {

@@ -64,6 +64,25 @@ def idle_machines(case: Case) -> str | None:
     )
 
 
+def scaled_fleet(case: Case) -> str | None:
+    """Machines came and went by a policy: what that saved against keeping the most of them."""
+    fleet, scaling = case.run.summary.get("fleet", {}), case.scenario.settings.membership.scaling
+    rows = case.run.requests
+    if scaling is None or not len(rows["arrival_ns"]):
+        return None
+    span_s = (int(rows["finish_ns"].max()) - int(rows["arrival_ns"].min())) / 1e9
+    serving = [scaling.first]
+    for own in fleet["changes"]:
+        serving.append(serving[-1] + {"serves": 1, "drains": -1}.get(own["change"], 0))
+    kept = scaling.most * span_s
+    saved = f", {percent(fleet['machine_s'] / kept)} of keeping {scaling.most:,}" if kept else ""
+    return (
+        f"From {min(serving):,} to {max(serving):,} machines served by {scaling.policy}: "
+        f"{fleet['ordered']:,} ordered, {fleet['released']:,} let go, "
+        f"{fleet['machine_s']:,.0f} machine-seconds{saved}."
+    )
+
+
 def write_policy_without_choice(case: Case) -> str | None:
     """There is nowhere to write to."""
     if len(case.tiers) > 1:

@@ -52,6 +52,15 @@ def windows_of(run: FinishedRun) -> list[dict[str, Value]]:
     ]
 
 
+def scaled(run: FinishedRun) -> list[tuple[int, str]]:
+    """Return time and words of what a scaling policy did to the fleet."""
+    changes = run.summary.get("fleet", {}).get("changes", [])
+    return [(round(own["s"] * 1e9), f"machine {own['machine']} {_SAID[own['change']]}") for own in changes]
+
+
+_SAID = {"ordered": "is ordered", "serves": "serves", "drains": "drains", "off": "is off"}
+
+
 def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
     """Return a line each for hit rate and attainment, and a rule an event."""
     import altair as alt
@@ -63,6 +72,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
     shown = []
     for run in runs:
         events = events_told(run.scenario, int(run.requests["finish_ns"].max(initial=0)))
+        events += scaled(run)
         if not events:
             continue
         shown.append(run.label)

@@ -2,4 +2,7 @@
 
 - ``plan``        who joins, drains or is lost, and when
 - ``membership``  the events of a plan, and who serves
+- ``losses``      tiers and indexes that are lost, caches that are emptied
+- ``scaling``     a policy that orders machines and lets them go
+- ``warmup``      what a machine that comes copies from a peer
 """

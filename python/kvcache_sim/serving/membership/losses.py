@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from kvcache_sim.cache.store import NO_COPY, MarkingStore
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
-from kvcache_sim.serving.membership.plan import MembershipPlan, TierLoss
+from kvcache_sim.serving.membership.emptying import ALL_BLOCKS, empty_caches
+from kvcache_sim.serving.membership.plan import Flush, MembershipPlan, TierLoss
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.sequence import Arrival
@@ -29,12 +30,12 @@ class Losses:
     ) -> None:
         self._replicas, self._trees, self._requests = replicas, trees, requests
         self._engine, self._done = engine, done
-        losses: list[TierLoss | int] = [*plan.tier_losses, *plan.index_losses_ns]
+        losses: list[TierLoss | Flush | int] = [*plan.tier_losses, *plan.index_losses_ns, *plan.flushes]
         self._losses = sorted(losses, key=lambda loss: loss if isinstance(loss, int) else loss.at_ns)
         self._next = 0
         self._event: Event | None = None
         self._forget: Callable[[], None] = _nothing
-        self.counts = dict.fromkeys(("tiers_lost", "blocks_lost", "index_lost"), 0)
+        self.counts = dict.fromkeys(("tiers_lost", "blocks_lost", "index_lost", "flushes"), 0)
 
     def around(self, make: Callable[[], Router], forget: Callable[[], None]) -> Router:
         """Return a router that begins anew when its index is lost; ``forget`` empties what it looks at."""
@@ -60,11 +61,17 @@ class Losses:
             self._engine.cancel(self._event)
             self._event = None
 
-    def _happens(self, loss: TierLoss | int) -> None:
+    def _happens(self, loss: TierLoss | Flush | int) -> None:
         self._next, self._event = self._next + 1, None
         if isinstance(loss, int):
             self._forget()
             self.counts["index_lost"] += 1
+        elif isinstance(loss, Flush):
+            self.counts["flushes"] += 1
+            for machine, replica in enumerate(self._replicas):
+                if loss.machine in (None, machine):
+                    gone = empty_caches(replica, self._trees[machine], self._requests)
+                    self.counts["blocks_lost"] += gone
         else:
             tree = self._trees[loss.machine]
             assert tree is not None, "a machine with a lower tier keeps a tree"
@@ -87,7 +94,7 @@ def lose_tier(loss: TierLoss, replica: AnyReplica, tree: MarkingStore, requests:
     replica.catch_up(replica.engine.now_ns)
     gone = 0
     for request in range(requests):
-        parts = tree.copies(request, _ALL)
+        parts = tree.copies(request, ALL_BLOCKS)
         if not parts:
             continue
         end = parts[-1][0]
@@ -97,10 +104,6 @@ def lose_tier(loss: TierLoss, replica: AnyReplica, tree: MarkingStore, requests:
                 gone += tree.remove(request, (alone, end), below)
         gone += tree.remove(request, (0, end), loss.tier)
     return gone
-
-
-#: More blocks than any prompt has.
-_ALL = 1 << 30
 
 
 def _first_alone(parts: Sequence[tuple[int, list[int]]], tier: int) -> int | None:

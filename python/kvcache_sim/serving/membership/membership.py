@@ -59,6 +59,18 @@ class Membership:
         self.lost: set[int] = set()
         self.when_lost: list[Callable[[int], None]] = []
         self.counts = dict.fromkeys(("joined", "drained", "lost", "retried", "failed"), 0)
+        #: Open requests by machine, and how many were given one so far.
+        self.requests_by_machine = [0] * len(replicas)
+        self.chosen = 0
+        #: When the first of them came.
+        self.first_ns: int | None = None
+        #: Told of each request that is done: its machine, its number, and how many are left there.
+        self.when_left: Callable[[int, int, int], None] | None = None
+
+    @property
+    def serving(self) -> Sequence[int]:
+        """The machines that are sent requests, in order."""
+        return self._serving
 
     def start(self, requests: Requests) -> None:
         """Begin with the first event of the plan."""
@@ -68,6 +80,8 @@ class Membership:
 
     def choose(self, arrival: Arrival) -> AnyReplica | None:
         """Return a request's machine; None where none serves: it waits for one, or has failed."""
+        if self.first_ns is None:
+            self.first_ns = self._engine.now_ns
         if self._router is None:
             if any(event.change == "join" for event in self._plan.events[self._next :]):
                 self._held.append(arrival.request)
@@ -76,15 +90,37 @@ class Membership:
             return None
         machine = self._serving[self._router.choose(arrival)]
         self._places[arrival.request] = machine
+        self.requests_by_machine[machine] += 1
+        self.chosen += 1
         return self._replicas[machine]
 
     def closed(self, request: int, is_last: bool) -> None:
         """Forget a request that is done; after the last one nothing more changes."""
-        self._places.pop(request, None)
+        machine = self._places.pop(request, None)
+        if machine is not None:
+            self.requests_by_machine[machine] -= 1
+            if self.when_left is not None:
+                self.when_left(machine, request, self.requests_by_machine[machine])
         self._over = is_last
         if is_last and self._event is not None:
             self._engine.cancel(self._event)
             self._event = None
+
+    def join(self, machine: int) -> None:
+        """Let a machine serve from now on."""
+        self._serving = sorted({*self._serving, machine})
+        self._changed()
+        self.counts["joined"] += 1
+
+    def drain(self, machine: int) -> None:
+        """Send a machine nothing more."""
+        self._leave(machine)
+        self.counts["drained"] += 1
+
+    def _leave(self, machine: int) -> None:
+        if machine in self._serving:
+            self._serving.remove(machine)
+        self._changed()
 
     def _queue_next(self) -> None:
         if self._next < len(self._plan.events) and not self._over:
@@ -94,11 +130,12 @@ class Membership:
     def _happens(self, event: MembershipEvent) -> None:
         self._next, self._event = self._next + 1, None
         if event.change == "join":
-            self._serving = sorted({*self._serving, event.machine})
-        elif event.machine in self._serving:
-            self._serving.remove(event.machine)
-        self._changed()
-        self.counts[{"join": "joined", "drain": "drained", "lose": "lost"}[event.change]] += 1
+            self.join(event.machine)
+        elif event.change == "drain":
+            self.drain(event.machine)
+        else:
+            self._leave(event.machine)
+            self.counts["lost"] += 1
         held, self._held = self._held, []
         if event.change == "lose":
             held += self._lose(event.machine)
@@ -121,6 +158,7 @@ class Membership:
         gone = sorted(request for request, place in self._places.items() if place == machine)
         for request in gone:
             del self._places[request]
+        self.requests_by_machine[machine] = 0
         if self._plan.in_flight == "fail":
             for request in gone:
                 self._fail(request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
 from kvcache_sim.values import dataclass
 
 MembershipChange = Literal["join", "drain", "lose"]
@@ -29,6 +30,15 @@ class TierLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class Flush:
+    """Caches that are emptied at a time, as after a weight update; what running requests hold stays."""
+
+    at_ns: int
+    #: None: every machine's.
+    machine: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class MembershipPlan:
     """Events in order of time; a machine that joins serves from then on, the others from the start."""
 
@@ -38,13 +48,28 @@ class MembershipPlan:
     tier_losses: tuple[TierLoss, ...] = ()
     #: When the router forgets what it knew of the machines' caches.
     index_losses_ns: tuple[int, ...] = ()
+    flushes: tuple[Flush, ...] = ()
+    #: Who decides how many machines serve; None: the events alone.
+    scaling: ScalingSettings | None = None
+
+    @property
+    def changes_members(self) -> bool:
+        """Whether machines come, go or are lost."""
+        return bool(self.events) or self.scaling is not None
+
+    @property
+    def loses_copies(self) -> bool:
+        """Whether copies or a router's knowledge are lost while the machines stay."""
+        return bool(self.tier_losses or self.index_losses_ns or self.flushes)
 
     @property
     def nothing_happens(self) -> bool:
         """Whether the fleet stays as it is, but for channels."""
-        return not (self.events or self.tier_losses or self.index_losses_ns)
+        return not (self.changes_members or self.loses_copies)
 
     def serving_at_start(self, machines: int) -> list[int]:
         """Return the machines that serve from the start, of so many in all."""
+        if self.scaling is not None:
+            return list(range(self.scaling.first))
         late = {event.machine for event in self.events if event.change == "join"}
         return [machine for machine in range(machines) if machine not in late]

@@ -1,0 +1,220 @@
+"""A fleet that grows and shrinks: a policy is asked now and then how many machines there should be."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from kvcache_sim.cache.store import MarkingStore
+from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
+from kvcache_sim.serving.membership.emptying import empty_caches
+from kvcache_sim.serving.membership.membership import Membership
+from kvcache_sim.serving.membership.scaling_policy import SCALING
+from kvcache_sim.serving.membership.scaling_policy.contract import FleetState, ScalingPolicy
+from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
+from kvcache_sim.serving.membership.warmup import Copied, place, worth_copying
+from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.router.report import reports_of
+from kvcache_sim.workload.trace import Trace
+
+#: How a machine of a fleet that scales stands.
+_Standing = Literal["off", "starting", "serving", "draining"]
+#: Prompts a machine that comes may copy from a peer.
+_REMEMBERED = 4096
+
+
+class FleetChange(NamedTuple):
+    """One step of a machine's life: ordered, serves, drains, off."""
+
+    at_ns: int
+    change: str
+    machine: int
+
+
+class Scaling:
+    """Orders machines and lets them go, at multiples of an interval, until every request is done.
+
+    Machines that are ordered and not there yet are the first to be given up, the last ordered before others;
+    then those with the fewest requests, of these the highest number. A machine that goes serves what it has
+    (it drains) and counts until then. One that comes again is empty. Cost: a look at every machine
+    a decision.
+    """
+
+    def __init__(
+        self,
+        settings: ScalingSettings,
+        membership: Membership,
+        machines: tuple[Sequence[AnyReplica], Sequence[MarkingStore | None]],
+        trace: Trace,
+        engine: Engine,
+    ) -> None:
+        self._settings, self._membership, self._engine = settings, membership, engine
+        self._replicas, self._trees = machines
+        self._policy: ScalingPolicy = SCALING.make(settings.policy, settings)
+        block = self._replicas[0].cache.block_size_tokens
+        self._prompt_blocks = (trace.input_tokens // block).tolist()
+        self._standing: list[_Standing] = ["off"] * len(self._replicas)
+        for machine in range(settings.first):
+            self._standing[machine] = "serving"
+        #: By machine that is ordered: the event of its coming; those of machines given up are taken back.
+        self._coming: dict[int, Event] = {}
+        self._tick: Event | None = None
+        #: What was wanted at the decisions within ``hold_ns``, with their times.
+        self._wanted: deque[tuple[int, int]] = deque()
+        self._last_prompts: list[deque[int]] = [deque(maxlen=_REMEMBERED) for _ in self._replicas]
+        self._seen = 0
+        self._used_before = [False] * len(self._replicas)
+        #: When each machine that is paid for was ordered, and the time of those that are not any more.
+        self._paid_from = dict.fromkeys(range(settings.first), 0)
+        self._paid_ns = 0
+        #: When the last request was done.
+        self._end_ns: int | None = None
+        self.changes: list[FleetChange] = []
+        self._counts = dict.fromkeys(("ordered", "released", "warmed_blocks"), 0)
+        membership.when_left = self._left
+
+    # -- events
+
+    def start(self) -> None:
+        """Begin with the first decision."""
+        self._queue_tick()
+
+    def over(self) -> None:
+        """Hear that every request is done: nothing more changes."""
+        for event in (*self._coming.values(), *([self._tick] if self._tick is not None else [])):
+            self._engine.cancel(event)
+        self._coming, self._tick, self._end_ns = {}, None, self._engine.now_ns
+
+    def _queue_tick(self) -> None:
+        interval = self._settings.interval_ns
+        at_ns = (self._engine.now_ns // interval + 1) * interval
+        self._tick = self._engine.schedule(at_ns, MEMBERSHIP, NO_MACHINE, self._decide)
+
+    def _decide(self, _: object) -> None:
+        self._tick = None
+        self._queue_tick()
+        state = self._state()
+        wanted = max(self._settings.least, min(self._policy.wanted(state), self._settings.most))
+        now = self._engine.now_ns
+        while self._wanted and self._wanted[0][0] < now - self._settings.hold_ns:
+            self._wanted.popleft()
+        self._wanted.append((now, wanted))
+        if wanted > state.machines:
+            self._order(wanted - state.machines)
+        else:
+            held = max(most for _, most in self._wanted)
+            if held < state.machines:
+                self._let_go(state.machines - held)
+        self._seen = self._membership.chosen
+
+    def _state(self) -> FleetState:
+        serving = self._membership.serving
+        report = reports_of([self._replicas[machine] for machine in serving], self._engine)()
+        return FleetState(
+            self._engine.now_ns,
+            len(serving),
+            self._standing.count("starting"),
+            sum(report.waiting),
+            sum(report.running),
+            sum(report.kv_use) / len(serving),
+            self._membership.chosen - self._seen,
+        )
+
+    # -- machines that come
+
+    def _order(self, count: int) -> None:
+        """Order machines, as many as there is room for beside those that still drain."""
+        now = self._engine.now_ns
+        for machine in [m for m, own in enumerate(self._standing) if own == "off"][:count]:
+            self._change("ordered", machine)
+            self._standing[machine] = "starting"
+            self._counts["ordered"] += 1
+            self._paid_from[machine] = now
+            at_ns = now + self._settings.startup_ns
+            self._coming[machine] = self._engine.schedule(
+                at_ns, MEMBERSHIP, NO_MACHINE, self._booted, machine
+            )
+
+    def _booted(self, machine: int) -> None:
+        """Begin to serve, or first copy what a peer has."""
+        replica = self._replicas[machine]
+        if self._used_before[machine]:
+            empty_caches(replica, self._trees[machine], len(self._prompt_blocks))
+        copies = self._of_peer() if self._settings.warm_blocks else []
+        blocks = sum(copy.blocks for copy in copies)
+        if not blocks:
+            self._serve((machine, []))
+            return
+        at_ns = self._engine.now_ns + blocks * self._settings.warm_block_ns
+        self._coming[machine] = self._engine.schedule(
+            at_ns, MEMBERSHIP, NO_MACHINE, self._serve, (machine, copies)
+        )
+
+    def _of_peer(self) -> list[Copied]:
+        """Return what a machine that comes copies: from the one that was sent most requests since it came."""
+        peer = max(self._membership.serving, key=lambda machine: (len(self._last_prompts[machine]), -machine))
+        replica = self._replicas[peer]
+        replica.catch_up(self._engine.now_ns)
+        latest = dict.fromkeys(reversed(self._last_prompts[peer]))
+        return worth_copying(replica.store, latest, self._prompt_blocks, self._settings.warm_blocks)
+
+    def _serve(self, coming: tuple[int, list[Copied]]) -> None:
+        machine, copies = coming
+        self._coming.pop(machine, None)
+        self._standing[machine] = "serving"
+        self._used_before[machine] = True
+        if copies:
+            store = self._replicas[machine].store
+            self._counts["warmed_blocks"] += place(store, copies, self._engine.now_ns)
+        self._change("serves", machine)
+        self._membership.join(machine)
+
+    # -- machines that go
+
+    def _let_go(self, count: int) -> None:
+        ordered = sorted(self._coming, key=lambda machine: (self._paid_from[machine], machine))
+        for machine in reversed(ordered[-count:]):
+            self._engine.cancel(self._coming.pop(machine))
+            self._off(machine)
+            count -= 1
+        here = self._membership.requests_by_machine
+        for machine in sorted(self._membership.serving, key=lambda m: (here[m], -m))[:count]:
+            self._used_before[machine] = True
+            self._standing[machine] = "draining"
+            self._last_prompts[machine].clear()
+            self._change("drains", machine)
+            self._membership.drain(machine)
+            if not here[machine]:
+                self._off(machine)
+
+    def _left(self, machine: int, request: int, here: int) -> None:
+        """Hear that a request of a machine is done, and how many are left there."""
+        if self._standing[machine] == "serving":
+            self._last_prompts[machine].append(request)
+        elif not here:
+            self._off(machine)
+
+    def _off(self, machine: int) -> None:
+        self._standing[machine] = "off"
+        self._counts["released"] += 1
+        self._change("off", machine)
+        self._paid_ns += self._since(self._paid_from.pop(machine))
+
+    def _since(self, time_ns: int) -> int:
+        """Return the time from then until now; what is before the first request or after the last is free."""
+        first_ns = self._membership.first_ns
+        now = self._engine.now_ns if self._end_ns is None else self._end_ns
+        return 0 if first_ns is None else now - max(time_ns, first_ns)
+
+    def _change(self, change: str, machine: int) -> None:
+        self.changes.append(FleetChange(self._engine.now_ns, change, machine))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What happened so far; ``machine_ns``: time of machines from their order until they are off.
+
+        What is before the first arrival is not counted.
+        """
+        paid_ns = self._paid_ns + sum(map(self._since, self._paid_from.values()))
+        return {**self._counts, "machine_ns": paid_ns}
