@@ -26,9 +26,17 @@ RULED_OUT = {
     "workload.prompt_structure": ("how 'kvsim trace generate' writes rows",),
     "fleet.plan": (
         "a lose-tier takes no channel",
+        "a flush takes no tier",
         "that every machine has",
         "channel: one of",
         "there are machines",
+    ),
+    "fleet.scaling": (
+        "are not from least to most",
+        "fewer than least",
+        "add fleet.scaling.schedule",
+        "say who comes and goes",
+        "which of them comes cannot be said",
     ),
     "fleet.faults": ("add fleet.faults_until",),
     "pools.decode": ("nothing is handed over",),

@@ -76,6 +76,13 @@ class Right:
     """Sends everything over one link."""
     def choose(self, sending, channels):
         return next(name for name in channels if name.startswith("right"))
+
+class Three:
+    """Three machines, whatever comes."""
+    def __init__(self, settings):
+        pass
+    def wanted(self, state):
+        return 3
 '''
 
 
@@ -103,6 +110,7 @@ KINDS = {
     "router.policy": ("Second", machine_1_only),
     "handover.router": ("Last", lambda plain, own: set(own.requests["decode_machine"]) == {3} < set(plain.requests["decode_machine"])),
     "channel_choice": ("Right", lambda plain, own: sent(own, "left") == 0 < sent(own, "right")),
+    "fleet.scaling.policy": ("Three", lambda plain, own: set(own.requests["machine"]) == {0, 1, 2}),
 }  # fmt: skip
 
 
@@ -127,6 +135,8 @@ def text_of(key: str, value: str) -> str:
         base = BASE.replace("machines: 2", "machines: 4")
         return base + f"pools: {{prefill: 2, decode: 2}}\nhandover: {{router: {value}}}\n"
     section, _, name = key.partition(".")
+    if key == "fleet.scaling.policy":
+        return BASE + f"fleet: {{scaling: {{policy: {value}, interval: 1s}}}}\n"
     line = f"{section}: {{{name}: {value}}}\n" if name else f"{section}: {value}\n"
     base = "\n".join(row for row in BASE.splitlines() if not row.startswith(f"{section}:"))
     kept = [row for row in BASE.splitlines() if row.startswith(f"{section}: {{")]
@@ -256,7 +266,7 @@ def test_the_command_lists_every_kind(capsys):
     listed = json.loads(capsys.readouterr().out)["other_kinds"]
     for key, kind in POLICY_KINDS.items():
         name = ".".join(map(str, key))
-        assert f"{name:<19}  {' | '.join(kind.names)}" in told
+        assert f"{name:<20}  {' | '.join(kind.names)}" in told
         assert tuple(listed[name]["names"]) == kind.names
 
 

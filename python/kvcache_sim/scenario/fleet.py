@@ -48,7 +48,8 @@ def membership_plan(model: ScenarioModel, tree: Tree, block: tuple[int, int]) ->
         elif event.do == "flush":
             flushes.append(Flush(event.at_ns, event.machine))
     forgets = tuple(event.at_ns for event in events if event.do == "lose-index")
-    scaling = scaling_settings(model, *block)
+    own, first = model.fleet.scaling, model.cluster.machines
+    scaling = None if own is None else scaling_settings(own, first, model.fleet.startup, *block)
     return MembershipPlan(
         tuple(changes), model.fleet.in_flight, tuple(tiers), forgets, tuple(flushes), scaling
     )

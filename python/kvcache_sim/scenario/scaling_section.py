@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
@@ -12,9 +12,6 @@ from kvcache_sim.scenario.quantities import DurationNs, RateBytesPerS
 from kvcache_sim.scenario.section import Section
 from kvcache_sim.serving.membership.scaling_policy import SCALING
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
-
-if TYPE_CHECKING:
-    from kvcache_sim.scenario.schema import ScenarioModel
 
 ScalingName = Annotated[str, AfterValidator(OneOf(SCALING))]
 _MOST = 4096
@@ -30,7 +27,7 @@ class ScheduleSection(Section):
 class WarmupSection(Section):
     """What a machine that comes copies from a peer before it serves."""
 
-    tokens: int = Field(ge=1, le=2**31 - 1, description="prompt tokens, those asked for last")
+    tokens: int = Field(1_000_000, ge=1, le=2**31 - 1, description="prompt tokens, those asked for last")
     bandwidth: RateBytesPerS = Field(10**10, description="rate of that copy: 10GB/s")
 
 
@@ -39,7 +36,7 @@ class ScalingSection(Section):
 
     policy: ScalingName = Field("queue", description="by what")
     least: int = Field(1, ge=1, le=_MOST, description="never fewer machines")
-    most: int = Field(ge=1, le=_MOST, description="never more, those that still drain included")
+    most: int = Field(8, ge=1, le=_MOST, description="never more, those that still drain included")
     interval: DurationNs = Field(15 * 10**9, ge=10**6, description="the policy is asked so often")
     target: float | None = Field(
         None, gt=0, le=10**6, description="of a machine: waiting (5), all (32) requests, KV share (0.7)"
@@ -54,18 +51,17 @@ class ScalingSection(Section):
     warmup: WarmupSection | None = Field(None, description="what is copied from a peer first; null: nothing")
 
 
-def scaling_settings(model: ScenarioModel, block_bytes: int, block_tokens: int) -> ScalingSettings | None:
-    """Return who decides how many machines serve, None where the plan alone does."""
-    own = model.fleet.scaling
-    if own is None:
-        return None
+def scaling_settings(
+    own: ScalingSection, machines: int, startup_ns: int, block_bytes: int, block_tokens: int
+) -> ScalingSettings:
+    """Return who decides how many machines serve; ``machines`` are there from the start."""
     warm_blocks, warm_block_ns = 0, 0
     if own.warmup is not None:
         warm_blocks = own.warmup.tokens // block_tokens
         warm_block_ns = -(-block_bytes * 10**9 // own.warmup.bandwidth)
     return ScalingSettings(
         policy=own.policy,
-        first=model.cluster.machines,
+        first=machines,
         least=own.least,
         most=own.most,
         interval_ns=own.interval,
@@ -73,7 +69,7 @@ def scaling_settings(model: ScenarioModel, block_bytes: int, block_tokens: int) 
         tolerance=own.tolerance,
         hold_ns=own.hold,
         schedule=tuple(sorted((each.at, each.machines) for each in own.schedule)),
-        startup_ns=model.fleet.startup,
+        startup_ns=startup_ns,
         warm_blocks=warm_blocks,
         warm_block_ns=warm_block_ns,
     )

@@ -159,9 +159,9 @@ class Simulation:
         if self.membership is not None and settings.membership.scaling is not None:
             from kvcache_sim.serving.membership.scaling import Scaling
 
-            fleet = self.replicas, [cache.tree for cache in caches]
+            kept = [cache.tree for cache in caches]
             scaling = settings.membership.scaling
-            self._scaling = Scaling(scaling, self.membership, fleet, trace, self.engine)
+            self._scaling = Scaling(scaling, self.membership, self.replicas, kept, trace, self.engine)
             views.when_closed.append(self._scaling_is_over)
         nobody_hears = self._index is None and not views.when_closed and settings.handover.router not in TIMED
         if self.cluster.open_loop and nobody_hears and self._machines_are_apart():

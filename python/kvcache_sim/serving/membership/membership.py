@@ -64,8 +64,7 @@ class Membership:
         self.chosen = 0
         #: When the first of them came.
         self.first_ns: int | None = None
-        #: Told of each request that is done: its machine, its number, and how many are left there.
-        self.when_left: Callable[[int, int, int], None] | None = None
+        self._when_left: Callable[[int, int, int], None] | None = None
 
     @property
     def serving(self) -> Sequence[int]:
@@ -99,12 +98,16 @@ class Membership:
         machine = self._places.pop(request, None)
         if machine is not None:
             self.requests_by_machine[machine] -= 1
-            if self.when_left is not None:
-                self.when_left(machine, request, self.requests_by_machine[machine])
+            if self._when_left is not None:
+                self._when_left(machine, request, self.requests_by_machine[machine])
         self._over = is_last
         if is_last and self._event is not None:
             self._engine.cancel(self._event)
             self._event = None
+
+    def tell_left(self, tell: Callable[[int, int, int], None]) -> None:
+        """Tell of each request that is done its machine, its number, and how many are left there."""
+        self._when_left = tell
 
     def join(self, machine: int) -> None:
         """Let a machine serve from now on."""

@@ -45,12 +45,13 @@ class Scaling:
         self,
         settings: ScalingSettings,
         membership: Membership,
-        machines: tuple[Sequence[AnyReplica], Sequence[MarkingStore | None]],
+        replicas: Sequence[AnyReplica],
+        trees: Sequence[MarkingStore | None],
         trace: Trace,
         engine: Engine,
     ) -> None:
         self._settings, self._membership, self._engine = settings, membership, engine
-        self._replicas, self._trees = machines
+        self._replicas, self._trees = replicas, trees
         self._policy: ScalingPolicy = SCALING.make(settings.policy, settings)
         block = self._replicas[0].cache.block_size_tokens
         self._prompt_blocks = (trace.input_tokens // block).tolist()
@@ -72,7 +73,7 @@ class Scaling:
         self._end_ns: int | None = None
         self.changes: list[FleetChange] = []
         self._counts = dict.fromkeys(("ordered", "released", "warmed_blocks"), 0)
-        membership.when_left = self._left
+        membership.tell_left(self._left)
 
     # -- events
 
