@@ -7,11 +7,10 @@ and not yet there counts with 0.
 
 from __future__ import annotations
 
-from fractions import Fraction
-from math import ceil
-
 from kvcache_sim.serving.membership.scaling_policy.contract import FleetState
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
+
+_MILLION = 1_000_000
 
 
 class _Proportional:
@@ -22,18 +21,18 @@ class _Proportional:
 
     def __init__(self, settings: ScalingSettings) -> None:
         given = self.usual if settings.target is None else settings.target
-        self._target = Fraction(given).limit_denominator(10**9)
-        self._tolerance = Fraction(settings.tolerance).limit_denominator(10**9)
+        self._target_ppm = max(round(given * _MILLION), 1)
+        self._tolerance_ppm = round(settings.tolerance * _MILLION)
 
     def wanted(self, state: FleetState) -> int:
         """Return how many machines bring the measure to its target."""
-        of_target = self.total(state) / self._target
-        if abs(of_target - state.machines) <= self._tolerance * state.machines:
+        total, there = self.total_ppm(state), state.machines * self._target_ppm
+        if abs(total - there) * _MILLION <= self._tolerance_ppm * there:
             return state.machines
-        return ceil(of_target)
+        return -(-total // self._target_ppm)
 
-    def total(self, state: FleetState) -> Fraction:
-        """Return the measure, summed over the machines."""
+    def total_ppm(self, state: FleetState) -> int:
+        """Return the measure in millionths, summed over the machines."""
         raise AssertionError("a measure says what it sums")
 
 
@@ -42,9 +41,9 @@ class Queue(_Proportional):
 
     usual = 5.0
 
-    def total(self, state: FleetState) -> Fraction:
+    def total_ppm(self, state: FleetState) -> int:
         """Return the requests that wait."""
-        return Fraction(state.waiting)
+        return state.waiting * _MILLION
 
 
 class Requests(_Proportional):
@@ -52,9 +51,9 @@ class Requests(_Proportional):
 
     usual = 32.0
 
-    def total(self, state: FleetState) -> Fraction:
+    def total_ppm(self, state: FleetState) -> int:
         """Return the requests that wait or run."""
-        return Fraction(state.waiting + state.running)
+        return (state.waiting + state.running) * _MILLION
 
 
 class KvUse(_Proportional):
@@ -62,6 +61,6 @@ class KvUse(_Proportional):
 
     usual = 0.7
 
-    def total(self, state: FleetState) -> Fraction:
+    def total_ppm(self, state: FleetState) -> int:
         """Return the shares' sum."""
-        return Fraction(state.kv_use).limit_denominator(10**9) * state.serving
+        return round(state.kv_use * state.serving * _MILLION)
