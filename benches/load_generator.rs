@@ -4,21 +4,17 @@
 //! `cargo run --release -p kvsim-core --example load_generator -- PORT REQUESTS RATE TOKENS [HELD] [STALLED]`
 //!
 //! `HELD` further connections stay open and idle meanwhile; `STALLED` requests ask for long answers and never read.
+//! One thread looks at every connection each 2 ms: clients that sleep until a byte comes would be woken on the
+//! server's core once a token, which clients on other machines are not.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-#[derive(Default)]
-struct Counts {
-    done: AtomicU64,
-    failed: AtomicU64,
-    tokens: AtomicU64,
-    ttft_us: AtomicU64,
-}
+const LOOK: Duration = Duration::from_millis(2);
+/// No answer is waited for longer.
+const LONGEST: Duration = Duration::from_secs(60);
 
 fn request(number: u64, tokens: u64) -> String {
     let shared = "shared beginning ".repeat(20);
@@ -33,25 +29,68 @@ fn request(number: u64, tokens: u64) -> String {
     )
 }
 
-fn one(port: u16, number: u64, tokens: u64, counts: &Counts) -> std::io::Result<u64> {
-    let began = Instant::now();
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    stream.write_all(request(number, tokens).as_bytes())?;
-    let (mut line, mut seen) = (Vec::new(), 0);
-    let mut reader = BufReader::new(stream);
-    while reader.read_until(b'\n', &mut line)? > 0 {
-        if line.starts_with(b"data: {") {
-            if seen == 0 {
-                let us = began.elapsed().as_micros() as u64;
-                counts.ttft_us.fetch_add(us, Ordering::Relaxed);
-            }
-            seen += 1;
-        }
-        line.clear();
+/// An answer on its way.
+struct Answer {
+    stream: TcpStream,
+    began: Instant,
+    /// The line that has not ended yet.
+    line: Vec<u8>,
+    chunks: u64,
+    ttft: Duration,
+    ended: bool,
+}
+
+impl Answer {
+    fn asked(port: u16, number: u64, tokens: u64) -> std::io::Result<Self> {
+        let began = Instant::now();
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_nodelay(true)?;
+        stream.write_all(request(number, tokens).as_bytes())?;
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            began,
+            line: Vec::new(),
+            chunks: 0,
+            ttft: Duration::ZERO,
+            ended: false,
+        })
     }
-    Ok(seen)
+
+    /// Reads what has come.
+    fn look(&mut self, buffer: &mut [u8]) {
+        loop {
+            match self.stream.read(buffer) {
+                Ok(0) => self.ended = true,
+                Ok(bytes) => {
+                    self.take(&buffer[..bytes]);
+                    if bytes == buffer.len() {
+                        continue;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.ended |= self.began.elapsed() > LONGEST;
+                }
+                Err(_) => self.ended = true,
+            }
+            return;
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
+            self.line.extend_from_slice(piece);
+            if piece.ends_with(b"\n") {
+                if self.line.starts_with(b"data: {") {
+                    if self.chunks == 0 {
+                        self.ttft = self.began.elapsed();
+                    }
+                    self.chunks += 1;
+                }
+                self.line.clear();
+            }
+        }
+    }
 }
 
 fn argument(at: usize, default: u64) -> u64 {
@@ -69,40 +108,47 @@ fn main() {
         let asked = request(1_000_000 + number as u64, 20_000);
         stream.write_all(asked.as_bytes()).expect("a request");
     }
-    let counts = Arc::new(Counts::default());
-    let (began, mut late) = (Instant::now(), Duration::ZERO);
-    let mut threads = Vec::new();
-    for number in 0..requests {
-        let due = Duration::from_nanos(number * 1_000_000_000 / rate);
-        thread::sleep(due.saturating_sub(began.elapsed()));
-        late = late.max(began.elapsed().saturating_sub(due));
-        let counts = Arc::clone(&counts);
-        let work = move || match one(port, number, tokens, &counts) {
-            Ok(seen) if seen > 0 => {
-                counts.done.fetch_add(1, Ordering::Relaxed);
-                counts.tokens.fetch_add(seen, Ordering::Relaxed);
+    let (began, mut late, mut most) = (Instant::now(), Duration::ZERO, 0);
+    let (mut done, mut failed, mut chunks, mut ttft) = (0u64, 0u64, 0u64, Duration::ZERO);
+    let mut open: Vec<Answer> = Vec::new();
+    let mut buffer = vec![0; 1 << 16];
+    let mut number = 0;
+    while number < requests || !open.is_empty() {
+        while number < requests {
+            let due = Duration::from_nanos(number * 1_000_000_000 / rate);
+            if began.elapsed() < due {
+                break;
             }
-            _ => {
-                counts.failed.fetch_add(1, Ordering::Relaxed);
+            late = late.max(began.elapsed().saturating_sub(due));
+            match Answer::asked(port, number, tokens) {
+                Ok(answer) => open.push(answer),
+                Err(_) => failed += 1,
             }
-        };
-        let builder = thread::Builder::new().stack_size(128 << 10);
-        threads.push(builder.spawn(work).expect("a thread"));
+            number += 1;
+        }
+        most = most.max(open.len());
+        for answer in &mut open {
+            answer.look(&mut buffer);
+        }
+        open.retain(|answer| {
+            if answer.ended {
+                let came = answer.chunks > 0;
+                done += u64::from(came);
+                failed += u64::from(!came);
+                chunks += answer.chunks;
+                ttft += answer.ttft;
+            }
+            !answer.ended
+        });
+        thread::sleep(LOOK);
     }
-    for thread in threads {
-        thread.join().expect("a thread that ended");
-    }
-    let (seconds, get) = (began.elapsed().as_secs_f64(), |n: &AtomicU64| {
-        n.load(Ordering::Relaxed)
-    });
-    let done = get(&counts.done);
+    let seconds = began.elapsed().as_secs_f64();
     println!(
-        "{done} done, {} failed in {seconds:.1} s: {:.0} requests/s, {:.0} chunks/s; mean TTFT {:.1} ms; sent at most \
-         {:.1} ms late; {} idle and {} stalled connections",
-        get(&counts.failed),
+        "{done} done, {failed} failed in {seconds:.1} s: {:.0} requests/s, {:.0} chunks/s; mean TTFT {:.1} ms, seen \
+         each 2 ms; sent at most {:.1} ms late; at most {most} at a time; {} idle and {} stalled connections",
         done as f64 / seconds,
-        get(&counts.tokens) as f64 / seconds,
-        get(&counts.ttft_us) as f64 / 1000.0 / done.max(1) as f64,
+        chunks as f64 / seconds,
+        ttft.as_secs_f64() * 1000.0 / done.max(1) as f64,
         late.as_secs_f64() * 1000.0,
         held.len(),
         stalled.len(),

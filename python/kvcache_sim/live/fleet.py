@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kvcache_sim.live.clock import WallClock
+from kvcache_sim.live.lags import TokenLags
 from kvcache_sim.live.prompts import BlockNumbers
 from kvcache_sim.live.ticket import Ticket
 from kvcache_sim.serving.sequence import SequenceState, Status
@@ -58,11 +59,14 @@ class Fleet:
         self.clock, self.blocks = clock, blocks
         self.open: dict[int, Ticket] = {}
         self.witnesses: list[Witness] = []
-        #: Hears of each time between two tokens of a request: its machine, and ns.
-        self.gap: Callable[[int, int], None] | None = None
+        #: Hears of times between two tokens of a request: its machine, ns, and how often.
+        self.gap: Callable[[int, int, int], None] | None = None
         #: Everything up to and including this time has happened.
         self.ran_to_ns = 0
         self.broken: BaseException | None = None
+        self.lags = TokenLags()
+        #: Tickets that somebody is to hear of, once the simulation has come to now.
+        self._news: list[Ticket] = []
         self._kept = 0
         self._timer: asyncio.TimerHandle | None = None
         self.simulation = simulate(self)
@@ -111,12 +115,29 @@ class Fleet:
 
     # -- what the simulation tells
 
-    def token(self, request: int, now_ns: int) -> None:
-        """Hand a token to its ticket."""
-        ticket = self.open[request]
-        gap_ns = ticket.token(now_ns)
-        if gap_ns >= 0 and self.gap is not None:
-            self.gap(ticket.machine, gap_ns)
+    def tokens(self, requests: Sequence[int], now_ns: int) -> None:
+        """Count a token of each of some requests."""
+        tickets, news = self.open, self._news
+        machine, gap_ns, times = 0, 0, 0
+        for request in requests:
+            ticket = tickets[request]
+            last_ns, ticket.last_ns = ticket.last_ns, now_ns
+            ticket.tokens_out += 1
+            if ticket.due_ns < 0 and ticket.streams:
+                ticket.due_ns = now_ns
+                news.append(ticket)
+            if last_ns < 0:
+                continue
+            if now_ns - last_ns == gap_ns and ticket.machine == machine:  # most of a step's
+                times += 1
+                continue
+            self._count_gaps(machine, gap_ns, times)
+            machine, gap_ns, times = ticket.machine, now_ns - last_ns, 1
+        self._count_gaps(machine, gap_ns, times)
+
+    def _count_gaps(self, machine: int, gap_ns: int, times: int) -> None:
+        if times and self.gap is not None:
+            self.gap(machine, gap_ns, times)
 
     def closed(self, sequence: SequenceState, now_ns: int) -> None:
         """Close the ticket of a request that has left."""
@@ -126,7 +147,13 @@ class Fleet:
         ticket.aborted = sequence.status is Status.ABORTED
         for witness in self.witnesses:
             witness.closed(ticket, sequence, now_ns)
-        ticket.wake()
+        self._news.append(ticket)
+
+    def wrote(self, ticket: Ticket, since_ns: int, tokens: int) -> None:
+        """Note that some of a ticket's tokens, the first of a time, are written now."""
+        lag_ns = self.clock.behind_ns(since_ns)
+        self.lags.add(lag_ns, tokens)
+        ticket.late(lag_ns)
 
     # -- the clock
 
@@ -146,11 +173,18 @@ class Fleet:
             raise
         self.ran_to_ns = max(self.ran_to_ns, until_ns)
         self._tell_advanced()
+        self._tell_news()
         self._wake_at(self.simulation.engine.next_ns)
 
     def _tell_advanced(self) -> None:
         for witness in self.witnesses:
             witness.advanced(self.ran_to_ns)
+
+    def _tell_news(self) -> None:
+        news, self._news = self._news, []
+        for ticket in news:
+            if ticket.hear is not None:
+                ticket.hear()
 
     def _wake_at(self, next_ns: int | None) -> None:
         if self._timer is not None:

@@ -21,10 +21,10 @@ class GapHistogram(Collector):
         self._counts = [[0] * len(self._names) for _ in range(machines)]
         self._sums_ns = [0] * machines
 
-    def add(self, machine: int, gap_ns: int) -> None:
-        """Count the time since the token before."""
-        self._counts[machine][bisect_left(self._edges_ns, gap_ns)] += 1
-        self._sums_ns[machine] += gap_ns
+    def add(self, machine: int, gap_ns: int, times: int) -> None:
+        """Count a time since the token before, so often."""
+        self._counts[machine][bisect_left(self._edges_ns, gap_ns)] += times
+        self._sums_ns[machine] += gap_ns * times
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """Yield the histogram as it is now."""

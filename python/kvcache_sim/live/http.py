@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping
 from typing import Any
 
 import msgspec
@@ -18,6 +18,21 @@ _JSON = (b"content-type", b"application/json")
 _EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 
 
+class _Rest:
+    """What is left of a coroutine that was run until it waited for the first time."""
+
+    def __init__(self, waited: Any, coroutine: Generator[Any, Any, None]) -> None:
+        self._waited, self._coroutine = waited, coroutine
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield self._waited
+        yield from self._coroutine
+
+
+def _nobody() -> None:
+    """Nobody waits to put more."""
+
+
 class Exchange:
     """A request and the way to answer it."""
 
@@ -26,6 +41,8 @@ class Exchange:
         self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
         self._receive, self._send = receive, send
         self.answered = False
+        self._rest: asyncio.Future[None] | None = None
+        self._ready: Callable[[], None] = _nobody
 
     async def body(self, most_bytes: int) -> bytes:
         """Return the body; Refusal 413 for a longer one, without reading all of it."""
@@ -55,13 +72,40 @@ class Exchange:
         self.answered = True
         await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
 
-    def write(self, piece: bytes, more: bool = True) -> Awaitable[None]:
+    async def write(self, piece: bytes, more: bool = True) -> None:
         """Send a piece of the body; waits while the client reads slowly."""
-        return self._send({"type": "http.response.body", "body": piece, "more_body": more})
+        await self._send({"type": "http.response.body", "body": piece, "more_body": more})
 
-    async def stream(self) -> None:
-        """Begin a stream of events."""
+    async def stream(self, ready: Callable[[], None]) -> None:
+        """Begin a stream of events; ``ready`` is called when a client that read slowly takes more."""
+        self._ready = ready
         await self.start(200, _EVENTS)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the client has yet to read: nothing may be put before ``ready`` is called."""
+        return self._rest is not None
+
+    def put(self, piece: bytes, more: bool = True) -> None:
+        """Send a piece of a stream at once, without a task where the connection has room for it."""
+        sending = self._send({"type": "http.response.body", "body": piece, "more_body": more}).__await__()
+        try:
+            waited = next(sending)
+        except StopIteration:
+            return
+        self._rest = asyncio.ensure_future(_Rest(waited, sending))
+        self._rest.add_done_callback(self._took)
+
+    def _took(self, rest: asyncio.Future[None]) -> None:
+        self._rest = None
+        if not rest.cancelled():
+            rest.result()
+            self._ready()
+
+    def give_up(self) -> None:
+        """Wait no longer for the client to read."""
+        if self._rest is not None:
+            self._rest.cancel()
 
     async def answer(self, body: bytes, status: int, *headers: tuple[bytes, bytes]) -> None:
         """Send a whole answer."""

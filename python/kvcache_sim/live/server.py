@@ -16,6 +16,8 @@ from kvcache_sim.live.app import Application, Limits, Served
 
 #: Seconds that answers have to end in when a signal has come.
 _GRACE_S = 2
+#: Connections that may wait to be taken.
+_BACKLOG = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ async def serve(
             timeout_keep_alive=75,
             timeout_graceful_shutdown=_GRACE_S,
             server_header=False,
-            backlog=4096,
+            backlog=_BACKLOG,
         )
         server = _Server(config)
         servers.append(server)
@@ -88,5 +90,6 @@ def _listening(host: str, port: int) -> socket.socket:
         own.close()
         reason = error.strerror or str(error)
         raise UsageError("cannot listen there", "--port", f"{host}:{port}", reason) from None
+    own.listen(_BACKLOG)  # whoever is told of the address may connect at once
     own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return own

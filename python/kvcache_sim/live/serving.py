@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,9 +97,12 @@ async def _served(
         say(f"tokenizer  {tokenizer.name}")
         for address in addresses:
             say(f"listening  {address}/v1  model {names[0]}, {window} tokens of context")
+        gc.collect()
+        gc.freeze()  # what is here now stays: looking at it again would hold tokens up
 
     await serve(served, limits, ports, stop, ready)
     summary = keeping.end(argv)
+    say(f"lag        {fleet.lags.text}")
     if announcer is not None:
         announcer.close()
     return summary

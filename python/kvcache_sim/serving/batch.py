@@ -7,8 +7,6 @@ committed at its end, when its tokens come out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kvcache_sim.cache.store import GpuStore, GroupStore
 from kvcache_sim.model.step_time import StepBatch, StepTime
 from kvcache_sim.serving.batch_contract import Ended
@@ -61,11 +59,7 @@ class SteppedBatch:
         self._gaps = TokenGaps()
         self._accepted = Accepted()
         self._log: list[tuple[int, int, int, int]] | None = None
-        self._tell_later_token: Callable[[int], None] | None = None
-
-    def when_later_token(self, tell: Callable[[int], None]) -> None:
-        """Tell the sequence of each token after its first one from now on."""
-        self._tell_later_token = tell
+        self._later_tokens: list[int] | None = None
 
     def __len__(self) -> int:
         """Return the number of running sequences."""
@@ -241,9 +235,8 @@ class SteppedBatch:
                 ended[0].append(s.id)
             else:
                 self._gaps.add(now - s.last_token_ns)
-                if self._tell_later_token is not None:
-                    for _ in range(tokens if drafts else 1):
-                        self._tell_later_token(s.id)
+                if self._later_tokens is not None:
+                    self._later_tokens += [s.id] * (tokens if drafts else 1)
             s.last_token_ns = now
             if s.computed == s.total:
                 ended[1].append(s.id)
@@ -282,6 +275,15 @@ class SteppedBatch:
     def itl(self) -> tuple[list[int], list[int], int, int, int, int]:
         """Return the histogram of times between tokens, bucketed as the native core does."""
         return self._gaps.histogram()
+
+    def log_later_tokens(self) -> None:
+        """Start keeping whose tokens come."""
+        self._later_tokens = []
+
+    def take_later_tokens(self) -> list[int]:
+        """Return whose tokens after the first one came since the last call, in batch order."""
+        taken, self._later_tokens = self._later_tokens or [], [] if self._later_tokens is not None else None
+        return taken
 
     def log_steps(self) -> None:
         """Start keeping every iteration."""

@@ -98,6 +98,14 @@ class Batch(Protocol):
         """Return decode steps with drafts, tokens drafted, and tokens accepted by position."""
         ...
 
+    def log_later_tokens(self) -> None:
+        """Start keeping whose tokens come; iterations run one by one from then on."""
+        ...
+
+    def take_later_tokens(self) -> list[int]:
+        """Return whose tokens after the first one came since the last call, in batch order."""
+        ...
+
     def log_steps(self) -> None:
         """Start keeping every iteration."""
         ...

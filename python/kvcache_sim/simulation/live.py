@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
@@ -30,8 +31,8 @@ _SAMPLE_NS = NS_PER_S
 class Listener(Protocol):
     """Hears of tokens and of requests that leave."""
 
-    def token(self, request: int, now_ns: int) -> None:
-        """Take note of the next token of a request's answer."""
+    def tokens(self, requests: Sequence[int], now_ns: int) -> None:
+        """Take note of the next token of some requests' answers."""
 
     def closed(self, sequence: SequenceState, now_ns: int) -> None:
         """Take note of a request that is finished, or was given up."""
@@ -45,6 +46,8 @@ class LiveSimulation(Simulation):
     and what is open; under an engine's own semantics also about 4 bytes an id of all requests.
     Raises UsageError for stores that need to know all requests before.
     """
+
+    _hears_tokens = True
 
     def __init__(
         self, settings: ClusterSettings, listener: Listener, options: RunOptions = DEFAULT_OPTIONS
@@ -64,7 +67,7 @@ class LiveSimulation(Simulation):
         self._ids = 0
         for replica in self.replicas:
             assert isinstance(replica, Replica | EngineReplica)
-            replica.when_token(lambda request: listener.token(request, self.engine.now_ns))
+            replica.when_tokens(lambda requests: listener.tokens(requests, self.engine.now_ns))
             replica.milestones.when_closed(lambda s: listener.closed(s, self.engine.now_ns))
         self.sampler.interval_ns = _SAMPLE_NS
 

@@ -58,6 +58,9 @@ _EVENTS_PER_GLANCE = 20_000
 class Simulation:
     """A cluster about to run one trace."""
 
+    #: Whether somebody hears of each token as it comes.
+    _hears_tokens = False
+
     def __init__(self, settings: ClusterSettings, requests: Trace | TraceStream, options: RunOptions) -> None:
         stream = requests if isinstance(requests, TraceStream) else None
         trace = requests.first if isinstance(requests, TraceStream) else requests
@@ -75,11 +78,15 @@ class Simulation:
         stores = StoreMaker(settings.cache, trace, lambda: self.engine.now_ns, options.backend)
         self._watchdog, self._orders, self._stores = stores.watchdog, stores.orders, stores
         self.digests = [stores.digest() for _ in settings.machines]
-        stretches = options.backend == "native" and not options.step_every_iteration and not stores.in_python
+        native = options.backend == "native" and not stores.in_python
+        stretches = native and not options.step_every_iteration
         stretches = stretches and not len(trace.abort_after_ns)  # the core lets no request go
         wires = settings.channels, settings.network
         self.channels = Channels(*wires, self.engine, handovers, by_event, native=stretches)
-        observation = Observation(stretches, options.check == "full", options.record_window_ns is not None)
+        records_all = options.record_window_ns is not None
+        observation = Observation(
+            stretches, options.check == "full", records_all, native and self._hears_tokens
+        )
         counted = settings.in_tokens() if stores.simplified else settings
         builder = MachineBuilder(stores, self.channels, self.engine, counted.cache, settings.movement)
         #: By machine the store, where it tells who uses its prefixes.

@@ -267,6 +267,14 @@ impl PyBatch {
         (edges, counts, h.count, h.sum, h.min, h.max)
     }
 
+    fn log_later_tokens(&mut self) {
+        self.0.log_later_tokens();
+    }
+
+    fn take_later_tokens(&mut self) -> Vec<u32> {
+        self.0.take_later_tokens()
+    }
+
     fn log_steps(&mut self) {
         self.0.log_steps();
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -105,9 +105,9 @@ class EngineReplica(Generic[S]):
     def _left(self, state: SequenceState) -> None:
         self._sent.pop(state.request, None)
 
-    def when_token(self, tell: Callable[[int], None]) -> None:
-        """Tell the request of each token that comes out here from now on."""
-        self.milestones.when_token(tell)
+    def when_tokens(self, tell: Callable[[Sequence[int]], None]) -> None:
+        """Tell the requests of tokens that come out here from now on."""
+        self.milestones.when_tokens(tell)
 
     def _enqueue(self, state: SequenceState) -> None:
         self.scheduler.enqueue(state)

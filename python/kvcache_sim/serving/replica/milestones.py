@@ -32,8 +32,8 @@ class Milestones:
         self.records_all = records_all
         self._closed: list[Told] = []
         self._prefilled: list[Told] = []
-        #: Told the number of a request for each token of its answer.
-        self._token: Callable[[int], None] | None = None
+        #: Told the numbers of requests whose next token has come.
+        self.tell_tokens: Callable[[Sequence[int]], None] | None = None
 
     def when_closed(self, tell: Told) -> None:
         """Tell of each request that leaves this machine from now on."""
@@ -43,14 +43,9 @@ class Milestones:
         """Tell of each request whose prompt is computed from now on."""
         self._prefilled.append(tell)
 
-    def when_token(self, tell: Callable[[int], None]) -> None:
-        """Tell the request of each token that comes out here from now on."""
-        self._token = tell
-
-    @property
-    def token(self) -> Callable[[int], None] | None:
-        """What is told the request of each token, where somebody listens."""
-        return self._token
+    def when_tokens(self, tell: Callable[[Sequence[int]], None]) -> None:
+        """Tell the requests of tokens that come out here from now on, those of one step together."""
+        self.tell_tokens = tell
 
     def arrived(self, s: SequenceState, now: int) -> None:
         """Count a request that was sent here."""
@@ -115,8 +110,8 @@ class Milestones:
     def first_token(self, s: SequenceState, now: int) -> None:
         """Show a request's first token."""
         s.first_token_ns = now
-        if self._token is not None:
-            self._token(s.request)
+        if self.tell_tokens is not None:
+            self.tell_tokens((s.request,))
         self.store.note(FIRST_TOKEN, now, s.request, 0)
         if self.records_all:
             self.recorder.log_milestone("first_token", s, self.machine, now)

@@ -6,14 +6,13 @@ there (``next_step``). Between boundaries: arrivals, and transfers that change t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.prefetch.policy import Candidate
 from kvcache_sim.cache.transfer import Transfer
 from kvcache_sim.engine import BOUNDARY, Event
-from kvcache_sim.serving.batch import SteppedBatch
 from kvcache_sim.serving.batch_contract import Batch
 from kvcache_sim.serving.ranks import Ranks
 from kvcache_sim.serving.replica.arrival_path import ArrivalPath
@@ -252,6 +251,8 @@ class Replica:
             self.batch.advance(self.store, now)
             compute = self.batch.step_ns()
         first, finished, committed = self.batch.end(self.store)
+        if self.milestones.tell_tokens is not None and (later := self.batch.take_later_tokens()):
+            self.milestones.tell_tokens(later)
         if self._offers is not None:
             self._offers.step_computed([s.lease for s in self.running.values()], now)
         if committed or self._offers is not None:
@@ -310,11 +311,10 @@ class Replica:
 
     # -- what routers, the cluster and recorders ask
 
-    def when_token(self, tell: Callable[[int], None]) -> None:
-        """Tell the request of each token that comes out here from now on; the batch must go step by step."""
-        assert isinstance(self.batch, SteppedBatch)
-        self.milestones.when_token(tell)
-        self.batch.when_later_token(tell)
+    def when_tokens(self, tell: Callable[[Sequence[int]], None]) -> None:
+        """Tell the requests of tokens that come out here from now on, those of one step together."""
+        self.milestones.when_tokens(tell)
+        self.batch.log_later_tokens()
 
     def when_closed(self, tell: Callable[[int], None]) -> None:
         """Tell the number of each request that leaves this machine from now on."""

@@ -95,8 +95,8 @@ class SglangEngine:
         s.out += 1
         self.given.token(now, state.last_token_ns)
         if state.last_token_ns is not None:
-            if milestones.token is not None:
-                milestones.token(state.request)
+            if milestones.tell_tokens is not None:
+                milestones.tell_tokens((state.request,))
         else:
             state.status = Status.PREFILLING
             milestones.prefilled(state, now)

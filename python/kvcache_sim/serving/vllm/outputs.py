@@ -62,8 +62,8 @@ class Outputs:
                 scheduler.key_step(s, min(s.computed - s.in_flight, s.known))
         self.given.token(now, state.last_token_ns)
         if state.last_token_ns is not None:
-            if scheduler.milestones.token is not None:
-                scheduler.milestones.token(state.request)
+            if scheduler.milestones.tell_tokens is not None:
+                scheduler.milestones.tell_tokens((state.request,))
         else:
             # A token of before a preemption may come while its request waits: its prefill ends with it.
             state.status = Status.PREFILLING

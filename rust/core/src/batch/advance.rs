@@ -186,7 +186,11 @@ impl Batch {
             if sequence.prefilling() || computed > sequence.total {
                 continue;
             }
-            self.generated_tokens += if drafts > 0 { tokens } else { 1 };
+            let brought = if drafts > 0 { tokens } else { 1 };
+            self.generated_tokens += brought;
+            if let (Some(later), Some(_)) = (&mut self.later_tokens, sequence.last_token_ns) {
+                later.extend((0..brought).map(|_| sequence.id));
+            }
             match sequence.last_token_ns.replace(end_ns) {
                 Some(last) if end_ns - last == gap_ns => gap_times += 1,
                 Some(last) => {

@@ -148,6 +148,8 @@ pub struct Batch {
     /// What was drafted and accepted so far.
     pub accepted: Accepted,
     log: Option<Vec<StepRecord>>,
+    /// Whose token after the first one came, while that is kept.
+    later_tokens: Option<Vec<u32>>,
     /// Set while all sequences decode in step: what has changed since they were brought up to date.
     lockstep: Option<Lockstep>,
 }
@@ -169,6 +171,7 @@ impl Batch {
             generated_tokens: 0,
             accepted: Accepted::default(),
             log: None,
+            later_tokens: None,
             lockstep: None,
         }
     }
@@ -181,6 +184,19 @@ impl Batch {
     /// Hands over the iterations logged since the last call.
     pub fn take_steps(&mut self) -> Vec<StepRecord> {
         self.log.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Starts keeping whose tokens come, for [`Batch::take_later_tokens`]; iterations run one by one from then on.
+    pub fn log_later_tokens(&mut self) {
+        self.later_tokens = Some(Vec::new());
+    }
+
+    /// Hands over whose tokens after the first one came since the last call, in batch order.
+    pub fn take_later_tokens(&mut self) -> Vec<u32> {
+        self.later_tokens
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     /// What a step takes.

@@ -1,0 +1,256 @@
+"""The fleet behind `kvsim serve` and its answers, without sockets: when tokens come, and slow clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from examples import NEW_EXAMPLES
+
+pytest.importorskip("uvicorn")
+
+from kvcache_sim import _core
+from kvcache_sim.live.answers import Answers
+from kvcache_sim.live.chunks import Wording
+from kvcache_sim.live.clock import WallClock
+from kvcache_sim.live.fleet import Fleet, Prompt
+from kvcache_sim.live.generation import Generations
+from kvcache_sim.live.http import Exchange
+from kvcache_sim.live.lags import TokenLags
+from kvcache_sim.live.parsing import Chat, parsed
+from kvcache_sim.live.prompts import BlockNumbers
+from kvcache_sim.live.telling import Telling
+from kvcache_sim.live.ticket import Ticket
+from kvcache_sim.live.tokenizer import ByteTokenizer
+from kvcache_sim.scenario.load import load_scenario
+from kvcache_sim.serving.batch import SteppedBatch
+from kvcache_sim.simulation.live import LiveSimulation
+
+
+class Standing(WallClock):
+    """A clock that stands where a test puts it."""
+
+    at_ns = 0
+
+    def now_ns(self) -> int:
+        return self.at_ns
+
+
+class Unheard(LiveSimulation):
+    """As a live run, by the steps to read."""
+
+    _hears_tokens = False
+
+
+def fleet_of(overrides: Sequence[str], simulation: type[LiveSimulation] = LiveSimulation) -> Fleet:
+    own = ["replica.step_time=h100-llama-3-8b-tp1", "trace.path=unused", "trace.block_size=16"]
+    scenario = load_scenario(None, ["cache.block_size=16", *own, *overrides])
+    return Fleet(
+        lambda fleet: simulation(scenario.settings, fleet), Standing(), BlockNumbers(16, keep_tokens=False)
+    )
+
+
+def wait(fleet: Fleet, ns: int) -> None:
+    until = fleet.clock.at_ns + ns
+    while (due := fleet.simulation.engine.next_ns) is not None and due <= until:
+        fleet.clock.at_ns = due
+        fleet.advance()
+    fleet.clock.at_ns = until
+
+
+async def heard(overrides: Sequence[str], simulation: type[LiveSimulation], seed: int):
+    """Return each token of random requests as (request, time), and how each left."""
+    fleet, random = fleet_of(overrides, simulation), np.random.default_rng(seed)
+    came: list[tuple[int, int]] = []
+    tell = fleet.tokens
+    fleet.tokens = lambda requests, now: (came.extend((r, now) for r in requests), tell(requests, now))
+    batches = {type(replica.batch) for replica in fleet.simulation.replicas}
+    fleet.start()
+    tickets: list[Ticket] = []
+    for _ in range(60):
+        wait(fleet, int(random.integers(1, 30_000_000)))
+        shared = [int(random.integers(0, 3))] * (16 * int(random.integers(0, 6)))
+        own = random.integers(0, 1000, int(random.integers(1, 600))).tolist()
+        tickets.append(fleet.submit(Prompt([*shared, *own], own[:1] * int(random.integers(1, 90)))))
+        if random.random() < 0.2:
+            fleet.abort(tickets[int(random.integers(len(tickets)))])
+    wait(fleet, 600 * 10**9)
+    assert not fleet.open
+    told = [(t.tokens_out, t.aborted, t.cached_tokens, t.last_ns) for t in tickets]
+    return came, told, batches
+
+
+HEARD = {
+    "roomy": [],
+    "preempting": ["tiers.gpu.capacity=90 blocks"],
+    "small steps": ["replica.max_num_batched_tokens=64", "replica.max_num_seqs=7"],
+    "a tier": ["tiers.gpu.capacity=120 blocks", "tiers.cpu.capacity=400 blocks"],
+    "pool": ["cache.semantics=vllm", "tiers.gpu.capacity=150 blocks"],
+    "late ends": ["replica.async_scheduling=stop-token"],
+}
+
+
+@pytest.mark.parametrize("seed", range(max(NEW_EXAMPLES, 1)))
+@pytest.mark.parametrize("name", HEARD)
+def test_tokens_of_native_steps_are_those_of_the_steps_to_read(name, seed):
+    came, told, batches = asyncio.run(heard(HEARD[name], LiveSimulation, seed))
+    again, told_again, batches_again = asyncio.run(heard(HEARD[name], Unheard, seed))
+    assert (batches, batches_again) == ({_core.Batch}, {SteppedBatch})
+    assert came == again
+    assert told == told_again
+    by_request = {request: sum(r == request for r, _ in came) for request, _ in came}
+    assert [by_request.get(n, 0) for n in range(60)] == [tokens for tokens, *_ in told]
+
+
+class Client:
+    """What an ASGI server does for a client who can stop reading; ``pieces``: what was written to it."""
+
+    def __init__(self, body: bytes) -> None:
+        self.pieces: list[bytes] = []
+        self.most_waiting = self._waiting = 0
+        self.reads = asyncio.Event()
+        self.reads.set()
+        self.left = asyncio.Event()
+        self._body: bytes | None = body
+        self.ended = False
+
+    async def receive(self) -> dict[str, Any]:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body}
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        self._waiting += 1
+        self.most_waiting = max(self.most_waiting, self._waiting)
+        await asyncio.sleep(0) if not self.reads.is_set() else None
+        await self.reads.wait()
+        self._waiting -= 1
+        if message["type"] == "http.response.body":
+            assert not self.ended
+            self.pieces.append(message["body"])
+            self.ended = not message["more_body"]
+
+    def texts(self, choice: int = 0) -> list[str]:
+        events = b"".join(self.pieces).split(b"\n\n")
+        assert events[-2:] == [b"data: [DONE]", b""]
+        chunks = [json.loads(event.removeprefix(b"data: ")) for event in events[:-2]]
+        found = [c for chunk in chunks for c in chunk["choices"] if c["index"] == choice]
+        assert found[-1]["finish_reason"] in ("length", "abort")
+        return [c["delta"].get("content", "") for c in found]
+
+
+def asked(fleet: Fleet, tokens: int, n: int = 1) -> tuple[Client, Telling]:
+    body = json.dumps(
+        {"messages": [{"role": "user", "content": "x" * 50}], "max_tokens": tokens, "n": n, "stream": True}
+    )
+    tokenizer = ByteTokenizer()
+    generations = Generations(tokenizer, Answers(tokenizer, 1), 100_000)
+    generation = generations.of_chat(parsed(body.encode(), Chat), None)
+    client = Client(body.encode())
+    scope = {"method": "POST", "path": "/v1/chat/completions", "headers": []}
+    exchange = Exchange(scope, client.receive, client.send)
+    return client, Telling(fleet, exchange, Wording(generation, "m", "", 0, True))
+
+
+async def turns(count: int = 20) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_slow_client_gets_what_came_meanwhile_in_one_piece(n):
+    async def go() -> None:
+        fleet = fleet_of([])
+        fleet.start()
+        client, telling = asked(fleet, 200, n)
+        await telling._exchange.body(1 << 20)
+        telling_task = asyncio.create_task(telling.tell())
+        await turns()
+        wait(fleet, 300_000_000)
+        await turns()
+        before = len(client.pieces)
+        assert before > 20
+        client.reads.clear()
+        wait(fleet, 600 * 10**9)  # the whole answer comes while nobody reads
+        await turns()
+        assert len(client.pieces) == before
+        assert not telling_task.done()
+        client.reads.set()
+        await turns()
+        assert telling_task.done()
+        assert client.ended
+        assert client.most_waiting == 1
+        assert len(client.pieces) <= before + 3
+        for choice in range(n):
+            assert len("".join(client.texts(choice))) == 200
+        assert not fleet.open
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_client_that_hangs_up_frees_its_blocks(reads):
+    async def go() -> None:
+        fleet = fleet_of([])
+        fleet.start()
+        client, telling = asked(fleet, 5000)
+        await telling._exchange.body(1 << 20)
+        task = asyncio.create_task(telling.tell())
+        await turns()
+        wait(fleet, 300_000_000)
+        if not reads:
+            client.reads.clear()
+            wait(fleet, 300_000_000)
+        client.left.set()
+        await turns()
+        assert task.done()
+        wait(fleet, 1_000_000_000)
+        assert not fleet.open
+        [replica] = fleet.simulation.replicas
+        assert replica.store.room(0).active_blocks == 0
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(go())
+
+
+def test_a_failing_write_ends_its_own_answer_and_no_other():
+    async def go() -> None:
+        fleet = fleet_of([])
+        fleet.start()
+        (bad, failing), (good, other) = asked(fleet, 20), asked(fleet, 20)
+        tasks = []
+        for telling in (failing, other):
+            await telling._exchange.body(1 << 20)
+            tasks.append(asyncio.create_task(telling.tell()))
+        await turns()
+        failing._exchange._send = None  # type: ignore[assignment]
+        wait(fleet, 60 * 10**9)
+        await turns()
+        with pytest.raises(TypeError):
+            await tasks[0]
+        await tasks[1]
+        assert len("".join(good.texts())) == 20
+        assert not bad.ended
+
+    asyncio.run(go())
+
+
+def test_percentiles_of_lags_are_those_of_a_sorted_list():
+    random = np.random.default_rng(1)
+    lags, told = TokenLags(), []
+    for lag, tokens in zip(random.exponential(4e6, 500).astype(int), random.integers(1, 9, 500), strict=True):
+        lags.add(int(lag), int(tokens))
+        told += [int(lag)] * int(tokens)
+    told.sort()
+    assert lags.tokens == len(told)
+    for part in (0.5, 0.9, 0.99, 1.0):
+        own = told[max(int(np.ceil(part * len(told))) - 1, 0)] / 1e6
+        assert own <= lags.percentile_ms(part) <= own + 0.05
+    assert TokenLags().percentile_ms(0.5) == 0.0
+    assert "500" not in TokenLags().text
