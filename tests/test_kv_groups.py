@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from kvcache_sim.replay.cachesim import simulate_cache
 from kvcache_sim.replay.group_settings import group_settings
 from kvcache_sim.replay.kv_groups import replay_groups
 from kvcache_sim.replay.request import ReplayRequest
-from kvcache_sim.report.curve.groups import GroupsAsk, groups_document
+from kvcache_sim.report.curve.groups import GroupsAsk, groups_document, groups_rendered
 from kvcache_sim.workload.readers import read_trace
 from kvcache_sim.workload.toolbox.head import head
 from shared_files import DATA, shared
@@ -145,8 +146,8 @@ def replays(draw, groups=None):
 @given(replays())
 @examples(200)
 def test_the_core_is_its_reference(request):
-    core = replay_groups(request, request.groups)
-    assert core == replay_groups(replace(request, backend="python"), request.groups)
+    core = replay_groups(request, request.groups, alone=True)
+    assert core == replay_groups(replace(request, backend="python"), request.groups, alone=True)
     assert sum(core["keyed_at_end"]) == core["hashed_blocks_inserted"] - core["evictions"]
 
 
@@ -349,6 +350,43 @@ def test_the_curve_of_a_model_is_its_replays():
         full = replace(settings, layout=layout)
         halved = replay_groups(replace(asked, capacity_blocks=blocks // 2), full)
         assert point["full_attention"]["hit_tokens"] == halved["hit_tokens"]
+        joint, alone = point["groups"]["hit_rate"], point["groups"]["alone_hit_rates"]
+        assert list(alone) == ["swa128", "full"]
+        assert joint <= min(alone.values()) < max(alone.values())
+    ceiling = document["ceiling"]["groups"]
+    assert ceiling["hit_tokens"] >= point["groups"]["hit_tokens"]
+    assert (
+        ceiling["hit_tokens"]
+        == replay_groups(unbounded(replace(asked, groups=settings)), settings)["hit_tokens"]
+    )
+    lines = groups_rendered(document, "text").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[-1].split()[0] == "unbounded"
+
+
+@given(replays())
+@examples(60)
+def test_full_attention_alone_hits_the_longest_prefix_that_was_shown(request):
+    """Without a bound: the closed form of a full group alone, and the joint hit is never more than any group's."""
+    got = replay_groups(unbounded(request), request.groups, alone=True)
+    layout, trace = request.groups.layout, request.trace
+    for group, alone in zip(layout.groups, got["alone_hit_tokens"], strict=True):
+        assert got["hit_tokens"] <= alone
+        if group.kind == "full" and len(layout.groups) == 1 and not request.window:
+            assert alone == got["hit_tokens"]
+    ids = [trace.block_ids[a:b].tolist() for a, b in pairwise(trace.id_offsets.tolist())]
+    size, align = trace.block_size, layout.scheduler_block_size
+    if any(group.block_size_tokens % size for group in layout.groups):
+        return
+    shown: set[tuple[int, ...]] = set()
+    expected = 0
+    for prompt, tokens in zip(ids, trace.input_tokens.tolist(), strict=True):
+        seen = max((k for k in range(len(prompt) + 1) if tuple(prompt[:k]) in shown or not k), default=0)
+        expected += min(seen * size, tokens - 1) // align * align
+        shown.update(tuple(prompt[:k]) for k in range(1, tokens // size + 1))
+    for group, alone in zip(layout.groups, got["alone_hit_tokens"], strict=True):
+        if group.kind == "full":
+            assert alone == expected
 
 
 def test_settings_without_effect_are_refused():

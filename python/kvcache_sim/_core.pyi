@@ -991,10 +991,12 @@ class KvGroups:
         window: int,
         limits: tuple[int, int | None, int],
         capacity_blocks: int,
+        alone: bool,
     ) -> dict[str, Any]:
-        """Return hits, forced, taken, inserted, evicted, junctions, chunks, peak_*, keyed_*, queue_*.
+        """Return hits, forced, taken, inserted, evicted, junctions, lost_*, chunks, peak_*, keyed_*, queue_*.
 
-        ``limits`` are tokens of a step, the retention interval and the longest sequence.
+        ``limits`` are tokens of a step, the retention interval and the longest sequence; ``alone`` asks for
+        each group's own hits.
         """
     def queue_lines(
         self,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from kvcache_sim.backends import reference
 from kvcache_sim.cache.group_keys import native_groups
 from kvcache_sim.cache.groups import GroupSettings
+from kvcache_sim.model.kv_groups import KvLayout
 from kvcache_sim.replay.block_keys import BlockKeys, Key
 from kvcache_sim.replay.engine_requests import refuse_without_effect, total_tokens
 from kvcache_sim.replay.request import OUTPUT_MODES, REJECTED, ReplayRequest, ReplayResult
@@ -24,22 +25,22 @@ _CHUNK = 1 << 18
 _FIRST = 5
 
 
-def replay_groups(request: ReplayRequest, settings: GroupSettings) -> ReplayResult:
+def replay_groups(request: ReplayRequest, settings: GroupSettings, alone: bool = False) -> ReplayResult:
     """Replay vLLM's manager of a model's KV cache groups; ``capacity_blocks`` are usable blocks of the pool.
 
-    Prompts are computed in chunks, answers a token a step. Raises UsageError for settings without effect.
+    Prompts are computed in chunks, answers a token a step. ``alone``: tells too how far the groups
+    of each kind could have gone on by themselves. Raises UsageError for settings without effect.
     """
     refuse_without_effect(request, "vllm", window=True, outputs=True, any_block=True)
     layout, trace = settings.layout, request.trace
     totals = total_tokens(request)
     # Blocks that no request can ever need stay at the queue's front, without a key: a pool of fewer blocks
     # decides the same.
-    positions = sum(int((-(-totals // group.block_size_tokens)).sum()) for group in layout.groups)
-    useful = min(request.capacity_blocks, positions)
+    useful = min(request.capacity_blocks, total_positions(layout, totals))
     if request.backend == "python":
         answer, lines = _in_python(request, settings, totals, useful)
     else:
-        answer, lines = _native(request, settings, totals, useful)
+        answer, lines = _native(request, settings, (totals, useful), alone)
     digest, first = hashlib.sha256(), list[str]()
     for part in chain(["-\n" * (request.capacity_blocks - useful)], lines):
         if len(first) < _FIRST:
@@ -74,6 +75,7 @@ def replay_groups(request: ReplayRequest, settings: GroupSettings) -> ReplayResu
         "rejected_requests": int((~kept).sum()),
         "rejected_prompt_tokens": int(trace.input_tokens[~kept].sum()),
         "shared_prefix_junctions": answer["junctions"],
+        **({"alone_hit_tokens": list(answer["alone"])} if alone else {}),
         "lost_tokens_not_kept": list(answer["lost_not_kept"]),
         "lost_tokens_evicted": list(answer["lost_evicted"]),
         "prefill_chunks": answer["chunks"],
@@ -88,6 +90,11 @@ def replay_groups(request: ReplayRequest, settings: GroupSettings) -> ReplayResu
         "final_free_queue_first5": first[:_FIRST],
         "first_20_hits": hits[:20].tolist(),
     }
+
+
+def total_positions(layout: KvLayout, totals: NDArray[np.int64]) -> int:
+    """Return how many blocks all requests have in all groups, of so many tokens each."""
+    return sum(int((-(-totals // group.block_size_tokens)).sum()) for group in layout.groups)
 
 
 def _in_python(
@@ -116,9 +123,10 @@ def _in_python(
 
 
 def _native(
-    request: ReplayRequest, settings: GroupSettings, totals: NDArray[np.int64], capacity: int
+    request: ReplayRequest, settings: GroupSettings, sizes: tuple[NDArray[np.int64], int], alone: bool
 ) -> tuple[dict[str, Any], Iterator[str]]:
     layout, trace = settings.layout, request.trace
+    totals, capacity = sizes
     groups = native_groups(layout, trace)
     answer = groups.replay(
         trace.input_tokens.astype(np.uint64),
@@ -126,6 +134,7 @@ def _native(
         request.window,
         settings.limits,
         capacity,
+        alone,
     )
     names = [str(name) for name in trace.id_names]
     of, keys = answer["queue_groups"], answer["queue_keys"]

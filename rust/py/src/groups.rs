@@ -61,6 +61,7 @@ impl KvGroups {
         window: Whole,
         limits: (u64, Option<u64>, u64),
         capacity_blocks: Whole,
+        alone: bool,
     ) -> PyResult<Bound<'py, PyDict>> {
         let (input_tokens, total_tokens) = (input_tokens.as_slice()?, total_tokens.as_slice()?);
         let requests = self.groups[0].keys.requests() as usize;
@@ -78,6 +79,7 @@ impl KvGroups {
             input_tokens,
             total_tokens,
             window: window.u32(),
+            alone,
         };
         let done = py
             .detach(|| replay::replay(requests, self.groups.clone(), self.align, limits, capacity));
@@ -93,6 +95,7 @@ impl KvGroups {
         answer.set_item("evicted", done.counts.evicted)?;
         answer.set_item("junctions", done.junctions)?;
         let (unkept, evicted): (Vec<u64>, Vec<u64>) = done.lost_tokens.into_iter().unzip();
+        answer.set_item("alone", done.alone_tokens)?;
         answer.set_item("lost_not_kept", unkept)?;
         answer.set_item("lost_evicted", evicted)?;
         answer.set_item("chunks", done.chunks)?;

@@ -117,6 +117,15 @@ class GroupManager:
         tables = tuple(self._table(request, number, used[number], hit) for number in range(len(self.groups)))
         return Found(hit, tables, longest if longest > hit else 0)
 
+    def alone(self, request: int, number: int, limit: int) -> int:
+        """Return the hit of at most ``limit`` tokens that a group with those of its kind would give alone."""
+        group = self.groups[number]
+        kind = group.kind, group.block_size_tokens, group.reach_tokens
+        kinds = [(one.kind, one.block_size_tokens, one.reach_tokens) for one in self.groups]
+        same = [other for other, one in enumerate(kinds) if one == kind]
+        found = hit_blocks(group, limit, self.align, lambda k: self._present(request, k, same))
+        return found.stop * group.block_size_tokens
+
     def _present(self, request: int, block: int, numbers: list[int]) -> bool:
         return all(self.pool.find(self.key(number, request, block)) for number in numbers)
 

@@ -32,6 +32,7 @@ def replay_groups_reference(
         "inserted": pool.inserted,
         "evicted": pool.evicted,
         "junctions": replay.junctions,
+        "alone": replay.alone_tokens,
         "lost_not_kept": replay.lost_not_kept,
         "lost_evicted": replay.lost_evicted,
         "chunks": replay.chunks,
@@ -50,6 +51,7 @@ class _Replay:
         self.manager = GroupManager(requests.keys, layout.groups, align, limits, GroupPool(capacity))
         self.overlap = Overlap(requests.window)
         self.lost_not_kept, self.lost_evicted = [0] * len(layout.groups), [0] * len(layout.groups)
+        self.alone_tokens = [0] * len(layout.groups)
         self.forced = self.junctions = self.chunks = self.peak = 0
 
     def run(self, request: int) -> int:
@@ -59,6 +61,7 @@ class _Replay:
             manager.release(oldest)
         found = manager.look_up(request, prompt - 1)
         self.junctions += found.junction_tokens > 0
+        alone = [manager.alone(request, number, prompt - 1) for number in range(len(manager.groups))]
         for group, not_kept in manager.lost(request, found):
             lost = self.lost_not_kept if not_kept else self.lost_evicted
             lost[group] += found.junction_tokens - found.tokens
@@ -66,6 +69,7 @@ class _Replay:
             if request in manager.tables:
                 manager.release(request)
             return REJECTED
+        self.alone_tokens = [a + b for a, b in zip(self.alone_tokens, alone, strict=True)]
         self.peak = max(self.peak, manager.pool.capacity_blocks - len(manager.pool.free))
         for ended in self.overlap.start(request):
             manager.release(ended)

@@ -1,20 +1,25 @@
-"""The hit rate by size of a model of windows, chunks or states: one replay of vLLM's pool a size."""
+"""The hit rate by size of a model of windows, chunks or states, jointly and by group: a replay a size."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.kv_groups import KvGroup, KvLayout
-from kvcache_sim.replay.kv_groups import replay_groups
+from kvcache_sim.replay.kv_groups import replay_groups, total_positions
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.units import format_bytes, parse_size_bytes
 
+#: Blocks of a pool for every position, beyond which no ceiling is told: some 25 bytes each.
+_MOST_CEILING_BLOCKS = 1 << 25
 #: Sizes of a GPU's room for KV where none is asked for.
 _DEFAULT_SIZES = ("10GB", "20GB", "40GB", "80GB", "160GB", "320GB", "640GB", "1280GB")
 
@@ -29,9 +34,10 @@ class GroupsAsk:
 
 
 def groups_document(ask: GroupsAsk) -> dict[str, Any]:
-    """Return the points: capacity, hits of the groups, and of the same layers with full attention.
+    """Return the points: capacity, hits of the groups, of each alone, and of the layers with full attention.
 
-    Without the last where a layer keeps a state, for it has no such twin. Costs a replay or two a size.
+    Without the last where a layer keeps a state, for it has no such twin. ``ceiling`` is the same in a pool
+    from which nothing is evicted; None where that has too many blocks. Costs a replay or two a size.
     """
     layout = ask.settings.layout
     full = _full_attention(layout)
@@ -52,7 +58,17 @@ def groups_document(ask: GroupsAsk) -> dict[str, Any]:
         "bytes_per_block": layout.bytes_per_block,
         "retention_interval": ask.settings.retention_interval,
         "points": points,
+        "ceiling": _ceiling(ask),
     }
+
+
+def _ceiling(ask: GroupsAsk) -> dict[str, Any] | None:
+    """Return the hits in a pool that has a block for every position of every request."""
+    layout, tokens = ask.settings.layout, ask.request.trace.input_tokens
+    blocks = total_positions(layout, tokens + np.maximum(ask.request.trace.output_tokens, 1))
+    if not 0 < blocks <= _MOST_CEILING_BLOCKS:
+        return None
+    return {"groups": _hits(ask, layout, blocks)}
 
 
 def _full_attention(layout: KvLayout) -> KvLayout | None:
@@ -78,10 +94,15 @@ def _blocks(text: str, block_bytes: int) -> int:
 
 def _hits(ask: GroupsAsk, layout: KvLayout, blocks: int) -> dict[str, Any]:
     if not blocks:
-        return {"hit_tokens": 0, "hit_rate": 0.0}
+        return {"hit_tokens": 0, "hit_rate": 0.0, "alone_hit_rates": {}}
     settings = replace(ask.settings, layout=layout)
-    found = replay_groups(replace(ask.request, capacity_blocks=blocks, groups=settings), settings)
-    return {name: found[name] for name in ("hit_tokens", "hit_rate", "rejected_requests")}
+    found = replay_groups(replace(ask.request, capacity_blocks=blocks, groups=settings), settings, alone=True)
+    told = {name: found[name] for name in ("hit_tokens", "hit_rate", "rejected_requests")}
+    if len(layout.groups) > 1:
+        queried = found["queried_tokens"] or 1
+        alone = zip(found["group_kinds"], found["alone_hit_tokens"], strict=True)
+        told["alone_hit_rates"] = {kind: tokens / queried for kind, tokens in alone}
+    return told
 
 
 def groups_rendered(document: dict[str, Any], form: str) -> str:
@@ -90,24 +111,43 @@ def groups_rendered(document: dict[str, Any], form: str) -> str:
         return json.dumps(document, indent=2)
     names = [name for name in ("groups", "full_attention") if name in document["points"][0]]
     if form == "csv":
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["kind", "capacity_blocks", "capacity_bytes", "hit_tokens", "hit_rate"])
-        for point in document["points"]:
-            for name in names:
-                size = (point["capacity_blocks"], point["capacity_bytes"])
-                writer.writerow([name, *size, point[name]["hit_tokens"], point[name]["hit_rate"]])
-        return out.getvalue().rstrip("\n")
+        return _csv(document, names)
+    sizes = Counter(zip(document["group_kinds"], document["group_block_sizes"], strict=True))
     groups = ", ".join(
-        f"{kind} in blocks of {size}"
-        for kind, size in zip(document["group_kinds"], document["group_block_sizes"], strict=True)
+        f"{count} x {kind} in blocks of {size}" if count > 1 else f"{kind} in blocks of {size}"
+        for (kind, size), count in sizes.items()
     )
+    kinds = list(dict.fromkeys(document["group_kinds"]))
+    kinds = kinds if len(document["group_kinds"]) > 1 else []
+    heads = [name.replace("_", " ") for name in names] + [f"{kind} alone" for kind in kinds]
     lines = [
-        f"{document['model']}: {groups}; {document['bytes_per_block']:,} bytes a block",
-        "share of prompt tokens hit, requests one after another",
-        f"{'size':>10} {'blocks':>12} " + " ".join(f"{name.replace('_', ' '):>15}" for name in names),
+        f"{document['model']}: {groups}",
+        f"{document['bytes_per_block']:,} bytes a block, whichever group has it",
+        "share of prompt tokens hit, requests one after another: by all groups together,",
+        "and as far as the layers of one kind could have gone on by themselves",
+        f"{'size':>9} {'blocks':>10} " + " ".join(f"{head:>14}" for head in heads),
     ]
     for point in document["points"]:
-        shares = " ".join(f"{point[name]['hit_rate']:15.2%}" for name in names)
-        lines.append(f"{format_bytes(point['capacity_bytes']):>10} {point['capacity_blocks']:12,} {shares}")
-    return "\n".join(lines)
+        size = f"{format_bytes(point['capacity_bytes']):>9} {point['capacity_blocks']:10,}"
+        lines.append(f"{size} {_shares(point, names, kinds)}")
+    if document["ceiling"] is not None:
+        lines.append(f"{'unbounded':>9} {'':10} {_shares(document['ceiling'], names, kinds)}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _shares(point: dict[str, Any], names: list[str], kinds: list[str]) -> str:
+    """Return a line's shares; full attention has none of its own beside the ceiling."""
+    shares = [f"{point[name]['hit_rate']:14.2%}" if name in point else " " * 14 for name in names]
+    alone = point["groups"]["alone_hit_rates"] if kinds else {}
+    return " ".join([*shares, *(f"{alone.get(kind, 0.0):14.2%}" for kind in kinds)])
+
+
+def _csv(document: dict[str, Any], names: list[str]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["kind", "capacity_blocks", "capacity_bytes", "hit_tokens", "hit_rate"])
+    for point in document["points"]:
+        for name in names:
+            size = (point["capacity_blocks"], point["capacity_bytes"])
+            writer.writerow([name, *size, point[name]["hit_tokens"], point[name]["hit_rate"]])
+    return out.getvalue().rstrip("\n")

@@ -85,8 +85,8 @@ mod tests {
             admitted: &[0, 2, 3],
             hits: &[0, 2, 1],
         });
-        assert_eq!(rows[0], [16, 0, 0, 1, 0, 0, 0]);
-        assert_eq!(rows[1], [0, 8, 0, 1, 0, 0, 0]);
-        assert_eq!(rows[2], [8, 0, 8, 1, 0, 0, 4]);
+        assert_eq!(rows[0], [16, 0, 0, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(rows[1], [0, 8, 0, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(rows[2], [8, 0, 8, 1, 0, 0, 4, 0, 0]);
     }
 }

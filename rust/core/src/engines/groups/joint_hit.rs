@@ -79,6 +79,18 @@ impl Lookup<'_> {
         }
     }
 
+    /// By group the hit that it would give alone, of at most `limit` tokens.
+    pub fn alone(&self, limit: u64) -> Vec<u64> {
+        let mut hits = vec![0; self.groups.len()];
+        for kind in self.kinds {
+            let hit = self.of_kind(kind, limit);
+            for &number in kind {
+                hits[number] = hit;
+            }
+        }
+        hits
+    }
+
     /// The longest hit of one kind, of at most `limit` tokens.
     fn of_kind(&self, kind: &[usize], limit: u64) -> u64 {
         let group = &self.groups[kind[0]];

@@ -141,14 +141,22 @@ impl GroupManager {
 
     /// The joint hit of a request of at most `limit` tokens; nothing changes.
     pub fn look_up(&self, request: u32, limit: u64) -> Found {
-        let lookup = Lookup {
+        self.lookup(request).find(limit)
+    }
+
+    /// By group the hit that it would give alone; nothing changes.
+    pub fn alone(&self, request: u32, limit: u64) -> Vec<u64> {
+        self.lookup(request).alone(limit)
+    }
+
+    fn lookup(&self, request: u32) -> Lookup<'_> {
+        Lookup {
             groups: &self.groups,
             kinds: &self.kinds,
             align: self.align,
             pool: &self.pool,
             request,
-        };
-        lookup.find(limit)
+        }
     }
 
     /// Why a look-up found no more than it did: calls `tell` with each group that could not go on from where some

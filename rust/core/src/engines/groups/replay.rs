@@ -16,6 +16,8 @@ pub struct GroupRequests<'a> {
     pub total_tokens: &'a [u64],
     /// How many overlap; 0 lets each end before the next begins.
     pub window: u32,
+    /// Whether each group's own hits are counted too.
+    pub alone: bool,
 }
 
 /// What a replay decided.
@@ -29,6 +31,8 @@ pub struct GroupReplay {
     pub junctions: u64,
     /// By group, tokens that another group had and it could not go on from: what it needs was not kept, or evicted.
     pub lost_tokens: Vec<(u64, u64)>,
+    /// By group, tokens that it alone could have gone on from, of the requests that were not rejected.
+    pub alone_tokens: Vec<u64>,
     /// Chunks that prompts were computed in.
     pub chunks: u64,
     /// Most blocks held after a request's last token.
@@ -52,6 +56,8 @@ pub fn replay(
 ) -> GroupReplay {
     let mut running = Running {
         losses: Losses::new(groups.len()),
+        alone_tokens: vec![0; groups.len()],
+        tells_alone: requests.alone,
         manager: GroupManager::new(groups, align, limits, capacity_blocks),
         overlap: Overlap::new(requests.window),
         forced_frees: 0,
@@ -84,6 +90,7 @@ pub fn replay(
         forced_frees: running.forced_frees,
         junctions: running.losses.junctions,
         lost_tokens: running.losses.tokens,
+        alone_tokens: running.alone_tokens,
         chunks: running.chunks,
         peak_used_blocks,
         counts: running.manager.counts(),
@@ -98,6 +105,8 @@ struct Running {
     overlap: Overlap,
     forced_frees: u64,
     losses: Losses,
+    alone_tokens: Vec<u64>,
+    tells_alone: bool,
     chunks: u64,
 }
 
@@ -106,6 +115,10 @@ impl Running {
     fn run(&mut self, request: u32, prompt: u64, total: u64) -> Option<u64> {
         let found = self.manager.look_up(request, prompt - 1);
         self.losses.count(&self.manager, request, found);
+        let alone = match self.tells_alone {
+            true => self.manager.alone(request, prompt - 1),
+            false => Vec::new(),
+        };
         let step = self.manager.limits().max_num_batched_tokens;
         let mut at = found.tokens;
         while at < prompt {
@@ -135,6 +148,9 @@ impl Running {
             at = next_change(self.manager.groups(), at + 1, 1, self.manager.align());
             // Nothing happens between, so the tokens there are computed at one go.
             self.manager.compute(request, at.min(total));
+        }
+        for (sum, tokens) in self.alone_tokens.iter_mut().zip(alone) {
+            *sum += tokens;
         }
         Some(found.tokens)
     }
