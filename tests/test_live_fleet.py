@@ -71,7 +71,7 @@ async def heard(overrides: Sequence[str], simulation: type[LiveSimulation], seed
     batches = {type(replica.batch) for replica in fleet.simulation.replicas}
     fleet.start()
     tickets: list[Ticket] = []
-    for _ in range(60):
+    for _ in range(40):
         wait(fleet, int(random.integers(1, 30_000_000)))
         shared = [int(random.integers(0, 3))] * (16 * int(random.integers(0, 6)))
         own = random.integers(0, 1000, int(random.integers(1, 600))).tolist()
@@ -103,7 +103,7 @@ def test_tokens_of_native_steps_are_those_of_the_steps_to_read(name, seed):
     assert came == again
     assert told == told_again
     by_request = {request: sum(r == request for r, _ in came) for request, _ in came}
-    assert [by_request.get(n, 0) for n in range(60)] == [tokens for tokens, *_ in told]
+    assert [by_request.get(n, 0) for n in range(40)] == [tokens for tokens, *_ in told]
 
 
 class Client:

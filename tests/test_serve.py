@@ -254,6 +254,14 @@ def test_each_machine_has_a_port_of_its_own_where_asked(tmp_path):
     assert [row["machine"] for row in rows(run)] == [1, 1, 1]
 
 
+def test_a_server_that_nobody_asked_leaves_a_run_of_no_requests(tmp_path):
+    with live_server(tmp_path / "live", "-c", "preset:one-gpu") as server:
+        run = server.stop()
+    assert json.loads((run / "summary.json").read_text())["requests"]["arrived"] == 0
+    assert (run / "arrivals.jsonl").read_bytes() == b""
+    assert rows(run, "lag") == []
+
+
 def rows(run, table="requests"):
     import pyarrow.parquet as pq
 

@@ -13,6 +13,7 @@ _TYPES = {
     413: "RequestTooLargeError",
     415: "UnsupportedMediaTypeError",
     422: "UnprocessableEntityError",
+    431: "RequestTooLargeError",
     429: "RateLimitError",
     500: "InternalServerError",
     501: "NotImplementedError",

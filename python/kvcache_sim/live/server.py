@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import uvicorn
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.live.app import Application, Limits, Served
+from kvcache_sim.live.protocol import Connection
 
 #: Seconds that answers have to end in when a signal has come.
 _GRACE_S = 2
@@ -51,6 +53,7 @@ async def serve(
     UsageError where a port cannot be had. Open requests are given up at the end.
     """
     loop = asyncio.get_running_loop()
+    _raise_open_files()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     sockets = [(_listening(ports.host, port), machine) for port, machine in ports.each()]
@@ -58,8 +61,10 @@ async def serve(
     for own, machine in sockets:
         config = uvicorn.Config(
             Application(served, limits, machine),
+            http=Connection,
+            ws="none",
             lifespan="off",
-            log_level="warning",
+            log_level="error",
             access_log=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=_GRACE_S,
@@ -78,6 +83,12 @@ async def serve(
     for server in servers:
         server.should_exit = True
     await asyncio.gather(*tasks)
+
+
+def _raise_open_files() -> None:
+    """Let as many connections be open as the system allows without asking."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -102,7 +102,8 @@ async def _served(
 
     await serve(served, limits, ports, stop, ready)
     summary = keeping.end(argv)
-    say(f"lag        {fleet.lags.text}")
+    if fleet.lags.tokens:
+        say(f"lag        {fleet.lags.text}")
     if announcer is not None:
         announcer.close()
     return summary

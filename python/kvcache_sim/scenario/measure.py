@@ -44,7 +44,8 @@ def measured_summary(
     """
     if not requests.began:
         columns = arrays_of(run.requests)
-        for start in range(0, len(columns["status"]), GROUP_ROWS):
+        rows = len(columns["status"]) if columns else 0  # a live run may have had no requests
+        for start in range(0, rows, GROUP_ROWS):
             requests.add({name: own[start : start + GROUP_ROWS] for name, own in columns.items()})
     part, totals, said, remarks = requests.chosen(run)
     summary = summarize(part, scenario.model.cache.block_size, totals)

@@ -1,0 +1,232 @@
+"""`kvsim serve` before clients who mean no good, or hang up, or do not read: refusals, and nothing that stays."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import resource
+import select
+import socket
+import time
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from live_server import LiveServer, live_server
+
+pytest.importorskip("uvicorn")
+
+#: A minute's traffic here must not take more, in KiB: what a leak of each body or stream would.
+MOST_KIB = 60 << 10
+LONGEST_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    options = ("-c", "preset:one-gpu", "--speed", "50", "--max-body", "16")
+    with live_server(tmp_path_factory.mktemp("live") / "run", *options) as server:
+        ask(server, b'{"prompt": "warm", "max_tokens": 4, "stream": true}')
+        yield server
+
+
+def connected(server: LiveServer) -> socket.socket:
+    parts = urlsplit(server.url)
+    own = socket.create_connection((parts.hostname, parts.port), timeout=LONGEST_S)
+    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return own
+
+
+def head(size: int, *lines: str) -> bytes:
+    fixed = ("POST /v1/completions HTTP/1.1", "Host: a", f"Content-Length: {size}")
+    return "\r\n".join([*fixed, *lines, "", ""]).encode()
+
+
+def ask(server: LiveServer, body: bytes) -> bytes:
+    with connected(server) as own:
+        own.sendall(head(len(body), "Connection: close") + body)
+        return all_of(own)
+
+
+def all_of(own: socket.socket) -> bytes:
+    pieces = []
+    with contextlib.suppress(OSError):
+        while piece := own.recv(1 << 16):
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def answer_to(server: LiveServer, data: bytes) -> tuple[int, dict]:
+    """Send bytes and nothing more; return the status and the error's body."""
+    with connected(server) as own:
+        with contextlib.suppress(OSError):
+            own.sendall(data)
+            own.shutdown(socket.SHUT_WR)
+        whole = all_of(own)
+    status, _, body = whole.partition(b"\r\n\r\n")
+    return int(status.split()[1]), json.loads(body)["error"]
+
+
+def get(server: LiveServer, path: str) -> str:
+    with urllib.request.urlopen(f"{server.url}{path}", timeout=LONGEST_S) as answer:
+        return answer.read().decode()
+
+
+def gauge(server: LiveServer, name: str) -> float:
+    found = re.search(rf"^vllm:{name}{{[^}}]*}} (\S+)$", get(server, "/metrics"), re.MULTILINE)
+    assert found is not None
+    return float(found[1])
+
+
+def of_process(server: LiveServer) -> tuple[int, int]:
+    """Return open files and resident KiB."""
+    place = Path(f"/proc/{server.process.pid}")
+    resident = re.search(r"VmRSS:\s+(\d+)", (place / "status").read_text())
+    assert resident is not None
+    return len(list((place / "fd").iterdir())), int(resident[1])
+
+
+def settled(server: LiveServer, files: int) -> None:
+    """Wait until nobody is served, no block is in use and as many files are open as before."""
+    until = time.monotonic() + LONGEST_S
+    while True:
+        now = (
+            json.loads(get(server, "/load"))["server_load"],
+            gauge(server, "num_requests_running"),
+            gauge(server, "num_requests_waiting"),
+            gauge(server, "kv_cache_usage_perc"),
+        )
+        if now == (0, 0, 0, 0) and of_process(server)[0] <= files:
+            return
+        assert time.monotonic() < until, (now, of_process(server)[0], files)
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def stays(served):
+    """What a test must leave as it was."""
+    files, resident = of_process(served)
+    yield
+    settled(served, files)
+    assert of_process(served)[1] - resident < MOST_KIB
+
+
+BAD = {
+    "no HTTP": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\xff" * 200, 400),
+    "a word": (b"hello\r\n\r\n", 400),
+    "no length": (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: many\r\n\r\n", 400),
+    "negative length": (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\n{}", 400),
+    "two lengths": (head(2, "Content-Length: 3") + b"{}", 400),
+    "length and chunks": (head(2, "Transfer-Encoding: chunked") + b"0\r\n\r\n", 400),
+    "chunk of no number": (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+    "path that is no ASCII": ("GET /v1/é HTTP/1.1\r\nHost: a\r\n\r\n".encode(), 400),
+    "long path": (b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 431),
+    "long header": (head(0, "X-Long: " + "a" * 2_000_000), 431),
+    "many headers": (head(0, *(f"X-{n}: {n}" for n in range(100_000))), 431),
+    "headers that do not end": (head(0)[:-4] + b"\r\nX-A: b" * 300_000, 431),
+    "too long by its length": (head(17 << 20), 413),
+    "no JSON": (head(3) + b"{,}", 400),
+    "bad UTF-8": (head(15) + b'{"prompt": "\xff"}', 400),
+    "deep": (head(400_010) + b'{"prompt":' + b"[" * 200_000 + b"]" * 199_999 + b"}", 400),
+    "deep in a message": (head(600_000) + (b'{"messages":' + b'[{"role":' * 60_000).ljust(600_000, b"["), 400),
+    "a huge number": (head(40_028) + b'{"prompt":"a","max_tokens":9' + b"9" * 39_999 + b"}", 400),
+    "a negative number": (head(29) + b'{"prompt": "a", "seed2": -1, ', 400),
+    "no such n": (head(24) + b'{"prompt": "a", "n": -3}', 400),
+    "too many answers": (head(27) + b'{"prompt": "a", "n": 99999}', 400),
+    "tokens that are no numbers": (head(21) + b'{"prompt": [1, null]}', 400),
+    "negative tokens": (head(21) + b'{"prompt": [1, -99]} ', 400),
+    "too many tokens asked": (head(38) + b'{"prompt":"a","max_tokens":2147483647} ', 400),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_hostile_bytes_are_refused_with_an_error_of_openai(served, stays, name):
+    data, wanted = BAD[name]
+    status, error = answer_to(served, data)
+    assert status == wanted, error
+    assert error["code"] == wanted
+    assert error["message"]
+
+
+def test_a_chunked_body_is_bounded_too(served, stays):
+    chunk = b"%x\r\n" % (1 << 20) + b"a" * (1 << 20) + b"\r\n"
+    opening = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert answer_to(served, opening + chunk * 40)[0] == 413
+
+
+def test_prompts_of_ten_megabytes_do_not_stay(served, stays):
+    for _ in range(6):
+        body = b'{"max_tokens": 3, "prompt": "' + b"a" * 10_000_000 + b'"}'
+        assert b"maximum context length" in ask(served, body)
+
+
+def test_a_body_that_never_ends_leaves_when_its_client_does(served, stays):
+    for sent in (b"", b'{"prompt": "a', b"x" * 500_000):
+        with connected(served) as own:
+            own.sendall(head(1_000_000) + sent)
+
+
+def test_dropped_streams_are_aborted_and_free_their_blocks(served, stays):
+    for count in range(30):
+        body = b'{"prompt": "%d", "max_tokens": 5000, "stream": true, "n": 2}' % count
+        with connected(served) as own:
+            own.sendall(head(len(body)) + body)
+            if count % 3:
+                assert own.recv(1)
+            if count % 2:  # a reset instead of an end
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    settled(served, 1000)
+    aborted = re.search(
+        r'request_success_total{[^}]*finished_reason="abort"[^}]*} (\S+)', get(served, "/metrics")
+    )
+    assert aborted is not None
+    assert float(aborted[1]) >= 60
+
+
+def test_clients_that_do_not_read_hold_their_connection_and_little_else(served, stays):
+    before = of_process(served)[1]
+    stalled = []
+    for count in range(6):
+        own = connected(served)
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        body = b'{"prompt": "%d", "max_tokens": 20000, "stream": true}' % count
+        own.sendall(head(len(body), "Connection: close") + body)
+        stalled.append(own)
+    until = time.monotonic() + LONGEST_S
+    while gauge(served, "num_requests_running") and time.monotonic() < until:
+        time.sleep(0.2)  # the simulated requests end whoever reads
+    assert gauge(served, "kv_cache_usage_perc") == 0
+    assert of_process(served)[1] - before < MOST_KIB
+    assert b'"finish_reason":"length"' not in stalled[0].recv(1 << 12)
+    whole = all_of(stalled.pop())
+    assert whole.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    said = re.findall(rb'"text":"((?:[^"\\]|\\.)*)"', re.sub(rb"\r\n[0-9a-f]+\r\n", b"", whole))
+    assert sum(map(len, said)) >= 20_000 - 4096
+    for own in stalled:
+        own.close()
+
+
+def test_a_thousand_clients_at_a_time_are_all_answered(served, stays):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    try:
+        clients = {own.fileno(): own for own in (connected(served) for _ in range(1000))}
+        for number, own in enumerate(clients.values()):
+            body = b'{"prompt": "%d", "max_tokens": 3, "stream": true}' % number
+            own.sendall(head(len(body), "Connection: close") + body)
+        answers = dict.fromkeys(clients, b"")
+        poll, until = select.poll(), time.monotonic() + LONGEST_S
+        for number in clients:
+            poll.register(number, select.POLLIN)
+        while clients:
+            assert time.monotonic() < until, len(clients)
+            for number, _ in poll.poll(1000):
+                piece = clients[number].recv(1 << 16)
+                answers[number] += piece
+                if not piece:
+                    poll.unregister(number)
+                    clients.pop(number).close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert all(b"200 OK" in answer and b"[DONE]" in answer for answer in answers.values())
