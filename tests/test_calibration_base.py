@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from fidelity_page import figures
 from hardware_extra import needs_library
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.calibration.accuracy import phase_errors
@@ -64,7 +65,7 @@ def test_rows_are_spread_over_the_phases_and_the_file():
 
 @needs_library
 def test_thirty_rows_are_as_good_without_the_source_and_ten_are_not():
-    for degree in DEGREES:
+    for place, degree in enumerate(DEGREES):
         rows = rows_of(degree)
         source = load_step_time(f"aiconfigurator:qwen3-32b@b300:tp{degree}")
         curve = error_curve(source, rows, held_out(len(rows)))
@@ -74,6 +75,12 @@ def test_thirty_rows_are_as_good_without_the_source_and_ten_are_not():
         assert curve[10]["mixed"][0] < 8 < curve[10]["mixed"][1]
         assert curve[30]["decode"][1] <= 3.3
         assert curve[30]["mixed"][1] <= 5.0
+        for count, found in curve.items():
+            stated = figures("aiconfigurator.md", "Corrected by iterations of one's own", str(count))
+            for phase, cell in zip(("decode", "mixed"), stated[2 * place : 2 * place + 2], strict=True):
+                assert [one for one in found[phase] if one is not None][: len(cell)] == pytest.approx(
+                    cell, abs=0.051
+                )
 
 
 @needs_library

@@ -5,6 +5,7 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
+from fidelity_page import figures
 from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.model.calibration.accuracy import phase_errors
@@ -208,6 +209,9 @@ def test_a_tp_degree_left_out_is_predicted(left_out):
     errors = {error.phase: error for error in phase_errors(unseen, predict_ms(model, unseen))}
     assert errors["decode"].mape <= 3.3
     assert errors["mixed"].mape <= 10.0
+    stated = figures("fidelity.md", "A TP degree never seen.", f"TP {left_out}")
+    found = [[round(errors[p].mape, 2), round(errors[p].p95, 1)] for p in ("decode", "mixed")]
+    assert stated == found
 
 
 def test_a_sequence_is_read_by_as_many_cores_as_there_are_for_it():

@@ -5,6 +5,7 @@ from statistics import median
 
 import numpy as np
 import pytest
+from fidelity_page import topologies_left_out
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration.accuracy import phase_errors
 from kvcache_sim.model.calibration.compilation import compiles, waits
@@ -86,6 +87,7 @@ def test_a_topology_left_out_is_predicted():
         decode[topology] = next(e.mape for e in errors if e.phase == "decode")
     assert median(decode.values()) <= 5.0
     assert max(decode.values()) <= 8.0
+    assert topologies_left_out() == {t.suffix: pytest.approx(error, abs=0.06) for t, error in decode.items()}
 
 
 def test_the_experts_of_a_topology_see_the_sequences_of_all_its_ranks():

@@ -198,8 +198,9 @@ def servers() -> None:
     """
     from kvcache_sim.model.calibration import servers as real
     from kvcache_sim.model.calibration.server_costs import with_fitted_costs
+    from kvcache_sim.model.calibration.server_runs import server_runs
 
-    runs, distinct = real.server_runs()
+    runs, distinct = server_runs()
     predicted, missing = real.predict_servers(runs)
     typer.echo(f"{distinct} distinct runs, {len(runs)} of them looked at, {len(predicted)} with kernels")
     for reason, count in missing.most_common():

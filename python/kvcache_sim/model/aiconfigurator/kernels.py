@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,14 +61,20 @@ class MeasuredKernels:
 
         Raises UsageError for a step that the library refuses.
         """
-        try:
-            with _quiet():
-                ms = np.array([self.step_ms(*step) for step in steps.tolist()])
-        except Exception as error:
-            raise refused(self.deployment, error) from None
+        with self.asked() as step_ms:
+            ms = np.array([step_ms(*step) for step in steps.tolist()])
         new, past, n, kv = steps.T.astype(np.float64)
         one = np.ones(len(steps))
         return IterationRows(new, (new > 0) * one, past, n, kv, kv / np.maximum(n, 1), one, ms)
+
+    @contextlib.contextmanager
+    def asked(self) -> Iterator[Callable[[int, int, int, int], float]]:
+        """Lend ``step_ms`` for many steps, the library kept quiet; UsageError for a step that it refuses."""
+        try:
+            with _quiet():
+                yield self.step_ms
+        except Exception as error:
+            raise refused(self.deployment, error) from None
 
     def formats(self) -> str:
         """Return every dtype in one line; weights not named are as the library reads the checkpoint."""

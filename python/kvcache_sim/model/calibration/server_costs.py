@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.calibration.servers import KERNELS_TOGETHER, Predicted
+from kvcache_sim.model.calibration.servers import FIRST_ROUND, Predicted
 
-#: What is fitted of TPOT, and what holds without any run: decode steps and prompts beside them as the kernels
+#: What is fitted of TPOT, and what holds without any run: decode steps and prompts in steps as the kernels
 #: have them, no host time a step, none a client. The last two in units of ms that they usually have.
 _TPOT_UNITS = (5.0, 0.1)
 _TPOT_KERNELS = (1.0, 1.0, 0.0, 0.0)
-#: The same of TTFT: the prompts of all clients at once, a prompt by itself, a constant, and one a client.
-_TTFT_UNITS = (50.0, 5.0)
-_TTFT_KERNELS = (KERNELS_TOGETHER, 1 - KERNELS_TOGETHER, 0.0, 0.0)
+#: The same of TTFT: the first round, later prompts, a constant, one a client, and one a prompt token.
+_TTFT_UNITS = (50.0, 5.0, 0.01)
+_TTFT_KERNELS = (1.0, 1.0, 0.0, 0.0, 0.0)
 #: Errors below this count squared, larger ones by their size.
 _SMALL_ERROR = 0.01
 _ROUNDS = 25
@@ -30,26 +29,28 @@ def with_fitted_costs(predicted: Sequence[Predicted]) -> list[Predicted]:
     """Return predictions with the kernels' parts scaled and host costs added, by engine, version and model.
 
     Non-negative, of least absolute relative error, and drawn towards the kernels as they are with the weight
-    of one run. Fitted on the other half of the configurations, by the parity of the second byte of the same
-    hash: no run is predicted by costs that it was fitted to, and one without such others by kernels alone.
+    of one run. Fitted to the label's other configurations: no run is predicted by costs that it, or a run of
+    its configuration under other load, was fitted to; one without such others is predicted by kernels alone.
     """
     groups: dict[tuple[str, str, str], list[Predicted]] = defaultdict(list)
     for one in predicted:
         groups[one.run.label].append(one)
     fitted: list[Predicted] = []
     for own in groups.values():
-        for fold in (0, 1):
-            judged = [one for one in own if _fold(one) == fold]
-            train = [one for one in own if _fold(one) != fold]
-            fitted += _with_costs(judged, train) if train and judged else judged
+        for configuration in dict.fromkeys(one.run.configuration for one in own):
+            judged = [one for one in own if one.run.configuration == configuration]
+            train = [one for one in own if one.run.configuration != configuration]
+            fitted += _with_costs(judged, train) if train else judged
     return fitted
 
 
 def _with_costs(judged: list[Predicted], train: list[Predicted]) -> list[Predicted]:
     tpot_true = np.array([one.run.tpot_ms for one in train])
     ttft_true = np.array([one.run.ttft_ms for one in train])
-    tpot = _tpot_parts(judged) @ _drawn(_tpot_parts(train), tpot_true, _TPOT_KERNELS)
-    ttft = _ttft_parts(judged) @ _drawn(_ttft_parts(train), ttft_true, _TTFT_KERNELS)
+    tpot_scales = _drawn(_tpot_parts(train), tpot_true, _TPOT_KERNELS)
+    tpot, tpot_train = _tpot_parts(judged) @ tpot_scales, _tpot_parts(train) @ tpot_scales
+    ttft_scales = _drawn(_ttft_parts(train, tpot_train), ttft_true, _TTFT_KERNELS)
+    ttft = _ttft_parts(judged, tpot) @ ttft_scales
     return [
         replace(one, tpot_ms=max(float(own_tpot), _LEAST_MS), ttft_ms=max(float(own_ttft), _LEAST_MS))
         for one, own_tpot, own_ttft in zip(judged, tpot, ttft, strict=True)
@@ -62,9 +63,19 @@ def _tpot_parts(runs: Sequence[Predicted]) -> NDArray[np.float64]:
     return np.array(rows, np.float64)
 
 
-def _ttft_parts(runs: Sequence[Predicted]) -> NDArray[np.float64]:
-    first, client = _TTFT_UNITS
-    rows = [(p.parts.together_ms, p.parts.alone_ms, first, client * p.run.concurrency) for p in runs]
+def _ttft_parts(runs: Sequence[Predicted], tpot_ms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the parts of TTFT; decode steps that were waited for take as much longer as TPOT does."""
+    constant, client, token = _TTFT_UNITS
+    rows = [
+        (
+            FIRST_ROUND * p.parts.first_ms,
+            (1 - FIRST_ROUND) * (p.parts.waited_ms * tpot / p.tpot_ms + p.parts.own_ms + p.parts.idle_ms),
+            constant,
+            client * p.run.concurrency,
+            token * p.run.prompt_tokens,
+        )
+        for p, tpot in zip(runs, tpot_ms, strict=True)
+    ]
     return np.array(rows, np.float64)
 
 
@@ -84,7 +95,3 @@ def _drawn(
         scales = nnls(rows, np.concatenate((weight, kernels)))[0]
         weight = np.maximum(np.abs(relative @ scales - 1), _SMALL_ERROR) ** -0.5
     return np.asarray(scales, np.float64)
-
-
-def _fold(one: Predicted) -> int:
-    return hashlib.sha256(one.run.configuration.encode()).digest()[1] % 2

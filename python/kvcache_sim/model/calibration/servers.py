@@ -1,65 +1,53 @@
-"""Real servers that ``aiconfigurator-core`` lists, half of them never looked at, against its kernels.
+"""Real servers against measured kernels: TPOT and TTFT of their closed loops, and how far these are off.
 
 A run is a closed loop of ``concurrency`` clients, 10 × as many prompts, lengths uniform in 0.8 to 1.0 of the
-nominal ones. Its TPOT and TTFT are those of the steady state in closed form, not of a simulation.
+nominal ones, simulated step by step (``closed_loop.py``) by the rules its server was launched with.
 """
 
 from __future__ import annotations
 
 import contextlib
-import csv
-import hashlib
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.aiconfigurator.deployment import Deployment, library_model
+from kvcache_sim.model.aiconfigurator.deployment import Deployment
 from kvcache_sim.model.aiconfigurator.kernels import MeasuredKernels, measured_kernels
-from kvcache_sim.model.aiconfigurator.library import installed_folder, model_configuration
+from kvcache_sim.model.aiconfigurator.library import model_configuration
 from kvcache_sim.model.aiconfigurator.names import LABEL_REPAIRS, REPAIRS, Dtypes
+from kvcache_sim.model.calibration.closed_loop import Load, StepTimes, closed_loop
+from kvcache_sim.model.calibration.server_runs import ServerRun
+from kvcache_sim.rng import stream
 
-_LENGTH_SHARE = 0.9
-_BUDGET_TOKENS = 8192
-_ENGINES = ("vllm", "sglang")
 _HOPPER = ("h100", "h200", "h20")
 #: A run that a prediction misses by more than this factor, either way, is listed by its label.
 FAR_OFF = 1.6
-#: Share of the prompts that come all at once: the first of ten rounds.
-KERNELS_TOGETHER = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class ServerRun:
-    """One run: where, under what load, and what was measured, in ms."""
-
-    deployment: Deployment
-    label: tuple[str, str, str]
-    configuration: str
-    prompt_tokens: float
-    output_tokens: float
-    concurrency: int
-    ttft_ms: float
-    tpot_ms: float
+#: Prompts a client, and so the share of them that come all at once.
+_ROUNDS = 10
+FIRST_ROUND = 1 / _ROUNDS
+_SHORTEST = 0.8
+#: Equal KV lengths up to so many significant digits are one step.
+_KV_DIGITS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What kernels say of a run, in ms: of its TPOT and of its TTFT.
+    """What a closed loop of kernels has, in mean ms.
 
-    A decode step, and the prompts of the others that pass in a token's time; the mean wait where the prompts
-    of all clients come at once, and a prompt that comes by itself.
+    Of TPOT: decode steps, and prompts in steps. Of TTFT: the first round's, whose prompts come together;
+    of the later ones decode steps (also those that their own steps hold), prompts, and time when nothing ran.
     """
 
     decode_ms: float
     prompts_ms: float
-    together_ms: float
-    alone_ms: float
+    first_ms: float
+    waited_ms: float
+    own_ms: float
+    idle_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,63 +60,6 @@ class Predicted:
     tpot_ms: float
 
 
-def server_runs(path: Path | None = None) -> tuple[list[ServerRun], int]:
-    """Return the distinct runs of the half that may be looked at, and how many distinct runs there are.
-
-    The half: the first byte of the SHA-256 of the configuration is even.
-    """
-    path = path or installed_folder() / "systems" / "silicon_sample.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["mode"] == "agg" and row["backend"] in _ENGINES]
-    told = {"id", "silicon_data_source"}
-    distinct = {tuple(value for key, value in row.items() if key not in told): row for row in rows}
-    keys = {key: configuration_key(row) for key, row in distinct.items()}
-    runs = [_run(row, keys[key]) for key, row in distinct.items() if not first_byte_is_odd(keys[key])]
-    return runs, len(distinct)
-
-
-def configuration_key(row: dict[str, str]) -> str:
-    """Return ``backend|model_path|system|precision|isl|osl|tp|pp|dp|moe_tp|moe_ep``, degrees as integers."""
-    words = [row[key] for key in ("backend", "model_path", "system", "precision", "isl", "osl")]
-    degrees = ("tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
-    return "|".join((*words, *(str(int(float(row[key]))) if row[key] else "" for key in degrees)))
-
-
-def first_byte_is_odd(key: str) -> bool:
-    """Whether a configuration is one of those never looked at."""
-    return hashlib.sha256(key.encode()).digest()[0] % 2 == 1
-
-
-def _run(row: dict[str, str], key: str) -> ServerRun:
-    def degree(name: str) -> int:
-        return int(float(row[name])) if row[name] else 1
-
-    weights, experts = row["gemm_quant_mode"], row["moe_quant_mode"]
-    if row["precision"] == "bf16":
-        weights = experts = "bfloat16"
-    deployment = Deployment(
-        library_model(row["model_path"]),
-        row["system"],
-        row["backend"],
-        tensor_parallel=degree("tp_size"),
-        pipeline_parallel=degree("pp_size"),
-        data_parallel=degree("attention_dp_size"),
-        expert_parallel=degree("moe_ep_size"),
-        dtypes=Dtypes(weights, experts),
-    )
-    told = re.search(r"silicon_concurrency=(\d+)", row["silicon_data_source"])
-    return ServerRun(
-        deployment,
-        (row["backend"], row["backend_version"], row["model_path"]),
-        key,
-        _LENGTH_SHARE * float(row["isl"]),
-        _LENGTH_SHARE * float(row["osl"]),
-        int(told[1]) if told else int(float(row["batch_size"])),
-        float(row["silicon_ttft_ms"]),
-        float(row["silicon_tpot_ms"]),
-    )
-
-
 def predict_servers(runs: Iterable[ServerRun]) -> tuple[list[Predicted], Counter[str]]:
     """Return each run with what kernels alone predict, and the runs that no kernels were found for."""
     of: dict[Deployment, list[ServerRun]] = defaultdict(list)
@@ -139,7 +70,7 @@ def predict_servers(runs: Iterable[ServerRun]) -> tuple[list[Predicted], Counter
     for deployment, own in of.items():
         try:
             kernels = _kernels(deployment)
-            found += [by_kernels(run, _steady_state(kernels, run)) for run in own]
+            found += [by_kernels(run, parts) for run, parts in zip(own, _parts(kernels, own), strict=True)]
         except UsageError as error:
             missing[str(error)] += len(own)
     return found, missing
@@ -174,28 +105,50 @@ def checkpoint_dtypes(deployment: Deployment, configuration: dict[str, Any]) -> 
 
 
 def by_kernels(run: ServerRun, parts: Parts) -> Predicted:
-    """Return a run as kernels alone predict it: prompts come by themselves, the first round's at once."""
-    ttft = KERNELS_TOGETHER * parts.together_ms + (1 - KERNELS_TOGETHER) * parts.alone_ms
+    """Return a run as kernels alone predict it."""
+    later = parts.waited_ms + parts.own_ms + parts.idle_ms
+    ttft = FIRST_ROUND * parts.first_ms + (1 - FIRST_ROUND) * later
     return Predicted(run, parts, ttft, parts.decode_ms + parts.prompts_ms)
 
 
-def _steady_state(kernels: MeasuredKernels, run: ServerRun) -> Parts:
-    """Return the parts: decode steps of all, each prompt's chunks beside the decodes of the others."""
+def _parts(kernels: MeasuredKernels, runs: Sequence[ServerRun]) -> list[Parts]:
+    """Return the parts of runs of one deployment; raises UsageError where the library refuses a step."""
+    with kernels.asked() as step_ms:
+        known: dict[tuple[int, int, int, int], float] = {}
+
+        def times(new: int, past: int, decodes: int, kv_tokens: int) -> float:
+            unit = 10 ** max(len(str(kv_tokens)) - _KV_DIGITS, 0)
+            step = (new, past, decodes, kv_tokens // unit * unit)
+            if step not in known:
+                known[step] = step_ms(*step)
+            return known[step]
+
+        return [loop_parts(times, run) for run in runs]
+
+
+def loop_parts(times: StepTimes, run: ServerRun) -> Parts:
+    """Return the parts of one run's closed loop: of one of its data-parallel ranks, which are alike."""
     clients = max(1, round(run.concurrency / run.deployment.data_parallel))
-    kv_each = run.prompt_tokens + run.output_tokens / 2
-    chunks = int(np.ceil(run.prompt_tokens / _BUDGET_TOKENS))
-    new = round(run.prompt_tokens / chunks)
-    ask = [(0, 0, clients, round(clients * kv_each))]
-    for chunk in range(chunks):
-        ask.append((new, chunk * new, clients - 1, round((clients - 1) * kv_each)))
-        ask.append((new, chunk * new, 0, 0))
-    ms = kernels.rows(np.array(ask, np.int64)).iter_ms
-    decode, beside, alone = float(ms[0]), float(ms[1::2].sum()), float(ms[2::2].sum())
-    # While one sequence decodes its answer, every other client's prompt passes once.
-    prompts = (clients - 1) * max(beside - chunks * decode, 0.0) / run.output_tokens
-    # Those that come at once queue for each other; the others wait for the step that runs.
-    busy = min(1.0, clients * beside / max(run.output_tokens * (decode + prompts), 1e-9))
-    return Parts(decode, prompts, (clients + 1) / 2 * alone, beside * (1 + busy / 2) + decode / 2)
+    load = _load(run, clients)
+    found = closed_loop(times, run.launch, load)
+    waited, own, total = found.waits[clients:].mean(axis=0)
+    tokens = np.maximum(np.array(load.outputs) - 1, 1)
+    decode, prompts, _ = (found.answers / tokens[:, None]).mean(axis=0)
+    first = found.waits[:clients, 2].mean()
+    figures = (decode, prompts, first, waited, own, total - waited - own)
+    return Parts(*(float(figure) for figure in figures))
+
+
+def _load(run: ServerRun, clients: int) -> Load:
+    count = clients * _ROUNDS
+    if run.together:
+        return Load(clients, [run.prompt_tokens] * count, [run.output_tokens] * count)
+    draw = stream(20261122, "servers.lengths")
+    prompts, outputs = (
+        draw.integers(int(_SHORTEST * nominal), nominal + 1, count).tolist()
+        for nominal in (run.prompt_tokens, run.output_tokens)
+    )
+    return Load(clients, prompts, outputs)
 
 
 @dataclass(frozen=True, slots=True)

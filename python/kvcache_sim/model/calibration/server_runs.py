@@ -1,0 +1,121 @@
+"""Real servers that ``aiconfigurator-core`` lists, without repeats and the half that is never looked at."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvcache_sim.model.aiconfigurator.deployment import Deployment, library_model
+from kvcache_sim.model.aiconfigurator.library import installed_folder
+from kvcache_sim.model.aiconfigurator.names import Dtypes
+from kvcache_sim.model.calibration.server_launch import Launch, Workload, launch_of
+
+_ENGINES = ("vllm", "sglang")
+#: GPUs of one machine; only GB200 racks have more.
+_MACHINE_GPUS = 8
+_RACKS = "gb200"
+#: In the source of a row: a run of the library's own, not of the public benchmark.
+_OWN_RUN = "auto-gap-analysis"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRun:
+    """One run: where, how launched, under what load, and what was measured, in ms; lengths are nominal.
+
+    ``together``: prompts come together, round by round, all of the nominal length.
+    """
+
+    deployment: Deployment
+    launch: Launch
+    label: tuple[str, str, str]
+    configuration: str
+    prompt_tokens: int
+    output_tokens: int
+    concurrency: int
+    together: bool
+    ttft_ms: float
+    tpot_ms: float
+
+
+def server_runs(path: Path | None = None) -> tuple[list[ServerRun], int]:
+    """Return the distinct runs of the half that may be looked at, and how many distinct runs there are.
+
+    The half: the first byte of the SHA-256 of the configuration is even.
+    """
+    path = path or installed_folder() / "systems" / "silicon_sample.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["mode"] == "agg" and row["backend"] in _ENGINES]
+    told = {"id", "silicon_data_source"}
+    distinct = {tuple(value for key, value in row.items() if key not in told): row for row in rows}
+    keys = {key: configuration_key(row) for key, row in distinct.items()}
+    runs = [_run(row, keys[key]) for key, row in distinct.items() if not first_byte_is_odd(keys[key])]
+    return runs, len(distinct)
+
+
+def configuration_key(row: dict[str, str]) -> str:
+    """Return ``backend|model_path|system|precision|isl|osl|tp|pp|dp|moe_tp|moe_ep``, degrees as integers."""
+    words = [row[key] for key in ("backend", "model_path", "system", "precision", "isl", "osl")]
+    degrees = ("tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
+    return "|".join((*words, *(str(int(float(row[key]))) if row[key] else "" for key in degrees)))
+
+
+def first_byte_is_odd(key: str) -> bool:
+    """Whether a configuration is one of those never looked at."""
+    return hashlib.sha256(key.encode()).digest()[0] % 2 == 1
+
+
+def degrees_that_fit(system: str, tensor: int, data: int, expert: int) -> tuple[int, int, int]:
+    """Return TP, DP and EP degrees of a row, those that no machine has put right.
+
+    ``tp 64, ep 8`` is the square of what the row's name says, TP 8 and EP 8 on the same GPUs. ``tp 4, dp 4,
+    ep 16`` is four ranks of attention on four GPUs: the benchmark's ``dp-attn`` counts the same GPUs twice.
+    """
+    if tensor * data <= _MACHINE_GPUS or system.startswith(_RACKS):
+        return tensor, data, expert
+    if data == 1 and tensor == expert * expert:
+        return expert, 1, expert
+    if data == tensor and expert == tensor * data:
+        return 1, data, data
+    return tensor, data, expert
+
+
+def _run(row: dict[str, str], key: str) -> ServerRun:
+    def degree(name: str) -> int:
+        return int(float(row[name])) if row[name] else 1
+
+    weights, experts = row["gemm_quant_mode"], row["moe_quant_mode"]
+    if row["precision"] == "bf16":
+        weights = experts = "bfloat16"
+    tensor, data, expert = degrees_that_fit(
+        row["system"], degree("tp_size"), degree("attention_dp_size"), degree("moe_ep_size")
+    )
+    deployment = Deployment(
+        library_model(row["model_path"]),
+        row["system"],
+        row["backend"],
+        tensor_parallel=tensor,
+        pipeline_parallel=degree("pp_size"),
+        data_parallel=data,
+        expert_parallel=expert,
+        dtypes=Dtypes(weights, experts),
+    )
+    told = re.search(r"silicon_concurrency=(\d+)", row["silicon_data_source"])
+    clients = int(told[1]) if told else int(float(row["batch_size"]))
+    prompt = int(float(row["isl"]))
+    public = _OWN_RUN not in row["silicon_data_source"]
+    workload = Workload(row["model_path"], row["system"], row["precision"], tensor, clients, prompt)
+    return ServerRun(
+        deployment,
+        launch_of(row["backend"], row["backend_version"], workload, public=public),
+        (row["backend"], row["backend_version"], row["model_path"]),
+        key,
+        prompt,
+        int(float(row["osl"])),
+        clients,
+        not public and row["backend"] == "sglang",
+        float(row["silicon_ttft_ms"]),
+        float(row["silicon_tpot_ms"]),
+    )
