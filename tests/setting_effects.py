@@ -36,6 +36,14 @@ SCALED = "fleet={scaling: {most: 4, interval: 1s, hold: 2s, %s}}"
 SIMPLIFIED = ("cache.accounting=simplified", "tiers.cpu=null", "tiers.disk=null")
 ONE_TIER = ("tiers.cpu=null", "tiers.disk=null")
 TRACE = ("workload=null", "workload={}", "trace.path={folder}/plain.jsonl", "cache.block_size=64")
+TENANTS = (
+    "workload=null",
+    "workload={}",
+    "trace.path={folder}/teams.jsonl",
+    "cache.block_size=64",
+    "tenants={}",
+)
+IN_TURNS = (*TENANTS, "tenants.max_in_flight=2")
 TEXTS = ("workload={}", "trace.path={folder}/texts.json", "cache.block_size=16")
 EXACT = ("workload={}", "trace.path={folder}/whole-blocks.jsonl", "cache.block_size=64")
 SLOW_UP = ("channels.cpu-to-gpu.bandwidth=300MB/s",)
@@ -374,6 +382,15 @@ CHANGES: list[Change] = [
     Change("slo.classes.late.ttft=2s", "slo.attainment", "down", ("slo.classes.late.when=turn >= 2",), ("slo.classes.late.ttft=60m",)),
     Change("slo.classes.late.tpot=8ms", "slo.attainment", "down", ("slo.classes.late.when=turn >= 2",), ("slo.classes.late.ttft=60m",)),
     Change("slo.classes.late.e2e=2s", "slo.attainment", "down", ("slo.classes.late.when=turn >= 2",), ("slo.classes.late.ttft=60m",)),
+    Change("tenants={}", "tenants.by_name.0.requests", "up", TENANTS[:-1]),
+    Change("tenants.field=team", "tenants.by_name.0.requests", "up", TENANTS),
+    Change("tenants.isolate=true", "tokens.cached", "down", TENANTS),
+    Change("tenants.max_in_flight=2", "latency.queue.avg", "up", TENANTS),
+    Change("tenants.of.3.weight=50", "tenants.by_name.3.ttft_avg", "down", IN_TURNS),
+    Change("tenants.of.3.priority=-1", "tenants.by_name.3.ttft_avg", "down", IN_TURNS),
+    Change("tenants.of.3.tokens_per_s=500", "tenants.by_name.3.ttft_avg", "up", TENANTS),
+    Change("tenants.of.3.burst=9000", "tenants.by_name.3.ttft_avg", "down", (*TENANTS, "tenants.of.3.tokens_per_s=500")),
+    Change("tenants.of.3.cache_blocks=8", "tenants.dropped_blocks", "up", TENANTS),
     Change("cost.gpu_hour=4.0", "cost.total", "up", (), PRICES),
     Change("cost.gpus_per_machine=8", "cost.total", "up", PRICES),
     Change("cost.dram_gib_month=3.0", "cost.total", "up", PRICES),
@@ -383,6 +400,12 @@ CHANGES: list[Change] = [
 REFUSALS: list[Refusal] = [
     Refusal("tiers.gpu.semantics=vllm-offload", "engines' own rules are the cpu's"),
     Refusal("tiers.disk.semantics=vllm-offload", "engines' own rules are the cpu's"),
+    Refusal("tenants.of.a.weight=2", "nobody waits for a turn", ("tenants={}",)),
+    Refusal("tenants.of.a.priority=2", "nobody waits for a turn", ("tenants={}",)),
+    Refusal("tenants.of.a.burst=2", "tokens_per_s is null", ("tenants={}",)),
+    Refusal("tenants.max_in_flight=2", "nobody waits for a turn or for tokens", (*ONE_TIER, "replica.instant=true")),
+    Refusal("tenants.of.a.cache_blocks=2", "quotas of cache need cache.semantics tree", SIMPLIFIED),
+    Refusal("tenants.isolate=true", "cache.enabled is false", (*ONE_TIER, "cache.enabled=false")),
     Refusal("fleet.startup=9s", "fleet.plan is empty"),
     Refusal("fleet.scaling={most: 1}", "are not from least to most"),
     Refusal("fleet.scaling={most: 2, least: 3}", "fewer than least"),

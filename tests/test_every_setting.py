@@ -14,9 +14,9 @@ import pytest
 from kvcache_sim.errors import KvsimError
 from kvcache_sim.metrics.names import flatten
 from kvcache_sim.policies.plugins.choice import OneOf
-from kvcache_sim.scenario.cost import with_cost
+from kvcache_sim.scenario.execute import summarized
 from kvcache_sim.scenario.key_list import key_lines
-from kvcache_sim.scenario.measure import measured_requests, measured_summary
+from kvcache_sim.scenario.measure import measured_requests
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.simulation import simulate
@@ -27,7 +27,7 @@ from tiered_scenario import load
 from word_tokenizer import write_tokenizer
 
 #: Fields that hold further sections or free keys; their keys have rows of their own.
-HOLDERS = {"machines", "channels", "workload", "slo.classes"}
+HOLDERS = {"machines", "channels", "workload", "slo.classes", "tenants.of"}
 
 
 @pytest.fixture(scope="session")
@@ -51,6 +51,7 @@ def folder(tmp_path_factory) -> Path:
     lines = [f"2023-11-16 00:{k // 10:02}:{6 * (k % 10):02}.0,{60 + 37 * k % 900},9\n" for k in range(150)]
     (place / "lengths.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(lines))
     write(place / "tenants.jsonl", [{**row, "tenant": n % 5} for n, row in enumerate(rows)])
+    write(place / "teams.jsonl", [{**row, "timestamp": 9 * n, "tenant": n % 5, "team": n % 2} for n, row in enumerate(rows)])  # fmt: skip
     write(place / "priorities.jsonl", [{**row, "timestamp": n, "priority": -n, "output_length": 9 + n % 7} for n, row in enumerate(rows)])  # fmt: skip
     write(place / "bad-row.jsonl", [*rows[:-1], {**rows[-1], "input_length": -5}])
     texts = [{"conversations": [{"from": who, "value": f"{who} {n} " * 90} for n in range(4) for who in ("human", "gpt")]} for _ in range(9)]  # fmt: skip
@@ -69,7 +70,7 @@ def figures(overrides: tuple[str, ...]) -> dict:
     scenario = load(*overrides)
     trace = read_requests(scenario)
     run = simulate(scenario.settings, trace)
-    summary = with_cost(scenario, measured_summary(scenario, run, measured_requests(scenario, trace))[1])
+    summary = summarized(scenario, trace, run, measured_requests(scenario, trace))[1]
     rows = run.requests
     late = rows["turn"] >= 2
     queued = {}
@@ -112,7 +113,7 @@ def keys_with_rows() -> set[str]:
     for row in (*CHANGES, *REFUSALS):
         key = row.assignment.partition("=")[0]
         key = re.sub(r"^machines\[\d+\]", "machines[k]", key)
-        found.add(re.sub(r"^(channels|slo\.classes)\.[\w-]+", r"\1.NAME", key))
+        found.add(re.sub(r"^(channels|slo\.classes|tenants\.of)\.[\w-]+", r"\1.NAME", key))
         if row.assignment.partition("=")[2] == "null":
             found.add(f"{key}.capacity")
     return found

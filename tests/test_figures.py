@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -36,6 +37,7 @@ FAMILIES: dict[str, tuple[str, ...] | None] = {
     "<cause>": tuple(cause.name for cause in told_by("timed")),
     "<gap>": None,
     "<class>": None,
+    "<tenant>": None,
     "<channel>": None,
     "<group>": None,
 }
@@ -73,6 +75,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "a policy scales the fleet": (
         "fleet={scaling: {policy: requests, target: 4, most: 3, interval: 1s}, plan: [{at: 3s, do: flush}]}",
     ),
+    "tenants": ("workload=null", "workload={}", "trace.path={tenants}", "tenants={}"),
     "a machine is lost": ("fleet={plan: [{at: 9s, do: lose, machine: 0}, {at: 9s, do: join}]}",),
     "one GPU": ("cluster.machines=1", "tiers.cpu=null", "tiers.disk=null"),
     "vLLM's scheduler": (
@@ -87,8 +90,17 @@ RUNS: dict[str, tuple[str, ...]] = {
 
 
 @cache
+def two_tenants() -> Path:
+    """Return a trace of two requests whose rows name who sent them."""
+    path = Path(tempfile.mkdtemp()) / "tenants.jsonl"
+    row = {"timestamp": 0, "input_length": 512, "output_length": 3, "hash_ids": [0]}
+    path.write_text("".join(json.dumps({**row, "tenant": name}) + "\n" for name in "ab"))
+    return path
+
+
+@cache
 def executed(*overrides: str) -> dict[str, Any]:
-    scenario = load(*overrides)
+    scenario = load(*(one.replace("{tenants}", str(two_tenants())) for one in overrides))
     options = RunOptions(causes=True, schedule=scenario.model.replica.scheduler == "vllm")
     return execute(scenario, read_requests(scenario), options).summary | {"wall": wall()}
 

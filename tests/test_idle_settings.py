@@ -31,6 +31,8 @@ RULED_OUT = {
         "channel: one of",
         "there are machines",
     ),
+    "tenants.max_in_flight": ("nobody waits for a turn or for tokens",),
+    "tenants.of.a.cache_blocks": ("quotas of cache need cache.semantics tree",),
     "fleet.scaling": (
         "are not from least to most",
         "fewer than least",

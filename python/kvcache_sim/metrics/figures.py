@@ -15,6 +15,7 @@ from kvcache_sim.metrics import (
     session_survival,
     slo,
     speculation,
+    tenants,
     tier_use,
 )
 from kvcache_sim.metrics.figure import Figure, definitions
@@ -145,6 +146,7 @@ FIGURES: tuple[Figure, ...] = (
     *_LATENCY,
     *slo.FIGURES,
     *jobs.FIGURES,
+    *tenants.FIGURES,
     *cache_groups.FIGURES,
     *speculation.FIGURES,
     *_COST,

@@ -16,6 +16,7 @@ from kvcache_sim.scenario import (
     objectives,
     pools,
     ranks,
+    tenants,
 )
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
 from kvcache_sim.scenario.idle import Contradiction, Finding, IdleError
@@ -37,6 +38,7 @@ def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
     yield from _requests(model)
     yield from objectives.findings(model)
     yield from fleet.findings(model, machines)
+    yield from tenants.findings(model)
     yield from context_window.findings(model, machines)
     yield from _kv_size(model, machines)
     yield from cache_groups.findings(model, machines)

@@ -25,6 +25,7 @@ from kvcache_sim.metrics.columns import (
 from kvcache_sim.metrics.context_window import summarize_context_window
 from kvcache_sim.metrics.measurement import MeasuredRequests
 from kvcache_sim.metrics.miss_causes import keeps_all_blocks, miss_causes, summarize_misses
+from kvcache_sim.metrics.parts import arrays_of
 from kvcache_sim.metrics.run import ColumnData, Observer, Run
 from kvcache_sim.metrics.run_directory import RunDirectory
 from kvcache_sim.metrics.run_tables import RunTables
@@ -76,7 +77,7 @@ def execute(
     ``--prefixes``.
     """
     measured = measured_requests(scenario, requests if isinstance(requests, Trace) else None)
-    rows_leave = not (options.causes or options.prefixes)
+    rows_leave = not (options.causes or options.prefixes or scenario.model.tenants is not None)
     tables = None if directory is None else RunTables(directory, measured if rows_leave else None)
     try:
         marked = replace(options, marks_ns=measured.marks_ns)
@@ -111,9 +112,23 @@ def summarized(
         rejected = totals.rejected_beyond(window_tokens)
         window = summarize_context_window(rejected, trace, window_tokens)
         summary = {**summary, "context_window": window}
+    if scenario.settings.tenants is not None:
+        summary = {**summary, **_by_tenant(scenario, trace, run, measured)}
     if run.schedule is not None:
         summary = {**summary, "schedule": run.schedule}
     return run, summary
+
+
+def _by_tenant(scenario: Scenario, trace: Trace, run: Run, measured: MeasuredRequests) -> dict[str, Any]:
+    """Return the group ``tenants`` of the summary."""
+    from kvcache_sim.metrics.tenants import summarize_tenants
+
+    tenants = scenario.settings.tenants
+    assert tenants is not None, "a scenario without tenants has no such group"
+    inside = measured.is_measured({name: run.requests[name] for name in ("request", "arrival_ns")})
+    rows = {name: own[inside] for name, own in arrays_of(run.requests).items()}
+    weights = [tenants.of(name).weight for name in trace.tenant_names]
+    return summarize_tenants(rows, trace.tenant, trace.tenant_names, weights, run.counters)
 
 
 def _with_causes(

@@ -20,11 +20,19 @@ from kvcache_sim.scenario.schema import (
     TraceChanges,
 )
 from kvcache_sim.scenario.section import sections_in
+from kvcache_sim.scenario.tenants_section import TenantSection
 
 _PRESET = ("channels.NAME.preset", "null", "a measured link, such as pcie5-x16: gives what is not given here")
 
 #: Sections of mappings and lists, whose keys are not the section's own.
-_SAID_APART = (ChannelSection, SloClassSection, FleetEventSection, FaultSection, ScheduleSection)
+_SAID_APART = (
+    ChannelSection,
+    SloClassSection,
+    FleetEventSection,
+    FaultSection,
+    ScheduleSection,
+    TenantSection,
+)
 
 
 def key_lines() -> list[str]:
@@ -35,6 +43,7 @@ def key_lines() -> list[str]:
         _PRESET,
         *_rows(ChannelSection, "channels.NAME."),
         *_rows(SloClassSection, "slo.classes.NAME."),
+        *_rows(TenantSection, "tenants.of.NAME."),
     ]
     width = max(len(name) for name, _, _ in rows)
     return [f"{name:<{width}}  {default:<19}  {meaning}" for name, default, meaning in rows]

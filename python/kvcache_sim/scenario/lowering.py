@@ -23,6 +23,7 @@ from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.slow_channels import with_slow_channels
 from kvcache_sim.scenario.speculation import speculation
+from kvcache_sim.scenario.tenants_section import tenancy
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.serving.queue import served_as
@@ -74,6 +75,7 @@ def lower(
         router=_router(model),
         handover=_handover(model, wiring),
         membership=membership_plan(model, tree, (block_bytes, cache.block_size_tokens)),
+        tenants=tenancy(model.tenants),
         seed=model.seed,
     )
 

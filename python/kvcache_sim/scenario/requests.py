@@ -34,6 +34,7 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
     changed = slides or outputs is not None or scenario.model.measure is not None
     changed = changed or scenario.model.replica.queue_order == PROGRAM_FCFS
     changed = changed or bool(trace_fields_of(scenario.model))
+    changed = changed or scenario.model.tenants is not None
     changed = changed or (section is not None and bool(section.extra_keys))
     changed = changed or (section is not None and section.synthesise_prefixes is not None)
     if section is None or changed or not can_stream(scenario.settings, options):
@@ -77,6 +78,10 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
         from kvcache_sim.workload.context_window import slide
 
         trace = slide(trace, window_tokens)
+    if model.tenants is not None:
+        from kvcache_sim.workload.tenants import with_tenants
+
+        trace = with_tenants(trace, model.tenants.field, model.tenants.isolate)
     if model.replica.queue_order == PROGRAM_FCFS:
         trace = _by_program(trace)
     _check_block_size(scenario, trace)
@@ -106,7 +111,7 @@ def _check_block_size(scenario: Scenario, trace: Trace) -> None:
 
 def keeps_unknown(scenario: Scenario) -> bool:
     """Return whether a scenario asks for members of the trace's rows that no column holds."""
-    return bool(trace_fields_of(scenario.model) - {PRIORITY})
+    return bool(trace_fields_of(scenario.model) - {PRIORITY}) or scenario.model.tenants is not None
 
 
 def _from_file(section: TraceSection, keep_unknown: bool) -> Trace:

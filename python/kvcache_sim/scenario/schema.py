@@ -36,6 +36,7 @@ from kvcache_sim.scenario.quantities import (
 from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.section import BY_ITSELF, Section
+from kvcache_sim.scenario.tenants_section import TenantsSection
 from kvcache_sim.serving.settings import (
     FirstToken,
     HandoverPath,
@@ -364,6 +365,9 @@ class ScenarioModel(Section):
     )
     slo: Annotated[SloSection, BY_ITSELF] | None = Field(
         None, description="limits of latency; null: no attainment and goodput in the summary"
+    )
+    tenants: Annotated[TenantsSection, BY_ITSELF] | None = Field(
+        None, description="shares and quotas by a member of the trace's rows; null: nobody asks who sent what"
     )
     cost: Annotated[CostSection, BY_ITSELF] | None = Field(
         None, description="prices; null: no cost in the summary"

@@ -22,6 +22,8 @@ from kvcache_sim.workload.trace import NO_REQUEST, NOT_TOLD, OPEN_LOOP, Trace, v
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.membership.membership import Membership
+    from kvcache_sim.serving.tenants.cache_quota import CacheQuotas
+    from kvcache_sim.serving.tenants.gate import TenantGate
 
 
 class Cluster:
@@ -49,6 +51,10 @@ class Cluster:
         #: Who serves where that changes, and when each open request arrived first.
         self._membership: Membership | None = None
         self._first_arrivals: dict[int, int] = {}
+        #: Where requests wait for their tenant's turn, and what of a tenant's blocks is kept.
+        self._gate: TenantGate | None = None
+        self._quotas: CacheQuotas | None = None
+        self._served_by: dict[int, int] = {}
         self.arrived = 0
         self.closed = 0
         self._instant = any(replica.settings.instant for replica in replicas)
@@ -131,10 +137,27 @@ class Cluster:
             raise UsageError("requests are given up and machines change", "fleet.plan", expected=expected)
         self._membership = membership
 
+    def hold_at(self, gate: TenantGate) -> None:
+        """Let requests wait at a gate before they are routed; UsageError where clients give requests up."""
+        if self._abort_after_ns is not None:
+            expected = "a trace without cancellations, or tenants without max_in_flight and tokens_per_s"
+            raise UsageError("requests are given up while they wait", "tenants", expected=expected)
+        self._gate, self.open_loop = gate, False
+        gate.open_to(self._let_in)
+
+    def keep_quotas(self, quotas: CacheQuotas) -> None:
+        """Drop what of a tenant is beyond its quota."""
+        self._quotas = quotas
+
+    def _let_in(self, request: int) -> None:
+        if self._scrapes is not None:
+            self._scrapes.expect(self.engine.now_ns)
+        self.send(request)
+
     @property
     def open_requests(self) -> int:
-        """Requests that have arrived and are not closed."""
-        return self.arrived - self.closed
+        """Requests that have arrived, do not wait at a gate, and are not closed."""
+        return self.arrived - self.closed - (len(self._gate) if self._gate is not None else 0)
 
     def send(self, request: int) -> None:
         """Route a request that was on a machine that is gone, or waited for one to be there."""
@@ -175,8 +198,11 @@ class Cluster:
         self.arrived += 1
         if self._read_on is not None:
             self._open.add(request)
-        if self._membership is not None:
+        if self._membership is not None or self._gate is not None:
             self._first_arrivals[request] = self.engine.now_ns
+        if self._gate is not None:
+            self._gate.arrive(request)
+            return
         self._route(self._arrival(request, self.engine.now_ns))
 
     def _arrival(self, request: int, now_ns: int) -> Arrival:
@@ -204,6 +230,8 @@ class Cluster:
         machine = replica.machine
         if self._continues:
             self.machines[request] = machine
+        if self._quotas is not None:
+            self._served_by[request] = machine
         self.digests[machine].record(ARRIVE, now, request, arrival.prompt_num_tokens)
         if replica.records_all:
             self.recorder.log_milestone("arrive", arrival, machine, now)
@@ -249,8 +277,12 @@ class Cluster:
 
     def _closed(self, request: int) -> None:
         self.closed += 1
+        self._first_arrivals.pop(request, None)
+        if self._gate is not None:
+            self._gate.closed()
+        if self._quotas is not None and (machine := self._served_by.pop(request, NO_MACHINE)) != NO_MACHINE:
+            self._quotas.closed(request, machine)
         if self._membership is not None:
-            del self._first_arrivals[request]
             self._membership.closed(request, self.closed == len(self.trace))
         for tell in self._when_closed:
             tell(request)

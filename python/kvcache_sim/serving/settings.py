@@ -10,6 +10,7 @@ from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.serving.membership.plan import MembershipPlan
 from kvcache_sim.serving.speculation import SpeculationSettings
+from kvcache_sim.serving.tenants.settings import TenancySettings
 from kvcache_sim.values import dataclass
 
 #: Whether the scheduler decides on a step while the one before it runs, and how answers then end.
@@ -185,6 +186,8 @@ class ClusterSettings:
     handover: HandoverSettings = HandoverSettings()
     #: Who joins, drains or is lost while requests are served.
     membership: MembershipPlan = MembershipPlan()
+    #: What tenants are due; None: nobody asks who sent a request.
+    tenants: TenancySettings | None = None
     seed: int = 0
 
     def in_tokens(self) -> ClusterSettings:

@@ -37,6 +37,7 @@ from kvcache_sim.simulation.end_checks import check_rows, check_stores
 from kvcache_sim.simulation.marks import Marks
 from kvcache_sim.simulation.measured import channel_use, counters, inter_token_latencies, tier_uses
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
+from kvcache_sim.simulation.tenants import share_among
 from kvcache_sim.simulation.windows import Windows
 from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.workload.readers.stream import TraceStream
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from kvcache_sim.serving.membership.scaling import Scaling
     from kvcache_sim.serving.replica.native import NativeReplica
     from kvcache_sim.serving.router.regret import Watched
+    from kvcache_sim.serving.tenants.cache_quota import CacheQuotas
     from kvcache_sim.workload.block_tokens import BlockTokens
 
 _EVENTS_PER_GLANCE = 20_000
@@ -170,7 +172,15 @@ class Simulation:
             scaling = settings.membership.scaling
             self._scaling = Scaling(scaling, self.membership, self.replicas, kept, trace, self.engine)
             views.when_closed.append(self._scaling_is_over)
-        nobody_hears = self._index is None and not views.when_closed and settings.handover.router not in TIMED
+        self._quotas: CacheQuotas | None = None
+        if settings.tenants is not None and len(trace.tenant):
+            self._quotas = share_among(settings.tenants, trace, self.cluster, [c.tree for c in caches])
+        nobody_hears = (
+            self._quotas is None
+            and self._index is None
+            and not views.when_closed
+            and settings.handover.router not in TIMED
+        )
         if self.cluster.open_loop and nobody_hears and self._machines_are_apart():
             for replica in self.replicas:
                 replica.run_ahead()
@@ -321,6 +331,8 @@ class Simulation:
             found |= {f"membership.{name}": n for name, n in self._losses.counts.items()}
         if self._scaling is not None:
             found |= {f"membership.{name}": n for name, n in self._scaling.counts.items()}
+        if self._quotas is not None:
+            found["tenants.dropped_blocks"] = self._quotas.dropped_blocks
         now = self.engine.now_ns
         return Mark(
             inter_token_latencies(self.replicas),

@@ -65,6 +65,7 @@ def select_rows(trace: Trace, rows: NDArray[np.int64]) -> Trace:
         after=_moved(trace.after, rows) if len(trace.after) else trace.after,
         also_after=_moved_pairs(trace.also_after, rows, len(trace)),
         history_tokens=trace.history_tokens[rows] if len(trace.history_tokens) else trace.history_tokens,
+        tenant=trace.tenant[rows] if len(trace.tenant) else trace.tenant,
         priority=trace.priority[rows] if len(trace.priority) else trace.priority,
         named_tokens=trace.named_tokens[rows] if len(trace.named_tokens) else trace.named_tokens,
         abort_after_ns=trace.abort_after_ns[rows] if len(trace.abort_after_ns) else trace.abort_after_ns,

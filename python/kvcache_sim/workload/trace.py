@@ -70,6 +70,9 @@ class Trace:
     #: Oldest tokens that a context window took from each prompt, which ``input_tokens`` no longer counts; an
     #: empty array says 0 throughout.
     dropped_tokens: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    #: Who sent each request, as an index of ``tenant_names``; empty where nobody asks.
+    tenant: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    tenant_names: list[str] = field(default_factory=list)
     source: str = ""
     sha256: str = ""
     #: Counted findings of the reader, each one line for people.

@@ -1,0 +1,70 @@
+"""Quotas of cache: of each tenant's prompts a machine keeps the blocks that were used last."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from kvcache_sim.cache.store import MarkingStore
+from kvcache_sim.serving.membership.emptying import ALL_BLOCKS
+from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.tenants.settings import TenancySettings
+from kvcache_sim.workload.trace import Trace, view
+
+
+class CacheQuotas:
+    """Drops what of a tenant is beyond its quota when one of its requests is done, the longest unused first.
+
+    A block that tenants share is the one's that used it last. What running requests hold stays until they are
+    done. Blocks of answers go with the prompt's last block and are not counted. Cost: the prompt's ids a
+    request.
+    """
+
+    def __init__(
+        self,
+        settings: TenancySettings,
+        trace: Trace,
+        replicas: Sequence[AnyReplica],
+        trees: Sequence[MarkingStore | None],
+    ) -> None:
+        self._quotas = [settings.of(name).cache_blocks for name in trace.tenant_names]
+        self._tenant_of = view(trace.tenant)
+        self._ids, self._offsets = view(trace.block_ids), view(trace.id_offsets)
+        self._per_id = trace.block_size // replicas[0].cache.block_size_tokens
+        self._replicas, self._trees = replicas, trees
+        #: By machine: tenant → its ids, the longest unused first, with the last request that used each.
+        self._used: list[dict[int, OrderedDict[int, int]]] = [{} for _ in replicas]
+        #: By machine: id → the tenant that used it last.
+        self._owner: list[dict[int, int]] = [{} for _ in replicas]
+        self.dropped_blocks = 0
+
+    def closed(self, request: int, machine: int) -> None:
+        """Hear that a request is done on a machine."""
+        tenant = self._tenant_of[request]
+        used, owner = self._used[machine], self._owner[machine]
+        own = used.setdefault(tenant, OrderedDict())
+        for place in range(self._offsets[request + 1] - 1, self._offsets[request] - 1, -1):
+            name = self._ids[place]
+            before = owner.get(name, tenant)
+            if before != tenant:
+                del used[before][name]
+            owner[name] = tenant
+            own[name] = request
+            own.move_to_end(name)
+        quota = self._quotas[tenant]
+        while quota is not None and len(own) * self._per_id > quota:
+            name, user = own.popitem(last=False)
+            del owner[name]
+            self._drop(machine, user, name)
+
+    def _drop(self, machine: int, request: int, name: int) -> None:
+        """Let a machine forget a block and what follows it in a prompt."""
+        tree, replica = self._trees[machine], self._replicas[machine]
+        assert tree is not None, "quotas are refused where blocks have no names"
+        replica.catch_up(replica.engine.now_ns)
+        first = self._offsets[request]
+        place = next(p for p in range(self._offsets[request + 1] - first) if self._ids[first + p] == name)
+        parts = tree.copies(request, ALL_BLOCKS)
+        if parts and parts[-1][0] > place * self._per_id:
+            for tier in range(replica.tiers - 1, -1, -1):
+                self.dropped_blocks += tree.remove(request, (place * self._per_id, parts[-1][0]), tier)

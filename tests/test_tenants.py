@@ -1,0 +1,307 @@
+"""Tenants: weighted shares, classes, tokens a second, quotas of cache, isolation, and what fairness is called."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from kvcache_sim.engine import ARRIVAL, NO_MACHINE, Engine
+from kvcache_sim.errors import UsageError
+from kvcache_sim.metrics.tenants import summarize_tenants
+from kvcache_sim.scenario.execute import execute
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.serving.tenants.gate import TenantGate
+from kvcache_sim.serving.tenants.settings import TenancySettings, TenantSettings
+from kvcache_sim.simulation import RunOptions
+
+S = 10**9
+EVERY_WAY = (RunOptions(), RunOptions(step_every_iteration=True, check="full"), RunOptions(backend="python"))
+
+
+class Served:
+    """A fleet of one place a request, each served for a second; tells who was let in when."""
+
+    def __init__(self, settings, arrivals, service_ns=S):
+        """``arrivals``: (time, tenant, tokens) in order."""
+        self.engine, self.let_in, self.service_ns = Engine(0), [], service_ns
+        tenants, tokens = [a[1] for a in arrivals], [a[2] for a in arrivals]
+        names = [str(n) for n in range(max(tenants) + 1)]
+        self.gate = TenantGate(settings, names, tenants, tokens, self.engine)
+        self.gate.open_to(self._enter)
+        for request, (at_ns, _, _) in enumerate(arrivals):
+            self.engine.schedule(at_ns, ARRIVAL, NO_MACHINE, self.gate.arrive, request)
+        self.engine.run()
+
+    def _enter(self, request):
+        self.let_in.append((self.engine.now_ns, request))
+        at_ns = self.engine.now_ns + self.service_ns
+        self.engine.schedule(at_ns, ARRIVAL, NO_MACHINE, lambda _: self.gate.closed())
+
+
+def by_weight(*weights):
+    return {str(n): TenantSettings(weight=weight) for n, weight in enumerate(weights)}
+
+
+@pytest.mark.parametrize("weights", [(1, 1), (3, 1), (5, 2, 1), (0.5, 0.25)])
+def test_shares_of_tenants_that_always_have_something_to_send(weights):
+    """In every prefix each pair's tokens by weight differ by at most the largest request by the smaller weight."""
+    count, tokens = len(weights), 700
+    arrivals = [(0, n % count, tokens) for n in range(60 * count)]
+    run = Served(TenancySettings(by_weight(*weights), 1), arrivals)
+    given = [0] * count
+    for _, request in run.let_in[: 60 * count // 2]:
+        given[request % count] += tokens
+        if all(given[n] < 60 * tokens for n in range(count)):
+            shares = [own / weight for own, weight in zip(given, weights, strict=True)]
+            assert max(shares) - min(shares) <= tokens / min(weights)
+    # while all have requests left the share of each is its weight's
+    upto = sum(weights) * 8
+    first = [request % count for _, request in run.let_in[: round(upto)]]
+    if all(float(weight).is_integer() for weight in weights):
+        assert [first.count(n) for n in range(count)] == [8 * weight for weight in weights]
+
+
+def test_a_tenant_that_rested_begins_with_the_least_that_others_have():
+    """Without the lift tenant 1, idle for ten seconds, would get the ten that follow."""
+    arrivals = [(0, 0, 100)] * 30 + [(10 * S + 5, 1, 100)] * 10
+    run = Served(TenancySettings({}, 1), arrivals)
+    after = [request >= 30 for at_ns, request in run.let_in if at_ns > 10 * S]
+    assert sum(after[:10]) == 5
+
+
+def test_classes_go_before_weights():
+    named = {"0": TenantSettings(weight=100), "1": TenantSettings(weight=1, priority=-1)}
+    run = Served(TenancySettings(named, 1), [(0, n % 2, 50) for n in range(20)])
+    assert [request % 2 for _, request in run.let_in] == [1] * 10 + [0] * 10
+
+
+@pytest.mark.parametrize(("burst", "tokens"), [(1000, 400), (300, 400), (1, 7)])
+def test_tokens_a_second(burst, tokens):
+    """Request k of those that wait goes when k + 1 of them have come in beside the burst; a large one in debt."""
+    rate = 500
+    named = {"0": TenantSettings(tokens_per_s=rate, burst_tokens=burst)}
+    run = Served(TenancySettings(named), [(0, 0, tokens)] * 9)
+    need = min(tokens, burst)
+    due = [max(0, -(-(k * tokens + need - burst) * S // rate)) for k in range(9)]
+    assert [at_ns for at_ns, _ in run.let_in] == due
+
+
+def test_a_bucket_holds_no_more_than_its_burst():
+    named = {"0": TenantSettings(tokens_per_s=100, burst_tokens=200)}
+    run = Served(TenancySettings(named), [(100 * S, 0, 100)] * 4)
+    assert [at_ns for at_ns, _ in run.let_in] == [100 * S, 100 * S, 101 * S, 102 * S]
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("KVSIM_EXAMPLES", "40"))))
+def test_the_gate_written_again(seed):
+    """Every 100 ms of a walk through time: refill, then let in the least (class, counter, number)."""
+    draw = random.Random(seed)
+    count, most = draw.randint(1, 4), draw.choice([None, 1, 2, 3])
+    named = {}
+    for n in range(count):
+        rate = draw.choice([None, 100, 1000]) if most else draw.choice([100, 1000])
+        burst = draw.choice([50, 500]) if rate else 0
+        named[str(n)] = TenantSettings(draw.choice([1, 2, 5]), draw.choice([0, 0, 1]), rate, burst)
+    step = S // 10
+    times = sorted(draw.randint(0, 60) * step for _ in range(40))
+    # costs of whole tenths of a second's tokens, so that everything happens on the walk's grid
+    arrivals = [(at_ns, draw.randrange(count), 100 * draw.randint(1, 5)) for at_ns in times]
+    service = draw.randint(1, 12) * step
+    run = Served(TenancySettings(named, most), arrivals, service)
+
+    queues, counters = [[] for _ in range(count)], [Fraction(0)] * count
+    levels = [Fraction(named[str(n)].burst_tokens) for n in range(count)]
+    leaving, expected, now, came = [], [], 0, 0
+    while len(expected) < len(arrivals):
+        leaving = [at_ns for at_ns in leaving if at_ns > now]
+        while came < len(arrivals) and arrivals[came][0] <= now:
+            tenant = arrivals[came][1]
+            waiting = [counters[n] for n in range(count) if queues[n]]
+            if not queues[tenant] and waiting:
+                counters[tenant] = max(counters[tenant], min(waiting))
+            queues[tenant].append(came)
+            came += 1
+        while most is None or len(leaving) < most:
+            able = []
+            for n in range(count):
+                own = named[str(n)]
+                if queues[n]:
+                    need = min(arrivals[queues[n][0]][2], own.burst_tokens)
+                    if own.tokens_per_s is None or levels[n] >= need:
+                        able.append((own.priority, counters[n], n))
+            if not able:
+                break
+            n = min(able)[2]
+            request = queues[n].pop(0)
+            counters[n] += Fraction(arrivals[request][2]) / Fraction(named[str(n)].weight)
+            levels[n] -= arrivals[request][2]
+            expected.append((now, request))
+            leaving.append(now + service)
+        now += step
+        for n in range(count):
+            own = named[str(n)]
+            if own.tokens_per_s is not None:
+                levels[n] = min(levels[n] + Fraction(own.tokens_per_s, 10), Fraction(own.burst_tokens))
+    assert run.let_in == expected
+
+
+# --- in a run ----------------------------------------------------------------------------------------------
+
+
+def write_trace(path, rows):
+    """Write (ms, tenant, ids) of prompts of whole blocks of 512 tokens."""
+    lines = [
+        {
+            "timestamp": ms,
+            "input_length": 512 * len(ids),
+            "output_length": 4,
+            "hash_ids": ids,
+            "tenant": tenant,
+        }
+        for ms, tenant, ids in rows
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def runs(tmp_path, rows, more, ways=EVERY_WAY):
+    write_trace(tmp_path / "t.jsonl", rows)
+    text = f"trace: {{path: t.jsonl}}\ntiers: {{gpu: {{capacity: 64 blocks}}, cpu: {{capacity: 40 blocks}}}}\n{more}"
+    scenario = scenario_from_text(text, "s", tmp_path)
+    trace = read_requests(scenario)
+    made = [execute(scenario, trace, options) for options in ways]
+    assert len({run.summary["digest"]["results"] + run.summary["digest"]["events"] for run in made}) == 1
+    return made[0]
+
+
+def drawn_rows(seed, count=60):
+    draw = random.Random(seed)
+    common, rows = list(range(4)), []
+    for n in range(count):
+        tenant = draw.choice(["gold", "gold", "free"])
+        own = [100 + 10 * draw.randrange(3), 101 + 10 * draw.randrange(3)]
+        rows.append((n * draw.choice([0, 20, 60]), tenant, [*common, own[0], 1000 + n, 2000 + n]))
+    return sorted(rows, key=lambda row: row[0])
+
+
+def test_waiting_at_the_gateway_counts_from_the_first_arrival(tmp_path):
+    rows = [(0, "a", [0]), (0, "a", [1]), (0, "b", [2]), (0, "a", [3])]
+    made = runs(tmp_path, rows, "tenants: {max_in_flight: 1}")
+    found = made.run.requests
+    assert (found["arrival_ns"] == 0).all()
+    # a, then b whose counter is less, then a and a
+    assert np.argsort(found["first_token_ns"]).tolist() == [0, 2, 1, 3]
+    order = [0, 2, 1, 3]
+    for before, after in itertools.pairwise(order):
+        assert found["queue_ns"][after] == found["finish_ns"][before]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_backend_agrees_and_nothing_is_lost(tmp_path, seed):
+    more = (
+        "cluster: {machines: 2}\ntenants: {max_in_flight: 5, of: {gold: {weight: 3}, "
+        "free: {tokens_per_s: 30000, burst: 20000, cache_blocks: 12}}}"
+    )
+    made = runs(tmp_path, drawn_rows(seed), more)
+    summary = made.summary
+    assert summary["requests"]["finished"] == 60
+    assert summary["tenants"]["dropped_blocks"] > 0
+    by_name = summary["tenants"]["by_name"]
+    assert (
+        sum(own["tokens"] for own in by_name.values())
+        == summary["tokens"]["input"] + summary["tokens"]["output"]
+    )
+    rows = made.run.requests
+    events = sorted(
+        [(t, 1) for t in (rows["arrival_ns"] + rows["queue_ns"])] + [(t, -1) for t in rows["finish_ns"]]
+    )
+    inside = 0
+    for _, change in events:
+        inside += change
+        assert inside <= 5
+
+
+def test_a_quota_of_cache_keeps_the_blocks_used_last(tmp_path):
+    """Prompts of two blocks one after another; two of four prompts have room in a quota of four blocks."""
+    ids = {n: [10 * n, 10 * n + 1] for n in range(4)}
+    order = [0, 1, 2, 3, 3, 2, 1, 0, 0]
+    rows = [(2000 * k, "free", ids[n]) for k, n in enumerate(order)]
+    more = "tenants: {of: {free: {cache_blocks: 4}}}"
+    made = runs(tmp_path, rows, more)
+    hits = (made.run.requests["cached_prefix_length_used"] > 0).tolist()
+    assert hits == [False] * 4 + [True, True, False, False, True]
+    free = runs(tmp_path, rows, "tenants: {of: {free: {}}}").run.requests["cached_prefix_length_used"]
+    assert (free > 0).tolist() == [False] * 4 + [True] * 5
+    # another tenant that uses a block last has it
+    rows = [
+        (0, "free", ids[0]),
+        (2000, "gold", ids[0]),
+        (4000, "free", ids[1]),
+        (6000, "free", ids[2]),
+        (8000, "gold", ids[0]),
+    ]
+    made = runs(tmp_path, rows, more)
+    assert (made.run.requests["cached_prefix_length_used"] > 0).tolist() == [False, True, False, False, True]
+
+
+def test_what_isolation_costs(tmp_path):
+    """Both tenants send the same prompts: alone each pays for its own first."""
+    rows = [(2000 * k, "ab"[k % 2], [0, 1, 2, 3]) for k in range(6)]
+    shared = runs(tmp_path, rows, "tenants: {}").summary
+    alone = runs(tmp_path, rows, "tenants: {isolate: true}").summary
+    # five requests find the prompt where it is shared, four where each tenant computes it once
+    assert shared["tokens"]["cached"] - alone["tokens"]["cached"] == shared["tokens"]["cached"] // 5
+    assert (
+        alone["tenants"]["by_name"]["a"]["token_hit_rate"]
+        == alone["tenants"]["by_name"]["b"]["token_hit_rate"]
+    )
+    assert shared["tokens"]["cached"] > 0
+
+
+def test_requests_that_name_nobody_are_one_tenant_and_a_field_is_some_rows(tmp_path):
+    rows = [(0, None, [0]), (10, "a", [1])]
+    made = runs(tmp_path, rows, "tenants: {of: {nobody: {weight: 2}}, max_in_flight: 9}")
+    assert set(made.summary["tenants"]["by_name"]) == {"nobody", "a"}
+    with pytest.raises(UsageError, match="no row has the member 'who'"):
+        runs(tmp_path, rows, "tenants: {field: who}")
+
+
+# --- what fairness is called -------------------------------------------------------------------------------
+
+
+def rows_of(*own):
+    """Return rows of (arrival, finish, tokens)."""
+    arrival, finish, tokens = (np.array(column, np.int64) for column in zip(*own, strict=True))
+    zero = np.zeros(len(own), np.int64)
+    return {
+        "request": np.arange(len(own)), "status": zero, "arrival_ns": arrival, "finish_ns": finish,
+        "first_token_ns": arrival + 10**6, "input_tokens": tokens, "output_tokens": zero,
+        "cached_prefix_length_used": tokens // 4,
+    }  # fmt: skip
+
+
+def test_jain_and_the_service_gap_by_hand():
+    rows = rows_of((0, 10, 100), (0, 20, 300), (5, 30, 100), (0, 40, 100))
+    told = summarize_tenants(rows, np.array([0, 1, 0, 0], np.int32), ["a", "b"], [1.0, 2.0], {})["tenants"]
+    # tokens by weight: a 300, b 150
+    assert told["jain"] == pytest.approx(450**2 / (2 * (300**2 + 150**2)))
+    # a is 100 ahead at 10, b 50 ahead at 20; then b has no request
+    assert told["service_gap_tokens"] == 100
+    assert told["by_name"]["b"] == {
+        "requests": 1, "tokens": 300, "token_hit_rate": 0.25, "ttft_avg": 1.0, "ttft_p99": 1.0
+    }  # fmt: skip
+
+
+def test_the_gap_begins_anew_when_a_tenant_comes_back():
+    rows = rows_of((0, 10, 500), (20, 40, 70), (20, 30, 60))
+    told = summarize_tenants(rows, np.array([0, 1, 0], np.int32), ["a", "b"], [1.0, 1.0], {})["tenants"]
+    assert told["service_gap_tokens"] == 60
+    even = summarize_tenants(
+        rows_of((0, 9, 5), (0, 9, 5)), np.array([0, 1], np.int32), ["a", "b"], [1.0, 1.0], {}
+    )
+    assert even["tenants"]["jain"] == 1
