@@ -31,6 +31,10 @@ class _Tenant:
         self._level = settings.burst_tokens * NS_PER_S
         self._as_of_ns = 0
 
+    def come_back(self, least: Fraction) -> None:
+        """Begin with the least counter of those that wait: a rest earns nothing."""
+        self.counter = max(self.counter, least)
+
     def charge(self, tokens: int) -> None:
         """Count what is given to it."""
         self.counter += tokens / self._weight
@@ -79,7 +83,7 @@ class TenantGate:
         if not tenant.waiting:
             others = [own.counter for own in self._tenants if own.waiting]
             if others:
-                tenant.counter = max(tenant.counter, min(others))
+                tenant.come_back(min(others))
         tenant.waiting.append(request)
         self._look_at(self._engine.now_ns)
 
