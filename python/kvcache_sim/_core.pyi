@@ -728,8 +728,12 @@ class Cluster:
         None where there are none.
         """
 
-    def assign(self, machine: int, channel: Channel, expected_tokens: int) -> tuple[int, int, int] | None:
+    def assign(
+        self, machine: int, channels: Sequence[Channel], expected_tokens: int
+    ) -> tuple[int, int, int] | None:
         """Let a machine decode the request in question; return what is next of all.
+
+        ``channels``: between the two, or down, between and up where the memory of both is crossed.
 
         Errors: StoreError where no machine was asked for.
         """

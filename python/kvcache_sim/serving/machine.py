@@ -39,7 +39,7 @@ def build_replicas(
         for cache, machine, told in zip(caches, cluster.machines, outcomes, strict=True)
     ]
     pools = any(machine.role == "prefill" for machine in cluster.machines)
-    if pools and not (all(native) and core_hands_over(cluster.handover, channels)):
+    if pools and not (all(native) and core_hands_over(cluster.handover, channels, caches)):
         native = [False] * len(native)
     replicas: list[AnyReplica] = []
     tables = StepTables()

@@ -1,7 +1,8 @@
 //! `Cluster`: all replicas that hand requests over to each other, their events in one order.
 
-use kvsim_core::serving::handover::{Chosen, Cluster, Done, Machines, Question, Task};
+use kvsim_core::serving::handover::{Chosen, Cluster, Done, Machines, Question, Task, Way};
 use kvsim_core::serving::Place;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -127,12 +128,12 @@ impl PyCluster {
         Ok((self.next(), question, closed, events))
     }
 
-    /// Answers who decodes the request in question: the machine, the channel to it, tokens expected to cross.
+    /// Answers who decodes the request in question: the machine, the channels to it, tokens expected to cross.
     fn assign(
         &mut self,
         py: Python<'_>,
         machine: u32,
-        channel: &PyChannel,
+        channels: Vec<PyRef<'_, PyChannel>>,
         expected_tokens: u64,
     ) -> PyResult<PyNext> {
         let Some(question) = self.question.take() else {
@@ -141,9 +142,25 @@ impl PyCluster {
                 "a question of `run`",
             ));
         };
+        let hops: Vec<_> = channels.iter().map(|hop| hop.channel.clone()).collect();
+        let way = match hops.as_slice() {
+            [wire] => Way {
+                wire: wire.clone(),
+                memory: None,
+            },
+            [down, wire, up] => Way {
+                wire: wire.clone(),
+                memory: Some((down.clone(), up.clone())),
+            },
+            _ => {
+                return Err(PyValueError::new_err(
+                    "one channel, or down, between, and up",
+                ))
+            }
+        };
         let chosen = Chosen {
             machine,
-            channel: channel.channel.clone(),
+            way,
             expected_tokens,
         };
         let mut replicas = Replicas {

@@ -10,8 +10,8 @@ from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.sequence import Arrival
 
-#: Where a request is decoded: the machine, the channel to it, tokens expected to cross.
-Chosen = tuple[int, _core.Channel, int]
+#: Where a request is decoded: the machine, the channels that it crosses, tokens expected to cross.
+Chosen = tuple[int, list[_core.Channel], int]
 
 
 class NativeHandovers:

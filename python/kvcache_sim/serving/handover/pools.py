@@ -19,6 +19,7 @@ from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, WRITE_EDGES
 
 if TYPE_CHECKING:
     from kvcache_sim import _core
@@ -45,6 +46,7 @@ class Pools:
         #: What routers share.
         self.views = views
         self.routed = [r for r, role in zip(replicas, roles, strict=True) if role != "decode"]
+        self._movers = [replica.mover for replica in replicas]
         self._sends = [role == "prefill" for role in roles]
         #: Those that a prompt may be handed over to, where any is.
         self.decoding: list[AnyReplica] = []
@@ -106,12 +108,17 @@ class Pools:
             target = next(r for r in from_there if r.can_ever_hold(s.total_kv_tokens))
         return target, self.channels.handed_over(source, target.machine), to_send
 
-    def _choose_in_core(self, source: int, arrival: Arrival) -> tuple[int, _core.Channel, int]:
+    def _choose_in_core(self, source: int, arrival: Arrival) -> tuple[int, list[_core.Channel], int]:
         from kvcache_sim import _core
 
-        target, channel, to_send = self._choose(source, arrival)
-        assert isinstance(channel, _core.Channel), "the core hands over on its own channels"
-        return target.machine, channel, to_send
+        target, wire, to_send = self._choose(source, arrival)
+        crossed = [wire]
+        if self.settings.path == "via-cpu":
+            down, up = self._movers[source].channels, target.mover.channels
+            crossed = [down[WRITE_EDGES[COMPUTE]], wire, up[LOAD_EDGES[COMPUTE]]]
+        channels = [channel for channel in crossed if isinstance(channel, _core.Channel)]
+        assert len(channels) == len(crossed), "the core hands over on its own channels"
+        return target.machine, channels, to_send
 
     def assign(self, handover: Handover) -> None:
         """Choose a request's decode machine and let it reserve room there."""

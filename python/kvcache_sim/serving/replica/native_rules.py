@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kvcache_sim import _core
@@ -178,9 +179,19 @@ def core_serves(machine: Machine, serving: MachineSettings) -> bool:
     )
 
 
-def core_hands_over(handover: HandoverSettings, channels: Channels) -> bool:
-    """Return whether the core knows how prompts go from one of its replicas to another."""
-    return handover.path == "gpu-direct" and not (channels.by_layer or channels.slowed)
+def core_hands_over(handover: HandoverSettings, channels: Channels, machines: Sequence[Machine]) -> bool:
+    """Return whether the core knows how prompts go from one of its replicas to another.
+
+    Over the memory of both it does where each machine has channels of its own down and up.
+    """
+    if channels.by_layer or channels.slowed:
+        return False
+    if handover.path == "gpu-direct":
+        return True
+    own = [{id(channel) for channel in machine.mover.channels.values()} for machine in machines]
+    shared = {id(channels[name]) for name in handover.network.pairs.values()}
+    alone = len(shared.union(*own)) == len(shared) + sum(map(len, own))
+    return alone and not any(machine.mover.chooses_channels for machine in machines)
 
 
 def _core_moves(machine: Machine) -> bool:

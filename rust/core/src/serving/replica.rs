@@ -1,6 +1,6 @@
 //! A replica: arrivals, and what happens at a step boundary.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use super::handover::{Letter, Reception};
 use super::loading::{Loading, LoadingId};
@@ -11,7 +11,7 @@ use super::{Arrival, Place, ReplicaConfig, Request, ServingStore};
 use crate::batch::Batch;
 use crate::routing::Seat;
 use crate::store::{Answer, MoveId};
-use crate::transfers::Mover;
+use crate::transfers::{Mover, TransferId};
 
 /// What comes first at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +72,8 @@ pub struct Replica {
     pub(super) prefilled: Option<Vec<(u32, u64)>>,
     /// Takes in what other machines hand over.
     pub(super) reception: Reception,
+    /// Hops on which requests leave over this machine's memory, by their places.
+    pub(super) leaving_hops: HashMap<Place, TransferId>,
     /// What it tells others, not taken there yet.
     pub(super) letters: Vec<Letter>,
 }
@@ -110,6 +112,7 @@ impl Replica {
             closed: Vec::new(),
             prefilled: None,
             reception: Reception::default(),
+            leaving_hops: HashMap::new(),
             letters: Vec::new(),
         }
     }

@@ -18,6 +18,28 @@ pub enum Feed {
     Comes(Transmission),
 }
 
+impl Feed {
+    /// What a step brings that is under way, or has ended where there is none.
+    pub fn of_step(step: Option<Transmission>, now_ns: u64) -> Self {
+        match step {
+            None => Self::AtHand,
+            Some(step) if step.first_layer_ns <= now_ns => Self::Comes(step),
+            Some(_) => Self::Awaited,
+        }
+    }
+}
+
+/// Where what a hop brings goes on from, on another machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Onwards {
+    /// That machine.
+    pub machine: u32,
+    /// The hand-over, by its place in that machine's list.
+    pub handover: u32,
+    /// The request's place where it is read.
+    pub place: u32,
+}
+
 /// A hop of a hand-over.
 #[derive(Clone, Debug)]
 pub struct Hop {
@@ -29,6 +51,10 @@ pub struct Hop {
     pub streams: bool,
     /// What brings what it sends.
     pub feed: Feed,
+    /// Whether its place on another machine is not free yet.
+    pub awaits_room: bool,
+    /// Where it goes on, unless it ends on this machine.
+    pub onwards: Option<Onwards>,
     /// Whether it reads the machine that hands over.
     pub is_first: bool,
     /// Whether the hand-over is complete with it.
@@ -62,6 +88,34 @@ impl Mover {
         }
         self.launch(store, id, now_ns)?;
         Ok(id)
+    }
+
+    /// Lets a hop of so many blocks from a tier to another send on what an earlier one brings.
+    pub fn hop_after(
+        &mut self,
+        before: TransferId,
+        hop: Hop,
+        ((from, to), blocks): ((usize, usize), u64),
+    ) {
+        let id = self.place();
+        let transfer = &mut self.transfers[id as usize];
+        transfer.begin(NO_MOVE, (from, to), blocks);
+        transfer.hop = Some(Box::new(hop));
+        transfer.waits.push(before);
+        self.transfers[before as usize].dependents.push(id);
+    }
+
+    /// Lets a hop go whose place on another machine is free, once it is there itself.
+    pub fn room_is_free<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        id: TransferId,
+        now_ns: u64,
+    ) -> Answer<()> {
+        if let Some(hop) = self.transfers[id as usize].hop.as_deref_mut() {
+            hop.awaits_room = false;
+        }
+        self.launch(store, id, now_ns)
     }
 
     /// Changes what brings what a hop sends; returns whether the hop waits even then.

@@ -24,7 +24,7 @@ mod write;
 
 pub use channel::{Channel, ChannelConfig, Job, Transmission};
 pub use demand::Demand;
-pub use hop::{Feed, Hop};
+pub use hop::{Feed, Hop, Onwards};
 pub use mover::{Arrival, Edge, Mover, MoverConfig, SharedChannel};
 pub use transfer::{Transfer, TransferId, Watcher};
 pub use write::WritePolicy;

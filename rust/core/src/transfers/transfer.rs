@@ -1,7 +1,7 @@
 //! One order on its way: waits for what it depends on, is sent, brings its first layer, arrives.
 
 use super::channel::Transmission;
-use super::hop::{Feed, Hop};
+use super::hop::{Feed, Hop, Onwards};
 use crate::store::MoveId;
 
 /// A transfer's place among those of its machine.
@@ -67,9 +67,18 @@ impl Transfer {
         hop.is_first.then_some(hop.handover)
     }
 
+    /// Where it goes on, where it is a hop of a hand-over that does so on another machine.
+    pub fn onwards(&self) -> Option<Onwards> {
+        self.hop.as_deref()?.onwards
+    }
+
     /// What brings it from elsewhere: a step that computes it, or a hop of another machine.
     pub(super) fn feed(&self) -> Feed {
-        self.hop.as_deref().map_or(Feed::AtHand, |hop| hop.feed)
+        match self.hop.as_deref() {
+            None => Feed::AtHand,
+            Some(hop) if hop.awaits_room => Feed::Awaited,
+            Some(hop) => hop.feed,
+        }
     }
 
     /// Takes the place of one that has ended, and keeps its allocations.

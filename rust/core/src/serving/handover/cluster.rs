@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::over_memory::{Departure, Way};
 use super::reception::{Incoming, IncomingId};
 use super::task::{Done, Key, Letter, Task};
 use crate::serving::{Arrival, Place, Request};
-use crate::transfers::{Feed, SharedChannel, Transmission};
+use crate::transfers::{Feed, Transmission};
 
 /// What has arrived comes first at an instant; what machines tell each other at their boundaries comes after these.
 const TRANSFER: u8 = 0;
@@ -45,7 +46,7 @@ pub struct Chosen {
     /// The machine.
     pub machine: u32,
     /// What its KV crosses.
-    pub channel: SharedChannel,
+    pub way: Way,
     /// Tokens that are expected to cross.
     pub expected_tokens: u64,
 }
@@ -57,17 +58,26 @@ enum Event {
     Choose(Question),
     /// What a machine holds for a request is not needed any more.
     Release(u32, Place),
+    /// A hand-over leaves the machine that has computed it, over its memory.
+    Depart(u32, Box<Departure>),
     /// A machine hears that nothing is to be sent to it.
     NothingToSend {
         target: (u32, IncomingId),
         source: (u32, Place),
     },
-    /// A step of the machine has computed the first layer of what a hop waits for elsewhere, or (the flag) all.
+    /// A step of the machine has computed the first layer of what a hop waits for, or (the flag) all.
     Computed {
-        target: (u32, IncomingId),
+        target: Fed,
         step: Transmission,
         complete: bool,
     },
+}
+
+/// Who sends what a step computes: the machine that receives it, or that on which it goes down first.
+#[derive(Clone, Copy, Debug)]
+enum Fed {
+    Incoming(u32, IncomingId),
+    Leaving(u32, Place),
 }
 
 /// All machines of a cluster that hand requests over to each other.
@@ -172,7 +182,7 @@ impl Cluster {
             computed,
             ..
         } = *question;
-        let crossing = (chosen.channel, chosen.expected_tokens);
+        let crossing = (chosen.way, chosen.expected_tokens);
         let mut incoming = Incoming::new(source, arrival, computed, crossing);
         incoming.request = self.computed.remove(&source);
         let is_computed = incoming.request.is_some();
@@ -209,6 +219,13 @@ impl Cluster {
             Event::Release(machine, place) => {
                 self.perform(machines, machine, Task::Release(place, true))?;
             }
+            Event::Depart(machine, mut departure) => {
+                let (target, id) = departure.target;
+                let room = std::mem::take(&mut departure.room);
+                let done = self.ask(machines, target, Task::AwaitRoom(id, room))?;
+                departure.awaits_room = done.answer;
+                self.perform(machines, machine, Task::Depart(departure))?;
+            }
             Event::NothingToSend { target, source } => {
                 self.perform(machines, source.0, Task::Release(source.1, true))?;
                 self.perform(machines, target.0, Task::NothingToSend(target.1))?;
@@ -223,34 +240,31 @@ impl Cluster {
                 } else {
                     Feed::Comes(step)
                 };
-                let done = self.ask(machines, target.0, Task::Feed(target.1, feed))?;
+                let done = match target {
+                    Fed::Incoming(at, id) => self.ask(machines, at, Task::Feed(id, feed))?,
+                    Fed::Leaving(at, place) => {
+                        self.ask(machines, at, Task::FeedLeaving(place, feed))?
+                    }
+                };
                 self.perform(machines, machine, Task::GoOn)?;
                 if !complete && done.answer {
-                    let at_ns = step.completion_ns;
-                    self.step_computes(machines, (machine, at_ns), target, (step, true))?;
+                    let number = machines.take_number(machine)?;
+                    let key = (step.completion_ns, TRANSFER, machine, number);
+                    self.step_computes(key, target, (step, true));
                 }
             }
         }
         Ok(())
     }
 
-    /// Schedules what a step of a machine computes for a hop elsewhere.
-    fn step_computes<M: Machines>(
-        &mut self,
-        machines: &mut M,
-        (machine, at_ns): (u32, u64),
-        target: (u32, IncomingId),
-        (step, complete): (Transmission, bool),
-    ) -> Result<(), M::Error> {
-        let number = machines.take_number(machine)?;
+    /// Schedules what a step of a machine computes for a hop.
+    fn step_computes(&mut self, key: Key, target: Fed, (step, complete): (Transmission, bool)) {
         let event = Event::Computed {
             target,
             step,
             complete,
         };
-        self.events
-            .insert((at_ns, TRANSFER, machine, number), event);
-        Ok(())
+        self.events.insert(key, event);
     }
 
     /// Lets a machine do something now, and takes its letters where they go; returns where a new hand-over is kept.
@@ -317,9 +331,32 @@ impl Cluster {
                 incoming,
                 step,
             } => {
+                let number = machines.take_number(machine)?;
                 let at_ns = step.first_layer_ns.max(self.now_ns);
-                let target = (from, incoming);
-                self.step_computes(machines, (machine, at_ns), target, (step, false))?;
+                let target = Fed::Incoming(from, incoming);
+                self.step_computes((at_ns, TRANSFER, machine, number), target, (step, false));
+            }
+            Letter::Computes {
+                place,
+                step,
+                number,
+            } => {
+                let at_ns = step.first_layer_ns.max(self.now_ns);
+                let target = Fed::Leaving(from, place);
+                self.step_computes((at_ns, TRANSFER, from, number), target, (step, false));
+            }
+            Letter::Depart { machine, departure } => {
+                self.when_heard(machine, Event::Depart(machine, departure));
+            }
+            Letter::RoomFree { machine, place } => {
+                self.perform(machines, machine, Task::RoomFree(place))?;
+            }
+            Letter::HopCame {
+                machine,
+                incoming,
+                feed,
+            } => {
+                self.perform(machines, machine, Task::HopCame(incoming, feed))?;
             }
             Letter::Release { machine, place } => {
                 self.when_heard(machine, Event::Release(machine, place));

@@ -3,12 +3,13 @@
 
 use std::collections::VecDeque;
 
+use super::over_memory::{Departure, Way};
 use super::task::Letter;
 use crate::batch::Sequence;
 use crate::digest::Record;
 use crate::serving::{Arrival, Place, Replica, Request, ServingStore};
 use crate::store::{Answer, LeaseId, MoveId, Room, Times, GPU};
-use crate::transfers::{Feed, Hop, SharedChannel, TransferId, Transmission};
+use crate::transfers::{Feed, Hop, TransferId, Transmission};
 
 /// Where a hand-over to a machine is kept there.
 pub type IncomingId = u32;
@@ -27,13 +28,15 @@ pub struct Incoming {
     /// Tokens that are expected to cross.
     pub expected_tokens: u64,
     /// What it crosses.
-    pub channel: SharedChannel,
+    pub way: Way,
     asked_ns: u64,
     reserved_ns: u64,
     lease: Option<LeaseId>,
     total_blocks: u64,
-    sent_blocks: u64,
-    wire: Option<TransferId>,
+    pub(super) sent_blocks: u64,
+    pub(super) wire: Option<TransferId>,
+    /// Moves that its room is being freed by, where it is read before it is known here.
+    pub(super) room_moves: usize,
 }
 
 impl Incoming {
@@ -42,7 +45,7 @@ impl Incoming {
         source: (u32, Place),
         arrival: Arrival,
         computed: Option<Transmission>,
-        (channel, expected_tokens): (SharedChannel, u64),
+        (way, expected_tokens): (Way, u64),
     ) -> Self {
         Self {
             source,
@@ -50,13 +53,14 @@ impl Incoming {
             request: None,
             computed,
             expected_tokens,
-            channel,
+            way,
             asked_ns: 0,
             reserved_ns: 0,
             lease: None,
             total_blocks: 0,
             sent_blocks: 0,
             wire: None,
+            room_moves: 0,
         }
     }
 }
@@ -73,7 +77,7 @@ pub struct Reception {
 }
 
 impl Reception {
-    fn of(&self, id: IncomingId) -> &Incoming {
+    pub(super) fn of(&self, id: IncomingId) -> &Incoming {
         let incoming = self.incoming[id as usize].as_ref();
         incoming.expect("a hand-over is kept until it is complete")
     }
@@ -182,17 +186,19 @@ impl Replica {
             return Ok(());
         };
         let incoming = self.reception.of_mut(id);
+        if incoming.way.memory.is_some() {
+            let target = (self.config.machine as u32, id);
+            self.letters.push(Departure::letter(incoming, target, room));
+            return Ok(());
+        }
         let step = incoming.computed.filter(|step| now_ns < step.completion_ns);
-        let feed = match step {
-            None => Feed::AtHand,
-            Some(step) if step.first_layer_ns <= now_ns => Feed::Comes(step),
-            Some(_) => Feed::Awaited,
-        };
         let hop = Hop {
             handover: id,
-            channel: incoming.channel.clone(),
+            channel: incoming.way.wire.clone(),
             streams: how.layer_by_layer,
-            feed,
+            feed: Feed::of_step(step, now_ns),
+            awaits_room: false,
+            onwards: None,
             is_first: true,
             is_last: true,
         };
@@ -232,7 +238,13 @@ impl Replica {
 
     /// The room of a hand-over is free.
     pub(in crate::serving) fn room_came(&mut self, id: IncomingId, now_ns: u64) {
-        self.reception.of_mut(id).reserved_ns = now_ns;
+        let incoming = self.reception.of_mut(id);
+        incoming.reserved_ns = now_ns;
+        if incoming.room_moves == 1 {
+            let (machine, place) = incoming.source;
+            self.letters.push(Letter::RoomFree { machine, place });
+        }
+        incoming.room_moves = incoming.room_moves.saturating_sub(1);
     }
 
     /// The prompt of a hand-over is computed; returns whether nothing of it is to be sent.
