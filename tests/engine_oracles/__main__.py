@@ -1,4 +1,4 @@
-"""``make oracles``: engines' own cache classes, from their wheels, against this project's replays on fresh streams.
+"""``make oracles``: engines' own classes, from their wheels, against this project's on fresh streams.
 
 Prints what was stood in for and how many streams were equal; ``KVSIM_EXAMPLES`` says how many, ``KVSIM_SEED`` from
 which on. An engine whose wheel cannot be had is skipped with one line; a stream that differs fails.
@@ -29,6 +29,15 @@ WHEELS = HERE.parents[1] / "target" / "oracles"
 STRATEGIES = ("lru", "lfu", "fifo", "mru", "filo", "slru", "priority", "tlru", "tlru:128:32")
 
 
+class Program(NamedTuple):
+    """A driver that runs in a process of its own, since its stand-ins are its own, and the wheel that it drives."""
+
+    name: str
+    wheel: str
+    needs: tuple[str, ...]
+    script: str
+
+
 class Engine(NamedTuple):
     """A wheel, the small packages that its classes need, and who drives it."""
 
@@ -42,6 +51,13 @@ class Engine(NamedTuple):
 ENGINES = (
     Engine("SGLang UnifiedRadixCache", "sglang==0.5.23", ("msgspec",), sglang_tree, "sglang-unified"),
     Engine("LMCache backends", "lmcache==0.5.6", ("sortedcontainers",), lmcache_tiers, "lmcache"),
+)
+
+PROGRAMS = (
+    Program("SGLang RadixCache", "sglang==0.5.23", ("msgspec",), "sglang_classic.py"),
+    Program("SGLang passes", "sglang==0.5.23", ("msgspec",), "sglang_passes.py"),
+    Program("vLLM pools", "vllm==0.33.0", (), "vllm_pools.py"),
+    Program("vLLM schedules", "vllm==0.33.0", (), "vllm_schedules.py"),
 )
 
 
@@ -77,14 +93,14 @@ def pip(*arguments: str) -> bool:
     return subprocess.run(told, capture_output=True).returncode == 0
 
 
-def unpacked(engine: Engine) -> Path | None:
+def unpacked(engine: Engine | Program) -> Path | None:
     """Return the folder of an engine's wheel, fetched where it is not there; None where it cannot be had."""
     folder = WHEELS / engine.wheel
     if not (folder / "complete").exists():
         folder.mkdir(parents=True, exist_ok=True)
         if not pip("download", "--no-deps", "--only-binary=:all:", "-d", str(folder), engine.wheel):
             return None
-        if not pip("install", "--no-deps", "--target", str(folder), *engine.needs):
+        if engine.needs and not pip("install", "--no-deps", "--target", str(folder), *engine.needs):
             return None
         for wheel in folder.glob("*.whl"):
             with zipfile.ZipFile(wheel) as archive:
@@ -114,22 +130,22 @@ def compare(engine: Engine, streams: int, first: int) -> bool:
     return True
 
 
-def passes(streams: int, first: int) -> bool:
-    """Drive SGLang's queue order and admission over fresh passes; print and return whether all are equal."""
-    engine = ENGINES[0]
-    folder = unpacked(engine)
+def run(program: Program, streams: int, first: int) -> bool:
+    """Let a program drive its engine over fresh streams, and print; return whether all are equal."""
+    folder = unpacked(program)
     if folder is None:
-        print(f"SGLang passes: skipped, {engine.wheel} cannot be had from the package index")
+        print(f"{program.name}: skipped, {program.wheel} cannot be had from the package index")
         return True
-    program = [sys.executable, str(HERE / "sglang_passes.py"), str(folder), str(streams), str(first)]
-    return subprocess.run(program).returncode == 0
+    told = [sys.executable, str(HERE / program.script), str(folder), str(streams), str(first)]
+    return subprocess.run(told).returncode == 0
 
 
 def main() -> int:
     logging.disable(logging.WARNING)
     streams = int(os.environ.get("KVSIM_EXAMPLES", "0")) or 300
     first = int(os.environ.get("KVSIM_SEED", "0"))
-    equal = [*(compare(engine, streams, first) for engine in ENGINES), passes(streams, first)]
+    equal = [compare(engine, streams, first) for engine in ENGINES]
+    equal += [run(program, streams, first) for program in PROGRAMS]
     return 0 if all(equal) else 1
 
 

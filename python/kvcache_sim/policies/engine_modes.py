@@ -50,8 +50,8 @@ ENGINE_MODES: tuple[EngineMode, ...] = (
         "CPUOffloadingManager",
         12,
         0,
-        "secondary tiers; beside the GPU's pool (`--policy vllm --cpu-chunks`) it has no row, and vLLM's own "
-        "classes were not driven on the pair",
+        "secondary tiers; beside the GPU's pool (`--policy vllm --cpu-chunks`) it has no row (`make oracles` "
+        "drives the pair, the connector between them re-enacted)",
     ),
     EngineMode("sglang", "SGLang 0.5.23", "RadixCache", 29, 0, "the strategy priority"),
     EngineMode(

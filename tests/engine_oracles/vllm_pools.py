@@ -1,0 +1,253 @@
+"""vLLM's own KVCacheManager and CPUOffloadingManager, alone and one below the other, against the replays.
+
+Requests one after another or overlapping, as ``kvsim cachesim --policy vllm`` takes them; the connector's order of
+look-up, load and store between the two is re-enacted. Run as a program: FOLDER STREAMS FIRST.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import types
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
+from kvcache_sim.workload.trace import Trace
+
+from engine_oracles import vllm_core
+from engine_oracles.streams import stream
+from engine_oracles.vllm_core import BLOCK, Record
+
+
+def asked(seed: int) -> tuple[str, ReplayRequest]:
+    """Return the managers of a stream (``vllm``, ``vllm-offload`` or both) and what is replayed."""
+    draw = random.Random(seed)
+    trace = stream(draw)
+    family = draw.choice(["vllm", "vllm-offload", "both"])
+    # a pool smaller than the longest request rejects it
+    longest = -(-int((trace.input_tokens + trace.output_tokens).max()) // BLOCK)
+    request = ReplayRequest(trace, BLOCK, max(1, longest - 3 + draw.randint(0, 2 * longest)))
+    if family != "vllm-offload":
+        outputs = draw.choice(["prompt", "computed", "all"])
+        request = replace(request, window=draw.choice([0, 0, 4]), outputs=outputs)
+    if family != "vllm":
+        request = replace(request, store_threshold=draw.choice([0, 0, 2, 3]))
+    if family == "both":
+        tier = draw.randint(1, 3 * longest)
+        request = replace(request, cpu_blocks=tier, cpu_policy=draw.choice(["lru", "arc"]))
+    return family, request
+
+
+class Tier:
+    """The offloading manager with the copies of a request done at once."""
+
+    def __init__(self, real: types.SimpleNamespace, chunks: int, policy: str, threshold: int) -> None:
+        self.real, self.stored, self.evicted, self.refused = real, 0, 0, 0
+        self.manager = real.CPUOffloadingManager(chunks, policy, store_threshold=threshold)
+        self.contexts = dict[int, Any]()
+
+    def start(self, number: int, names: list[str]) -> list[bytes]:
+        """Begin a request; return the keys of its prompt."""
+        context = self.contexts[number] = self.real.ReqContext(str(number))
+        self.manager.on_new_request(context)
+        keys = [self.real.make_offload_key(name.encode(), 0) for name in names]
+        for place, key in enumerate(keys):
+            context.set_offload_key_position(key, (place + 1) * BLOCK)
+        return keys
+
+    def leading(self, number: int, keys: list[bytes]) -> int:
+        """Return how many leading keys are there."""
+        hit = self.real.LookupResult.HIT
+        missing = (k for k, key in enumerate(keys) if self.manager.lookup(key, self.contexts[number]) != hit)
+        return next(missing, len(keys))
+
+    def load(self, number: int, keys: list[bytes]) -> None:
+        """Load keys that are there."""
+        self.manager.prepare_load(keys, self.contexts[number])
+        self.manager.complete_load(keys, self.contexts[number])
+
+    def store(self, number: int, keys: list[bytes]) -> None:
+        """Store keys, those that are there left out."""
+        done = self.manager.prepare_store(keys, self.contexts[number])
+        if done is None:
+            self.refused += 1
+            return
+        self.stored, self.evicted = (
+            self.stored + len(done.keys_to_store),
+            self.evicted + len(done.evicted_keys),
+        )
+        self.manager.complete_store(done.keys_to_store, self.contexts[number])
+
+    def finish(self, number: int) -> None:
+        """End a request."""
+        self.manager.on_request_finished(self.contexts.pop(number))
+
+
+class Pool:
+    """The cache manager, and how many of its free blocks have lost their keys."""
+
+    def __init__(self, real: types.SimpleNamespace, trace: Trace, request: ReplayRequest) -> None:
+        self.real, self.trace = real, trace
+        self.manager = real.KVCacheManager(
+            vllm_core.cache_configuration(real, request.capacity_blocks),
+            max_model_len=1 << 20,
+            scheduler_block_size=BLOCK,
+            hash_block_size=BLOCK,
+            max_in_flight_tokens=1 << 20,
+        )
+        self.evictions = 0
+        evict = self.manager.block_pool._maybe_evict_cached_block
+
+        def counted(block: Any) -> bool:
+            gone: bool = evict(block)
+            self.evictions += gone
+            return gone
+
+        self.manager.block_pool._maybe_evict_cached_block = counted
+
+    def request(self, number: int, total: int) -> tuple[Any, list[str]]:
+        """Return a request as the manager reads it, and the names of all its blocks."""
+        n = int(self.trace.input_tokens[number])
+        names = vllm_core.block_names(self.trace, number, total // BLOCK)
+        made = Record(
+            request_id=str(number),
+            num_tokens=n,
+            num_prompt_tokens=n,
+            num_computed_tokens=0,
+            block_hashes=[name.encode() for name in names[: n // BLOCK]],
+            num_in_flight_tokens=0,
+            shared_prefix_boundary=0,
+            skip_reading_prefix_cache=False,
+            status=self.real.RequestStatus.WAITING,
+            num_preemptions=0,
+            all_token_ids=[],
+            mm_features=[],
+        )
+        return made, names
+
+
+def run(real: types.SimpleNamespace, family: str, request: ReplayRequest) -> dict[str, Any]:
+    """Drive a stream through the pool, and the tier below it where there is one."""
+    from kvcache_sim.replay.engine_requests import total_tokens
+
+    trace, running = request.trace, deque[Any]()
+    pool = Pool(real, trace, request)
+    tier = None
+    if family == "both":
+        tier = Tier(real, request.cpu_blocks, request.cpu_policy, request.store_threshold)
+    hits, loads, forced, totals = list[int](), list[int](), 0, total_tokens(request).tolist()
+
+    def end(made: Any) -> None:
+        pool.manager.free(made)
+        if tier is not None:
+            tier.finish(int(made.request_id))
+
+    def with_room(allocate: Callable[[], Any]) -> bool:
+        nonlocal forced
+        while allocate() is None:
+            if not running:
+                return False
+            end(running.popleft())
+            forced += 1
+        return True
+
+    for number, n in enumerate(trace.input_tokens.tolist()):
+        if request.window and len(running) == request.window:
+            end(running.popleft())
+        made, names = pool.request(number, totals[number])
+        blocks, found, _ = pool.manager.get_computed_blocks(made)
+        below, keys, allocate = 0, list[bytes](), pool.manager.allocate_slots
+        if tier is not None:
+            keys = tier.start(number, names[: n // BLOCK])
+            below = tier.leading(number, keys[found // BLOCK :])
+        fits = with_room(lambda: allocate(made, n - found, found, blocks))  # noqa: B023
+        if fits and totals[number] > n:
+            made.num_computed_tokens, made.num_tokens = n, totals[number]
+            made.block_hashes, made.status = [name.encode() for name in names], real.RequestStatus.RUNNING
+            fits = with_room(lambda: allocate(made, totals[number] - n))  # noqa: B023
+        if not fits:
+            pool.manager.free(made)
+        hits.append(found if fits else -1)
+        loads.append(below * BLOCK if fits else 0)
+        if tier is not None and fits:
+            behind = found // BLOCK + below
+            if below:
+                tier.load(number, keys[found // BLOCK : behind])
+            if keys[behind if below else 0 :]:
+                tier.store(number, keys[behind if below else 0 :])
+        if fits:
+            running.append(made)
+            if not request.window:
+                end(running.popleft())
+    while running:
+        end(running.popleft())
+    figures = {
+        "hit_tokens": sum(hit for hit in hits if hit >= 0),
+        "per_request_hit_tokens_sha256": digest(hits),
+        "forced_frees": forced,
+        "evictions": pool.evictions,
+        "final_free_queue_sha256": vllm_core.free_queue(pool.manager),
+    }
+    if tier is not None:
+        figures |= {"loaded_tokens": sum(loads), "per_request_loaded_tokens_sha256": digest(loads)}
+        figures |= {
+            "stored_chunks": tier.stored,
+            "evicted_chunks": tier.evicted,
+            "refused_stores": tier.refused,
+        }
+    return figures
+
+
+def run_tier(real: types.SimpleNamespace, policy: str, request: ReplayRequest) -> dict[str, Any]:
+    """Drive a stream through the offloading manager alone, which is offered every whole prompt."""
+    tier = Tier(real, request.capacity_blocks, policy, request.store_threshold)
+    hits = []
+    for number, n in enumerate(request.trace.input_tokens.tolist()):
+        keys = tier.start(number, vllm_core.block_names(request.trace, number, n // BLOCK))
+        found = tier.leading(number, keys[: (n - 1) // BLOCK])
+        hits.append(found * BLOCK)
+        if found:
+            tier.load(number, keys[:found])
+        tier.store(number, keys)
+        tier.finish(number)
+    stored = {"stored_chunks": tier.stored, "evicted_chunks": tier.evicted}
+    return {"hit_tokens": sum(hits), "per_request_hit_tokens_sha256": digest(hits), **stored}
+
+
+def digest(numbers: list[int]) -> str:
+    return sha256("\n".join(map(str, numbers)).encode()).hexdigest()
+
+
+def differs(real: types.SimpleNamespace, seed: int) -> str | None:
+    """Return how a stream differs, None where it is equal."""
+    family, request = asked(seed)
+    policy = random.Random(-seed - 1).choice(["lru", "arc"]) if family == "vllm-offload" else ""
+    own = REPLAYERS[family.replace("both", "vllm")](request, policy)
+    theirs = run_tier(real, policy, request) if policy else run(real, family, request)
+    wrong = {name: (own[name], value) for name, value in theirs.items() if own[name] != value}
+    return f"{family} {policy} (ours, theirs): {wrong}" if wrong else None
+
+
+def main(folder: str, streams: str, first: str) -> int:
+    real = vllm_core.load(Path(folder))
+    print(
+        f"vLLM KVCacheManager and CPUOffloadingManager (vllm==0.33.0): stood in for {', '.join(real.stubbed)}"
+    )
+    for seed in range(int(first), int(first) + int(streams)):
+        wrong = differs(real, seed)
+        if wrong:
+            print(f"vLLM pools: stream {seed} differs, {wrong}")
+            return 1
+    print(f"vLLM pools: {streams} of {streams} streams equal, from {first} on")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:4]))
