@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from kvcache_sim.serving.duplicates import Duplicates
 from kvcache_sim.simulation import RunOptions, simulate
 from pools import MS, pools, requests
@@ -9,15 +10,18 @@ from small_traces import trace_of
 from test_simulation_native import cluster, random_trace
 
 WINDOW = (0, 2**62)
+#: The native scheduler runs in stretches; step by step the one in Python does, which serves what the core does not.
+both = pytest.mark.parametrize("by_step", [False, True], ids=["native", "python"])
 
 
-def test_a_request_that_loads_has_its_place():
+@both
+def test_a_request_that_loads_has_its_place(by_step):
     # the second prompt drives the first one's tail to the cpu; the third reads it back, a millisecond a block,
     # and the fourth, which needs nothing but a place, waits until the third has ended
     rows = [list("abcd"), list("efghijkl"), list("abcdx"), list("y")]
     trace = trace_of(rows, block_size=16, arrival_ns=[0, 20 * MS, 60 * MS, 61 * MS])
     settings = pools("b", tiers=(9, 50), max_num_seqs=1)
-    done = simulate(settings, trace, options=RunOptions(check="full")).requests
+    done = simulate(settings, trace, options=RunOptions(check="full", step_every_iteration=by_step)).requests
     assert done["cached_cpu_tokens"][2] == 3 * 16
     assert done["fetch_cpu_ns"][2] > MS
     assert done["queue_ns"][3] == done["finish_ns"][2] - 61 * MS
@@ -37,19 +41,22 @@ def test_blocks_of_an_id_stand_at_their_ids_place():
         )
 
 
-def test_a_wait_is_the_cpus_until_its_kv_is_here_and_the_disks_only_then():
-    run = simulate(cluster((90, 60, 400), pipelined=False), random_trace(5))
+@both
+def test_a_wait_is_the_cpus_until_its_kv_is_here_and_the_disks_only_then(by_step):
+    options = RunOptions(step_every_iteration=by_step)
+    run = simulate(cluster((90, 60, 400), pipelined=False), random_trace(5), options=options)
     rows = run.requests
     from_both = (rows["cached_cpu_tokens"] > 0) & (rows["cached_disk_tokens"] > 0)
     assert from_both.any()
     assert (rows["fetch_cpu_ns"][from_both] > 0).any()
 
 
-def test_tokens_computed_again_are_those_of_the_steps_beyond_the_prompts():
+@both
+def test_tokens_computed_again_are_those_of_the_steps_beyond_the_prompts(by_step):
     run = simulate(
         pools("b", tiers=(20,)),
         requests(*[(0, 64, 60)] * 4),
-        options=RunOptions(record_window_ns=WINDOW, check="full"),
+        options=RunOptions(record_window_ns=WINDOW, check="full", step_every_iteration=by_step),
     )
     rows = run.requests
     assert rows["preemptions"].any()
