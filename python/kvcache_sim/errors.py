@@ -21,7 +21,7 @@ EXIT_CODES: dict[int, str] = {
     EXIT_INTERNAL: "internal error or a violated invariant",
     EXIT_USAGE: "usage, scenario or missing file",
     EXIT_TRACE: "trace data",
-    EXIT_THRESHOLD: "a --fail-if threshold was breached",
+    EXIT_THRESHOLD: "a --fail-if threshold was breached, or no candidate of kvsim capacity holds the rate",
     EXIT_SWEEP_FAILED: "a sweep finished with failed cells",
     EXIT_OUTPUT_EXISTS: "the output exists or is locked",
     EXIT_IO: "input/output: unreadable, permission, disk full",

@@ -76,7 +76,7 @@ def capacity(
     from kvcache_sim.cli.sweep_progress import shown_sweep
     from kvcache_sim.output import write_new
     from kvcache_sim.report.picture import NothingToDraw
-    from kvcache_sim.report.picture_file import check_suffix, encoded
+    from kvcache_sim.report.picture_file import check_file, encoded
     from kvcache_sim.report.plotting import require_plotting
     from kvcache_sim.sizing import picture
     from kvcache_sim.sizing.answer import Answer
@@ -98,7 +98,7 @@ def capacity(
     need_per_s = parse_rate(need, "--need") if need else None
     if plot is not None:
         require_plotting()
-        check_suffix(plot.suffix)
+        check_file(plot, "--plot")
     if candidates is not None:
         if config or trace or settings or grid:
             hint = "leave TRACE, -c, --set, --grid"

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from kvcache_sim.cli import run_options
+from kvcache_sim.cli.idle_options import refuse_idle
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, UsageError
 from kvcache_sim.metrics.run_directory import open_numbered_directory, open_run_directory
@@ -94,7 +95,16 @@ def serve(
         )
     )
     events = None
-    if kv_events:
+    if not kv_events:
+        refuse_idle(
+            "without --kv-events",
+            kv_events_replay=kv_events_replay,
+            kv_events_topic=kv_events_topic,
+            kv_events_layout=kv_events_layout != "map",
+            kv_events_hash=kv_events_hash != "sha256",
+            kv_events_bytes=kv_events_bytes,
+        )
+    else:
         needed("--kv-events", "zmq")
         from kvcache_sim.live.events.announcer import EventSettings
         from kvcache_sim.live.events.publisher import Endpoint

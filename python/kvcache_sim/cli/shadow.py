@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from kvcache_sim.cli.idle_options import refuse_idle
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, UsageError
 
@@ -77,6 +78,10 @@ def shadow(
         raise UsageError(
             "one of the two is needed", "kvsim shadow", expected="--kv-events ENDPOINT or a capture"
         )
+    if file:
+        refuse_idle("with a capture to read", kv_events_replay=kv_events_replay)
+    if capture is None:
+        refuse_idle("without --capture", salt_file=salt_file, force=force)
     compared = Compared(
         [
             OtherCache("again"),

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from kvcache_sim.cli.idle_options import refuse_idle
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import UsageError
 
@@ -25,7 +26,9 @@ def study(
     trace: Annotated[
         Path | None, typer.Argument(metavar="TRACE", help="trace file; a paper's: or workloads of five seeds")
     ] = None,
-    machines: Annotated[int, typer.Option(help="machines of each fleet", min=2, max=1024)] = 4,
+    machines: Annotated[
+        int | None, typer.Option(help="machines of each fleet; default 4", min=2, max=1024)
+    ] = None,
     capacity: Annotated[
         list[int] | None, typer.Option("--capacity", min=1, help="blocks of a machine's GPU; repeatable")
     ] = None,
@@ -57,24 +60,31 @@ def study(
     """
     from kvcache_sim.output import write_new
     from kvcache_sim.report.joint_study import joint_picture, joint_text
-    from kvcache_sim.report.picture_file import check_suffix, encoded
+    from kvcache_sim.report.picture_file import check_file, encoded
     from kvcache_sim.report.plotting import require_plotting
     from kvcache_sim.scenario.load import load_scenario
     from kvcache_sim.scenario.requests import read_requests
-    from kvcache_sim.sweeps.joint import JointAsk, joint_study
+    from kvcache_sim.sweeps.joint import VARIED, JointAsk, joint_study
 
     if name != "joint":
+        why = f"in study {name}, which replays two policies"
+        refuse_idle(why, machines=machines, policy=policy, router=router)
+        refuse_idle(why, config=config, set=settings, plot=plot)
         _paper(name, trace, capacity or [], output_format)
         return
     if trace is None:
         raise UsageError("no trace", where="TRACE", expected="a trace file")
     if plot is not None:
         require_plotting()
-        check_suffix(plot.suffix)
+        check_file(plot, "--plot")
     fixed = settings or []
+    for assignment in fixed:
+        key = assignment.partition("=")[0].strip()
+        if key in VARIED:
+            raise UsageError(f"the study sets it, by {VARIED[key]}", where=f"--set {key}")
     read = read_requests(load_scenario(config, fixed, trace))
     ask = JointAsk(
-        machines,
+        machines or 4,
         tuple(dict.fromkeys(capacity or (1000, 3000))),
         tuple(dict.fromkeys(policy or ("lru", "arc"))),
         tuple(dict.fromkeys(router or _ROUTERS)),

@@ -97,10 +97,10 @@ def _listening(host: str, port: int) -> socket.socket:
     own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         own.bind((host, port))
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         own.close()
-        reason = error.strerror or str(error)
-        raise UsageError("cannot listen there", "--port", f"{host}:{port}", reason) from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError("cannot listen there", "--host, --port", f"{host}:{port}", hint=reason) from None
     own.listen(_BACKLOG)  # whoever is told of the address may connect at once
     own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return own

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kvcache_sim.errors import UsageError
 from kvcache_sim.report.page import build_page
 from kvcache_sim.report.picture import Picture
@@ -17,6 +19,13 @@ def check_suffix(suffix: str, where: str = "-o") -> None:
         raise UsageError(
             "unknown picture format", where=where, got=repr(suffix), expected=", ".join(SUFFIXES)
         )
+
+
+def check_file(path: Path, where: str) -> None:
+    """Refuse, before anything is computed, a file that no picture can be written to (``UsageError``)."""
+    check_suffix(path.suffix, where)
+    if not path.parent.is_dir():
+        raise UsageError("no such folder", where=where, got=str(path.parent))
 
 
 def encoded(picture: Picture, suffix: str) -> bytes:

@@ -34,7 +34,10 @@ def plan_capacity(
     study = replace(study, cell_function=CELL_FUNCTION, parameters=question.parameters())
 
     def resolve_candidate(settings: Mapping[str, Setting]) -> Resolved:
-        if load_cell(study.base, study.directory, settings).model.slo is None:
+        model = load_cell(study.base, study.directory, settings).model
+        if model.replica.instant:
+            raise UsageError("takes no time to limit", where="replica.instant", got="true", expected="false")
+        if model.slo is None:
             hint = "--slo ttft=2s,tpot=50ms, or slo in the scenario"
             raise UsageError("no limits to attain", where="--slo", hint=hint)
         configuration, work = resolve(settings)

@@ -12,6 +12,7 @@ from typing import Any
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.slo import LIMITED
 from kvcache_sim.sizing.search import STEP
+from kvcache_sim.units import parse_time_ns
 
 #: Speeds tried at most: a thousand times slower and faster than recorded.
 _MOST_STEPS = 350
@@ -26,6 +27,12 @@ class Question:
     attain: float
     min_rate_per_s: float | None = None
     max_rate_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a lowest rate above the highest (``UsageError``)."""
+        low, high = self.min_rate_per_s, self.max_rate_per_s
+        if low is not None and high is not None and low > high:
+            raise UsageError("no rate to try", where="--min-rate, --max-rate", got=f"{low:g}/s, {high:g}/s")
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, Any]) -> Question:
@@ -85,5 +92,11 @@ def parse_limits(text: str, where: str = "--slo") -> dict[str, str]:
             raise UsageError(
                 "not limits", where=where, got=repr(text), expected="ttft=TIME, tpot=TIME, e2e=TIME by commas"
             )
+        try:
+            if not parse_time_ns(value):
+                raise UsageError("not a limit", got=repr(value), expected="a time above 0")
+        except UsageError as error:
+            error.where = f"{where} {name}"
+            raise
         limits[name] = value
     return limits

@@ -17,6 +17,14 @@ from kvcache_sim.simulation import simulate
 from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.workload.trace import Trace
 
+#: Settings that the study makes itself, and the option of ``kvsim study`` for each.
+VARIED = {
+    "cluster.machines": "--machines",
+    f"tiers.{TIERS[COMPUTE]}.capacity": "--capacity",
+    "router.policy": "--router",
+    "cache.policy": "--policy",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class JointAsk:
@@ -94,16 +102,12 @@ def joint_study(
     """
     if ask.machines < 2:
         raise UsageError("a fleet has several machines", "--machines", got=str(ask.machines), expected="≥ 2")
+    fleets = list(product(ask.capacities, ask.routers, ask.policies))
+    # All are read before the first runs: what is wrong with the last is said at once.
+    scenarios = [scenario(_assignments(ask.machines, *fleet)) for fleet in fleets]
     cells = []
-    for capacity, router, policy in product(ask.capacities, ask.routers, ask.policies):
+    for (capacity, router, policy), made in zip(fleets, scenarios, strict=True):
         told(f"{capacity:,} blocks, {router}, {policy}")
-        assignments = [
-            f"cluster.machines={ask.machines}",
-            f"tiers.{TIERS[COMPUTE]}.capacity={capacity} blocks",
-            f"router.policy={router}",
-            f"cache.policy={policy}",
-        ]
-        made = scenario(assignments)
         summary = summarize(simulate(made.settings, trace), made.settings.cache.block_size_tokens)
         working = sum(1 for requests in summary["machines"]["requests"] if requests)
         ttft = summary["latency"]["ttft"]["avg"]
@@ -113,3 +117,9 @@ def joint_study(
     belady = {c: ceilings(prompts, c * ask.machines)["belady"]["hit_rate"] for c in ask.capacities}
     unbounded = share(prompts, prompts.native.belady(2**63).hits)["hit_rate"]
     return JointStudy(ask, tuple(cells), belady, unbounded)
+
+
+def _assignments(machines: int, capacity: int, router: str, policy: str) -> list[str]:
+    """Return what ``--set`` says of one fleet."""
+    values = (machines, f"{capacity} blocks", router, policy)
+    return [f"{key}={value}" for key, value in zip(VARIED, values, strict=True)]

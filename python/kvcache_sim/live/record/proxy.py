@@ -24,9 +24,13 @@ class Upstream:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
+        try:
+            port = parts.port or 80
+        except ValueError:
+            port = 0
+        if parts.scheme != "http" or not parts.hostname or not port:
             raise UsageError("no upstream", "--upstream", url, "http://HOST:PORT")
-        self.host, self.port = parts.hostname, parts.port or 80
+        self.host, self.port = parts.hostname, port
 
 
 class _Requests:

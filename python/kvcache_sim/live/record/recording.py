@@ -53,7 +53,7 @@ async def _record(recording: Recording, trace: TraceFile, say: Callable[[str], N
         server = await asyncio.start_server(connected, recording.host, recording.port, limit=1 << 20)
     except OSError as error:
         where = f"{recording.host}:{recording.port}"
-        raise UsageError("cannot listen there", "--port", where, hint=error.strerror or "") from None
+        raise UsageError("cannot listen there", "--host, --port", where, hint=error.strerror or "") from None
     port = server.sockets[0].getsockname()[1]
     say(f"listening  http://{recording.host}:{port}/v1  passed on to {recording.upstream.host}")
     while not stop.is_set():

@@ -8,16 +8,16 @@ from typing import Any
 
 import msgspec
 
-from kvcache_sim.errors import InputOutputError, OutputExistsError
+from kvcache_sim.errors import InputOutputError
 from kvcache_sim.live.record.observed import Observed
+from kvcache_sim.output import refuse_existing
 
 
 class Texts:
     """Appends requests and answers as they end; OutputExistsError for a file that is not to be replaced."""
 
     def __init__(self, path: Path, force: bool) -> None:
-        if path.exists() and not force:
-            raise OutputExistsError("the output exists", str(path), hint="--force replaces it")
+        refuse_existing(path, force)
         try:
             self._file = path.open("wb")
         except OSError as error:

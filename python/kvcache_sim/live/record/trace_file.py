@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from kvcache_sim.errors import InputOutputError, OutputExistsError
+from kvcache_sim.errors import InputOutputError
 from kvcache_sim.live.record.observed import Observed
 from kvcache_sim.live.tokenizer import Tokenizer
+from kvcache_sim.output import refuse_existing
 from kvcache_sim.units import NS_PER_MS
 from kvcache_sim.workload.imports.salted import salted_ids
 from kvcache_sim.workload.toolbox.write import ms
@@ -24,8 +25,7 @@ class TraceFile:
     """
 
     def __init__(self, path: Path, tokenizer: Tokenizer, block_size: int, salt: bytes, force: bool) -> None:
-        if path.exists() and not force:
-            raise OutputExistsError("the output exists", str(path), hint="--force replaces it")
+        refuse_existing(path, force)
         self.path, self.part = path, path.with_name(f"{path.name}.part")
         self._tokenizer, self._block_size, self._salt = tokenizer, block_size, salt
         try:

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import IO
 
-from kvcache_sim.errors import InputOutputError, OutputExistsError
+from kvcache_sim.errors import InputOutputError
+from kvcache_sim.output import refuse_existing
 from kvcache_sim.units import NS_PER_S
 from kvcache_sim.workload.imports.kv_batch import KvBatch, KvEvent, Name
 from kvcache_sim.workload.imports.salted import salted_names
@@ -21,8 +22,7 @@ class Capture:
     """
 
     def __init__(self, path: Path, salt: bytes, force: bool) -> None:
-        if path.exists() and not force:
-            raise OutputExistsError("the output exists", str(path), hint="--force replaces it")
+        refuse_existing(path, force)
         try:
             self._file: IO[str] = path.open("w", encoding="utf-8")
         except OSError as error:

@@ -21,4 +21,6 @@ def captured(path: str) -> Iterator[tuple[str, KvBatch]]:
             try:
                 yield str(member(row, "source") or "engine"), batch_of(row)
             except ValueError as error:
-                raise problem(number, "not a batch of KV events", error, "[date, events, rank]") from None
+                raise problem(
+                    number, f"not a batch of KV events: {error}", text, "[date, events, rank]"
+                ) from None

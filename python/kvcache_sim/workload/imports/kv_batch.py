@@ -47,7 +47,7 @@ def batch_of(value: Any) -> KvBatch:
     if isinstance(value, dict):
         value = [value.get("ts"), value.get("events"), value.get("rank", value.get("data_parallel_rank"))]
     if not isinstance(value, list) or len(value) < 2 or not isinstance(value[1], list):
-        raise ValueError("expected [date, events, rank]")
+        raise ValueError("neither [date, events, rank] nor an object of these")
     date, rank = value[0], value[2] if len(value) > 2 else None
     if isinstance(date, bool) or not isinstance(date, int | float) or not 0 <= date < 1e11:
         raise ValueError(f"the date {date!r} is no number of seconds")

@@ -33,7 +33,9 @@ def _read(source: TraceSource, reading: Reading) -> Requests:
             engine = engines.setdefault((str(member(row, "source") or ""), batch.rank), LookUps())
             found.extend((number, each) for each in engine.take(batch))
         except ValueError as error:
-            raise problem(number, "not a batch of KV events", error, "[date, events, rank]") from None
+            raise problem(
+                number, f"not a batch of KV events: {error}", text, "[date, events, rank]"
+            ) from None
         for _ in range(batch.unknown):
             notes.leave_out(number, "an event of an unknown type")
         if engine.block_size not in (0, size):
