@@ -32,6 +32,13 @@ class Refusal(NamedTuple):
 
 AUTO = ("tiers.gpu.capacity=auto",)
 LITTLE_ROOM = (*AUTO, "replica.gpu_memory_utilization=0.25", "replica.max_num_seqs=255")
+#: KV heads stand on two of sixteen GPUs each, and there is hardly room.
+COPIES = (
+    *AUTO,
+    "replica.step_time=roofline:llama-3-8b@rtx4090:tp16",
+    "replica.gpu_memory_utilization=0.12",
+    "replica.max_num_seqs=255",
+)
 SCALED = "fleet={scaling: {most: 4, interval: 1s, hold: 2s, %s}}"
 SIMPLIFIED = ("cache.accounting=simplified", "tiers.cpu=null", "tiers.disk=null")
 ONE_TIER = ("tiers.cpu=null", "tiers.disk=null")
@@ -193,6 +200,8 @@ CHANGES: list[Change] = [
     Change("replica.queue_order=ragcache", "tokens.cached", "up", (*CROWDED, *ONE_TIER)),
     Change("replica.duplicate_prefill=wait", "cache.merged_blocks", "down", BURSTS),
     Change("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "latency.tpot.avg", "down"),
+    Change("replica.pp=2", "digest.results", "differs", VLLM),
+    Change("replica.cp=2", "cache.evictions.gpu", "down", COPIES),
     Change("replica.dp=2", "latency.tpot.avg", "up", (*ONE_TIER, "cluster.machines=2", "router.policy=round-robin")),
     Change("replica.speculation={tokens: 2, mean_length: 2.5}", "latency.tpot.avg", "down"),
     Change("replica.speculation.tokens=5", "speculation.drafted_tokens", "up", DRAFTS),
@@ -233,6 +242,8 @@ CHANGES: list[Change] = [
     Change("machines[0].replica.watermark=0.4", "latency.queue.avg", "up", VLLM),
     Change("machines[0].replica.reserve_full_isl=false", "digest.results", "differs", VLLM),
     Change("machines[0].replica.long_prefill_token_threshold=128", "latency.ttft.avg", "up", VLLM),
+    Change("machines[0].replica.pp=2", "digest.results", "differs", VLLM),
+    Change("machines[0].replica.cp=2", "cache.evictions.gpu", "down", COPIES),
     Change("machines[0].replica.duplicate_prefill=wait", "cache.merged_blocks", "down", BURSTS),
     Change("machines[0].replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "latency.tpot.avg", "down"),
     Change("machines[0].replica.speculation.tokens=5", "speculation.drafted_tokens", "up", DRAFTS),
@@ -453,6 +464,11 @@ REFUSALS: list[Refusal] = [
     Refusal("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "asynchronous scheduling", ("replica.async_scheduling=length",)),
     Refusal("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "not handed over", POOLS),
     Refusal("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "several cache groups", GROUPS),
+    Refusal("replica.pp=2", "replica.scheduler vllm"),
+    Refusal("replica.pp=2", "async_scheduling none", (*VLLM, "replica.async_scheduling=length")),
+    Refusal("replica.cp=3", "is no multiple of it", ("cache.block_size=64",)),
+    Refusal("replica.cp=2", "hold 1 copies"),
+    Refusal("replica.cp=2", "windows and states are not shared out", GROUPS),
     Refusal("replica.dp=2", "no lower tiers", ("cluster.machines=2",)),
     Refusal("machines[0].replica.dp=2", "for all machines or for none", ONE_TIER),
     Refusal("replica.watermark=0.1", "replica.scheduler is not vllm"),

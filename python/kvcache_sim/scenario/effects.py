@@ -14,6 +14,7 @@ from kvcache_sim.scenario import (
     engine_tiers,
     fleet,
     objectives,
+    parallel,
     pools,
     ranks,
     tenants,
@@ -43,6 +44,7 @@ def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
     yield from _kv_size(model, machines)
     yield from cache_groups.findings(model, machines)
     yield from ranks.findings(model, machines)
+    yield from parallel.findings(model, machines)
     yield from engine_effects.findings(model, machines)
     yield from pools.findings(model, machines)
     yield from idle_of_router(model, sum(machine.role != "decode" for machine in machines))

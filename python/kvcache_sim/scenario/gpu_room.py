@@ -98,6 +98,8 @@ def _room(model: ScenarioModel, replica: ReplicaSection) -> _Room:
     subject = measured_on(replica.step_time)
     if subject.gpu is None:
         raise UsageError("auto needs a GPU and the step-time file names none", hint="give blocks or a size")
+    if (replica.pp or 1) > 1:
+        raise UsageError("auto knows no pipeline stages", hint="give blocks or a size")
     spec, gpu, degree = served_model(model), load_gpu(subject.gpu), subject.tensor_parallel
     room = kv_room(spec, gpu, degree, _engine(replica, gpu))
     groups = cache_groups(model)
@@ -107,7 +109,8 @@ def _room(model: ScenarioModel, replica: ReplicaSection) -> _Room:
     per_token = spec.kv_bytes_per_token_per_gpu(degree)
     if own := model.cache.kv_bytes_per_token:
         per_token = -(-own * per_token // max(spec.kv_bytes_per_token, 1))
-    blocks = kv_blocks(spec.name, room, model.cache.block_size * per_token)
+    shared_tokens = model.cache.block_size // (replica.cp or 1)
+    blocks = kv_blocks(spec.name, room, shared_tokens * per_token)
     return _Room(blocks, room, spec.kv_bytes_fixed_per_gpu(degree))
 
 

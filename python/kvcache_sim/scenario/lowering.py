@@ -133,6 +133,7 @@ def _replica(machine: MachineSection, seed: int) -> ReplicaSettings:
         schedule_conservativeness=replica.schedule_conservativeness,
         duplicate_prefill=replica.duplicate_prefill,
         ranks=replica.dp,
+        stages=replica.pp or 1,
         speculation=speculation(replica.speculation, seed),
         step_overhead_ns=replica.step_overhead,
         async_scheduling=replica.async_scheduling,

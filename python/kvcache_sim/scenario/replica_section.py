@@ -87,6 +87,12 @@ class ReplicaSection(Section):
     dp: int = Field(
         1, ge=1, le=4096, description="machines, one after another, that are ranks of one engine in lock step"
     )
+    pp: int | None = Field(
+        None, ge=1, le=64, description="with vllm: pipeline stages, as many micro-batches in flight; null: 1"
+    )
+    cp: int | None = Field(
+        None, ge=1, le=64, description="GPUs that share out each block's tokens, for capacity: auto; null: 1"
+    )
     speculation: Annotated[SpeculationSection, BY_ITSELF] | None = Field(
         None, description="tokens drafted in decode steps; null: none"
     )

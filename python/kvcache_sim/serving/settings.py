@@ -53,6 +53,8 @@ class ReplicaSettings:
     long_prefill_token_threshold: int = 0
     #: Machines, one after another, that are data-parallel ranks of one engine and step together.
     ranks: int = 1
+    #: Pipeline stages, which as many micro-batches of vLLM's scheduler are in flight through.
+    stages: int = 1
     #: Tokens that decoding requests have drafted; None: none.
     speculation: SpeculationSettings | None = None
     #: SGLang's: who of the queue is looked at first.
@@ -90,7 +92,8 @@ class ReplicaSettings:
     @property
     def steps_in_flight(self) -> int:
         """Steps that vLLM's scheduler may have under way at one time."""
-        return 1 + int(self.scheduler == "vllm" and self.async_scheduling != "none")
+        ahead = int(self.scheduler == "vllm" and self.async_scheduling != "none")
+        return max(1 + ahead, self.stages)
 
     @property
     def lost_blocks(self) -> int:

@@ -165,7 +165,9 @@ class GroupManager:
         """
         end = found.junction_tokens
         for number, group in enumerate(self.groups if end else ()):
-            needed = range(skipped_blocks(group, end), end // group.block_size_tokens)
+            blocks = end // group.block_size_tokens
+            # a window of one token reads no block, yet its look-up asks for the last one
+            needed = range(min(skipped_blocks(group, end), blocks - 1), blocks)
             keys = [self.key(number, request, block) for block in needed]
             missing = [key for key in keys if self.pool.find(key) == NULL]
             if missing:

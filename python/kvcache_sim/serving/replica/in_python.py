@@ -39,6 +39,10 @@ def python_replica(
 
         durations = StepDurations.of_batch(settings.step_time, batch_settings)
         engine = _engine_scheduler(replica_settings, cache, milestones)
+        if replica_settings.stages > 1:
+            from kvcache_sim.serving.engine_scheduler.pipeline import PipelinedReplica
+
+            return PipelinedReplica(cache, replica_settings, durations, milestones, engine, observed.checks)
         return EngineReplica(cache, replica_settings, durations, milestones, engine, observed.checks)
     batch = _batch(
         cache,

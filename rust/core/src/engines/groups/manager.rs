@@ -167,8 +167,10 @@ impl GroupManager {
             return;
         }
         for (number, group) in self.groups.iter().enumerate() {
-            let needed = skipped_blocks(group, found.junction)..group.whole(found.junction);
-            let keys = needed.map(|block| group.key(request, block));
+            let end = group.whole(found.junction);
+            // a window of one token reads no block, yet its look-up asks for the last one
+            let start = skipped_blocks(group, found.junction).min(end.saturating_sub(1));
+            let keys = (start..end).map(|block| group.key(request, block));
             let mut missing = keys
                 .filter(|&key| self.pool.find(number, key).0 == NULL)
                 .peekable();

@@ -1,0 +1,197 @@
+"""Pipeline stages and context parallelism: closed forms for two stages, one stage as none, shared blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.model.step_time import StepBatch
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.serving.engine_scheduler.contract import Step
+from kvcache_sim.serving.engine_scheduler.pipeline import PipelinedReplica, Stages
+from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.simulation.simulation import Simulation
+from small_traces import trace_of
+from test_simulation_native import BLOCK, cluster, random_trace, table
+from test_vllm_schedule import replicas
+
+
+def over(stages: int, blocks: int = 400, replica: ReplicaSettings | None = None):
+    own = replace(replica or ReplicaSettings(4096, 8, scheduler="vllm"), async_scheduling="none")
+    settings = cluster((blocks,))
+    machines = (replace(m, replica=replace(own, stages=stages)) for m in settings.machines)
+    cache = replace(CacheSettings(block_size_tokens=BLOCK), semantics="vllm")
+    return replace(settings, cache=cache, machines=tuple(machines))
+
+
+def chunk(new: int) -> int:
+    return table().step(StepBatch(((new, 0),), 0, 0, 0))
+
+
+def decode(length: int) -> int:
+    return table().step(StepBatch((), 1, length, length))
+
+
+def test_one_request_gets_nothing_from_a_second_stage():
+    """Its next token needs the last one: a step goes through both stages, and takes what it took."""
+    trace = trace_of([[*range(4)]], 16, [64], [0], [3])
+    runs = [simulate(over(stages), trace) for stages in (1, 2, 3)]
+    expected = chunk(64) + decode(64) + decode(65)
+    assert [int(run.requests["finish_ns"][0]) for run in runs] == [expected] * 3
+
+
+def test_two_requests_on_two_stages_are_each_other_s_second_stage():
+    """Prompts that fill a step each make two batches, and each request decodes in its own, half a step apart.
+
+    Their steps alternate as two jobs do on two machines: the batch behind follows as the first stage is free.
+    """
+    trace = trace_of([[*range(4)], [*range(10, 14)]], 16, [64, 64], [0, 0], [5, 5])
+    run = simulate(over(2, replica=ReplicaSettings(64, 8, scheduler="vllm")), trace)
+    durations, times, ends = [chunk(64), chunk(64)], [0, 0], [0, 0]
+    for _ in range(4):
+        for request in (0, 1):
+            begun = flow_shop(durations, times, 2)
+            ends[request] = begun[len(durations) - 2][1]
+            times.append(ends[request])
+            durations.append(decode(64 + (len(durations) - 2) // 2))
+    told = flow_shop(durations, times, 2)
+    assert run.requests["first_token_ns"].tolist() == [told[0][1], told[1][1]]
+    assert run.requests["finish_ns"].tolist() == [told[-2][1], told[-1][1]]
+    # from then on neither waits: a token a step of one request, where one stage computes both in each step
+    assert told[1][1] == chunk(64) + chunk(64) - chunk(64) // 2
+    assert told[-1][1] - told[-3][1] == pytest.approx(decode(67), rel=1e-4)
+
+
+def flow_shop(durations: list[int], times: list[int], stages: int) -> list[tuple[int, int]]:
+    """Begin and end of each step by the recurrence of a line of machines, cell by cell."""
+    left = np.zeros((len(durations) + 1, stages + 1), np.int64)
+    told = []
+    for j, (duration, now) in enumerate(zip(durations, times, strict=True), 1):
+        begin = left[j][0] = max(now, left[j - 1][1])
+        for s in range(1, stages + 1):
+            share = duration * s // stages - duration * (s - 1) // stages
+            left[j][s] = max(left[j][s - 1], left[j - 1][s]) + share
+        told.append((int(begin), int(left[j][stages])))
+    return told
+
+
+@examples(200)
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 50), st.integers(0, 40)), min_size=1, max_size=12),
+    stages=st.integers(1, 5),
+)
+def test_steps_go_through_stages_as_jobs_through_machines(steps, stages):
+    line, times, told = Stages(stages), np.cumsum([wait for _, wait in steps]).tolist(), []
+    for (duration, _), now in zip(steps, times, strict=True):
+        step = Step(StepBatch((), 0, 0, 0))
+        step.lasts(now, duration)
+        line.take(step, now)
+        told.append((step.begin_ns, step.end_ns))
+    assert told == flow_shop([duration for duration, _ in steps], times, stages)
+
+
+@examples(10)
+@given(
+    replica=replicas,
+    blocks=st.sampled_from([70, 400]),
+    stages=st.sampled_from([1, 2, 4]),
+    seed=st.integers(1, 9),
+)
+def test_every_request_gets_its_tokens_whatever_the_stages(replica, blocks, stages, seed):
+    """With invariants checked at every boundary; one stage gives the digests of none, and both backends agree."""
+    trace = random_trace(seed, requests=30, sessions=7)
+    settings = over(stages, blocks, replica)
+    simulation = Simulation(settings, trace, RunOptions(check="full", step_every_iteration=True))
+    run = simulation.run()
+    assert isinstance(simulation.replicas[0], PipelinedReplica) == (stages > 1)
+    assert set(run.requests["status"]) <= {0, 1}
+    reference = simulate(settings, trace, options=RunOptions(backend="python"))
+    assert reference.digest_results == run.digest_results
+    if stages == 1:
+        assert simulate(settings, trace).digest_results == run.digest_results
+
+
+BASE = """
+workload: {kind: conversational, requests: 20}
+replica: {scheduler: vllm, pp: 2}
+cache: {semantics: vllm}
+tiers: {gpu: {capacity: 400 blocks}}
+"""
+SHARED = """
+workload: {kind: conversational, requests: 20}
+model: deepseek-r1
+replica: {step_time: "roofline:deepseek-r1@h200:tp16"}
+cache: {block_size: 64}
+tiers: {gpu: {capacity: auto}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("replica.scheduler=kvsim", "replica.scheduler vllm"),
+        ("replica.async_scheduling=length", "async_scheduling none"),
+        ("tiers.gpu.capacity=auto", "knows no pipeline stages"),
+        ("replica.pp=0", "greater than or equal to 1"),
+    ],
+)
+def test_what_stages_cannot_do_is_one_line(override, words):
+    with pytest.raises(KvsimError) as refused:
+        scenario_from_text(BASE, "s.yaml", Path.cwd(), [override])
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_stages_of_settings_made_by_hand_are_refused_too():
+    with pytest.raises(UsageError, match="micro-batches are those of vLLM's own scheduler"):
+        simulate(over(2, replica=ReplicaSettings(512, 8)), random_trace(1))
+
+
+def blocks_of(*overrides: str) -> int:
+    settings = scenario_from_text(SHARED, "s.yaml", Path.cwd(), list(overrides)).settings
+    blocks = settings.machines[0].tiers[0].capacity_blocks
+    assert blocks is not None
+    return blocks
+
+
+def test_gpus_that_share_out_a_block_hold_as_many_more():
+    """A latent stands on all 16 GPUs: 2, 4 or 16 of them that share out its tokens hold 2, 4 or 16 times as many."""
+    one = blocks_of()
+    for cp in (2, 4, 16):
+        assert one * cp <= blocks_of(f"replica.cp={cp}") < (one + 1) * cp
+    # vLLM's own block is a GPU's: 64 tokens on one are 128 on two that share them out, in as many blocks
+    assert blocks_of("cache.block_size=128", "replica.cp=2") == one
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (("replica.cp=3",), "is no multiple of it"),
+        (("replica.cp=32",), "hold 16 copies of deepseek-r1's KV"),
+        (
+            ("model=llama-3-70b", "replica.step_time=roofline:llama-3-70b@h200:tp8", "replica.cp=2"),
+            "hold 1 copies",
+        ),
+        (
+            (
+                "model=gpt-oss-120b",
+                "replica.step_time=roofline:gpt-oss-120b@h200:tp8",
+                "replica.cp=2",
+                "cache.semantics=vllm",
+            ),
+            "windows and states are not shared out",
+        ),
+    ],
+)
+def test_what_cannot_be_shared_out_is_one_line(overrides, words):
+    with pytest.raises(KvsimError) as refused:
+        scenario_from_text(SHARED, "s.yaml", Path.cwd(), list(overrides))
+    assert words in str(refused.value)
