@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -217,6 +219,29 @@ def test_a_client_that_hangs_up_frees_its_blocks(reads):
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(go())
+
+
+def test_an_answer_that_was_told_is_freed_at_once():
+    async def go() -> None:
+        fleet = fleet_of([])
+        fleet.start()
+        _, telling = asked(fleet, 20)
+        await telling._exchange.body(1 << 20)
+        task = asyncio.create_task(telling.tell())
+        await turns()
+        wait(fleet, 60 * 10**9)
+        await turns()
+        assert task.done()
+        await turns()
+        left = weakref.ref(telling)
+        del telling, task
+        assert left() is None  # else it and its prompt stay until the garbage is looked for
+
+    gc.disable()
+    try:
+        asyncio.run(go())
+    finally:
+        gc.enable()
 
 
 def test_a_failing_write_ends_its_own_answer_and_no_other():

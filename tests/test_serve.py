@@ -169,9 +169,9 @@ def test_a_key_that_is_set_is_asked_for(tmp_path):
         assert exchange(server.url, "GET", "/health")[0] == 200
 
 
-async def _many(url: str, requests: int) -> list[object]:
+async def _many(url: str, requests: int, tokens: int = 200) -> list[object]:
     api = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0, timeout=30)
-    ask = {"model": "llama-3-8b", "max_tokens": 200}
+    ask = {"model": "llama-3-8b", "max_tokens": tokens}
     sent = [api.completions.create(prompt=f"{n} {LONG}", **ask) for n in range(requests)]
     return await asyncio.gather(*sent, return_exceptions=True)
 
@@ -233,8 +233,11 @@ def test_open_requests_are_given_up_at_the_end_and_the_replay_agrees(tmp_path):
     with live_server(tmp_path / "live", "-c", "preset:one-gpu", "--shutdown-route") as server:
 
         async def leave() -> None:
-            sent = asyncio.create_task(_many(server.url, 4))
-            await asyncio.sleep(0.5)
+            sent = asyncio.create_task(_many(server.url, 4, 2000))
+            while json.loads((await asyncio.to_thread(exchange, server.url, "GET", "/load"))[1]) != {
+                "server_load": 4
+            }:
+                await asyncio.sleep(0.05)
             exchange(server.url, "POST", "/shutdown")
             await sent
 

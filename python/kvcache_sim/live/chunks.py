@@ -11,7 +11,7 @@ import msgspec
 from kvcache_sim.live.generation import Generation
 
 _encode = msgspec.json.encode
-#: A text as JSON; the same few thousand come again and again.
+#: The text of a token as JSON; the same few thousand come again and again.
 encoded = lru_cache(1 << 14)(_encode)
 DONE = b"data: [DONE]\n\n"
 

@@ -103,7 +103,8 @@ class Exchange:
             self._ready()
 
     def give_up(self) -> None:
-        """Wait no longer for the client to read."""
+        """Wait no longer for the client to read; nobody is called any more."""
+        self._ready = _nobody
         if self._rest is not None:
             self._rest.cancel()
 

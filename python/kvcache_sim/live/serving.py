@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from kvcache_sim.live.answers import Answers
 from kvcache_sim.live.app import Limits, Served
 from kvcache_sim.live.clock import WallClock
 from kvcache_sim.live.fleet import Fleet
+from kvcache_sim.live.garbage import settle
 from kvcache_sim.live.generation import Generations
 from kvcache_sim.live.keeping import Keeping
 from kvcache_sim.live.metrics import Metrics
@@ -97,8 +97,7 @@ async def _served(
         say(f"tokenizer  {tokenizer.name}")
         for address in addresses:
             say(f"listening  {address}/v1  model {names[0]}, {window} tokens of context")
-        gc.collect()
-        gc.freeze()  # what is here now stays: looking at it again would hold tokens up
+        settle()
 
     await serve(served, limits, ports, stop, ready)
     summary = keeping.end(argv)

@@ -119,9 +119,9 @@ class Telling:
         """Return the chunk of the tokens up to one."""
         said, told.said = told.said, until
         texts, last = told.choice.answer.texts, until == told.ticket.output_tokens
-        text = texts[said] if until - said == 1 else "".join(texts[said:until])
-        if told.around is not None and said and not last:
-            return told.around[0] + encoded(text) + told.around[1]
+        if told.around is not None and said == until - 1 and said and not last:  # most of them
+            return told.around[0] + encoded(texts[said]) + told.around[1]
+        text = "".join(texts[said:until])
         wording, index = self._wording, told.choice.index
         piece = wording.chunk(index, text, told.choice.answer.finish_reason if last else None, until)
         if said:

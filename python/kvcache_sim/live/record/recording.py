@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import uvloop
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.live.garbage import settle
 from kvcache_sim.live.record.observed import Observed
 from kvcache_sim.live.record.proxy import Upstream, pass_on
 from kvcache_sim.live.record.texts import Texts
@@ -55,6 +56,7 @@ async def _record(recording: Recording, trace: TraceFile, say: Callable[[str], N
         where = f"{recording.host}:{recording.port}"
         raise UsageError("cannot listen there", "--host, --port", where, hint=error.strerror or "") from None
     port = server.sockets[0].getsockname()[1]
+    settle()
     say(f"listening  http://{recording.host}:{port}/v1  passed on to {recording.upstream.host}")
     while not stop.is_set():
         with_timeout = asyncio.create_task(stop.wait())
