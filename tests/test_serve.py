@@ -6,6 +6,8 @@ import asyncio
 import http.client
 import json
 import signal
+import subprocess
+import sys
 from urllib.parse import urlsplit
 
 import pytest
@@ -255,6 +257,34 @@ def test_each_machine_has_a_port_of_its_own_where_asked(tmp_path):
             client(server.urls[1]).completions.create(model="llama-3-8b", prompt=LONG, max_tokens=2)
         run = server.stop()
     assert [row["machine"] for row in rows(run)] == [1, 1, 1]
+
+
+def test_texts_are_kept_only_where_asked_and_import_as_the_arrivals_were(tmp_path):
+    texts, again = tmp_path / "texts.jsonl", tmp_path / "again.jsonl"
+    secret = "the word nobody may read is quixotic " * 3
+    runs = []
+    for number, options in enumerate((("--keep-text", str(texts)), ())):
+        with live_server(tmp_path / f"{number}", "-c", "preset:one-gpu", "--speed", "20", *options) as server:
+            api = client(server.url)
+            api.completions.create(model="llama-3-8b", prompt=secret, max_tokens=20)
+            stream = api.chat.completions.create(
+                model="llama-3-8b", messages=chat(secret), max_tokens=33, stream=True
+            )
+            list(stream)
+            runs.append(server.stop())
+    command = ["trace", "import", str(texts), "--from", "openai", "--bytes-per-token", "1", "-o", str(again)]
+    subprocess.run(
+        [sys.executable, "-m", "kvcache_sim", *command], check=True, capture_output=True, timeout=60
+    )
+    keys = ("input_length", "output_length", "named_length")
+    kept, served = (
+        [[row[key] for key in keys] for row in map(json.loads, path.read_text().splitlines())]
+        for path in (again, runs[0] / "arrivals.jsonl")
+    )
+    assert kept == served
+    assert texts.read_text().count("quixotic") == 6
+    for place in (file for run in runs for file in run.rglob("*") if file.is_file()):
+        assert b"quixotic" not in place.read_bytes(), place
 
 
 def test_a_server_that_nobody_asked_leaves_a_run_of_no_requests(tmp_path):

@@ -69,6 +69,9 @@ def serve(
     ] = False,
     max_body: Annotated[int, typer.Option(metavar="MIB", min=1, help="longest body of a request")] = 32,
     max_requests: Annotated[int, typer.Option(min=1, help="most requests at a time")] = 4096,
+    keep_text: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="also write what was said, for kvsim trace import")
+    ] = None,
     shutdown_route: Annotated[
         bool, typer.Option("--shutdown-route", help="end on POST /shutdown as on SIGTERM")
     ] = False,
@@ -112,7 +115,13 @@ def serve(
         endpoint = Endpoint(kv_events, kv_events_replay, kv_events_topic)
         events = EventSettings(endpoint, kv_events_hash, kv_events_layout, kv_events_bytes)
     names = tuple(served_model_name or ())
+    texts = None
+    if keep_text is not None:
+        from kvcache_sim.live.record.texts import Texts
+
+        texts = Texts(keep_text, force)
     serving = Serving(
+        texts=texts,
         host=host,
         port=port,
         port_per_machine=port_per_machine,

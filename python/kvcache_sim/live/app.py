@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from kvcache_sim.live.fleet import Fleet
 from kvcache_sim.live.generation import Generation, Generations
 from kvcache_sim.live.http import Exchange, Receive, Scope, Send
 from kvcache_sim.live.parsing import Chat, Completion, Detokenize, Tokenize, pairs, parsed
+from kvcache_sim.live.record.observed import Observed
+from kvcache_sim.live.record.texts import Texts
 from kvcache_sim.live.refusals import Refusal
 from kvcache_sim.live.telling import Telling
 from kvcache_sim.workload.chat_template import chat_prompt
@@ -40,6 +43,8 @@ class Served:
     #: Text of ``/metrics``.
     metrics: Callable[[], bytes]
     tells_cached: bool
+    #: Where what was said is kept; None: nowhere.
+    texts: Texts | None
     #: Called by ``/shutdown``; None: there is no such route.
     shutdown: Callable[[], None] | None
 
@@ -99,7 +104,10 @@ class Application:
             raise Refusal(401, "Unauthorized")
 
     async def _body(self, exchange: Exchange, kind: Any) -> Any:
-        body = parsed(await exchange.body(self._limits.body_bytes), kind)
+        sent, arrival_ns = await exchange.body(self._limits.body_bytes), time.monotonic_ns()
+        body = parsed(sent, kind)
+        if self._served.texts is not None and kind in (Chat, Completion):
+            exchange.heard = Observed(kind, arrival_ns, bytearray(sent))
         if body.model is not None and body.model not in self._served.names:
             raise Refusal(404, f"The model `{body.model[:200]}` does not exist.", "model")
         return body
@@ -122,8 +130,11 @@ class Application:
         created = int(served.fleet.clock.date_s(served.fleet.ran_to_ns))
         wording = Wording(generation, served.names[0], name, created, served.tells_cached)
         self._at_work += len(generation.choices)
+        telling = Telling(served.fleet, exchange, wording)
         try:
-            await Telling(served.fleet, exchange, wording).tell()
+            await telling.tell()
+            if served.texts is not None and exchange.heard is not None:
+                served.texts.add(telling.told_to(exchange.heard))
         finally:
             self._at_work -= len(generation.choices)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kvcache_sim.live.refusals import Refusal
+
+if TYPE_CHECKING:
+    from kvcache_sim.live.record.observed import Observed
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -41,6 +44,8 @@ class Exchange:
         self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
         self._receive, self._send = receive, send
         self.answered = False
+        #: What is kept of it, where texts are.
+        self.heard: Observed | None = None
         self._rest: asyncio.Future[None] | None = None
         self._ready: Callable[[], None] = _nobody
 

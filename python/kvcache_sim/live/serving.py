@@ -28,6 +28,7 @@ from kvcache_sim.simulation.live import LiveSimulation
 
 if TYPE_CHECKING:
     from kvcache_sim.live.events.announcer import Announcer, EventSettings
+    from kvcache_sim.live.record.texts import Texts
 
 #: Room without a bound is a window of so many tokens.
 _MOST_TOKENS = 1 << 20
@@ -48,6 +49,8 @@ class Serving:
     body_bytes: int = 1 << 25
     requests: int = 4096
     shutdown_route: bool = False
+    #: Where requests and answers are kept; None: nowhere.
+    texts: Texts | None = None
     #: KV events, None: none are published.
     events: EventSettings | None = None
 
@@ -88,7 +91,8 @@ async def _served(
     announcer = _announcer(fleet, serving.events)
     generations = Generations(tokenizer, Answers(tokenizer, settings.seed), window)
     shutdown = stop.set if serving.shutdown_route else None
-    served = Served(names, fleet, generations, metrics.text, serving.tells_cached, shutdown)
+    said = serving.tells_cached, serving.texts
+    served = Served(names, fleet, generations, metrics.text, *said, shutdown)
     limits = Limits(serving.body_bytes, serving.requests, serving.api_key)
     routed = len(fleet.simulation.cluster.pools.routed)
     ports = Ports(serving.host, serving.port, routed, serving.port_per_machine)
@@ -100,6 +104,8 @@ async def _served(
         settle()
 
     await serve(served, limits, ports, stop, ready)
+    if serving.texts is not None:
+        serving.texts.close()
     summary = keeping.end(argv)
     if fleet.lags.tokens:
         say(f"lag        {fleet.lags.text}")

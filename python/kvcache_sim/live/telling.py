@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kvcache_sim.live.chunks import Wording, encoded
 from kvcache_sim.live.fleet import Fleet
 from kvcache_sim.live.generation import Choice
 from kvcache_sim.live.http import Exchange
 from kvcache_sim.live.ticket import Ticket
+
+if TYPE_CHECKING:
+    from kvcache_sim.live.record.observed import Observed
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +68,14 @@ class Telling:
             self._exchange.give_up()
             gone.cancel()
             await asyncio.gather(gone, return_exceptions=True)
+
+    def told_to(self, heard: Observed) -> Observed:
+        """Return what was heard of a request with what its first choice was told."""
+        first = self._told[0]
+        heard.status = 200
+        heard.said = first.choice.answer.texts[: first.ticket.tokens_out]
+        heard.usage = self._wording.usage(self._out, self._cached)
+        return heard
 
     def _hear(self) -> None:
         """Look what has come; an error ends this answer and no other one."""

@@ -46,6 +46,9 @@ WORDS: dict[str, str] = {
     "eviction": "a block leaves a tier for room: written down (demoted) or discarded",
     "stall": "waiting for KV that is being loaded, not hidden under computing",
     "hand-over": "moving a prompt's KV from a prefill machine to a decode machine; P/D transfer",
+    "lag": "of kvsim serve: wall-clock time from a token's simulated moment to its write; lag.parquet has a "
+    "row a request, in ns: first_token_lag_ns, and worst_token_lag_ns of all its tokens (-1: it had none)",
+    "token_ms": "in a recorded trace: when the client saw each chunk, after arrival; ttft_ms: the first",
     "ceiling": "the hit rate of one unbounded cache, which no policy and no size can pass",
     "knee": "the cache size from which more room starts to pay less",
     "working set": "the cache size that has 99 % of the ceiling's hits",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from kvcache_sim.live.record.trace_file import TraceFile
 
 #: A crash loses at most the last second.
 _FLUSH_S = 0.5
+#: What passes waits no longer for what is written, in seconds.
+_SWITCH_S = 0.0001
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ def record(recording: Recording, trace: TraceFile, say: Callable[[str], None]) -
 
     UsageError where the port cannot be had.
     """
+    sys.setswitchinterval(_SWITCH_S)
     uvloop.run(_record(recording, trace, say))
     return trace.close()
 
@@ -62,13 +66,17 @@ async def _record(recording: Recording, trace: TraceFile, say: Callable[[str], N
         with_timeout = asyncio.create_task(stop.wait())
         await asyncio.wait((with_timeout,), timeout=_FLUSH_S)
         with_timeout.cancel()
-        while not ended.empty():
-            observed = ended.get_nowait()
-            trace.add(observed, start_ns)
-            if recording.texts is not None:
-                recording.texts.add(observed)
-            await asyncio.sleep(0)  # what passes goes first
-        trace.flush()
-        if recording.texts is not None:
-            recording.texts.flush()
+        gone = [ended.get_nowait() for _ in range(ended.qsize())]
+        await asyncio.to_thread(_write, gone, recording, trace, start_ns)
     server.close()
+
+
+def _write(gone: list[Observed], recording: Recording, trace: TraceFile, start_ns: int) -> None:
+    """Write what has ended, aside of what passes: a long prompt takes milliseconds to be named."""
+    for observed in gone:
+        trace.add(observed, start_ns)
+        if recording.texts is not None:
+            recording.texts.add(observed)
+    trace.flush()
+    if recording.texts is not None:
+        recording.texts.flush()
