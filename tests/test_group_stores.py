@@ -263,6 +263,16 @@ def test_junctions_belong_to_the_row_of_their_request_and_machine():
     assert is_state.tolist() == [False, False, True]
 
 
+def test_groups_of_one_kind_are_told_apart():
+    window = KvGroup("sliding", 16, 40, (1,))
+    layout = KvLayout((window, KvGroup("full", 16, 0, (0,)), window, window), 1, 1)
+    drawn = GroupSettings("four groups", layout, 512)
+    settings = settings_of(drawn, CacheSettings(), ReplicaSettings(max_num_seqs=4), 900, 1)
+    groups = summarize_groups(simulate(settings, random_trace(2, requests=20)).counters)["cache_groups"]
+    assert list(groups) == ["swa40", "full", "swa40-2", "swa40-3"]
+    assert groups["swa40"] == groups["swa40-2"] != groups["full"]
+
+
 def test_a_finished_run_tells_its_causes_with_and_without_the_option(tmp_path):
     """``kvsim explain`` reads what groups did not keep from the run, whether causes were counted or not."""
     scenario = scenario_from_text(BASE, "s.yaml", tmp_path, ["workload.requests=120", "cache.block_size=16"])

@@ -70,6 +70,16 @@ def test_two_requests_on_two_stages_are_each_other_s_second_stage():
     assert told[-1][1] - told[-3][1] == pytest.approx(decode(67), rel=1e-4)
 
 
+def test_no_more_batches_are_in_flight_than_stages():
+    """Three prompts that fill a step each: the third shares its batch with the first one's decode, once that is back."""
+    trace = trace_of([[*range(n, n + 4)] for n in (0, 10, 20)], 16, [64] * 3, [0] * 3, [5] * 3)
+    run = simulate(over(2, replica=ReplicaSettings(64, 8, scheduler="vllm")), trace)
+    at_once = flow_shop([chunk(64)] * 3, [0] * 3, 2)
+    assert run.requests["first_token_ns"].tolist()[:2] == [end for _, end in at_once[:2]]
+    assert run.requests["first_token_ns"][2] > at_once[2][1]
+    assert [ReplicaSettings(stages=stages).steps_in_flight for stages in (1, 3)] == [1, 3]
+
+
 def flow_shop(durations: list[int], times: list[int], stages: int) -> list[tuple[int, int]]:
     """Begin and end of each step by the recurrence of a line of machines, cell by cell."""
     left = np.zeros((len(durations) + 1, stages + 1), np.int64)
@@ -175,6 +185,7 @@ def test_gpus_that_share_out_a_block_hold_as_many_more():
     ("overrides", "words"),
     [
         (("replica.cp=3",), "is no multiple of it"),
+        (("cache.block_size=48", "replica.cp=3"), "the 16 GPUs of the step-time set hold 16 copies"),
         (("replica.cp=32",), "hold 16 copies of deepseek-r1's KV"),
         (
             ("model=llama-3-70b", "replica.step_time=roofline:llama-3-70b@h200:tp8", "replica.cp=2"),

@@ -992,15 +992,14 @@ class KvGroups:
         self,
         input_tokens: NDArray[np.uint64],
         total_tokens: NDArray[np.uint64],
-        window: int,
+        window: tuple[int, bool],
         limits: tuple[int, int | None, int],
         capacity_blocks: int,
-        alone: bool,
     ) -> dict[str, Any]:
         """Return hits, forced, taken, inserted, evicted, junctions, lost_*, chunks, peak_*, keyed_*, queue_*.
 
-        ``limits`` are tokens of a step, the retention interval and the longest sequence; ``alone`` asks for
-        each group's own hits.
+        ``limits`` are tokens of a step, the retention interval and the longest sequence; ``window`` says
+        how many requests overlap, and whether each group's own hits are counted.
         """
     def queue_lines(
         self,

@@ -131,10 +131,9 @@ def _native(
     answer = groups.replay(
         trace.input_tokens.astype(np.uint64),
         totals.astype(np.uint64),
-        request.window,
+        (request.window, alone),
         settings.limits,
         capacity,
-        alone,
     )
     names = [str(name) for name in trace.id_names]
     of, keys = answer["queue_groups"], answer["queue_keys"]

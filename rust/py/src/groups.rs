@@ -58,10 +58,9 @@ impl KvGroups {
         py: Python<'py>,
         input_tokens: PyReadonlyArray1<'_, u64>,
         total_tokens: PyReadonlyArray1<'_, u64>,
-        window: Whole,
+        window: (Whole, bool),
         limits: (u64, Option<u64>, u64),
         capacity_blocks: Whole,
-        alone: bool,
     ) -> PyResult<Bound<'py, PyDict>> {
         let (input_tokens, total_tokens) = (input_tokens.as_slice()?, total_tokens.as_slice()?);
         let requests = self.groups[0].keys.requests() as usize;
@@ -78,8 +77,8 @@ impl KvGroups {
         let requests = replay::GroupRequests {
             input_tokens,
             total_tokens,
-            window: window.u32(),
-            alone,
+            window: window.0.u32(),
+            alone: window.1,
         };
         let done = py
             .detach(|| replay::replay(requests, self.groups.clone(), self.align, limits, capacity));
