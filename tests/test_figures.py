@@ -78,6 +78,15 @@ RUNS: dict[str, tuple[str, ...]] = {
     "tenants": ("workload=null", "workload={}", "trace.path={tenants}", "tenants={}"),
     "a machine is lost": ("fleet={plan: [{at: 9s, do: lose, machine: 0}, {at: 9s, do: join}]}",),
     "one GPU": ("cluster.machines=1", "tiers.cpu=null", "tiers.disk=null"),
+    "an engine of ranks": ("tiers.cpu=null", "tiers.disk=null", "replica.dp=2"),
+    "agents": ("workload=null", "workload={kind: agentic, requests: 40}"),
+    "no time": ("cluster.machines=1", "tiers.cpu=null", "tiers.disk=null", "replica.instant=true"),
+    "SGLang's scheduler": (
+        "cluster.machines=1",
+        "tiers.cpu=null",
+        "tiers.disk=null",
+        "replica.scheduler=sglang",
+    ),
     "vLLM's scheduler": (
         "cluster.machines=1",
         "tiers.cpu=null",
