@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 import kvcache_sim as kv
@@ -107,6 +108,12 @@ def test_drafts_ranks_and_the_engines_own_schedulers():
         "--long-prefill-token-threshold 512 (of the engine's own scheduler, which has no lower tiers"
         in beside
     )
+    printed = launch_of_scenario(scenario.settings, "sglang").line
+    assert re.search(r"--enable-dp-attention --tp\S* 4 ", printed), "SGLang counts the GPUs of all ranks"
+    tiered = scenario_of_launch("vllm serve Qwen/Qwen3-30B-A3B -dp 2 --kv-offloading-size 8", "h200")
+    assert "# assumed: ranks step by themselves: lock step goes with no lower tier here\n" in tiered
+    tiered = kv.Scenario.from_yaml(tiered)
+    assert (tiered["replica.dp"], tiered["cluster.machines"], tiered["router.policy"]) == (1, 2, "vllm-dp")
     dense = kv.Scenario.from_yaml(scenario_of_launch("vllm serve Qwen/Qwen3-32B -tp 2 -dp 3", "h200"))
     assert (dense["replica.dp"], dense["cluster.machines"], dense["router.policy"]) == (1, 3, "vllm-dp")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from kvcache_sim.cli.main import run
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.channel_use import ChannelUse, later_use
 from kvcache_sim.metrics.load_run import load_run
+from kvcache_sim.metrics.marked import between_marks
 from kvcache_sim.metrics.windows import Windows, steady_from
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
@@ -209,6 +211,29 @@ def test_what_is_counted_while_the_measured_requests_arrive(options):
     whole = execution.run
     first, last = (sum(whole.marks[at].itl_ns.counts) for at in (begin, end))
     assert 0 < last - first < sum(whole.itl_ns.counts)
+
+
+def test_a_window_of_times_begins_when_its_time_has_come():
+    """Not when its first request does: what happens between the two is measured."""
+    trace, execution = stepped(OPEN.replace("warmup: 30%, cooldown: 20%", "warmup: 2s, cooldown: 1s"))
+    begin, end = int(trace.arrival_ns.min()) + 2 * 10**9, int(trace.arrival_ns.max()) - 10**9 + 1
+    assert sorted(execution.run.marks) == [begin, end]
+    assert begin not in trace.arrival_ns.tolist()
+
+
+def test_a_part_has_counters_of_its_own():
+    """All that the summary tells of time; what a machine is stays."""
+    _, execution = stepped(OPEN)
+    (begin, first), (end, last) = sorted(execution.run.marks.items())
+    own = (
+        "evictions.gpu", "dropped_blocks", "merged_blocks", "edge.gpu->cpu.blocks", "speculation.drafts",
+        "groups.0.evicted_blocks", "router.index_evictions", "membership.joined", "tenants.a.tokens",
+    )  # fmt: skip
+    counted = [dict.fromkeys([*own, "machines"], count) for count in (5, 12, 40)]
+    marks = {begin: first._replace(counters=counted[0]), end: last._replace(counters=counted[1])}
+    part = between_marks(replace(execution.run, counters=counted[2], marks=marks), begin, end)
+    assert part.counters == {**dict.fromkeys(own, 7), "machines": 40}
+    assert part.counted_ns == end - begin
 
 
 def test_the_marks_change_no_result():

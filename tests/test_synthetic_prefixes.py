@@ -71,6 +71,13 @@ def test_sessions_have_as_many_turns_as_asked_for_where_lengths_allow_it(tmp_pat
     assert f"({turns:g} asked for)" in made.warnings[-1]
 
 
+def test_what_repeats_is_the_prompt_and_the_answer_before(tmp_path):
+    trace = azure(tmp_path / "a.csv", [(0, 100, 10), (5, 300, 9)])
+    made = with_synthetic_prefixes(trace, PrefixAssumption(1e9))
+    assert made.turn.tolist() == [0, 1]
+    assert "; 27.5 % of the prompt tokens repeat" in made.warnings[-1]  # 110 of 400
+
+
 def test_what_names_blocks_or_sessions_is_refused(tmp_path):
     trace = azure(tmp_path / "a.csv", [(0, 40, 2), (9, 80, 2)])
     made = with_synthetic_prefixes(trace, PrefixAssumption())
