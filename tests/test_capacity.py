@@ -23,7 +23,7 @@ from kvcache_sim.sizing.answer import Answer
 from kvcache_sim.sizing.probe import Probe
 from kvcache_sim.sizing.question import Question, parse_attain, parse_limits, parse_rate
 from kvcache_sim.sizing.search import STEP, Found, highest_attaining, speed_of
-from kvcache_sim.sizing.text import tell
+from kvcache_sim.sizing.text import candidate_table, tell
 from kvcache_sim.workload.toolbox.scale import scale
 
 
@@ -249,6 +249,27 @@ def test_attainment_that_is_not_monotone_is_told():
         "attainment of 99 % is not monotone in the rate: every rate tried up to 1 requests/s attains, "
         "the highest that attains is 3 requests/s"
     )
+
+
+def test_several_candidates_are_told_with_the_cheapest_and_those_that_are_odd():
+    odd = {
+        "capacity.verdict": "not monotone",
+        "capacity.holds_to_per_s": 1.0,
+        "capacity.attains_to_per_s": 3.0,
+    }
+    known = {"capacity.judged": 250, "capacity.waits": 0, "capacity.is_few": True, "status": "ok"}
+    rows = (row(0, 1.0, 3.6) | known | odd, row(1, 4.0, 7.2) | known)
+    said = tell(Answer(rows), 0.99).splitlines()
+    assert "cell 0: attainment of 99 % is not monotone in the rate" in "\n".join(said)
+    assert any(line.startswith("cheapest a request: cell 1, 4 requests/s for 7.2 an hour") for line in said)
+    assert said[-1].endswith("250 requests are measured, 2 of them may miss: a longer trace says more")
+    # 7.2 an hour for 4 a second: 14,400 requests
+    shown = candidate_table(Answer(rows))
+    assert [line[0] for line in shown.rows] == ["0", "1 *"]
+    cost = shown.headings.index("cost/M requests")
+    assert [line[cost] for line in shown.rows] == ["1000", "500"]
+    none = tell(Answer(rows, 9.0), 0.99)
+    assert "no candidate holds 9 requests/s at 99 %" in none
 
 
 @pytest.mark.parametrize(
