@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import kvcache_sim as kv
 import numpy as np
@@ -11,6 +12,8 @@ from kvcache_sim.cli.main import run as kvsim
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.request_fit import fit_requests
 from kvcache_sim.model.calibration.request_steps import TimedRequests, measured_sums
+from kvcache_sim.model.calibration.request_terms import terms_of
+from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.report.request_log.timed import timed_requests
@@ -241,3 +244,25 @@ def test_logs_that_cannot_be_fitted_are_one_line(tmp_path, capsys):
         assert said in error
         assert error.count("\n") <= 2
     assert not (tmp_path / "x.toml").exists()
+
+
+def test_a_term_that_falls_as_another_rises_is_not_told_from_it():
+    """Fits that trade the client's time for a step's fixed one; products of tokens move with the step."""
+    kinds = (
+        ("prefill_tokens", (0, 0, 0, 512)),
+        ("decode_sequences", (1, 4, 9, 0)),
+        ("decode_kv_tokens", (9, 9, 9, 0)),
+    )
+    steps = SimpleNamespace(**{name: np.array(values, float) for name, values in kinds})
+
+    def fitted(d: float):
+        return ParametricStepTime(weights_ms=10 + d, kv_ms_per_thousand=1, pairs_ms_per_million=3 + d), 5 - d
+
+    terms = terms_of(fitted(0), [fitted(d) for d in (-2, -1, 0, 1, 2)], SimpleNamespace(steps=steps))
+    by_name = {term.name: term for term in terms}
+    assert by_name["client and queue before the scheduler"].unclear.startswith("not told from: ")
+    assert (
+        by_name["a prompt's attention to itself"].unclear
+        == "not told from: client and queue before the scheduler"
+    )
+    assert by_name["KV that a decode reads"].unclear == ""

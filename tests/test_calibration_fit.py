@@ -17,6 +17,7 @@ from kvcache_sim.model.calibration.model_file import Provenance, model_text
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
 from kvcache_sim.model.calibration.shipped import SHIPPED, TRANSFERRED
 from kvcache_sim.model.calibration.split import TRAIN_FILES, check_train_file, held_out
+from kvcache_sim.model.calibration.spreads import with_spreads
 from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.links import load_links
@@ -330,3 +331,18 @@ def test_bad_rows_are_refused_with_their_place(tmp_path, text, says):
     path.write_text(text)
     with pytest.raises(TraceError, match=says):
         read_iterations(path)
+
+
+def test_shares_of_unequal_lengths_are_found_again_for_each_kind_of_step(tmp_path):
+    """α .05 in decode steps and .1 beside a chunk, where KV costs twice as much; a batch too large is left out."""
+    model = ParametricStepTime(kv_ms_per_thousand=1.0, kv_mixed_ms_per_thousand=2.0)
+    lines = ["regime,pc,kp,n,kv_mean,kv_big,t_mean_us,t_skew_us"]
+    for regime, new, rate, alpha in (("pure", 0, 1.0, 0.05), ("mixed", 256, 2.0, 0.1)):
+        for n, mean, big in ((4, 1000, 3000), (8, 500, 4000), (2, 2000, 3000)):
+            even, uneven = rate * n * mean, rate * (n * mean + alpha * (n * big - n * mean))
+            lines.append(f"{regime},{new},0,{n},{mean},{big},{even},{uneven}")
+        lines.append(f"{regime},{new},0,100,1000,3000,1000,9000")
+    path = tmp_path / "skew.csv"
+    path.write_text("\n".join(lines) + "\n")
+    found = with_spreads(model, path, {}, 20_000)
+    assert (found.spread, found.spread_mixed) == (0.05, 0.1)

@@ -89,6 +89,12 @@ def test_costs_come_from_configurations_other_than_those_judged():
     assert with_fitted_costs(alone) == alone, "another load of the same configuration is no other"
 
 
+def test_the_first_of_ten_rounds_is_a_tenth_of_a_mean():
+    predicted = by_kernels(run_of("k", 8, 1.0, 1.0), Parts(10.0, 2.0, 500.0, 30.0, 20.0, 5.0))
+    assert predicted.ttft_ms == pytest.approx(0.1 * 500 + 0.9 * 55)
+    assert predicted.tpot_ms == pytest.approx(12.0)
+
+
 def test_runs_far_off_are_listed_by_their_label():
     runs = [made(10.0, 15.0, "0"), made(10.0, 17.0, "1"), made(17.0, 10.0, "2")]
     assert far_off(runs) == [(("vllm", "1", "m"), "h100_sxm", 2, 3)]
@@ -126,8 +132,8 @@ def test_known_costs_are_found_again_on_configurations_not_fitted_to():
     """Decode 1.3 times too fast, prompts 2 times, 4 ms of host a step; 100 ms of a first token, 3 a client."""
     runs = []
     for number in range(60):
-        clients, decode, prompts = 4 << number % 5, 8.0 + number % 7, 0.5 * (number % 11)
-        parts = Parts(decode, prompts, 20.0 * clients, 3 * decode, 40.0 + 10 * (number % 3), 8.0)
+        clients, decode, prompts = 4 << number % 5, 2.0 + number % 13, 0.5 * (number % 11)
+        parts = Parts(decode, prompts, 20.0 * clients, (2 + number % 4 * 12) * decode, 40.0 + 10 * (number % 3), 8.0)
         tpot = 1.3 * decode + 2 * prompts + 4
         later = parts.waited_ms * tpot / (decode + prompts) + parts.own_ms + parts.idle_ms
         ttft = 0.1 * 0.7 * parts.first_ms + 0.9 * 1.2 * later + 100 + 3 * clients

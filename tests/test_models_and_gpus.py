@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from kvcache_sim.errors import UsageError
+from kvcache_sim.model.feed_forward import MoeFeedForward
 from kvcache_sim.model.gpus import gpu_names, load_gpu
 from kvcache_sim.model.kernel_rates import UNMEASURED
 from kvcache_sim.model.models import load_model, model_names
@@ -73,3 +74,11 @@ def test_rates_of_kernels_that_cannot_be_are_one_line(tmp_path, lines, says):
     with pytest.raises(UsageError) as refused:
         load_gpu(str(path))
     assert says in str(refused.value)
+
+
+def test_experts_of_a_latent_width_are_narrow_and_their_projections_always_used():
+    """8 experts of 3 × 64 × 96 behind projections of 256 to 64 and back, a shared expert of 128, a router of 8."""
+    mlp = MoeFeedForward(8, 2, 96, shared_intermediate_size=128, latent_size=64)
+    assert mlp.expert_params(256) == 3 * 64 * 96
+    assert mlp.shared_params(256) == 3 * 256 * 128 + 8 * 256 + 256 * 64 + 64 * 256
+    assert MoeFeedForward(8, 2, 96).shared_params(256) == 8 * 256

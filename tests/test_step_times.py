@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.cuda_graphs import padded_tokens
+from kvcache_sim.model.cuda_graphs import capture_sizes, padded_tokens
 from kvcache_sim.model.parametric import ParametricStepTime, parametric_step_time
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.model.step_times import DEFAULT_STEP_TIME, load_step_time, step_time_names
@@ -72,6 +72,10 @@ def test_steps_are_not_additive():
 
 
 def test_padding_follows_the_captured_sizes():
+    sizes = capture_sizes(512).tolist()
+    assert (len(sizes), sizes[:5]) == (3 + 31 + 17, [1, 2, 4, 8, 16])
+    assert set(np.diff(sizes[3:35])) == {8}
+    assert set(np.diff(sizes[34:])) == {16}
     padded = padded_tokens(512, 600)
     assert padded[[0, 1, 2, 3, 5, 9, 17, 249, 257, 500, 512]].tolist() == [
         0,

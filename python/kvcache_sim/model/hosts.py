@@ -10,10 +10,11 @@ from kvcache_sim.values import dataclass
 class HostSpec:
     """Times of one deployment's host; runs timed in the engine's own process have none of the client's.
 
-    ``step_overhead_ns`` lies between two steps, ``client_offset_ns`` before a request reaches the scheduler,
-    with ``client_offset_per_token_ns`` more for each prompt token (HTTP body, tokeniser, block hashes).
-    ``copy_submit_ns`` is the CPU's time to submit a piece of a copy to or from the GPU, ``copy_gpu_share``
-    what share of the GPU such a copy takes.
+    ``step_overhead_ns`` lies between two steps, with ``step_overhead_per_sequence_ns`` more for each sequence
+    that decodes in the second (measured between ``step_overhead_per_sequence_range_ns``).
+    ``client_offset_ns`` lies before a request reaches the scheduler, with ``client_offset_per_token_ns`` more
+    for each prompt token (HTTP body, tokeniser, block hashes). ``copy_submit_ns`` is the CPU's time to submit
+    a piece of a copy to or from the GPU, ``copy_gpu_share`` what share of the GPU such a copy takes.
     """
 
     name: str
@@ -24,6 +25,8 @@ class HostSpec:
     client_offset_per_token_ns: int
     copy_submit_ns: int = 0
     copy_gpu_share: float = 0.0
+    step_overhead_per_sequence_ns: int = 0
+    step_overhead_per_sequence_range_ns: tuple[int, ...] = ()
 
 
 def host_names() -> tuple[str, ...]:
@@ -33,4 +36,6 @@ def host_names() -> tuple[str, ...]:
 
 def load_host(name: str) -> HostSpec:
     """Return a packaged host; UsageError with the names and the nearest one when there is no such host."""
-    return HostSpec(name=name.lower(), **read_entry("hosts", "host", name))
+    entry = read_entry("hosts", "host", name)
+    limits = "step_overhead_per_sequence_range_ns"
+    return HostSpec(name=name.lower(), **{**entry, limits: tuple(entry.get(limits, ()))})

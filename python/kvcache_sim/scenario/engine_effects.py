@@ -39,6 +39,7 @@ _INSTANT = {
     "async_scheduling": "replica.instant is true",
     "client_offset": "replica.instant is true",
     "client_offset_per_token": "replica.instant is true",
+    "step_overhead_per_sequence": "replica.instant is true",
     "copy_submit": "replica.instant is true",
     "copy_gpu_share": "replica.instant is true",
     "host": "replica.instant is true",
@@ -68,6 +69,8 @@ def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[t
         for key, why in _INSTANT.items():
             if getattr(replica, key) != ReplicaSection.model_fields[key].default:
                 yield key, why
+    if replica.step_overhead_per_sequence and replica.async_scheduling != "none":
+        yield "step_overhead_per_sequence", "replica.async_scheduling: the host works while a step runs"
     yield from _scheduler(model, replica)
     yield from speculation.findings(model, replica)
     if not model.cache.enabled:

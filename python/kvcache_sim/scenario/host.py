@@ -19,6 +19,7 @@ def with_host(replica: ReplicaSection) -> ReplicaSection:
     host = load_host(replica.host)
     measured = {
         "step_overhead": host.step_overhead_ns,
+        "step_overhead_per_sequence": host.step_overhead_per_sequence_ns,
         "async_scheduling": host.async_scheduling,
         "client_offset": host.client_offset_ns,
         "client_offset_per_token": host.client_offset_per_token_ns,

@@ -8,6 +8,7 @@ from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionViewSettings
 from kvcache_sim.cache.settings import WRITE_BACK, CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.errors import UsageError
+from kvcache_sim.model.sequence_time import WithSequenceTime
 from kvcache_sim.model.step_time import StepTime, zero_step_time
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.cache_groups import cache_groups
@@ -49,19 +50,21 @@ def lower(
     cache = _cache(model, tree)
     block_bytes = cache.block_bytes
     step_times: dict[tuple[str, ...], StepTime] = {}
-    for index, machine in enumerate(machines):
-        kind = _step_time_kind(machine.replica)
+    replicas = [
+        at_place(tree, own_path(tree, index, ("replica", "host")), partial(with_host, machine.replica))
+        for index, machine in enumerate(machines)
+    ]
+    for index, replica in enumerate(replicas):
+        kind = _step_time_kind(replica)
         if kind not in step_times:
             path = own_path(tree, index, ("replica", "step_time"))
-            step_times[kind] = at_place(tree, path, partial(_step_time, machine.replica))
+            step_times[kind] = at_place(tree, path, partial(_step_time, replica))
     return ClusterSettings(
         machines=tuple(
             MachineSettings(
                 tiers=_tiers((machine, index), model.cache.policy, block_bytes, tree),
-                step_time=step_times[_step_time_kind(machine.replica)],
-                replica=at_place(
-                    tree, own_path(tree, index, ("replica", "host")), partial(_replica, machine, model.seed)
-                ),
+                step_time=step_times[_step_time_kind(replicas[index])],
+                replica=_replica(replicas[index], model.seed),
                 edge_channels=wiring.edge_channels[index],
                 edge_rails=wiring.edge_rails[index],
                 role=machine.role,
@@ -84,14 +87,21 @@ def _step_time_kind(replica: ReplicaSection) -> tuple[str, ...]:
     """Return what tells step-time models apart: the name; without service time, how far the zeros reach."""
     if replica.instant:
         return ("instant", str(replica.max_num_batched_tokens), str(replica.max_num_seqs))
-    return (replica.step_time, replica.links or "")
+    return (replica.step_time, replica.links or "", str(_sequence_ns(replica)))
 
 
 def _step_time(replica: ReplicaSection) -> StepTime:
     """Return the step-time model of a replica, or with ``instant`` the one without time."""
     if replica.instant:
         return zero_step_time(replica.max_num_batched_tokens, replica.max_num_seqs)
-    return load_step_time(replica.step_time, replica.links)
+    found = load_step_time(replica.step_time, replica.links)
+    host_ns = _sequence_ns(replica)
+    return WithSequenceTime(found, host_ns) if host_ns else found
+
+
+def _sequence_ns(replica: ReplicaSection) -> int:
+    """Return the host's time a sequence between two steps; asynchronous scheduling hides it."""
+    return replica.step_overhead_per_sequence if replica.async_scheduling == "none" else 0
 
 
 def _tiers(
@@ -115,8 +125,7 @@ def _tiers(
     return tuple(tiers)
 
 
-def _replica(machine: MachineSection, seed: int) -> ReplicaSettings:
-    replica = with_host(machine.replica)
+def _replica(replica: ReplicaSection, seed: int) -> ReplicaSettings:
     return ReplicaSettings(
         max_num_batched_tokens=replica.max_num_batched_tokens,
         max_num_seqs=replica.max_num_seqs,

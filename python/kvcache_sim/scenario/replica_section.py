@@ -97,6 +97,9 @@ class ReplicaSection(Section):
         None, description="tokens drafted in decode steps; null: none"
     )
     step_overhead: DurationNs = Field(0, description="time between two steps")
+    step_overhead_per_sequence: DurationNs = Field(
+        0, description="the same for each sequence that decodes: input preparation, sampling, detokenising"
+    )
     async_scheduling: AsyncScheduling = Field(
         "none", description="decide a step ahead; answers end at a known length, or at a stop token"
     )

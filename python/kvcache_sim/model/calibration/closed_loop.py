@@ -162,8 +162,7 @@ class _Loop:
         if self.launch.poll_steps > 1:
             return max(1, self.launch.poll_steps - self.since_poll)
         each = self.times(0, 0, self.sequences, self.kv_tokens)
-        steps = math.ceil(max(self.arrivals[0][0] - self.clock[2], 0.0) / each)
-        return max(1, steps + self.launch.overlapped)
+        return max(1, math.ceil((self.arrivals[0][0] - self.clock[2]) / each))
 
     def _pass(self, decode_ms: float, prompts_ms: float) -> None:
         self.clock[0] += decode_ms

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.scaled import ScaledStepTime, StepPart
+from kvcache_sim.model.sequence_time import WithSequenceTime
 from kvcache_sim.model.stated_errors import Factors, around, stated_step_errors
 from kvcache_sim.report.sensitivity.assumption import Assumption, interval
 from kvcache_sim.report.sensitivity.links import link_assumptions
 from kvcache_sim.scenario.gpu_room import room_uncertainty
+from kvcache_sim.scenario.host import with_host
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.machines import build_machines
 from kvcache_sim.scenario.schema import MachineSection
@@ -25,7 +28,12 @@ USUAL_ROOM_PERCENT = 10.0
 def assumptions(scenario: Scenario) -> list[Assumption]:
     """Return every assumption of a scenario that has an interval: step times, then room, then links."""
     machines = build_machines(scenario.model, scenario.tree)
-    return [*_step_times(machines), *_room(scenario, machines), *link_assumptions(scenario)]
+    return [
+        *_step_times(machines),
+        *_host_times(machines),
+        *_room(scenario, machines),
+        *link_assumptions(scenario),
+    ]
 
 
 def _step_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
@@ -51,6 +59,39 @@ def _step_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
             said = "the range of the GPU's attention backend; the set has no such step"
             apply = partial(_with_steps, indices, "mixed_kv")
             yield Assumption(f"step time: KV read beside a chunk{of}", errors.mixed_kv, said, True, apply)
+
+
+def _host_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
+    """Yield the host's time for each sequence of a step, where a host or the scenario has one."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for index, machine in enumerate(machines):
+        replica = with_host(machine.replica)
+        if replica.step_overhead_per_sequence and replica.async_scheduling == "none":
+            key = (machine.replica.host or "", replica.step_overhead_per_sequence)
+            found.setdefault(key, []).append(index)
+    for (host, each_ns), indices in found.items():
+        spec = load_host(host) if host else None
+        stated = None
+        if spec is not None and each_ns == spec.step_overhead_per_sequence_ns:
+            low, high = spec.step_overhead_per_sequence_range_ns
+            stated = Factors(low / each_ns, high / each_ns)
+        source = "slopes of the measured batches" if stated else "as given it states no error"
+        factors, said, is_stated = interval(stated, source, USUAL_STEP_PERCENT)
+        of = f" of {host}" if len(found) > 1 else ""
+        apply = partial(_with_host_time, indices, each_ns)
+        yield Assumption(f"host time a sequence{of}", factors, said, is_stated, apply)
+
+
+def _with_host_time(
+    indices: list[int], each_ns: int, settings: ClusterSettings, factor: float
+) -> ClusterSettings:
+    machines = list(settings.machines)
+    for index in indices:
+        more = round((factor - 1) * each_ns)
+        machines[index] = replace(
+            machines[index], step_time=WithSequenceTime(machines[index].step_time, more)
+        )
+    return replace(settings, machines=tuple(machines))
 
 
 def _with_steps(
