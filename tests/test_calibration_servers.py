@@ -133,7 +133,8 @@ def test_known_costs_are_found_again_on_configurations_not_fitted_to():
     runs = []
     for number in range(60):
         clients, decode, prompts = 4 << number % 5, 2.0 + number % 13, 0.5 * (number % 11)
-        parts = Parts(decode, prompts, 20.0 * clients, (2 + number % 4 * 12) * decode, 40.0 + 10 * (number % 3), 8.0)
+        waited = (2 + number % 4 * 12) * decode
+        parts = Parts(decode, prompts, 20.0 * clients, waited, 40.0 + 10 * (number % 3), 8.0)
         tpot = 1.3 * decode + 2 * prompts + 4
         later = parts.waited_ms * tpot / (decode + prompts) + parts.own_ms + parts.idle_ms
         ttft = 0.1 * 0.7 * parts.first_ms + 0.9 * 1.2 * later + 100 + 3 * clients
