@@ -1,7 +1,5 @@
 """The section ``fleet`` of a scenario."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

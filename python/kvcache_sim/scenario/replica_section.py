@@ -1,7 +1,5 @@
 """The section ``replica`` of a machine."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

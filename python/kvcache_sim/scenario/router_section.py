@@ -1,7 +1,5 @@
 """The section ``router`` of a scenario."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import AfterValidator, Field

@@ -1,7 +1,5 @@
 """Every key of a scenario, with its type, its default and what it means: YAML is checked against it."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, create_model

@@ -77,6 +77,8 @@ class NativeReplica:
         self._checks = checks
         self._most_blocks = self.store.room(0).capacity_blocks - machine.kept_free_blocks
         self._needs = machine.most_blocks
+        #: So many tokens it can hold: fewer need no more blocks.
+        self._held_tokens = 0
         #: Tokens beside its KV that an empty GPU must have room for.
         self._beside_tokens = 0
         if settings.scheduler == "sglang":
@@ -229,8 +231,13 @@ class NativeReplica:
 
     def can_ever_hold(self, kv_tokens: int) -> bool:
         """Return whether an empty GPU would have room for that many tokens."""
+        if kv_tokens <= self._held_tokens:
+            return True
         needed = self._needs(kv_tokens + self._beside_tokens, self.settings.steps_in_flight)
-        return needed <= self._most_blocks
+        if needed > self._most_blocks:
+            return False
+        self._held_tokens = kv_tokens
+        return True
 
     def when_closed(self, tell: Callable[[int], None]) -> None:
         """Tell the number of each request that leaves this machine from now on."""
