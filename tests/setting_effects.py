@@ -166,6 +166,10 @@ CHANGES: list[Change] = [
         ("tiers.cpu=null",),
     ),
     Change(
+        "tiers.cpu.semantics=lmcache", "digest.results", "differs", ("cache.semantics=vllm",),
+        ("tiers.cpu=null", "tiers.disk=null"),
+    ),
+    Change(
         "tiers.cpu.semantics=hicache", "digest.results", "differs", ("cache.semantics=sglang", "tiers.disk=null"),
         ("tiers.cpu=null",),
     ),

@@ -30,14 +30,14 @@ def scenario(gpu: int, cpu: int, policy: str, write: str, block: int = 4) -> str
 
 
 @given(
-    tree_traces(4),
+    tree_traces(4, 20),
     st.sampled_from([1, 2, 4]),
     st.integers(0, 40),
     st.integers(1, 160),
     st.sampled_from(["lru", "lfu", "fifo", "slru", "mru"]),
     st.sampled_from(list(WRITES)),
 )
-@examples(25)
+@examples(15)
 def test_an_instant_run_gives_the_replays_integers(trace, page, spare, host, policy, write):
     longest = int((trace.input_tokens + trace.output_tokens - 1).max())
     device, host = -(-longest // page) + 2 + spare // page, -(-host // page)
@@ -85,7 +85,7 @@ def test_timed_runs_keep_every_invariant(seed, gpu, cpu, write):
 
 
 def test_loads_take_the_time_of_their_channel():
-    trace = random_trace(3, 60, 6)
+    trace = random_trace(3, 40, 5)
     rates = (10**9, 10**12)
     settings = with_host(60, 400)
     wired = [{n: replace(c, bandwidth_bytes_per_s=r) for n, c in settings.channels.items()} for r in rates]

@@ -22,6 +22,8 @@ REFERENCES = {
     "store.vllm-groups": "kvcache_sim.reference.engines.group_store:ReferenceGroupStore",
     "store.vllm-offload": "kvcache_sim.reference.engines.offloaded_store:ReferenceOffloadedStore",
     "tier.vllm-offload": "kvcache_sim.reference.engines.offload_tier:OffloadTier",
+    "store.lmcache": "kvcache_sim.reference.engines.lmcache_store:ReferenceLmcacheStore",
+    "tiers.lmcache": "kvcache_sim.reference.engines.lmcache_store:LmcacheTiers",
     "store.hicache": "kvcache_sim.reference.engines.hicache_store:ReferenceHiCacheStore",
     "settings.hicache": "kvcache_sim.reference.engines.hicache_store:HiCacheSettings",
     "store.sglang": "kvcache_sim.reference.engines.radix_store:ReferenceRadixStore",

@@ -51,4 +51,16 @@ def _hicache(cache: CacheSettings, trace: Trace, keys: Any) -> MakeLower:
     return make
 
 
-_MAKERS = {"vllm-offload": _vllm_offload, "hicache": _hicache}
+def _lmcache(cache: CacheSettings, trace: Trace, keys: Any) -> MakeLower:
+    make_tiers, make_store = reference("tiers.lmcache"), reference("store.lmcache")
+    prompts, block = trace.input_tokens.tolist(), cache.block_size_tokens
+
+    def make(tiers: Sequence[TierSettings]) -> Any:
+        gpu, cpu, *disk = tiers
+        below = make_tiers(cpu.policy, cpu.capacity_blocks, disk[0].capacity_blocks if disk else 0)
+        return make_store(keys, gpu.capacity_blocks, below, prompts, block)
+
+    return make
+
+
+_MAKERS = {"vllm-offload": _vllm_offload, "hicache": _hicache, "lmcache": _lmcache}

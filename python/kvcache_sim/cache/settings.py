@@ -14,7 +14,7 @@ from kvcache_sim.values import dataclass
 Accounting = Literal["detailed", "simplified"]
 Semantics = Literal["tree", "vllm", "sglang"]
 #: Engines whose own rules a tier below the GPU may follow.
-LowerEngine = Literal["vllm-offload", "hicache"]
+LowerEngine = Literal["vllm-offload", "hicache", "lmcache"]
 Touch = Literal["release", "admission"]
 FullHit = Literal["prefill-remainder", "skip-prefill"]
 Lookup = Literal["local", "cluster"]

@@ -47,6 +47,8 @@ class StoreKind:
     policies: tuple[str, ...] | None = None
     #: The same of the tier below, where that is an engine's own; None: those of the GPU.
     lower_policies: tuple[str, ...] | None = None
+    #: How many tiers below the engine has.
+    lower_tiers: int = 1
     #: The write policies that an engine's own tier below takes.
     lower_writes: tuple[str, ...] = ("back",)
     #: Blocks have their keys when the step that fills them begins, not when it ends.
@@ -71,7 +73,7 @@ def _engine(name: str, policies: tuple[str, ...], **rules: bool) -> StoreKind:
         Ability.DISCARD: keeps,
         Ability.VIEWS: own_rules,
     }
-    return StoreKind(name, lacks, policies, None, ("back",), **rules)
+    return StoreKind(name, lacks, policies, None, 1, ("back",), **rules)
 
 
 _TOKENS = "cache.accounting simplified keeps tokens, not blocks"
@@ -119,6 +121,7 @@ def _with_lower(
 #: By the rules of the tiers below: an engine's GPU with a tier of the engine's own.
 WITH_LOWER: dict[LowerEngine, StoreKind] = {
     "vllm-offload": _with_lower("vllm", ("lru", "arc")),
+    "lmcache": replace(_with_lower("vllm", ("lru", "lfu", "fifo", "mru")), lower_tiers=2),
     "hicache": _with_lower("sglang", writes=("back", "through", "selective")),
 }
 

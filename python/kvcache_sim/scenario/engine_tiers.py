@@ -49,14 +49,15 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     if model.pools.prefill or model.pools.decode:
         yield Contradiction(at, "requests are handed over between machines, which this tier is not told of")
     for machine in machines:
-        if deeper := [name for name in machine.tiers.lower if name != _OWN]:
+        if deeper := list(machine.tiers.lower)[WITH_LOWER[own].lower_tiers :]:
             yield Contradiction(("tiers", deeper[0]), f"{own} is the last tier here")
         if machine.replica.scheduler != "kvsim":
             yield Contradiction(at, f"with replica.scheduler {machine.replica.scheduler} the GPU is alone")
         if machine.replica.dp > 1:
             yield Contradiction(at, "ranks that step together have no lower tiers here")
-        if str(machine.tiers.lower[_OWN].capacity) == "unbounded":
-            yield Contradiction(("tiers", _OWN, "capacity"), f"{own} needs a bound")
+        for name, tier in machine.tiers.lower.items():
+            if str(tier.capacity) == "unbounded":
+                yield Contradiction(("tiers", name, "capacity"), f"{own} needs a bound")
     yield from _movement(model, own)
 
 

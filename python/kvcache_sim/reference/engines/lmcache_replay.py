@@ -22,6 +22,12 @@ class Tier:
     counts: dict[Key, int] = field(default_factory=dict)
     evictions: int = 0
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self.counts
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
     def put(self, key: Key) -> None:
         """Add a chunk."""
         self.chunks.append(key)

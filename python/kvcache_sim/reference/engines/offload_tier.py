@@ -61,15 +61,32 @@ class OfferCounts:
         return [key for key in keys if self.counts.get(key, 0) >= self.threshold]
 
 
-class OffloadTier:
+class HeldKeys:
+    """Keys that are being written or read, by how many copies."""
+
+    def __init__(self) -> None:
+        self.in_use: Counter[Key] = Counter()
+
+    def hold(self, keys: Iterable[Key]) -> None:
+        """Keep keys while a copy reads or writes them."""
+        self.in_use.update(keys)
+
+    def let_be(self, keys: Iterable[Key]) -> None:
+        """End a ``hold``."""
+        for key in keys:
+            self.in_use[key] -= 1
+            if not self.in_use[key]:
+                del self.in_use[key]
+
+
+class OffloadTier(HeldKeys):
     """Keys under a policy, those in use by copies kept, and what each running request did with them."""
 
     def __init__(self, policy: str, capacity_blocks: int, store_threshold: int = 0) -> None:
+        super().__init__()
         self.capacity_blocks = capacity_blocks
         self.policy: OffloadPolicy = POLICIES[policy](capacity_blocks)
         self.offers = OfferCounts(store_threshold)
-        #: Keys that are being written or read, by how many copies.
-        self.in_use: Counter[Key] = Counter()
         #: What each running request did with each key, by the key's place in its prompt.
         self.used: dict[int, dict[int, tuple[Key, Access]]] = {}
         self.stored = self.evicted = self.refused = 0
@@ -108,17 +125,6 @@ class OffloadTier:
         """Let the keys of a request count as used once more."""
         used = self.used.pop(request, {})
         self.policy.finish([used[place] for place in sorted(used)])
-
-    def hold(self, keys: Iterable[Key]) -> None:
-        """Keep keys while a copy reads or writes them."""
-        self.in_use.update(keys)
-
-    def let_be(self, keys: Iterable[Key]) -> None:
-        """End a ``hold``."""
-        for key in keys:
-            self.in_use[key] -= 1
-            if not self.in_use[key]:
-                del self.in_use[key]
 
     def _keys(self, request: int) -> list[Key]:
         used = self.used[request]

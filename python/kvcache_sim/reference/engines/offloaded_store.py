@@ -24,12 +24,13 @@ from kvcache_sim.tiers import COMPUTE, STAGING
 
 
 @dataclass(frozen=True, slots=True)
-class _Copy:
-    """A copy between pool and tier: its keys, and the blocks of the pool that it writes or reads."""
+class Copy:
+    """A copy between two tiers: its keys, and the blocks of the pool that it writes or reads."""
 
     keys: list[Key]
     blocks: list[int]
-    is_load: bool
+    from_tier: int
+    to_tier: int
 
 
 class ReferenceOffloadedStore(ReferencePoolStore):
@@ -46,7 +47,7 @@ class ReferenceOffloadedStore(ReferencePoolStore):
         super().__init__(keys, capacity_blocks)
         self.tier = tier
         self._prompt_tokens, self._block_tokens = prompt_tokens, block_size_tokens
-        self._moves: dict[int, _Copy] = {}
+        self._moves: dict[int, Copy] = {}
         self._numbers = count()
         self._orders: list[Order] = []
         #: Blocks of the pool that are being written, and keys of the tier that are, by the move.
@@ -158,7 +159,7 @@ class ReferenceOffloadedStore(ReferencePoolStore):
         if len(blocks) < to - depth:
             raise refuse("more blocks than are reserved and free", "a reservation first")
         self.tier.load(request, depth, names)
-        move = self._start(_Copy(names, blocks, is_load=True), after)
+        move = self._start(Copy(names, blocks, STAGING, COMPUTE), after)
         self._arriving.update(dict.fromkeys(blocks, move))
         self.pool.cache(request, self._names(request, to))
         self.keyed[request] = self._to_offer[request] = to
@@ -192,11 +193,16 @@ class ReferenceOffloadedStore(ReferencePoolStore):
             sent = set(new)
             held = self.pool.held[request][blocks[0] : blocks[1]]
             named = zip(self._named(request, *blocks), held, strict=True)
-            move = self._start(_Copy(new, [block for key, block in named if key in sent], is_load=False), [])
-            self._writing.update(dict.fromkeys(new, move))
-            for block in self._moves[move].blocks:
-                self._leaving.setdefault(block, set()).add(move)
+            self._write(new, [block for key, block in named if key in sent], new)
         return True
+
+    def _write(self, keys: list[Key], blocks: list[int], new: list[Key]) -> int:
+        """Send blocks of the pool down, of which ``new`` are put into the tier; return the move."""
+        move = self._start(Copy(keys, blocks, COMPUTE, STAGING), [])
+        self._writing.update(dict.fromkeys(new, move))
+        for block in blocks:
+            self._leaving.setdefault(block, set()).add(move)
+        return move
 
     @numbered
     def release(self, lease: int, now_ns: int) -> None:
@@ -208,12 +214,11 @@ class ReferenceOffloadedStore(ReferencePoolStore):
 
     # -- copies
 
-    def _start(self, copy: _Copy, after: list[int]) -> int:
+    def _start(self, copy: Copy, after: list[int]) -> int:
         move = next(self._numbers)
         self._moves[move] = copy
         self.tier.hold(copy.keys)
-        tiers = (STAGING, COMPUTE) if copy.is_load else (COMPUTE, STAGING)
-        self._orders.append((move, *tiers, len(copy.keys), list(after)))
+        self._orders.append((move, copy.from_tier, copy.to_tier, len(copy.keys), list(after)))
         return move
 
     def take_orders(self) -> list[Order]:
@@ -229,16 +234,21 @@ class ReferenceOffloadedStore(ReferencePoolStore):
         """End a copy: what it wrote is ready, what it read may go."""
         copy = self._moves.pop(move)
         self.tier.let_be(copy.keys)
-        if copy.is_load:
+        if copy.to_tier == COMPUTE:
             for block in copy.blocks:
                 del self._arriving[block]
             return
-        for key in copy.keys:
-            del self._writing[key]
+        self._written(copy, move)
         for block in copy.blocks:
             self._leaving[block].discard(move)
             if not self._leaving[block]:
                 del self._leaving[block]
+
+    def _written(self, copy: Copy, move: int) -> None:
+        """Hear that a copy has been written to a tier below the pool."""
+        for key in copy.keys:
+            if self._writing.get(key) == move:
+                del self._writing[key]
 
     # -- counts
 
@@ -269,16 +279,20 @@ class ReferenceOffloadedStore(ReferencePoolStore):
     def check(self) -> None:
         """Raise RuntimeError naming the first violated invariant (I2, I3), recomputed from scratch."""
         super().check()
+        self._check_tier()
+        if any(not self.pool.holders[block] for block in self._arriving):
+            raise RuntimeError("I3: a block is loaded that nobody holds")
+        reads = {(block, move) for block, moves in self._leaving.items() for move in moves}
+        down = {move: copy for move, copy in self._moves.items() if copy.to_tier != COMPUTE}
+        if reads != {(block, move) for move, copy in down.items() for block in copy.blocks}:
+            raise RuntimeError("I3: a block is copied down and not kept")
+
+    def _check_tier(self) -> None:
         tier, there = self.tier, len(self.tier.policy)
         if there != tier.stored - tier.evicted or there > tier.capacity_blocks:
             raise RuntimeError(f"I2: {there} of {tier.capacity_blocks} blocks in the tier")
         if any(key not in tier.policy for key in tier.in_use):
             raise RuntimeError("I3: a block of the tier was evicted while it was copied")
-        if any(not self.pool.holders[block] for block in self._arriving):
-            raise RuntimeError("I3: a block is loaded that nobody holds")
-        reads = {(block, move) for block, moves in self._leaving.items() for move in moves}
-        if reads != {(b, m) for m, copy in self._moves.items() if not copy.is_load for b in copy.blocks}:
-            raise RuntimeError("I3: a block is copied down and not kept")
 
 
 if TYPE_CHECKING:

@@ -1,0 +1,184 @@
+"""``tiers.cpu.semantics: lmcache``: vLLM's pool with LMCache's CPU and disk below, in runs with and without time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import takewhile
+
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.backends import reference
+from kvcache_sim.cache.settings import TierSettings
+from kvcache_sim.errors import UsageError
+from kvcache_sim.replay.engine_requests import python_requests
+from kvcache_sim.replay.request import ReplayRequest
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.simulation import RunOptions, simulate
+from shared_files import ROOT
+from small_traces import tree_traces
+from test_instant import instant
+from test_simulation_native import cluster, random_trace
+
+CHECKED = RunOptions(check="full")
+POLICIES = ("lru", "lfu", "fifo", "mru")
+BLOCK_BYTES = 4 * 131_072
+
+
+def scenario(gpu: int, cpu: int, disk: int, policy: str, block: int = 4) -> str:
+    tiers = f"gpu: {{capacity: {gpu} blocks}}, "
+    tiers += f"cpu: {{capacity: {cpu} blocks, policy: {policy}, semantics: lmcache}}"
+    tiers += f", disk: {{capacity: {disk} blocks}}" if disk else ""
+    return f"cache: {{block_size: {block}}}\ntiers: {{{tiers}}}\n"
+
+
+def spread(trace):
+    """Every copy ends before the next request, as in the replays."""
+    return replace(trace, arrival_ns=trace.arrival_ns.cumsum() * 10**9)
+
+
+def room_for(trace) -> int:
+    return -(-int((trace.input_tokens + trace.output_tokens - 1).max()) // 4)
+
+
+@given(tree_traces(4, 15), st.integers(0, 12), st.integers(1, 40), st.sampled_from(POLICIES))
+@examples(8)
+def test_an_instant_run_with_a_cpu_gives_the_replays_integers(trace, spare, cpu, policy):
+    """Without a disk LMCache decides as it would alone, and so does vLLM's pool."""
+    gpu, trace = room_for(trace) + spare, spread(trace)
+    done = instant(scenario(gpu, cpu, 0, policy), trace, CHECKED)
+    alone = ReplayRequest(trace, 4, cpu)
+    below = reference("replay.lmcache")(python_requests(alone), policy, cpu, 0)
+    in_pool = reference("replay.vllm")(
+        python_requests(replace(alone, outputs="computed", capacity_blocks=gpu)), gpu
+    )
+    loaded = [max(0, hit - pool) for hit, pool in zip(below["hits"], in_pool["hits"], strict=True)]
+    requests, moved = done.run.requests, done.run.counters
+    assert requests["cached_gpu_tokens"].tolist() == in_pool["hits"]
+    assert requests["cached_cpu_tokens"].tolist() == loaded
+    assert moved.get("edge.cpu->gpu.bytes", 0) == sum(loaded) // 4 * BLOCK_BYTES
+    assert moved.get("edge.gpu->cpu.bytes", 0) == below["stored"] * BLOCK_BYTES
+    evicted = done.summary["cache"]["evictions"]
+    assert (evicted["gpu"], evicted["cpu"]) == (in_pool["evicted"], below["cpu_evictions"])
+
+
+class Lists:
+    """LMCache's tiers below a pool by lists: what is loaded is only what the pool does not have."""
+
+    def __init__(self, cpu: int, disk: int) -> None:
+        self.cpu, self.disk, self.most, self.lost = list[int](), list[int](), (cpu, disk), [0, 0]
+        self.reads = self.loads = self.stores = self.disk_stores = 0
+
+    def take(self, units: int, pinned: list[int]) -> int:
+        for taken in range(units):
+            if len(self.cpu) + taken == self.most[0]:
+                victim = next((key for key in self.cpu if key not in pinned), None)
+                if victim is None:
+                    return taken
+                self.cpu.remove(victim)
+                self.lost[0] += 1
+        return units
+
+    def request(self, keys: list[int], in_pool: int) -> int:
+        """Serve a prompt; return the chunks that the look-up found."""
+        on_cpu = list(takewhile(self.cpu.__contains__, keys))
+        on_disk = list(takewhile(self.disk.__contains__, keys[len(on_cpu) :]))[: self.most[0] - len(on_cpu)]
+        for here, found in ((self.cpu, on_cpu), (self.disk, on_disk)):
+            for key in reversed(found):
+                here.remove(key)
+                here.append(key)
+        below = len(on_cpu) + len(on_disk)
+        read = keys[max(in_pool, len(on_cpu)) : below]
+        assert self.take(len(read), on_cpu) == len(read)
+        for key in read:
+            self.disk.remove(key)
+            self.disk.append(key)
+        self.cpu += [key for key in read if key not in self.cpu]
+        self.reads, self.loads = self.reads + len(read), self.loads + max(0, below - in_pool)
+        new = keys[below:]
+        new = new[: self.take(len(new), [])]
+        self.stores += len(new)
+        self.cpu += [key for key in new if key not in self.cpu]
+        for key in new:
+            if key in self.disk:
+                self.disk.remove(key)
+            else:
+                self.disk_stores += 1
+                if len(self.disk) == self.most[1]:
+                    self.disk.pop(0)
+                    self.lost[1] += 1
+            self.disk.append(key)
+        return below
+
+
+@given(tree_traces(4, 15), st.integers(0, 12), st.integers(1, 30), st.integers(1, 60))
+@examples(8)
+def test_an_instant_run_with_a_disk_is_lists(trace, spare, cpu, disk):
+    gpu, trace = room_for(trace) + spare, spread(trace)
+    done = instant(scenario(gpu, cpu, disk, "lru"), trace, CHECKED)
+    request = ReplayRequest(trace, 4, gpu, outputs="computed")
+    given = python_requests(request)
+    in_pool = reference("replay.vllm")(given, gpu)["hits"]
+    lists = Lists(cpu, disk)
+    for number, hits in enumerate(in_pool):
+        lists.request(given.prompt(number), hits // 4)
+    moved, evicted = done.run.counters, done.summary["cache"]["evictions"]
+    counted = {"cpu->gpu": lists.loads, "disk->cpu": lists.reads, "gpu->cpu": lists.stores}
+    counted["cpu->disk"] = lists.disk_stores
+    assert {edge: moved.get(f"edge.{edge}.bytes", 0) // BLOCK_BYTES for edge in counted} == counted
+    assert [evicted["cpu"], evicted["disk"]] == lists.lost
+
+
+def below_a_pool(gpu: int, cpu: int, disk: int, machines: int = 1, policy: str = "lru"):
+    settings = cluster((gpu, cpu, disk), machines)
+    cache = replace(settings.cache, semantics="vllm", lower_semantics="lmcache")
+    tiers = (TierSettings("gpu", gpu), TierSettings("cpu", cpu, policy), TierSettings("disk", disk))
+    return replace(
+        settings, cache=cache, machines=tuple(replace(machine, tiers=tiers) for machine in settings.machines)
+    )
+
+
+@given(
+    st.integers(0, 10_000), st.sampled_from([40, 60]), st.sampled_from([20, 100]), st.sampled_from([30, 400])
+)
+@examples(3)
+def test_timed_runs_keep_every_invariant(seed, gpu, cpu, disk):
+    settings = below_a_pool(gpu, cpu, disk, 1 + seed % 2, POLICIES[seed % 4])
+    run = simulate(settings, random_trace(seed, 12, 4), options=CHECKED)
+    size = settings.cache.block_bytes
+    moved = {
+        edge: run.counters.get(f"edge.{edge}.bytes", 0) for edge in ("disk->cpu", "cpu->gpu", "gpu->cpu")
+    }
+    assert not any(n % size for n in moved.values())
+    # what comes from the disk goes on to the GPU
+    assert moved["disk->cpu"] <= moved["cpu->gpu"]
+
+
+def test_loads_take_the_time_of_their_channels():
+    trace = random_trace(3, 30, 4)
+    settings = below_a_pool(60, 40, 400)
+    rates = (10**9, 10**12)
+    wired = [{n: replace(c, bandwidth_bytes_per_s=r) for n, c in settings.channels.items()} for r in rates]
+    slow, fast = (simulate(replace(settings, channels=channels), trace) for channels in wired)
+    assert slow.counters["edge.disk->cpu.bytes"] > 0
+    assert slow.requests["fetch_disk_ns"].sum() > fast.requests["fetch_disk_ns"].sum()
+    again = simulate(settings, trace, options=RunOptions(backend="python"))
+    assert again.digest_results == simulate(settings, trace).digest_results
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("write.policy=through", "write.policy has no effect"),
+        ("fetch.policy=never", "fetch.policy has no effect"),
+        ("cache.semantics=sglang", "this tier is below vllm's own cache"),
+        ("tiers.cpu.policy=arc", "its rules know lru and lfu and fifo and mru"),
+        ("tiers.disk.capacity=unbounded", "needs a bound"),
+        ("replica.scheduler=vllm", "the GPU is alone"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused(change, why):
+    with pytest.raises(UsageError) as refused:
+        scenario_from_text(scenario(100, 100, 100, "lru", 512), "s.yaml", ROOT, [change])
+    assert why in str(refused.value)
