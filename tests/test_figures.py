@@ -75,6 +75,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "a policy scales the fleet": (
         "fleet={scaling: {policy: requests, target: 4, most: 3, interval: 1s}, plan: [{at: 3s, do: flush}]}",
     ),
+    "batches": ("offline={batch: 100}",),
     "tenants": ("workload=null", "workload={}", "trace.path={tenants}", "tenants={}"),
     "a machine is lost": ("fleet={plan: [{at: 9s, do: lose, machine: 0}, {at: 9s, do: join}]}",),
     "one GPU": ("cluster.machines=1", "tiers.cpu=null", "tiers.disk=null"),

@@ -31,7 +31,13 @@ RULED_OUT = {
         "channel: one of",
         "there are machines",
     ),
-    "tenants.max_in_flight": ("nobody waits for a turn or for tokens",),
+    "offline": (
+        "a request comes when the last has left",
+        "waits for turns at their times",
+        "polls follow the trace's arrivals",
+        "simplified keeps tokens",
+    ),
+    "tenants.max_in_flight": ("nobody waits for a turn or for tokens", "polls follow the trace's arrivals"),
     "tenants.of.a.cache_blocks": ("quotas of cache need cache.semantics tree",),
     "fleet.scaling": (
         "are not from least to most",

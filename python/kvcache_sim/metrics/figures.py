@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.metrics import (
+    batches,
     cache_groups,
     channel_use,
     context_window,
@@ -147,6 +148,7 @@ FIGURES: tuple[Figure, ...] = (
     *slo.FIGURES,
     *jobs.FIGURES,
     *tenants.FIGURES,
+    *batches.FIGURES,
     *cache_groups.FIGURES,
     *speculation.FIGURES,
     *_COST,

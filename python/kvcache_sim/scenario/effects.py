@@ -14,6 +14,7 @@ from kvcache_sim.scenario import (
     engine_tiers,
     fleet,
     objectives,
+    offline,
     parallel,
     pools,
     ranks,
@@ -40,6 +41,7 @@ def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
     yield from objectives.findings(model)
     yield from fleet.findings(model, machines)
     yield from tenants.findings(model)
+    yield from offline.findings(model)
     yield from context_window.findings(model, machines)
     yield from _kv_size(model, machines)
     yield from cache_groups.findings(model, machines)

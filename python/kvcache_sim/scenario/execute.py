@@ -77,7 +77,8 @@ def execute(
     ``--prefixes``.
     """
     measured = measured_requests(scenario, requests if isinstance(requests, Trace) else None)
-    rows_leave = not (options.causes or options.prefixes or scenario.model.tenants is not None)
+    asks = scenario.settings.tenants is not None or scenario.settings.offline is not None
+    rows_leave = not (options.causes or options.prefixes or asks)
     tables = None if directory is None else RunTables(directory, measured if rows_leave else None)
     try:
         marked = replace(options, marks_ns=measured.marks_ns)
@@ -114,6 +115,11 @@ def summarized(
         summary = {**summary, "context_window": window}
     if scenario.settings.tenants is not None:
         summary = {**summary, **_by_tenant(scenario, trace, run, measured)}
+    if scenario.settings.offline is not None:
+        from kvcache_sim.metrics.batches import summarize_batches
+
+        rows = arrays_of(run.requests)
+        summary = {**summary, **summarize_batches(rows, scenario.settings.offline.batch_requests)}
     if run.schedule is not None:
         summary = {**summary, "schedule": run.schedule}
     return run, summary

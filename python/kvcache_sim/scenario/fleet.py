@@ -118,10 +118,10 @@ def _of_scaling(model: ScenarioModel, happens: Collection[str]) -> Iterator[Find
         yield Contradiction(path, "fleet.plan or fleet.faults say who comes and goes")
     if model.machines:
         yield Contradiction(path, "machines differ: which of them comes cannot be said")
-    yield from ((path, why) for why in _cannot_be_emptied(model))
+    yield from ((path, why) for why in cannot_be_emptied(model))
 
 
-def _cannot_be_emptied(model: ScenarioModel) -> Iterator[str]:
+def cannot_be_emptied(model: ScenarioModel) -> Iterator[str]:
     """Yield why caches cannot be emptied at once."""
     if model.cache.accounting == "simplified":
         yield "cache.accounting simplified keeps tokens of sessions: they are not emptied"
@@ -150,7 +150,7 @@ def _of_one(
         elif why := store_kind(model.cache).lacks.get(Ability.LOWER_TIERS):
             yield path, why
     if own.do == "flush":
-        yield from ((path, why) for why in _cannot_be_emptied(model))
+        yield from ((path, why) for why in cannot_be_emptied(model))
     if own.do == "lose-index" and not keeps_an_index(model):
         yield path, "the router keeps no index: it looks at what the machines have"
     if own.do == "slow":

@@ -18,6 +18,7 @@ from kvcache_sim.scenario.fleet import membership_plan
 from kvcache_sim.scenario.fleet_events import fleet_events
 from kvcache_sim.scenario.host import with_host
 from kvcache_sim.scenario.machines import own_path
+from kvcache_sim.scenario.offline_section import offline_settings
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
@@ -79,6 +80,7 @@ def lower(
         handover=_handover(model, wiring),
         membership=membership_plan(model, tree, (block_bytes, cache.block_size_tokens)),
         tenants=tenancy(model.tenants),
+        offline=offline_settings(model.offline),
         seed=model.seed,
     )
 

@@ -14,6 +14,7 @@ from kvcache_sim.cache.settings import (
     Touch,
 )
 from kvcache_sim.scenario.fleet_section import FleetSection
+from kvcache_sim.scenario.offline_section import OfflineSection
 from kvcache_sim.scenario.policy_names import (
     AdmissionName,
     ChannelChoiceName,
@@ -363,6 +364,9 @@ class ScenarioModel(Section):
     )
     slo: Annotated[SloSection, BY_ITSELF] | None = Field(
         None, description="limits of latency; null: no attainment and goodput in the summary"
+    )
+    offline: Annotated[OfflineSection, BY_ITSELF] | None = Field(
+        None, description="requests in batches, each when the last has ended; null: as they arrive"
     )
     tenants: Annotated[TenantsSection, BY_ITSELF] | None = Field(
         None, description="shares and quotas by a member of the trace's rows; null: nobody asks who sent what"

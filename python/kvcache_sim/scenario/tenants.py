@@ -21,5 +21,7 @@ def findings(model: ScenarioModel) -> Iterator[Finding]:
         yield Contradiction(("tenants",), "replica.instant is true: nobody waits for a turn or for tokens")
     if settings.bounds_caches and (store_kind(model.cache) is not TREE or not model.cache.enabled):
         yield Contradiction(("tenants",), "quotas of cache need cache.semantics tree, detailed and enabled")
+    if settings.holds_back and model.router.view.interval:
+        yield Contradiction(("tenants",), "router.view.interval: polls follow the trace's arrivals")
     if own.isolate and not model.cache.enabled:
         yield ("tenants", "isolate"), "cache.enabled is false"

@@ -22,6 +22,7 @@ from kvcache_sim.workload.trace import NO_REQUEST, NOT_TOLD, OPEN_LOOP, Trace, v
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.membership.membership import Membership
+    from kvcache_sim.serving.offline.batches import Batches
     from kvcache_sim.serving.tenants.cache_quota import CacheQuotas
     from kvcache_sim.serving.tenants.gate import TenantGate
 
@@ -55,6 +56,8 @@ class Cluster:
         self._gate: TenantGate | None = None
         self._quotas: CacheQuotas | None = None
         self._served_by: dict[int, int] = {}
+        #: Who lets requests arrive where their arrivals count for nothing.
+        self._batches: Batches | None = None
         self.arrived = 0
         self.closed = 0
         self._instant = any(replica.settings.instant for replica in replicas)
@@ -121,7 +124,10 @@ class Cluster:
         """Queue the first arrival."""
         if self._membership is not None:
             self._membership.start(self)
-        self._queue_next()
+        if self._batches is not None:
+            self._batches.start(self._arrive)
+        else:
+            self._queue_next()
 
     def feed(self, trace: Trace) -> None:
         """Take further requests, which stand alone, at their arrivals; those of before have all arrived."""
@@ -144,6 +150,10 @@ class Cluster:
             raise UsageError("requests are given up while they wait", "tenants", expected=expected)
         self._gate, self.open_loop = gate, False
         gate.open_to(self._let_in)
+
+    def come_in(self, batches: Batches) -> None:
+        """Let requests arrive batch by batch."""
+        self._batches, self.open_loop = batches, False
 
     def keep_quotas(self, quotas: CacheQuotas) -> None:
         """Drop what of a tenant is beyond its quota."""
@@ -286,6 +296,8 @@ class Cluster:
             self._membership.closed(request, self.closed == len(self.trace))
         for tell in self._when_closed:
             tell(request)
+        if self._batches is not None:
+            self._batches.closed()
         if self._instant:
             self._queue_next_alone()
         if self._read_on is not None:

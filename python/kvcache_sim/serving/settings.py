@@ -9,6 +9,7 @@ from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSett
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.serving.membership.plan import MembershipPlan
+from kvcache_sim.serving.offline.settings import OfflineSettings
 from kvcache_sim.serving.speculation import SpeculationSettings
 from kvcache_sim.serving.tenants.settings import TenancySettings
 from kvcache_sim.values import dataclass
@@ -191,6 +192,8 @@ class ClusterSettings:
     membership: MembershipPlan = MembershipPlan()
     #: What tenants are due; None: nobody asks who sent a request.
     tenants: TenancySettings | None = None
+    #: Requests come in batches; None: at their arrivals.
+    offline: OfflineSettings | None = None
     seed: int = 0
 
     def in_tokens(self) -> ClusterSettings:

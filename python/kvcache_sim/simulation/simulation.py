@@ -37,7 +37,6 @@ from kvcache_sim.simulation.end_checks import check_rows, check_stores
 from kvcache_sim.simulation.marks import Marks
 from kvcache_sim.simulation.measured import channel_use, counters, inter_token_latencies, tier_uses
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
-from kvcache_sim.simulation.tenants import share_among
 from kvcache_sim.simulation.windows import Windows
 from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.workload.readers.stream import TraceStream
@@ -174,7 +173,13 @@ class Simulation:
             views.when_closed.append(self._scaling_is_over)
         self._quotas: CacheQuotas | None = None
         if settings.tenants is not None and len(trace.tenant):
+            from kvcache_sim.simulation.tenants import share_among
+
             self._quotas = share_among(settings.tenants, trace, self.cluster, [c.tree for c in caches])
+        if settings.offline is not None:
+            from kvcache_sim.simulation.offline import work_off
+
+            work_off(settings.offline, len(trace), self.cluster, [cache.tree for cache in caches])
         nobody_hears = (
             self._quotas is None
             and self._index is None

@@ -1,0 +1,1 @@
+"""Requests worked off in batches: rollouts of a training run, offline inference."""
