@@ -51,7 +51,7 @@ def folder(tmp_path_factory) -> Path:
     lines = [f"2023-11-16 00:{k // 10:02}:{6 * (k % 10):02}.0,{60 + 37 * k % 900},9\n" for k in range(150)]
     (place / "lengths.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(lines))
     write(place / "tenants.jsonl", [{**row, "tenant": n % 5} for n, row in enumerate(rows)])
-    write(place / "teams.jsonl", [{**row, "timestamp": 9 * n, "tenant": n % 5, "team": n % 2} for n, row in enumerate(rows)])  # fmt: skip
+    write(place / "teams.jsonl", [{**row, "timestamp": 9 * n, "tenant": n % 5, "team": n % 2, "retention": ["close", "demote", 0.5, None][n % 4], "tool": "bash"} for n, row in enumerate(rows)])  # fmt: skip
     write(place / "priorities.jsonl", [{**row, "timestamp": n, "priority": -n, "output_length": 9 + n % 7} for n, row in enumerate(rows)])  # fmt: skip
     write(place / "bad-row.jsonl", [*rows[:-1], {**rows[-1], "input_length": -5}])
     texts = [{"conversations": [{"from": who, "value": f"{who} {n} " * 90} for n in range(4) for who in ("human", "gpt")]} for _ in range(9)]  # fmt: skip

@@ -76,7 +76,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         "fleet={scaling: {policy: requests, target: 4, most: 3, interval: 1s}, plan: [{at: 3s, do: flush}]}",
     ),
     "batches": ("offline={batch: 100}",),
-    "tenants": ("workload=null", "workload={}", "trace.path={tenants}", "tenants={}"),
+    "tenants": ("workload=null", "workload={}", "trace.path={tenants}", "tenants={}", "retention={}"),
     "a machine is lost": ("fleet={plan: [{at: 9s, do: lose, machine: 0}, {at: 9s, do: join}]}",),
     "one GPU": ("cluster.machines=1", "tiers.cpu=null", "tiers.disk=null"),
     "an engine of ranks": ("tiers.cpu=null", "tiers.disk=null", "replica.dp=2"),
@@ -104,7 +104,7 @@ def two_tenants() -> Path:
     """Return a trace of two requests whose rows name who sent them."""
     path = Path(tempfile.mkdtemp()) / "tenants.jsonl"
     row = {"timestamp": 0, "input_length": 512, "output_length": 3, "hash_ids": [0]}
-    path.write_text("".join(json.dumps({**row, "tenant": name}) + "\n" for name in "ab"))
+    path.write_text("".join(json.dumps({**row, "tenant": name, "retention": 0}) + "\n" for name in "ab"))
     return path
 
 

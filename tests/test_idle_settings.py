@@ -31,6 +31,7 @@ RULED_OUT = {
         "channel: one of",
         "there are machines",
     ),
+    "retention": ("hints need cache.semantics tree", "no time passes"),
     "offline": (
         "a request comes when the last has left",
         "waits for turns at their times",

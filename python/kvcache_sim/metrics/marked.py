@@ -21,6 +21,7 @@ _OF_A_PART = (
     "groups.",
     "router.",
     "membership.",
+    "retention.",
     "tenants.",
 )
 

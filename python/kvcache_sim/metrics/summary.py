@@ -14,6 +14,7 @@ from kvcache_sim.metrics.parts import GROUP_ROWS, arrays_of
 from kvcache_sim.metrics.percentiles import describe_counted
 from kvcache_sim.metrics.prefix_cache import with_left
 from kvcache_sim.metrics.request_totals import RequestTotals
+from kvcache_sim.metrics.retention import summarize_retention
 from kvcache_sim.metrics.run import ColumnData, Run
 from kvcache_sim.metrics.speculation import summarize_speculation
 from kvcache_sim.metrics.tier_use import summarize_tiers
@@ -71,6 +72,7 @@ def summarize(run: Run, block_size_tokens: int, totals: RequestTotals | None = N
         "tiers": summarize_tiers(run.tiers, hit_tokens, counted_ns),
         "channels": summarize_channels(run.channels, counted_ns),
         "handover": requests.handovers.figures(run.counters),
+        **summarize_retention(run.counters),
         **summarize_fleet(run.counters, run.fleet_changes),
         "machines": summarize_loads(requests.loads, run.counters),
         #: Errors of the router's own index, over all machines and decisions; None where it saw the truth.

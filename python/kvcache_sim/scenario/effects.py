@@ -18,6 +18,7 @@ from kvcache_sim.scenario import (
     parallel,
     pools,
     ranks,
+    retention,
     tenants,
 )
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
@@ -42,6 +43,7 @@ def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
     yield from fleet.findings(model, machines)
     yield from tenants.findings(model)
     yield from offline.findings(model)
+    yield from retention.findings(model)
     yield from context_window.findings(model, machines)
     yield from _kv_size(model, machines)
     yield from cache_groups.findings(model, machines)

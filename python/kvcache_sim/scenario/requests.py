@@ -34,6 +34,7 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
     changed = slides or outputs is not None or scenario.model.measure is not None
     changed = changed or scenario.model.replica.queue_order == PROGRAM_FCFS
     changed = changed or bool(trace_fields_of(scenario.model))
+    changed = changed or scenario.model.retention is not None
     changed = changed or scenario.model.tenants is not None or scenario.model.offline is not None
     changed = changed or (section is not None and bool(section.extra_keys))
     changed = changed or (section is not None and section.synthesise_prefixes is not None)
@@ -80,6 +81,10 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
         trace = slide(trace, window_tokens)
     if model.offline is not None:
         trace = _as_batches(trace, model.offline.samples)
+    if model.retention is not None:
+        from kvcache_sim.workload.retention import with_retention
+
+        trace = with_retention(trace, model.retention.field, model.retention.tool, model.retention.ttl_s)
     if model.tenants is not None:
         from kvcache_sim.workload.tenants import with_tenants
 
@@ -123,7 +128,9 @@ def _check_block_size(scenario: Scenario, trace: Trace) -> None:
 
 def keeps_unknown(scenario: Scenario) -> bool:
     """Return whether a scenario asks for members of the trace's rows that no column holds."""
-    return bool(trace_fields_of(scenario.model) - {PRIORITY}) or scenario.model.tenants is not None
+    model = scenario.model
+    asks = model.tenants is not None or model.retention is not None
+    return asks or bool(trace_fields_of(model) - {PRIORITY})
 
 
 def _from_file(section: TraceSection, keep_unknown: bool) -> Trace:

@@ -33,6 +33,7 @@ from kvcache_sim.scenario.quantities import (
     SizeBytes,
 )
 from kvcache_sim.scenario.replica_section import ReplicaSection
+from kvcache_sim.scenario.retention_section import RetentionSection
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.section import BY_ITSELF, Section
 from kvcache_sim.scenario.tenants_section import TenantsSection
@@ -364,6 +365,9 @@ class ScenarioModel(Section):
     )
     slo: Annotated[SloSection, BY_ITSELF] | None = Field(
         None, description="limits of latency; null: no attainment and goodput in the summary"
+    )
+    retention: Annotated[RetentionSection, BY_ITSELF] | None = Field(
+        None, description="hints of the trace's rows on the blocks they leave; null: nobody asks"
     )
     offline: Annotated[OfflineSection, BY_ITSELF] | None = Field(
         None, description="requests in batches, each when the last has ended; null: as they arrive"

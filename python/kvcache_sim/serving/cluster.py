@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.cache.store import ARRIVE, Digest
-from kvcache_sim.engine import ARRIVAL, NO_MACHINE
+from kvcache_sim.engine import ARRIVAL, HANDOVER, NO_MACHINE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.recorder import Recorder
@@ -23,6 +23,7 @@ from kvcache_sim.workload.trace import NO_REQUEST, NOT_TOLD, OPEN_LOOP, Trace, v
 if TYPE_CHECKING:
     from kvcache_sim.serving.membership.membership import Membership
     from kvcache_sim.serving.offline.batches import Batches
+    from kvcache_sim.serving.retention.hints import RetentionHints
     from kvcache_sim.serving.tenants.cache_quota import CacheQuotas
     from kvcache_sim.serving.tenants.gate import TenantGate
 
@@ -54,7 +55,8 @@ class Cluster:
         self._first_arrivals: dict[int, int] = {}
         #: Where requests wait for their tenant's turn, and what of a tenant's blocks is kept.
         self._gate: TenantGate | None = None
-        self._quotas: CacheQuotas | None = None
+        #: Who is told which machine a request was done on: quotas of tenants, hints of the trace.
+        self._keepers: list[CacheQuotas | RetentionHints] = []
         self._served_by: dict[int, int] = {}
         #: Who lets requests arrive where their arrivals count for nothing.
         self._batches: Batches | None = None
@@ -155,9 +157,9 @@ class Cluster:
         """Let requests arrive batch by batch."""
         self._batches, self.open_loop = batches, False
 
-    def keep_quotas(self, quotas: CacheQuotas) -> None:
-        """Drop what of a tenant is beyond its quota."""
-        self._quotas = quotas
+    def drop_by(self, keeper: CacheQuotas | RetentionHints) -> None:
+        """Let somebody drop blocks when a request is done."""
+        self._keepers.append(keeper)
 
     def _let_in(self, request: int) -> None:
         if self._scrapes is not None:
@@ -240,7 +242,7 @@ class Cluster:
         machine = replica.machine
         if self._continues:
             self.machines[request] = machine
-        if self._quotas is not None:
+        if self._keepers:
             self._served_by[request] = machine
         self.digests[machine].record(ARRIVE, now, request, arrival.prompt_num_tokens)
         if replica.records_all:
@@ -290,8 +292,10 @@ class Cluster:
         self._first_arrivals.pop(request, None)
         if self._gate is not None:
             self._gate.closed()
-        if self._quotas is not None and (machine := self._served_by.pop(request, NO_MACHINE)) != NO_MACHINE:
-            self._quotas.closed(request, machine)
+        if self._keepers and (machine := self._served_by.pop(request, NO_MACHINE)) != NO_MACHINE:
+            # at the end of the instant: every machine has let go of what it held until now
+            now = self.engine.now_ns
+            self.engine.schedule(now, HANDOVER, NO_MACHINE, self._tell_keepers, (request, machine))
         if self._membership is not None:
             self._membership.closed(request, self.closed == len(self.trace))
         for tell in self._when_closed:
@@ -307,6 +311,10 @@ class Cluster:
         following = self._continues[request] if self._continues else NO_REQUEST
         if following != NO_REQUEST and self._think_ns[following] == OPEN_LOOP:
             self._prefetch(request, following, self._arrival_ns[following])
+
+    def _tell_keepers(self, done: tuple[int, int]) -> None:
+        for keeper in self._keepers:
+            keeper.closed(*done)
 
     def _queue_next_alone(self) -> None:
         """Queue the next request of an instant run, once an engine's own tier has stored the last one's."""

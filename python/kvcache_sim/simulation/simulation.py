@@ -34,6 +34,7 @@ from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.store_limits import refuse_beyond_store
 from kvcache_sim.simulation.end_checks import check_rows, check_stores
+from kvcache_sim.simulation.keepers import Keepers
 from kvcache_sim.simulation.marks import Marks
 from kvcache_sim.simulation.measured import channel_use, counters, inter_token_latencies, tier_uses
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from kvcache_sim.serving.membership.scaling import Scaling
     from kvcache_sim.serving.replica.native import NativeReplica
     from kvcache_sim.serving.router.regret import Watched
-    from kvcache_sim.serving.tenants.cache_quota import CacheQuotas
     from kvcache_sim.workload.block_tokens import BlockTokens
 
 _EVENTS_PER_GLANCE = 20_000
@@ -163,25 +163,21 @@ class Simulation:
 
             self.membership = Membership(settings.membership, self.replicas, router_among, self.engine)
             self.cluster.change_members_by(self.membership)
+        kept = [cache.tree for cache in caches]
         self._scaling: Scaling | None = None
         if self.membership is not None and settings.membership.scaling is not None:
             from kvcache_sim.serving.membership.scaling import Scaling
 
-            kept = [cache.tree for cache in caches]
             scaling = settings.membership.scaling
             self._scaling = Scaling(scaling, self.membership, self.replicas, kept, trace, self.engine)
             views.when_closed.append(self._scaling_is_over)
-        self._quotas: CacheQuotas | None = None
-        if settings.tenants is not None and len(trace.tenant):
-            from kvcache_sim.simulation.tenants import share_among
-
-            self._quotas = share_among(settings.tenants, trace, self.cluster, [c.tree for c in caches])
+        self._keepers = Keepers(settings, trace, self.cluster, kept)
         if settings.offline is not None:
             from kvcache_sim.simulation.offline import work_off
 
-            work_off(settings.offline, len(trace), self.cluster, [cache.tree for cache in caches])
+            work_off(settings.offline, len(trace), self.cluster, kept)
         nobody_hears = (
-            self._quotas is None
+            not self._keepers.hear
             and self._index is None
             and not views.when_closed
             and settings.handover.router not in TIMED
@@ -336,8 +332,7 @@ class Simulation:
             found |= {f"membership.{name}": n for name, n in self._losses.counts.items()}
         if self._scaling is not None:
             found |= {f"membership.{name}": n for name, n in self._scaling.counts.items()}
-        if self._quotas is not None:
-            found["tenants.dropped_blocks"] = self._quotas.dropped_blocks
+        found |= self._keepers.counts
         now = self.engine.now_ns
         return Mark(
             inter_token_latencies(self.replicas),

@@ -73,6 +73,10 @@ class Trace:
     #: Who sent each request, as an index of ``tenant_names``; empty where nobody asks.
     tenant: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     tenant_names: list[str] = field(default_factory=list)
+    #: What becomes of a request's blocks when it is done (``workload.retention``), and how long they live
+    #: after that, NOT_TOLD for ever; empty where nobody asks.
+    retention: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
+    live_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     source: str = ""
     sha256: str = ""
     #: Counted findings of the reader, each one line for people.

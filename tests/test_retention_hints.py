@@ -1,0 +1,126 @@
+"""Hints of a trace's rows: what a closed session leaves, TTL by tool, copies that wait below."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from kvcache_sim.errors import KvsimError
+from kvcache_sim.scenario.execute import execute
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.simulation import RunOptions
+
+EVERY_WAY = (RunOptions(), RunOptions(step_every_iteration=True, check="full"), RunOptions(backend="python"))
+
+
+def run_of(tmp_path, rows, more="", section="retention: {}"):
+    """Return the run of (second, session, ids, further members), equal on every backend."""
+    lines = [
+        {"timestamp": round(1000 * at), "input_length": 512 * len(ids), "output_length": 2, "hash_ids": ids,
+         "session_id": session, "turn": sum(row[1] == session for row in rows[:n]), **members}
+        for n, (at, session, ids, members) in enumerate(rows)
+    ]  # fmt: skip
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = f"trace: {{path: t.jsonl}}\ntiers: {{gpu: {{capacity: 64 blocks}}}}\n{section}\n{more}"
+    scenario = scenario_from_text(text, "s", tmp_path)
+    trace = read_requests(scenario)
+    made = [execute(scenario, trace, options) for options in EVERY_WAY]
+    assert len({run.summary["digest"]["results"] + run.summary["digest"]["events"] for run in made}) == 1
+    return made[0].run
+
+
+def found(run):
+    """Return the leading blocks that each request found; of a whole prompt the last token is computed again."""
+    return [-(-own // 512) for own in run.requests["cached_prefix_length_used"].tolist()]
+
+
+CLOSE, DEMOTE = {"retention": "close"}, {"retention": "demote"}
+
+
+def test_a_closed_session_leaves_what_others_have_used(tmp_path):
+    rows = [
+        (0, "a", [0, 1, 2], {}),
+        (2, "b", [0, 7, 8], {}),
+        (4, "a", [0, 1, 2, 3], CLOSE),
+        (6, "a", [0, 1, 2, 4], {}),
+        (8, "b", [0, 7, 8, 9], {}),
+    ]
+    run = run_of(tmp_path, rows)
+    assert found(run) == [0, 1, 3, 1, 3]
+    assert run.counters["retention.dropped_blocks"] == 3
+
+
+@pytest.mark.parametrize("gap_s", [2.9, 3.1])
+def test_a_time_to_live_counts_from_the_end_of_a_request_unless_it_is_used_again(tmp_path, gap_s):
+    rows = [
+        (0, "a", [0, 1], {"retention": 3}),
+        (gap_s, "a", [0, 1, 2], {}),
+        (20, "a", [0, 1, 2, 5], {}),
+    ]
+    run = run_of(tmp_path, rows)
+    ended_s = run.requests["finish_ns"][0] / 1e9
+    survives = rows[1][0] < ended_s + 3
+    # used again in time, the blocks stay when the three seconds are over
+    assert found(run) == ([0, 2, 3] if survives else [0, 0, 3])
+    assert survives == (gap_s < 3)
+
+
+def test_time_to_live_by_tool(tmp_path):
+    rows = [
+        (0, "a", [0, 1], {"tool": "bash"}),
+        (0, "b", [10, 11], {"tool": "search"}),
+        (0, "c", [20, 21], {"tool": "other"}),
+        (0, "d", [30, 31], {"tool": "bash", "retention": 60}),
+        *(
+            (9, name, [first, first + 1, first + 2], {})
+            for name, first in zip("abcd", (0, 10, 20, 30), strict=True)
+        ),
+    ]
+    run = run_of(tmp_path, rows, section="retention: {ttl_s: {bash: 5.0, search: 30.0}}")
+    assert found(run)[4:] == [0, 2, 2, 2]
+
+
+def test_demoted_copies_are_found_below(tmp_path):
+    more = "write: {policy: through}"
+    rows = [(0, "a", [0, 1, 2], DEMOTE), (5, "a", [0, 1, 2, 3], {}), (9, "b", [50], {})]
+    lower = "retention: {}\ntiers: {gpu: {capacity: 64 blocks}, cpu: {capacity: 90 blocks}}"
+    lines = [
+        {
+            "timestamp": 1000 * at,
+            "input_length": 512 * len(ids),
+            "output_length": 400,
+            "hash_ids": ids,
+            **members,
+        }
+        for at, _, ids, members in rows
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    scenario = scenario_from_text(f"trace: {{path: t.jsonl}}\n{lower}\n{more}", "s", tmp_path)
+    made = [execute(scenario, read_requests(scenario), options).run for options in EVERY_WAY]
+    assert len({run.digest_results + run.digest_events for run in made}) == 1
+    assert made[0].requests["cached_gpu_tokens"][1] == 0
+    assert made[0].requests["cached_cpu_tokens"][1] == 1536
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_hinted_every_backend_agrees(tmp_path, seed):
+    draw = random.Random(seed)
+    rows = []
+    for n in range(40):
+        session = draw.randrange(6)
+        ids = [0, *range(100 * session + 1, 100 * session + 1 + draw.randint(1, 5))]
+        hint = draw.choice([{}, CLOSE, DEMOTE, {"retention": draw.choice([0, 0.05, 1])}])
+        rows.append((n * draw.choice([0, 0.01, 0.3]), f"s{session}", ids, hint))
+    rows.sort(key=lambda row: row[0])
+    run = run_of(tmp_path, rows)
+    assert run.counters["retention.dropped_blocks"] > 0
+    assert (run.requests["status"] == 0).all()
+
+
+def test_a_hint_that_is_none(tmp_path):
+    with pytest.raises(KvsimError, match="is no hint"):
+        run_of(tmp_path, [(0, "a", [0], {"retention": "pin"})])
+    with pytest.raises(KvsimError, match="no row has the member 'retention'"):
+        run_of(tmp_path, [(0, "a", [0], {})])
