@@ -55,6 +55,12 @@ def test_a_branch_keeps_its_history_when_its_tail_goes():
     assert evicted(requests, TailLru(4, 1), 8, 5, 9) == [6, 5, 4, 8, 7]
 
 
+def test_a_short_request_does_not_make_its_branch_short():
+    # 2 was used last, but its branch was four deep: 7, which is as needed and older, goes before it
+    requests = [asked(1, [1, 2, 3, 4]), asked(2, [7, 8], session=1), asked(3, [1, 2])]
+    assert evicted(requests, TailLru(2, 1), 6, 6, 9) == [4, 8, 3, 7, 2, 1]
+
+
 def test_kvflow_takes_the_agent_that_is_furthest_from_its_next_step():
     # the system prompt 1 under agents P, X and E, last used in this order; next come P, X, E
     order = [asked(7, [1, 2], 0), asked(8, [1, 3], 1), asked(9, [1, 4], 2)]

@@ -7,11 +7,7 @@ from typing import Any
 
 from kvcache_sim.metrics.figure import Figure
 
-FIGURES = (
-    Figure(
-        "retention.dropped_blocks", "blocks", "copies that hints of the trace's rows dropped, on all tiers"
-    ),
-)
+FIGURES = (Figure("retention.dropped_blocks", "blocks", "copies that hints of the trace's rows dropped"),)
 
 
 def summarize_retention(counters: Mapping[str, int]) -> dict[str, Any]:
