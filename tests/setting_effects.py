@@ -427,7 +427,7 @@ REFUSALS: list[Refusal] = [
     Refusal("tiers.gpu.semantics=vllm-offload", "engines' own rules are the cpu's"),
     Refusal("tiers.disk.semantics=vllm-offload", "engines' own rules are the cpu's"),
     Refusal("retention={}", "hints need cache.semantics tree", SIMPLIFIED),
-    Refusal("retention={}", "no time passes", (*ONE_TIER, "replica.instant=true")),
+    Refusal("retention={}", "no time passes", (*ONE_TIER, "replica.instant=true", "cache.semantics=tree")),
     Refusal("offline={}", "a request comes when the last has left", (*ONE_TIER, "replica.instant=true")),
     Refusal("offline={}", "waits for turns at their times", ("prefetch.policy=session",)),
     Refusal("offline={}", "polls follow the trace's arrivals", ("router.view.interval=1s", "router.policy=least-loaded")),
