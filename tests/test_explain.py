@@ -45,6 +45,7 @@ class Planted:
         self.scenario_text = TWO_TIERS
         self.trace_is_there, self.remarks = True, ()
         self.disk, self.channels, self.by_machine = {}, {}, [COUNT]
+        self.junctions, self.fleet = None, {}
 
     def cached(self, index, tokens, tier="gpu"):
         self.columns["cached_prefix_length_used"][index] = tokens
@@ -72,6 +73,7 @@ class Planted:
         tiers["disk"] |= self.disk
         self.summary = {
             "cache": {"evictions": self.evictions},
+            "fleet": self.fleet,
             "tiers": tiers,
             "channels": self.channels,
             "machines": {"requests": self.by_machine},
@@ -283,6 +285,43 @@ CAUSES = {
     "write-policy-without-choice": (one_tier, quiet, "no tier below gpu"),
     "break-even-cpu": (quiet, one_tier, "Loading from cpu beats computing from the first block (512 tokens)"),
     "break-even-disk": (slow_disk, instant, "Computing beats loading from disk at every length"),
+}
+
+
+def other_layers_had_it(is_state):
+    def plant(p):
+        half = COUNT // 2
+        for n in range(half, COUNT):
+            p.repeat(n, n - half)
+        again = np.arange(half, COUNT)
+        p.junctions = {
+            "request": again,
+            "machine": np.zeros_like(again),
+            "junction_tokens": np.full_like(again, 2048),
+            "is_state": np.full_like(again, is_state),
+        }
+
+    return plant
+
+
+def scaled(p):
+    p.scenario_text += "fleet: {scaling: {policy: requests, target: 4, most: 3, interval: 1s}}\n"
+    changes = [{"change": "serves"}, {"change": "serves"}, {"change": "drains"}]
+    p.fleet = {"machine_s": 58.65, "ordered": 2, "released": 1, "changes": changes}
+
+
+CAUSES |= {
+    "window-moved-on": (
+        other_layers_had_it(0),
+        other_layers_had_it(1),
+        "the layers with a window had moved on",
+    ),
+    "no-checkpoint": (other_layers_had_it(1), other_layers_had_it(0), "no checkpoint of a state was kept"),
+    "scaled-fleet": (
+        scaled,
+        quiet,
+        "From 1 to 3 machines served by requests: 2 ordered, 1 let go, 59 machine-",
+    ),
 }
 
 

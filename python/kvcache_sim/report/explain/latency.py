@@ -9,6 +9,7 @@ from kvcache_sim.tiers import COMPUTE, PLACES, TIERS
 _MOST = 0.5
 _MUCH = 0.25
 _SOME = 0.05
+_LITTLE = 0.005
 
 
 def _tail(case: Case, columns: tuple[str, ...]) -> float:
@@ -22,12 +23,14 @@ def _tail(case: Case, columns: tuple[str, ...]) -> float:
 
 
 def parts(case: Case) -> str | None:
-    """The parts of the mean TTFT."""
+    """The parts of the mean TTFT; one that would be shown as 0.0 ms and is next to nothing is left out."""
     if not case.ttft_ms:
         return None
     means = {part: case.mean_ms(column) for part, column in PARTS.items()}
     told = ", ".join(
-        f"{part} {mean:,.1f} ms ({percent(mean / case.ttft_ms)})" for part, mean in means.items() if mean
+        f"{part} {mean:,.1f} ms ({percent(mean / case.ttft_ms)})"
+        for part, mean in means.items()
+        if round(mean, 1) or mean / case.ttft_ms > _LITTLE
     )
     return f"The mean TTFT of {case.ttft_ms:,.1f} ms is made of: {told}."
 
