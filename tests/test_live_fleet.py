@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,6 +71,8 @@ async def heard(overrides: Sequence[str], simulation: type[LiveSimulation], seed
     came: list[tuple[int, int]] = []
     tell = fleet.tokens
     fleet.tokens = lambda requests, now: (came.extend((r, now) for r in requests), tell(requests, now))
+    gaps: Counter[int] = Counter()
+    fleet.gap = lambda machine, gap_ns, times: gaps.update({gap_ns: times})
     batches = {type(replica.batch) for replica in fleet.simulation.replicas}
     fleet.start()
     tickets: list[Ticket] = []
@@ -82,6 +85,13 @@ async def heard(overrides: Sequence[str], simulation: type[LiveSimulation], seed
             fleet.abort(tickets[int(random.integers(len(tickets)))])
     wait(fleet, 600 * 10**9)
     assert not fleet.open
+    last: dict[int, int] = {}
+    between: Counter[int] = Counter()
+    for request, now in came:
+        if request in last:
+            between[now - last[request]] += 1
+        last[request] = now
+    assert gaps == between
     told = [(t.tokens_out, t.aborted, t.cached_tokens, t.last_ns) for t in tickets]
     return came, told, batches
 
