@@ -289,3 +289,31 @@ def test_percentiles_of_lags_are_those_of_a_sorted_list():
         assert own <= lags.percentile_ms(part) <= own + 0.05
     assert TokenLags().percentile_ms(0.5) == 0.0
     assert "500" not in TokenLags().text
+
+
+def test_an_answer_is_not_done_before_its_end_was_taken():
+    async def go() -> None:
+        fleet = fleet_of([])
+        fleet.start()
+        client, telling = asked(fleet, 1)
+        await telling._exchange.body(1 << 20)
+        task = asyncio.create_task(telling.tell())
+        await turns()
+        client.reads.clear()
+        wait(fleet, 60 * 10**9)  # the only token and the end share a piece, which waits
+        await turns()
+        assert not task.done()
+        assert not client.ended
+        client.reads.set()
+        await turns()
+        assert task.done()
+        assert len("".join(client.texts())) == 1
+
+    asyncio.run(go())
+
+
+def test_a_ticket_keeps_its_first_and_its_longest_lag():
+    ticket = Ticket(0, 0, 1, 3)
+    for lag in (5, 9, 3):
+        ticket.late(lag)
+    assert (ticket.first_lag_ns, ticket.worst_lag_ns) == (5, 9)

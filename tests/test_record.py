@@ -14,6 +14,10 @@ from pathlib import Path
 
 import openai
 import pytest
+from kvcache_sim.live.parsing import Completion
+from kvcache_sim.live.record.observed import Observed
+from kvcache_sim.live.record.trace_file import TraceFile
+from kvcache_sim.live.tokenizer import ByteTokenizer
 from kvcache_sim.workload.imports.salted import salted_ids
 from live_server import LONGEST, live_server
 
@@ -128,6 +132,25 @@ def test_kept_texts_import_as_what_was_recorded(tmp_path):
         assert one.pop("timestamp") == pytest.approx(other.pop("timestamp"), abs=0.01)
         assert one.pop("ttft_ms") == pytest.approx(other.pop("ttft_ms"), abs=0.02)
         assert one == other
+
+
+def test_a_stream_of_two_choices_names_the_tokens_of_the_first_alone():
+    observed = Observed(Completion, 0, bytearray(b'{"prompt": "ab"}'))
+    for at, index in ((1, 0), (2, 1), (3, 1), (4, 0)):
+        chunk = {"choices": [{"index": index, "text": f"{index}"}]}
+        observed.answered(b"data: " + json.dumps(chunk).encode() + b"\n\n", at)
+    assert observed.tokens(ByteTokenizer()) == (list(b"ab"), list(b"00"))
+    assert observed.tokens_ns == [1, 2, 3, 4]
+
+
+def test_rows_stand_in_order_of_arrival_though_requests_end_in_another(tmp_path):
+    trace = TraceFile(tmp_path / "t.jsonl", ByteTokenizer(), 16, b"salt", force=False)
+    for arrival_ns in (3_000_000, 1_000_000, 2_000_000):
+        body = bytearray(b'{"prompt": "%d"}' % arrival_ns)
+        trace.add(Observed(Completion, arrival_ns, body, status=200, said=["x"]), start_ns=0)
+    assert trace.close() == 3
+    rows = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
+    assert [row["timestamp"] for row in rows] == [1, 2, 3]
 
 
 def test_ids_tell_nothing_without_the_salt():
