@@ -65,7 +65,11 @@ def lower(
             MachineSettings(
                 tiers=_tiers((machine, index), model.cache.policy, block_bytes, tree),
                 step_time=step_times[_step_time_kind(replicas[index])],
-                replica=_replica(replicas[index], model.seed),
+                replica=at_place(
+                    tree,
+                    own_path(tree, index, ("replica", "host")),
+                    partial(_replica, replicas[index], model.seed),
+                ),
                 edge_channels=wiring.edge_channels[index],
                 edge_rails=wiring.edge_rails[index],
                 role=machine.role,
