@@ -742,7 +742,7 @@ class Cluster:
 class Replica:
     """Queue, admission, steps, transfers, milestones and rows of one machine.
 
-    ``batch`` is read as a ``serving.batch.BatchSettings``, ``rules`` as a ``ServingRules`` of
+    ``batch`` is read as a ``serving.batch_settings.BatchSettings``, ``rules`` as a ``ServingRules`` of
     ``serving.replica.native_rules``.
     What is next to do is told as its time and its phase: 0 for what arrives, 1 for a step boundary.
     Errors: what the store refuses; TypeError for a store in Python; ValueError for a queue order, a
