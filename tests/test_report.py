@@ -153,6 +153,7 @@ def causes_of(rows, cached, machines=None, prefill_ns=10):
         trace = make_trace(rows)
         block_size_tokens = 512
         directory = Path("/run")
+        junctions = None
         scenario_text = "tiers: {gpu: {capacity: 9 blocks}}\n"
 
     reuse = reuse_of(Run)
