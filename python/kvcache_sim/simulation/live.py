@@ -105,7 +105,7 @@ class LiveSimulation(Simulation):
 
     def run_to(self, until_ns: int) -> None:
         """Process everything up to and including a time."""
-        with watching(self._watchdog):
+        with watching(self._stores.watchdog):
             self.engine.run(until_ns=until_ns)
 
     def forget(self, open_requests: list[int]) -> frozenset[int] | None:
@@ -141,7 +141,7 @@ class LiveSimulation(Simulation):
 
     def end(self) -> Run:
         """Run what is left and return what was measured; raises as ``Simulation.run``."""
-        with watching(self._watchdog):
+        with watching(self._stores.watchdog):
             self.engine.run()
         for replica in self.replicas:
             replica.flush_records()

@@ -1,0 +1,25 @@
+"""How far a run has come: what a progress bar shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kvcache_sim.channels.edges import AnyChannel
+from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.tiers import TIERS
+
+
+def used_shares(replicas: Sequence[AnyReplica]) -> dict[str, float]:
+    """Return by tier which share of all machines' bounded room is not free."""
+    used: dict[str, float] = {}
+    for level, tier in enumerate(TIERS):
+        rooms = [replica.store.room(level) for replica in replicas if replica.tiers > level]
+        capacity = sum(room.capacity_blocks for room in rooms)
+        if rooms and capacity < 1 << 60:
+            used[tier] = 1 - sum(room.free_blocks for room in rooms) / capacity
+    return used
+
+
+def busy_shares(channels: Mapping[str, AnyChannel], now_ns: int) -> dict[str, float]:
+    """Return by channel in which share of the time until now it has been sending."""
+    return {name: min(channel.busy_ns / max(now_ns, 1), 1.0) for name, channel in channels.items()}

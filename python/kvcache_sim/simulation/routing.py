@@ -1,0 +1,89 @@
+"""Who decides where requests go in one simulation: the scenario's router, and what it looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kvcache_sim.cache.machine import Machine
+from kvcache_sim.cache.settings import TierSettings
+from kvcache_sim.cache.store import GpuStore, TieredStore
+from kvcache_sim.cache.stores import StoreMaker
+from kvcache_sim.engine import Engine
+from kvcache_sim.serving.handover.pools import Pools
+from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.router.contract import Router
+from kvcache_sim.serving.router.index import RouterIndex
+from kvcache_sim.serving.router.look import look_at
+from kvcache_sim.serving.router.registry import router_maker
+from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.tiers import COMPUTE, TIERS
+
+if TYPE_CHECKING:
+    from kvcache_sim.serving.router.regret import Watched
+
+
+class Routing:
+    """Makes routers, among all machines that are sent requests or some of them.
+
+    They look at the caches as they are, or at an index of the router's own. Raises UsageError for a policy
+    that is unknown or cannot run here.
+    """
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        pools: Pools,
+        caches: Sequence[Machine],
+        stores: StoreMaker,
+        engine: Engine,
+    ) -> None:
+        self._settings, self._pools, self._caches, self._stores = settings, pools, caches, stores
+        self.engine = engine
+        #: Who is told of each request that is done.
+        self.when_closed = pools.views.when_closed
+        self._make = router_maker(settings.router.policy)
+        self._look = look_at(pools.routed, engine)
+        #: The router's own index, where it does not look at the caches themselves.
+        self.index: RouterIndex | None = None
+        router = settings.router
+        if router.index_blocks is not None and router.index_kind == "truth":
+            self.index = RouterIndex(self._look, self._empty(), pools.routed, engine, router)
+            self._look = self.index.look
+
+    def whole(self) -> Router:
+        """Return a router that knows nothing yet, among all machines."""
+        routed = self._pools.routed
+        seen = self._trees(routed) if self.index is None else ()
+        view = self._pools.views.of(routed, self._settings.router, self._settings.seed, self._look, seen)
+        return self._make(view)
+
+    def among(self, members: Sequence[AnyReplica]) -> Router:
+        """Return a router that knows nothing yet, among some machines, which it looks at as they are."""
+        look, trees = look_at(members, self.engine), self._trees(members)
+        return self._make(
+            self._pools.views.of(members, self._settings.router, self._settings.seed, look, trees)
+        )
+
+    def forget(self) -> None:
+        """Empty the router's own index, where there is one."""
+        if self.index is not None:
+            self.index.forget(self._empty())
+
+    def watched(self, router: Router) -> Watched:
+        """Return a router whose choices are held against the best ones."""
+        from kvcache_sim.serving.router.regret import Watched
+
+        routed = self._pools.routed
+        times = [self._settings.machines[replica.machine].step_time for replica in routed]
+        watched = Watched(router, routed, times, look_at(routed, self.engine))
+        self._pools.views.when_closed.append(watched.closed)
+        return watched
+
+    def _empty(self) -> list[GpuStore]:
+        tier = TierSettings(TIERS[COMPUTE], self._settings.router.index_blocks)
+        return [self._stores.make_lone(tier) for _ in self._pools.routed]
+
+    def _trees(self, replicas: Sequence[AnyReplica]) -> list[TieredStore | None]:
+        caches = [self._caches[replica.machine] for replica in replicas]
+        return [cache.tree if len(cache.tiers) > 1 else None for cache in caches]
