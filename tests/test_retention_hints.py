@@ -124,3 +124,36 @@ def test_a_hint_that_is_none(tmp_path):
         run_of(tmp_path, [(0, "a", [0], {"retention": "pin"})])
     with pytest.raises(KvsimError, match="no row has the member 'retention'"):
         run_of(tmp_path, [(0, "a", [0], {})])
+
+
+def test_a_closed_session_leaves_a_whole_prompt_that_another_one_has_used(tmp_path):
+    """Nothing of b follows the block that both have, so nothing but its use keeps it."""
+    rows = [(0, "a", [0, 1], {}), (2, "b", [0], {}), (4, "a", [0, 1], CLOSE), (6, "c", [0, 9], {})]
+    assert found(run_of(tmp_path, rows))[3] == 1
+
+
+def test_what_is_nowhere_below_is_not_demoted(tmp_path):
+    """Written back only when it is evicted, a prompt has no copy on the tier below."""
+    rows = [(0, "a", [0, 1, 2], DEMOTE), (5, "a", [0, 1, 2, 3], {})]
+    section = "retention: {}\nwrite: {policy: back}"
+    lines = [
+        {
+            "timestamp": 1000 * at,
+            "input_length": 512 * len(ids),
+            "output_length": 2,
+            "hash_ids": ids,
+            **members,
+        }
+        for at, _, ids, members in rows
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    tiers = "tiers: {gpu: {capacity: 64 blocks}, cpu: {capacity: 90 blocks}}"
+    scenario = scenario_from_text(f"trace: {{path: t.jsonl}}\n{tiers}\n{section}", "s", tmp_path)
+    run = execute(scenario, read_requests(scenario), RunOptions()).run
+    assert run.requests["cached_gpu_tokens"].tolist() == [0, 1536]
+    assert run.counters["retention.dropped_blocks"] == 0
+
+
+def test_times_to_live_do_not_prolong_the_run(tmp_path):
+    run = run_of(tmp_path, [(0, "a", [0, 1], {"retention": 32400})])
+    assert run.end_ns < 10 * 10**9

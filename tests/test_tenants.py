@@ -249,6 +249,20 @@ def test_a_quota_of_cache_keeps_the_blocks_used_last(tmp_path):
     assert (made.run.requests["cached_prefix_length_used"] > 0).tolist() == [False, True, False, False, True]
 
 
+def test_a_quota_of_cache_goes_by_the_last_use(tmp_path):
+    """Room for two prompts: 0 is used again before 2 comes, so 1 has to go."""
+    rows = [(2000 * k, "free", [10 * n, 10 * n + 1]) for k, n in enumerate([0, 1, 0, 2, 0, 1])]
+    made = runs(tmp_path, rows, "tenants: {of: {free: {cache_blocks: 4}}}")
+    assert (made.run.requests["cached_prefix_length_used"] > 0).tolist() == [
+        False,
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
 def test_what_isolation_costs(tmp_path):
     """Both tenants send the same prompts: alone each pays for its own first."""
     rows = [(2000 * k, "ab"[k % 2], [0, 1, 2, 3]) for k in range(6)]
@@ -305,3 +319,9 @@ def test_the_gap_begins_anew_when_a_tenant_comes_back():
         rows_of((0, 9, 5), (0, 9, 5)), np.array([0, 1], np.int32), ["a", "b"], [1.0, 1.0], {}
     )
     assert even["tenants"]["jain"] == 1
+
+
+def test_the_gap_begins_anew_for_a_tenant_that_was_there_all_the_time():
+    rows = rows_of((0, 10, 500), (5, 30, 60), (20, 40, 70))
+    told = summarize_tenants(rows, np.array([0, 0, 1], np.int32), ["a", "b"], [1.0, 1.0], {})["tenants"]
+    assert told["service_gap_tokens"] == 60
