@@ -425,6 +425,10 @@ CHANGES: list[Change] = [
 
 REFUSALS: list[Refusal] = [
     Refusal("tiers.gpu.semantics=vllm-offload", "engines' own rules are the cpu's"),
+    Refusal("tiers.gpu.semantics=hicache", "engines' own rules are the cpu's"),
+    Refusal("tiers.disk.semantics=hicache", "engines' own rules are the cpu's"),
+    Refusal("tiers.gpu.semantics=lmcache", "engines' own rules are the cpu's"),
+    Refusal("tiers.disk.semantics=lmcache", "engines' own rules are the cpu's"),
     Refusal("tiers.disk.semantics=vllm-offload", "engines' own rules are the cpu's"),
     Refusal("retention={}", "hints need cache.semantics tree", SIMPLIFIED),
     Refusal("retention={}", "no time passes", (*ONE_TIER, "replica.instant=true", "cache.semantics=tree")),
