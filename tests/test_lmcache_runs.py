@@ -182,3 +182,30 @@ def test_what_does_not_go_with_it_is_refused(change, why):
     with pytest.raises(UsageError) as refused:
         scenario_from_text(scenario(100, 100, 100, "lru", 512), "s.yaml", ROOT, [change])
     assert why in str(refused.value)
+
+
+def tiers_of(cpu: int, disk: int):
+    """LMCache's tiers with the first chunks 1, 2, ... of the disk stored on it, the oldest first."""
+    tiers = reference("tiers.lmcache")("lru", cpu, disk)
+    assert tiers.store_on_disk(range(1, disk + 1)) == ([*range(1, disk + 1)], 0)
+    return tiers
+
+
+def test_a_chunk_that_is_stored_again_is_the_disks_newest():
+    tiers = tiers_of(4, 3)
+    assert tiers.store_on_disk([1]) == ([], 0)
+    assert tiers.store_on_disk([9]) == ([9], 1)
+    assert [key in tiers.disk for key in (1, 2, 3)] == [True, False, True]
+
+
+def test_a_chunk_that_is_read_is_the_disks_newest():
+    tiers = tiers_of(4, 3)
+    assert tiers.promote([1], ()) == ([1], [])
+    tiers.store_on_disk([9])
+    assert [key in tiers.disk for key in (1, 2, 3)] == [True, False, True]
+
+
+def test_what_the_look_up_found_on_the_cpu_stays_while_chunks_are_read():
+    tiers = tiers_of(2, 3)
+    tiers.store([7, 8])
+    assert tiers.promote([1], [7]) == ([1], [8])
