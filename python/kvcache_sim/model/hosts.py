@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvcache_sim.model.catalog import entry_names, read_entry
+from kvcache_sim.model.catalog import read_entry
 from kvcache_sim.values import dataclass
 
 
@@ -27,11 +27,6 @@ class HostSpec:
     copy_gpu_share: float = 0.0
     step_overhead_per_sequence_ns: int = 0
     step_overhead_per_sequence_range_ns: tuple[int, ...] = ()
-
-
-def host_names() -> tuple[str, ...]:
-    """Return the names of the packaged hosts."""
-    return entry_names("hosts")
 
 
 def load_host(name: str) -> HostSpec:

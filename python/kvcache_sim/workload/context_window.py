@@ -11,11 +11,6 @@ from kvcache_sim.workload.sessions import continues_prompt, previous_turns
 from kvcache_sim.workload.trace import NO_REQUEST, NOT_TOLD, Trace
 
 
-def beyond_window(trace: Trace, max_model_len: int) -> NDArray[np.bool_]:
-    """Return for each request whether its prompt and answer are longer than ``max_model_len`` tokens."""
-    return np.asarray(trace.input_tokens + trace.output_tokens > max_model_len)
-
-
 def slide(trace: Trace, max_model_len: int) -> Trace:
     """Return the trace with the oldest history dropped from requests that are longer than the window.
 

@@ -9,7 +9,6 @@ Hash = int | bytes
 #: The media that vLLM names, by tier.
 MEDIA = {"gpu": "GPU", "cpu": "CPU"}
 OTHER_MEDIUM = "STORAGE"
-LAYOUTS = ("map", "array")
 
 
 class BlockStored(msgspec.Struct, tag=True, omit_defaults=True, frozen=True):

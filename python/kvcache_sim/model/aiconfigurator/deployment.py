@@ -19,7 +19,7 @@ _FIELDS = {"weights": _WEIGHTS, "experts": _EXPERTS, "kv": ("bf16", "fp8"), "att
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A model on GPUs: names as the library has them, degrees, dtypes; ``written_*`` are as they came."""
+    """A model on GPUs: names as the library has them, degrees, dtypes; ``written_model``: as it came."""
 
     model: str
     system: str
@@ -30,7 +30,6 @@ class Deployment:
     expert_parallel: int = 1
     dtypes: Dtypes = Dtypes()
     written_model: str = ""
-    written_system: str = ""
 
     @property
     def split_parts(self) -> int:
@@ -68,7 +67,6 @@ def parse_deployment(text: str) -> Deployment:
         expert_parallel=degrees["ep"],
         dtypes=Dtypes(**dtypes),
         written_model=match[1],
-        written_system=match[2],
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 from kvcache_sim.errors import EXIT_INTERNAL, KvsimError
 from kvcache_sim.policies.plugins.views import BlockView
@@ -11,7 +11,6 @@ from kvcache_sim.policies.plugins.views import BlockView
 #: ``closed``: victims are given with all that is resident below them. ``leaves``: one victim at a time, and
 #: everything with a resident child counts as pinned. ``redirect``: a victim with resident descendants stays,
 #: its deepest descendant goes, and the redirect is counted.
-Mode = Literal["closed", "leaves", "redirect"]
 MODES = ("closed", "leaves", "redirect")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -208,11 +208,6 @@ def id_names(trace: Trace, dense: NDArray[np.uint32]) -> Names:
     if names.dtype == np.uint64:
         return [str(name) for name in names.tolist()]
     return names.astype(np.int64, copy=False)
-
-
-def for_trace(config: PromptConfig, trace: Trace) -> PromptConfig:
-    """Return the settings with the trace's own block size."""
-    return replace(config, block_size=trace.block_size)
 
 
 def _row_ranges(lengths: NDArray[np.int64], batch_tokens: int) -> Iterator[tuple[int, int]]:
