@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.store import EVICT, NO_MOVE, LoadingStore, Losses, OffersComputed, Order, Room
-from kvcache_sim.reference.engines.leased_store import LeasedStore
+from kvcache_sim.reference.engines.leased_store import LeasedStore, in_parts
 from kvcache_sim.reference.engines.leases import EngineLease, EngineLeases, gpu_alone
 from kvcache_sim.reference.engines.unified_replay import LEAST_LOADED_TOKENS, Device, Held
 from kvcache_sim.reference.engines.unified_tree import Node, UnifiedTree, worths
@@ -126,12 +125,7 @@ class ReferenceHiCacheStore(LeasedStore):
     @numbered
     def match_prefix(self, request: int, limit: int) -> list[tuple[int, int, int, int]]:
         """Return the found run in parts: (tier, first page, past the last, move writing it)."""
-        parts, start = list[tuple[int, int, int, int]](), 0
-        for (tier, move), run in groupby(self._places(request, limit)):
-            end = start + len(list(run))
-            parts.append((tier, start, end, move))
-            start = end
-        return parts
+        return in_parts(self._places(request, limit))
 
     # -- admission
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from itertools import groupby
 
 from kvcache_sim.cache.store import EVICT
 from kvcache_sim.reference.engines.leases import EngineLeases
@@ -49,3 +51,13 @@ class LeasedStore(Recorded, ABC):
         if blocks:
             self._digest.record(EVICT, now_ns, 0, blocks)
             self._log_eviction(now_ns, 0, blocks)
+
+
+def in_parts(places: Iterable[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
+    """Return a prompt's found blocks, each (tier, move writing it), as (tier, first, past the last, move)."""
+    parts, start = list[tuple[int, int, int, int]](), 0
+    for (tier, move), run in groupby(places):
+        end = start + len(list(run))
+        parts.append((tier, start, end, move))
+        start = end
+    return parts

@@ -8,10 +8,11 @@ look-up is stored on the CPU, and from there on the disk.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby, takewhile
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.store import EVICT, NO_MOVE, LoadingStore, Losses, OffersComputed, Room
+from kvcache_sim.reference.engines.leased_store import in_parts
 from kvcache_sim.reference.engines.lmcache_replay import Tier
 from kvcache_sim.reference.engines.offload_tier import HeldKeys
 from kvcache_sim.reference.engines.offloaded_store import Copy, ReferenceOffloadedStore
@@ -142,12 +143,7 @@ class ReferenceLmcacheStore(ReferenceOffloadedStore):
         places = [(COMPUTE, self._move_of(request, k)) for k in range(in_pool)]
         places += [(STAGING, self._writing.get(key, NO_MOVE)) for key in names[in_pool:on_cpu]]
         places += [(DISK, self._to_disk.get(key, NO_MOVE)) for key in names[max(in_pool, on_cpu) : below]]
-        parts, start = list[tuple[int, int, int, int]](), 0
-        for (tier, move), run in groupby(places):
-            end = start + len(list(run))
-            parts.append((tier, start, end, move))
-            start = end
-        return parts
+        return in_parts(places)
 
     # -- admission
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count, groupby
+from itertools import count
 from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.store import EVICT, NO_MOVE, LoadingStore, Losses, Order, Room
+from kvcache_sim.reference.engines.leased_store import in_parts
 from kvcache_sim.reference.engines.leases import gpu_alone
 from kvcache_sim.reference.engines.offload_tier import OffloadTier
 from kvcache_sim.reference.engines.pool_store import ReferencePoolStore
@@ -102,12 +103,7 @@ class ReferenceOffloadedStore(ReferencePoolStore):
                     return
                 yield STAGING, self._writing.get(key, NO_MOVE)
 
-        parts, start = list[tuple[int, int, int, int]](), 0
-        for (tier, move), run in groupby(places()):
-            end = start + len(list(run))
-            parts.append((tier, start, end, move))
-            start = end
-        return parts
+        return in_parts(places())
 
     # -- admission
 
