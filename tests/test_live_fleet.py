@@ -96,6 +96,22 @@ async def heard(overrides: Sequence[str], simulation: type[LiveSimulation], seed
     return came, told, batches
 
 
+def test_a_request_arrives_when_its_body_came_unless_something_happened_since():
+    """Its text takes 5 ms to become tokens: the cluster began with it 5 ms ago."""
+
+    async def arrivals() -> list[int]:
+        fleet = fleet_of([])
+        fleet.start()
+        wait(fleet, 10_000_000)
+        came = fleet.clock.at_ns
+        fleet.clock.at_ns += 5_000_000
+        first = fleet.submit(Prompt([1] * 40, [2] * 3), came)
+        second = fleet.submit(Prompt([1] * 40, [2] * 3), came)
+        return [first.arrival_ns - came, second.arrival_ns - came]
+
+    assert asyncio.run(arrivals()) == [0, 1]
+
+
 HEARD = {
     "roomy": [],
     "preempting": ["tiers.gpu.capacity=90 blocks"],

@@ -105,6 +105,7 @@ class Application:
 
     async def _body(self, exchange: Exchange, kind: Any) -> Any:
         sent, arrival_ns = await exchange.body(self._limits.body_bytes), time.monotonic_ns()
+        exchange.came_ns = self._served.fleet.clock.now_ns()
         body = parsed(sent, kind)
         if self._served.texts is not None and kind in (Chat, Completion):
             exchange.heard = Observed(kind, arrival_ns, bytearray(sent))

@@ -78,10 +78,15 @@ class Fleet:
 
     # -- what clients do
 
-    def submit(self, prompt: Prompt) -> Ticket:
-        """Take a request in now and return its ticket."""
+    def submit(self, prompt: Prompt, came_ns: int | None = None) -> Ticket:
+        """Take a request in and return its ticket.
+
+        It arrives now, or at ``came_ns`` where nothing has happened since: the time that its text took to
+        become tokens is then part of what the cluster takes, not beside it.
+        """
         numbers = self.blocks.number(prompt.tokens + prompt.answer, prompt.salt)
-        at, inputs, outputs = self._now(), len(prompt.tokens), len(prompt.answer)
+        at = self._now() if came_ns is None else max(came_ns, self.ran_to_ns + 1)
+        inputs, outputs = len(prompt.tokens), len(prompt.answer)
         ticket = Ticket(self.simulation.fed, at, inputs, outputs, prompt.finish_reason)
         self.open[ticket.number] = ticket
         window = requests_of(self.blocks.block_size, [(at, inputs, outputs, numbers)], inputs + outputs)

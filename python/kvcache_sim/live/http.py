@@ -44,6 +44,8 @@ class Exchange:
         self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
         self._receive, self._send = receive, send
         self.answered = False
+        #: When its body had come, in simulated time.
+        self.came_ns: int | None = None
         #: What is kept of it, where texts are.
         self.heard: Observed | None = None
         self._rest: asyncio.Future[None] | None = None

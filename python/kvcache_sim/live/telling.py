@@ -47,7 +47,7 @@ class Telling:
         """Serve the generation and answer; returns early where the client has gone."""
         generation = self._wording.generation
         for choice in generation.choices:
-            ticket = self._fleet.submit(choice.prompt)
+            ticket = self._fleet.submit(choice.prompt, self._exchange.came_ns)
             self._told.append(_Told(choice, ticket, self._wording.plain(choice.index)))
         gone = asyncio.create_task(self._exchange.gone())
         try:
