@@ -73,6 +73,15 @@ def test_one_full_group_gives_what_the_pool_of_one_group_gives(replica, blocks, 
     single = replace(grouped, cache=replace(grouped.cache, groups=None))
     (first, said), (second, before) = (told(s, trace, schedule=True) for s in (grouped, single))
     assert first.replicas[0].schedule() == second.replicas[0].schedule()
+    events, results, counters, end_ns = said.pop("digests")
+    of_groups = {name for name in counters if name.startswith("groups.")}
+    assert of_groups, "a pool of groups counts by group, beside all that a pool counts"
+    assert [
+        events,
+        results,
+        {name: counters[name] for name in counters.keys() - of_groups},
+        end_ns,
+    ] == before.pop("digests")
     assert said == before
 
 
