@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -46,7 +47,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         command = [sys.executable, "-m", "kvcache_sim", "serve", "--port", "0", "-o", f"{directory}/run"]
-        command += ["--speed", str(asked.speed), *asked.serve.split()]
+        command += ["--speed", str(asked.speed), *shlex.split(asked.serve)]
         server = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
         try:
             measure(server, asked)
