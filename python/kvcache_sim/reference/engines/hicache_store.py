@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvcache_sim.cache.store import EVICT, NO_MOVE, LoadingStore, Losses, OffersComputed, Order, Room
+from kvcache_sim.cache.store import NO_MOVE, LoadingStore, Losses, OffersComputed, Order, Room
 from kvcache_sim.reference.engines.leased_store import LeasedStore, in_parts
 from kvcache_sim.reference.engines.leases import EngineLease, EngineLeases, gpu_alone
 from kvcache_sim.reference.engines.unified_replay import LEAST_LOADED_TOKENS, Device, Held
@@ -304,9 +304,7 @@ class ReferenceHiCacheStore(LeasedStore):
 
     def _note_losses(self, before: tuple[int, int], now_ns: int) -> None:
         for tier, (was, now) in enumerate(zip(before, self._losses(), strict=True)):
-            if now > was:
-                self._digest.record(EVICT, now_ns, tier, now - was)
-                self._log_eviction(now_ns, tier, now - was)
+            self._note_evicted(now - was, now_ns, tier)
 
     @numbered
     def room(self, tier: int) -> Room:

@@ -10,6 +10,7 @@ from kvcache_sim.cache.store import EVICT
 from kvcache_sim.reference.engines.leases import EngineLeases
 from kvcache_sim.reference.records import Recorded
 from kvcache_sim.reference.store.refusals import numbered
+from kvcache_sim.tiers import COMPUTE
 
 
 class LeasedStore(Recorded, ABC):
@@ -47,10 +48,10 @@ class LeasedStore(Recorded, ABC):
     def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
         """Take room for several leases, all or nothing."""
 
-    def _note_evicted(self, blocks: int, now_ns: int) -> None:
+    def _note_evicted(self, blocks: int, now_ns: int, tier: int = COMPUTE) -> None:
         if blocks:
-            self._digest.record(EVICT, now_ns, 0, blocks)
-            self._log_eviction(now_ns, 0, blocks)
+            self._digest.record(EVICT, now_ns, tier, blocks)
+            self._log_eviction(now_ns, tier, blocks)
 
 
 def in_parts(places: Iterable[tuple[int, int]]) -> list[tuple[int, int, int, int]]:

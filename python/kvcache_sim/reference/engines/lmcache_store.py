@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from kvcache_sim.cache.store import EVICT, NO_MOVE, LoadingStore, Losses, OffersComputed, Room
+from kvcache_sim.cache.store import NO_MOVE, LoadingStore, Losses, OffersComputed, Room
 from kvcache_sim.reference.engines.leased_store import in_parts
 from kvcache_sim.reference.engines.lmcache_replay import Tier
 from kvcache_sim.reference.engines.offload_tier import HeldKeys
@@ -179,7 +179,7 @@ class ReferenceLmcacheStore(ReferenceOffloadedStore):
         before = list(after)
         if depth >= on_cpu:
             new, victims = self.tier.promote(names, self._chunks(request)[:on_cpu])
-            self._note_lost(STAGING, len(victims), self._now_ns)
+            self._note_evicted(len(victims), self._now_ns, STAGING)
             self.tier.on_disk.hold(names)
             read = self._start(Copy(names, [], DISK, STAGING), before)
             self._writing.update(dict.fromkeys(new, read))
@@ -196,22 +196,17 @@ class ReferenceLmcacheStore(ReferenceOffloadedStore):
         """Store blocks behind the look-up as far as there is room; what finds none is not stored."""
         names = self._named(request, *blocks)
         kept, new, victims = self.tier.store(names)
-        self._note_lost(STAGING, len(victims), now_ns)
+        self._note_evicted(len(victims), now_ns, STAGING)
         if not kept:
             return True
         written = self._write(kept, self.pool.held[request][blocks[0] : blocks[0] + len(kept)], new)
         to_disk, lost = self.tier.store_on_disk(kept)
-        self._note_lost(DISK, lost, now_ns)
+        self._note_evicted(lost, now_ns, DISK)
         if to_disk:
             self.tier.on_disk.hold(to_disk)
             move = self._start(Copy(to_disk, [], STAGING, DISK), [written])
             self._to_disk.update(dict.fromkeys(to_disk, move))
         return True
-
-    def _note_lost(self, tier: int, blocks: int, now_ns: int) -> None:
-        if blocks:
-            self._digest.record(EVICT, now_ns, tier, blocks)
-            self._log_eviction(now_ns, tier, blocks)
 
     @numbered
     def release(self, lease: int, now_ns: int) -> None:

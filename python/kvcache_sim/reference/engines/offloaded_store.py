@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from kvcache_sim.cache.store import EVICT, NO_MOVE, LoadingStore, Losses, Order, Room
+from kvcache_sim.cache.store import NO_MOVE, LoadingStore, Losses, Order, Room
 from kvcache_sim.reference.engines.leased_store import in_parts
 from kvcache_sim.reference.engines.leases import gpu_alone
 from kvcache_sim.reference.engines.offload_tier import OffloadTier
@@ -182,9 +182,7 @@ class ReferenceOffloadedStore(ReferencePoolStore):
         if stored is None:
             return False
         new, victims = stored
-        if victims:
-            self._digest.record(EVICT, now_ns, STAGING, len(victims))
-            self._log_eviction(now_ns, STAGING, len(victims))
+        self._note_evicted(len(victims), now_ns, STAGING)
         if new:
             sent = set(new)
             held = self.pool.held[request][blocks[0] : blocks[1]]
