@@ -17,7 +17,7 @@ $(VENV)/.deps: pyproject.toml | $(BIN)/python
 	@touch $@
 
 build: $(VENV)/.deps   ## build the release core into .venv
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --quiet
+	PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --quiet
 	$(BIN)/python -m compileall -q python  # where PYTHONDONTWRITEBYTECODE is set, each start would compile all
 
 demo: build      ## build, then run the quickstart and print its summary

@@ -55,6 +55,7 @@ WORKS = (
     Work("4 + 4 pools, layer by layer", (*_POOLS, "handover.transfer=layer-by-layer")),
     Work("three tiers x 4, block 512, write back", _tiers()),
     Work("three tiers x 4, block 512, write through", (*_tiers(), "write.policy=through")),
+    Work("three tiers x 4, block 512, read by each other", (*_tiers(), "fetch.lookup=cluster")),
     Work("three tiers x 4, block 16, write back", (*_tiers(32), _B16)),
     Work("three tiers x 4, block 16, write through", (*_tiers(32), _B16, "write.policy=through")),
     Work("1,024 machines, longest-prefix", _gpu(1000, 1024, "longest-prefix")),

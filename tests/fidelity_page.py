@@ -18,8 +18,9 @@ def cells(page: str, heading: str, first: str) -> list[str]:
 
 
 def figures(page: str, heading: str, first: str) -> list[list[float]]:
-    """Return the same with each cell's figures apart: ``3.20 / 7.4`` as two."""
-    return [[float(n) for n in re.findall(r"\d+(?:\.\d+)?", cell)] for cell in cells(page, heading, first)]
+    """Return the same with each cell's figures apart and signed (U+2212): ``3.20 / −7.4`` as two."""
+    found = [re.findall(r"−?\d+(?:\.\d+)?", cell) for cell in cells(page, heading, first)]
+    return [[float(figure.replace("−", "-")) for figure in row] for row in found]
 
 
 def topologies_left_out() -> dict[str, float]:

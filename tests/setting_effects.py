@@ -51,8 +51,21 @@ TENANTS = (
     "tenants={}",
 )
 IN_TURNS = (*TENANTS, "tenants.max_in_flight=2")
+MODELS = (
+    *TENANTS[:-1],
+    "cluster.machines=2",
+    "router.policy=round-robin",
+    "models={field: served, of: {a: {}, b: {}}}",
+)
+ASLEEP = (
+    *MODELS[:-1],
+    "models={field: served, of: {a: {weights: 16GB}, b: {shares: a, weights: 16GB}}, sleep_rate: 25GB/s}",
+)
+ADAPTERS = (*TENANTS[:-1], "adapters={field: tenant, slots: 2}")
 TEXTS = ("workload={}", "trace.path={folder}/texts.json", "cache.block_size=16")
 EXACT = ("workload={}", "trace.path={folder}/whole-blocks.jsonl", "cache.block_size=64")
+POOLED = ("cluster.pool={capacity: unbounded}",)
+SLOW_POOL = (*POOLED, "cluster.pool.channels={bandwidth: 100MB/s}")
 SLOW_UP = ("channels.cpu-to-gpu.bandwidth=300MB/s",)
 LENGTHS = (
     "workload=null",
@@ -346,6 +359,13 @@ CHANGES: list[Change] = [
     Change("fetch.policy=timeout", "tokens.prefilled", "up", QUEUED),
     Change("fetch.timeout=30s", "tokens.prefilled", "down", (*QUEUED, "fetch.policy=timeout")),
     Change("fetch.lookup=cluster", "cache.hit_tokens.remote", "up"),
+    Change("cluster.pool={capacity: unbounded}", "cache.hit_tokens.remote", "up"),
+    Change("cluster.pool.capacity=300 blocks", "pool.evicted_blocks", "up", POOLED),
+    Change("cluster.pool.policy=fifo", "cache.hit_tokens.remote", "differs", ("cluster.pool={capacity: 1000 blocks}",)),
+    Change("cluster.pool.channels.bandwidth=100MB/s", "latency.fetch_parts.stall_remote_cpu.avg", "up", POOLED),
+    Change("cluster.pool.channels.latency=50ms", "latency.fetch_parts.stall_remote_cpu.avg", "up", POOLED),
+    Change("cluster.pool.channels.piece_overhead=1ms", "latency.fetch_parts.stall_remote_cpu.avg", "up", POOLED),
+    Change("cluster.pool.channels.sharing=fair", "latency.ttft.avg", "differs", SLOW_POOL),
     Change("fetch.remote_disk=staged", "tiers.cpu.written_bytes", "up", ("fetch.lookup=cluster",)),
     Change("fetch.layer_pipelining=false", "latency.fetch_parts.stall_cpu_gpu.avg", "up", ("replica.max_num_seqs=1",)),
     Change("fetch.read_buffer_layers=1", "latency.fetch_parts.stall_cpu_gpu.avg", "up", ("channels.cpu-to-gpu.bandwidth=20GB/s",)),
@@ -369,6 +389,8 @@ CHANGES: list[Change] = [
     Change("fleet.plan=[{at: 3s, do: join}]", "latency.ttft.p99", "down"),
     Change("fleet.plan=[{at: 9s, do: lose-tier, machine: 0, tier: cpu}]", "membership.blocks_lost", "up"),
     Change("fleet.plan=[{at: 3s, do: slow, channel: cpu-to-gpu, share: 0.01}]", "latency.ttft.avg", "up", SLOW_UP),
+    Change("fleet.plan=[{at: 9s, do: lose-pool}]", "pool.lost_blocks", "up", POOLED),
+    Change("fleet.plan=[{at: 9s, do: slow, channel: pool-read, share: 0.001}]", "latency.ttft.avg", "up", POOLED),
     Change("fleet.plan=[{at: 9s, do: lose-index}]", "router.missed_hit_blocks", "up", LARGE_INDEX),
     Change("fleet.faults=[{do: lose, mtbf: 9s}]", "fleet.lost", "up", ("fleet.faults_until=60s",), ("fleet.faults=[{do: lose, mtbf: 9000h}]",)),
     Change("fleet.faults=[{do: lose-tier, tier: cpu, mtbf: 3s}]", "fleet.blocks_lost", "up", ("fleet.faults_until=60s",), ("fleet.faults=[{do: lose-tier, tier: disk, mtbf: 9000h}]",)),
@@ -417,6 +439,21 @@ CHANGES: list[Change] = [
     Change("tenants.of.3.tokens_per_s=500", "tenants.by_name.3.ttft_avg", "up", TENANTS),
     Change("tenants.of.3.burst=9000", "tenants.by_name.3.ttft_avg", "down", (*TENANTS, "tenants.of.3.tokens_per_s=500")),
     Change("tenants.of.3.cache_blocks=8", "tenants.dropped_blocks", "up", TENANTS),
+    Change("models={field: half, of: {a: {}, b: {}}}", "digest.results", "differs", MODELS[:-1]),
+    Change("models.field=served", "models.by_name.a.requests", "down", (*MODELS[:-1], "models={field: half, of: {a: {}, b: {}}}")),
+    Change("models.of={b: {}, a: {}}", "digest.events", "differs", MODELS),
+    Change("models.of.a.machines=2", "models.by_name.a.ttft_avg", "down", (*MODELS, "cluster.machines=3"), ("models.of.b.machines=2",)),
+    Change("models.of.a.model=llama-2-7b", "tokens.cached", "differs", (*MODELS, "tiers.gpu.capacity=8GiB")),
+    Change("models.of.a.step_time=a100-llama-3-8b-tp1", "models.by_name.a.ttft_avg", "up", MODELS),
+    Change("models.of.b.shares=a", "models.by_name.b.ttft_avg", "up", (*MODELS[:-1], "models={field: served, of: {a: {weights: 16GB}, b: {weights: 16GB}}}"), MODELS[-1:]),
+    Change("models.of.b.weights=99GB", "models.change_s", "up", ASLEEP),
+    Change("models.load_rate=1GB/s", "models.change_s", "up", ASLEEP),
+    Change("models.sleep_rate=1GB/s", "models.change_s", "up", ASLEEP),
+    Change("adapters={field: tenant}", "adapters.loads", "up", TENANTS[:-1]),
+    Change("adapters.field=team", "adapters.named", "down", ADAPTERS),
+    Change("adapters.slots=5", "adapters.replaced", "down", ADAPTERS),
+    Change("adapters.size=9GB", "adapters.load_s", "up", ADAPTERS),
+    Change("adapters.load_rate=1GB/s", "adapters.load_s", "up", ADAPTERS),
     Change("cost.gpu_hour=4.0", "cost.total", "up", (), PRICES),
     Change("cost.gpus_per_machine=8", "cost.total", "up", PRICES),
     Change("cost.dram_gib_month=3.0", "cost.total", "up", PRICES),
@@ -424,6 +461,7 @@ CHANGES: list[Change] = [
 ]  # fmt: skip
 
 REFUSALS: list[Refusal] = [
+    Refusal("machines[0].tiers.cpu.semantics=lmcache", "the tiers of all machines follow the same rules"),
     Refusal("tiers.gpu.semantics=vllm-offload", "engines' own rules are the cpu's"),
     Refusal("tiers.gpu.semantics=hicache", "engines' own rules are the cpu's"),
     Refusal("tiers.disk.semantics=hicache", "engines' own rules are the cpu's"),
@@ -443,6 +481,20 @@ REFUSALS: list[Refusal] = [
     Refusal("tenants.max_in_flight=2", "nobody waits for a turn or for tokens", (*ONE_TIER, "replica.instant=true")),
     Refusal("tenants.of.a.cache_blocks=2", "quotas of cache need cache.semantics tree", SIMPLIFIED),
     Refusal("tenants.isolate=true", "cache.enabled is false", (*ONE_TIER, "cache.enabled=false")),
+    Refusal("models={}", "it names no model"),
+    Refusal("models.of.a.machines=2", "set cluster.machines=3", MODELS),
+    Refusal("models.of.a.shares=b", "that stands before it", MODELS),
+    Refusal("models.of.b.shares=a", "add weights", MODELS),
+    Refusal("models.of.b.weights=9GB", "it never sleeps", MODELS),
+    Refusal("models.load_rate=9GB/s", "no model shares machines", MODELS),
+    Refusal("models.of.b.machines=2", "a has fewer", (*ASLEEP, "cluster.machines=3")),
+    Refusal("fleet.plan=[{at: 3s, do: join}]", "a machine that joins serves", MODELS),
+    Refusal("fleet.plan=[{at: 3s, do: drain, machine: 0}]", "machines come and go", ASLEEP),
+    Refusal("fleet.plan=[{at: 3s, do: drain, machine: 0}]", "machines come and go", (*ADAPTERS, "cluster.machines=2")),
+    Refusal("adapters={field: tenant}", "they load no adapters", ASLEEP),
+    Refusal("router.view.interval=1s", "polls follow", (*ADAPTERS, "cluster.machines=2", "router.policy=least-loaded")),
+    Refusal("cache.enabled=false", "blocks have no keys", (*ADAPTERS, *ONE_TIER)),
+    Refusal("replica.instant=true", "no time passes", (*ADAPTERS, *ONE_TIER)),
     Refusal("fleet.startup=9s", "fleet.plan is empty"),
     Refusal("fleet.scaling={most: 1}", "are not from least to most"),
     Refusal("fleet.scaling={most: 2, least: 3}", "fewer than least"),
@@ -459,6 +511,16 @@ REFUSALS: list[Refusal] = [
     Refusal("fleet.startup=9s", "no machine joins", ("fleet.plan=[{at: 9s, do: lose, machine: 0}]",)),
     Refusal("fleet.faults=[{do: lose, mtbf: 9s}]", "add fleet.faults_until"),
     Refusal("fleet.faults_until=9s", "fleet.faults is empty"),
+    Refusal("fleet.plan=[{at: 9s, do: lose-pool}]", "machines share no pool"),
+    Refusal("fleet.plan=[{at: 9s, do: lose, machine: 0}]", "machines write and read cluster.pool", POOLED),
+    Refusal("cluster.pool={capacity: unbounded}", "only blocks of the tree", (*ONE_TIER, "cache.semantics=vllm")),
+    Refusal("cluster.pool={capacity: unbounded}", "add tiers.cpu", ONE_TIER),
+    Refusal("cluster.pool={capacity: unbounded}", "fetch.policy is never", ("fetch.policy=never",)),
+    Refusal("cluster.pool={capacity: unbounded}", "cache.enabled is false", (*ONE_TIER, "cache.enabled=false")),
+    Refusal("cluster.pool={capacity: auto}", "auto is for the tier that computes"),
+    Refusal("cluster.pool={capacity: 9GiB, policy: 'ttl:5s'}", "no time to live"),
+    Refusal("cluster.pool={capacity: 1KiB}", "below one block"),
+    Refusal("channels={pool-read: {bandwidth: 1GB/s, edges: [cpu->gpu], scope: cluster}}", "is cluster.pool's", POOLED),
     Refusal("fleet.plan=[{at: 9s, do: lose-index}]", "the router keeps no index"),
     Refusal("fleet.plan=[{at: 9s, do: lose-tier, machine: 0, tier: gpu}]", "that every machine has"),
     Refusal("fleet.plan=[{at: 9s, do: lose-tier, machine: 0, tier: cpu, channel: net}]", "a lose-tier takes no channel"),
@@ -489,7 +551,9 @@ REFUSALS: list[Refusal] = [
     Refusal("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "drafts no tokens here", VLLM),
     Refusal("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "asynchronous scheduling", ("replica.async_scheduling=length",)),
     Refusal("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "not handed over", POOLS),
-    Refusal("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "several cache groups", GROUPS),
+    Refusal("replica.speculation={tokens: 3, mean_length: 2.4, eagle: true}", "loses its last block", GROUPS),
+    Refusal(*DRAFTED, "a rejected draft leaves of a state", (*GROUPS, "model=qwen3-next-80b-a3b", "cache.semantics=vllm")),
+    Refusal(*DRAFTED, "with a tier below", (*GROUPS, "tiers.cpu={capacity: 900 blocks, semantics: vllm-offload}")),
     Refusal("replica.pp=2", "replica.scheduler vllm"),
     Refusal("replica.pp=2", "async_scheduling none", (*VLLM, "replica.async_scheduling=length")),
     Refusal("replica.cp=3", "is no multiple of it", ("cache.block_size=64",)),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from importlib import metadata
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from kvcache_sim.cli.main import run as kvsim
@@ -13,6 +15,7 @@ from kvcache_sim.report import installation
 from kvcache_sim.scenario.cost import cost_of
 from kvcache_sim.scenario.load import scenario_from_text
 
+STEP_TIMES = files("kvcache_sim.model") / "data/step_times"
 SCENARIO = """name: small
 workload: {kind: conversational, requests: 60}
 cache: {block_size: 16}
@@ -115,7 +118,7 @@ def test_cost_by_hand():
     prices = "cost: {gpu_hour: 3.0, gpus_per_machine: 2, dram_gib_month: 7.3, nvme_gib_month: 0.73}\n"
     scenario = scenario_from_text(
         "cache: {kv_bytes_per_token: 1MiB}\ncluster: {machines: 2}\n"
-        "tiers: {gpu: {capacity: 1GiB}, cpu: {capacity: 100GiB}, disk: {capacity: 1000GiB}}\n" + prices, "x", __import__("pathlib").Path(),
+        "tiers: {gpu: {capacity: 1GiB}, cpu: {capacity: 100GiB}, disk: {capacity: 1000GiB}}\n" + prices, "x", Path(),
     )  # fmt: skip
     summary = {
         "tokens": {"input": 3_000_000, "output": 1_000_000},
@@ -129,6 +132,60 @@ def test_cost_by_hand():
     assert cost["per_million_output_tokens"] == pytest.approx(cost["total"])
     idle = {"tokens": {"input": 0, "output": 0}, "throughput": {"output_tokens_per_s": None}}
     assert cost_of(scenario, idle)["total"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("replica: {step_time: 'roofline:qwen3-32b@h200:tp2'}", 2),
+        ("replica: {step_time: h100-llama-3-70b-tp4}", 4),
+        ("cluster: {machines: 3}", 3),
+        (
+            "replica: {step_time: 'roofline:qwen3-32b@h200:tp2', pp: 2, scheduler: vllm}\n"
+            "cache: {semantics: vllm}\ntiers: {gpu: {capacity: 900 blocks}}",
+            4,
+        ),
+        ("cluster: {machines: 2}\nmachines: [{}, {replica: {step_time: h100-llama-3-70b-tp4}}]", 5),
+        ("cluster: {machines: 3}\nmodels: {of: {a: {machines: 2}, b: {step_time: h100-llama-3-70b-tp4}}}", 6),
+        ("cluster: {machines: 2}\nmodels: {of: {a: {weights: 1GB}, b: {shares: a, weights: 1GB}}}", 1),
+        (
+            "cluster: {machines: 2}\n"
+            "models: {of: {a: {weights: 1GB}, b: {shares: a, weights: 1GB, step_time: h100-llama-3-70b-tp4}}}",
+            4,
+        ),
+    ],
+)
+def test_a_machine_costs_the_gpus_of_its_step_times(text, gpus):
+    scenario = scenario_from_text(f"{text}\ncost: {{gpu_hour: 3.0}}\n", "x", Path())
+    idle = {"tokens": {"input": 0, "output": 0}, "throughput": {"output_tokens_per_s": None}}
+    assert cost_of(scenario, idle)["per_hour"] == 3.0 * gpus
+
+
+def test_step_times_of_another_model_are_remarked_on(tmp_path):
+    def remarks(text):
+        notes = scenario_from_text(text, "x", Path()).notes
+        return [note for note in notes if note.startswith("steps take as long as those of")]
+
+    (note,) = remarks("model: qwen3-32b")
+    assert "those of llama-3-8b (replica.step_time: h100-llama-3-8b-tp1)" in note
+    assert note.endswith("replica.step_time=roofline:qwen3-32b@h100")
+    assert remarks("") == remarks("model: llama-3.1-8b") == []
+    assert remarks("{model: qwen3-32b, replica: {step_time: h100-qwen3-32b-tp2}}") == []
+    assert remarks("{model: qwen3-32b, replica: {step_time: h100-llama-3-70b-tp4}}")[0].endswith("@h100:tp4")
+    assert (
+        remarks(
+            "{model: qwen3-32b, replica: {step_time: 'linear:base=5ms'}, tiers: {gpu: {capacity: 9 blocks}}}"
+        )
+        == []
+    )
+    assert remarks("{model: qwen3-32b, replica: {instant: true}}") == []
+    own = tmp_path / "own.toml"
+    own.write_text(
+        (STEP_TIMES / "h100-llama-3-8b-tp1.toml")
+        .read_text()
+        .replace('model = "llama-3-8b"', 'model = "ours"')
+    )
+    assert remarks(f"{{model: llama-3.1-8b, replica: {{step_time: {own}}}}}") == []
 
 
 def test_an_unbounded_tier_has_no_price(tmp_path):

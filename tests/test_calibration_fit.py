@@ -129,6 +129,19 @@ def test_a_base_that_was_measured_is_kept():
     assert model.kv_ms_per_thousand == pytest.approx(TRUE.kv_ms_per_thousand, rel=0.02)
 
 
+def test_what_decode_steps_take_more_is_found_where_the_base_was_measured():
+    """0.8 ms of every pure decode step come out as such, and not as a part of the base."""
+    points = tuple(
+        (float(n), ms) for n, ms in zip(range(1, 4200, 8), TRUE.base_ms(np.arange(1, 4200, 8)), strict=True)
+    )
+    rows = random_rows(800)
+    longer = replace(rows, iter_ms=rows.iter_ms + 0.8 * rows.phases()["decode"])
+    model = fit_step_time(longer, points)
+    assert model.decode_extra_ms == pytest.approx(0.8, abs=0.1)
+    assert model.base_points[0][1] == pytest.approx(points[0][1], abs=0.1)
+    assert fit_step_time(longer).decode_extra_ms == 0
+
+
 def test_without_mixed_rows_their_kv_factor_is_assumed():
     rows = random_rows(600)
     unmixed = rows.take((rows.prefill_tokens == 0) | (rows.decode_sequences == 0))
@@ -194,8 +207,7 @@ def test_every_shipped_set_states_errors_within_its_goals(name):
     """The files are made of the train files byte for byte, so what they state is what the fit reached."""
     held = read_entry("step_times", "step time", name)["held_out"]
     # Decodes of this set miss the goal: its head and sampler were timed on one GPU's share of the vocabulary.
-    over = {"rtx-pro-6000-llama-3.1-8b-tp2": 2.5}
-    assert held["decode"]["mape_percent"] <= over.get(name, 2.0)
+    assert held["decode"]["mape_percent"] <= 2.0
     assert held["decode"]["p95_percent"] <= 6.0
     assert held.get("mixed", held["decode"])["mape_percent"] <= 6.0
     assert held.get("mixed", held["decode"])["p95_percent"] <= 20.0
@@ -342,6 +354,24 @@ def test_shares_of_unequal_lengths_are_found_again_for_each_kind_of_step(tmp_pat
             even, uneven = rate * n * mean, rate * (n * mean + alpha * (n * big - n * mean))
             lines.append(f"{regime},{new},0,{n},{mean},{big},{even},{uneven}")
         lines.append(f"{regime},{new},0,100,1000,3000,1000,9000")
+    path = tmp_path / "skew.csv"
+    path.write_text("\n".join(lines) + "\n")
+    found = with_spreads(model, path, {}, 20_000)
+    assert (found.spread, found.spread_mixed) == (0.05, 0.1)
+
+
+def test_a_short_chunk_fills_its_tile_in_the_batches_of_unequal_lengths_too(tmp_path):
+    """8 tokens against 5,000 cost what 64 do, 3.2 ms beside the decodes' KV."""
+    model = ParametricStepTime(
+        kv_ms_per_thousand=1.0,
+        kv_mixed_ms_per_thousand=2.0,
+        pairs_ms_per_million=10.0,
+        least_query_tokens=64,
+    )
+    lines = ["regime,pc,kp,n,kv_mean,kv_big,t_mean_us,t_skew_us", "pure,0,0,4,1000,3000,4000,4400"]
+    for n, mean, big in ((4, 1000, 3000), (8, 500, 4000), (2, 2000, 3000)):
+        even = 2 * n * mean + 10 * (64 * 5000 + 8 * 8 / 2) / 1e3
+        lines.append(f"mixed,8,5000,{n},{mean},{big},{even},{even + 0.2 * n * (big - mean)}")
     path = tmp_path / "skew.csv"
     path.write_text("\n".join(lines) + "\n")
     found = with_spreads(model, path, {}, 20_000)

@@ -210,6 +210,10 @@ def test_edges_are_told_in_a_line(tmp_path, monkeypatch, capsys):
     path = write_trace(tmp_path / "t.jsonl", 10)
     (none, few) = lines(capsys, path, "--slo", "ttft=1ns", code=4)
     assert none.startswith("no rate attains 99 %: at 0.0009")
+    assert "0.00 % of requests are within their limits (TTFT p50 " in none
+    asked = ("--slo", "ttft=1ns", "--grid", "cluster.machines=1,2")
+    said = lines(capsys, path, *asked, code=4)
+    assert said[-3].startswith("2 candidates attain no rate; nearest is cell 0: no rate attains 99 %")
     assert few == "note: only 9 requests are measured, none of them may miss: a longer trace says more"
     (every, few) = lines(capsys, path, "--slo", "ttft=1h")
     assert every.startswith("every rate that was tried attains 99 %, up to 1023 requests/s")

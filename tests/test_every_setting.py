@@ -27,7 +27,7 @@ from tiered_scenario import load
 from word_tokenizer import write_tokenizer
 
 #: Fields that hold further sections or free keys; their keys have rows of their own.
-HOLDERS = {"machines", "channels", "workload", "slo.classes", "tenants.of"}
+HOLDERS = {"machines", "channels", "workload", "slo.classes", "tenants.of", "models.of"}
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +51,7 @@ def folder(tmp_path_factory) -> Path:
     lines = [f"2023-11-16 00:{k // 10:02}:{6 * (k % 10):02}.0,{60 + 37 * k % 900},9\n" for k in range(150)]
     (place / "lengths.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(lines))
     write(place / "tenants.jsonl", [{**row, "tenant": n % 5} for n, row in enumerate(rows)])
-    write(place / "teams.jsonl", [{**row, "timestamp": 9 * n, "tenant": n % 5, "team": n % 2, "retention": ["close", "demote", 0.5, None][n % 4], "tool": "bash"} for n, row in enumerate(rows)])  # fmt: skip
+    write(place / "teams.jsonl", [{**row, "timestamp": 9 * n, "tenant": n % 5, "team": n % 2, "served": "ab"[n % 2], "half": "ab"[n // 45], "retention": ["close", "demote", 0.5, None][n % 4], "tool": "bash"} for n, row in enumerate(rows)])  # fmt: skip
     write(place / "priorities.jsonl", [{**row, "timestamp": n, "priority": -n, "output_length": 9 + n % 7} for n, row in enumerate(rows)])  # fmt: skip
     write(place / "bad-row.jsonl", [*rows[:-1], {**rows[-1], "input_length": -5}])
     texts = [{"conversations": [{"from": who, "value": f"{who} {n} " * 90} for n in range(4) for who in ("human", "gpt")]} for _ in range(9)]  # fmt: skip
@@ -113,7 +113,7 @@ def keys_with_rows() -> set[str]:
     for row in (*CHANGES, *REFUSALS):
         key = row.assignment.partition("=")[0]
         key = re.sub(r"^machines\[\d+\]", "machines[k]", key)
-        found.add(re.sub(r"^(channels|slo\.classes|tenants\.of)\.[\w-]+", r"\1.NAME", key))
+        found.add(re.sub(r"^(channels|slo\.classes|tenants\.of|models\.of)\.[\w-]+", r"\1.NAME", key))
         if row.assignment.partition("=")[2] == "null":
             found.add(f"{key}.capacity")
     return found

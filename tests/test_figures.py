@@ -38,8 +38,10 @@ FAMILIES: dict[str, tuple[str, ...] | None] = {
     "<gap>": None,
     "<class>": None,
     "<tenant>": None,
+    "<model>": None,
     "<channel>": None,
     "<group>": None,
+    "<figure>": None,
 }
 
 #: Together they show every figure.
@@ -70,13 +72,21 @@ RUNS: dict[str, tuple[str, ...]] = {
         "model=gpt-oss-20b",
         "cache={semantics: vllm, block_size: 64}",
     ),
-    "requests wait": ("workload.loop=closed",),
+    "requests wait, a shared pool": ("workload.loop=closed", "cluster.pool={capacity: unbounded}"),
     "a tier loses its copies": ("fleet={plan: [{at: 9s, do: lose-tier, machine: 0, tier: cpu}]}",),
     "a policy scales the fleet": (
         "fleet={scaling: {policy: requests, target: 4, most: 3, interval: 1s}, plan: [{at: 3s, do: flush}]}",
     ),
     "batches": ("offline={batch: 100}",),
     "tenants": ("workload=null", "workload={}", "trace.path={tenants}", "tenants={}", "retention={}"),
+    "models": (
+        "workload=null",
+        "workload={}",
+        "trace.path={tenants}",
+        "models={field: tenant, of: {a: {}, b: {}}}",
+        "cluster.machines=2",
+        "adapters={field: tenant}",
+    ),
     "a machine is lost": ("fleet={plan: [{at: 9s, do: lose, machine: 0}, {at: 9s, do: join}]}",),
     "one GPU": ("cluster.machines=1", "tiers.cpu=null", "tiers.disk=null"),
     "an engine of ranks": ("tiers.cpu=null", "tiers.disk=null", "replica.dp=2"),
@@ -93,6 +103,12 @@ RUNS: dict[str, tuple[str, ...]] = {
         "tiers.cpu=null",
         "tiers.disk=null",
         "tiers.gpu.capacity=400 blocks",
+        "replica.scheduler=vllm",
+        "cache.semantics=vllm",
+    ),
+    "vLLM's scheduler on two machines": (
+        "tiers.cpu=null",
+        "tiers.disk=null",
         "replica.scheduler=vllm",
         "cache.semantics=vllm",
     ),

@@ -29,6 +29,7 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.serving.speculation import SpeculationSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.simulation import Simulation
 from kvcache_sim.workload.trace import Trace
@@ -37,6 +38,7 @@ from small_traces import trace_of
 from test_kv_groups import layouts
 from test_native_serving import told
 from test_simulation_native import cluster, random_trace
+from test_speculation import drafting
 
 OPTIONS = (
     RunOptions(check="full"),
@@ -196,6 +198,7 @@ def test_a_size_is_blocks_of_the_groups():
         ("cache.retention_interval=100", "at multiples of 64"),
         ("pools={prefill: 1, decode: 1}", "not handed over between machines"),
         ("tiers.cpu.capacity=4GiB", "has a gpu tier only"),
+        ("tiers.cpu={capacity: 4GiB, semantics: lmcache}", "only vllm-offload knows what a group keeps"),
         ("model=deepseek-v4-flash", "have no groups by rule"),
         ("cache.scheduler_aware_window=3", "rules of its own"),
     ],
@@ -221,6 +224,52 @@ def test_a_pool_of_one_request_and_two_states_serves_every_request():
     run = Simulation(settings, trace, RunOptions(check="full")).run()
     assert run.counters["evictions.gpu"] > 0
     assert set(run.requests["status"]) == {STATUSES.index("finished")}
+
+
+def drafted(drawn: GroupSettings, rates: tuple[float, ...], blocks: int):
+    """Settings with drafts of these acceptances; no rates: none."""
+    speculation = SpeculationSettings(rates, key=7) if rates else None
+    return drafting(
+        settings_of(drawn, CacheSettings(), ReplicaSettings(max_num_seqs=8), blocks, 1), speculation
+    )
+
+
+@examples(4)
+@given(
+    kind=st.sampled_from(["sliding", "chunked"]),
+    rates=st.sampled_from([(0.9, 0.5), (1.0, 1.0, 1.0), (0.0,)]),
+    blocks=st.sampled_from([100, 300, 2000]),
+    seed=st.integers(1, 9),
+)
+def test_drafts_in_groups_are_one_story_and_cost_no_token(kind, rates, blocks, seed):
+    trace = crowded(seed, requests=12, sessions=3)
+    settings = drafted(layouts_of(kind, 48), rates, blocks)
+    runs = [simulate(settings, trace, options=o) for o in OPTIONS]
+    assert len({run.digest_results for run in runs}) == 1
+    without = simulate(drafted(layouts_of(kind, 48), (), blocks), trace)
+    served = runs[0].requests["status"] == STATUSES.index("finished")
+    # a request that fits to the token has no room for drafts behind it
+    assert (without.requests["status"][served] == STATUSES.index("finished")).all()
+    assert blocks < 2000 or served.all()
+    assert (runs[0].requests["output_tokens"][served] == without.requests["output_tokens"][served]).all()
+    if not any(rates):
+        assert runs[0].counters["speculation.accepted.0"] == 0
+    elif blocks == 2000:
+        assert runs[0].requests["finish_ns"].sum() < without.requests["finish_ns"].sum()
+
+
+def test_drafts_in_one_group_of_full_attention_are_those_without_groups():
+    trace = random_trace(3, requests=40)
+    one = GroupSettings("one", KvLayout((KvGroup("full", 16, 0, (0,)),), 1, 1), 512)
+    with_groups = drafted(one, (0.9, 0.5), 60_000)
+    plain = replace(with_groups, cache=replace(with_groups.cache, groups=None))
+    window = drafted(layouts_of("sliding", 1 << 20, None), (0.9, 0.5), 120_000)
+    runs = [simulate(settings, trace) for settings in (with_groups, plain, window)]
+    for column in ("first_token_ns", "finish_ns", "cached_prefix_length_used"):
+        assert (runs[0].requests[column] == runs[1].requests[column]).all(), column
+        assert (runs[2].requests[column] == runs[1].requests[column]).all(), column
+    told = [{k: v for k, v in run.counters.items() if k.startswith("speculation")} for run in runs]
+    assert told[0] == told[1] == told[2]
 
 
 @pytest.mark.parametrize(("kind", "cause"), [("sliding", "window_moved_on"), ("linear", "no_checkpoint")])

@@ -8,13 +8,16 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.cache.settings import TierSettings
+from kvcache_sim.cache.settings import CacheSettings, TierSettings
+from kvcache_sim.cache.stores import StoreMaker
+from kvcache_sim.cache.views import make_views
 from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
+from lower_engine_runs import assert_loads_take_time
 from shared_files import ROOT
-from small_traces import tree_traces
+from small_traces import trace_of, tree_traces
 from test_instant import instant
 from test_simulation_native import cluster, random_trace
 
@@ -85,15 +88,60 @@ def test_timed_runs_keep_every_invariant(seed, gpu, cpu, write):
 
 
 def test_loads_take_the_time_of_their_channel():
-    trace = random_trace(3, 40, 5)
-    rates = (10**9, 10**12)
-    settings = with_host(60, 400)
-    wired = [{n: replace(c, bandwidth_bytes_per_s=r) for n, c in settings.channels.items()} for r in rates]
-    slow, fast = (simulate(replace(settings, channels=channels), trace) for channels in wired)
-    assert slow.counters["edge.cpu->gpu.bytes"] > 0
-    assert slow.requests["fetch_cpu_ns"].sum() > fast.requests["fetch_cpu_ns"].sum()
-    again = simulate(settings, trace, options=RunOptions(backend="python"))
-    assert again.digest_results == simulate(settings, trace).digest_results
+    assert_loads_take_time(with_host(60, 400), random_trace(3, 40, 5), "cpu", "cpu->gpu")
+
+
+def store_of(write: str):
+    """Return an empty store for two requests with the same prompt of three pages and two tokens."""
+    trace = trace_of(
+        [["a", "b", "c", "x"], ["a", "b", "c", "y"]], input_tokens=[14, 14], output_tokens=[9, 9]
+    )
+    cache = CacheSettings(
+        block_size_tokens=4, semantics="sglang", lower_semantics="hicache", lower_write=write
+    )
+    tiers = TierSettings("gpu", 40), TierSettings("cpu", 40)
+    return StoreMaker(cache, trace, lambda: 0, "native").make(tiers, [False, False], make_views(cache)).gpu
+
+
+def admitted(store, request: int) -> int:
+    """Admit a request with room for its prompt."""
+    _, ready = store.peek(request, 3)
+    lease = store.acquire(request, ready)
+    assert store.reserve(lease, 4 - ready, 0) == []
+    return lease
+
+
+def computed(store, *leases: int) -> None:
+    """End a step that computed the prompts of these leases."""
+    for lease in leases:
+        if store.depth(lease) < 3:
+            store.commit(lease, 3)
+    store.step_computed(leases, 0)
+
+
+def test_a_prompt_that_is_found_whole_is_a_use_when_its_step_has_ended():
+    """Two uses write it to the host; the second is not told at the request's end alone."""
+    store = store_of("selective")
+    first = admitted(store, 0)
+    computed(store, first)
+    store.release(first, 0)
+    assert store.take_orders() == []
+    second = admitted(store, 1)
+    assert store.depth(second) == 3
+    computed(store, second)
+    [(_, source, target, pages, _)] = store.take_orders()
+    assert (source, target, pages) == (0, 1, 3)
+
+
+def test_a_prompt_that_two_requests_computed_at_once_is_kept_once():
+    store = store_of("back")
+    leases = [admitted(store, request) for request in (0, 1)]
+    computed(store, *leases)
+    assert store.merged_blocks == 3
+    for lease in leases:
+        store.release(lease, 0)
+    assert store.room(0).cached_blocks == 3
+    assert store.merged_blocks == 3
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,10 @@ def test_a_vllm_line_is_its_scenario():
     text = scenario_of_launch(VLLM, "h200")
     assert "# not simulated: --port 8000\n" in text
     assert "# not simulated: --trust-remote-code\n" in text
+    connector = scenario_of_launch(f"{VLLM} --kv-transfer-config {{}} --enable-chunked-prefill", "h200")
+    assert "# not simulated: --kv-transfer-config {}\n" in connector
+    assert "# nearest to --kv-transfer-config: tiers.cpu.semantics: lmcache" in connector
+    assert "# done anyway: --enable-chunked-prefill\n" in connector
 
 
 def test_an_sglang_line_is_its_scenario():

@@ -16,6 +16,7 @@ from kvcache_sim.replay.engine_requests import python_requests
 from kvcache_sim.replay.request import ReplayRequest
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
+from lower_engine_runs import assert_loads_take_time
 from shared_files import ROOT
 from small_traces import tree_traces
 from test_instant import instant
@@ -156,15 +157,7 @@ def test_timed_runs_keep_every_invariant(seed, gpu, cpu, disk):
 
 
 def test_loads_take_the_time_of_their_channels():
-    trace = random_trace(3, 30, 4)
-    settings = below_a_pool(60, 40, 400)
-    rates = (10**9, 10**12)
-    wired = [{n: replace(c, bandwidth_bytes_per_s=r) for n, c in settings.channels.items()} for r in rates]
-    slow, fast = (simulate(replace(settings, channels=channels), trace) for channels in wired)
-    assert slow.counters["edge.disk->cpu.bytes"] > 0
-    assert slow.requests["fetch_disk_ns"].sum() > fast.requests["fetch_disk_ns"].sum()
-    again = simulate(settings, trace, options=RunOptions(backend="python"))
-    assert again.digest_results == simulate(settings, trace).digest_results
+    assert_loads_take_time(below_a_pool(60, 40, 400), random_trace(3, 30, 4), "disk", "disk->cpu")
 
 
 @pytest.mark.parametrize(

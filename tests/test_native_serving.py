@@ -13,6 +13,7 @@ from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.session_view import SessionViewSettings
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.write import WRITES
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.serving.queue import ORDERS
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import ReplicaSettings
@@ -68,6 +69,19 @@ def told(settings, trace, **options):
     return simulation, tables
 
 
+def told_alike(settings, trace):
+    """Check that the core, the scheduler in Python and a run that keeps less tell one story; return it and that run."""
+    simulation, native = told(settings, trace)
+    assert all(isinstance(r, NativeReplica) for r in simulation.replicas)
+    stepped, plain = told(settings, trace, step_every_iteration=True)
+    assert not any(isinstance(r, NativeReplica) for r in stepped.replicas)
+    # Two iterations that begin at one moment on two machines are listed machine by machine, in either way.
+    assert native == plain
+    ahead = Simulation(settings, trace, RunOptions()).run()
+    assert [ahead.digest_events, ahead.digest_results, ahead.counters, ahead.end_ns] == native["digests"]
+    return native, ahead
+
+
 def texts(column):
     return [column.words[code] for code in column.codes]
 
@@ -90,13 +104,7 @@ def test_the_core_and_the_scheduler_in_python_tell_one_story(replica, cache, pol
         cache=replace(cache, policy=policy),
         machines=tuple(replace(m, replica=replica, tiers=tiers) for m in settings.machines),
     )
-    trace = random_trace(seed, requests=50, sessions=7)
-    simulation, native = told(settings, trace)
-    assert all(isinstance(r, NativeReplica) for r in simulation.replicas)
-    stepped, plain = told(settings, trace, step_every_iteration=True)
-    assert not any(isinstance(r, NativeReplica) for r in stepped.replicas)
-    # Two iterations that begin at one moment on two machines are listed machine by machine, in either way.
-    assert native == plain
+    told_alike(settings, random_trace(seed, requests=50, sessions=7))
 
 
 movements = st.builds(
@@ -122,14 +130,7 @@ def test_lower_tiers_tell_one_story_too(replica, cache, movement, shape, machine
     settings = cluster(shape, machines, latency_occupies=seed % 2 == 0)
     built = tuple(replace(machine, replica=replica) for machine in settings.machines)
     settings = replace(settings, cache=cache, movement=movement, machines=built)
-    trace = random_trace(seed, requests=40, sessions=7)
-    simulation, native = told(settings, trace)
-    assert all(isinstance(r, NativeReplica) for r in simulation.replicas)
-    stepped, plain = told(settings, trace, step_every_iteration=True)
-    assert not any(isinstance(r, NativeReplica) for r in stepped.replicas)
-    assert native == plain
-    ahead = Simulation(settings, trace, RunOptions()).run()
-    assert [ahead.digest_events, ahead.digest_results, ahead.counters, ahead.end_ns] == native["digests"]
+    native, ahead = told_alike(settings, random_trace(seed, requests=40, sessions=7))
     for name, column in ahead.events.items():  # what a run without ``record_window_ns`` keeps of the events
         kinds = native["events", "kind"]
         kept = [place for place, kind in enumerate(kinds) if kind in ("prefill_start", "prefix_cache_event")]
@@ -138,6 +139,41 @@ def test_lower_tiers_tell_one_story_too(replica, cache, movement, shape, machine
     for name, column in ahead.series.items():
         values = column.tolist() if isinstance(column, np.ndarray) else texts(column)
         assert values == native["series", name], name
+
+
+@examples(15)
+@given(
+    replica=replicas,
+    cache=trees,
+    movement=movements,
+    shapes=st.lists(st.sampled_from([(90,), (90, 70), (90, 60, 400), (100, 40, 60)]), min_size=2, max_size=4),
+    remote_disk=st.sampled_from(["direct", "staged"]),
+    wire=st.sampled_from([(3 * 10**9, 30_000), (10**11, 0), (5 * 10**8, 2_000_000)]),
+    seed=st.integers(1, 9),
+)
+def test_machines_that_read_each_other_tell_one_story(
+    replica, cache, movement, shapes, remote_disk, wire, seed
+):
+    settings = cluster((90, 60, 400), len(shapes), latency_occupies=seed % 2 == 0)
+    built = [
+        replace(
+            machine,
+            tiers=tuple(replace(t, capacity_blocks=c) for t, c in zip(machine.tiers, shape, strict=False)),
+        )
+        for machine, shape in zip(settings.machines, shapes, strict=True)
+    ]
+    for at, (machine, shape) in enumerate(zip(built, shapes, strict=True)):
+        absent = ("gpu", "cpu", "disk")[len(shape) :]
+        edges = {e: name for e, name in machine.edge_channels.items() if not set(e.split("->")) & set(absent)}
+        built[at] = replace(machine, edge_channels=edges, replica=replica)
+    settings = replace(
+        settings,
+        cache=cache,
+        movement=replace(movement, lookup="cluster", remote_disk=remote_disk),
+        machines=tuple(built),
+        network=NetworkSettings(default=ChannelSettings("net", *wire)),
+    )
+    told_alike(settings, random_trace(seed, requests=40, sessions=7))
 
 
 @pytest.mark.parametrize("change", [{"duplicate_prefill": "wait"}, {"queue_order": "tests/own.py:Own"}])

@@ -13,6 +13,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
+from lower_engine_runs import assert_loads_take_time
 from shared_files import ROOT
 from small_traces import tree_traces
 from test_instant import instant
@@ -66,15 +67,7 @@ def test_timed_runs_keep_every_invariant(seed, gpu, cpu):
 
 
 def test_it_loads_and_loads_take_the_time_of_their_channel():
-    trace = random_trace(3, 60, 6)
-    rates = (10**9, 10**12)
-    settings = offloaded(60, 400)
-    wired = [{n: replace(c, bandwidth_bytes_per_s=r) for n, c in settings.channels.items()} for r in rates]
-    slow, fast = (simulate(replace(settings, channels=channels), trace) for channels in wired)
-    assert slow.counters["edge.cpu->gpu.bytes"] > 0
-    assert slow.requests["fetch_cpu_ns"].sum() > fast.requests["fetch_cpu_ns"].sum()
-    again = simulate(settings, trace, options=RunOptions(backend="python"))
-    assert again.digest_results == simulate(settings, trace).digest_results
+    assert_loads_take_time(offloaded(60, 400), random_trace(3, 60, 6), "cpu", "cpu->gpu")
 
 
 @pytest.mark.parametrize(

@@ -213,3 +213,17 @@ def test_survival_of_many_runs_has_six_lines_and_none_is_lost():
     for idle in {row["idle"] for row in alone}:
         counts = [sum(row["requests"] for row in rows if row["idle"] == idle) for rows in (drawn, alone)]
         assert counts[0] == counts[1]
+
+
+def test_a_line_of_survival_breaks_where_nobody_came_back():
+    rows = [(0, 0), (2_000, 0), (60_000, 0), (62_000, 1)]
+    trace = kv.make_trace(
+        {"arrival_ms": [at for at, _ in rows], "input_tokens": [1024] * 4, "output_tokens": [2] * 4,
+         "block_ids": [[1 + 2 * k, 2 + 2 * k] for _, k in rows]},
+    )  # fmt: skip
+    drawn = {row["idle"]: row["share"] for row in kv.simulate(trace).plot("survival").data}
+    assert list(drawn.values()).count(None) == len(drawn) - 2
+    assert drawn["3–10 s"] is None
+    assert drawn["1–3 s"] is not None
+    assert drawn["30–100 s"] is not None
+    assert "100–300 s" not in drawn

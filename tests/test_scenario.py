@@ -414,5 +414,8 @@ def test_every_key_is_explained_and_the_defaults_shown_are_the_defaults():
         if default not in ("*", "no", "null", "{}", "[]") and not path.startswith(("channels.", "cost.")):
             # drafts need what is accepted of them
             beside = ["replica.speculation.mean_length=2"] if path.startswith("replica.speculation.") else []
-            load("trace: {path: t.jsonl}", f"{path}={default}", *beside)
+            if path.startswith("cluster.pool."):  # and a pool its room
+                beside = ["cluster.pool.capacity=9GiB", "tiers.cpu.capacity=9GiB"]
+            beside += ["models.of.x.machines=1"] if path.startswith("models.") else []
+            load("trace: {path: t.jsonl}", *beside, f"{path}={default}")
     assert given.keys() <= {name.replace("NAME", "x") for name, default in shown.items() if default == "*"}

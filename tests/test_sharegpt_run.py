@@ -44,7 +44,7 @@ def means(*settings: str) -> dict[str, float]:
 
 @pytest.mark.parametrize(
     ("metric", "real", "goal"),
-    [("ttft_s", 65.5, 0.02), ("tpot_ms", 32.4, 0.015), ("e2e_s", 86.6, 0.015), ("makespan_s", 183.6, 0.015)],
+    [("ttft_s", 65.5, 0.019), ("tpot_ms", 32.4, 0.007), ("e2e_s", 86.6, 0.01), ("makespan_s", 183.6, 0.01)],
 )
 def test_the_real_run_is_predicted(metric, real, goal):
     assert means()[metric] == pytest.approx(real, rel=goal)
@@ -53,6 +53,10 @@ def test_the_real_run_is_predicted(metric, real, goal):
 def test_the_engines_own_scheduler_predicts_it_within_one_percent():
     real = {"ttft_s": 65.5, "tpot_ms": 32.4, "e2e_s": 86.6, "makespan_s": 183.6}
     assert means("replica.scheduler=vllm") == pytest.approx(real, rel=0.01)
+    preempted = columns(shared(WORKLOAD), "replica.scheduler=vllm")["preemptions"]
+    assert (
+        np.asarray(preempted).sum() == 194
+    )  # what docs/vllm-scheduler.md says; the engine's is not published
 
 
 def test_without_its_prefix_cache_requests_take_longer():

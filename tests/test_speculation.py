@@ -11,6 +11,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.errors import KvsimError
+from kvcache_sim.metrics.columns import STATUSES
 from kvcache_sim.metrics.speculation import summarize_speculation
 from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.model.step_time import StepBatch
@@ -169,3 +170,16 @@ def test_a_mean_beyond_what_a_step_brings_is_one_line():
     override = "replica.speculation={tokens: 2, mean_length: 3.5}"
     with pytest.raises(KvsimError, match="more than a step can bring"):
         scenario_from_text(BASE, "s.yaml", Path.cwd(), [override])
+
+
+@pytest.mark.parametrize("blocks", [22, 23])
+@pytest.mark.parametrize("backend", ["native", "python"])
+@pytest.mark.parametrize("semantics", ["tree", "vllm"])
+def test_a_request_without_room_for_its_drafts_is_rejected(semantics, backend, blocks):
+    """Prompt and answer are 22 blocks to the token; five drafts behind them need one more."""
+    trace = trace_of([[f"a{k}" for k in range(20)]], 16, [320], None, [33])
+    settings = cluster((blocks,))
+    cache = replace(settings.cache, block_size_tokens=16, semantics=semantics)
+    drafted = drafting(replace(settings, cache=cache), SpeculationSettings((0.5,) * 5))
+    run = simulate(drafted, trace, options=RunOptions(backend=backend))
+    assert run.requests["status"].tolist() == [STATUSES.index("finished" if blocks > 22 else "rejected")]

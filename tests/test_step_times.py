@@ -104,6 +104,16 @@ def test_unequal_lengths_cost_the_share_alpha():
     assert uneven - equal == pytest.approx(0.05 * (at_max - equal), abs=2)
 
 
+def test_decode_steps_take_more_and_a_chunk_never_makes_them_shorter():
+    """1 ms more without a chunk; a sequence takes 0.25 ms more beside one, so that four make up for it."""
+    coefficients = {"base_points": [[1, 4.0], [100, 4.0]], "graph_tokens": 0, "decode_extra_ms": 1.0}
+    table = parametric_step_time({**coefficients, "sequence_mixed_ms": 0.25}, "f").table(50, 50)
+    assert [table.step(StepBatch((), n, n, 1)) for n in (1, 4, 9)] == [5_000_000] * 3
+    beside = [table.step(StepBatch(((1, 0),), n, n, 1)) for n in (1, 2, 4, 8)]
+    assert beside == [5_000_000, 5_250_000, 5_750_000, 6_750_000]
+    assert table.step(StepBatch(((1, 0),))) == 4_000_000
+
+
 def test_base_points_are_joined_by_lines_and_go_on_past_the_end():
     """Past 20 tokens it rises as from 10 to 20, not as over the last, perhaps flat, piece."""
     points = [[1, 2.0], [10, 3.0], [16, 5.0], [20, 5.0]]
@@ -121,10 +131,10 @@ def test_base_points_are_joined_by_lines_and_go_on_past_the_end():
     ]
 
 
-def test_an_unknown_name_lists_the_names():
+def test_an_unknown_name_has_the_nearest_ones_and_the_command_that_lists_all():
     with pytest.raises(UsageError, match="did you mean h100-llama-3-8b-tp1") as refusal:
         load_step_time("h100-lama-3-8b-tp1")
-    assert "a100-llama-3-70b-tp4" in str(refusal.value)
+    assert "kvsim step-times list" in str(refusal.value)
 
 
 @pytest.mark.parametrize(

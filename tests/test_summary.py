@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim.metrics.brief_text import brief_text
 from kvcache_sim.metrics.columns import EVENT_COLUMNS, OUTCOMES, REQUEST_COLUMNS
 from kvcache_sim.metrics.names import STABLE_METRICS, flatten
 from kvcache_sim.metrics.percentiles import STATISTICS, describe, describe_counted
 from kvcache_sim.metrics.run import COUNTERS, CodedText, CountedTimes, Run
 from kvcache_sim.metrics.summary import DEFINITIONS, summarize
-from kvcache_sim.metrics.summary_text import summary_text
+from kvcache_sim.metrics.summary_text import number, summary_text
 
 WALL = {"cpu_s": 12345.678, "peak_rss_bytes": 3 << 40}
 
@@ -143,6 +144,24 @@ def test_the_text_fits_a_terminal_of_80_by_25(values, tokens):
     lines = text.splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 24  # and the line of the next command
+    brief = brief_text(
+        summarize(run, 16), f"run        runs/{'x' * 90}", "what was simulated " * 8
+    ).splitlines()
+    assert max(map(len, brief)) <= 80
+    assert len(brief) <= 8
+
+
+def test_the_brief_text_has_the_figures_that_are_asked_for_first_and_who_was_not_served():
+    summary = summarize(example(), 512)
+    text = brief_text(summary, "run        x", "one machine")
+    assert text.splitlines()[:2] == ["one machine", "run        x"]
+    assert f"{100 * summary['cache']['token_hit_rate']:.2f} % of tokens" in text
+    assert f"p99 {number(summary['latency']['ttft']['p99'])};" in text
+    assert ("rejected" in text) == bool(summary["requests"]["rejected"])
+    told = summary | {"requests": summary["requests"] | {"failed": 7}}
+    told |= {"tiers": {"cpu": {"no_effect": "nothing was evicted"}}}
+    assert "7 failed" in brief_text(told, "x", "y")
+    assert "no effect  nothing was evicted" in brief_text(told, "x", "y")
 
 
 def test_the_makespan_goes_from_the_first_arrival_to_the_last_end():

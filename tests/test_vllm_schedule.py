@@ -168,14 +168,13 @@ def test_the_core_and_the_reference_tell_one_story(replica, cache_settings, bloc
     each = tuple(replace(machine, replica=replica) for machine in settings.machines)
     settings = replace(settings, cache=cache_settings, machines=each)
     trace = random_trace(seed, requests=50, sessions=7)
-    simulation, native = told(settings, trace, schedule=machines == 1)
+    simulation, native = told(settings, trace, schedule=True)
     assert all(isinstance(one, NativeReplica) for one in simulation.replicas)
-    stepped, plain = told(settings, trace, step_every_iteration=True, schedule=machines == 1)
+    stepped, plain = told(settings, trace, step_every_iteration=True, schedule=True)
     assert all(isinstance(one, EngineReplica) for one in stepped.replicas)
     assert native == plain
-    if machines == 1:
-        logs = [simulation.replicas[0].schedule(), stepped.replicas[0].schedule()]
-        assert logs[0] == logs[1]
+    for ours, theirs in zip(simulation.replicas, stepped.replicas, strict=True):
+        assert ours.schedule() == theirs.schedule()
 
 
 def test_the_command_prints_a_row(tmp_path, capsys):
@@ -187,16 +186,64 @@ def test_the_command_prints_a_row(tmp_path, capsys):
     agree(json.loads(capsys.readouterr().out)["schedule"], row)
 
 
-def test_a_schedule_is_one_machines_and_an_engines(tmp_path):
+def test_a_schedule_is_an_engines():
     settings, trace = cluster((110,), 1), random_trace(1)
     with pytest.raises(UsageError, match=r"replica\.scheduler=vllm"):
         Simulation(settings, trace, RunOptions(schedule=True))
     vllm = replace(settings.machines[0], replica=ReplicaSettings(512, 8, scheduler="vllm"))
     with pytest.raises(UsageError, match=r"cache\.semantics vllm"):
         Simulation(replace(settings, machines=(vllm,)), trace, RunOptions())
-    pool = replace(settings, cache=replace(settings.cache, semantics="vllm"), machines=(vllm, vllm))
-    with pytest.raises(UsageError, match="one machine"):
-        Simulation(pool, trace, RunOptions(schedule=True))
+
+
+@pytest.mark.parametrize("step_every_iteration", [False, True])
+def test_each_of_several_machines_has_the_schedule_of_its_requests_alone(step_every_iteration):
+    """Round robin gives machine k every third request: alone they are scheduled the same."""
+    vllm = ReplicaSettings(512, 8, scheduler="vllm")
+    three = cluster((70,), 3)
+    three = replace(three, cache=replace(three.cache, semantics="vllm"))
+    three = replace(three, machines=tuple(replace(one, replica=vllm) for one in three.machines))
+    trace = random_trace(4, requests=60)
+    trace = replace(trace, session=np.full(60, -1, np.int32), arrival_ns=trace.arrival_ns // 20)
+    options = RunOptions(schedule=True, step_every_iteration=step_every_iteration)
+    told = Simulation(three, trace, options).run().schedule["by_machine"]
+    assert [each["machine"] for each in told] == [0, 1, 2]
+    assert sum(each["preemptions"] for each in told) > 0
+    for k, each in enumerate(told):
+        alone = replace(three, machines=three.machines[k : k + 1])
+        own = Simulation(alone, every_third(trace, k), options).run().schedule
+        for name in (
+            "steps",
+            "scheduled_tokens",
+            "preemptions",
+            "hit_tokens_first",
+            "end_ns",
+            "steps_sha256",
+        ):
+            assert each[name] == own[name], name
+
+
+def every_third(trace, first: int):
+    """Return the requests first, first + 3, … of a trace, with the ids that they had."""
+    rows = np.arange(first, len(trace), 3)
+    offsets = trace.id_offsets
+    ids = [trace.block_ids[offsets[row] : offsets[row + 1]] for row in rows]
+    return replace(
+        trace,
+        **{
+            name: getattr(trace, name)[rows]
+            for name in (
+                "arrival_ns",
+                "input_tokens",
+                "output_tokens",
+                "session",
+                "turn",
+                "think_ns",
+                "is_conversational_turn",
+            )
+        },
+        id_offsets=np.concatenate([[0], np.cumsum([len(own) for own in ids])]),
+        block_ids=np.concatenate(ids),
+    )
 
 
 def test_the_pool_comes_with_the_scheduler_and_its_defaults_pass_typed_out(tmp_path):

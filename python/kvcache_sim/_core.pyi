@@ -1,6 +1,6 @@
 """The native core: the contract of every class and function of ``kvcache_sim._core``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, Literal, NotRequired, Protocol, TypedDict, final, type_check_only
 
@@ -430,6 +430,7 @@ class Store:
     def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:
         """Tell when what a move writes will be ready; its copies keep the times."""
     def moved_keys(self, move: int) -> list[int]: ...
+    def moved_paths(self, move: int) -> list[tuple[int, int]]: ...
     def take_keys(self, keys: Keys) -> None:
         """Take keys that name what this store still names, and requests to come."""
     def claim(self, tier: int, blocks: int, now_ns: int) -> tuple[int, list[int]] | None: ...
@@ -703,12 +704,15 @@ class Channel:
 
 @final
 class Cluster:
-    """All replicas that hand requests over to each other, their events in one order.
+    """All replicas that hand requests over or read each other's lower tiers, their events in one order.
 
-    What is next is told as its time, its priority (``engine.py``) and its machine.
+    What is next is told as its time, its priority (``engine.py``) and its machine. ``between`` names the
+    channel of (owner, reader), a ``Channel``, where machines read each other.
     """
 
-    def __new__(cls, replicas: Sequence[Replica]) -> Cluster: ...
+    def __new__(
+        cls, replicas: Sequence[Replica], between: Callable[[int, int], object] | None = None
+    ) -> Cluster: ...
     def woken(self, machine: int) -> tuple[int, int, int] | None:
         """Note that a machine was told something; return what is next of all."""
 

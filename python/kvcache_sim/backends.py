@@ -21,6 +21,7 @@ REFERENCES = {
     "store.vllm": "kvcache_sim.reference.engines.pool_store:ReferencePoolStore",
     "store.vllm-groups": "kvcache_sim.reference.engines.group_store:ReferenceGroupStore",
     "store.vllm-offload": "kvcache_sim.reference.engines.offloaded_store:ReferenceOffloadedStore",
+    "store.vllm-offload-groups": "kvcache_sim.reference.engines.offloaded_groups:OffloadedGroupStore",
     "tier.vllm-offload": "kvcache_sim.reference.engines.offload_tier:OffloadTier",
     "store.lmcache": "kvcache_sim.reference.engines.lmcache_store:ReferenceLmcacheStore",
     "tiers.lmcache": "kvcache_sim.reference.engines.lmcache_store:LmcacheTiers",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import types
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -185,3 +186,23 @@ def free_queue(manager: Any) -> str:
     # a group's number stands behind a key, in four bytes
     lines = ["-" if key is None else key[:-4].decode() for key in keys]
     return sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
+
+
+def compare(
+    name: str,
+    classes: str,
+    differs: Callable[[types.SimpleNamespace, int], str | None],
+    folder: str,
+    streams: str,
+    first: str,
+) -> int:
+    """Compare so many streams, from a first seed on, with vLLM's classes in ``folder``; return the exit code."""
+    real = load(Path(folder))
+    print(f"vLLM {classes} (vllm==0.33.0): stood in for {', '.join(real.stubbed)}")
+    for seed in range(int(first), int(first) + int(streams)):
+        wrong = differs(real, seed)
+        if wrong:
+            print(f"{name}: stream {seed} differs, {wrong}")
+            return 1
+    print(f"{name}: {streams} of {streams} streams equal, from {first} on")
+    return 0

@@ -235,19 +235,7 @@ def differs(real: types.SimpleNamespace, seed: int) -> str | None:
     return f"{family} {policy} (ours, theirs): {wrong}" if wrong else None
 
 
-def main(folder: str, streams: str, first: str) -> int:
-    real = vllm_core.load(Path(folder))
-    print(
-        f"vLLM KVCacheManager and CPUOffloadingManager (vllm==0.33.0): stood in for {', '.join(real.stubbed)}"
-    )
-    for seed in range(int(first), int(first) + int(streams)):
-        wrong = differs(real, seed)
-        if wrong:
-            print(f"vLLM pools: stream {seed} differs, {wrong}")
-            return 1
-    print(f"vLLM pools: {streams} of {streams} streams equal, from {first} on")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:4]))
+    sys.exit(
+        vllm_core.compare("vLLM pools", "KVCacheManager and CPUOffloadingManager", differs, *sys.argv[1:4])
+    )

@@ -253,17 +253,5 @@ def differs(real: types.SimpleNamespace, seed: int) -> str | None:
     return None
 
 
-def main(folder: str, streams: str, first: str) -> int:
-    real = vllm_core.load(Path(folder))
-    print(f"vLLM Scheduler and AsyncScheduler (vllm==0.33.0): stood in for {', '.join(real.stubbed)}")
-    for seed in range(int(first), int(first) + int(streams)):
-        wrong = differs(real, seed)
-        if wrong:
-            print(f"vLLM schedules: stream {seed} differs, {wrong}")
-            return 1
-    print(f"vLLM schedules: {streams} of {streams} streams equal, from {first} on")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:4]))
+    sys.exit(vllm_core.compare("vLLM schedules", "Scheduler and AsyncScheduler", differs, *sys.argv[1:4]))

@@ -27,12 +27,13 @@ def read_trace(
     format: str | None = None,
     on_bad_row: OnBadRow = "error",
     time_order: TimeOrder = "error",
-    bytes_per_token: int = 1,
+    bytes_per_token: int | None = None,
 ) -> Trace:
     """Return the requests of a trace file: plain, ``.gz`` or ``.zst``, of any format that kvsim reads.
 
-    ``block_size`` is the tokens of one block id where the format does not say. Raises ``UsageError`` for a
-    missing file, ``TraceError`` for data that cannot be trusted.
+    ``block_size`` is the tokens of one block id where the format does not say, ``bytes_per_token`` what
+    counts as one token where lengths are bytes (None: 4, an estimate). Raises ``UsageError`` for a missing
+    file, ``TraceError`` for data that cannot be trusted.
     """
     return readers.read_trace(
         path,

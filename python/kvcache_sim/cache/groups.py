@@ -56,3 +56,15 @@ class Newcomer:
     whole: bool = True
     #: Steps that may be under way at one time: what they read is kept until they have ended.
     steps_in_flight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What an admission to cache groups brings from a tier below: counts of the groups' common block."""
+
+    #: Those that the pool itself had.
+    in_pool_blocks: int
+    #: Moves that must end before its room is free.
+    room: list[int]
+    #: Moves that bring its KV, with the tier each comes from.
+    loads: list[tuple[int, int]]

@@ -17,7 +17,7 @@ class Loader:
     """Loads parts into blocks that a lease has reserved: tier by tier, another machine's from where it lands.
 
     On the edges of ``exclusive``, by upper tier, the lower copy is given up once it has been read.
-    ``remote``: reads from other machines, where the look-up covers the cluster.
+    ``remote``: reads from other machines, and from a pool, where there are any.
     """
 
     def __init__(

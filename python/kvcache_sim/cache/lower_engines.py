@@ -7,6 +7,7 @@ from typing import Any
 
 from kvcache_sim.backends import reference
 from kvcache_sim.cache.engine_stores import lengths
+from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.settings import CacheSettings, LowerEngine, TierSettings
 from kvcache_sim.workload.trace import Trace
 
@@ -27,6 +28,18 @@ def _vllm_offload(cache: CacheSettings, trace: Trace, keys: Any) -> MakeLower:
         gpu, cpu = tiers
         tier = make_tier(cpu.policy, cpu.capacity_blocks)
         return make_store(keys, gpu.capacity_blocks, tier, prompts, block)
+
+    return make
+
+
+def groups_with_tier_maker(groups: GroupSettings, trace: Trace) -> MakeLower:
+    """Return what makes a machine's store for cache groups with vLLM's CPU offloading tier below."""
+    make_tier, make_store = reference("tier.vllm-offload"), reference("store.vllm-offload-groups")
+
+    def make(tiers: Sequence[TierSettings]) -> Any:
+        gpu, cpu = tiers
+        tier = make_tier(cpu.policy, cpu.capacity_blocks)
+        return make_store(trace, groups, gpu.capacity_blocks, tier)
 
     return make
 

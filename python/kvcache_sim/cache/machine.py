@@ -9,10 +9,18 @@ from kvcache_sim.cache.admission import ADMISSION
 from kvcache_sim.cache.admission.policy import AdmissionPolicy
 from kvcache_sim.cache.loader import Loader
 from kvcache_sim.cache.moves import Mover, TransferSettings
+from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.remote import RemoteReads
-from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
-from kvcache_sim.cache.store import GpuStore, GroupStore, KeepsSessions, MarkingStore, OffersComputed
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSettings, TierSettings
+from kvcache_sim.cache.store import (
+    GpuStore,
+    GroupStore,
+    KeepsSessions,
+    LoadingGroupStore,
+    MarkingStore,
+    OffersComputed,
+)
 from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.cache.views import Views, make_views
@@ -22,7 +30,7 @@ from kvcache_sim.channels.choice import CHANNEL_CHOICE
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.channels.edges import Edges
 from kvcache_sim.engine import Engine
-from kvcache_sim.tiers import LOAD_EDGES, WRITE_EDGES
+from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, REMOTE_READ, STAGING, TIERS, WRITE_EDGES
 from kvcache_sim.values import dataclass
 
 
@@ -38,6 +46,8 @@ class MachineTiers:
     tiers: tuple[TierSettings, ...]
     edge_channels: dict[str, str] = field(default_factory=dict)
     edge_rails: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    #: How blocks are kept, where that is not as on the cluster's other machines.
+    cache: CacheSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,8 @@ class Machine:
     tree: MarkingStore | None
     #: The same store where it is a pool of several cache groups.
     groups: GroupStore | None
+    #: The same store where that pool has a tier below.
+    loading_groups: LoadingGroupStore | None
     #: The same store where it keeps what sessions have: a count of tokens.
     sessions: KeepsSessions | None
     views: Views
@@ -61,7 +73,9 @@ class Machine:
     mover: Mover
     #: Write policies of the edges, where there is one.
     writes: WriteEdges | None
-    #: Reads from other machines, where the look-up covers the cluster.
+    #: The pool that this machine shares with the others.
+    pool: PoolNode | None
+    #: Reads from other machines, where the look-up covers the cluster, and from the pool.
     remote: RemoteReads | None
     #: Loads to the GPU what a tree has further down.
     loader: Loader | None
@@ -109,8 +123,25 @@ class MachineBuilder:
         self._engine = engine
         self._cache = cache
         self._movement = movement
-        #: All machines' movers, those still to be built included once they are: remote reads look at each.
-        self._movers: list[Mover] = []
+        #: All machines' movers by number, those still to be built included once they are.
+        self._movers: dict[int, Mover] = {}
+        #: The movers whose lower tiers others read: the pool's, and the machines' where look-ups cover them.
+        self._read: dict[int, Mover] = {}
+        self._pool: PoolNode | None = None
+
+    def add_pool(self, number: int, pool: PoolSettings) -> PoolNode:
+        """Return the pool that all machines built from now on share, empty; ``number``: how many they are."""
+        tiers = (
+            TierSettings(TIERS[COMPUTE], 0),
+            TierSettings(TIERS[STAGING], pool.capacity_blocks, pool.policy),
+        )
+        store = self._stores.make(tiers, [False, False], make_views(self._stores.cache))
+        assert store.tree is not None, "a pool is for trees"
+        settings = TransferSettings.of(self._cache, self._movement)
+        edges = Edges(number, {REMOTE_READ: self._channels.between(0, number)}, {}, None)
+        mover = self._read[number] = Mover(number, store, self._engine, edges, None, settings)
+        self._pool = PoolNode(mover, store.tree, self._movers, self._channels)
+        return self._pool
 
     def build(self, tiers: MachineTiers) -> Machine:
         """Return the next machine, empty.
@@ -119,6 +150,7 @@ class MachineBuilder:
         given.
         """
         number, movement = len(self._movers), self._movement
+        cache = tiers.cache or self._cache
         names = tuple(tier.name for tier in tiers.tiers)
         policies = tuple(
             WRITE.make(movement.write.get(name, "back"), level, movement)
@@ -128,33 +160,41 @@ class MachineBuilder:
         store = self._stores.make(tiers.tiers, [*(policy.writes_back for policy in policies), False], views)
         tree = store.tree
         writes = WriteEdges(tree, policies) if tree is not None and policies else None
-        settings = TransferSettings.of(self._cache, movement)
+        settings = TransferSettings.of(cache, movement)
         mover = Mover(number, store, self._engine, self._edges(number, tiers), writes, settings)
-        self._movers.append(mover)
+        self._movers[number] = mover
+        pool, looks_everywhere = self._pool, movement.lookup == "cluster"
+        if looks_everywhere:
+            self._read[number] = mover
         remote = prefetcher = None
         if tree is not None and len(names) > 1:
-            if movement.lookup == "cluster":
+            if looks_everywhere or pool is not None:
                 staged = movement.remote_disk == "staged"
-                remote = RemoteReads(mover, tree, self._movers, self._channels, staged)
+                remote = RemoteReads(mover, tree, self._read, self._channels, staged)
+            if pool is not None and remote is not None:
+                pool.take_from(mover)
+                remote.when_read[pool.mover.machine] = pool.was_read
             if movement.prefetch != "none":
                 prefetcher = Prefetcher(mover, tree, movement, remote)
         return Machine(
             number=number,
             tiers=names,
-            cache=self._cache,
+            cache=cache,
             movement=movement,
             store=store.gpu,
             tree=tree,
             groups=store.groups,
+            loading_groups=store.loading_groups,
             sessions=store.sessions,
             views=views,
             mover=mover,
             writes=writes,
+            pool=pool,
             remote=remote,
             loader=None if store.loading is None else Loader(mover, store, remote, movement.exclusive),
             offers=store.offers,
             prefetcher=prefetcher,
-            admission=None if self._cache.admission == "all" else ADMISSION.make(self._cache.admission),
+            admission=None if cache.admission == "all" else ADMISSION.make(cache.admission),
             expires=any(tier.policy.partition(":")[0] == "ttl" for tier in tiers.tiers),
         )
 

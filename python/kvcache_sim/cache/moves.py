@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from kvcache_sim.cache.layer_pages import LayerPages, by_layer
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.store import TRANSFER as TRANSFER_RECORD
 from kvcache_sim.cache.store import MachineStore, Order
@@ -28,6 +29,8 @@ class TransferSettings:
     layer_pipelining: bool
     #: Layers of each load to the gpu that may lie there ahead of their computation; None: all of them.
     read_buffer_layers: int | None
+    #: Pages of the model's cache groups by layer; None: every block has a page of every layer.
+    pages: LayerPages | None = None
 
     @classmethod
     def of(cls, cache: CacheSettings, movement: MovementSettings) -> TransferSettings:
@@ -37,6 +40,7 @@ class TransferSettings:
             cache.num_layers,
             movement.layer_pipelining,
             movement.read_buffer_layers,
+            LayerPages(cache.groups, cache.num_layers) if cache.groups is not None else None,
         )
 
 
@@ -67,12 +71,16 @@ class Mover:
         #: The same store where it has tiers to move blocks between.
         self.tree = store.tree
         #: The same store where it moves blocks at all.
-        self.loading = store.loading
+        self.moving = store.moving
+        #: The same store where it moves blocks of several cache groups.
+        self._groups = store.loading_groups
         self.engine = engine
         #: Channel of each edge of this machine, by edge name.
         self.channels = edges.channels
         self._edges = edges
         self.block_bytes = settings.block_bytes
+        self._pages = settings.pages
+        self.page_bytes = 0 if settings.pages is None else settings.pages.page_bytes
         self.layers = settings.layers
         self.pipelining = settings.layer_pipelining
         self.read_buffer_layers = settings.read_buffer_layers
@@ -89,6 +97,8 @@ class Mover:
         #: By move that reads from another machine: what gives it its channel and its first hop.
         self._connects: dict[int, Callable[[Transfer], Transfer]] = {}
         self._scheduler: Scheduler | None = None
+        #: Told (request, past the last block) of each path that the GPU's blocks have been written down on.
+        self._written_down: Callable[[int, int], None] | None = None
         self._watchers: list[Callable[[Transfer], None]] = []
         self._submitted: list[Callable[[Transfer, tuple[int, int, int]], None]] = []
 
@@ -104,6 +114,10 @@ class Mover:
     def when_sent(self, watcher: Callable[[Transfer], None]) -> None:
         """Show each transfer that is sent from now on to a watcher."""
         self._watchers.append(watcher)
+
+    def when_written_down(self, watcher: Callable[[int, int], None]) -> None:
+        """Tell of each path (request, past the last block) whose last blocks have come down from the GPU."""
+        self._written_down = watcher
 
     def when_submitted(self, watcher: Callable[[Transfer, tuple[int, int, int]], None]) -> None:
         """Show each transfer with its (bytes, pieces, layers) to a watcher as it goes on its channel."""
@@ -130,8 +144,8 @@ class Mover:
 
         ``computed``: when a step had the first and the last layer of what is now written through.
         """
-        if self.channels and self.loading is not None:  # a gpu alone orders nothing
-            for order in self.loading.take_orders():
+        if self.channels and self.moving is not None:  # a gpu alone orders nothing
+            for order in self.moving.take_orders():
                 self._accept(order, computed)
 
     def _accept(self, order: Order, computed: tuple[int, int] | None) -> None:
@@ -141,6 +155,8 @@ class Mover:
         at_layers = computed if self.pipelining and from_tier == COMPUTE and not after else None
         transfer = Transfer(self, move, from_tier, to_tier, blocks, at_layers)
         self.transfers[move] = transfer
+        if self._groups is not None and self._pages is not None:
+            transfer.carry(self._pages.of(self._groups.blocks_of_move(move)))
         first = transfer
         if from_tier == REMOTE:
             first = self._connects.pop(move)(transfer)
@@ -158,8 +174,8 @@ class Mover:
 
     def channel_of(self, transfer: Transfer) -> AnyChannel:
         """Return the channel of this machine that a transfer takes: the only one of its edge, or a choice."""
-        size = transfer.blocks * self.block_bytes
-        return self._edges.channel(transfer.edge, transfer.blocks, size, self.engine.now_ns)
+        size, now = transfer.size_bytes, self.engine.now_ns
+        return self._edges.channel(transfer.edge, transfer.blocks, size, now)
 
     def launch(self, transfer: Transfer) -> None:
         """Send a transfer once what it waits for is there, or its first layer where that is enough."""
@@ -210,8 +226,8 @@ class Mover:
     def _send(self, transfer: Transfer, feed: Transfer | None) -> None:
         channel = transfer.channel
         assert channel is not None
-        channel.demand.ask(transfer.blocks * self.block_bytes, self.engine.now_ns)
-        size = (transfer.blocks * self.block_bytes, transfer.blocks * self.layers, self.layers)
+        channel.demand.ask(transfer.size_bytes, self.engine.now_ns)
+        size = (transfer.size_bytes, transfer.pieces, self.layers)
         for watcher in self._submitted:
             watcher(transfer, size)
         if isinstance(channel, LayeredChannel):
@@ -235,6 +251,8 @@ class Mover:
             sent = channel.forward(*size, Transmission(first, first, now, per_layer))
         elif before is None or before.completion_ns <= now:
             sent = channel.transmit(*size, now)
+            if transfer.pages is not None and transfer.to_tier == COMPUTE:
+                sent = by_layer(sent, channel.settings.latency_ns, transfer.pages)
         else:
             # Fed now, though the hop's first layer may have come earlier.
             fed = Transmission(before.start_ns, now, before.completion_ns, before.per_layer_ns)
@@ -279,8 +297,8 @@ class Mover:
         for dependent in transfer.dependents:
             if dependent.job is not None and isinstance(dependent.channel, LayeredChannel):
                 dependent.channel.feed(dependent.job, layers)
-        if layers == 1 and transfer.move != HOP and self.loading is not None and transfer.sent is not None:
-            self.loading.set_times(transfer.move, transfer.sent.first_layer_ns, NOT_YET)
+        if layers == 1 and transfer.move != HOP and self.moving is not None and transfer.sent is not None:
+            self.moving.set_times(transfer.move, transfer.sent.first_layer_ns, NOT_YET)
         if layers == 1 and self._by_layer(transfer):
             self._on_first_layer(transfer)
 
@@ -292,14 +310,14 @@ class Mover:
     def _note(self, transfer: Transfer, now: int) -> None:
         sent = transfer.sent
         assert sent is not None
-        size = transfer.blocks * self.block_bytes
+        size = transfer.size_bytes
         self.edge_bytes[transfer.edge] = self.edge_bytes.get(transfer.edge, 0) + size
         if transfer.from_tier < REMOTE:
             self.read_bytes[transfer.from_tier] += size
         if transfer.move != HOP:
             self.written_bytes[transfer.to_tier] += size
-            assert self.loading is not None, "a store without lower tiers has no moves"
-            self.loading.set_times(transfer.move, sent.first_layer_ns, sent.completion_ns)
+            assert self.moving is not None, "a store without lower tiers has no moves"
+            self.moving.set_times(transfer.move, sent.first_layer_ns, sent.completion_ns)
         subject = transfer.from_tier << 8 | transfer.to_tier
         self.store.note(TRANSFER_RECORD, now, subject << 40 | transfer.blocks, sent.completion_ns)
         for watcher in self._watchers:
@@ -320,8 +338,12 @@ class Mover:
             if self._writes is not None and transfer.to_tier > COMPUTE and not transfer.comes_up:
                 self._writes.arrived(transfer.to_tier, transfer.move, self.engine.now_ns)
             del self.transfers[transfer.move]
-            assert self.loading is not None, "a store without lower tiers has no moves"
-            self.loading.finish_move(transfer.move)
+            assert self.moving is not None, "a store without lower tiers has no moves"
+            written = self._paths_written(transfer)
+            self.moving.finish_move(transfer.move)
+            for path in written:
+                assert self._written_down is not None
+                self._written_down(*path)
             if transfer.move in self.when_done:
                 self.when_done.pop(transfer.move)()
         for tell in transfer.at_completion:
@@ -335,3 +357,8 @@ class Mover:
         for watcher in transfer.watchers:
             watcher(transfer, True)
         self.moved()
+
+    def _paths_written(self, transfer: Transfer) -> list[tuple[int, int]]:
+        if self._written_down is None or self.tree is None or transfer.from_tier != COMPUTE:
+            return []
+        return self.tree.moved_paths(transfer.move)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -46,15 +46,15 @@ class RemoteReads:
     Landing room is reserved before the source is held; the source is held until it has been read, and its
     readiness waited for. What lies below the tier that the network reads comes in one move over all channels
     on its way, the owner's and the network's, layer by layer; ``staged`` copies it up to that tier of the
-    owner first, where that has room. ``movers``: those of all machines, also of machines built later than
-    this one.
+    owner first, where that has room. ``movers``: those of the machines that are read, by number, also of
+    machines built later than this one.
     """
 
     def __init__(
         self,
         mover: Mover,
         store: TieredStore,
-        movers: Sequence[Mover],
+        movers: Mapping[int, Mover],
         channels: Channels,
         staged: bool,
     ) -> None:
@@ -63,6 +63,8 @@ class RemoteReads:
         self.movers = movers
         self.channels = channels
         self.staged = staged
+        #: By machine who hears of each read of a request's blocks (first, past the last) there.
+        self.when_read: dict[int, Callable[[int, tuple[int, int]], None]] = {}
 
     def longest(self, request: int, start: int, limit: int) -> RemoteRun | None:
         """Return the longest run of blocks from ``start`` on that one other machine has below its GPU.
@@ -70,7 +72,7 @@ class RemoteReads:
         Ties: the earlier estimated arrival, then the lower machine number. Cost: a look-up a machine.
         """
         runs = []
-        for owner, mover in enumerate(self.movers):
+        for owner, mover in self.movers.items():
             if mover is not self.mover and mover.tree is not None:
                 parts = mover.tree.match_below(request, start, limit)
                 if parts:
@@ -117,6 +119,8 @@ class RemoteReads:
             if is_staged(copies):
                 tier, by = STAGING, copies[-1][1]
         lent = its_store.lend(request, end, tier)
+        if owner in self.when_read:
+            self.when_read[owner](request, (start, end))
         self.mover.reads_remote(move, partial(self._connect, _Source(there, its_store, tier, lent, by)))
         return move
 

@@ -34,6 +34,14 @@ class TierSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """Memory without a GPU that machines share: its blocks (None: unbounded), who leaves it first."""
+
+    capacity_blocks: int | None
+    policy: str = "lru"
+
+
+@dataclass(frozen=True, slots=True)
 class CacheSettings:
     """How blocks are kept on every machine of a cluster."""
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from kvcache_sim.cache.groups import Newcomer
+from kvcache_sim.cache.groups import Brought, Newcomer
 from kvcache_sim.values import dataclass
 
 #: No move: a block that is ready.
 NO_MOVE = 0xFFFF_FFFF
 #: In ``copies``: a tier without a copy.
 NO_COPY = 0xFFFF_FFFE
+#: As a limit, more blocks than any prompt has.
+ALL_BLOCKS = 1 << 30
 
 #: A transmission to send: (move, from tier, to tier, blocks, moves that must end first).
 Order = tuple[int, int, int, int, list[int]]
@@ -185,8 +187,40 @@ class GroupStore(GpuStore, Protocol):
         ...
 
 
-class LoadingStore(GpuStore, Protocol):
-    """A store with blocks below the GPU: found in parts, loaded and written by moves."""
+class MovingStore(GpuStore, Protocol):
+    """A store with blocks below the GPU, which are loaded and written by moves."""
+
+    def take_orders(self) -> list[Order]:
+        """Return the transmissions decided since the last call."""
+        ...
+
+    def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:
+        """Tell when what a move writes will be ready; its copies keep the times."""
+        ...
+
+    def finish_move(self, move: int) -> None:
+        """Make a move's blocks ready and its room free."""
+        ...
+
+    def duplicates(self, tier: int) -> int:
+        """Return how many blocks of a tier have a copy on a faster one too."""
+        ...
+
+
+class LoadingGroupStore(GroupStore, MovingStore, Protocol):
+    """A pool of several cache groups with a tier of groups' blocks below it."""
+
+    def brought(self, lease: int) -> Brought:
+        """Return what the admission of a lease brings from below, and what its room waits for; once."""
+        ...
+
+    def blocks_of_move(self, move: int) -> list[int]:
+        """Return how many blocks a move copies of each group."""
+        ...
+
+
+class LoadingStore(MovingStore, Protocol):
+    """A store whose blocks below the GPU are found in parts, and loaded part by part."""
 
     def match_prefix(self, request: int, limit: int) -> list[tuple[int, int, int, int]]:
         """Return the found run in parts: (fastest tier, first block, past the last, move writing it)."""
@@ -206,22 +240,6 @@ class LoadingStore(GpuStore, Protocol):
 
     def join(self, lease: int, to: int) -> None:
         """Hold blocks that another request is loading."""
-        ...
-
-    def take_orders(self) -> list[Order]:
-        """Return the transmissions decided since the last call."""
-        ...
-
-    def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:
-        """Tell when what a move writes will be ready; its copies keep the times."""
-        ...
-
-    def finish_move(self, move: int) -> None:
-        """Make a move's blocks ready and its room free."""
-        ...
-
-    def duplicates(self, tier: int) -> int:
-        """Return how many blocks of a tier have a copy on a faster one too."""
         ...
 
 
@@ -313,6 +331,13 @@ class MarkingStore(TieredStore, Protocol):
         """Return the keys of the blocks that a move writes, ascending."""
         ...
 
+    def moved_paths(self, move: int) -> list[tuple[int, int]]:
+        """Return the paths that a move writes, as (request, past the last block), each to its deepest block.
+
+        The longest first, then by the last block's key.
+        """
+        ...
+
     def claim(self, tier: int, blocks: int, now_ns: int) -> tuple[int, list[int]] | None:
         """Take room on a tier, evicting the shortfall: the claim, and the moves that must end first.
 
@@ -364,5 +389,12 @@ class MachineStore:
     groups: GroupStore | None = None
     #: The same store where blocks may lie below the GPU: a tree's, or an engine's with a tier of its own.
     loading: LoadingStore | None = None
+    #: The same store where it is a pool of several cache groups with a tier below.
+    loading_groups: LoadingGroupStore | None = None
     #: The same store where it copies down what steps compute by an engine's rules.
     offers: OffersComputed | None = None
+
+    @property
+    def moving(self) -> MovingStore | None:
+        """The same store where blocks move between tiers."""
+        return self.loading or self.loading_groups

@@ -136,11 +136,24 @@ class StoreMaker:
     def _of_groups(self, groups: GroupSettings) -> _Make:
         from kvcache_sim.cache.engine_stores import group_maker, lone_capacity
 
+        if self.cache.lower_semantics is not None:
+            return self._of_groups_with_tier(groups)
         make_store, cache = group_maker(groups, self._trace, self._native), self.cache
 
         def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
             store = make_store(lone_capacity(cache, tiers))
             return MachineStore(store, groups=store)
+
+        return make
+
+    def _of_groups_with_tier(self, groups: GroupSettings) -> _Make:
+        from kvcache_sim.cache.lower_engines import groups_with_tier_maker
+
+        make_store = groups_with_tier_maker(groups, self._trace)
+
+        def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
+            store = make_store(tiers)
+            return MachineStore(store, groups=store, loading_groups=store, offers=store)
 
         return make
 

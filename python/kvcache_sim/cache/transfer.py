@@ -25,6 +25,7 @@ class Sends(Protocol):
 
     engine: Engine
     block_bytes: int
+    page_bytes: int
     layers: int
     pipelining: bool
 
@@ -55,6 +56,7 @@ class Transfer:
         "job",
         "move",
         "mover",
+        "pages",
         "sent",
         "streams",
         "to_tier",
@@ -92,6 +94,8 @@ class Transfer:
         self.job: LayeredJob | None = None
         #: When a step computed its first and its last layer, where it writes through.
         self.computed = computed
+        #: Pages of each layer, where blocks are of cache groups; None: one page of every layer a block.
+        self.pages: tuple[int, ...] | None = None
         #: Called with the transfer when its first layer arrives (layer pipelining) and when it is complete.
         self.watchers: list[Callable[[Transfer, bool], None]] = []
         #: Called with it at each layer's arrival, on a channel served layer by layer.
@@ -109,6 +113,10 @@ class Transfer:
         """Send on what the hop ``below`` brings."""
         self.below = below
 
+    def carry(self, pages: tuple[int, ...]) -> None:
+        """Carry so many pages of each layer."""
+        self.pages = pages
+
     def stream(self, streams: bool) -> None:
         """Be fed, and feed, layer by layer, or whole."""
         self.streams = streams
@@ -119,6 +127,18 @@ class Transfer:
         self.job = job
 
     # -- what is asked
+
+    @property
+    def size_bytes(self) -> int:
+        """What it copies."""
+        if self.pages is None:
+            return self.blocks * self.mover.block_bytes
+        return sum(self.pages) * self.mover.page_bytes
+
+    @property
+    def pieces(self) -> int:
+        """How many places it copies from: a page each."""
+        return self.blocks * self.mover.layers if self.pages is None else sum(self.pages)
 
     @property
     def comes_up(self) -> bool:

@@ -57,6 +57,7 @@ def capacity(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="draw cost against rate: .svg, .png, .html")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="replace the file that --plot names")] = False,
     output_format: Annotated[
         Literal["table", "json"], typer.Option("--format", help="of the answer on stdout")
     ] = "table",
@@ -74,7 +75,7 @@ def capacity(
       kvsim capacity -c my.yaml --grid cluster.machines=4,8 --need 10/s --plot frontier.svg
     """
     from kvcache_sim.cli.sweep_progress import shown_sweep
-    from kvcache_sim.output import write_new
+    from kvcache_sim.output import refuse_existing, write_new
     from kvcache_sim.report.picture import NothingToDraw
     from kvcache_sim.report.picture_file import check_file, encoded
     from kvcache_sim.report.plotting import require_plotting
@@ -99,6 +100,7 @@ def capacity(
     if plot is not None:
         require_plotting()
         check_file(plot, "--plot")
+        refuse_existing(plot, force)
     if candidates is not None:
         if config or trace or settings or grid:
             hint = "leave TRACE, -c, --set, --grid"
@@ -122,7 +124,7 @@ def capacity(
         if isinstance(drawn, NothingToDraw):
             print(f"nothing to draw: {drawn.reason}", file=sys.stderr)
         else:
-            write_new(plot, encoded(drawn, plot.suffix), overwrite=True)
+            write_new(plot, encoded(drawn, plot.suffix), force)
             print(f"wrote {plot}", file=sys.stderr)
     print(f"candidates in {directory}", file=sys.stderr)
     if outcome.exit_code not in (EXIT_OK, EXIT_SWEEP_FAILED):

@@ -36,7 +36,10 @@ def list_gpus(as_json: AsJson = False) -> None:
         )
         for gpu in gpus
     )
-    typer.echo("\nYour own: roofline:MODEL@my.toml; start one with kvsim gpus new NAME")
+    typer.echo(
+        "\nIn a run: --set replica.step_time=roofline:qwen3-32b@h200:tp2; measured: kvsim step-times list"
+    )
+    typer.echo("Your own: roofline:MODEL@my.toml; start one with kvsim gpus new NAME")
 
 
 @app.command()

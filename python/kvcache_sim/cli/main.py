@@ -111,7 +111,7 @@ def _invoke(verb: str, arguments: list[str]) -> int:
         message = getattr(error, "format_message", None)
         if message is None:
             raise
-        refusal = " ".join(message().split())
+        refusal = " ".join(message().split()).replace(": Value error, ", ": ")
         asked = getattr(getattr(error, "ctx", None), "command_path", None) or f"kvsim {verb}"
         raise UsageError(refusal.rstrip("."), hint=f"try '{asked} --help'") from None
 

@@ -47,7 +47,10 @@ def list_models(as_json: AsJson = False) -> None:
         )
         for model in models
     )
-    typer.echo("\nYour own: model: ./config.json (Hugging Face) or my.toml; see kvsim models new")
+    typer.echo(
+        "\nIn a run: --set replica.step_time=roofline:qwen3-32b@h200:tp2; measured: kvsim step-times list"
+    )
+    typer.echo("Your own: model: ./config.json (Hugging Face) or my.toml; see kvsim models new")
     typer.echo("Architectures of a config.json: " + " ".join(sorted(ARCHITECTURES)))
 
 

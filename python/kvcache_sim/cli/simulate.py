@@ -15,6 +15,7 @@ from kvcache_sim.cli.progress import shown_progress
 from kvcache_sim.cli.replay_options import SynthesisePrefixes
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
+from kvcache_sim.metrics.brief_text import brief_text
 from kvcache_sim.metrics.run_directory import open_numbered_directory, open_run_directory
 from kvcache_sim.metrics.summary_text import summary_text
 from kvcache_sim.policies.engine_modes import engine_mode
@@ -80,7 +81,7 @@ def simulate(
         str, typer.Option(metavar="RUN", help="finished run that signed conditions are measured from")
     ] = "",
     output_format: Annotated[
-        Literal["table", "json"], typer.Option("--format", help="of the summary on stdout")
+        Literal["table", "brief", "json"], typer.Option("--format", help="of the summary on stdout")
     ] = "table",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress, no warnings")] = False,
 ) -> int:
@@ -141,7 +142,8 @@ def simulate(
         print(following, file=sys.stderr)
     else:
         subject = subject_line(scenario.resolved, summary["requests"]["arrived"])
-        print(summary_text(summary, f"run        {target}", subject))
+        written = brief_text if output_format == "brief" else summary_text
+        print(written(summary, f"run        {target}", subject))
         if (mode := engine_mode(scenario.model.cache.semantics)) is not None:
             print(f"equals     {mode.sentence}, in instant runs of whole prompts")
         print(following)

@@ -43,6 +43,7 @@ def study(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a setting of all fleets")
     ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="draw it: .svg, .png, .html")] = None,
+    force: Annotated[bool, typer.Option("--force", help="replace the file that --plot names")] = False,
     output_format: Annotated[
         Literal["table", "json"], typer.Option("--format", help="of the answer on stdout")
     ] = "table",
@@ -58,7 +59,7 @@ def study(
       kvsim study tail-lru trace.jsonl --capacity 10000
       kvsim study joint trace.jsonl --policy lru --policy s3fifo --router cache-aware --plot joint.svg
     """
-    from kvcache_sim.output import write_new
+    from kvcache_sim.output import refuse_existing, write_new
     from kvcache_sim.report.joint_study import joint_picture, joint_text
     from kvcache_sim.report.picture_file import check_file, encoded
     from kvcache_sim.report.plotting import require_plotting
@@ -69,7 +70,7 @@ def study(
     if name != "joint":
         why = f"in study {name}, which replays two policies"
         refuse_idle(why, machines=machines, policy=policy, router=router)
-        refuse_idle(why, config=config, set=settings, plot=plot)
+        refuse_idle(why, config=config, set=settings, plot=plot, force=force)
         _paper(name, trace, capacity or [], output_format)
         return
     if trace is None:
@@ -77,6 +78,7 @@ def study(
     if plot is not None:
         require_plotting()
         check_file(plot, "--plot")
+        refuse_existing(plot, force)
     fixed = settings or []
     for assignment in fixed:
         key = assignment.partition("=")[0].strip()
@@ -97,7 +99,7 @@ def study(
     ).as_json()
     print(json.dumps(found, indent=2) if output_format == "json" else joint_text(found))
     if plot is not None:
-        write_new(plot, encoded(joint_picture(found, trace.name), plot.suffix), overwrite=True)
+        write_new(plot, encoded(joint_picture(found, trace.name), plot.suffix), force)
         typer.echo(f"wrote {plot}", err=True)
 
 

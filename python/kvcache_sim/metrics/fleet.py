@@ -25,7 +25,7 @@ FIGURES = (
         "s",
         "machine-seconds: of each machine from its order, or the first arrival, until it is off or the end",
     ),
-    Figure("fleet.changes.row.s", "s", "when a scaling policy changed the fleet"),
+    Figure("fleet.changes.row.s", "s", "when a scaling policy changed the fleet, in the whole run"),
     Figure("fleet.changes.row.change", "", "what it did: ordered, serves, drains or off"),
     Figure("fleet.changes.row.machine", "", "the machine"),
 )

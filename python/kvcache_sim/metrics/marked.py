@@ -22,7 +22,10 @@ _OF_A_PART = (
     "router.",
     "membership.",
     "retention.",
+    *(f"pool.{name}" for name in ("hit", "put", "read", "refused", "evicted", "lost")),
     "tenants.",
+    "models.",
+    "adapters.",
 )
 
 

@@ -45,6 +45,7 @@ WHOLE_RUN = (
     "tiers.<tier>.no_effect",
     "prefix_cache.events",
     "context_window",
+    "fleet.changes",
     "schedule",
     "simulated_s",
 )

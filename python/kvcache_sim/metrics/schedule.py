@@ -40,6 +40,7 @@ FIGURES = (
     Figure("schedule.first_requests", "", "the first lines of requests"),
     Figure("schedule.first_steps", "", "the first lines of steps"),
     Figure("schedule.first_admissions", "", "the first lines of admissions"),
+    Figure("schedule.by_machine.row.<figure>", "", "the same of each machine, where there are several"),
 )
 
 

@@ -31,10 +31,10 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
         "requests   " + _counts({k: v for k, v in requests.items() if v or k not in ("aborted", "failed")}),
         *_fleet(summary.get("fleet")),
         *_context_window(summary.get("context_window")),
-        *_measured(summary.get("measure")),
+        *measured(summary.get("measure")),
         "tokens     " + _counts({k: tokens[k] for k in ("input", "output", "cached", "prefilled")}),
         *(
-            f"{label:<11}{_percent(cache[f'{kind}_hit_rate'])} {meaning}"
+            f"{label:<11}{percent(cache[f'{kind}_hit_rate'])} {meaning}"
             for label, kind, meaning in _HIT_RATES
         ),
         "hit tokens " + _counts(cache["hit_tokens"]),
@@ -42,18 +42,18 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
         *_misses(summary.get("misses")),
         *(f"{'' if n else 'no effect':<11}{reason}" for n, reason in enumerate(reasons)),
         *_machines(summary["machines"]),
-        *_labelled("prefix", summary["prefix_cache"]["ttft_hit_vs_miss"]["sentence"]),
+        *labelled("prefix", summary["prefix_cache"]["ttft_hit_vs_miss"]["sentence"]),
         *gap,
         f"{'ms':<6}" + "".join(f"{name:>9}" for name in STATISTICS),
     ]
     for name in _LATENCIES:
         row = summary["latency"][name]
-        lines.append(f"{name:<6}" + "".join(f"{_number(row[statistic]):>9}" for statistic in STATISTICS))
+        lines.append(f"{name:<6}" + "".join(f"{number(row[statistic]):>9}" for statistic in STATISTICS))
     lines += [
         *_sum_of_parts(summary["latency"]["ttft"]["avg"], parts),
         *_handovers(summary["handover"]),
         *gap,
-        "throughput " + _throughput(summary["throughput"]),
+        "throughput " + throughput(summary["throughput"]),
         *_jobs(summary.get("jobs")),
         *_attainment(slo, summary.get("goodput")),
         f"digest     events {summary['digest']['events'][:24]}  results {summary['digest']['results'][:24]}",
@@ -64,7 +64,7 @@ def summary_text(summary: Mapping[str, Any], title: str, subject: str = "") -> s
     return "\n".join(lines)
 
 
-def _measured(measure: Mapping[str, Any] | None) -> list[str]:
+def measured(measure: Mapping[str, Any] | None) -> list[str]:
     """Return which requests the figures are measured on, where these are not all."""
     if measure is None:
         return []
@@ -104,8 +104,8 @@ def _sum_of_parts(ttft: float | None, parts: Mapping[str, Any]) -> list[str]:
     widths = {p: max(len(p), 6 if handed_over else 8) for p in TTFT_PARTS if handed_over or p != "handover"}
     return [
         "TTFT avg = " + " + ".join(f"{part:>{width}}" for part, width in widths.items()),
-        f"{_number(ttft):>8} = "
-        + " + ".join(f"{_number(parts[part]['avg']):>{width}}" for part, width in widths.items()),
+        f"{number(ttft):>8} = "
+        + " + ".join(f"{number(parts[part]['avg']):>{width}}" for part, width in widths.items()),
     ]
 
 
@@ -114,7 +114,7 @@ def _prices(cost: Mapping[str, float | None] | None) -> list[str]:
     if cost is None:
         return []
     names = {"per_million_tokens": "a million tokens", "per_hour": "an hour", "total": "in all"}
-    return ["cost       " + "  ".join(f"{_number(cost[name])} {words}" for name, words in names.items())]
+    return ["cost       " + "  ".join(f"{number(cost[name])} {words}" for name, words in names.items())]
 
 
 def _handovers(handover: Mapping[str, Any]) -> list[str]:
@@ -122,8 +122,8 @@ def _handovers(handover: Mapping[str, Any]) -> list[str]:
     if not handover["requests"]:
         return []
     share, wait = handover["share_of_ttft"], handover["wait"]
-    text = f"{handover['requests']:,} requests  wait avg {_number(wait['avg'])} p99 {_number(wait['p99'])} ms"
-    return [f"handover   {text}  {_percent(share).strip()} of their TTFT"]
+    text = f"{handover['requests']:,} requests  wait avg {number(wait['avg'])} p99 {number(wait['p99'])} ms"
+    return [f"handover   {text}  {percent(share).strip()} of their TTFT"]
 
 
 def _machines(spread: Mapping[str, Any]) -> list[str]:
@@ -139,7 +139,7 @@ def _machines(spread: Mapping[str, Any]) -> list[str]:
     return [f"machines   {each} requests  {evenness}" + (f"  {idle:,} idle" if idle else "")]
 
 
-def _labelled(label: str, sentence: str) -> list[str]:
+def labelled(label: str, sentence: str) -> list[str]:
     """Return a sentence as lines of at most 80 columns behind its label."""
     indent = " " * 11
     return wrap(sentence, 80, initial_indent=f"{label:<11}", subsequent_indent=indent)
@@ -156,11 +156,12 @@ def _count(value: int) -> str:
     return f"{value / 1e6:,.1f}M" if value >= 10**7 else f"{value:,}"
 
 
-def _percent(share: float | None) -> str:
+def percent(share: float | None) -> str:
+    """Return a share as a percentage of two places, ``none`` where nothing was measured."""
     return "   none" if share is None else f"{100 * share:5.2f} %"
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     """Return a number in at most 8 characters."""
     if value is None:
         return "-"
@@ -169,7 +170,8 @@ def _number(value: float | None) -> str:
     return f"{value:.0f}" if value >= 1e4 else f"{value:.1f}" if value >= 100 else f"{value:.3g}"
 
 
-def _throughput(rates: Mapping[str, float | None]) -> str:
+def throughput(rates: Mapping[str, float | None]) -> str:
+    """Return requests and output tokens a second in words."""
     requests, tokens = rates["requests_per_s"], rates["output_tokens_per_s"]
     if requests is None or tokens is None:
         return "none: no simulated time passed"
@@ -189,10 +191,10 @@ def _attainment(slo: Mapping[str, Any] | None, goodput: Mapping[str, float | Non
     """Return how many requests met their objectives, where there are any."""
     if slo is None or goodput is None:
         return []
-    text = f"{_percent(slo['attainment']).strip()} of {slo['judged']:,}; goodput "
-    lines = ["slo        " + text + _throughput(goodput)]
+    text = f"{percent(slo['attainment']).strip()} of {slo['judged']:,}; goodput "
+    lines = ["slo        " + text + throughput(goodput)]
     for name, own in slo["classes"].items():
-        lines.append(f"{'':<11}{_percent(own['attainment'])} of {own['judged']:,} {name}")
+        lines.append(f"{'':<11}{percent(own['attainment'])} of {own['judged']:,} {name}")
     return lines
 
 

@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.metrics.columns import STATUSES
+from kvcache_sim.metrics.by_name import FINISHED, summarize_by_name
 from kvcache_sim.metrics.figure import Figure
-from kvcache_sim.units import NS_PER_MS
-
-_FINISHED = STATUSES.index("finished")
 
 FIGURES = (
     Figure(
@@ -43,23 +40,10 @@ def summarize_tenants(
 
     Cost: a walk of the requests for each pair of tenants.
     """
-    done = rows["status"] == _FINISHED
+    done = rows["status"] == FINISHED
     tenants = tenant_of[rows["request"]]
     tokens = (rows["input_tokens"] + rows["output_tokens"]) * done
-    ttft = (rows["first_token_ns"] - rows["arrival_ns"]) / NS_PER_MS
-    by_name: dict[str, Any] = {}
-    for number, name in enumerate(names):
-        own = done & (tenants == number)
-        prompts = int(rows["input_tokens"][own].sum())
-        by_name[name] = {
-            "requests": int(own.sum()),
-            "tokens": int(tokens[own].sum()),
-            "token_hit_rate": int(rows["cached_prefix_length_used"][own].sum()) / prompts
-            if prompts
-            else None,
-            "ttft_avg": float(ttft[own].mean()) if own.any() else None,
-            "ttft_p99": float(np.percentile(ttft[own], 99)) if own.any() else None,
-        }
+    by_name = summarize_by_name(rows, tenant_of, names)
     shares = [by_name[name]["tokens"] / weight for name, weight in zip(names, weights, strict=True)]
     squares = sum(share * share for share in shares)
     return {

@@ -10,6 +10,8 @@ from typing import Any
 from kvcache_sim.errors import UsageError
 
 _DATA = Path(__file__).parent / "data"
+#: Folder → the command that lists its entries.
+_LISTED = {"models": "kvsim models list", "gpus": "kvsim gpus list", "step_times": "kvsim step-times list"}
 
 
 def entry_names(folder: str) -> tuple[str, ...]:
@@ -17,13 +19,18 @@ def entry_names(folder: str) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (_DATA / folder).glob("*.toml")))
 
 
-def unknown_name(what: str, name: str, names: tuple[str, ...]) -> UsageError:
-    """Return the refusal of a name that is not among ``names``, with the nearest ones."""
-    near = difflib.get_close_matches(name.lower(), names, 3, 0.4)
+def unknown_name(what: str, name: str, names: tuple[str, ...], listed: str = "") -> UsageError:
+    """Return the refusal of a name that is not among ``names``, with the nearest ones.
+
+    ``listed`` is the command that lists them, where they would not fit a line.
+    """
+    asked = name.lower()
+    begun = [known for known in names if asked and known.startswith(asked)]
+    near = (begun or difflib.get_close_matches(asked, names, 3, 0.4))[:3]
     return UsageError(
         f"unknown {what}",
         got=repr(name),
-        expected="one of " + ", ".join(names),
+        expected=f"a name that '{listed}' prints" if listed else "one of " + ", ".join(names),
         hint=f"did you mean {' or '.join(near)}?" if near else "",
     )
 
@@ -36,7 +43,7 @@ def read_entry(folder: str, what: str, name: str) -> dict[str, Any]:
     """
     names = entry_names(folder)
     if name.lower() not in names:
-        raise unknown_name(what, name, names)
+        raise unknown_name(what, name, names, _LISTED.get(folder, ""))
     return tomllib.loads((_DATA / folder / f"{name.lower()}.toml").read_text(encoding="utf-8"))
 
 

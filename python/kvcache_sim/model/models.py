@@ -51,7 +51,7 @@ def load_model(name: str) -> ModelSpec:
         return read_configuration(path / "config.json" if path.is_dir() else path)
     known = packaged_name(name)
     if not known:
-        refusal = unknown_name("model", name, model_names())
-        refusal.hint = "; ".join(filter(None, (refusal.hint, "or a file: ./config.json, my.toml")))
+        refusal = unknown_name("model", name, model_names(), "kvsim models list")
+        refusal.hint = " ".join(filter(None, (refusal.hint, "or a file: ./config.json, my.toml")))
         raise refusal
     return parse_model(read_entry("models", "model", known), known, f"models/{known}.toml")

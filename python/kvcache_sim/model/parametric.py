@@ -24,13 +24,14 @@ class ParametricStepTime:
     """A step's time as a base by token count and linear terms, all in ms.
 
     ``T = fixed + base(N) + max(attention, scan·longest/10³) + rest``, where
-    ``rest = sequence·n + past·Σ past/10³ + idle·n·Σ new/10⁶`` and
+    ``rest = sequence·n + past·Σ past/10³ + idle·n·Σ new/10⁶`` (pure decode steps: ``+ decode_extra``) and
     ``attention = pairs·Σ new·(past+new/2)/10⁶ + max(kv·ΣKV, longest(n)·max)/10³``. N counts all tokens of
     the step, n its decode sequences, ΣKV the tokens these have cached, max those of the longest.
     ``base(N) = (weights^p + (token·N)^p)^(1/p)`` joins the time to read the weights with the time to compute
     N tokens, unless ``base_points`` gives (tokens, ms) points, joined by straight lines, in its place.
     ``decode_points`` are the same for pure decode steps alone, by sequences: these replay a captured graph,
     others do not. The base of others is then no smaller at the counts given, and no decode base exceeds it.
+    Where ``decode_extra`` would make a decode step shorter by a chunk, the base of others is raised.
     ``kv`` and ``sequence`` have one value for pure decode steps and one, no smaller, for steps with a prefill
     chunk. ``spread`` (α) adds
     that share of the extra time that all sequences would take at the longest one's length in decode steps,
@@ -56,6 +57,7 @@ class ParametricStepTime:
     sequence_mixed_ms: float = 0.0
     past_ms_per_thousand: float = 0.0
     scan_ms_per_thousand: float = 0.0
+    decode_extra_ms: float = 0.0
     spread: float = 0.0
     spread_mixed: float = 0.0
     idle_ms_per_million: float = 0.0
@@ -90,19 +92,19 @@ class ParametricStepTime:
         return np.where(tokens > 0, self.fixed_ms + base, 0.0)
 
     def decode_base_ms(self, sequences: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the same for pure decode steps of each number of sequences."""
-        if not self.decode_points:
-            return self.base_ms(sequences)
-        base = self.fixed_ms + _joined(self.decode_points, sequences.astype(np.float64))
-        return np.where(sequences > 0, np.minimum(base, self.base_ms(sequences)), 0.0)
+        """Return the same for pure decode steps of each number of sequences, with what these take more."""
+        base = self.base_ms(sequences)
+        if self.decode_points:
+            decode = self.fixed_ms + _joined(self.decode_points, sequences.astype(np.float64))
+            base = np.minimum(decode, base)
+        return np.where(sequences > 0, base + self.decode_extra_ms, 0.0)
 
 
 @lru_cache(maxsize=32)
 def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> StepTimeTable:
     padded = padded_tokens(model.graph_tokens, max(max_tokens, max_sequences))
     base = np.rint(model.base_ms(padded) * _NS_PER_MS).astype(np.int64)
-    decode_base = np.rint(model.decode_base_ms(padded[: max_sequences + 1]) * _NS_PER_MS).astype(np.int64)
-    base.flags.writeable = False
+    decode_base = np.rint(model.decode_base_ms(padded) * _NS_PER_MS).astype(np.int64)
     longest = np.zeros(max_sequences + 1, np.int64)
     if model.longest_points:
         x, y = np.array(model.longest_points).T
@@ -110,11 +112,14 @@ def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> 
     # The table has one coefficient a sequence, that of mixed steps; a decode step's base gives the difference
     # back. It is whole nanoseconds, so that no rounding can make a longer batch a nanosecond shorter.
     mixed_extra_ns = max(0, round((model.sequence_mixed_ms - model.sequence_ms) * _NS_PER_MS))
-    given_back = mixed_extra_ns * np.arange(max_sequences + 1, dtype=np.int64)
+    decode_base -= mixed_extra_ns * np.arange(len(padded), dtype=np.int64)
+    # So many sequences and one token of a chunk take no less than these sequences alone.
+    base[1:] = np.maximum(base[1:], np.maximum.accumulate(decode_base)[:-1])
+    base.flags.writeable = False
     kv, kv_mixed = model.kv_ms_per_thousand, max(model.kv_mixed_ms_per_thousand, model.kv_ms_per_thousand)
     return StepTimeTable(
         base_ns=base[: max_tokens + 1],
-        decode_base_ns=decode_base - given_back,
+        decode_base_ns=decode_base[: max_sequences + 1],
         pair_half_fs=round(model.pairs_ms_per_million * _FS_PER_MS / 1e6 / 2),
         kv_decode_fs=round(kv * _FS_PER_MS / 1e3),
         kv_mixed_fs=round(kv_mixed * _FS_PER_MS / 1e3),

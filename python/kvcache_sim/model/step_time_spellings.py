@@ -26,7 +26,7 @@ SPELLINGS = (
 
 def unknown_step_time(name: str, names: tuple[str, ...]) -> UsageError:
     """Return the refusal of a name that is no set: the nearest sets, and the spellings that would work."""
-    refusal = unknown_name("step time", name, names)
+    refusal = unknown_name("step time", name, names, "kvsim step-times list")
     near = f"{refusal.hint} " if refusal.hint else ""
     model, gpu, degree = _meant(name.lower())
     subject = f"{model or 'MODEL'}@{gpu or 'GPU'}"

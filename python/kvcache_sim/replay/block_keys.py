@@ -47,7 +47,8 @@ class BlockKeys:
     def named_blocks(self, request: int) -> int:
         """Return how many leading blocks are whole prompt and covered by the request's ids."""
         whole = int(self.trace.input_tokens[request]) // self.block_size_tokens
-        return min(whole, len(self.ids(request)) * self.per_id)
+        start, end = self.trace.id_offsets[request], self.trace.id_offsets[request + 1]
+        return min(whole, int(end - start) * self.per_id)
 
     def key(self, request: int, block: int) -> Key:
         """Return the key of block ``block`` of ``request``."""
@@ -56,7 +57,8 @@ class BlockKeys:
             source = self.continuation[request]
         if source is None or block >= self.named_blocks(source):
             return ("o", request, block)
-        return (self.ids(source)[block // self.per_id], block % self.per_id)
+        place = self.trace.id_offsets[source] + block // self.per_id
+        return (int(self.trace.block_ids[place]), block % self.per_id)
 
     def keys(self, request: int, blocks: int) -> list[Key]:
         """Return the keys of the first ``blocks`` blocks of ``request``."""

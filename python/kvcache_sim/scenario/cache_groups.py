@@ -7,10 +7,15 @@ from collections.abc import Iterator
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.model.kv_groups import kv_layout
 from kvcache_sim.model.step_times import measured_on
+from kvcache_sim.scenario.engine_tiers import lower_semantics
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
+from kvcache_sim.tiers import STAGING, TIERS
+
+#: The rules of a tier below the GPU that cache groups can have.
+_TIER_OF_GROUPS = "vllm-offload"
 
 
 def cache_groups(model: ScenarioModel) -> GroupSettings | None:
@@ -18,7 +23,7 @@ def cache_groups(model: ScenarioModel) -> GroupSettings | None:
 
     Raises UsageError for a model without groups by rule.
     """
-    if not _has_groups(model):
+    if not has_groups(model):
         return None
     spec, replica = served_model(model), model.replica
     gpus = measured_on(replica.step_time).tensor_parallel
@@ -32,7 +37,8 @@ def cache_groups(model: ScenarioModel) -> GroupSettings | None:
     )
 
 
-def _has_groups(model: ScenarioModel) -> bool:
+def has_groups(model: ScenarioModel) -> bool:
+    """Return whether the served model's layers keep different blocks, each group in its own way."""
     cache = model.cache
     if cache.semantics != "vllm" or cache.accounting != "detailed":
         return False
@@ -41,7 +47,7 @@ def _has_groups(model: ScenarioModel) -> bool:
 
 def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     """Yield the settings that groups cannot obey, or that only groups could, each with the reason."""
-    if not _has_groups(model):
+    if not has_groups(model):
         if model.cache.retention_interval != 0:
             yield ("cache", "retention_interval"), _only_groups(model)
         return
@@ -57,6 +63,9 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     if model.pools.prefill or model.pools.decode:
         why = f"the cache groups of {name} are not handed over between machines"
         yield Contradiction(("pools", "prefill"), why)
+    if lower_semantics(model) not in (None, _TIER_OF_GROUPS):
+        why = f"below the cache groups of {name} only {_TIER_OF_GROUPS} knows what a group keeps"
+        yield Contradiction(("tiers", TIERS[STAGING], "semantics"), why)
     if model.router.index_blocks is not None:
         yield ("router", "index_blocks"), f"a router's own index knows no cache groups, as {name} has"
     common = model.replica

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.model.step_times import measured_on
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.tier_table import ROWS
 
@@ -17,20 +18,21 @@ _PRICED = {row.name: row.price for row in ROWS if row.price}
 def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float | None] | None:
     """Return the cost of a run in the currency of the prices, or None where the scenario has no ``cost``.
 
-    ``per_hour`` = machines × gpus_per_machine × gpu_hour + GiB of every lower tier × its price of a GiB for a
-    month ÷ 730; ``total`` = per_hour × the time from the first arrival to the
-    last token, and where a policy scales the fleet (``fleet.scaling``) only its machine-seconds
-    of that; ``per_million_tokens`` counts prompt and generated tokens, ``per_million_output_tokens`` the
-    generated ones. A share of an hour costs that share. None where no token was made. Raises ``UsageError``
-    for a priced tier without bounds.
+    ``per_hour`` = all machines' GPUs × gpu_hour + GiB of every lower tier × its price of a GiB for a month
+    ÷ 730; a shared pool has no price. A machine's GPUs are ``gpus_per_machine``, else the tensor-parallel
+    degree of its own step-time set times its pipeline stages; models that share a machine take the most that
+    one of them does. ``total`` = per_hour × the time from the first arrival to the last token, and where a
+    policy scales the fleet (``fleet.scaling``) only its machine-seconds of that; ``per_million_tokens``
+    counts prompt and generated tokens, ``per_million_output_tokens`` the generated ones. A share of an hour
+    costs that share. None where no token was made. Raises ``UsageError`` for a priced tier without bounds.
     """
     prices = scenario.model.cost
     if prices is None:
         return None
     settings = scenario.settings
-    block_gib = settings.cache.block_bytes / _GIB
-    per_hour = len(settings.machines) * prices.gpus_per_machine * prices.gpu_hour
-    for machine in settings.machines:
+    per_hour = _gpus(scenario, prices.gpus_per_machine) * prices.gpu_hour
+    for number, machine in enumerate(settings.machines):
+        block_gib = settings.cache_of(number).block_bytes / _GIB
         for tier in machine.tiers:
             price = getattr(prices, _PRICED[tier.name]) if tier.name in _PRICED else 0.0
             if price and tier.capacity_blocks is None:
@@ -51,6 +53,22 @@ def cost_of(scenario: Scenario, summary: Mapping[str, Any]) -> dict[str, float |
         "per_million_tokens": total / made * 1e6 if total is not None and made else None,
         "per_million_output_tokens": total / tokens["output"] * 1e6 if total is not None else None,
     }
+
+
+def _gpus(scenario: Scenario, each: int | None) -> int:
+    """Return how many GPUs all machines take; ``each``: what one takes, where that is said."""
+    models = scenario.settings.models
+    common, own = scenario.resolved["replica"], scenario.resolved["machines"]
+    of_kind: dict[tuple[str, int], int] = {}
+    of_host: dict[int, int] = {}
+    for machine in range(len(scenario.settings.machines)):
+        replica = {**common, **(own[machine].get("replica", {}) if machine < len(own) else {})}
+        kind = replica["step_time"], replica["pp"] or 1
+        if kind not in of_kind:
+            of_kind[kind] = each or measured_on(kind[0]).tensor_parallel * kind[1]
+        host = machine if models is None else models.host_of(machine)
+        of_host[host] = max(of_host.get(host, 0), of_kind[kind])
+    return sum(of_host.values())
 
 
 def with_cost(scenario: Scenario, summary: dict[str, Any]) -> dict[str, Any]:

@@ -13,12 +13,14 @@ from kvcache_sim.scenario import (
     engine_effects,
     engine_tiers,
     fleet,
+    models,
     objectives,
     offline,
     parallel,
     pools,
     ranks,
     retention,
+    shared_pool,
     tenants,
 )
 from kvcache_sim.scenario.channels import DEFAULT_CHANNELS, default_channel
@@ -37,11 +39,13 @@ def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
     yield from (_of_cache(key, why) for key, why in beyond_store(model.cache))
     yield from _views(model)
     yield from _movement(model, machines)
+    yield from shared_pool.findings(model, machines)
     yield from _channels(model)
     yield from _requests(model)
     yield from objectives.findings(model)
     yield from fleet.findings(model, machines)
     yield from tenants.findings(model)
+    yield from models.findings(model, machines)
     yield from offline.findings(model)
     yield from retention.findings(model)
     yield from context_window.findings(model, machines)
@@ -190,6 +194,7 @@ def _movement(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
     there = {tier for machine in machines for tier in machine.tiers.present}
     lower = there - {TIERS[COMPUTE]}
     deeper = lower - {TIERS[STAGING]}
+    looks_elsewhere = model.fetch.lookup == "cluster" or model.cluster.pool is not None
     no_lower = f"no machine has a tier below the {TIERS[COMPUTE]}"
     policy = model.write.policy
     if isinstance(policy, dict):
@@ -212,7 +217,7 @@ def _movement(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Ite
         "session",
     ):
         yield ("fetch", "policy"), "nothing is fetched before the admission: set prefetch.policy queued"
-    if model.prefetch.policy != "none" and lower and not deeper and model.fetch.lookup == "local":
+    if model.prefetch.policy != "none" and lower and not (deeper or looks_elsewhere):
         yield ("prefetch", "policy"), f"nothing lies below the {TIERS[STAGING]}"
     if model.prefetch.policy != "none" and model.fetch.policy == "never":
         yield ("prefetch", "policy"), "fetch.policy is never"

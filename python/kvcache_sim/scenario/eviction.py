@@ -45,7 +45,9 @@ def refuse_unknown_eviction(model: ScenarioModel, tree: Tree) -> None:
 def _named(values: dict[str, Any]) -> list[tuple[KeyPath, dict[Any, Any]]]:
     """Return (path, the mapping that holds it) of every eviction policy that is named."""
     holders: list[tuple[KeyPath, Any]] = [(("cache",), values.get("cache"))]
-    machines = values.get("machines")
+    cluster, machines = values.get("cluster"), values.get("machines")
+    if isinstance(cluster, dict):
+        holders.append((("cluster", "pool"), cluster.get("pool")))
     roots: list[tuple[KeyPath, Any]] = [((), values)]
     roots += [(("machines", k), own) for k, own in enumerate(machines)] if isinstance(machines, list) else []
     for root, inside in roots:

@@ -77,7 +77,8 @@ def execute(
     ``--prefixes``.
     """
     measured = measured_requests(scenario, requests if isinstance(requests, Trace) else None)
-    asks = scenario.settings.tenants is not None or scenario.settings.offline is not None
+    settings = scenario.settings
+    asks = any(own is not None for own in (settings.tenants, settings.offline, settings.models))
     rows_leave = not (options.causes or options.prefixes or asks)
     tables = None if directory is None else RunTables(directory, measured if rows_leave else None)
     try:
@@ -115,6 +116,15 @@ def summarized(
         summary = {**summary, "context_window": window}
     if scenario.settings.tenants is not None:
         summary = {**summary, **_by_tenant(scenario, trace, run, measured)}
+    if scenario.settings.models is not None:
+        from kvcache_sim.metrics.models import summarize_models
+
+        rows, names = _measured_rows(run, measured), scenario.settings.models.names
+        summary = {**summary, **summarize_models(rows, trace.model, names, run.counters)}
+    if scenario.settings.adapters is not None:
+        from kvcache_sim.metrics.models import summarize_adapters
+
+        summary = {**summary, **summarize_adapters(trace.adapter_names, run.counters)}
     if scenario.settings.offline is not None:
         from kvcache_sim.metrics.batches import summarize_batches
 
@@ -131,10 +141,15 @@ def _by_tenant(scenario: Scenario, trace: Trace, run: Run, measured: MeasuredReq
 
     tenants = scenario.settings.tenants
     assert tenants is not None, "a scenario without tenants has no such group"
-    inside = measured.is_measured({name: run.requests[name] for name in ("request", "arrival_ns")})
-    rows = {name: own[inside] for name, own in arrays_of(run.requests).items()}
+    rows = _measured_rows(run, measured)
     weights = [tenants.of(name).weight for name in trace.tenant_names]
     return summarize_tenants(rows, trace.tenant, trace.tenant_names, weights, run.counters)
+
+
+def _measured_rows(run: Run, measured: MeasuredRequests) -> dict[str, NDArray[Any]]:
+    """Return the rows of a run that its summary is measured on."""
+    inside = measured.is_measured({name: run.requests[name] for name in ("request", "arrival_ns")})
+    return {name: own[inside] for name, own in arrays_of(run.requests).items()}
 
 
 def _with_causes(

@@ -10,11 +10,12 @@ from kvcache_sim.scenario.channels import DEFAULT_CHANNELS
 from kvcache_sim.scenario.fleet_events import FleetEvent, fleet_events
 from kvcache_sim.scenario.fleet_section import FaultSection, FleetEventSection
 from kvcache_sim.scenario.idle import Contradiction, Finding
+from kvcache_sim.scenario.pool_section import POOL_CHANNELS
 from kvcache_sim.scenario.router_effects import keeps_an_index
 from kvcache_sim.scenario.scaling_section import contradictions, idle, scaling_settings
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path, Tree
-from kvcache_sim.serving.membership.plan import Flush, MembershipEvent, MembershipPlan, TierLoss
+from kvcache_sim.serving.membership.plan import Flush, MembershipEvent, MembershipPlan, PoolLoss, TierLoss
 from kvcache_sim.tiers import STAGING, TIERS
 
 #: By what happens the keys that it takes; a channel's ``share`` and the kinds' times are their own.
@@ -24,6 +25,7 @@ _TAKES: dict[str, frozenset[str]] = {
     "lose": frozenset({"machine", "repair"}),
     "lose-tier": frozenset({"machine", "tier"}),
     "lose-index": frozenset(),
+    "lose-pool": frozenset(),
     "slow": frozenset({"machine", "channel", "share", "lasts", "repair"}),
     "flush": frozenset({"machine"}),
 }
@@ -47,11 +49,12 @@ def membership_plan(model: ScenarioModel, tree: Tree, block: tuple[int, int]) ->
             tiers.append(TierLoss(event.at_ns, _machine(event), TIERS.index(event.tier)))
         elif event.do == "flush":
             flushes.append(Flush(event.at_ns, event.machine))
+    lost_pools = tuple(PoolLoss(event.at_ns) for event in events if event.do == "lose-pool")
     forgets = tuple(event.at_ns for event in events if event.do == "lose-index")
     own, first = model.fleet.scaling, model.cluster.machines
     scaling = None if own is None else scaling_settings(own, first, model.fleet.startup, *block)
     return MembershipPlan(
-        tuple(changes), model.fleet.in_flight, tuple(tiers), forgets, tuple(flushes), scaling
+        tuple(changes), model.fleet.in_flight, tuple(tiers), forgets, tuple(flushes), lost_pools, scaling
     )
 
 
@@ -80,7 +83,9 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     for path, own in both:
         yield from _of_one(model, machines, path, own)
     whole: Path = ("fleet", "plan" if fleet.plan else "faults" if fleet.faults else "scaling")
-    if "slow" in happens and any(map(_by_event, model.channels.values())):
+    pool = model.cluster.pool
+    channels = [*model.channels.values(), *([] if pool is None else [pool.channels])]
+    if "slow" in happens and any(map(_by_event, channels)):
         yield whole, "a channel is shared fairly or serves loads first, so none has times of its own"
     if "slow" in happens and model.fetch.read_buffer_layers is not None:
         yield whole, "fetch.read_buffer_layers serves channels layer by layer"
@@ -92,6 +97,7 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     reasons = (
         (any(own.role != "both" for own in machines), "prompts are handed over between machines"),
         (model.fetch.lookup == "cluster", "machines read from each other (fetch.lookup cluster)"),
+        (model.cluster.pool is not None, "machines write and read cluster.pool"),
         (model.fetch.read_buffer_layers is not None, "fetch.read_buffer_layers keeps transfers in one order"),
         (model.prefetch.policy == "session", "prefetch.policy session names machines ahead"),
         (
@@ -149,12 +155,15 @@ def _of_one(
             yield Contradiction(path, f"tier: one of {', '.join(TIERS[STAGING:])} that every machine has")
         elif why := store_kind(model.cache).lacks.get(Ability.LOWER_TIERS):
             yield path, why
+    if own.do == "lose-pool" and model.cluster.pool is None:
+        yield path, "machines share no pool: set cluster.pool"
     if own.do == "flush":
         yield from ((path, why) for why in cannot_be_emptied(model))
     if own.do == "lose-index" and not keeps_an_index(model):
         yield path, "the router keeps no index: it looks at what the machines have"
     if own.do == "slow":
-        names = list(dict.fromkeys([*model.channels, *DEFAULT_CHANNELS]))
+        of_pool = () if model.cluster.pool is None else POOL_CHANNELS
+        names = list(dict.fromkeys([*model.channels, *DEFAULT_CHANNELS, *of_pool]))
         if own.channel not in names:
             yield Contradiction(path, f"channel: one of {', '.join(names)}")
         section = model.channels.get(own.channel or "")

@@ -145,6 +145,8 @@ def _words(event: FleetEvent) -> str:
         return f"{event.channel}{machine} at {event.share:.0%} of its rate{until}"
     if event.do == "lose-tier":
         return f"{event.tier}{machine} lost"
+    if event.do == "lose-pool":
+        return "the shared pool lost"
     if event.do == "lose-index":
         return "the router's index lost"
     if event.do == "flush":

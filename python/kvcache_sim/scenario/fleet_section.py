@@ -10,7 +10,7 @@ from kvcache_sim.scenario.section import BY_ITSELF, Section
 from kvcache_sim.serving.membership.plan import InFlight
 
 #: What happens to a fleet by a plan; by rates all but the first two.
-FleetChange = Literal["join", "drain", "lose", "lose-tier", "lose-index", "slow", "flush"]
+FleetChange = Literal["join", "drain", "lose", "lose-tier", "lose-index", "lose-pool", "slow", "flush"]
 FaultKind = Literal["lose", "lose-tier", "lose-index", "slow"]
 
 
@@ -27,7 +27,7 @@ class FleetEventSection(_OnSection):
 
     at: DurationNs = Field(description="when")
     do: FleetChange = Field(
-        description="join, drain, lose a machine, a tier or the router's index, slow or flush"
+        description="join, drain, lose a machine, a tier, the pool or the router's index, slow or flush"
     )
     machine: int | None = Field(None, ge=0, le=4095, description="which; a joining one gets the next number")
     lasts: DurationNs | None = Field(None, ge=1, description="slow: for so long")

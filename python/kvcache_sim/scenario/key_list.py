@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from kvcache_sim.policies.plugins.choice import OneOf
 from kvcache_sim.scenario.fleet_section import FaultSection, FleetEventSection
+from kvcache_sim.scenario.models_section import ServedModelSection
 from kvcache_sim.scenario.scaling_section import ScheduleSection
 from kvcache_sim.scenario.schema import (
     ChannelSection,
@@ -21,6 +22,7 @@ from kvcache_sim.scenario.schema import (
 )
 from kvcache_sim.scenario.section import sections_in
 from kvcache_sim.scenario.tenants_section import TenantSection
+from kvcache_sim.tiers import STAGING, TIERS
 
 _PRESET = ("channels.NAME.preset", "null", "a measured link, such as pcie5-x16: gives what is not given here")
 
@@ -32,6 +34,7 @@ _SAID_APART = (
     FaultSection,
     ScheduleSection,
     TenantSection,
+    ServedModelSection,
 )
 
 
@@ -44,6 +47,7 @@ def key_lines() -> list[str]:
         *_rows(ChannelSection, "channels.NAME."),
         *_rows(SloClassSection, "slo.classes.NAME."),
         *_rows(TenantSection, "tenants.of.NAME."),
+        *_rows(ServedModelSection, "models.of.NAME."),
     ]
     width = max(len(name) for name, _, _ in rows)
     return [f"{name:<{width}}  {default:<19}  {meaning}" for name, default, meaning in rows]
@@ -60,6 +64,9 @@ def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str
                 capacity,
             )
             yield f"{prefix}{name}.policy", "null", inner.model_fields["policy"].description or ""
+            if name == TIERS[STAGING]:
+                engines = inner.model_fields["semantics"]
+                yield f"{prefix}{name}.semantics", "null", _choices(engines) + (engines.description or "")
         elif inner is not None:
             yield from _rows(inner, f"{prefix}{name}.")
         else:

@@ -22,6 +22,7 @@ from kvcache_sim.scenario.policy_names import refuse_broken_plugins, with_absolu
 from kvcache_sim.scenario.presets import scenario_file
 from kvcache_sim.scenario.resolved import resolve
 from kvcache_sim.scenario.schema import ScenarioModel
+from kvcache_sim.scenario.timed_model import other_model_timed
 from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import MAX_BYTES, Tree, read_tree
 from kvcache_sim.serving.settings import ClusterSettings
@@ -51,8 +52,10 @@ class Scenario:
         found = self.gpu_capacity
         replica = self.model.replica
         step_time = () if replica.instant else step_time_facts(replica.step_time, replica.links)
+        timed = other_model_timed(self.model)
         idle = (f"{error.what} here: {error.hint}" for error in self.idle)
-        return (*step_time, *((found.sentence,) if found is not None and found.remarkable else ()), *idle)
+        told = (*step_time, *((timed,) if timed else ()))
+        return (*told, *((found.sentence,) if found is not None and found.remarkable else ()), *idle)
 
 
 def load_scenario(path: Path | None, overrides: Sequence[str] = (), trace: Path | None = None) -> Scenario:

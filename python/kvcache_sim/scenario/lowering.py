@@ -18,11 +18,13 @@ from kvcache_sim.scenario.fleet import membership_plan
 from kvcache_sim.scenario.fleet_events import fleet_events
 from kvcache_sim.scenario.host import with_host
 from kvcache_sim.scenario.machines import own_path
+from kvcache_sim.scenario.models_section import adapter_settings, model_of_machine, models_settings
 from kvcache_sim.scenario.offline_section import offline_settings
 from kvcache_sim.scenario.quantities import Capacity
 from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
+from kvcache_sim.scenario.shared_pool import pool_settings, with_pool
 from kvcache_sim.scenario.slow_channels import with_slow_channels
 from kvcache_sim.scenario.speculation import speculation
 from kvcache_sim.scenario.tenants_section import tenancy
@@ -47,6 +49,7 @@ def lower(
     ``model.model`` must be named. Raises UsageError for an unknown model or step-time set and for a tier of
     less than one block.
     """
+    wiring = with_pool(wiring, model.cluster.pool, tree)
     wiring = with_slow_channels(wiring, fleet_events(model, tree))
     cache = _cache(model, tree)
     block_bytes = cache.block_bytes
@@ -63,7 +66,7 @@ def lower(
     return ClusterSettings(
         machines=tuple(
             MachineSettings(
-                tiers=_tiers((machine, index), model.cache.policy, block_bytes, tree),
+                tiers=_tiers((machine, index), model.cache.policy, _block_bytes(model, index, cache), tree),
                 step_time=step_times[_step_time_kind(replicas[index])],
                 replica=at_place(
                     tree,
@@ -73,6 +76,7 @@ def lower(
                 edge_channels=wiring.edge_channels[index],
                 edge_rails=wiring.edge_rails[index],
                 role=machine.role,
+                kv=_kv(model, index),
             )
             for index, machine in enumerate(machines)
         ),
@@ -82,11 +86,28 @@ def lower(
         movement=_movement(model),
         router=_router(model),
         handover=_handover(model, wiring),
+        pool=pool_settings(model.cluster.pool, model.cache.policy, block_bytes, tree),
         membership=membership_plan(model, tree, (block_bytes, cache.block_size_tokens)),
         tenants=tenancy(model.tenants),
         offline=offline_settings(model.offline),
+        models=models_settings(model.models),
+        adapters=adapter_settings(model.adapters),
         seed=model.seed,
     )
+
+
+def _kv(model: ScenarioModel, machine: int) -> tuple[int, int] | None:
+    """Return the KV bytes of a token and the layers of a machine's own model, None where it has none."""
+    served = model_of_machine(model.models, machine)
+    if served is None or served.model is None:
+        return None
+    spec = served_model(model.model_copy(update={"model": served.model}))
+    return spec.kv_bytes_per_token, spec.layers
+
+
+def _block_bytes(model: ScenarioModel, machine: int, cache: CacheSettings) -> int:
+    kv = _kv(model, machine)
+    return cache.block_bytes if kv is None else cache.block_size_tokens * kv[0]
 
 
 def _step_time_kind(replica: ReplicaSection) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.fleet_events import fleet_events
 from kvcache_sim.scenario.gpu_room import GPU_CAPACITY, with_gpu_room
+from kvcache_sim.scenario.models_section import model_of_machine, own_settings
 from kvcache_sim.scenario.pools import pool_role
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.validation import check
@@ -32,12 +33,15 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
     scaling = model.fleet.scaling
     for index in range(max(count + joining, 0 if scaling is None else scaling.most)):
         own = model.machines[index] if index < len(model.machines) else {}
+        own = _overlay(own_settings(model.models, index), own)
         role = pool_role(model, index)
-        if own:
+        served = model_of_machine(model.models, index)
+        its = model if served is None else model.model_copy(update={"model": served.model or model.model})
+        if own or its.model != model.model:
             base = {**written, "role": role}
             machine = check(MachineSection, _overlay(base, own), tree, ("machines", index))
             path = own_path(tree, index, GPU_CAPACITY)
-            machines.append(with_gpu_room(machine, model, tree, path))
+            machines.append(with_gpu_room(machine, its, tree, path))
         else:
             common = MachineSection.model_construct(tiers=model.tiers, replica=model.replica, role=role)
             machines.append(common)

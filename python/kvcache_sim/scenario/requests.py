@@ -36,6 +36,7 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
     changed = changed or bool(trace_fields_of(scenario.model))
     changed = changed or scenario.model.retention is not None
     changed = changed or scenario.model.tenants is not None or scenario.model.offline is not None
+    changed = changed or scenario.model.models is not None or scenario.model.adapters is not None
     changed = changed or (section is not None and bool(section.extra_keys))
     changed = changed or (section is not None and section.synthesise_prefixes is not None)
     if section is None or changed or not can_stream(scenario.settings, options):
@@ -89,6 +90,14 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
         from kvcache_sim.workload.tenants import with_tenants
 
         trace = with_tenants(trace, model.tenants.field, model.tenants.isolate)
+    if model.models is not None:
+        from kvcache_sim.workload.named import with_models
+
+        trace = with_models(trace, model.models.field, list(model.models.of))
+    if model.adapters is not None:
+        from kvcache_sim.workload.named import with_adapters
+
+        trace = with_adapters(trace, model.adapters.field)
     if model.replica.queue_order == PROGRAM_FCFS:
         trace = _by_program(trace)
     _check_block_size(scenario, trace)
@@ -129,7 +138,8 @@ def _check_block_size(scenario: Scenario, trace: Trace) -> None:
 def keeps_unknown(scenario: Scenario) -> bool:
     """Return whether a scenario asks for members of the trace's rows that no column holds."""
     model = scenario.model
-    asks = model.tenants is not None or model.retention is not None
+    sections = (model.tenants, model.retention, model.models, model.adapters)
+    asks = any(section is not None for section in sections)
     return asks or bool(trace_fields_of(model) - {PRIORITY})
 
 

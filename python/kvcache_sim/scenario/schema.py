@@ -14,6 +14,7 @@ from kvcache_sim.cache.settings import (
     Touch,
 )
 from kvcache_sim.scenario.fleet_section import FleetSection
+from kvcache_sim.scenario.models_section import AdaptersSection, ModelsSection
 from kvcache_sim.scenario.offline_section import OfflineSection
 from kvcache_sim.scenario.policy_names import (
     AdmissionName,
@@ -23,6 +24,7 @@ from kvcache_sim.scenario.policy_names import (
     RouterName,
     WriteName,
 )
+from kvcache_sim.scenario.pool_section import SharedPoolSection
 from kvcache_sim.scenario.quantities import (
     Capacity,
     CapacityField,
@@ -53,6 +55,8 @@ _PATHS = f"from {_FASTEST} to {_FASTEST}, or over both machines' {_LANDING}"
 _BY_UPPER = "{" + ", ".join(f"{tier}: …" for tier in TIERS[:-1]) + "}"
 #: 2³¹ − 1: token and sequence counts stay well inside 64-bit arithmetic.
 _MAX_COUNT = 2**31 - 1
+#: Beyond it a price times the machines and hours of a run may not be a number any more.
+_MAX_PRICE = 1e12
 
 
 class PrefixSection(Section):
@@ -190,9 +194,12 @@ else:
 
 
 class ClusterSection(Section):
-    """How many machines there are."""
+    """How many machines there are, and what memory they share."""
 
     machines: int = Field(1, ge=1, le=4096, description="how many")
+    pool: Annotated[SharedPoolSection, BY_ITSELF] | None = Field(
+        None, description="memory on a machine without a GPU that all write and read; null: none"
+    )
 
 
 class MachineSection(Section):
@@ -277,15 +284,20 @@ class PrefetchSection(Section):
 class _Prices(Section):
     """Prices in one currency, for ``cost`` in the summary; they change no result."""
 
-    gpu_hour: float = Field(ge=0, description="price of one GPU for an hour")
-    gpus_per_machine: int = Field(1, ge=1, le=1024, description="GPUs that one machine's replica takes")
+    gpu_hour: float = Field(ge=0, le=_MAX_PRICE, description="price of one GPU for an hour")
+    gpus_per_machine: int | None = Field(
+        None, ge=1, le=1024, description="GPUs that one machine takes; null: those of its step-time set"
+    )
 
 
 if TYPE_CHECKING:
     CostSection = _Prices
 else:
     _A_MONTH = {
-        row.price: (float, Field(0.0, ge=0, description=f"price of a GiB of {row.name} tier for a month"))
+        row.price: (
+            float,
+            Field(0.0, ge=0, le=_MAX_PRICE, description=f"price of a GiB of {row.name} tier for a month"),
+        )
         for row in ROWS
         if row.price
     }
@@ -374,6 +386,12 @@ class ScenarioModel(Section):
     )
     tenants: Annotated[TenantsSection, BY_ITSELF] | None = Field(
         None, description="shares and quotas by a member of the trace's rows; null: nobody asks who sent what"
+    )
+    models: Annotated[ModelsSection, BY_ITSELF] | None = Field(
+        None, description="several models, each on machines of its own; null: every machine serves all"
+    )
+    adapters: Annotated[AdaptersSection, BY_ITSELF] | None = Field(
+        None, description="adapters that machines load when requests ask for them; null: nobody asks"
     )
     cost: Annotated[CostSection, BY_ITSELF] | None = Field(
         None, description="prices; null: no cost in the summary"

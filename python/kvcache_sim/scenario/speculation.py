@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.rng import stream
 from kvcache_sim.scenario.cache_groups import cache_groups
+from kvcache_sim.scenario.engine_tiers import lower_semantics
 from kvcache_sim.scenario.replica_section import ReplicaSection, SpeculationSection
 from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.serving.speculation import SpeculationSettings
@@ -68,7 +70,18 @@ def findings(model: ScenarioModel, replica: ReplicaSection) -> Iterator[tuple[st
         yield "speculation", "asynchronous scheduling with drafts is not simulated: set async_scheduling none"
     elif model.pools.prefill or model.pools.decode:
         yield "speculation", "drafts are not handed over between machines"
-    elif cache_groups(model) is not None:
-        yield "speculation", "drafts in several cache groups are not simulated"
+    elif (groups := cache_groups(model)) is not None and (
+        why := _beside_groups(groups, replica.speculation, lower_semantics(model) is not None)
+    ):
+        yield "speculation", why
     elif replica.speculation.eagle and not model.cache.enabled:
         yield "speculation", "cache.enabled is false: no hit loses its last block"
+
+
+def _beside_groups(groups: GroupSettings, section: SpeculationSection, has_tier: bool) -> str:
+    """Return why drafts cannot be simulated in several cache groups; "" where they can."""
+    if any(group.kind == "linear" for group in groups.layout.groups):
+        return "what a rejected draft leaves of a state is not simulated in several cache groups"
+    if section.eagle:
+        return "a hit that loses its last block is not simulated in several cache groups"
+    return "drafts in several cache groups with a tier below are not simulated" if has_tier else ""

@@ -16,7 +16,7 @@ from kvcache_sim.cache.store import NO_MOVE, GroupStore, LoadingStore
 from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.sequence import SequenceState
-from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE
+from kvcache_sim.tiers import COMPUTE, PLACES, REMOTE, STAGING
 from kvcache_sim.values import dataclass
 
 _NONE_BELOW = (0,) * (len(PLACES) - 1)
@@ -35,6 +35,8 @@ class Admission:
     room: list[int] = field(default_factory=list)
     #: Moves that bring its KV, with the tier each comes from.
     loads: list[tuple[int, int]] = field(default_factory=list)
+    #: Of the reused blocks those that a shared pool gave.
+    pool_blocks: int = 0
 
 
 class Admitter:
@@ -50,6 +52,7 @@ class Admitter:
         self.outcomes = outcomes
         self.store = machine.store
         self.groups = machine.groups
+        self.loading_groups = machine.loading_groups
         self.chunk_tokens = machine.cache.groups.max_num_batched_tokens if machine.cache.groups else 0
         self.mover = machine.mover
         self.block = machine.cache.block_size_tokens
@@ -62,6 +65,8 @@ class Admitter:
         self.lost_blocks = lost_blocks
         self.loader = machine.loader
         self.remote = machine.remote
+        #: What the shared pool is called where it is read; None: there is none.
+        self.pool_number = None if machine.pool is None else machine.pool.mover.machine
         self.expire = machine.expire if machine.expires else None
 
     def admit(self, s: SequenceState, step_tokens: int, now_ns: int) -> Admission | Literal["later"] | None:
@@ -108,7 +113,14 @@ class Admitter:
         lease, hits, room = groups.admit(asked, now_ns)
         if lease is None:
             return "later" if hits else None
-        return Admission(lease, hits, room, [hits, *_NONE_BELOW])
+        admission = Admission(lease, hits, room, [hits, *_NONE_BELOW])
+        if self.loading_groups is not None:
+            brought = self.loading_groups.brought(lease)
+            admission.room, admission.loads = brought.room, brought.loads
+            below = hits - brought.in_pool_blocks
+            admission.from_place[COMPUTE] -= below
+            admission.from_place[STAGING] += below
+        return admission
 
     def _admit_with_loads(
         self, s: SequenceState, loader: Loader, parts: list[Part], now_ns: int
@@ -138,6 +150,8 @@ class Admitter:
                     break
                 admission.loads.append(load)
                 admission.from_place[part.tier] += part.end - part.start
+                if part.away is not None and part.away[0] == self.pool_number:
+                    admission.pool_blocks += part.end - part.start
                 admission.reused_blocks = part.end
         for tier, hold in held:
             store.unprotect(tier, hold)

@@ -77,6 +77,8 @@ class SteppedBatch:
                 continue
             s.chunk = min(self._wanted(s), left)
             if groups is not None and s.prefilling:
+                if s.computed < s.blocks:  # it joined late, with less of its room than it was admitted with
+                    s.chunk = min(s.chunk, s.blocks - s.computed)
                 s.chunk = groups.chunk(s.lease, s.computed, s.prefill_target, s.chunk)
             left -= s.chunk
         self.budget_left = left
@@ -105,12 +107,23 @@ class SteppedBatch:
 
     def _reserve_tokens(self, store: GpuStore, now_ns: int) -> list[int] | None:
         asking = [s for s in self.running if s.chunk and s.computed + s.chunk > s.blocks]
+        if self._groups is not None and self.settings.speculation is not None:
+            return self._grow(self._groups, asking, now_ns)
         wanted = [(s.lease, s.computed + s.chunk - s.blocks) for s in asking]
         moves = store.reserve_many(wanted, now_ns) if wanted else []
         if moves is not None:
             for s in asking:
                 s.blocks = s.computed + s.chunk
         return moves
+
+    def _grow(self, groups: GroupStore, asking: list[_Running], now_ns: int) -> list[int] | None:
+        """Take room request by request: where drafts were rejected, not all that has room is computed."""
+        for s in asking:
+            end = s.computed + s.chunk
+            if not groups.grow(s.lease, (s.computed, end), now_ns):
+                return None
+            s.blocks = end
+        return []
 
     def _wanted(self, s: _Running) -> int:
         """Return the tokens that a sequence's next step would take."""
@@ -131,6 +144,8 @@ class SteppedBatch:
         s.chunk = min(self._wanted(s), self.budget_left)
         if self.settings.room_by_step:
             s.chunk = min(s.chunk, s.blocks - s.computed)
+            if self._groups is not None and s.prefilling:
+                s.chunk = self._groups.chunk(lease, s.computed, s.prefill_target, s.chunk)
         self.budget_left -= s.chunk
         self._step_ns = None
         self.running.append(s)

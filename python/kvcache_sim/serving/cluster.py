@@ -22,6 +22,7 @@ from kvcache_sim.workload.trace import NO_REQUEST, NOT_TOLD, OPEN_LOOP, Trace, v
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.membership.membership import Membership
+    from kvcache_sim.serving.models.holding import Holder
     from kvcache_sim.serving.offline.batches import Batches
     from kvcache_sim.serving.retention.hints import RetentionHints
     from kvcache_sim.serving.tenants.cache_quota import CacheQuotas
@@ -55,6 +56,8 @@ class Cluster:
         self._first_arrivals: dict[int, int] = {}
         #: Where requests wait for their tenant's turn, and what of a tenant's blocks is kept.
         self._gate: TenantGate | None = None
+        #: Where requests wait before the engine of the machine that they were sent to.
+        self._holders: list[Holder] = []
         #: Who is told which machine a request was done on: quotas of tenants, hints of the trace.
         self._keepers: list[CacheQuotas | RetentionHints] = []
         self._served_by: dict[int, int] = {}
@@ -157,6 +160,20 @@ class Cluster:
         """Let requests arrive batch by batch."""
         self._batches, self.open_loop = batches, False
 
+    def hold_before_engines(self, holder: Holder) -> None:
+        """Let requests wait for what their engine needs; UsageError where clients give requests up."""
+        if self._abort_after_ns is not None:
+            expected = "a trace without cancellations, or neither adapters nor models that share machines"
+            raise UsageError("requests are given up while they wait", "models", expected=expected)
+        self.open_loop = False
+        self._holders.append(holder)
+        holder.let_in_by(self._let_on)
+
+    def _let_on(self, machine: int, request: int) -> None:
+        """Let a request's engine have it at last."""
+        self.recorder.starts_again(request, self._first_arrivals[request])
+        self.replicas[machine].arrive(self._arrival(request, self.engine.now_ns))
+
     def drop_by(self, keeper: CacheQuotas | RetentionHints) -> None:
         """Let somebody drop blocks when a request is done."""
         self._keepers.append(keeper)
@@ -210,7 +227,7 @@ class Cluster:
         self.arrived += 1
         if self._read_on is not None:
             self._open.add(request)
-        if self._membership is not None or self._gate is not None:
+        if self._membership is not None or self._gate is not None or self._holders:
             self._first_arrivals[request] = self.engine.now_ns
         if self._gate is not None:
             self._gate.arrive(request)
@@ -250,7 +267,8 @@ class Cluster:
         prompt, window = arrival.prompt_num_tokens, self._window_tokens
         in_window = window is None or prompt + arrival.output_tokens <= window
         if in_window and self.pools.can_serve(replica, prompt, arrival.total_kv_tokens):
-            replica.arrive(arrival)
+            if all(holder.arrive(machine, arrival) for holder in self._holders):
+                replica.arrive(arrival)
             aborts = self._abort_after_ns
             if aborts is not None and (after := aborts[request - self._from]) != NOT_TOLD:
                 self.engine.schedule(now + after, ARRIVAL, NO_MACHINE, self.abort, request)
@@ -292,6 +310,8 @@ class Cluster:
         self._first_arrivals.pop(request, None)
         if self._gate is not None:
             self._gate.closed()
+        for holder in self._holders:
+            holder.closed(request)
         if self._keepers and (machine := self._served_by.pop(request, NO_MACHINE)) != NO_MACHINE:
             # at the end of the instant: every machine has let go of what it held until now
             now = self.engine.now_ns

@@ -146,7 +146,7 @@ class Loading:
             hop: Transfer | None = transfer
             while hop is not None:
                 assert hop.channel is not None
-                loads[hop.channel] = loads.get(hop.channel, 0) + hop.blocks * hop.mover.block_bytes
+                loads[hop.channel] = loads.get(hop.channel, 0) + hop.size_bytes
                 hop = hop.below
 
 

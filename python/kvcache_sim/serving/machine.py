@@ -31,8 +31,13 @@ def build_replicas(
     recorder: Recorder,
     observed: Observation,
 ) -> list[AnyReplica]:
-    """Return the replicas that serve from these caches; where prompts are handed over, all of one kind."""
-    from kvcache_sim.serving.replica.native_rules import HandoverRules, core_hands_over, core_serves
+    """Return the replicas of these caches, all of one kind where machines hand over or read others."""
+    from kvcache_sim.serving.replica.native_rules import (
+        HandoverRules,
+        core_hands_over,
+        core_reads,
+        core_serves,
+    )
 
     native = [
         observed.stretches and told.keys is None and core_serves(cache, machine)
@@ -40,6 +45,9 @@ def build_replicas(
     ]
     pools = any(machine.role == "prefill" for machine in cluster.machines)
     if pools and not (all(native) and core_hands_over(cluster.handover, channels, caches)):
+        native = [False] * len(native)
+    reads = any(cache.remote is not None for cache in caches)
+    if reads and not (all(native) and core_reads(channels, caches)):
         native = [False] * len(native)
     replicas: list[AnyReplica] = []
     tables = StepTables()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import Literal
 
-from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
+from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.model.step_time import StepTime
 from kvcache_sim.serving.membership.plan import MembershipPlan
+from kvcache_sim.serving.models.settings import AdapterSettings, ModelsSettings
 from kvcache_sim.serving.offline.settings import OfflineSettings
 from kvcache_sim.serving.speculation import SpeculationSettings
 from kvcache_sim.serving.tenants.settings import TenancySettings
@@ -87,8 +88,12 @@ class ReplicaSettings:
     @property
     def most_decode_tokens(self) -> int:
         """Most tokens that decoding requests take in one step."""
-        drafts = 0 if self.speculation is None else self.speculation.tokens
-        return self.max_num_seqs * (1 + drafts)
+        return self.max_num_seqs * (1 + self.drafted_tokens)
+
+    @property
+    def drafted_tokens(self) -> int:
+        """Tokens drafted for a decoding request in one step, which need room beside its own."""
+        return 0 if self.speculation is None else self.speculation.tokens
 
     @property
     def steps_in_flight(self) -> int:
@@ -121,6 +126,8 @@ class MachineSettings:
     #: All channels of the edges that have several, in the scenario's order.
     edge_rails: dict[str, tuple[str, ...]] = field(default_factory=dict)
     role: Role = "both"
+    #: KV bytes of a token and layers, where its model is not the cluster's.
+    kv: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +195,31 @@ class ClusterSettings:
     network: NetworkSettings = NetworkSettings()
     router: RouterSettings = RouterSettings()
     handover: HandoverSettings = HandoverSettings()
+    #: Memory that all machines share, a machine without a GPU; None: there is none.
+    pool: PoolSettings | None = None
     #: Who joins, drains or is lost while requests are served.
     membership: MembershipPlan = MembershipPlan()
     #: What tenants are due; None: nobody asks who sent a request.
     tenants: TenancySettings | None = None
     #: Requests come in batches; None: at their arrivals.
     offline: OfflineSettings | None = None
+    #: Which machines serve which model; None: every machine serves all.
+    models: ModelsSettings | None = None
+    #: Adapters that requests ask for; None: nobody asks.
+    adapters: AdapterSettings | None = None
     seed: int = 0
+
+    @property
+    def holds_before_engines(self) -> bool:
+        """Whether requests that were sent to a machine may wait before its engine has them."""
+        return self.adapters is not None or (self.models is not None and self.models.takes_turns)
+
+    def cache_of(self, machine: int) -> CacheSettings:
+        """Return how blocks are kept on a machine, in the sizes of its model."""
+        kv = self.machines[machine].kv
+        if kv is None:
+            return self.cache
+        return replace(self.cache, kv_bytes_per_token=kv[0], num_layers=kv[1])
 
     def in_tokens(self) -> ClusterSettings:
         """Return the cluster with blocks of one token, and as many of them as its blocks hold."""

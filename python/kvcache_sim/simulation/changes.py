@@ -34,6 +34,7 @@ class Changes:
     ) -> None:
         self._plan, self._replicas, self._done = plan, replicas, done
         self._trees = [cache.tree for cache in caches]
+        self._pool = caches[0].pool
         self._losses: Losses | None = None
         self._scaling: Scaling | None = None
         #: Who serves, where that changes.
@@ -46,6 +47,8 @@ class Changes:
         from kvcache_sim.serving.membership.losses import Losses
 
         self._losses = Losses(self._plan, self._replicas, self._trees, routing.engine, self._done, requests)
+        if self._pool is not None:
+            self._losses.of_pool(self._pool)
         routing.when_closed.append(self._losses.closed)
         return self._losses.around(routing.whole, routing.forget)
 

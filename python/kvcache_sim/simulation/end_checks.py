@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.errors import InvariantError
 from kvcache_sim.metrics.columns import FETCH_PARTS, TTFT_PARTS
 from kvcache_sim.metrics.run import ColumnData
 from kvcache_sim.serving.replica.contract import AnyReplica
-from kvcache_sim.tiers import COMPUTE, PLACES
+from kvcache_sim.tiers import COMPUTE, PLACES, STAGING
 
 
 def check_rows(rows: Mapping[str, ColumnData]) -> None:
@@ -27,6 +28,27 @@ def check_rows(rows: Mapping[str, ColumnData]) -> None:
         raise InvariantError("I8: cached + prefilled ≠ prompt tokens")
     if not np.array_equal(sum(column[f"cached_{place}_tokens"] for place in PLACES), cached):
         raise InvariantError("I8: the tiers' hits do not sum to the hit")
+
+
+def check_pool(pool: PoolNode) -> None:
+    """Raise InvariantError where the pool has other blocks than were put there and have not left it.
+
+    What its store raises too, and where a block there is held or on its way after the end.
+    """
+    pool.tree.check()
+    room, lost = pool.tree.room(STAGING), pool.tree.losses(STAGING)
+    if room.in_flight_blocks or room.cached_blocks != room.evictable_blocks:
+        raise InvariantError("I3: blocks are held after the end", "cluster.pool")
+    left = lost.evicted_blocks + lost.orphaned_blocks + pool.lost_blocks
+    if pool.put_blocks != room.cached_blocks + left:
+        raise InvariantError(
+            "I2: the pool's blocks are not those that were put there",
+            "cluster.pool",
+            str(room.cached_blocks),
+            f"{pool.put_blocks} put - {left} left",
+        )
+    if pool.mover.written_bytes[STAGING] != pool.put_blocks * pool.mover.block_bytes:
+        raise InvariantError("I2: what the pool's channel brought is not what was put there", "cluster.pool")
 
 
 def check_stores(replicas: Iterable[AnyReplica]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.channels.layered_channel import LayeredChannel
@@ -15,18 +16,18 @@ from kvcache_sim.metrics.tier_use import TierUse
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.router.index import RouterIndex
 from kvcache_sim.serving.settings import ClusterSettings
-from kvcache_sim.tiers import TIERS
+from kvcache_sim.tiers import STAGING, TIERS
 
 
 def tier_uses(settings: ClusterSettings, replica: AnyReplica) -> list[TierUse]:
     """Return what each tier of one machine took and gave, fast to slow."""
-    cache, mover, store = settings.cache, replica.mover, replica.store
-    block = cache.block_bytes
+    mover, store = replica.mover, replica.store
+    block = settings.cache_of(replica.machine).block_bytes
     uses = []
     for level, tier in enumerate(settings.machines[replica.machine].tiers):
         capacity = None if tier.capacity_blocks is None else tier.capacity_blocks * block
         moved = mover.written_bytes[level], mover.read_bytes[level]
-        duplicates = mover.loading.duplicates(level) if level and mover.loading is not None else 0
+        duplicates = mover.moving.duplicates(level) if level and mover.moving is not None else 0
         loads = settings.movement.fetch != "never"
         evicted = store.losses(level).evicted_blocks
         uses.append(TierUse(tier.name, capacity, *moved, evicted, duplicates, loads))
@@ -74,6 +75,20 @@ def counters(
         found[f"channel.{name}.busy_ns"] = channel.busy_ns
         found[f"channel.{name}.queued_ns"] = channel.queued_ns
     return found
+
+
+def pool_counters(pool: PoolNode, settings: ClusterSettings) -> dict[str, int]:
+    """Return what a shared pool took, gave and lost so far, by the names of a run's counters."""
+    room, lost = pool.tree.room(STAGING), pool.tree.losses(STAGING)
+    return {
+        "pool.hit_tokens": pool.hit_blocks * settings.cache.block_size_tokens,
+        "pool.put_blocks": pool.put_blocks,
+        "pool.read_blocks": pool.read_blocks,
+        "pool.refused_blocks": pool.refused_blocks,
+        "pool.evicted_blocks": lost.evicted_blocks,
+        "pool.lost_blocks": pool.lost_blocks,
+        "pool.kept_blocks": room.cached_blocks,
+    }
 
 
 def inter_token_latencies(replicas: Sequence[AnyReplica]) -> CountedTimes:

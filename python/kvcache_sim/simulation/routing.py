@@ -43,6 +43,8 @@ class Routing:
         #: Who is told of each request that is done.
         self.when_closed = pools.views.when_closed
         self._make = router_maker(settings.router.policy)
+        #: By machine and by request their model, where there are several.
+        self._models: tuple[Sequence[int], Sequence[int]] | None = None
         self._look = look_at(pools.routed, engine)
         #: The router's own index, where it does not look at the caches themselves.
         self.index: RouterIndex | None = None
@@ -51,15 +53,29 @@ class Routing:
             self.index = RouterIndex(self._look, self._empty(), pools.routed, engine, router)
             self._look = self.index.look
 
+    def by_model(self, of_machine: Sequence[int], model_of: Sequence[int]) -> None:
+        """Make routers that send a request to machines of its model, each model's by a router of its own."""
+        self._models = of_machine, model_of
+
     def whole(self) -> Router:
         """Return a router that knows nothing yet, among all machines."""
         routed = self._pools.routed
+        if self._models is not None:
+            return self.among(routed)
         seen = self._trees(routed) if self.index is None else ()
         view = self._pools.views.of(routed, self._settings.router, self._settings.seed, self._look, seen)
         return self._make(view)
 
     def among(self, members: Sequence[AnyReplica]) -> Router:
         """Return a router that knows nothing yet, among some machines, which it looks at as they are."""
+        if self._models is None:
+            return self._of_one_model(members)
+        from kvcache_sim.serving.models.by_model import ByModel
+
+        of_machine, model_of = self._models
+        return ByModel(members, model_of, of_machine, self._of_one_model)
+
+    def _of_one_model(self, members: Sequence[AnyReplica]) -> Router:
         look, trees = look_at(members, self.engine), self._trees(members)
         return self._make(
             self._pools.views.of(members, self._settings.router, self._settings.seed, look, trees)

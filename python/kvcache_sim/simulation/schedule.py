@@ -14,26 +14,35 @@ from kvcache_sim.serving.vllm.blocks import BlockPool
 from kvcache_sim.tiers import COMPUTE
 from kvcache_sim.workload.trace import Trace
 
-
-def write_down(replicas: Sequence[AnyReplica]) -> NativeReplica | EngineReplica[Any]:
-    """Let the one replica write its schedule down; UsageError for several, and for kvsim's own scheduler."""
-    where = "--schedule-digests"
-    if len(replicas) != 1:
-        raise UsageError("a schedule is one machine's", where, f"{len(replicas)} machines", "one machine")
-    [replica] = replicas
-    if replica.settings.scheduler == "kvsim":
-        hint = "set replica.scheduler=vllm or sglang"
-        raise UsageError("kvsim's own scheduler writes no schedule down", where, hint=hint)
-    assert isinstance(replica, NativeReplica | EngineReplica)
-    replica.log_schedule()
-    return replica
+#: A replica whose scheduler is an engine's own.
+Scheduled = NativeReplica | EngineReplica[Any]
 
 
-def written_down(replica: NativeReplica | EngineReplica[Any], trace: Trace) -> dict[str, Any] | None:
-    """Return the figures and digests of a schedule that was written down."""
+def write_down(replicas: Sequence[AnyReplica]) -> list[Scheduled]:
+    """Let replicas write their schedules down, each its own; UsageError for kvsim's own scheduler."""
+    scheduled: list[Scheduled] = []
+    for replica in replicas:
+        if replica.settings.scheduler == "kvsim":
+            hint = "set replica.scheduler=vllm or sglang"
+            what = "kvsim's own scheduler writes no schedule down"
+            raise UsageError(what, "--schedule-digests", hint=hint)
+        assert isinstance(replica, NativeReplica | EngineReplica)
+        replica.log_schedule()
+        scheduled.append(replica)
+    return scheduled
+
+
+def written_down(replicas: Sequence[Scheduled], trace: Trace) -> dict[str, Any]:
+    """Return the figures and digests of the schedule, of several machines' those of each."""
+    by_machine = [_figures(replica, trace) for replica in replicas]
+    if len(by_machine) == 1:
+        return by_machine[0]
+    return {"by_machine": [{"machine": k, **figures} for k, figures in enumerate(by_machine)]}
+
+
+def _figures(replica: Scheduled, trace: Trace) -> dict[str, Any]:
     log = replica.schedule()
-    if log is None:
-        return None
+    assert log is not None, "it was to be written down before the first step"
     figures = schedule_figures(log, replica.store.losses(COMPUTE).evicted_blocks)
     if replica.settings.scheduler == "vllm" and replica.cache.groups is None:
         queue = cast(BlockPool, replica.store).free_queue()

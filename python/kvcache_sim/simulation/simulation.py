@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.cache.machine import Machine, MachineBuilder, MachineTiers
+from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.store import GroupStore
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.channels.cluster import Channels
@@ -29,10 +30,17 @@ from kvcache_sim.serving.router.views import Views
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.serving.store_limits import refuse_beyond_store
 from kvcache_sim.simulation.changes import Changes
-from kvcache_sim.simulation.end_checks import check_rows, check_stores
+from kvcache_sim.simulation.end_checks import check_pool, check_rows, check_stores
+from kvcache_sim.simulation.holders import Holders
 from kvcache_sim.simulation.keepers import Keepers
 from kvcache_sim.simulation.marks import Marks
-from kvcache_sim.simulation.measured import channel_use, counters, inter_token_latencies, tier_uses
+from kvcache_sim.simulation.measured import (
+    channel_use,
+    counters,
+    inter_token_latencies,
+    pool_counters,
+    tier_uses,
+)
 from kvcache_sim.simulation.options import DEFAULT_OPTIONS, RunOptions
 from kvcache_sim.simulation.prefixes import resident_prefixes
 from kvcache_sim.simulation.progress import busy_shares, used_shares
@@ -43,7 +51,7 @@ from kvcache_sim.workload.trace import Trace
 
 if TYPE_CHECKING:
     from kvcache_sim.cache.operations.listing import ListedBlock
-    from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
+    from kvcache_sim.simulation.schedule import Scheduled
     from kvcache_sim.workload.block_tokens import BlockTokens
 
 _EVENTS_PER_GLANCE = 20_000
@@ -64,7 +72,7 @@ class Simulation:
                 "no global prefix store", "--prefixes", settings.cache.semantics, "cache.semantics tree"
             )
         self.settings, self.trace, self.options = settings, trace, options
-        self.engine = Engine(len(settings.machines))
+        self.engine = Engine(len(settings.machines) + (settings.pool is not None))
         self.recorder = RunRecorder(options.record_window_ns, check_rows)
         self._stores = StoreMaker(settings.cache, trace, lambda: self.engine.now_ns, options.backend)
         self.digests = [self._stores.digest() for _ in settings.machines]
@@ -79,6 +87,7 @@ class Simulation:
             native=seen.stretches,
         )
         counted = settings.in_tokens() if self._stores.simplified else settings
+        self._pool: PoolNode | None = None
         self._machines = self._build_machines(counted)
         told = [
             Outcomes(trace, settings.cache, cache.views, self._stores.gate_keys, cache.sessions)
@@ -87,7 +96,7 @@ class Simulation:
         self.replicas: list[AnyReplica] = build_replicas(
             self._machines, counted, self.channels, told, self.recorder, seen
         )
-        self._scheduled: NativeReplica | EngineReplica[Any] | None = None
+        self._scheduled: list[Scheduled] = []
         if options.schedule:
             from kvcache_sim.simulation.schedule import write_down
 
@@ -95,6 +104,8 @@ class Simulation:
         views = Views(trace, counted, self.replicas, self.engine)
         pools = Pools(self.replicas, counted, self.channels, self.engine, self.recorder, views)
         routing = Routing(settings, pools, self._machines, self._stores, self.engine)
+        if settings.models is not None:
+            routing.by_model(settings.models.of_machine, trace.model.tolist())
         self._changes = Changes(settings.membership, self.replicas, self._machines, self._done)
         router = self._changes.router(routing, len(trace))
         self._watched = routing.watched(router) if options.regret else None
@@ -105,6 +116,7 @@ class Simulation:
         self._changes.join(self.cluster, routing, trace)
         trees = [cache.tree for cache in self._machines]
         self._keepers = Keepers(settings, trace, self.cluster, trees)
+        self._holders = Holders(settings, trace, self.cluster, trees, views.held)
         if settings.offline is not None:
             from kvcache_sim.simulation.offline import work_off
 
@@ -134,9 +146,18 @@ class Simulation:
 
     def _build_machines(self, counted: ClusterSettings) -> list[Machine]:
         builder = MachineBuilder(self._stores, self.channels, self.engine, counted.cache, counted.movement)
+        if counted.pool is not None:
+            self._pool = builder.add_pool(len(counted.machines), counted.pool)
         return [
-            builder.build(MachineTiers(machine.tiers, machine.edge_channels, machine.edge_rails))
-            for machine in counted.machines
+            builder.build(
+                MachineTiers(
+                    machine.tiers,
+                    machine.edge_channels,
+                    machine.edge_rails,
+                    counted.cache_of(number) if machine.kv is not None else None,
+                )
+            )
+            for number, machine in enumerate(counted.machines)
         ]
 
     def _can_run_ahead(self, views: Views) -> bool:
@@ -172,11 +193,11 @@ class Simulation:
 
     def _machines_are_apart(self) -> bool:
         """Return whether no machine takes note of another one, or all their events have one order."""
-        if any(machine.role == "prefill" for machine in self.settings.machines):
+        reads = self.settings.movement.lookup == "cluster"
+        if reads or any(machine.role == "prefill" for machine in self.settings.machines):
             return True
         names = [set(machine.edge_channels.values()) for machine in self.settings.machines]
-        apart = sum(map(len, names)) == len(set().union(*names))
-        return apart and self.settings.movement.lookup == "local"
+        return sum(map(len, names)) == len(set().union(*names))
 
     @property
     def _groups(self) -> dict[int, GroupStore]:
@@ -236,10 +257,14 @@ class Simulation:
         self.recorder.end()
         gone = self._changes.lost
         check_stores(replica for replica in self.replicas if replica.machine not in gone)
+        if self._pool is not None:
+            check_pool(self._pool)
 
     def _finished(self) -> Run:
         requests = self.recorder.request_columns()
         lanes = [(d.value, r.store.digest) for d, r in zip(self.digests, self.replicas, strict=True)]
+        if self._pool is not None:
+            lanes.append((0, self._pool.mover.store.digest))
         counted = self._counted()
         regret = {} if self._watched is None else self._watched.regret.counters()
         return Run(
@@ -276,6 +301,9 @@ class Simulation:
             found |= group_counters(self.settings.cache.groups, self._groups.values())
         found |= self._changes.counters()
         found |= self._keepers.counts
+        if self._pool is not None:
+            found |= pool_counters(self._pool, self.settings)
+        found |= self._holders.counts
         now = self.engine.now_ns
         return Mark(
             inter_token_latencies(self.replicas),
@@ -285,7 +313,7 @@ class Simulation:
         )
 
     def _schedule(self) -> dict[str, Any] | None:
-        if self._scheduled is None:
+        if not self._scheduled:
             return None
         from kvcache_sim.simulation.schedule import written_down
 

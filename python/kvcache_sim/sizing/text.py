@@ -51,6 +51,11 @@ def _sentences(answer: Answer, attain: float) -> list[str]:
         if row.get("capacity.verdict") == "not monotone":
             lines.append(f"cell {row['cell']}: {_not_monotone(row, attain)}")
     cheapest = answer.cheapest
+    unserved = [row for row in answer.rows if row.get("capacity.verdict") == "no rate"]
+    if unserved:
+        nearest = max(unserved, key=lambda row: float(str(row["capacity.attainment"])))
+        which = f"{len(unserved)} candidates attain no rate; nearest is " if len(unserved) > 1 else ""
+        lines.append(f"{which}cell {nearest['cell']}: {_of_one(answer, nearest, attain)}")
     if cheapest is None:
         asked = "" if answer.need_per_s is None else f" {answer.need_per_s:g} requests/s"
         return [*lines, f"no candidate holds{asked or ' any rate that was tried'} at {100 * attain:g} %"]
@@ -74,7 +79,9 @@ def _of_one(answer: Answer, row: Row, attain: float) -> str:
     if verdict == "no rate":
         return (
             f"no rate attains {percent}: at {_rate(row, 'lowest_tried_per_s')}, the lowest tried, "
-            f"{_share(row, 'attainment')} of requests are within their limits"
+            f"{_share(row, 'attainment')} of requests are within their limits "
+            f"(TTFT p50 {_ms(row, 'ttft', 'p50')}, p99 {_ms(row, 'ttft', 'p99')}; "
+            f"TPOT p99 {_ms(row, 'tpot', 'p99')} there)"
         )
     if verdict == "every rate":
         return (
@@ -125,6 +132,11 @@ def _remarks(answer: Answer, attain: float) -> list[str]:
 def _rate(row: Row, name: str) -> str:
     value = row.get(f"capacity.{name}")
     return "-" if value is None else f"{float(str(value)):.4g} requests/s"
+
+
+def _ms(row: Row, latency: str, statistic: str) -> str:
+    value = row.get(f"latency.{latency}.{statistic}")
+    return "-" if value is None else f"{float(str(value)):,.4g} ms"
 
 
 def _share(row: Row, name: str) -> str:

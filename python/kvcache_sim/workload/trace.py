@@ -73,6 +73,11 @@ class Trace:
     #: Who sent each request, as an index of ``tenant_names``; empty where nobody asks.
     tenant: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     tenant_names: list[str] = field(default_factory=list)
+    #: Which model each request asks for, as an index of the fleet's models; empty where nobody asks.
+    model: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    #: Which adapter each asks for, as an index of ``adapter_names``, -1 none; empty where nobody asks.
+    adapter: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    adapter_names: list[str] = field(default_factory=list)
     #: What becomes of a request's blocks when it is done (``workload.retention``), and how long they live
     #: after that, NOT_TOLD for ever; empty where nobody asks.
     retention: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))

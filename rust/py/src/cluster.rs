@@ -1,12 +1,13 @@
-//! `Cluster`: all replicas that hand requests over to each other, their events in one order.
+//! `Cluster`: all replicas that hand requests over to each other, or read each other's tiers, their events in one order.
 
-use kvsim_core::serving::handover::{Chosen, Cluster, Done, Machines, Question, Task, Way};
-use kvsim_core::serving::Place;
+use kvsim_core::serving::handover::{Chosen, Cluster, Question, Way};
 use pyo3::exceptions::PyValueError;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::channel::PyChannel;
+use crate::machines::{Replicas, Wires};
 use crate::refusal::refused;
 use crate::serving::{bytes, PyReplica};
 
@@ -24,43 +25,12 @@ type PyRun<'py> = (
     Option<Bound<'py, PyBytes>>,
 );
 
-/// The replicas while a call lasts.
-struct Replicas<'a, 'py> {
-    py: Python<'py>,
-    replicas: &'a [Py<PyReplica>],
-    /// Rows of events that came meanwhile.
-    events: Vec<i64>,
-}
-
-impl Machines for Replicas<'_, '_> {
-    type Error = PyErr;
-
-    fn perform(&mut self, machine: u32, task: Task, now_ns: u64) -> PyResult<Done> {
-        let mut replica = self.replicas[machine as usize].try_borrow_mut(self.py)?;
-        let done = replica.perform(self.py, task, now_ns)?;
-        let rows = &mut replica.inner().rows;
-        if rows.has_events() {
-            rows.take_events(|events| self.events.extend_from_slice(events));
-        }
-        Ok(done)
-    }
-
-    fn take_number(&mut self, machine: u32) -> PyResult<u64> {
-        let mut replica = self.replicas[machine as usize].try_borrow_mut(self.py)?;
-        Ok(replica.inner().take_number())
-    }
-
-    fn source_read_next(&mut self, machine: u32) -> PyResult<Option<(u32, Place)>> {
-        let mut replica = self.replicas[machine as usize].try_borrow_mut(self.py)?;
-        Ok(replica.inner().source_read_next())
-    }
-}
-
-/// All machines of a cluster that hand requests over to each other.
+/// All machines of a cluster that hand requests over to each other, or read each other's lower tiers.
 #[pyclass(name = "Cluster")]
 pub struct PyCluster {
     cluster: Cluster,
     replicas: Vec<Py<PyReplica>>,
+    wires: Option<Wires>,
     question: Option<Question>,
 }
 
@@ -73,13 +43,27 @@ impl PyCluster {
 
 #[pymethods]
 impl PyCluster {
+    /// `between`: names the channel of (owner, reader) where machines read each other.
     #[new]
-    fn new(replicas: Vec<Py<PyReplica>>) -> Self {
+    #[pyo3(signature = (replicas, between=None))]
+    fn new(replicas: Vec<Py<PyReplica>>, between: Option<Py<PyAny>>) -> Self {
         Self {
             cluster: Cluster::new(replicas.len()),
             replicas,
+            wires: between.map(Wires::new),
             question: None,
         }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match &self.wires {
+            Some(wires) => visit.call(&wires.between),
+            None => Ok(()),
+        }
+    }
+
+    fn __clear__(&mut self) {
+        self.wires = None;
     }
 
     /// Notes that a machine was told something; returns what is next of all.
@@ -94,11 +78,7 @@ impl PyCluster {
 
     /// Does what is next, and then what comes before `until_ns`; stops where a decode machine is to be chosen.
     fn run<'py>(&mut self, py: Python<'py>, now_ns: u64, until_ns: u64) -> PyResult<PyRun<'py>> {
-        let mut replicas = Replicas {
-            py,
-            replicas: &self.replicas,
-            events: Vec::new(),
-        };
+        let mut replicas = Replicas::new(py, &self.replicas, self.wires.as_mut());
         self.question = self.cluster.run(&mut replicas, (now_ns, until_ns))?;
         let events = match replicas.events.as_slice() {
             [] => None,
@@ -163,11 +143,7 @@ impl PyCluster {
             way,
             expected_tokens,
         };
-        let mut replicas = Replicas {
-            py,
-            replicas: &self.replicas,
-            events: Vec::new(),
-        };
+        let mut replicas = Replicas::new(py, &self.replicas, self.wires.as_mut());
         self.cluster.assign(&mut replicas, &question, chosen)?;
         Ok(self.next())
     }

@@ -1,27 +1,23 @@
 //! `Replica`: a request's way through one machine, a call an event.
 
 use kvsim_core::batch::{Batch, BatchConfig};
-use kvsim_core::engines::group_store::GroupStore;
-use kvsim_core::engines::pool_store::PoolStore;
 use kvsim_core::machine_store::MachineStore;
 use kvsim_core::routing::Seat;
 use kvsim_core::serving::engine::EngineScheduler;
 use kvsim_core::serving::handover::{Done, Task};
 use kvsim_core::serving::rows::Rows;
-use kvsim_core::serving::schedule_log::ScheduleLog;
-use kvsim_core::serving::sglang::SglangScheduler;
-use kvsim_core::serving::vllm::VllmScheduler;
 use kvsim_core::serving::{Arrival, Phase, Replica, ServingStore};
 use kvsim_core::store::Answer;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::batch::PyStepTable;
+use crate::engine_of::{scheduled, with_engine, Engine};
 use crate::fleet::StoreHandle;
 use crate::order::raised;
 use crate::refusal::answered;
-use crate::serving_rules::{config, sglang, vllm, BatchSettings, ServingRules};
+use crate::schedule::{told, PySchedule};
+use crate::serving_rules::{config, BatchSettings, ServingRules};
 
 /// When something is next to do, and its phase: 0 for what arrives, 1 for a step boundary.
 type PyNext = Option<(u64, u8)>;
@@ -29,43 +25,11 @@ type PyNext = Option<(u64, u8)>;
 /// What is next, requests that have finished, rows of events; the last two where there are any.
 type PyRun<'py> = (PyNext, Option<Vec<u32>>, Option<Bound<'py, PyBytes>>);
 
-/// Counts in the order of `ScheduleCounts`, steps as `StepLine`, admissions, and requests.
-type PySchedule = (
-    Vec<u64>,
-    Vec<(u64, u64, u64, u64, u64)>,
-    Vec<(u64, u32, u64)>,
-    Vec<(u32, u64, u64, u64, u32)>,
-);
-
-/// A scheduler of an engine's own.
-enum Engine {
-    Vllm(VllmScheduler<PoolStore>),
-    VllmGroups(VllmScheduler<GroupStore>),
-    Sglang(SglangScheduler),
-}
-
-/// Does the same with whichever engine's scheduler it is.
-macro_rules! with_engine {
-    ($engine:expr, $scheduler:ident => $call:expr) => {
-        match $engine {
-            Engine::Vllm($scheduler) => $call,
-            Engine::VllmGroups($scheduler) => $call,
-            Engine::Sglang($scheduler) => $call,
-        }
-    };
-}
-
-impl Engine {
-    fn log(&self) -> Option<&ScheduleLog> {
-        with_engine!(self, scheduler => scheduler.log())
-    }
-}
-
 /// Queue, admission, steps, transfers, milestones and rows of one machine.
 #[pyclass(name = "Replica")]
 pub struct PyReplica {
-    store: StoreHandle,
-    replica: Replica,
+    pub store: StoreHandle,
+    pub replica: Replica,
     /// The engine's own scheduler, where it is not kvsim's that decides.
     engine: Option<Engine>,
 }
@@ -97,27 +61,6 @@ macro_rules! with_store {
             }
         }
     }};
-}
-
-/// Lets the engine's own scheduler do something, where there is one, else kvsim's.
-macro_rules! scheduled {
-    ($engine:expr, $replica:expr, $store:expr, $call:ident($($value:expr),*)) => {
-        match $engine {
-            Some(Engine::Vllm(engine)) => {
-                let pool = $store.pool().expect("its own cache");
-                engine.$call($replica, pool, $($value),*)
-            }
-            Some(Engine::VllmGroups(engine)) => {
-                let groups = $store.groups().expect("its own cache");
-                engine.$call($replica, groups, $($value),*)
-            }
-            Some(Engine::Sglang(engine)) => {
-                let tree = $store.radix().expect("its own cache");
-                engine.$call($replica, tree, $($value),*)
-            }
-            None => $replica.$call($store, $($value),*),
-        }
-    };
 }
 
 fn rooms<S: MachineStore>(store: &S, tiers: usize, row: &mut Vec<u64>) -> Answer<()> {
@@ -198,33 +141,13 @@ impl PyReplica {
     ) -> PyResult<Self> {
         let batch = BatchConfig::from(batch);
         let config = config(&batch, &rules)?;
-        let engine = match (&rules.vllm, &rules.sglang) {
-            (Some(own), _) => {
-                let told = vllm(&config, &batch, own);
-                Some(match store {
-                    StoreHandle::Groups(_) => Engine::VllmGroups(VllmScheduler::new(told)),
-                    _ => Engine::Vllm(VllmScheduler::new(told)),
-                })
-            }
-            (_, Some(own)) => Some(Engine::Sglang(sglang(&config, &batch, own)?)),
-            _ => None,
-        };
+        let engine = Engine::new((&config, &batch), &rules, &store)?;
         let columns = rules.request_columns.iter().map(String::as_str);
-        let rows = Rows::new(columns, &rules.tiers.names);
+        let rows = Rows::new(columns, &rules.places);
         let mover = rules.mover(batch.num_layers)?;
         let mut replica = Replica::new(config, Batch::new(batch, table.0.clone()), rows);
         if let Some(mover) = mover {
             replica = replica.with_mover(mover);
-        }
-        match (&engine, &store) {
-            (None, _)
-            | (Some(Engine::Vllm(_)), StoreHandle::Pool(_))
-            | (Some(Engine::VllmGroups(_)), StoreHandle::Groups(_))
-            | (Some(Engine::Sglang(_)), StoreHandle::Radix(_)) => (),
-            _ => {
-                let expected = "an engine's scheduler needs its own cache";
-                return Err(PyValueError::new_err(expected));
-            }
         }
         Ok(Self {
             store,
@@ -318,33 +241,7 @@ impl PyReplica {
     /// What was written down of the schedule: counts, steps, admissions and requests; `None` where nothing was.
     fn schedule(&self) -> Option<PySchedule> {
         let log = self.engine.as_ref()?.log()?;
-        let c = &log.counts;
-        let counts = vec![
-            c.scheduled_tokens,
-            c.preemptions,
-            c.readmissions,
-            c.hit_tokens_first,
-            c.hit_tokens_readmitted,
-            c.end_ns,
-            c.max_running,
-            c.max_waiting,
-            c.zero_token_steps,
-        ];
-        let steps = log.steps.iter().map(|s| {
-            (
-                s.start_ns,
-                s.prefill_tokens,
-                s.decode_tokens,
-                s.running,
-                s.waiting,
-            )
-        });
-        Some((
-            counts,
-            steps.collect(),
-            log.admissions.clone(),
-            log.requests.clone(),
-        ))
+        Some(told(log))
     }
 
     fn log_steps(&mut self) {

@@ -6,7 +6,7 @@ use kvsim_core::serving::handover::{HandoverConfig, Role};
 use kvsim_core::serving::queue::QueueOrder;
 use kvsim_core::serving::sglang::{SchedulePolicy, SglangConfig, SglangScheduler};
 use kvsim_core::serving::vllm::VllmConfig;
-use kvsim_core::serving::{AsyncScheduling, ReplicaConfig, MOST_TIERS};
+use kvsim_core::serving::{AsyncScheduling, ReadsConfig, ReplicaConfig, MOST_TIERS};
 use kvsim_core::transfers::{Edge, Mover, MoverConfig, WritePolicy};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -86,7 +86,10 @@ pub struct ServingRules {
     session_ttl_ns: Option<u64>,
     record_window_ns: Option<(u64, u64)>,
     pub request_columns: Vec<String>,
-    places: i64,
+    /// Names of the places that KV may come from: tiers, fast to slow, then other machines.
+    pub places: Vec<String>,
+    /// What it does with what other machines have further down, `direct` or `staged`; `None`: it reads no others.
+    remote_disk: Option<String>,
     pub tiers: TierRules,
     pub vllm: Option<VllmRules>,
     pub sglang: Option<SglangRules>,
@@ -102,6 +105,11 @@ struct HandoverRules {
 }
 
 impl ServingRules {
+    /// In place of a tier: another machine.
+    fn remote(&self) -> usize {
+        self.places.len().max(1) - 1
+    }
+
     fn role(&self) -> Role {
         let Some(rules) = &self.handover else {
             return Role::Both;
@@ -109,7 +117,7 @@ impl ServingRules {
         let how = HandoverConfig {
             layer_by_layer: rules.layer_by_layer,
             first_token_at_prefill: rules.first_token_at_prefill,
-            remote: self.places.max(1) as usize - 1,
+            remote: self.remote(),
         };
         if rules.prefills {
             Role::Prefills(how)
@@ -121,7 +129,8 @@ impl ServingRules {
     /// What moves copies between the tiers, and brings what is handed over; `None` for a GPU alone that works by
     /// itself.
     pub fn mover(&self, layers: u64) -> PyResult<Option<Mover>> {
-        mover(&self.tiers, layers, self.handover.is_some())
+        let place = (self.machine as u32, self.remote());
+        mover(&self.tiers, place, layers, self.handover.is_some())
     }
 }
 
@@ -193,7 +202,12 @@ pub struct TierRules {
     exclusive: Vec<bool>,
 }
 
-fn mover(rules: &TierRules, layers: u64, receives: bool) -> PyResult<Option<Mover>> {
+fn mover(
+    rules: &TierRules,
+    (machine, remote): (u32, usize),
+    layers: u64,
+    receives: bool,
+) -> PyResult<Option<Mover>> {
     let edges = rules.channels.len();
     if edges == 0 && !receives {
         return Ok(None);
@@ -208,7 +222,12 @@ fn mover(rules: &TierRules, layers: u64, receives: bool) -> PyResult<Option<Move
     let writes = named.map(|name| WritePolicy::from_name(name, uses));
     let writes: Option<Vec<_>> = writes.collect();
     let writes = writes.ok_or_else(|| PyValueError::new_err("no write policy of the core"))?;
+    if remote >= MOST_TIERS {
+        return Err(PyValueError::new_err("more places than the core knows"));
+    }
     let config = MoverConfig {
+        machine,
+        remote,
         block_bytes: rules.block_bytes,
         layers: layers.max(1),
         layer_pipelining: rules.layer_pipelining,
@@ -220,6 +239,16 @@ fn mover(rules: &TierRules, layers: u64, receives: bool) -> PyResult<Option<Move
         up: up.get().channel.clone(),
     });
     Ok(Some(Mover::new(config, edges.collect())))
+}
+
+/// How a machine reads the others.
+fn reads(remote_disk: Option<&str>) -> PyResult<Option<ReadsConfig>> {
+    match remote_disk {
+        None => Ok(None),
+        Some("direct") => Ok(Some(ReadsConfig { staged: false })),
+        Some("staged") => Ok(Some(ReadsConfig { staged: true })),
+        Some(_) => Err(PyValueError::new_err("direct or staged")),
+    }
 }
 
 /// How a replica schedules.
@@ -234,7 +263,7 @@ pub fn config(batch: &BatchConfig, rules: &ServingRules) -> PyResult<ReplicaConf
     };
     Ok(ReplicaConfig {
         machine: rules.machine,
-        places: rules.places,
+        places: rules.places.len() as i64,
         block_size_tokens: batch.block_size_tokens,
         max_num_seqs: rules.max_num_seqs,
         queue_order,
@@ -247,6 +276,7 @@ pub fn config(batch: &BatchConfig, rules: &ServingRules) -> PyResult<ReplicaConf
         lost_blocks: rules.lost_blocks,
         fetch: FetchPolicy::from_name(&rules.tiers.fetch)
             .ok_or_else(|| PyValueError::new_err("no fetch policy of the core"))?,
+        reads: reads(rules.remote_disk.as_deref())?,
         expires: rules.expires,
         look_ahead: rules.look_ahead,
         max_sessions: rules.max_sessions,

@@ -232,6 +232,10 @@ impl PyStore {
         answered(self.0.moved_keys(r#move.u64()))
     }
 
+    fn moved_paths(&self, r#move: Whole) -> PyResult<Vec<(u32, u32)>> {
+        answered(self.0.moved_paths(r#move.u64()))
+    }
+
     fn claim(&mut self, tier: Whole, blocks: Whole, now_ns: Whole) -> PyResult<Option<PyClaim>> {
         let claimed = self.0.claim(tier.index(), blocks.u64(), now_ns.u64());
         raised(&self.1, claimed).and_then(answered)

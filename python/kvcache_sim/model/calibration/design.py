@@ -40,8 +40,9 @@ class Form:
 
     ``graph_tokens`` is the largest CUDA graph: counts are padded before anything is looked up. ``scans``
     says whether rows can tell a scan. ``measured`` holds (tokens, ms) points of a base that was measured by
-    itself: then a constant on top of it is all that is fitted, and there are no knots. ``decode_knots``, when
-    there are any, are of a base of pure decode steps, apart from that of steps with a prefill chunk.
+    itself: then a constant on top of it is all that is fitted, and what decode steps take more, by a last
+    column; there are no knots. ``decode_knots``, when there are any, are of a base of pure decode steps,
+    apart from that of steps with a prefill chunk.
     """
 
     base_knots: tuple[float, ...]
@@ -79,6 +80,8 @@ class Form:
         parts.append(np.stack(linear, axis=1))
         if self.decode_knots:
             parts.append(ramp(sequences, self.decode_knots, goes_on=True) * ~mixed[:, None])
+        if self.measured:
+            parts.append((~mixed[:, None]).astype(np.float64))
         return np.concatenate(parts, axis=1)
 
     def known_ms(self, rows: IterationRows) -> NDArray[np.float64]:
@@ -106,9 +109,10 @@ class Form:
         linear_at = bends + len(self.longest_knots)
         linear = coefficients[linear_at : linear_at + len(LINEAR)]
         value = dict(zip(LINEAR, linear.tolist(), strict=True))
+        decode = coefficients[linear_at + len(LINEAR) :][: len(self.decode_knots)]
         return ParametricStepTime(
             base_points=base or _points(self.base_knots, rises),
-            decode_points=_continued(_points(self.decode_knots, coefficients[linear_at + len(LINEAR) :])),
+            decode_points=_continued(_points(self.decode_knots, decode)),
             longest_points=_points(self.longest_knots, longest) if longest.any() else (),
             pairs_ms_per_million=six_digits(value["pairs"]),
             kv_ms_per_thousand=six_digits(value["kv"]),
@@ -118,6 +122,7 @@ class Form:
             past_ms_per_thousand=six_digits(value["past"]),
             idle_ms_per_million=six_digits(value["idle"]),
             scan_ms_per_thousand=six_digits(value["scan"]),
+            decode_extra_ms=six_digits(float(coefficients[-1])) if self.measured else 0.0,
             least_kv_tokens=self.least_kv_tokens,
             least_query_tokens=self.least_query_tokens,
             graph_tokens=self.graph_tokens,

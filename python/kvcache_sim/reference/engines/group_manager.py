@@ -6,7 +6,7 @@ speculation). The reference of the core's ``engines/groups``; its costs grow wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kvcache_sim.model.kv_groups import KvGroup
@@ -34,16 +34,31 @@ class GroupLimits:
     max_model_len: int
 
 
+#: Whether all of some groups have block k of a request's.
+Has = Callable[[int, list[int]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class JointHit:
+    """How far all groups can go on, how far the farthest one could, and the blocks that each uses."""
+
+    tokens: int
+    longest: int
+    used: dict[int, range]
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """What a look-up found: ``tokens`` of the prompt, the groups' blocks of them, and where it parted.
 
-    ``junction_tokens`` is how far some group could have gone beyond the joint hit, 0 without.
+    ``junction_tokens`` is how far some group could have gone beyond the pool's joint hit, 0 without. The
+    pool's ``blocks`` are of its ``pool_tokens``; a tier below has the rest.
     """
 
     tokens: int
     blocks: tuple[list[int], ...]
     junction_tokens: int
+    pool_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +76,15 @@ class Allowance:
 
 @dataclass(slots=True)
 class Tables:
-    """The blocks of a request, a list a group; how many of each have been through the key step."""
+    """The blocks of a request, a list a group; how many of each have been through the key step.
+
+    Besides how many were given back since nobody reads them any more.
+    """
 
     boundaries: list[int]
     blocks: list[list[int]]
     keyed: list[int]
+    gone: list[int]
     computed: int = 0
 
 
@@ -89,6 +108,12 @@ class GroupManager:
 
     def look_up(self, request: int, limit: int) -> Found:
         """Return the joint hit of at most ``limit`` tokens; nothing changes."""
+        hit = self.joint_hit(limit, lambda k, numbers: self._present(request, k, numbers))
+        blocks = tuple(self._table(request, n, hit.used[n], hit.tokens) for n in range(len(self.groups)))
+        return Found(hit.tokens, blocks, hit.longest if hit.longest > hit.tokens else 0, hit.tokens)
+
+    def joint_hit(self, limit: int, has: Has) -> JointHit:
+        """Return the joint hit of at most ``limit`` tokens over what ``has`` says is there."""
         kinds: dict[tuple[str, int, int], list[int]] = {}
         for number, group in enumerate(self.groups):
             kinds.setdefault((group.kind, group.block_size_tokens, group.reach_tokens), []).append(number)
@@ -104,7 +129,7 @@ class GroupManager:
                 if numbers[0] in full:
                     current = min(current, full[numbers[0]])
                     continue
-                found = hit_blocks(group, current, self.align, lambda k: self._present(request, k, numbers))  # noqa: B023
+                found = hit_blocks(group, current, self.align, lambda k: has(k, numbers))  # noqa: B023
                 current = found.stop * group.block_size_tokens
                 longest = max(longest, current)
                 for number in numbers:
@@ -113,9 +138,7 @@ class GroupManager:
                     full[numbers[0]] = current
             shorter, hit = current < hit, current
             if not shorter or once or not hit:
-                break
-        tables = tuple(self._table(request, number, used[number], hit) for number in range(len(self.groups)))
-        return Found(hit, tables, longest if longest > hit else 0)
+                return JointHit(hit, longest, used)
 
     def alone(self, request: int, number: int, limit: int) -> int:
         """Return the hit of at most ``limit`` tokens that a group with those of its kind would give alone."""
@@ -146,12 +169,17 @@ class GroupManager:
             needed = max(needed, self._admission(found, allowed.whole_tokens, allowed.in_flight_tokens))
         if needed > max(len(self.pool.free) - allowed.kept_blocks, 0):
             return False
-        tables = Tables([prompt - 1, found.junction_tokens][: 2 if found.junction_tokens else 1], [], [])
+        tables = Tables([prompt - 1, found.junction_tokens][: 2 if found.junction_tokens else 1], [], [], [])
         for group, blocks in zip(self.groups, found.blocks, strict=True):
             start = min(skipped_blocks(group, found.tokens), len(blocks))
             self.pool.touch(blocks[start:])
             tables.blocks.append([NULL] * start + blocks[start:])
             tables.keyed.append(len(blocks))
+            tables.gone.append(start)
+        for group, blocks in zip(self.groups, tables.blocks, strict=True):
+            start, hit = skipped_blocks(group, found.tokens), found.tokens // group.block_size_tokens
+            blocks += [NULL] * (start - len(blocks))
+            blocks += self.pool.take(hit - len(blocks))
         self.tables[request] = tables
         tables.computed = found.tokens
         self._take(tables, end)
@@ -164,7 +192,7 @@ class GroupManager:
         checkpoint; or, False, it was evicted.
         """
         end = found.junction_tokens
-        for number, group in enumerate(self.groups if end else ()):
+        for number, group in enumerate(self.groups if end > found.tokens else ()):
             blocks = end // group.block_size_tokens
             # a window of one token reads no block, yet its look-up asks for the last one
             needed = range(min(skipped_blocks(group, end), blocks - 1), blocks)
@@ -184,9 +212,10 @@ class GroupManager:
     def _admission(self, found: Found, tokens: int, in_flight: int | None) -> int:
         needed = 0
         for group, blocks in zip(self.groups, found.blocks, strict=True):
-            total = cdiv(tokens, group.block_size_tokens)
+            total, hit = cdiv(tokens, group.block_size_tokens), found.tokens // group.block_size_tokens
             if group.kind == "linear":
-                needed += min(1, max(0, total - len(blocks))) + self.pool.idle(blocks)
+                held = self.pool.idle(blocks) if hit == len(blocks) else 1
+                needed += min(1, max(0, total - hit)) + held
                 continue
             if in_flight is not None:
                 total = admission_blocks(group, tokens, in_flight, self.limits.max_model_len)
@@ -205,10 +234,12 @@ class GroupManager:
     def drop_unread(self, request: int) -> None:
         """Free what nobody reads any more."""
         tables = self.tables[request]
-        for group, blocks in zip(self.groups, tables.blocks, strict=True):
-            gone = min(skipped_blocks(group, tables.computed), len(blocks))
-            self.pool.release([block for block in reversed(blocks[:gone]) if block != NULL])
-            blocks[:gone] = [NULL] * gone
+        for number, (group, blocks) in enumerate(zip(self.groups, tables.blocks, strict=True)):
+            before, gone = tables.gone[number], min(skipped_blocks(group, tables.computed), len(blocks))
+            if gone > before:
+                self.pool.release([block for block in reversed(blocks[before:gone]) if block != NULL])
+                blocks[before:gone] = [NULL] * (gone - before)
+                tables.gone[number] = gone
 
     def lacking(self, request: int, end: int) -> int:
         """Return how many blocks room up to ``end`` tokens takes."""

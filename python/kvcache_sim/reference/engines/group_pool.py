@@ -27,6 +27,8 @@ class GroupPool:
     blocks_of: dict[GroupKey, list[int]] = field(default_factory=dict)
     #: Keys that a block has had.
     had: set[GroupKey] = field(default_factory=set)
+    #: How many free blocks have a key.
+    idle_keyed: int = 0
     taken: int = 0
     inserted: int = 0
     evicted: int = 0
@@ -50,6 +52,7 @@ class GroupPool:
         """Hold blocks that were found."""
         for block in blocks:
             if block != NULL:
+                self.idle_keyed -= not self.holders[block] and block in self.key_of
                 self.free.pop(block, None)
                 self.holders[block] += 1
 
@@ -60,6 +63,7 @@ class GroupPool:
             self.holders[block] = 1
             key = self.key_of.pop(block, None)
             if key is not None:
+                self.idle_keyed -= 1
                 self.evicted += 1
                 self.evicted_by_group[key[0]] += 1
                 self.blocks_of[key].remove(block)
@@ -83,6 +87,7 @@ class GroupPool:
             self.holders[block] -= 1
             if self.holders[block] == 0:
                 if block in self.key_of:
+                    self.idle_keyed += 1
                     self.free[block] = None
                 else:
                     front.append(block)

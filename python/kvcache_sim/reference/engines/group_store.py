@@ -27,7 +27,7 @@ from kvcache_sim.workload.trace import Trace
 
 
 @dataclass(slots=True)
-class _Running:
+class Running:
     """Tokens of room, all computed when more is asked for; the junction; blocks offered their keys.
 
     Besides the tokens of its prompt, and the most of one of its chunks.
@@ -54,13 +54,17 @@ class ReferenceGroupStore(LeasedStore):
         self.align = layout.scheduler_block_size
         self.manager = GroupManager(keys, layout.groups, self.align, limits, GroupPool(capacity_blocks))
         self.leases = EngineLeases(len(trace))
-        self.running: dict[int, _Running] = {}
+        self.running: dict[int, Running] = {}
         self.tells_steps = False
         #: By request, what its first admission had lost: its tokens, and (group, whether it was not kept).
         self.lost: dict[int, tuple[Found, list[tuple[int, bool]]]] = {}
 
     def _found(self, request: int, limit: int) -> int:
-        return self.manager.look_up(request, limit * self.align).tokens // self.align
+        return self._look_up(request, limit * self.align).tokens // self.align
+
+    def _look_up(self, request: int, limit: int) -> Found:
+        """Return what at most ``limit`` tokens of a prompt find."""
+        return self.manager.look_up(request, limit)
 
     def most_blocks(self, tokens: int, steps_in_flight: int) -> int:
         """Return how many blocks a sequence of so many tokens can hold while so many steps are under way."""
@@ -87,10 +91,10 @@ class ReferenceGroupStore(LeasedStore):
         request, known = asked.request, asked.known_tokens
         self.leases.known_request(request)
         manager = self.manager
-        found = manager.look_up(request, asked.matchable_blocks * self.align)
+        found = self._look_up(request, asked.matchable_blocks * self.align)
         hits = found.tokens // self.align
         lease = self.leases.give(request, hits, self._found)
-        running = _Running(0, found.junction_tokens, hits, asked.prompt_tokens, asked.chunk_tokens)
+        running = Running(0, found.junction_tokens, hits, asked.prompt_tokens, asked.chunk_tokens)
         end = self._chunk_end(running, found.tokens, known, min(asked.step_tokens, known - found.tokens))
         in_flight = asked.steps_in_flight * manager.limits.max_num_batched_tokens
         allowed = Allowance(known if asked.whole else None, in_flight, asked.kept_blocks)
@@ -129,7 +133,7 @@ class ReferenceGroupStore(LeasedStore):
         return told
 
     def _hold(
-        self, lease: int, found: Found, end: int, running: _Running, allowed: Allowance, now_ns: int
+        self, lease: int, found: Found, end: int, running: Running, allowed: Allowance, now_ns: int
     ) -> bool:
         held, before = self.leases.get(lease), self.manager.pool.evicted
         if not self.manager.admit(held.request, running.prompt_tokens, found, end, allowed):
@@ -140,7 +144,7 @@ class ReferenceGroupStore(LeasedStore):
         self._note_evicted(self.manager.pool.evicted - before, now_ns)
         return True
 
-    def _chunk_end(self, running: _Running, computed: int, known: int, tokens: int) -> int:
+    def _chunk_end(self, running: Running, computed: int, known: int, tokens: int) -> int:
         chunk = Chunk(
             computed, tokens, running.chunk_tokens, known, running.prompt_tokens, running.junction_tokens
         )
@@ -170,10 +174,10 @@ class ReferenceGroupStore(LeasedStore):
         if len(asked) == 1 and not asked[0][0].is_admitted:
             [(lease, _)], [(held, tokens)] = wanted, asked
             found = manager.look_up(held.request, held.hits * self.align)
-            found = Found(found.tokens, found.blocks, 0)
+            found = Found(found.tokens, found.blocks, 0, found.tokens)
             known = found.tokens + tokens
             step = manager.limits.max_num_batched_tokens
-            running = _Running(0, 0, held.hits, max(known, 1), step)
+            running = Running(0, 0, held.hits, max(known, 1), step)
             return [] if self._hold(lease, found, known, running, Allowance(None, 0), now_ns) else None
         missing = 0
         for held, tokens in asked:
@@ -221,7 +225,7 @@ class ReferenceGroupStore(LeasedStore):
         """Return (free without a key, held, free with a key, 0, free with a key)."""
         gpu_alone(tier)
         pool = self.manager.pool
-        idle, free = sum(block in pool.key_of for block in pool.free), len(pool.free)
+        idle, free = pool.idle_keyed, len(pool.free)
         return Room(free - idle, pool.capacity_blocks - free, idle, 0, idle)
 
     @numbered
@@ -241,6 +245,8 @@ class ReferenceGroupStore(LeasedStore):
         idle = [block for block, counted in pool.holders.items() if not counted]
         if sorted(pool.free) != idle or len(pool.holders) != pool.capacity_blocks:
             raise RuntimeError(f"I2: {len(idle)} blocks have no holder, {len(pool.free)} are free")
+        if pool.idle_keyed != sum(block in pool.key_of for block in pool.free):
+            raise RuntimeError(f"I2: {pool.idle_keyed} free blocks with a key are counted")
         keyed = {block: key for key, blocks in pool.blocks_of.items() for block in blocks}
         if keyed != pool.key_of or not all(pool.blocks_of.values()):
             raise RuntimeError("a block is not found under its key")

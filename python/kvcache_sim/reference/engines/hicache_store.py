@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.store import NO_MOVE, LoadingStore, Losses, OffersComputed, Order, Room
-from kvcache_sim.reference.engines.leased_store import LeasedStore, in_parts
+from kvcache_sim.reference.engines.leased_store import in_parts
 from kvcache_sim.reference.engines.leases import EngineLease, EngineLeases, gpu_alone
+from kvcache_sim.reference.engines.page_store import PageStore
 from kvcache_sim.reference.engines.unified_replay import LEAST_LOADED_TOKENS, Device, Held
 from kvcache_sim.reference.engines.unified_tree import Node, UnifiedTree, worths
 from kvcache_sim.reference.store import ReferenceKeys
@@ -50,14 +51,12 @@ class _Copy:
         return [] if self.kept is None else self.kept.path()
 
 
-class ReferenceHiCacheStore(LeasedStore):
+class ReferenceHiCacheStore(PageStore):
     """Leases, room and records over ``UnifiedTree``, one lease a request; a block is a page.
 
     ``lengths``: prompt and total tokens by request. A request is admitted when its prompt and all of its
     answer would fit if everything went that may. Costs grow with the tree: every eviction searches it.
     """
-
-    merged_blocks = 0
 
     def __init__(
         self, keys: ReferenceKeys, settings: HiCacheSettings, lengths: tuple[list[int], list[int]]
@@ -70,7 +69,6 @@ class ReferenceHiCacheStore(LeasedStore):
         self.device = Device(self.tree, settings.page, settings.device_pages * settings.page)
         self.leases = EngineLeases(len(keys.full))
         self.held: dict[int, Held] = {}
-        #: By running request: leading pages found, loaded or computed, and all pages that it has.
         self.full: dict[int, int] = {}
         self.taken: dict[int, int] = {}
         #: Running requests whose prompt is still to be checked in whole.
@@ -84,9 +82,6 @@ class ReferenceHiCacheStore(LeasedStore):
         self._writing: dict[Key, int] = {}
 
     # -- what is there
-
-    def _names(self, request: int, pages: int) -> list[Key]:
-        return [(0, self.keys.key(request, k)) for k in range(pages)]
 
     def _path(self, names: list[Key]) -> Iterator[tuple[Key, Node]]:
         """Yield the pages that are found on either tier, each with its node; nothing is touched."""
@@ -177,16 +172,6 @@ class ReferenceHiCacheStore(LeasedStore):
     def _loose_pages(self) -> int:
         return sum(len(node.key) for node in self.tree.root.below() if node.device and node.locks == 0)
 
-    def _extend(self, wanted: list[tuple[int, int]]) -> bool:
-        self.device.demand(len(wanted) * self.page)
-        pages = sum(n for _, n in wanted)
-        if pages * self.page > self.device.free:
-            return False
-        self.device.free -= pages * self.page
-        for request, n in wanted:
-            self.taken[request] += n
-        return True
-
     @numbered
     def join(self, lease: int, to: int) -> None:
         """Count pages as found that another request is loading; the lease holds them already."""
@@ -233,30 +218,28 @@ class ReferenceHiCacheStore(LeasedStore):
         if pages == prompt:
             self._computing.discard(request)
 
-    def _check_in(self, request: int, pages: int) -> None:
-        free = self.device.free
+    @property
+    def _room(self) -> Device:
+        """The tokens around the tree on the device."""
+        return self.device
+
+    def _checkpoint(self, request: int, pages: int) -> None:
+        """Check a request's first pages into the tree, and send what that writes."""
         self.device.checkpoint(self.held[request], pages * self.page)
-        self.merged_blocks += (self.device.free - free) // self.page
         self._start_writes()
 
-    @numbered
-    def depth(self, lease: int) -> int:
-        """Return how many leading pages were found or computed."""
-        held = self.leases.get(lease)
-        return self.full[held.request] if held.is_admitted else held.hits
+    def _let_go(self, request: int) -> int:
+        """Unlock what a request has in the tree; return how many tokens that was."""
+        self._computing.discard(request)
+        held = self.held.pop(request)
+        self.device.move_lock(held, self.tree.root)
+        return held.protected
 
     @numbered
     def release(self, lease: int, now_ns: int) -> None:
         """Check everything computed into the tree and let go of it."""
-        ended = self.leases.end(lease)
-        if not ended.is_admitted:
-            return
-        request, losses = ended.request, self._losses()
-        self._computing.discard(request)
-        self._check_in(request, self.full.pop(request))
-        held = self.held.pop(request)
-        self.device.free += self.taken.pop(request) * self.page - held.protected
-        self.device.move_lock(held, self.tree.root)
+        losses = self._losses()
+        super().release(lease, now_ns)
         self._note_losses(losses, now_ns)
 
     # -- copies

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from collections import Counter
 
-from kvcache_sim.reference.engines.leased_store import LeasedStore
+from kvcache_sim.reference.engines.page_store import PageStore
 from kvcache_sim.reference.engines.sglang_replay import Held, TokenRoom
 from kvcache_sim.reference.engines.sglang_tree import Node, SglangTree
-from kvcache_sim.reference.store import ReferenceKeys
-from kvcache_sim.replay.block_keys import Key
 
 
-class TreeInTokens(LeasedStore):
+class TreeInTokens(PageStore):
     """The part of ``ReferenceRadixStore`` that serves ``serving.sglang``; a request has no lease there."""
 
-    keys: ReferenceKeys
-    page: int
     prompts: list[int]
     totals: list[int]
     tree: SglangTree
     tokens: TokenRoom
     held: dict[int, Held]
-    full: dict[int, int]
-    taken: dict[int, int]
-    merged_blocks: int
 
-    def _names(self, request: int, pages: int) -> list[Key]:
-        return [(0, self.keys.key(request, k)) for k in range(pages)]
+    @property
+    def _room(self) -> TokenRoom:
+        """The tokens around the tree."""
+        return self.tokens
 
-    def _check_in(self, request: int, pages: int) -> None:
+    def _checkpoint(self, request: int, pages: int) -> None:
+        """Check a request's first pages into the tree."""
         held = self.held[request]
         held.keys = self._names(request, pages)
-        free = self.tokens.free
         self.tokens.checkpoint(held, pages * self.page)
-        self.merged_blocks += (self.tokens.free - free) // self.page
+
+    def _let_go(self, request: int) -> int:
+        """Unlock what a request has in the tree; return how many tokens that was."""
+        held = self.held.pop(request)
+        self.tree.lock(held.node, -1)
+        return held.protected
 
     @property
     def free_tokens(self) -> int:

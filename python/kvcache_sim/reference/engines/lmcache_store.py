@@ -15,7 +15,8 @@ from kvcache_sim.cache.store import NO_MOVE, LoadingStore, Losses, OffersCompute
 from kvcache_sim.reference.engines.leased_store import in_parts
 from kvcache_sim.reference.engines.lmcache_replay import Tier
 from kvcache_sim.reference.engines.offload_tier import HeldKeys
-from kvcache_sim.reference.engines.offloaded_store import Copy, ReferenceOffloadedStore
+from kvcache_sim.reference.engines.offloaded_store import ReferenceOffloadedStore
+from kvcache_sim.reference.engines.pool_copies import Copy
 from kvcache_sim.reference.store import ReferenceKeys
 from kvcache_sim.reference.store.refusals import numbered, refuse
 from kvcache_sim.replay.block_keys import Key
@@ -184,8 +185,7 @@ class ReferenceLmcacheStore(ReferenceOffloadedStore):
             read = self._start(Copy(names, [], DISK, STAGING), before)
             self._writing.update(dict.fromkeys(new, read))
             before = [*before, read]
-        move = self._start(Copy(names, blocks, STAGING, COMPUTE), before)
-        self._arriving.update(dict.fromkeys(blocks, move))
+        move = self._read(names, blocks, before)
         self.pool.cache(request, self._names(request, to))
         self.keyed[request] = to
         return move

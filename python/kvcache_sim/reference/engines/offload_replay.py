@@ -22,7 +22,7 @@ def replay_offload_reference(
         hits.append(found * requests.block_size)
         causes.count(n, askable, found, tier.policy.__contains__)
         causes.learn(prompt)
-        done = tier.offer(request, 0, prompt)
+        done = tier.offer(request, range(len(prompt)), prompt)
         if done is not None:
             causes.evict(request, done[1])
         tier.finish(request)

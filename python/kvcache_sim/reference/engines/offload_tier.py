@@ -95,14 +95,19 @@ class OffloadTier(HeldKeys):
         """Return how many leading keys are there."""
         return next((i for i, key in enumerate(keys) if key not in self.policy), len(keys))
 
-    def load(self, request: int, start: int, keys: Sequence[Key]) -> None:
-        """Use keys that are there, from a place of the request's prompt on."""
+    def load(self, request: int, places: Sequence[int], keys: Sequence[Key]) -> None:
+        """Use keys that are there, which have these places in the request's prompt."""
         used = self.used.setdefault(request, {})
-        used.update({start + i: (key, Access.REUSED) for i, key in enumerate(keys)})
+        used.update({place: (key, Access.REUSED) for place, key in zip(places, keys, strict=True)})
         self.policy.access(self._keys(request))
 
-    def offer(self, request: int, start: int, keys: Sequence[Key]) -> tuple[list[Key], list[Key]] | None:
-        """Store keys that are not there; return those stored and evicted, None where room is refused."""
+    def offer(
+        self, request: int, places: Sequence[int], keys: Sequence[Key]
+    ) -> tuple[list[Key], list[Key]] | None:
+        """Store keys that are not there; return those stored and evicted, None where room is refused.
+
+        The keys have these places in the request's prompt.
+        """
         often = self.offers.often(keys)
         self.policy.offer(often)
         new = [key for key in often if key not in self.policy]
@@ -110,9 +115,9 @@ class OffloadTier(HeldKeys):
         victims = self.policy.store(new, set(often) | self.in_use.keys())
         missing = Access.STORED if victims is not None else Access.REFUSED
         used = self.used.setdefault(request, {})
-        for i, key in enumerate(keys):
-            if key in often and (start + i not in used or used[start + i][1] is Access.REFUSED):
-                used[start + i] = key, Access.REUSED if key in there else missing
+        for place, key in zip(places, keys, strict=True):
+            if key in often and (place not in used or used[place][1] is Access.REFUSED):
+                used[place] = key, Access.REUSED if key in there else missing
         self.policy.access(self._keys(request))
         if victims is None:
             self.refused += 1

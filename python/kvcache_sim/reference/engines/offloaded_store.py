@@ -9,14 +9,13 @@ still being copied down are given out again, and who gets them waits for the cop
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import count
 from typing import TYPE_CHECKING
 
-from kvcache_sim.cache.store import NO_MOVE, LoadingStore, Losses, Order, Room
+from kvcache_sim.cache.store import NO_MOVE, LoadingStore, Losses, Room
 from kvcache_sim.reference.engines.leased_store import in_parts
 from kvcache_sim.reference.engines.leases import gpu_alone
 from kvcache_sim.reference.engines.offload_tier import OffloadTier
+from kvcache_sim.reference.engines.pool_copies import PoolCopies
 from kvcache_sim.reference.engines.pool_store import ReferencePoolStore
 from kvcache_sim.reference.store import ReferenceKeys
 from kvcache_sim.reference.store.refusals import numbered, refuse
@@ -24,17 +23,7 @@ from kvcache_sim.replay.block_keys import Key
 from kvcache_sim.tiers import COMPUTE, STAGING
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """A copy between two tiers: its keys, and the blocks of the pool that it writes or reads."""
-
-    keys: list[Key]
-    blocks: list[int]
-    from_tier: int
-    to_tier: int
-
-
-class ReferenceOffloadedStore(ReferencePoolStore):
+class ReferenceOffloadedStore(PoolCopies, ReferencePoolStore):
     """A pool, the tier below it, and the copies between them that are under way."""
 
     def __init__(
@@ -45,17 +34,9 @@ class ReferenceOffloadedStore(ReferencePoolStore):
         prompt_tokens: list[int],
         block_size_tokens: int,
     ) -> None:
-        super().__init__(keys, capacity_blocks)
-        self.tier = tier
+        PoolCopies.__init__(self, tier)
+        ReferencePoolStore.__init__(self, keys, capacity_blocks)
         self._prompt_tokens, self._block_tokens = prompt_tokens, block_size_tokens
-        self._moves: dict[int, Copy] = {}
-        self._numbers = count()
-        self._orders: list[Order] = []
-        #: Blocks of the pool that are being written, and keys of the tier that are, by the move.
-        self._arriving: dict[int, int] = {}
-        self._writing: dict[Key, int] = {}
-        #: By block the moves that read it.
-        self._leaving: dict[int, set[int]] = {}
         #: By request the first block of its prompt that is still to be offered.
         self._to_offer: dict[int, int] = {}
         self._holds: dict[int, list[Key]] = {}
@@ -127,13 +108,12 @@ class ReferenceOffloadedStore(ReferencePoolStore):
         before = {held.request: len(self.pool.held[held.request]) for held in leases if held.is_admitted}
         if super().reserve_many(wanted, now_ns) is None:
             return None
-        waits = set[int]()
+        taken = list[int]()
         for held in leases:
             if held.request not in before:
                 self._to_offer[held.request] = 0
-            for block in self.pool.held[held.request][before.get(held.request, held.hits) :]:
-                waits |= self._leaving.get(block, set())
-        return sorted(waits)
+            taken += self.pool.held[held.request][before.get(held.request, held.hits) :]
+        return self._reads_of(taken)
 
     @numbered
     def join(self, lease: int, to: int) -> None:
@@ -154,9 +134,8 @@ class ReferenceOffloadedStore(ReferencePoolStore):
         blocks, names = self.pool.held[request][depth:to], self._named(request, depth, to)
         if len(blocks) < to - depth:
             raise refuse("more blocks than are reserved and free", "a reservation first")
-        self.tier.load(request, depth, names)
-        move = self._start(Copy(names, blocks, STAGING, COMPUTE), after)
-        self._arriving.update(dict.fromkeys(blocks, move))
+        self.tier.load(request, range(depth, to), names)
+        move = self._read(names, blocks, after)
         self.pool.cache(request, self._names(request, to))
         self.keyed[request] = self._to_offer[request] = to
         return move
@@ -178,7 +157,7 @@ class ReferenceOffloadedStore(ReferencePoolStore):
 
     def _offer(self, request: int, blocks: tuple[int, int], now_ns: int) -> bool:
         """Offer blocks to the tier and send those that it stores; False where it has no room."""
-        stored = self.tier.offer(request, blocks[0], self._named(request, *blocks))
+        stored = self.tier.offer(request, range(*blocks), self._named(request, *blocks))
         if stored is None:
             return False
         new, victims = stored
@@ -190,14 +169,6 @@ class ReferenceOffloadedStore(ReferencePoolStore):
             self._write(new, [block for key, block in named if key in sent], new)
         return True
 
-    def _write(self, keys: list[Key], blocks: list[int], new: list[Key]) -> int:
-        """Send blocks of the pool down, of which ``new`` are put into the tier; return the move."""
-        move = self._start(Copy(keys, blocks, COMPUTE, STAGING), [])
-        self._writing.update(dict.fromkeys(new, move))
-        for block in blocks:
-            self._leaving.setdefault(block, set()).add(move)
-        return move
-
     @numbered
     def release(self, lease: int, now_ns: int) -> None:
         """Let go of a request's blocks; what it used of the tier counts once more."""
@@ -206,56 +177,12 @@ class ReferenceOffloadedStore(ReferencePoolStore):
         self._to_offer.pop(request, None)
         self.tier.finish(request)
 
-    # -- copies
-
-    def _start(self, copy: Copy, after: list[int]) -> int:
-        move = next(self._numbers)
-        self._moves[move] = copy
-        self.tier.hold(copy.keys)
-        self._orders.append((move, copy.from_tier, copy.to_tier, len(copy.keys), list(after)))
-        return move
-
-    def take_orders(self) -> list[Order]:
-        """Return the copies decided since the last call."""
-        taken, self._orders = self._orders, []
-        return taken
-
-    def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:
-        """Hear when a copy will be done, which no decision of vLLM's depends on."""
-
-    @numbered
-    def finish_move(self, move: int) -> None:
-        """End a copy: what it wrote is ready, what it read may go."""
-        copy = self._moves.pop(move)
-        self.tier.let_be(copy.keys)
-        if copy.to_tier == COMPUTE:
-            for block in copy.blocks:
-                del self._arriving[block]
-            return
-        self._written(copy, move)
-        for block in copy.blocks:
-            self._leaving[block].discard(move)
-            if not self._leaving[block]:
-                del self._leaving[block]
-
-    def _written(self, copy: Copy, move: int) -> None:
-        """Hear that a copy has been written to a tier below the pool."""
-        for key in copy.keys:
-            if self._writing.get(key) == move:
-                del self._writing[key]
-
     # -- counts
 
     @numbered
     def room(self, tier: int) -> Room:
         """Return how the blocks of the pool, or of the tier, are used."""
-        if tier != STAGING:
-            gpu = super().room(tier)
-            arriving = len(self._arriving)
-            return gpu._replace(active_blocks=gpu.active_blocks - arriving, in_flight_blocks=arriving)
-        there, writing = len(self.tier.policy), len(self._writing)
-        idle = there - len(self.tier.in_use)
-        return Room(self.tier.capacity_blocks - there, 0, there - writing, writing, idle)
+        return self._tier_room() if tier == STAGING else self._with_arriving(super().room(tier))
 
     @numbered
     def losses(self, tier: int) -> Losses:
@@ -273,20 +200,7 @@ class ReferenceOffloadedStore(ReferencePoolStore):
     def check(self) -> None:
         """Raise RuntimeError naming the first violated invariant (I2, I3), recomputed from scratch."""
         super().check()
-        self._check_tier()
-        if any(not self.pool.holders[block] for block in self._arriving):
-            raise RuntimeError("I3: a block is loaded that nobody holds")
-        reads = {(block, move) for block, moves in self._leaving.items() for move in moves}
-        down = {move: copy for move, copy in self._moves.items() if copy.to_tier != COMPUTE}
-        if reads != {(block, move) for move, copy in down.items() for block in copy.blocks}:
-            raise RuntimeError("I3: a block is copied down and not kept")
-
-    def _check_tier(self) -> None:
-        tier, there = self.tier, len(self.tier.policy)
-        if there != tier.stored - tier.evicted or there > tier.capacity_blocks:
-            raise RuntimeError(f"I2: {there} of {tier.capacity_blocks} blocks in the tier")
-        if any(key not in tier.policy for key in tier.in_use):
-            raise RuntimeError("I3: a block of the tier was evicted while it was copied")
+        self._check_copies(self.pool.holders)
 
 
 if TYPE_CHECKING:

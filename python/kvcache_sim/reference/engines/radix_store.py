@@ -44,7 +44,6 @@ class ReferenceRadixStore(TreeInTokens):
         self.held: dict[int, Held] = {}
         #: Pages that each running request has taken or found.
         self.taken: dict[int, int] = {}
-        self.merged_blocks = 0
 
     def _found(self, request: int, limit: int) -> int:
         return self.tree.peek(self._names(request, min(limit, self.capacity_pages)))
@@ -89,16 +88,6 @@ class ReferenceRadixStore(TreeInTokens):
             walked += len(node.key)
         return 0
 
-    def _extend(self, wanted: list[tuple[int, int]]) -> bool:
-        self.tokens.demand(len(wanted) * self.page)
-        pages = sum(n for _, n in wanted)
-        if pages * self.page > self.tokens.free:
-            return False
-        self.tokens.free -= pages * self.page
-        for request, n in wanted:
-            self.taken[request] += n
-        return True
-
     @numbered
     def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
         """Check the computed pages of a prompt into the tree; note those of an answer."""
@@ -113,24 +102,6 @@ class ReferenceRadixStore(TreeInTokens):
         pages = min(to, held.prompt_pages)
         if pages * self.page > held.protected:
             self._check_in(request, pages)
-
-    @numbered
-    def depth(self, lease: int) -> int:
-        """Return how many leading pages were found or computed."""
-        held = self.leases.get(lease)
-        return self.full[held.request] if held.is_admitted else held.hits
-
-    @numbered
-    def release(self, lease: int, now_ns: int) -> None:
-        """Check everything computed into the tree and let go of it."""
-        ended = self.leases.end(lease)
-        if not ended.is_admitted:
-            return
-        request = ended.request
-        self._check_in(request, self.full.pop(request))
-        held = self.held.pop(request)
-        self.tokens.free += self.taken.pop(request) * self.page - held.protected
-        self.tree.lock(held.node, -1)
 
     @numbered
     def room(self, tier: int) -> Room:

@@ -60,10 +60,10 @@ def replay_offloading_reference(
         hits.append(found * size)
         loaded.append(below * size)
         behind = found + below
-        tier.load(request, found, prompt[found:behind])
+        tier.load(request, range(found, behind), prompt[found:behind])
         start = behind if below else 0
         if prompt[start:]:
-            stored = tier.offer(request, start, prompt[start:])
+            stored = tier.offer(request, range(start, len(prompt)), prompt[start:])
             lost = [] if stored is None else stored[1]
             causes.evict(request, [key for key in lost if key not in pool.blocks_of])
         for ended in overlap.start(request):

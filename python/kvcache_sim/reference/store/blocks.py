@@ -24,6 +24,8 @@ class Block:
     parent: Block | None
     #: How many tiers there are.
     tiers: int
+    #: A request on whose path it is.
+    request: int = -1
     children: dict[int, Block] = field(default_factory=dict)
     state: list[int] = field(init=False)
     by: list[int] = field(init=False)

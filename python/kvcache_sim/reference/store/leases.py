@@ -100,7 +100,7 @@ class Leases(Eviction):
             key = self.keys.key(held.request, depth)
             block = held.tail.children.get(key)
             if block is None:
-                block = self._add(held.tail, key, depth)
+                block = self._add(held.tail, held.request, depth)
             gpu.active -= 1
             block.holds[GPU] += 1  # before it is ready: nothing may take it away
             self._use(block, held.access)

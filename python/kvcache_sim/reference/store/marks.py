@@ -27,6 +27,15 @@ class Marks(Moves):
         return sorted(block.key for block in self._under_way(move).blocks)
 
     @numbered
+    def moved_paths(self, move: int) -> list[tuple[int, int]]:
+        """Return the paths that a move writes, each to its deepest block."""
+        blocks = self._under_way(move).blocks
+        continued = {id(block.parent) for block in blocks}
+        deepest = [block for block in blocks if id(block) not in continued]
+        deepest.sort(key=lambda block: (-block.depth, block.key))
+        return [(block.request, block.depth + 1) for block in deepest]
+
+    @numbered
     def claim(self, tier: int, blocks: int, now_ns: int) -> tuple[int, list[int]] | None:
         """Take room on a tier."""
         self._known_tier(tier)
@@ -77,8 +86,7 @@ class Marks(Moves):
                 return False
         parent = path[-1] if path else self.root
         for depth in range(len(path), end):
-            key = self.keys.key(request, depth)
-            block = self._add(parent, key, depth)
+            block = self._add(parent, request, depth)
             path.append(block)
             parent = block
         access = self._tick()

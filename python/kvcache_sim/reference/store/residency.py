@@ -50,8 +50,9 @@ class Residency(Recorded):
         self.clock = 0
         self.merged_blocks = 0
 
-    def _add(self, parent: Block, key: int, depth: int) -> Block:
-        block = parent.children[key] = Block(key, depth, parent, len(self.tiers))
+    def _add(self, parent: Block, request: int, depth: int) -> Block:
+        key = self.keys.key(request, depth)
+        block = parent.children[key] = Block(key, depth, parent, len(self.tiers), request)
         block.number = self._numbers.setdefault((parent.number, key), len(self._numbers))
         return block
 

@@ -41,8 +41,7 @@ class ReferenceStore(Marks):
         self.tiers[GPU + 1].in_flight += end - start
         blocks: list[Block] = []
         for depth in range(start, end):
-            key = self.keys.key(request, depth)
-            block = self._add(parent, key, depth)
+            block = self._add(parent, request, depth)
             blocks.append(block)
             parent = block
         move = self._new_move(Move(GPU + 1, blocks, held=[parent]))

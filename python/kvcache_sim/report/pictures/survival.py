@@ -21,7 +21,7 @@ _EDGES_S = (0, 1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 
 
 def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
-    """Return one line a run over the idle time; of more than six runs the last ones are drawn as one."""
+    """Return one stepped line a run over the idle time; of more than six runs the last are drawn as one."""
     import altair as alt
 
     data: list[dict[str, Value]] = []
@@ -47,6 +47,14 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
                 data.append(_point(run.label, names[index], _share(served, tokens), requests))
     for index, (tokens, served, requests) in sorted(rest.items()):
         data.append(_point(OTHER, names[index], _share(served, tokens), requests))
+    pairs = {(str(point["run"]), str(point["idle"])) for point in data}
+    # Nothing is known between two ranges, nor of one that nobody came back in: there the line breaks.
+    data += [
+        _point(run, name, None, 0)
+        for run in dict.fromkeys(str(point["run"]) for point in data)
+        for name in names[: 1 + max((names.index(idle) for _, idle in pairs), default=0)]
+        if (run, name) not in pairs
+    ]
     if not data:
         return NothingToDraw(
             "survival", _TITLE, "nothing was asked for twice, or the trace is not where it was"
@@ -54,7 +62,7 @@ def draw(runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
     labels = list(dict.fromkeys(drawn.values()))
     chart = (
         alt.Chart(width=640, height=220)
-        .mark_line(point=True)
+        .mark_line(point=True, interpolate="step")
         .encode(
             x=alt.X("idle:O", sort=names, title="idle time", axis=alt.Axis(labelAngle=0)),
             y=alt.Y(

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.errors import TraceError, UsageError
+from kvcache_sim.errors import InputOutputError, TraceError, UsageError
 from kvcache_sim.report.request_log.aiperf import read_aiperf
 from kvcache_sim.report.request_log.guidellm import read_guidellm
 from kvcache_sim.report.request_log.record import LoggedRequest
@@ -39,6 +39,9 @@ class RequestLog:
     failed: int = 0
 
 
+_LOGS = "a file of requests that vLLM's or SGLang's benchmark, AIPerf, GuideLLM or LLMServingSim wrote"
+
+
 def read_request_log(path: Path) -> RequestLog:
     """Return the requests of a log; see the formats' own files for what is read of each.
 
@@ -54,8 +57,12 @@ def logged_requests(path: Path) -> list[LoggedRequest]:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UsageError("file not found", where=str(path)) from None
-    except (IsADirectoryError, UnicodeDecodeError):
-        raise TraceError("not a text file", where=str(path)) from None
+    except IsADirectoryError:
+        raise UsageError("a folder, not the log of one run", where=str(path), expected=_LOGS) from None
+    except UnicodeDecodeError:
+        raise TraceError("not a text file", where=str(path), expected=_LOGS) from None
+    except OSError as error:
+        raise InputOutputError(f"cannot read: {error.strerror or error}", where=str(path)) from None
     return list(_reader(text)(text, path))
 
 

@@ -37,6 +37,10 @@ class Engine:
     own_scheduler: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
     #: Further flags that take no value: the word behind one is no part of it.
     valueless: frozenset[str] = frozenset()
+    #: Flags that ask for what a run does anyway.
+    granted: frozenset[str] = frozenset()
+    #: flag → the setting that comes nearest, for which the line does not say enough.
+    nearest: dict[str, str] = field(default_factory=dict)
 
 
 _KV = {"auto": "", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bfloat16": "bf16", "bf16": "bf16"}
@@ -107,6 +111,8 @@ VLLM = Engine(
             "--data-parallel-external-lb",
         }
     ),
+    frozenset({"--enable-chunked-prefill"}),
+    {"--kv-transfer-config": "tiers.cpu.semantics: lmcache or vllm-offload, with a tiers.cpu.capacity"},
 )
 
 SGLANG = Engine(
@@ -184,6 +190,11 @@ SGLANG = Engine(
             "--log-requests",
         }
     ),
+    nearest={
+        "--enable-hierarchical-cache": "tiers.cpu: {capacity: SIZE, semantics: hicache}",
+        "--hicache-ratio": "tiers.cpu.capacity, so many times the gpu's",
+        "--enable-lmcache": "tiers.cpu.semantics: lmcache",
+    },
 )
 
 ENGINES = (VLLM, SGLANG)

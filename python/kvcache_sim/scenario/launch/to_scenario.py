@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,9 +64,19 @@ def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
         f"# The GPU is not in the line: {gpu} (--gpu NAME). Run it with  kvsim simulate TRACE -c FILE",
         *(f"# assumed: {one}" for one in made.assumed),
         *(f"# not simulated: {one}" for one in line.environment),
-        *(f"# not simulated: {flag} {value}".rstrip() for flag, value in made.left.items()),
+        *_left(made),
     ]
     return "\n".join(head) + "\n" + to_yaml(made.tree.values)
+
+
+def _left(made: _Draft) -> Iterator[str]:
+    """Yield comments on flags that no setting stands for, then on the settings that come nearest to them."""
+    engine = made.line.engine
+    for flag, value in made.left.items():
+        yield f"# {'done anyway' if flag in engine.granted else 'not simulated'}: {flag} {value}".rstrip()
+    for flag in made.left:
+        if flag in engine.nearest:
+            yield f"# nearest to {flag}: {engine.nearest[flag]}"
 
 
 def _count(line: LaunchLine, flag: str) -> int:

@@ -51,16 +51,18 @@ class Pools:
         #: Those that a prompt may be handed over to, where any is.
         self.decoding: list[AnyReplica] = []
         self._router: Router | None = None
+        native = [replica for replica in replicas if isinstance(replica, NativeReplica)]
+        reads = any(replica.remote is not None for replica in native)
+        if native and (reads or any(self._sends)):
+            from kvcache_sim.serving.native_cluster import NativeCluster
+
+            assert len(native) == len(replicas), "machines that meet are of one kind"
+            between = channels.between if reads else None
+            NativeCluster(native, self._choose_in_core, between, engine, recorder)
         if not any(self._sends):
             return
         self.decoding += [r for r, sends in zip(replicas, self._sends, strict=True) if not sends]
-        native = [replica for replica in replicas if isinstance(replica, NativeReplica)]
-        if native:
-            from kvcache_sim.serving.handover.native import NativeHandovers
-
-            assert len(native) == len(replicas), "hand-overs are between replicas of one kind"
-            NativeHandovers(native, self._choose_in_core, engine, recorder)
-        else:
+        if not native:
             self._connect(replicas, cluster.cache.num_layers)
         settings = replace(cluster.router, policy=self.settings.router, index_blocks=None, index_kind="truth")
         # Its own stream of random numbers: not those that chose the prefill machine.

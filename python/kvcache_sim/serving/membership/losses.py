@@ -1,16 +1,20 @@
-"""What fails while the machines stay: copies on a tier, what the router knew."""
+"""What fails while the machines stay: copies on a tier or in a shared pool, what the router knew."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kvcache_sim.cache.store import NO_COPY, MarkingStore
+from kvcache_sim.cache.pool import PoolNode
+from kvcache_sim.cache.store import ALL_BLOCKS, NO_COPY, MarkingStore
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
-from kvcache_sim.serving.membership.emptying import ALL_BLOCKS, empty_caches
-from kvcache_sim.serving.membership.plan import Flush, MembershipPlan, TierLoss
+from kvcache_sim.serving.membership.emptying import empty_caches
+from kvcache_sim.serving.membership.plan import Flush, MembershipPlan, PoolLoss, TierLoss
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.sequence import Arrival
+
+#: What is lost; an int: when the router's index is.
+_Loss = TierLoss | Flush | PoolLoss | int
 
 
 class Losses:
@@ -30,11 +34,17 @@ class Losses:
     ) -> None:
         self._replicas, self._trees, self._requests = replicas, trees, requests
         self._engine, self._done = engine, done
-        losses: list[TierLoss | Flush | int] = [*plan.tier_losses, *plan.index_losses_ns, *plan.flushes]
+        losses: list[_Loss] = [
+            *plan.tier_losses,
+            *plan.index_losses_ns,
+            *plan.flushes,
+            *plan.pool_losses,
+        ]
         self._losses = sorted(losses, key=lambda loss: loss if isinstance(loss, int) else loss.at_ns)
         self._next = 0
         self._event: Event | None = None
         self._forget: Callable[[], None] = _nothing
+        self._pool: PoolNode | None = None
         self.counts = dict.fromkeys(("tiers_lost", "blocks_lost", "index_lost", "flushes"), 0)
 
     def around(self, make: Callable[[], Router], forget: Callable[[], None]) -> Router:
@@ -47,6 +57,10 @@ class Losses:
 
         self._forget = begin_anew
         return router
+
+    def of_pool(self, pool: PoolNode) -> None:
+        """Let the losses of a pool be those of ``pool``."""
+        self._pool = pool
 
     def start(self) -> None:
         """Begin with the first loss."""
@@ -61,11 +75,14 @@ class Losses:
             self._engine.cancel(self._event)
             self._event = None
 
-    def _happens(self, loss: TierLoss | Flush | int) -> None:
+    def _happens(self, loss: _Loss) -> None:
         self._next, self._event = self._next + 1, None
         if isinstance(loss, int):
             self._forget()
             self.counts["index_lost"] += 1
+        elif isinstance(loss, PoolLoss):
+            assert self._pool is not None, "a plan that loses a pool has one"
+            self.counts["blocks_lost"] += self._pool.lose(self._requests)
         elif isinstance(loss, Flush):
             self.counts["flushes"] += 1
             for machine, replica in enumerate(self._replicas):

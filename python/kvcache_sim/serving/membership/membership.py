@@ -81,13 +81,14 @@ class Membership:
         """Return a request's machine; None where none serves: it waits for one, or has failed."""
         if self.first_ns is None:
             self.first_ns = self._engine.now_ns
-        if self._router is None:
+        place = NO_MACHINE if self._router is None else self._router.choose(arrival)
+        if place == NO_MACHINE:
             if any(event.change == "join" for event in self._plan.events[self._next :]):
                 self._held.append(arrival.request)
             else:
                 self._fail(arrival.request)
             return None
-        machine = self._serving[self._router.choose(arrival)]
+        machine = self._serving[place]
         self._places[arrival.request] = machine
         self.requests_by_machine[machine] += 1
         self.chosen += 1

@@ -39,6 +39,13 @@ class Flush:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolLoss:
+    """A shared pool whose copies are gone at a time; the pool itself is there again at once."""
+
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class MembershipPlan:
     """Events in order of time; a machine that joins serves from then on, the others from the start."""
 
@@ -49,6 +56,7 @@ class MembershipPlan:
     #: When the router forgets what it knew of the machines' caches.
     index_losses_ns: tuple[int, ...] = ()
     flushes: tuple[Flush, ...] = ()
+    pool_losses: tuple[PoolLoss, ...] = ()
     #: Who decides how many machines serve; None: the events alone.
     scaling: ScalingSettings | None = None
 
@@ -60,7 +68,7 @@ class MembershipPlan:
     @property
     def loses_copies(self) -> bool:
         """Whether copies or a router's knowledge are lost while the machines stay."""
-        return bool(self.tier_losses or self.index_losses_ns or self.flushes)
+        return bool(self.tier_losses or self.index_losses_ns or self.flushes or self.pool_losses)
 
     @property
     def nothing_happens(self) -> bool:

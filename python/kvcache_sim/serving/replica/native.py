@@ -68,7 +68,7 @@ class NativeReplica:
         self.mover = machine.mover
         self.engine = machine.mover.engine
         self.prefetcher: Prefetcher | None = None
-        self.remote: RemoteReads | None = None
+        self.remote: RemoteReads | None = machine.remote
         self.tiers = len(machine.tiers)
         self.records_all = recorder.window_ns is not None
         self.core = _core.Replica(machine.store, *batch, serving_rules(machine, settings, recorder, handover))
@@ -80,7 +80,7 @@ class NativeReplica:
         #: So many tokens it can hold: fewer need no more blocks.
         self._held_tokens = 0
         #: Tokens beside its KV that an empty GPU must have room for.
-        self._beside_tokens = 0
+        self._beside_tokens = settings.drafted_tokens
         if settings.scheduler == "sglang":
             from kvcache_sim.serving.sglang.settings import tokens_beside
 
@@ -230,7 +230,7 @@ class NativeReplica:
     # -- what routers, the cluster and recorders ask
 
     def can_ever_hold(self, kv_tokens: int) -> bool:
-        """Return whether an empty GPU would have room for that many tokens."""
+        """Return whether an empty GPU would have room for that many tokens, and for drafts behind them."""
         if kv_tokens <= self._held_tokens:
             return True
         needed = self._needs(kv_tokens + self._beside_tokens, self.settings.steps_in_flight)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from kvcache_sim.serving.sglang.settings import SglangRules
     from kvcache_sim.serving.vllm.settings import VllmRules
 
-#: Tiers that the core has room for.
-_MOST_TIERS = 8
+#: Places that the core has room for.
+_MOST_PLACES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,10 @@ class ServingRules:
     record_window_ns: tuple[int, int] | None
     #: Names of the columns of a request's row, in order.
     request_columns: tuple[str, ...]
-    #: How many places KV may come from: rows of transfers number edges by them.
-    places: int
+    #: Names of the places that KV may come from, fast to slow: rows of transfers number edges by them.
+    places: tuple[str, ...]
+    #: What it does with what other machines have further down; None: it reads no others.
+    remote_disk: str | None
     tiers: TierRules
     #: What an engine's own scheduler is told; None: another's, or kvsim's own composes the steps.
     vllm: VllmRules | None = None
@@ -140,7 +142,8 @@ def serving_rules(
         session_ttl_ns=cache.session_view.ttl_ns,
         record_window_ns=recorder.window_ns,
         request_columns=recorder.row_columns,
-        places=len(PLACES),
+        places=PLACES,
+        remote_disk=None if machine.remote is None else machine.movement.remote_disk,
         tiers=tier_rules(machine),
         vllm=_vllm_rules(machine, settings),
         sglang=_sglang_rules(settings),
@@ -172,11 +175,18 @@ def core_serves(machine: Machine, serving: MachineSettings) -> bool:
         and settings.queue_order in ("fcfs", *ORDERS)
         and settings.duplicate_prefill == "recompute"
         and not settings.charges_copies
+        and (machine.groups is None or settings.speculation is None)
         and settings.ranks == settings.stages == 1
         and machine.cache.admission in ("all", "prompt")
         and (len(machine.tiers) == 1 or _core_moves(machine))
         and serving.step_time.table(settings.max_num_batched_tokens, settings.most_decode_tokens) is not None
     )
+
+
+def core_reads(channels: Channels, machines: Sequence[Machine]) -> bool:
+    """Return whether the core knows how its replicas read each other's lower tiers."""
+    trees = all(isinstance(machine.store, _core.Store) for machine in machines)
+    return trees and not (channels.by_layer or channels.slowed)
 
 
 def core_hands_over(handover: HandoverSettings, channels: Channels, machines: Sequence[Machine]) -> bool:
@@ -198,11 +208,11 @@ def _core_moves(machine: Machine) -> bool:
     """Return whether the core knows how a machine's blocks move between its tiers."""
     movement = machine.movement
     return (
-        len(machine.tiers) <= _MOST_TIERS
+        len(PLACES) <= _MOST_PLACES
         and len(edge_channels(machine)) == len(machine.tiers) - 1
         and not machine.mover.chooses_channels
         and machine.prefetcher is None
-        and machine.remote is None
+        and machine.pool is None
         and movement.fetch in FETCHES
         and all(movement.write.get(name, "back") in WRITES for name in machine.tiers[:-1])
     )

@@ -343,8 +343,8 @@ class Replica:
         return self.batch.itl()
 
     def can_ever_hold(self, kv_tokens: int) -> bool:
-        """Return whether an empty GPU would have room for that many tokens."""
-        return self._needs(kv_tokens) <= self._most_blocks
+        """Return whether an empty GPU would have room for that many tokens, and for drafts behind them."""
+        return self._needs(kv_tokens + self.settings.drafted_tokens) <= self._most_blocks
 
     def flush_records(self) -> None:
         """Hand what the native side kept to the recorder."""

@@ -43,6 +43,7 @@ class Scheduler:
         self.batch = batch
         self.milestones = milestones
         self._writes = machine.writes
+        self._pool = machine.pool
         self._admission = machine.admission
         self._max_num_seqs = settings.max_num_seqs
         #: Whether a step is decided on while the one before it runs, and an answer's end is known late.
@@ -325,6 +326,8 @@ class Scheduler:
         cached = min(admission.reused_blocks * self.cache.block_size_tokens, s.prefill_target_tokens)
         if s.preemptions == 0:
             self.milestones.first_admitted(s, admission.from_place, self.cache.block_size_tokens, cached, now)
+            if self._pool is not None:
+                self._pool.was_hit(admission.pool_blocks)
         else:
             s.recomputed_tokens -= cached
         self.mover.issue()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kvcache_sim.cache.store import NO_MOVE, MarkingStore
+from kvcache_sim.cache.store import ALL_BLOCKS, NO_MOVE, MarkingStore
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
-from kvcache_sim.serving.membership.emptying import ALL_BLOCKS
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.tiers import COMPUTE, STAGING
 from kvcache_sim.workload.retention import CLOSE, DEMOTE

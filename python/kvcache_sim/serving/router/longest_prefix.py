@@ -25,8 +25,8 @@ class LongestPrefix:
         """Return the machine with the longest found prefix."""
         look, threshold = self._view.look, self._threshold
         if isinstance(look, FleetLook):
-            scraped = self._view.scraped
-            return look.longest(sequence, threshold, None if scraped is None else scraped.requests())
+            live = self._view.scraped is None and self._view.held is None
+            return look.longest(sequence, threshold, None if live else self._view.loads.requests())
         loads = self._view.loads.requests()
         return self._ties.among(equally_long(look(sequence).found_blocks, loads, threshold))
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from kvcache_sim.cache.store import MarkingStore
-from kvcache_sim.serving.membership.emptying import ALL_BLOCKS
+from kvcache_sim.cache.store import ALL_BLOCKS, MarkingStore
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.tenants.settings import TenancySettings
 from kvcache_sim.workload.trace import Trace, view

@@ -1,5 +1,6 @@
 //! Admission: match the prefix, reserve room for the rest, all or nothing; then the request joins the step.
 
+use super::fetch::FetchPolicy;
 use super::groups::Asked;
 use super::loading::{Admission, LoadingId};
 use super::{Place, Replica, ServingStore};
@@ -51,9 +52,14 @@ impl Replica {
         } else {
             (0, 0)
         };
-        let (lease, admission) = if found > ready {
-            let tree = store.tiered().expect("what a GPU alone has is ready");
-            match self.acquire_with_loads(tree, place, found, now_ns)? {
+        let away = if self.config.fetch == FetchPolicy::Never {
+            None
+        } else {
+            let limit = self.config.matchable_blocks(target);
+            self.longest_elsewhere(store, request, (found, limit), now_ns)?
+        };
+        let (lease, admission) = if found > ready || away.is_some() {
+            match self.acquire_with_loads(store, place, (found, away), now_ns)? {
                 Some(acquired) => acquired,
                 None => return Ok(false),
             }

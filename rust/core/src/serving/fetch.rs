@@ -1,13 +1,13 @@
 //! How much of a found run is loaded and how much recomputed (the policies of `cache/fetch/`), by what loading and
 //! computing should cost (the estimates of `serving/estimates.py`).
 
+use std::sync::PoisonError;
+
 use super::request::MOST_TIERS;
 use crate::step_time::{StepShape, StepTimeTable};
-use crate::store::{Part, GPU, NO_MOVE};
-use crate::transfers::Mover;
+use crate::store::{Part, GPU, NO_MOVE, STAGING};
+use crate::transfers::{Channel, Mover, SharedChannel};
 
-/// The tier from which KV is loaded to the GPU.
-const STAGING: usize = 1;
 /// `Split` tries so many cuts, evenly spread: the estimate is smooth.
 const CUTS: u32 = 32;
 
@@ -75,6 +75,9 @@ impl FetchPolicy {
 /// A run that could be reused. Times are ns from now, by the channels' queues.
 pub(super) struct Plan<'a> {
     pub parts: &'a [Part],
+    /// In place of a tier: another machine, and what is read from there comes over this channel.
+    pub remote: usize,
+    pub wire: Option<SharedChannel>,
     /// Leading blocks that are ready to be computed on.
     pub ready: u32,
     /// Tokens that need KV.
@@ -129,20 +132,26 @@ impl Plan<'_> {
         if all == 0 {
             return (0, 0);
         }
-        let up = self.hop(STAGING, all);
-        match moved[STAGING + 1..].iter().sum() {
-            0 => up,
-            staged => {
-                let below = self.staged(&moved, STAGING + 1);
-                self.after(below, up, self.hop(STAGING, staged))
-            }
+        let mut up = self.hop(STAGING, all);
+        let staged = moved[STAGING + 1..self.remote].iter().sum();
+        if staged > 0 {
+            let below = self.staged(&moved, STAGING + 1);
+            up = self.after(below, up, self.hop(STAGING, staged));
         }
+        if let (1.., Some(wire)) = (moved[self.remote], &self.wire) {
+            let read = moved[self.remote];
+            let wire = wire.lock().unwrap_or_else(PoisonError::into_inner);
+            let below = self.over(&wire, read);
+            drop(wire);
+            up = self.after(below, up, self.hop(STAGING, read));
+        }
+        up
     }
 
     /// When layers arrive above a tier of what `moved` has there and further down.
     fn staged(&self, moved: &[u64; MOST_TIERS], level: usize) -> (u64, u64) {
-        let times = self.hop(level, moved[level..].iter().sum());
-        match moved[level + 1..].iter().sum() {
+        let times = self.hop(level, moved[level..self.remote].iter().sum());
+        match moved[level + 1..self.remote].iter().sum() {
             0 => times,
             deeper => {
                 let below = self.staged(moved, level + 1);
@@ -163,7 +172,11 @@ impl Plan<'_> {
 
     /// The first and the last layer of so many blocks over the channel from a tier to the one above.
     fn hop(&self, from: usize, blocks: u64) -> (u64, u64) {
-        let channel = self.mover.channel((from, from - 1));
+        self.over(&self.mover.channel((from, from - 1)), blocks)
+    }
+
+    /// The same over a channel.
+    fn over(&self, channel: &Channel, blocks: u64) -> (u64, u64) {
         let job = self.mover.job(blocks);
         let per_layer = channel.config.layer_ns(&job);
         let start = channel.wait_ns(self.now_ns) + channel.config.latency_ns;

@@ -1,40 +1,51 @@
 //! Admission with loads: what lies on lower tiers is planned, protected, and loaded part by part (the rules of
 //! `serving/admission.py` and `cache/loader.py`).
 
-use super::fetch::Plan;
+use super::fetch::{FetchPolicy, Plan};
 use super::loading::Admission;
-use super::{Place, Replica};
-use crate::store::{Answer, HoldId, LeaseId, MoveId, Part, Room, Store, GPU, NO_MOVE};
-
-/// The tier from which KV is loaded to the GPU.
-const STAGING: usize = 1;
+use super::remote::{is_staged, stage_up, RemoteRun};
+use super::{Place, Replica, ServingStore};
+use crate::store::{Answer, HoldId, LeaseId, MoveId, Part, Room, Store, GPU, NO_MOVE, STAGING};
 
 impl Replica {
-    /// Reserves room for a request of which `found` leading blocks are in the cache, and loads what is not ready;
-    /// `None`, without a trace, when room is refused.
-    pub(super) fn acquire_with_loads(
+    /// Reserves room for a request of which `found` leading blocks are in the cache and further ones maybe on another
+    /// machine, and loads what is not ready; `None`, without a trace, when room is refused.
+    pub(super) fn acquire_with_loads<S: ServingStore>(
         &mut self,
-        store: &mut Store,
+        store: &mut S,
         place: Place,
-        found: u32,
+        (found, away): (u32, Option<RemoteRun>),
         now_ns: u64,
     ) -> Answer<Option<(LeaseId, Admission)>> {
         let s = &self.requests[place as usize];
         let (request, tokens) = (s.arrival.request, s.prefill_target_tokens());
         let total_blocks = tokens.div_ceil(self.config.block_size_tokens);
-        let mut parts = store.match_prefix(request, found);
+        let mut parts = if found > 0 {
+            tree(store).match_prefix(request, found)
+        } else {
+            Vec::new()
+        };
+        let here = parts.len();
+        let (away, remote) = (away.as_ref(), self.config.remote());
+        let far = away.iter().flat_map(|run| &run.parts);
+        parts.extend(far.map(|part| Part {
+            tier: remote,
+            ..*part
+        }));
         let ready = match parts.first() {
             Some(first) if first.tier == GPU && first.by == NO_MOVE => first.end,
             _ => 0,
         };
-        let depth = self.planned_depth(&parts, ready, tokens, now_ns);
+        let owner = away.map(|run| run.owner);
+        let depth = self.planned_depth(store, (&parts, owner), (ready, tokens), now_ns)?;
         parts.retain(|part| part.start < depth);
         for part in &mut parts {
             part.end = part.end.min(depth);
         }
         let mut held: Vec<(usize, HoldId)> = Vec::new();
-        for part in parts.iter().filter(|part| part.tier > GPU) {
-            held.push((part.tier, store.protect(request, part.end, part.tier)?));
+        for part in parts.iter().take(here).filter(|part| part.tier > GPU) {
+            let hold = tree(store).protect(request, part.end, part.tier)?;
+            held.push((part.tier, hold));
         }
         // Blocks that someone else is loading have their room already.
         let joined = parts.iter().filter(|p| p.tier == GPU && p.by != NO_MOVE);
@@ -44,7 +55,7 @@ impl Replica {
         let room = match store.reserve(&[(lease, lacking)], now_ns)? {
             Room::Refused => {
                 store.abandon(lease)?;
-                release_all(store, held)?;
+                release_all(tree(store), held)?;
                 return Ok(None);
             }
             Room::Ready => Vec::new(),
@@ -57,26 +68,51 @@ impl Replica {
             ..Admission::default()
         };
         admission.from_blocks[GPU] = u64::from(ready);
-        for part in parts.iter().filter(|part| part.end > ready) {
+        for (n, part) in parts
+            .iter()
+            .enumerate()
+            .filter(|(_, part)| part.end > ready)
+        {
             let of = (request, lease);
-            let Some(load) = self.load_part(store, of, part, &admission.room, now_ns)? else {
-                break; // there is no room to stage it
+            let source = away.filter(|_| n >= here);
+            let load = if let Some(run) = source {
+                let tier = run.parts[n - here].tier;
+                let there = (run.owner, Part { tier, ..*part });
+                self.load_from(store, of, there, &admission.room, now_ns)?
+            } else {
+                self.load_part(tree(store), of, part, &admission.room, now_ns)?
+            };
+            let Some(load) = load else {
+                break; // there is no room to stage or to land it
             };
             admission.loads.push(load);
             admission.from_blocks[part.tier] += u64::from(part.end - part.start);
             admission.reused_blocks = part.end;
         }
-        release_all(store, held)?;
+        release_all(tree(store), held)?;
         Ok(Some((lease, admission)))
     }
 
-    /// How many leading blocks the fetch policy reuses.
-    fn planned_depth(&self, parts: &[Part], ready: u32, tokens: u64, now_ns: u64) -> u32 {
+    /// How many leading blocks the fetch policy reuses; `owner`: the other machine that parts are read from.
+    fn planned_depth<S: ServingStore>(
+        &self,
+        store: &mut S,
+        (parts, owner): (&[Part], Option<u32>),
+        (ready, tokens): (u32, u64),
+        now_ns: u64,
+    ) -> Answer<u32> {
         let Some(mover) = self.mover.as_deref() else {
-            return ready;
+            return Ok(ready);
+        };
+        let estimates = matches!(self.config.fetch, FetchPolicy::Cheaper | FetchPolicy::Split);
+        let wire = match (owner.filter(|_| estimates), store.neighbours()) {
+            (Some(owner), Some(neighbours)) => Some(neighbours.wire(owner, self.number())?),
+            _ => None,
         };
         let plan = Plan {
             parts,
+            remote: self.config.remote(),
+            wire,
             ready,
             tokens,
             block_size_tokens: self.config.block_size_tokens,
@@ -85,7 +121,7 @@ impl Replica {
             table: self.batch.table(),
             budget_tokens: self.batch.budget_tokens(),
         };
-        self.config.fetch.reuse(&plan)
+        Ok(self.config.fetch.reuse(&plan))
     }
 
     /// Joins or loads one part for a request's lease: (move to the GPU, tier it comes from). `None` when there is
@@ -109,13 +145,16 @@ impl Replica {
             return Ok(Some((part.by, source)));
         }
         let mut after = room.to_vec();
-        let (mut level, mut by) = (part.tier, part.by);
-        while level > STAGING {
-            let ready = (by != NO_MOVE).then_some(by);
-            let copy = store.stage(request, blocks, level - 1, ready, now_ns)?;
-            let Some(copy) = copy else { return Ok(None) };
-            mover.drop_when_done(copy, request, blocks, (level - 1, level));
-            (level, by) = (level - 1, copy);
+        let mut by = part.by;
+        if part.tier > STAGING {
+            let copies = stage_up(store, request, blocks, (part.tier, by), now_ns)?;
+            for &(lower, copy) in &copies {
+                mover.drop_when_done(copy, request, blocks, (lower - 1, lower));
+                by = copy;
+            }
+            if !is_staged(&copies) {
+                return Ok(None);
+            }
         }
         if by != NO_MOVE {
             after.push(by);
@@ -124,6 +163,30 @@ impl Replica {
         mover.drop_when_done(load, request, blocks, (GPU, STAGING));
         Ok(Some((load, part.tier)))
     }
+
+    /// Reads one part from another machine, and loads it from where it lands, as [`Replica::load_part`].
+    fn load_from<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        (request, lease): (u32, LeaseId),
+        (owner, part): (u32, Part),
+        room: &[MoveId],
+        now_ns: u64,
+    ) -> Answer<Option<(MoveId, usize)>> {
+        let landed = self.fetch_from(store, request, (owner, part), now_ns)?;
+        let (Some(landed), Some(mover)) = (landed, self.mover.as_deref_mut()) else {
+            return Ok(None);
+        };
+        let after = [room, &[landed]].concat();
+        let load = tree(store).load(lease, part.end, &after)?;
+        mover.drop_when_done(load, request, (part.start, part.end), (GPU, STAGING));
+        Ok(Some((load, self.config.remote())))
+    }
+}
+
+/// The tree that a request with loads is admitted to.
+fn tree<S: ServingStore>(store: &mut S) -> &mut Store {
+    store.tiered().expect("what a GPU alone has is ready")
 }
 
 fn release_all(store: &mut Store, held: Vec<(usize, HoldId)>) -> Answer<()> {

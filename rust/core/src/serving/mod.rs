@@ -19,6 +19,8 @@
 //! | `request` | one request while it is served |
 //! | `sessions` | what the finished turns of sessions left |
 //! | `outcome` | what a look-up is called |
+//! | `remote` | what is read from other machines |
+//! | `neighbours` | the other machines while one is at work |
 //! | `handover` | what crosses between prefill and decode machines |
 //! | `rows` | rows of requests and events as they leave |
 //! | `settings` | what a replica is told once |
@@ -36,9 +38,11 @@ pub mod handover;
 mod loading;
 mod loads;
 mod milestones;
+pub mod neighbours;
 mod next_step;
 pub mod outcome;
 pub mod queue;
+mod remote;
 mod replica;
 mod request;
 pub mod rows;
@@ -55,7 +59,7 @@ pub mod vllm;
 
 pub use replica::{Phase, Replica};
 pub use request::{Arrival, Request, MOST_TIERS};
-pub use settings::{AsyncScheduling, ReplicaConfig};
+pub use settings::{AsyncScheduling, ReadsConfig, ReplicaConfig};
 pub use store::ServingStore;
 
 /// A request while it is served: its place in the replica.

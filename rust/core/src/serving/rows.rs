@@ -43,13 +43,20 @@ enum Column {
 }
 
 impl Column {
-    /// The column of that name, where tiers have these names, fast to slow.
-    fn from_name(name: &str, tiers: &[String]) -> Self {
-        for (level, tier) in tiers.iter().enumerate().take(MOST_TIERS) {
+    /// The column of that name, where KV comes from places of these names: tiers, fast to slow, then other machines.
+    fn from_name(name: &str, places: &[String]) -> Self {
+        for (level, tier) in places.iter().enumerate().take(MOST_TIERS) {
+            // What other machines have lands where KV from further down does.
+            let is_remote = level + 1 == places.len();
+            let upper = if is_remote {
+                1
+            } else {
+                level.saturating_sub(1)
+            };
             if level > 0 && name == format!("fetch_{tier}_ns") {
                 return Self::FetchFromNs(level);
             }
-            if level > 0 && name == format!("stall_{tier}_{}_ns", tiers[level - 1]) {
+            if level > 0 && name == format!("stall_{tier}_{}_ns", places[upper]) {
                 return Self::StallFromNs(level);
             }
             if name == format!("cached_{tier}_tokens") {
@@ -135,11 +142,14 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// No rows; `columns` names those of the request's table in their order, `tiers` the tiers that there are.
-    pub fn new<'a>(columns: impl IntoIterator<Item = &'a str>, tiers: &[String]) -> Self {
+    /// No rows; `columns` names those of the request's table in their order, `places` those that KV may
+    /// come from: tiers, fast to slow, then other machines.
+    pub fn new<'a>(columns: impl IntoIterator<Item = &'a str>, places: &[String]) -> Self {
         let columns = columns.into_iter();
         Self {
-            columns: columns.map(|name| Column::from_name(name, tiers)).collect(),
+            columns: columns
+                .map(|name| Column::from_name(name, places))
+                .collect(),
             requests: Vec::new(),
             events: Vec::new(),
         }

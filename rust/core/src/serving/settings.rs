@@ -16,6 +16,13 @@ pub enum AsyncScheduling {
     StopToken,
 }
 
+/// How a machine reads the lower tiers of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadsConfig {
+    /// Whether what lies below the tier that the network reads comes up there first, as a copy.
+    pub staged: bool,
+}
+
 /// How one replica schedules and what its cache keeps.
 #[derive(Clone, Debug)]
 pub struct ReplicaConfig {
@@ -45,6 +52,8 @@ pub struct ReplicaConfig {
     pub admits_prompts_only: bool,
     /// How much of what lies on lower tiers is loaded.
     pub fetch: FetchPolicy,
+    /// How it reads from other machines; `None`: it does not.
+    pub reads: Option<ReadsConfig>,
     /// Whether blocks have a time to live.
     pub expires: bool,
     /// How many of the waiting requests have their blocks protected from eviction.
@@ -60,6 +69,11 @@ pub struct ReplicaConfig {
 }
 
 impl ReplicaConfig {
+    /// In place of a tier: another machine.
+    pub fn remote(&self) -> usize {
+        self.places.max(1) as usize - 1
+    }
+
     /// How many leading blocks of so many tokens may hit (semantics 1).
     pub fn matchable_blocks(&self, tokens: u64) -> u32 {
         if !self.cache_enabled {

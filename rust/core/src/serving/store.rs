@@ -1,5 +1,6 @@
 //! What serving asks of the blocks of a machine, beyond what a running batch does.
 
+use super::neighbours::Neighbours;
 use crate::engines::group_store::GroupStore;
 use crate::engines::pool_store::PoolStore;
 use crate::engines::radix_store::RadixStore;
@@ -29,6 +30,11 @@ pub trait ServingStore: MachineStore {
 
     /// The same store where it has lower tiers to move blocks from and to.
     fn tiered(&mut self) -> Option<&mut Store> {
+        None
+    }
+
+    /// The machines beside this one, where it reads from them.
+    fn neighbours(&mut self) -> Option<&mut dyn Neighbours> {
         None
     }
 

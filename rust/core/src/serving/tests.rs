@@ -43,6 +43,7 @@ fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
         lost_blocks: 0,
         max_sessions: None,
         session_ttl_ns: None,
+        reads: None,
         role: Role::Both,
         record_window_ns: None,
     };

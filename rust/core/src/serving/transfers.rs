@@ -13,8 +13,8 @@ impl Replica {
         computed: Option<(u64, u64)>,
         now_ns: u64,
     ) -> Answer<()> {
-        if let (Some(mover), Some(tree)) = (self.mover.as_deref_mut(), store.tiered()) {
-            mover.issue(tree, computed, now_ns)?;
+        if let Some(mover) = self.mover.as_deref_mut() {
+            mover.issue(store, computed, now_ns)?;
             self.log_transfers();
         }
         Ok(())

@@ -3,8 +3,11 @@
 //! The basic operations of seed 001, for whoever composes moves of their own: `claim` makes room, `place` marks
 //! blocks present and not yet ready, `finish_move` makes them ready, `remove` marks them absent.
 
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
 use super::moves::{Move, MoveId, NO_MOVE};
-use super::node::{State, ROOT};
+use super::node::{NodeId, State, ROOT};
 use super::{Answer, Store, StoreError, GPU};
 
 /// In [`Store::copies`]: a tier without a copy. `NO_MOVE` is a ready one.
@@ -44,6 +47,34 @@ impl Store {
         }
         keys.sort_unstable();
         Ok(keys)
+    }
+
+    /// The paths that a move writes, as (request, past the last block): those that no other path of the move
+    /// goes on from, the longest first, then by the last block's key.
+    pub fn moved_paths(&self, id: MoveId) -> Answer<Vec<(u32, u32)>> {
+        let parts = &self.under_way(id)?.parts;
+        let continued: HashSet<NodeId> = parts
+            .iter()
+            .filter_map(|&(tail, start)| self.runs_from(tail, start).pop())
+            .map(|run| self.nodes[run as usize].parent)
+            .collect();
+        let mut paths: Vec<(u32, u64, u32)> = parts
+            .iter()
+            .filter(|(tail, _)| !continued.contains(tail))
+            .map(|&(tail, _)| {
+                let node = &self.nodes[tail as usize];
+                (
+                    node.end,
+                    self.keys.key(node.owner, node.end - 1),
+                    node.owner,
+                )
+            })
+            .collect();
+        paths.sort_unstable_by_key(|&(end, key, _)| (Reverse(end), key));
+        Ok(paths
+            .into_iter()
+            .map(|(end, _, owner)| (owner, end))
+            .collect())
     }
 
     /// Takes `blocks` blocks of room on a tier, evicting the shortfall. `None` refuses, nothing changed. Else

@@ -3,10 +3,7 @@
 use super::moves::{Move, MoveId, Order, NO_MOVE};
 use super::node::State;
 use super::trie::Part;
-use super::{Answer, Store, StoreError, REMOTE};
-
-/// The tier on which KV of another machine lands.
-const CPU: usize = 1;
+use super::{Answer, Store, StoreError, REMOTE, STAGING};
 
 impl Store {
     /// Where blocks `[start, limit)` of a request lie below the GPU, as far as they follow each other: each on
@@ -15,7 +12,7 @@ impl Store {
         let mut parts: Vec<Part> = Vec::new();
         let mut reached = start;
         self.walk(request, limit, |run, first, end| {
-            let below = CPU..run.copies.len();
+            let below = STAGING..run.copies.len();
             let tier = below
                 .into_iter()
                 .find(|&t| run.copies[t].state != State::Absent);
@@ -66,7 +63,7 @@ impl Store {
         (start, end): (u32, u32),
         now_ns: u64,
     ) -> Answer<Option<MoveId>> {
-        self.known_tier(CPU)?;
+        self.known_tier(STAGING)?;
         if start >= end {
             return Err(StoreError::NoBlocks);
         }
@@ -76,29 +73,29 @@ impl Store {
             return Ok(None);
         }
         let blocks = u64::from(end - start);
-        self.hold(CPU, parent);
-        let room = self.make_room(CPU, blocks, now_ns);
-        self.unhold(CPU, parent);
+        self.hold(STAGING, parent);
+        let room = self.make_room(STAGING, blocks, now_ns);
+        self.unhold(STAGING, parent);
         let Some(room) = room else { return Ok(None) };
         let parent = self.node_at(request, start)?;
-        self.tiers[CPU].in_flight += blocks;
+        self.tiers[STAGING].in_flight += blocks;
         let access = self.next_access(); // a use of its own: nothing else may tie with it
         let id = self.moves.insert(Move {
-            to: CPU,
+            to: STAGING,
             blocks,
             ..Move::default()
         });
         let run = self.link_path(parent, request, start, end);
         for run in self.runs_from(run, start) {
-            self.copy_mut(run, CPU).access = access;
-            self.set_state(run, CPU, State::InFlight, id);
+            self.copy_mut(run, STAGING).access = access;
+            self.set_state(run, STAGING, State::InFlight, id);
         }
         self.moves[id].parts = vec![(run, start)];
-        self.hold(CPU, run);
+        self.hold(STAGING, run);
         self.orders.push(Order {
             id,
             from: REMOTE,
-            to: CPU,
+            to: STAGING,
             blocks,
             after: room.iter().map(|&(mv, _)| mv).collect(),
         });

@@ -51,8 +51,8 @@ pub struct Hop {
     pub streams: bool,
     /// What brings what it sends.
     pub feed: Feed,
-    /// Whether its place on another machine is not free yet.
-    pub awaits_room: bool,
+    /// How much it waits for on another machine: that its place there is free.
+    pub awaits: u32,
     /// Where it goes on, unless it ends on this machine.
     pub onwards: Option<Onwards>,
     /// Whether it reads the machine that hands over.
@@ -80,10 +80,7 @@ impl Mover {
             let Some(before) = self.under_way(*earlier) else {
                 continue;
             };
-            if !self.transfers[id as usize].waits.contains(&before) {
-                self.transfers[id as usize].waits.push(before);
-                self.transfers[before as usize].dependents.push(id);
-            }
+            self.wait_for(id, before);
             self.watch(before, Watcher::Reception(handover));
         }
         self.launch(store, id, now_ns)?;
@@ -101,8 +98,7 @@ impl Mover {
         let transfer = &mut self.transfers[id as usize];
         transfer.begin(NO_MOVE, (from, to), blocks);
         transfer.hop = Some(Box::new(hop));
-        transfer.waits.push(before);
-        self.transfers[before as usize].dependents.push(id);
+        self.wait_for(id, before);
     }
 
     /// Lets a hop go whose place on another machine is free, once it is there itself.
@@ -113,7 +109,7 @@ impl Mover {
         now_ns: u64,
     ) -> Answer<()> {
         if let Some(hop) = self.transfers[id as usize].hop.as_deref_mut() {
-            hop.awaits_room = false;
+            hop.awaits = 0;
         }
         self.launch(store, id, now_ns)
     }

@@ -1,6 +1,6 @@
 //! How a wait for KV is split among the hops that the KV comes over (the rules of `serving/hops.py`).
 
-use super::{Mover, Transfer, TransferId};
+use super::{Mover, TransferId, Transmission};
 
 impl Mover {
     /// Which of a wait's `span` for layer `layer` (from 0) each hop caused: (tier that it is read from, ns).
@@ -13,27 +13,38 @@ impl Mover {
         (mut start, end): (u64, u64),
         layer: u64,
     ) -> Vec<(usize, u64)> {
-        let mut chain = vec![(self.transfer(transfer), layer)];
-        let mut at = (self.transfer(transfer), layer);
-        while let Some(below) = at.0.below {
-            let below = self.transfer(below);
-            let feeds = self.config.layer_pipelining && below.feeds(at.0);
-            at = (below, if feeds { at.1 } else { self.config.layers - 1 });
-            chain.push(at);
+        let first = self.transfer(transfer);
+        // Of each lower hop: the tier that it reads, and when it had brought what the next one needed.
+        let mut chain: Vec<(usize, u64)> = Vec::new();
+        let (mut at, mut needed) = (first, layer);
+        let last = self.config.layers - 1;
+        loop {
+            for far in at.read.iter().flat_map(|read| &read.below) {
+                needed = if far.feeds { needed } else { last };
+                chain.push((far.from, arrival_ns(far.sent, needed)));
+            }
+            let Some(below) = at.below.map(|below| self.transfer(below)) else {
+                break;
+            };
+            if !(self.config.layer_pipelining && below.feeds(at)) {
+                needed = last;
+            }
+            chain.push((below.from, arrival_ns(below.sent, needed)));
+            at = below;
         }
-        let mut parts = Vec::with_capacity(chain.len());
-        for &(hop, needed) in chain[1..].iter().rev() {
-            let came = arrival_ns(hop, needed).max(start).min(end);
-            parts.push((hop.from, came - start));
+        let mut parts = Vec::with_capacity(chain.len() + 1);
+        for &(from, came_ns) in chain.iter().rev() {
+            let came = came_ns.max(start).min(end);
+            parts.push((from, came - start));
             start = came;
         }
-        parts.push((chain[0].0.from, end - start));
+        parts.push((first.from, end - start));
         parts
     }
 }
 
-fn arrival_ns(hop: &Transfer, layer: u64) -> u64 {
-    match hop.sent {
+fn arrival_ns(sent: Option<Transmission>, layer: u64) -> u64 {
+    match sent {
         None => 0,
         Some(sent) if layer == 0 => sent.first_layer_ns,
         Some(sent) => sent.completion_ns,

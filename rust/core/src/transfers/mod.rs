@@ -9,10 +9,12 @@
 //! | `transfer` | one order on its way |
 //! | `mover` | a machine's transfers: who asks about them, what has arrived |
 //! | `hop` | what crosses between machines that hand over |
+//! | `across` | what is read from other machines |
 //! | `sending` | orders on their way to a channel, fed hop by hop |
 //! | `write` | what is copied down when something becomes ready |
 //! | `hops` | which hop a wait was for |
 
+mod across;
 mod channel;
 mod demand;
 mod hop;
@@ -22,6 +24,7 @@ mod sending;
 mod transfer;
 mod write;
 
+pub use across::{Brought, Came, FarHop, FarTransfer, Lent, Source};
 pub use channel::{Channel, ChannelConfig, Job, Transmission};
 pub use demand::Demand;
 pub use hop::{Feed, Hop, Onwards};

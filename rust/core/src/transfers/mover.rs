@@ -5,6 +5,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::across::Source;
 use super::channel::{Channel, Job, Transmission};
 use super::transfer::{Transfer, TransferId, Watcher};
 use super::write::WritePolicy;
@@ -17,6 +18,10 @@ pub type SharedChannel = Arc<Mutex<Channel>>;
 /// What all transfers of a machine share.
 #[derive(Clone, Debug)]
 pub struct MoverConfig {
+    /// The number of the machine.
+    pub machine: u32,
+    /// The tier's number that stands for another machine.
+    pub remote: usize,
     /// Bytes of one block.
     pub block_bytes: u64,
     /// Layers of the model.
@@ -36,6 +41,11 @@ pub struct Edge {
     pub down: SharedChannel,
     /// Over which KV is read.
     pub up: SharedChannel,
+}
+
+/// Locks what one thread alone uses at a time.
+pub(super) fn locked(channel: &SharedChannel) -> MutexGuard<'_, Channel> {
+    channel.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the store is told once a move is done.
@@ -80,6 +90,8 @@ pub struct Mover {
     pub(super) arrivals: BinaryHeap<Reverse<(u64, u64, TransferId, bool)>>,
     pub(super) scheduled: u64,
     when_done: HashMap<MoveId, WhenDone, BuildHasherDefault<PairHasher>>,
+    /// By move from another machine: what it reads there, until it is sent.
+    pub(super) reads: HashMap<MoveId, Source, BuildHasherDefault<PairHasher>>,
     /// Copies on their way that the next step waits for.
     pub(crate) written: Vec<MoveId>,
     /// By tier, bytes that transfers have read from it, and written to it.
@@ -103,6 +115,7 @@ impl Mover {
             arrivals: BinaryHeap::new(),
             scheduled: 0,
             when_done: HashMap::default(),
+            reads: HashMap::default(),
             written: Vec::new(),
             moved_bytes: vec![(0, 0); tiers],
             edge_bytes: Vec::new(),
@@ -127,17 +140,40 @@ impl Mover {
 
     /// The channel that a transfer takes.
     pub(super) fn channel_of<'a>(&'a self, transfer: &'a Transfer) -> MutexGuard<'a, Channel> {
-        match transfer.hop.as_deref() {
-            Some(hop) => hop.channel.lock().unwrap_or_else(PoisonError::into_inner),
-            None => self.channel((transfer.from, transfer.to)),
+        locked(self.shared_channel_of(transfer))
+    }
+
+    /// The same, for others to keep.
+    pub(super) fn shared_channel_of<'a>(&'a self, transfer: &'a Transfer) -> &'a SharedChannel {
+        match (transfer.hop.as_deref(), transfer.read.as_deref()) {
+            (Some(hop), _) => &hop.channel,
+            (None, Some(read)) => &read.wire,
+            (None, None) => self.edge_channel((transfer.from, transfer.to)),
+        }
+    }
+
+    fn edge_channel(&self, (from, to): (usize, usize)) -> &SharedChannel {
+        let edge = &self.edges[from.min(to)];
+        if from < to {
+            &edge.down
+        } else {
+            &edge.up
         }
     }
 
     /// The channel of an edge.
-    pub fn channel(&self, (from, to): (usize, usize)) -> MutexGuard<'_, Channel> {
-        let edge = &self.edges[from.min(to)];
-        let channel = if from < to { &edge.down } else { &edge.up };
-        channel.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn channel(&self, edge: (usize, usize)) -> MutexGuard<'_, Channel> {
+        locked(self.edge_channel(edge))
+    }
+
+    /// How many tiers its machine has.
+    pub fn tiers(&self) -> usize {
+        self.edges.len() + 1
+    }
+
+    /// The channels between a tier and the one above.
+    pub fn edge(&self, lower: usize) -> &Edge {
+        &self.edges[lower - 1]
     }
 
     /// What so many blocks are as a job.
@@ -207,25 +243,29 @@ impl Mover {
     /// Notes on each channel the bytes that a step uses as they arrive, by these transfers and their lower hops.
     pub fn note_hiding(&self, transfers: impl Iterator<Item = TransferId>, compute_ns: u64) {
         let mut loads: Vec<(&SharedChannel, u64)> = Vec::new();
+        let mut add = |channel, size| match loads
+            .iter_mut()
+            .find(|(other, _)| Arc::ptr_eq(other, channel))
+        {
+            Some((_, sum)) => *sum += size,
+            None => loads.push((channel, size)),
+        };
         for id in transfers {
             let mut next = Some(id);
             while let Some(id) = next {
                 let hop = self.transfer(id);
-                let channel = &self.edges[hop.to].up;
-                let size = hop.blocks * self.config.block_bytes;
-                match loads
-                    .iter_mut()
-                    .find(|(other, _)| Arc::ptr_eq(other, channel))
-                {
-                    Some((_, sum)) => *sum += size,
-                    None => loads.push((channel, size)),
+                add(
+                    self.shared_channel_of(hop),
+                    hop.blocks * self.config.block_bytes,
+                );
+                for far in hop.read.iter().flat_map(|read| &read.below) {
+                    add(&far.channel, far.size_bytes);
                 }
                 next = hop.below;
             }
         }
         for (channel, size) in loads {
-            let mut channel = channel.lock().unwrap_or_else(PoisonError::into_inner);
-            channel.demand.hide(size, compute_ns);
+            locked(channel).demand.hide(size, compute_ns);
         }
     }
 
@@ -285,6 +325,7 @@ impl Mover {
         if let (None, Some(tree)) = (&transfer.hop, store.tiered()) {
             self.move_ended(tree, id, now_ns)?;
         }
+        self.source_read(store, id, now_ns)?;
         for dependent in dependents {
             let waits = &mut self.transfers[dependent as usize].waits;
             waits.retain(|&other| other != id);
@@ -297,9 +338,9 @@ impl Mover {
     fn move_ended(&mut self, store: &mut Store, id: TransferId, now_ns: u64) -> Answer<()> {
         let transfer = &self.transfers[id as usize];
         let (move_id, to) = (transfer.id, transfer.to);
-        let went_down = to > GPU && !transfer.comes_up();
+        let written = to > GPU && (!transfer.comes_up() || transfer.from == self.config.remote);
         let onwards = self.config.writes.get(to);
-        if went_down && onwards.is_some_and(|policy| policy.copies_at_once()) {
+        if written && onwards.is_some_and(|policy| policy.copies_at_once()) {
             store.write_on(move_id, now_ns)?;
         }
         self.under_way.remove(&move_id);

@@ -8,48 +8,54 @@ use super::mover::{Mover, SentRecord};
 use super::transfer::{Transfer, TransferId};
 use crate::digest::Record;
 use crate::serving::ServingStore;
-use crate::store::{Answer, Order, Store, Times, GPU};
+use crate::store::{Answer, Order, Times, GPU, REMOTE};
 
 impl Mover {
     /// Sends the store's new orders, or queues them behind what they depend on. `computed`: when a step had the
     /// first and the last layer of what is now written through.
-    pub fn issue(
+    pub fn issue<S: ServingStore>(
         &mut self,
-        store: &mut Store,
+        store: &mut S,
         computed: Option<(u64, u64)>,
         now_ns: u64,
     ) -> Answer<()> {
-        if !store.has_orders() {
+        let tree = store.tiered().filter(|tree| tree.has_orders());
+        let Some(tree) = tree else {
             return Ok(());
-        }
-        for order in store.take_orders() {
+        };
+        for order in tree.take_orders() {
             self.accept(store, &order, computed, now_ns)?;
         }
         Ok(())
     }
 
-    fn accept(
+    fn accept<S: ServingStore>(
         &mut self,
-        store: &mut Store,
+        store: &mut S,
         order: &Order,
         computed: Option<(u64, u64)>,
         now_ns: u64,
     ) -> Answer<()> {
         let id = self.place();
         let transfer = &mut self.transfers[id as usize];
-        transfer.begin(order.id, (order.from, order.to), order.blocks);
+        let from = if order.from == REMOTE {
+            self.config.remote
+        } else {
+            order.from
+        };
+        transfer.begin(order.id, (from, order.to), order.blocks);
         if self.config.layer_pipelining && order.from == GPU && order.after.is_empty() {
             transfer.computed = computed;
         }
         self.under_way.insert(order.id, id);
+        if order.from == REMOTE {
+            return self.accept_read(store, id, order, now_ns);
+        }
         for earlier in &order.after {
             let Some(before) = self.under_way(*earlier) else {
                 continue;
             };
-            if !self.transfers[id as usize].waits.contains(&before) {
-                self.transfers[id as usize].waits.push(before);
-                self.transfers[before as usize].dependents.push(id);
-            }
+            self.wait_for(id, before);
             let source = &self.transfers[before as usize];
             if source.comes_up() && source.to == order.from {
                 self.follow(id, before);
@@ -69,8 +75,16 @@ impl Mover {
         }
     }
 
+    /// Lets a transfer leave once another one is there.
+    pub(super) fn wait_for(&mut self, id: TransferId, before: TransferId) {
+        if !self.transfers[id as usize].waits.contains(&before) {
+            self.transfers[id as usize].waits.push(before);
+            self.transfers[before as usize].dependents.push(id);
+        }
+    }
+
     /// Lets a transfer send on what another one brings.
-    fn follow(&mut self, id: TransferId, below: TransferId) {
+    pub(super) fn follow(&mut self, id: TransferId, below: TransferId) {
         self.keep(below);
         if let Some(other) = self.transfers[id as usize].below.replace(below) {
             self.forget(other);
@@ -85,6 +99,9 @@ impl Mover {
         now_ns: u64,
     ) -> Answer<()> {
         let transfer = &self.transfers[id as usize];
+        if let Some(relay) = transfer.relay {
+            return self.pass_on(store, id, relay, now_ns);
+        }
         if transfer.waits.is_empty() {
             return match transfer.feed() {
                 Feed::AtHand => self.send(store, id, None, now_ns),

@@ -1,5 +1,6 @@
 //! One order on its way: waits for what it depends on, is sent, brings its first layer, arrives.
 
+use super::across::{Read, Relay};
 use super::channel::Transmission;
 use super::hop::{Feed, Hop, Onwards};
 use crate::store::MoveId;
@@ -40,6 +41,10 @@ pub struct Transfer {
     pub(super) watchers: Vec<Watcher>,
     /// What it is beyond that as a hop of a hand-over.
     pub(super) hop: Option<Box<Hop>>,
+    /// What it is beyond that where it reads another machine.
+    pub(super) read: Option<Box<Read>>,
+    /// Set where it only stands for a transfer of another machine.
+    pub(super) relay: Option<Relay>,
     /// How many still ask about it: its move, loads, the hop above.
     pub(super) users: u32,
 }
@@ -74,10 +79,11 @@ impl Transfer {
 
     /// What brings it from elsewhere: a step that computes it, or a hop of another machine.
     pub(super) fn feed(&self) -> Feed {
-        match self.hop.as_deref() {
-            None => Feed::AtHand,
-            Some(hop) if hop.awaits_room => Feed::Awaited,
-            Some(hop) => hop.feed,
+        match (self.hop.as_deref(), self.read.as_deref()) {
+            (Some(hop), _) if hop.awaits > 0 => Feed::Awaited,
+            (Some(hop), _) => hop.feed,
+            (None, Some(read)) => read.feed,
+            (None, None) => Feed::AtHand,
         }
     }
 
@@ -88,7 +94,7 @@ impl Transfer {
         self.waits.clear();
         self.dependents.clear();
         self.watchers.clear();
-        self.hop = None;
+        (self.hop, self.read, self.relay) = (None, None, None);
         self.users = 1;
     }
 }

@@ -20,6 +20,9 @@ pub trait Machines {
     /// Lets the replica of a machine do something at a time.
     fn perform(&mut self, machine: u32, task: Task, now_ns: u64) -> Result<Done, Self::Error>;
 
+    /// Machines that were visited while another one was at work, and what is next there, since the last call.
+    fn take_visited(&mut self) -> Vec<(u32, Option<Key>)>;
+
     /// Takes the next number among a machine's transfers.
     fn take_number(&mut self, machine: u32) -> Result<u64, Self::Error>;
 
@@ -80,7 +83,7 @@ enum Fed {
     Leaving(u32, Place),
 }
 
-/// All machines of a cluster that hand requests over to each other.
+/// All machines of a cluster that hand requests over to each other, or read each other's lower tiers.
 ///
 /// Events are ordered as those of `engine.py`: by time, priority, machine, and the machine's own number. Whoever
 /// drives it asks [`Cluster::next`] when to call [`Cluster::run`].
@@ -285,6 +288,9 @@ impl Cluster {
     ) -> Result<Done, M::Error> {
         let mut done = machines.perform(machine, task, self.now_ns)?;
         self.changed(machine, done.next);
+        for (visited, next) in machines.take_visited() {
+            self.changed(visited, next);
+        }
         let closed = done.closed.drain(..).map(|request| (machine, request));
         self.closed.extend(closed);
         for letter in std::mem::take(&mut done.letters) {

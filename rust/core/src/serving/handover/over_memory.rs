@@ -4,11 +4,8 @@
 use super::reception::{Incoming, IncomingId};
 use super::task::Letter;
 use crate::serving::{Place, Replica, ServingStore};
-use crate::store::{Answer, MoveId, GPU};
+use crate::store::{Answer, MoveId, GPU, STAGING};
 use crate::transfers::{Feed, Hop, Onwards, SharedChannel, TransferId, Transmission, Watcher};
-
-/// The tier that hand-overs cross.
-const STAGING: usize = 1;
 
 /// What a hand-over crosses.
 #[derive(Clone, Debug)]
@@ -111,7 +108,7 @@ impl Replica {
             channel: departure.channel.clone(),
             streams: how.layer_by_layer,
             feed: Feed::of_step(step, now_ns),
-            awaits_room: departure.awaits_room,
+            awaits: u32::from(departure.awaits_room),
             onwards: Some(Onwards {
                 machine,
                 handover,
@@ -212,7 +209,7 @@ impl Replica {
             channel: wire,
             streams: how.layer_by_layer,
             feed,
-            awaits_room: false,
+            awaits: 0,
             onwards: None,
             is_first: false,
             is_last: false,

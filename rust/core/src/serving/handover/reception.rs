@@ -197,7 +197,7 @@ impl Replica {
             channel: incoming.way.wire.clone(),
             streams: how.layer_by_layer,
             feed: Feed::of_step(step, now_ns),
-            awaits_room: false,
+            awaits: 0,
             onwards: None,
             is_first: true,
             is_last: true,

@@ -1,10 +1,11 @@
-"""Hand-overs between replicas of the core: it keeps all machines' events in one order, and moves the KV."""
+"""Replicas of the core that hand over or read each other: it keeps all machines' events in one order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from kvcache_sim import _core
+from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.engine import BOUNDARY, Engine, Event
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica
@@ -14,8 +15,11 @@ from kvcache_sim.serving.sequence import Arrival
 Chosen = tuple[int, list[_core.Channel], int]
 
 
-class NativeHandovers:
-    """All machines of a cluster with pools; ``choose`` names where a request of a machine is decoded.
+class NativeCluster:
+    """All machines of a cluster with pools, or one whose machines read each other's lower tiers.
+
+    ``choose`` names where a request of a machine is decoded; ``between`` the channel of (owner, reader) over
+    which machines are read, None where they are not.
 
     Cost: a call an event of the engine that is not the machines' own, and one a hand-over, for the choice.
     """
@@ -24,6 +28,7 @@ class NativeHandovers:
         self,
         replicas: Sequence[NativeReplica],
         choose: Callable[[int, Arrival], Chosen],
+        between: Callable[[int, int], AnyChannel] | None,
         engine: Engine,
         recorder: Recorder,
     ) -> None:
@@ -31,7 +36,7 @@ class NativeHandovers:
         self._choose = choose
         self._engine = engine
         self._recorder = recorder
-        self._core = _core.Cluster([replica.core for replica in replicas])
+        self._core = _core.Cluster([replica.core for replica in replicas], between)
         #: What is next of all that machines do, and whether they may go on ahead of the clock.
         self._next: Event | None = None
         self._runs_ahead = False

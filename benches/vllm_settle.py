@@ -1,0 +1,48 @@
+"""Whose time an iteration's is, where the engine launches the next one before it looks at this one's tokens.
+
+With asynchronous scheduling a step's tokens are seen when the GPU has computed them and the host has
+launched the step after. Launching a step with a prompt's chunk takes 10 to 80 ms (it is not one captured
+graph), so the decode step before it seems long and the chunk's step short: what a decode step takes more
+than its like, which no chunk follows, belongs to the chunk's step. Sums do not change. Chunk after chunk
+cannot be told apart so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from statistics import median
+
+#: How many decode steps of the segment a step is compared with, and how many most like it make the median.
+_REMEMBERED = 400
+_ALIKE = 5
+#: What is moved is more than this.
+_LEAST_MS = 0.02
+
+
+def settle(rows: list[dict[str, str]]) -> list[float]:
+    """Return the settled times in ms of the rows of one segment, in order, with their ``seen_ms``."""
+    times = [float(row["seen_ms"]) for row in rows]
+    plain: deque[tuple[int, int, float]] = deque(maxlen=_REMEMBERED)
+    for place, row in enumerate(rows):
+        if int(row["prefill_tokens"]):
+            continue
+        sequences, kv = int(row["decode_requests"]), int(row["decode_kv_tokens"])
+        if not _launches_a_chunk(rows, place):
+            plain.append((sequences, kv, times[place]))
+            continue
+        if not plain:
+            continue
+        alike = sorted(plain, key=lambda one: abs(one[0] - sequences) / sequences + abs(one[1] - kv) / kv)
+        more = times[place] - median(ms for _, _, ms in alike[:_ALIKE])
+        if more > _LEAST_MS:
+            times[place] -= more
+            times[place + 1] += more
+    return times
+
+
+def _launches_a_chunk(rows: list[dict[str, str]], place: int) -> bool:
+    """Whether the next row has a chunk and follows at once."""
+    if place + 1 == len(rows) or not int(rows[place + 1]["prefill_tokens"]):
+        return False
+    row, after = rows[place], rows[place + 1]
+    return int(after["start_us"]) - int(row["start_us"]) <= float(row["seen_ms"]) * 1000 + 2

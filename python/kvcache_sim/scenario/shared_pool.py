@@ -1,0 +1,80 @@
+"""A shared pool node of a scenario as settings: its room, its two channels, and where it cannot be had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from kvcache_sim.cache.settings import PoolSettings
+from kvcache_sim.cache.store_kinds import TREE, store_kind
+from kvcache_sim.channels.settings import ChannelSettings
+from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.channels import Wiring
+from kvcache_sim.scenario.engine_tiers import lower_semantics
+from kvcache_sim.scenario.idle import Contradiction, Finding
+from kvcache_sim.scenario.pool_section import POOL_CHANNELS, SharedPoolSection
+from kvcache_sim.scenario.quantities import Capacity
+from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.tiers import STAGING, TIERS
+
+_PATH = "cluster", "pool"
+
+
+def with_pool(wiring: Wiring, pool: SharedPoolSection | None, tree: Tree) -> Wiring:
+    """Return the wiring with the channels between each machine and the pool, whose number follows theirs.
+
+    Raises UsageError where a channel of the scenario has the name of one of them.
+    """
+    if pool is None:
+        return wiring
+    channels, pairs = dict(wiring.channels), dict(wiring.network.pairs)
+    own, number = pool.channels, len(wiring.edge_channels)
+    for name in POOL_CHANNELS:
+        if name in channels:
+            raise UsageError(f"channel {name!r} is cluster.pool's", tree.place(("channels", name)))
+        channels[name] = ChannelSettings(
+            name, own.bandwidth, own.latency, own.piece_overhead, sharing=own.sharing
+        )
+    read, write = POOL_CHANNELS
+    for machine in range(number):
+        pairs |= {(number, machine): read, (machine, number): write}
+    return replace(wiring, channels=channels, network=replace(wiring.network, pairs=pairs))
+
+
+def pool_settings(
+    own: SharedPoolSection | None, policy: str, block_bytes: int, tree: Tree
+) -> PoolSettings | None:
+    """Return the pool's room and policy; UsageError where it has not the room of one block."""
+    if own is None:
+        return None
+    capacity: Capacity = own.capacity
+    blocks = capacity.blocks if capacity.size_bytes is None else capacity.size_bytes // block_bytes
+    if blocks == 0:
+        raise UsageError(
+            "cluster.pool.capacity is below one block",
+            where=tree.place((*_PATH, "capacity")),
+            got=str(capacity),
+            expected=f"at least {block_bytes} bytes",
+        )
+    return PoolSettings(blocks, own.policy or policy)
+
+
+def findings(model: ScenarioModel, machines: Sequence[MachineSection]) -> Iterator[Finding]:
+    """Yield why a pool would change nothing, or cannot be had beside other settings."""
+    own = model.cluster.pool
+    if own is None:
+        return
+    landing = TIERS[STAGING]
+    if own.capacity.auto:
+        yield Contradiction((*_PATH, "capacity"), "auto is for the tier that computes")
+    if (own.policy or model.cache.policy).partition(":")[0] == "ttl":
+        yield Contradiction((*_PATH, "policy"), "the pool gives blocks no time to live")
+    if not model.cache.enabled:
+        yield _PATH, "cache.enabled is false"
+    elif store_kind(model.cache) is not TREE or lower_semantics(model) is not None:
+        yield Contradiction(_PATH, "only blocks of the tree are put there: say cache.semantics tree")
+    elif not any(landing in machine.tiers.present for machine in machines):
+        yield _PATH, f"KV goes and comes over a {landing}: add tiers.{landing}"
+    elif model.fetch.policy == "never":
+        yield _PATH, "fetch.policy is never"

@@ -1,0 +1,40 @@
+"""Model-aware routing: each model's requests among its machines, by a router of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kvcache_sim.engine import NO_MACHINE
+from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.router.contract import Router
+from kvcache_sim.serving.sequence import Arrival
+
+
+class ByModel:
+    """Sends a request to a machine of its model, which that model's own router chooses.
+
+    ``model_of``: by request, ``of_machine``: by machine. ``NO_MACHINE`` where none of its machines serves.
+    Cost: that of the model's router over the model's machines.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[AnyReplica],
+        model_of: Sequence[int],
+        of_machine: Sequence[int],
+        make: Callable[[Sequence[AnyReplica]], Router],
+    ) -> None:
+        self._model_of = model_of
+        self._places: dict[int, list[int]] = {}
+        for place, replica in enumerate(members):
+            self._places.setdefault(of_machine[replica.machine], []).append(place)
+        self._routers = {
+            model: make([members[place] for place in places]) for model, places in self._places.items()
+        }
+
+    def choose(self, sequence: Arrival) -> int:
+        """Return the index of the machine."""
+        model = self._model_of[sequence.request]
+        if model not in self._routers:
+            return NO_MACHINE
+        return self._places[model][self._routers[model].choose(sequence)]

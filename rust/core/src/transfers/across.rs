@@ -1,0 +1,334 @@
+//! Reads from other machines: a transfer here that waits for one there, and what is told when that one comes (the
+//! rules of `RemoteReads` in `cache/remote.py`).
+
+use super::channel::Transmission;
+use super::hop::{Feed, Hop};
+use super::mover::{locked, Mover, SharedChannel};
+use super::transfer::TransferId;
+use crate::serving::ServingStore;
+use crate::store::{Answer, MoveId, Order, NO_MOVE, STAGING};
+
+/// What is read on another machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// That machine.
+    pub owner: u32,
+    /// The tier it is read from there.
+    pub tier: usize,
+    /// The hold there.
+    pub lent: MoveId,
+    /// The move that still writes it there.
+    pub by: MoveId,
+}
+
+/// A transfer that reads another machine.
+#[derive(Clone, Debug)]
+pub(super) struct Read {
+    pub source: Source,
+    /// The channel between the two.
+    pub wire: SharedChannel,
+    /// What it waits for there.
+    pub feed: Feed,
+    /// What brings it there, from the nearest hop down.
+    pub below: Vec<FarHop>,
+}
+
+/// A hop on another machine, as far as a wait for it is charged here.
+#[derive(Clone, Debug)]
+pub struct FarHop {
+    /// The tier it reads.
+    pub from: usize,
+    /// Its times.
+    pub sent: Option<Transmission>,
+    /// Whether it feeds the hop above layer by layer.
+    pub feeds: bool,
+    /// What it goes over.
+    pub channel: SharedChannel,
+    /// How much it sends.
+    pub size_bytes: u64,
+}
+
+/// A transfer of some machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FarTransfer {
+    /// The machine.
+    pub machine: u32,
+    /// Its place there.
+    pub id: TransferId,
+}
+
+/// Stands among those that wait for a transfer for one on another machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Relay {
+    pub target: FarTransfer,
+    /// What the target waits for.
+    pub before: TransferId,
+    /// Whether the target sends on what that brings.
+    pub follows: bool,
+}
+
+/// What a machine hears of what one of its transfers waits for elsewhere.
+#[derive(Clone, Debug)]
+pub struct Came {
+    /// The transfer that waits.
+    pub id: TransferId,
+    /// How what it waits for has come: whole, or its first layer.
+    pub feed: Feed,
+    /// What brought it.
+    pub below: Vec<FarHop>,
+}
+
+/// What a machine is asked to bring to another one's transfer.
+#[derive(Clone, Copy, Debug)]
+pub struct Lent {
+    /// What is read.
+    pub source: Source,
+    /// How much of it.
+    pub blocks: u64,
+    /// What is to send it on.
+    pub reader: FarTransfer,
+    /// Transfers there that free its room first.
+    pub awaits: u32,
+}
+
+/// What a machine brings to another one's transfer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Brought {
+    /// Whether the reader waits for something here.
+    pub waits: bool,
+    /// The lowest hop here, which waits for the reader's room.
+    pub lowest: Option<TransferId>,
+}
+
+impl Mover {
+    /// Lets a move from another machine read what it has lent.
+    pub fn reads(&mut self, id: MoveId, source: Source) {
+        self.reads.insert(id, source);
+    }
+
+    /// Sends what lands here from another machine as soon as it comes there and its room is free.
+    pub(super) fn accept_read<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        id: TransferId,
+        order: &Order,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let (Some(source), Some(neighbours)) = (self.reads.remove(&order.id), store.neighbours())
+        else {
+            return Ok(());
+        };
+        let mut room: Vec<TransferId> = Vec::new();
+        for before in order
+            .after
+            .iter()
+            .filter_map(|&earlier| self.under_way(earlier))
+        {
+            if !room.contains(&before) {
+                room.push(before);
+            }
+        }
+        let machine = self.config.machine;
+        let wire = neighbours.wire(source.owner, machine)?;
+        let lent = Lent {
+            source,
+            blocks: order.blocks,
+            reader: FarTransfer { machine, id },
+            awaits: room.len() as u32,
+        };
+        let mut brought = Brought::default();
+        neighbours.visit(source.owner, &mut |replica, theirs| {
+            brought = replica.bring(theirs, &lent, now_ns)?;
+            Ok(())
+        })?;
+        let feed = if brought.waits {
+            Feed::Awaited
+        } else {
+            Feed::AtHand
+        };
+        self.transfers[id as usize].read = Some(Box::new(Read {
+            source,
+            wire,
+            feed,
+            below: Vec::new(),
+        }));
+        for before in room {
+            match brought.lowest {
+                Some(id) => {
+                    let machine = source.owner;
+                    self.relay(before, FarTransfer { machine, id }, false);
+                }
+                None => self.wait_for(id, before),
+            }
+        }
+        self.launch(store, id, now_ns)
+    }
+
+    /// Brings what has been lent up to the tier that the network reads, layer by layer where transfers are.
+    pub fn bring<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        lent: &Lent,
+        now_ns: u64,
+    ) -> Answer<Brought> {
+        let source = lent.source;
+        let before = self.under_way(source.by);
+        let mut lowest: Option<TransferId> = None;
+        for level in STAGING + 1..=source.tier {
+            let id = self.place();
+            let transfer = &mut self.transfers[id as usize];
+            transfer.begin(NO_MOVE, (level, level - 1), lent.blocks);
+            transfer.hop = Some(Box::new(Hop {
+                handover: 0,
+                channel: self.edges[level - 1].up.clone(),
+                streams: self.config.layer_pipelining,
+                feed: Feed::AtHand,
+                awaits: 0,
+                onwards: None,
+                is_first: false,
+                is_last: false,
+            }));
+            match lowest {
+                None => self.relay(id, lent.reader, true),
+                Some(above) => {
+                    self.wait_for(above, id);
+                    self.follow(above, id);
+                }
+            }
+            lowest = Some(id);
+        }
+        let Some(low) = lowest else {
+            self.moved_bytes[STAGING].0 += lent.blocks * self.config.block_bytes;
+            if let Some(before) = before {
+                let brings = &self.transfers[before as usize];
+                let follows = brings.comes_up() && brings.to == STAGING;
+                self.relay(before, lent.reader, follows);
+            }
+            let waits = before.is_some();
+            return Ok(Brought { waits, lowest });
+        };
+        if let Some(before) = before {
+            self.wait_for(low, before);
+            let brings = &self.transfers[before as usize];
+            if brings.comes_up() && brings.to == source.tier {
+                self.follow(low, before);
+            }
+        }
+        if let Some(hop) = self.transfers[low as usize].hop.as_deref_mut() {
+            hop.awaits = lent.awaits;
+        }
+        self.launch(store, low, now_ns)?;
+        Ok(Brought {
+            waits: true,
+            lowest,
+        })
+    }
+
+    /// Lets a transfer on another machine hear when one here has come.
+    fn relay(&mut self, before: TransferId, target: FarTransfer, follows: bool) {
+        let id = self.place();
+        let transfer = &mut self.transfers[id as usize];
+        transfer.begin(NO_MOVE, (0, 0), 0);
+        transfer.relay = Some(Relay {
+            target,
+            before,
+            follows,
+        });
+        self.wait_for(id, before);
+    }
+
+    /// Tells another machine that what its transfer waits for has come, or its first layer where that is enough.
+    pub(super) fn pass_on<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        id: TransferId,
+        relay: Relay,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let before = self.transfer(relay.before);
+        let is_whole = self.transfer(id).waits.is_empty();
+        let feeds = self.config.layer_pipelining && before.hop.is_some();
+        let feed = match before.sent {
+            _ if is_whole => Feed::AtHand,
+            Some(sent) if feeds && sent.first_layer_ns <= now_ns => Feed::Comes(sent),
+            _ => return Ok(()),
+        };
+        let came = Came {
+            id: relay.target.id,
+            feed,
+            below: if relay.follows {
+                self.far_hops(relay.before, feeds)
+            } else {
+                Vec::new()
+            },
+        };
+        let fed = &mut self.transfers[relay.before as usize];
+        fed.dependents.retain(|&other| other != id);
+        self.forget(id);
+        let Some(neighbours) = store.neighbours() else {
+            return Ok(());
+        };
+        neighbours.visit(relay.target.machine, &mut |replica, theirs| {
+            replica.came_elsewhere(theirs, &came, now_ns)
+        })
+    }
+
+    /// A transfer here and the hops that bring what it sends on, as another machine charges waits to them.
+    fn far_hops(&self, first: TransferId, mut feeds: bool) -> Vec<FarHop> {
+        let (mut hops, mut next) = (Vec::new(), Some(first));
+        while let Some(id) = next {
+            let hop = self.transfer(id);
+            hops.push(FarHop {
+                from: hop.from,
+                sent: hop.sent,
+                feeds,
+                channel: self.shared_channel_of(hop).clone(),
+                size_bytes: hop.blocks * self.config.block_bytes,
+            });
+            if let Some(read) = hop.read.as_deref() {
+                hops.extend(read.below.iter().cloned());
+            }
+            next = hop.below;
+            feeds = next.is_some_and(|below| {
+                self.config.layer_pipelining && self.transfer(below).feeds(hop)
+            });
+        }
+        hops
+    }
+
+    /// What a transfer waits for on another machine has come, or its first layer.
+    pub fn came<S: ServingStore>(&mut self, store: &mut S, came: &Came, now_ns: u64) -> Answer<()> {
+        let transfer = &mut self.transfers[came.id as usize];
+        if let Some(read) = transfer.read.as_deref_mut() {
+            read.feed = came.feed;
+            read.below.clone_from(&came.below);
+        }
+        if let Some(hop) = transfer.hop.as_deref_mut() {
+            hop.awaits -= 1;
+        }
+        self.launch(store, came.id, now_ns)
+    }
+
+    /// What a transfer has read on another machine is there, and may leave there.
+    pub(super) fn source_read<S: ServingStore>(
+        &self,
+        store: &mut S,
+        id: TransferId,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let read = self.transfer(id).read.as_deref();
+        let (Some(Read { source, .. }), Some(neighbours)) = (read, store.neighbours()) else {
+            return Ok(());
+        };
+        neighbours.visit(source.owner, &mut |replica, theirs| {
+            replica.lent_is_read(theirs, source.lent, now_ns)
+        })
+    }
+
+    /// By when so many blocks should have come over a channel that they are queued on now.
+    pub(crate) fn estimate_ns(&self, channel: &SharedChannel, blocks: u64, now_ns: u64) -> u64 {
+        let (channel, job) = (locked(channel), self.job(blocks));
+        let occupied_ns = job.layers * channel.config.layer_ns(&job);
+        channel.wait_ns(now_ns) + channel.config.latency_ns + occupied_ns
+    }
+}

@@ -1,0 +1,91 @@
+//! An engine's own scheduler, where a replica has one.
+
+use kvsim_core::batch::BatchConfig;
+use kvsim_core::engines::group_store::GroupStore;
+use kvsim_core::engines::pool_store::PoolStore;
+use kvsim_core::serving::schedule_log::ScheduleLog;
+use kvsim_core::serving::sglang::SglangScheduler;
+use kvsim_core::serving::vllm::VllmScheduler;
+use kvsim_core::serving::ReplicaConfig;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::fleet::StoreHandle;
+use crate::serving_rules::{sglang, vllm, ServingRules};
+
+/// A scheduler of an engine's own.
+pub enum Engine {
+    Vllm(VllmScheduler<PoolStore>),
+    VllmGroups(VllmScheduler<GroupStore>),
+    Sglang(SglangScheduler),
+}
+
+/// Does the same with whichever engine's scheduler it is.
+macro_rules! with_engine {
+    ($engine:expr, $scheduler:ident => $call:expr) => {
+        match $engine {
+            Engine::Vllm($scheduler) => $call,
+            Engine::VllmGroups($scheduler) => $call,
+            Engine::Sglang($scheduler) => $call,
+        }
+    };
+}
+
+impl Engine {
+    /// That of a replica with these rules, `None` where kvsim's own decides; ValueError where it does not serve from
+    /// its own cache.
+    pub fn new(
+        (config, batch): (&ReplicaConfig, &BatchConfig),
+        rules: &ServingRules,
+        store: &StoreHandle,
+    ) -> PyResult<Option<Self>> {
+        let engine = match (&rules.vllm, &rules.sglang) {
+            (Some(own), _) => {
+                let told = vllm(config, batch, own);
+                match store {
+                    StoreHandle::Groups(_) => Self::VllmGroups(VllmScheduler::new(told)),
+                    _ => Self::Vllm(VllmScheduler::new(told)),
+                }
+            }
+            (_, Some(own)) => Self::Sglang(sglang(config, batch, own)?),
+            _ => return Ok(None),
+        };
+        match (&engine, store) {
+            (Self::Vllm(_), StoreHandle::Pool(_))
+            | (Self::VllmGroups(_), StoreHandle::Groups(_))
+            | (Self::Sglang(_), StoreHandle::Radix(_)) => Ok(Some(engine)),
+            _ => {
+                let expected = "an engine's scheduler needs its own cache";
+                Err(PyValueError::new_err(expected))
+            }
+        }
+    }
+
+    /// The schedule as it was written down, where it was.
+    pub fn log(&self) -> Option<&ScheduleLog> {
+        with_engine!(self, scheduler => scheduler.log())
+    }
+}
+
+/// Lets the engine's own scheduler do something, where there is one, else kvsim's.
+macro_rules! scheduled {
+    ($engine:expr, $replica:expr, $store:expr, $call:ident($($value:expr),*)) => {
+        match $engine {
+            Some(Engine::Vllm(engine)) => {
+                let pool = $store.pool().expect("its own cache");
+                engine.$call($replica, pool, $($value),*)
+            }
+            Some(Engine::VllmGroups(engine)) => {
+                let groups = $store.groups().expect("its own cache");
+                engine.$call($replica, groups, $($value),*)
+            }
+            Some(Engine::Sglang(engine)) => {
+                let tree = $store.radix().expect("its own cache");
+                engine.$call($replica, tree, $($value),*)
+            }
+            None => $replica.$call($store, $($value),*),
+        }
+    };
+}
+
+pub(crate) use {scheduled, with_engine};

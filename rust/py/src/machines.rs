@@ -1,0 +1,163 @@
+//! The replicas of a cluster while a call lasts: each does what it is asked to, and may visit the others.
+
+use std::collections::HashMap;
+
+use kvsim_core::serving::handover::{Done, Key, Machines, Task};
+use kvsim_core::serving::neighbours::{Errand, Neighbours};
+use kvsim_core::serving::{Place, Replica};
+use kvsim_core::store::{Answer, Store, StoreError};
+use kvsim_core::transfers::SharedChannel;
+use pyo3::prelude::*;
+
+use crate::channel::PyChannel;
+use crate::serving::PyReplica;
+
+/// The channels over which machines read each other, by owner and reader, made when first used.
+pub struct Wires {
+    /// Names the channel of (owner, reader).
+    pub between: Py<PyAny>,
+    known: HashMap<(u32, u32), SharedChannel>,
+}
+
+impl Wires {
+    /// Those that `between` names.
+    pub fn new(between: Py<PyAny>) -> Self {
+        Self {
+            between,
+            known: HashMap::new(),
+        }
+    }
+
+    fn wire(&mut self, py: Python<'_>, owner: u32, reader: u32) -> PyResult<SharedChannel> {
+        if let Some(known) = self.known.get(&(owner, reader)) {
+            return Ok(known.clone());
+        }
+        let named = self.between.bind(py).call1((owner, reader))?;
+        let wire = named.cast::<PyChannel>()?.get().channel.clone();
+        self.known.insert((owner, reader), wire.clone());
+        Ok(wire)
+    }
+}
+
+/// The replicas while a call lasts.
+pub struct Replicas<'a, 'py> {
+    py: Python<'py>,
+    replicas: &'a [Py<PyReplica>],
+    /// Set where they read each other's lower tiers.
+    wires: Option<&'a mut Wires>,
+    /// Rows of events that came meanwhile.
+    pub events: Vec<i64>,
+    /// Machines that another one has visited while it was at work.
+    visited: Vec<u32>,
+    /// The first thing that Python raised meanwhile.
+    raised: Option<PyErr>,
+}
+
+impl<'a, 'py> Replicas<'a, 'py> {
+    /// Those of a cluster.
+    pub fn new(
+        py: Python<'py>,
+        replicas: &'a [Py<PyReplica>],
+        wires: Option<&'a mut Wires>,
+    ) -> Self {
+        Self {
+            py,
+            replicas,
+            wires,
+            events: Vec::new(),
+            visited: Vec::new(),
+            raised: None,
+        }
+    }
+
+    fn take_events(&mut self, replica: &mut PyReplica) {
+        let rows = &mut replica.inner().rows;
+        if rows.has_events() {
+            rows.take_events(|events| self.events.extend_from_slice(events));
+        }
+    }
+
+    /// Keeps what Python raised, for whoever called the core; the core goes no further.
+    fn fails(&mut self, error: PyErr) -> StoreError {
+        self.raised.get_or_insert(error);
+        StoreError::NotFound
+    }
+}
+
+impl Machines for Replicas<'_, '_> {
+    type Error = PyErr;
+
+    fn perform(&mut self, machine: u32, task: Task, now_ns: u64) -> PyResult<Done> {
+        let replicas = self.replicas;
+        let mut replica = replicas[machine as usize].try_borrow_mut(self.py)?;
+        let done = if self.wires.is_some() {
+            let done = replica.perform_among(self.py, task, now_ns, self);
+            match self.raised.take() {
+                Some(raised) => return Err(raised),
+                None => done?,
+            }
+        } else {
+            replica.perform(self.py, task, now_ns)?
+        };
+        self.take_events(&mut replica);
+        Ok(done)
+    }
+
+    fn take_visited(&mut self) -> Vec<(u32, Option<Key>)> {
+        let mut visited = std::mem::take(&mut self.visited);
+        visited.sort_unstable();
+        visited.dedup();
+        let next = |machine: u32| {
+            let mut replica = self.replicas[machine as usize].borrow_mut(self.py);
+            (machine, replica.inner().next_key())
+        };
+        visited.into_iter().map(next).collect()
+    }
+
+    fn take_number(&mut self, machine: u32) -> PyResult<u64> {
+        let mut replica = self.replicas[machine as usize].try_borrow_mut(self.py)?;
+        Ok(replica.inner().take_number())
+    }
+
+    fn source_read_next(&mut self, machine: u32) -> PyResult<Option<(u32, Place)>> {
+        let mut replica = self.replicas[machine as usize].try_borrow_mut(self.py)?;
+        Ok(replica.inner().source_read_next())
+    }
+}
+
+impl Neighbours for Replicas<'_, '_> {
+    fn machines(&self) -> u32 {
+        self.replicas.len() as u32
+    }
+
+    fn look(&mut self, machine: u32, at: &mut dyn FnMut(&Replica, &Store)) {
+        let seen = self.replicas[machine as usize]
+            .try_borrow(self.py)
+            .map_err(PyErr::from)
+            .and_then(|replica| replica.seen(self.py, at));
+        if let Err(error) = seen {
+            self.fails(error);
+        }
+    }
+
+    fn visit(&mut self, machine: u32, errand: Errand<'_>) -> Answer<()> {
+        let replicas = self.replicas;
+        let mut replica = match replicas[machine as usize].try_borrow_mut(self.py) {
+            Ok(replica) => replica,
+            Err(error) => return Err(self.fails(error.into())),
+        };
+        let done = replica.visited(self.py, errand);
+        self.take_events(&mut replica);
+        self.visited.push(machine);
+        done.map_err(|error| self.fails(error))
+    }
+
+    fn wire(&mut self, owner: u32, reader: u32) -> Answer<SharedChannel> {
+        let py = self.py;
+        let Some(wires) = &mut self.wires else {
+            return Err(StoreError::NotFound);
+        };
+        let wire = wires.wire(py, owner, reader);
+        wire.map_err(|error| self.fails(error))
+    }
+}

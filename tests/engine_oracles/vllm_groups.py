@@ -1,0 +1,249 @@
+"""vLLM's own KVCacheManager and HybridKVCacheCoordinator over several cache groups, against the replays.
+
+Requests one after another or overlapping, prompts in chunks that end where vLLM's own Scheduler ends them, answers
+a token a step, as ``kvsim cachesim --policy vllm --model`` takes them. Run as a program: FOLDER STREAMS FIRST.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import types
+from collections import deque
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from kvcache_sim.cache.groups import GroupSettings
+from kvcache_sim.model.kv_groups import KvGroup, KvLayout
+from kvcache_sim.replay.engine_requests import total_tokens
+from kvcache_sim.replay.kv_groups import replay_groups
+from kvcache_sim.replay.request import ReplayRequest
+
+from engine_oracles import vllm_core
+from engine_oracles.streams import stream
+from engine_oracles.vllm_core import BLOCK, Record
+
+#: The longest sequence.
+LONGEST = 262_144
+
+
+def asked(seed: int) -> tuple[ReplayRequest, GroupSettings]:
+    """Return a stream, a pool that is at times only just large enough, and the groups in it."""
+    draw = random.Random(seed)
+    trace = stream(draw)
+    layout = groups(draw)
+    align = layout.scheduler_block_size
+    interval = draw.choice([0, 0, None, align, 2 * align, 4 * align])
+    if all(group.kind in ("full", "chunked") for group in layout.groups):
+        interval = draw.choice([0, None])  # the engine refuses others, which had no effect
+    settings = GroupSettings("drawn", layout, draw.choice([32, 64, 100, 256, 2048]), interval, LONGEST)
+    longest = int((trace.input_tokens + trace.output_tokens).max())
+    most = sum(-(-longest // group.block_size_tokens) for group in layout.groups)
+    # a pool smaller than the longest request rejects it
+    blocks = max(2, most // draw.choice([1, 1, 2, 3]) + draw.randint(-3, 2 * most))
+    window = draw.choice([0, 0, 2, 5])
+    return ReplayRequest(trace, BLOCK, blocks, window=window, outputs="computed", groups=settings), settings
+
+
+def groups(draw: random.Random) -> KvLayout:
+    """Return full attention beside windows, chunks or states, in blocks that divide one another, in any order."""
+    base, kinds = BLOCK * draw.choice([1, 1, 2, 3]), ["full"]
+    kinds += draw.sample(["sliding", "sliding", "linear", "chunked"], draw.choice([1, 1, 1, 2]))
+    # chunks and states stand at the common block in the engine
+    even = {"chunked", "linear"} & set(kinds)
+    made = []
+    for kind in kinds:
+        size = base * (1 if even else draw.choice([1, 1, 2, 4]))
+        reach = 0
+        if kind == "sliding":
+            reach = draw.randint(1, 160)
+        elif kind == "chunked":
+            reach = size * draw.randint(1, 6)
+        made += [KvGroup(kind, size, reach, (0,))] * draw.choice([1, 1, 2, 3])  # type: ignore[arg-type]
+    draw.shuffle(made)
+    return KvLayout(tuple(made), 1, 1)
+
+
+def specification(real: types.SimpleNamespace, group: KvGroup) -> Any:
+    """Return what vLLM calls a group's layers."""
+    heads = {"num_kv_heads": 1, "head_size": 1, "dtype": real.bfloat16}
+    size, kinds = group.block_size_tokens, real.interface
+    if group.kind == "full":
+        return kinds.FullAttentionSpec(block_size=size, **heads)
+    if group.kind == "sliding":
+        return kinds.SlidingWindowSpec(block_size=size, sliding_window=group.reach_tokens, **heads)
+    if group.kind == "chunked":
+        return kinds.ChunkedLocalAttentionSpec(
+            block_size=size, attention_chunk_size=group.reach_tokens, **heads
+        )
+    return kinds.MambaSpec(block_size=size, shapes=((1,),), dtypes=(real.bfloat16,), mamba_cache_mode="align")
+
+
+class Engine:
+    """The manager of a wheel over a stream, and what it did."""
+
+    def __init__(self, real: types.SimpleNamespace, request: ReplayRequest, settings: GroupSettings) -> None:
+        self.real, self.trace, layout = real, request.trace, settings.layout
+        self.unit, self.most = layout.hash_block_size, settings.max_num_batched_tokens
+        made = [
+            real.interface.KVCacheGroupSpec([f"layer{n}"], specification(real, group))
+            for n, group in enumerate(layout.groups)
+        ]
+        configuration = real.interface.KVCacheConfig(
+            num_blocks=request.capacity_blocks + 1,
+            kv_cache_tensors=[],
+            kv_cache_groups=made,
+            prefix_cache_retention_interval=settings.retention_interval,
+            hash_block_size=self.unit,
+            cache_hit_alignment_tokens=layout.scheduler_block_size,
+        )
+        self.manager = real.KVCacheManager(
+            configuration,
+            max_model_len=LONGEST,
+            scheduler_block_size=layout.scheduler_block_size,
+            hash_block_size=self.unit,
+            max_in_flight_tokens=self.most,
+        )
+        states = [group.block_size_tokens for group in layout.groups if group.kind == "linear"]
+        #: What the scheduler's own rule of chunks reads of a scheduler.
+        self.scheduler = Record(
+            cache_config=Record(block_size=states[0] if states else 0),
+            block_size=layout.scheduler_block_size,
+            hash_block_size=self.unit,
+            mamba_partial_cache_hit=False,
+            use_eagle_block_drop=False,
+            num_hash_lookahead_tokens=0,
+            mamba_has_prefill_checkpoint_blocks=False,
+            mamba_shared_prefix_checkpoint=False,
+            max_num_scheduled_tokens=self.most,
+            scheduler_config=Record(long_prefill_token_threshold=0),
+        )
+        self.has_states = bool(states)
+        self.running, self.window = deque[Any](), request.window
+        self.forced = self.junctions = self.chunks = self.evictions = 0
+        evict = self.manager.block_pool._maybe_evict_cached_block
+
+        def counted(block: Any) -> bool:
+            gone: bool = evict(block)
+            self.evictions += gone
+            return gone
+
+        self.manager.block_pool._maybe_evict_cached_block = counted
+
+    def hashes(self, number: int, units: int) -> list[bytes]:
+        """Return the hashes of a request's first units: the name of the last block of the trace in each."""
+        names = vllm_core.block_names(self.trace, number, units * self.unit // BLOCK)
+        named = [names[(unit + 1) * self.unit // BLOCK - 1] for unit in range(units)]
+        own = f"o{number}:"
+        return [(f"{own}{k}" if name.startswith(own) else name).encode() for k, name in enumerate(named)]
+
+    def request(self, number: int) -> Any:
+        """Return a request as the manager reads it."""
+        n = int(self.trace.input_tokens[number])
+        return Record(
+            request_id=str(number),
+            num_tokens=n,
+            num_prompt_tokens=n,
+            num_computed_tokens=0,
+            block_hashes=self.hashes(number, n // self.unit),
+            num_in_flight_tokens=0,
+            shared_prefix_boundary=0,
+            skip_reading_prefix_cache=False,
+            status=self.real.RequestStatus.WAITING,
+            num_preemptions=0,
+            all_token_ids=[],
+            mm_features=[],
+        )
+
+    def run(self, number: int, total: int) -> int:
+        """Run a request until so many tokens have KV; return its hit, -1 where it never fits."""
+        if self.window and len(self.running) == self.window:
+            self.manager.free(self.running.popleft())
+        made = self.request(number)
+        blocks, found, made.shared_prefix_boundary = self.manager.get_computed_blocks(made)
+        self.junctions += made.shared_prefix_boundary > 0
+        if not self.compute(made, blocks, found) or not self.decode(made, number, total):
+            self.manager.free(made)
+            return -1
+        self.running.append(made)
+        if not self.window:
+            self.manager.free(self.running.popleft())
+        return found
+
+    def compute(self, made: Any, blocks: Any, found: int) -> bool:
+        """Compute a prompt chunk by chunk behind its hit; False where that does not fit."""
+        allocate, at = self.manager.allocate_slots, found
+        while at < made.num_prompt_tokens:
+            tokens = min(self.most, made.num_prompt_tokens - at)
+            first = at == found
+            if self.has_states:
+                local = found if first else 0
+                tokens = self.real.Scheduler._mamba_block_aligned_split(self.scheduler, made, tokens, local)
+            attempt: Callable[[], Any] = lambda tokens=tokens: allocate(made, tokens)  # noqa: E731
+            if first:
+                attempt = lambda tokens=tokens: allocate(  # noqa: E731
+                    made, tokens, found, blocks, full_sequence_must_fit=True
+                )
+            if not self.with_room(attempt):
+                return False
+            at += tokens
+            self.chunks += 1
+            made.num_computed_tokens, made.status = at, self.real.RequestStatus.RUNNING
+        return True
+
+    def decode(self, made: Any, number: int, total: int) -> bool:
+        """Generate a token a step; False where one does not fit."""
+        names = self.hashes(number, total // self.unit)
+        for computed in range(made.num_prompt_tokens, total):
+            made.num_tokens = computed + 1
+            made.block_hashes = names[: made.num_tokens // self.unit]
+            if not self.with_room(lambda: self.manager.allocate_slots(made, 1)):
+                return False
+            made.num_computed_tokens = computed + 1
+        return True
+
+    def with_room(self, allocate: Callable[[], Any]) -> bool:
+        """Allocate in a step of its own, ending the oldest requests while that is refused."""
+        self.manager.new_step_starts()
+        while allocate() is None:
+            if not self.running:
+                return False
+            self.manager.free(self.running.popleft())
+            self.forced += 1
+        return True
+
+    def figures(self, hits: list[int]) -> dict[str, Any]:
+        """End what runs and return the figures of a row."""
+        while self.running:
+            self.manager.free(self.running.popleft())
+        lines = []
+        for block in self.manager.block_pool.free_block_queue.get_all_free_blocks():
+            key = block.block_hash  # its group's number stands behind it, in four bytes
+            lines.append("-" if key is None else f"{int.from_bytes(key[-4:], 'big')}/{key[:-4].decode()}")
+        return {
+            "hit_tokens": sum(hit for hit in hits if hit >= 0),
+            "per_request_hit_tokens_sha256": sha256("\n".join(map(str, hits)).encode()).hexdigest(),
+            "forced_frees": self.forced,
+            "evictions": self.evictions,
+            "shared_prefix_junctions": self.junctions,
+            "prefill_chunks": self.chunks,
+            "final_free_queue_sha256": sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest(),
+        }
+
+
+def differs(real: types.SimpleNamespace, seed: int) -> str | None:
+    """Return how a stream differs, None where it is equal."""
+    request, settings = asked(seed)
+    own, engine = replay_groups(request, settings), Engine(real, request, settings)
+    totals = total_tokens(request).tolist()
+    theirs = engine.figures([engine.run(number, total) for number, total in enumerate(totals)])
+    wrong = {name: (own[name], value) for name, value in theirs.items() if own[name] != value}
+    return f"{settings} (ours, theirs): {wrong}" if wrong else None
+
+
+if __name__ == "__main__":
+    sys.exit(vllm_core.compare("vLLM groups", "HybridKVCacheCoordinator", differs, *sys.argv[1:4]))

@@ -1,0 +1,254 @@
+"""Cache groups with vLLM's CPU offloading tier below their pool: what is kept, found, loaded, and when it comes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cache.groups import GroupSettings, Newcomer
+from kvcache_sim.cache.layer_pages import LayerPages, by_layer
+from kvcache_sim.cache.settings import CacheSettings, TierSettings
+from kvcache_sim.channels.channel import Transmission
+from kvcache_sim.model.kv_groups import KvGroup, KvLayout
+from kvcache_sim.reference.engines.offload_tier import OffloadTier
+from kvcache_sim.reference.engines.offloaded_groups import OffloadedGroupStore
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
+from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.simulation import RunOptions, simulate
+from small_traces import trace_of, tree_traces
+from test_group_stores import crowded, groups, settings_of
+from test_simulation_native import cluster, random_trace
+
+CHECKED = RunOptions(check="full")
+
+
+def with_tier(drawn: GroupSettings, gpu: int, cpu: int, policy: str = "lru", machines: int = 1):
+    """Return settings of machines whose pool of groups has a tier below."""
+    settings = settings_of(drawn, CacheSettings(), ReplicaSettings(max_num_seqs=8), gpu, machines)
+    tiers = (TierSettings("gpu", gpu), TierSettings("cpu", cpu, policy))
+    edges = cluster((gpu, cpu), machines)
+    return replace(
+        edges,
+        cache=replace(settings.cache, lower_semantics="vllm-offload"),
+        machines=tuple(
+            replace(own, tiers=tiers, replica=m.replica)
+            for own, m in zip(edges.machines, settings.machines, strict=True)
+        ),
+    )
+
+
+@examples(5)
+@given(
+    drawn=groups(),
+    gpu=st.sampled_from([60, 90, 200]),
+    cpu=st.sampled_from([20, 100, 300]),
+    policy=st.sampled_from(["lru", "arc"]),
+    seed=st.integers(1, 9),
+)
+def test_drawn_groups_keep_every_invariant(drawn, gpu, cpu, policy, seed):
+    trace = (crowded if seed % 2 else random_trace)(seed, requests=12, sessions=3)
+    run = simulate(with_tier(drawn, gpu, cpu, policy, 1 + seed % 2), trace, options=CHECKED)
+    loaded = run.counters.get("edge.cpu->gpu.bytes", 0)
+    assert (run.requests["cached_cpu_tokens"].sum() > 0) <= (loaded > 0)
+
+
+def alone(drawn: GroupSettings, gpu: int, cpu: int, policy: str = "lru"):
+    """The same, a request at a time and without time, each prompt in one step."""
+    settings = with_tier(replace(drawn, max_num_batched_tokens=4096), gpu, cpu, policy)
+    machines = tuple(
+        replace(m, replica=replace(m.replica, max_num_batched_tokens=4096, instant=True))
+        for m in settings.machines
+    )
+    return replace(settings, machines=machines)
+
+
+def one_full(block: int) -> GroupSettings:
+    """Full attention alone, whose block has 32 pages, one a layer."""
+    group = KvGroup("full", block, 0, tuple(range(32)))
+    return GroupSettings("one group", KvLayout((group,), block * 4096, 32))
+
+
+@given(tree_traces(4, 15), st.integers(0, 12), st.integers(1, 40), st.sampled_from(["lru", "arc"]))
+@examples(15)
+def test_one_group_of_full_attention_is_no_group_at_all(trace, spare, cpu, policy):
+    # of a prompt of whole blocks a model without windows loads the last one too, and computes it again
+    trace = replace(trace, input_tokens=trace.input_tokens - (trace.input_tokens % 4 == 0))
+    trace = replace(trace, input_tokens=np.maximum(trace.input_tokens, 1))
+    gpu = -(-int((trace.input_tokens + trace.output_tokens - 1).max()) // 4) + spare
+    run = simulate(alone(one_full(4), gpu, cpu, policy), trace, options=CHECKED)
+    request = ReplayRequest(trace, 4, gpu, outputs="computed", cpu_blocks=cpu, cpu_policy=policy)
+    row, block_bytes = REPLAYERS["vllm"](request, ""), 4 * 131_072
+    assert run.requests["cached_gpu_tokens"].sum() == row["hit_tokens"]
+    assert run.requests["cached_cpu_tokens"].sum() == row["loaded_tokens"]
+    assert run.counters["evictions.gpu"] == row["evictions"]
+    assert run.counters["evictions.cpu"] == row["evicted_chunks"]
+    assert run.counters.get("edge.cpu->gpu.bytes", 0) == row["loaded_tokens"] // 4 * block_bytes
+    assert run.counters.get("edge.gpu->cpu.bytes", 0) == row["stored_chunks"] * block_bytes
+
+
+def two_groups(kind: str, reach: int, interval: int | None = 0, block: int = 4) -> GroupSettings:
+    """Full attention in layers 0, 2, ..., 30, the other kind between them."""
+    full = KvGroup("full", block, 0, tuple(range(0, 32, 2)))
+    other = KvGroup(kind, block, reach, tuple(range(1, 32, 2)))
+    return GroupSettings("two groups", KvLayout((full, other), block * 4096, 16), 512, interval)
+
+
+@given(tree_traces(4, 15), st.integers(1, 12))
+@examples(10)
+def test_with_room_below_a_window_beyond_every_prompt_hits_what_full_attention_hits(trace, short):
+    longest = int((trace.input_tokens + trace.output_tokens).max())
+    gpu = 2 * (longest // 4 + 2)  # a request and little else
+    hits = []
+    for reach in (longest + 1, short):
+        settings = alone(two_groups("sliding", reach, None), gpu, 100_000)
+        hits.append(simulate(settings, trace, options=CHECKED).requests["cached_prefix_length_used"])
+    everything = replace(trace, output_tokens=np.ones_like(trace.output_tokens))
+    full = alone(one_full(4), 100_000, 1)
+    assert (hits[0] == simulate(full, everything).requests["cached_prefix_length_used"]).all()
+    assert (hits[1] <= hits[0]).all()
+
+
+PROMPT = 400
+#: Kind and reach → blocks of 4 that a hit of 396 tokens loads of its group, and those that a prompt stores.
+LOADED = {
+    ("full", 0): (99, 100),
+    ("sliding", 50): (13, 13),  # 49 tokens before position 396
+    ("sliding", 2): (1, 1),
+    ("chunked", 64): (3, 100),  # the chunk that began at 384
+    ("linear", 0): (1, 1),
+}
+
+
+@pytest.mark.parametrize(("kind", "reach"), LOADED)
+@pytest.mark.parametrize("pipelined", [True, False])
+def test_a_load_is_what_its_groups_read_and_takes_the_time_of_its_layers(kind, reach, pipelined):
+    """A prompt, another that evicts it, the first again: all of full attention and what the other group reads."""
+    prompts = [[f"a{k}" for k in range(100)], [f"b{k}" for k in range(100)], [f"a{k}" for k in range(100)]]
+    trace = trace_of(prompts, 4, [PROMPT] * 3, None, [2] * 3)
+    trace = replace(trace, arrival_ns=np.arange(3, dtype=np.int64) * 10**12)
+    gpu = 110 if kind == "linear" else 205  # a prompt and little else
+    settings = with_tier(replace(two_groups(kind, reach), max_num_batched_tokens=1024), gpu, 1000)
+    movement = replace(settings.movement, layer_pipelining=pipelined)
+    (machine,) = settings.machines
+    machine = replace(machine, replica=replace(machine.replica, max_num_batched_tokens=1024))
+    run = simulate(replace(settings, movement=movement, machines=(machine,)), trace, options=CHECKED)
+    assert run.requests["cached_cpu_tokens"].tolist() == [0, 0, 396]
+    loaded, stored = LOADED[kind, reach]
+    pages = 16 * (99 + loaded)
+    assert run.counters["edge.gpu->cpu.bytes"] == 2 * 16 * (100 + stored) * 4 * 4096
+    assert run.counters["edge.cpu->gpu.bytes"] == pages * 4 * 4096
+    # 5 GB/s, or 1 us a page where that is more; 20 us of latency; a layer's share is rounded up
+    per_layer = -(-max(-(-pages * 4 * 4096 // 5), pages * 1000) // 32)
+    whole = 20_000 + 32 * per_layer
+    first = 20_000 + -(-32 * per_layer * 99 // pages)
+    waited = int(run.requests["fetch_cpu_ns"][2])
+    if not pipelined:
+        assert waited == whole
+        return
+    # the step stalls where a layer comes later than the ones before it are computed
+    assert first <= waited < whole
+
+
+def test_layers_come_one_after_another_each_after_its_own_pages():
+    layout = KvLayout((KvGroup("full", 16, 0, (0, 3)), KvGroup("sliding", 16, 40, (1, 2))), 100, 2)
+    pages = LayerPages(GroupSettings("four layers", layout, gpus=2), 5)
+    assert pages.page_bytes == 200
+    assert pages.of([7, 2]) == (7, 2, 2, 7, 0)
+    sent = by_layer(Transmission(1000, 1070, 1370, 60), 10, (7, 2, 2, 7, 0))
+    assert sent.arrivals_ns == [1010 + 140, 1010 + 180, 1010 + 220, 1010 + 360, 1010 + 360]
+    assert (sent.first_layer_ns, sent.completion_ns) == (1150, 1370)
+
+
+def store_of(settings: GroupSettings, rows: list[list], gpu: int, cpu: int = 1000) -> OffloadedGroupStore:
+    """Return a machine's store for requests of blocks of 4 tokens."""
+    return OffloadedGroupStore(trace_of(rows, 4), settings, gpu, OffloadTier("lru", cpu))
+
+
+def newcomer(request: int, tokens: int, step: int | None = None) -> Newcomer:
+    """Return a request of a prompt; ``step``: those of its tokens that its first step has room for."""
+    given = tokens if step is None else step
+    return Newcomer(request, tokens, tokens, (tokens - 1) // 4, given, given, whole=step is None)
+
+
+def serve(store: OffloadedGroupStore, request: int, tokens: int) -> int:
+    """Admit a request and compute its first step, whose blocks are sent down; return its lease."""
+    lease, _, end = store.admit(newcomer(request, tokens), 0)
+    assert lease is not None
+    store.commit(lease, end // 4)
+    store.step_computed([lease], 0)
+    return lease
+
+
+def end_copies(store: OffloadedGroupStore) -> None:
+    """Let every copy arrive that has been ordered."""
+    for move, *_ in store.take_orders():
+        store.finish_move(move)
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+def test_room_that_a_copy_still_reads_is_waited_for(arrived):
+    """Of a pool of four blocks three are being copied down: who takes all waits, at once or bit by bit."""
+    store = store_of(one_full(4), [["a", "b", "c"], ["d", "e", "f", "g"]], 4)
+    store.release(serve(store, 0, 12), 0)
+    [(move, *order)] = store.take_orders()
+    assert order == [0, 1, 3, []]
+    if arrived:
+        store.finish_move(move)
+    waits = [] if arrived else [move]
+    at_once, _, _ = store.admit(newcomer(1, 16), 0)
+    assert store.brought(at_once).room == waits
+    store.release(at_once, 0)
+    bit_by_bit, _, _ = store.admit(newcomer(1, 16, step=4), 0)
+    assert store.reserve_many([(bit_by_bit, 12)], 0) == waits
+
+
+def test_what_a_request_used_of_the_tier_is_recent_when_it_ends():
+    """The first came first and ended last: what it stored leaves the tier after the second's."""
+    store = store_of(one_full(4), [["a", "b", "c"], ["d", "e", "f"], ["g"]], 100, cpu=6)
+    first = serve(store, 0, 12)
+    of_first = list(store.tier.policy.queue)
+    second = serve(store, 1, 12)
+    of_second = list(store.tier.policy.queue)[3:]
+    end_copies(store)
+    store.release(second, 0)
+    store.release(first, 0)
+    assert list(store.tier.policy.queue) == [*of_second, *of_first]
+    serve(store, 2, 4)
+    assert of_second[0] not in store.tier.policy
+
+
+@pytest.mark.parametrize("free", [12, 13])
+def test_a_state_of_the_pool_takes_no_room_where_a_later_one_is_loaded(free):
+    """Four blocks and their state are in the pool, six more and a state in the tier, and one is new.
+
+    Full attention holds the four, loads six and computes one; one state is loaded and one computed: 13.
+    """
+    prompt, blocks = [f"a{k}" for k in range(11)], 40
+    rows = [
+        prompt,
+        [f"b{k}" for k in range(blocks - 1)],
+        [*prompt[:4], "own"],
+        [f"c{k}" for k in range(blocks - free)],  # its last block comes with a later step
+        prompt,
+    ]
+    store = store_of(two_groups("linear", 0), rows, blocks)
+    for request, tokens in ((0, 41), (1, 4 * (blocks - 1)), (2, 17)):
+        store.release(serve(store, request, tokens), 0)
+        end_copies(store)
+    hog = store.admit(newcomer(3, 4 * len(rows[3])), 0)[0]
+    room = store.room(0)
+    assert room.free_blocks + room.evictable_blocks == free
+    lease, hits, _ = store.admit(newcomer(4, 41), 0)
+    store.check()
+    if free < 13:
+        assert lease is None
+        store.release(hog, 0)
+        lease, hits, _ = store.admit(newcomer(4, 41), 0)
+    brought = store.brought(lease)
+    assert (hits, brought.in_pool_blocks) == (10, 4)
+    [(move, _)] = brought.loads
+    assert store.blocks_of_move(move) == [6, 1]
