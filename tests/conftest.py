@@ -1,9 +1,10 @@
-"""The profile of the property tests, and the seed of new examples."""
+"""The profile of the property tests, the seed of new examples, and what the processes of tests inherit."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import signal
 
 # Before numpy is imported: two workers on two cores whose products each wait for two threads take many times longer.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -11,6 +12,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import examples
 import pytest
 from hypothesis.internal.conjecture import engine
+
+# A shell that starts the suite in the background has it ignore Ctrl-C, and all processes that tests start inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 examples.register()
 engine.MAX_SHRINKING_SECONDS = examples.SHRINKING_S  # five minutes otherwise, and no setting for it
