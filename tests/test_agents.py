@@ -36,7 +36,7 @@ def run(tmp_path, rows, *, max_num_seqs=8, machines=1, backend="native", more=""
     path = tmp_path / "agents.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     text = (
-        f"trace: {{path: {path}, block_size: 64}}\ncluster: {{machines: {machines}}}\ncache: {{block_size: 64}}\n"
+        f"trace: {{path: {path}, block_size: 64, format: dynamo-agentic}}\ncluster: {{machines: {machines}}}\ncache: {{block_size: 64}}\n"
         f"tiers: {{gpu: {{capacity: 2000 blocks}}}}\n{more}\n"
         f"replica: {{step_time: '{CLOCK}', max_num_seqs: {max_num_seqs}, queue_order: {order}}}\n"
     )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.workload.readers import (
+    aiperf_dag,
+    aiperf_multi_turn,
+    aiperf_weka,
     azure,
     bailian,
     burstgpt,
@@ -17,7 +20,21 @@ from kvcache_sim.workload.readers import (
 )
 from kvcache_sim.workload.readers.format import TraceFormat
 
-_MODULES = (sharegpt, openai, bailian, lmcache, weka, dynamo_agentic, mooncake, azure, burstgpt, vidur)
+_MODULES = (
+    sharegpt,
+    aiperf_dag,
+    aiperf_multi_turn,
+    openai,
+    bailian,
+    lmcache,
+    weka,
+    aiperf_weka,
+    dynamo_agentic,
+    mooncake,
+    azure,
+    burstgpt,
+    vidur,
+)
 
 FORMATS: dict[str, TraceFormat] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
 

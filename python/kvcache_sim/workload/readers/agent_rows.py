@@ -1,0 +1,152 @@
+"""Requests of agents as columns: each in its session, after those that it waits for."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim._core import TraceProblem
+from kvcache_sim.units import LAST_NS
+from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, OPEN_LOOP
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import RawColumns
+
+MOST_TOKENS = 2**31 - 1
+
+
+class AgentRequest(NamedTuple):
+    """A request: when it comes if it waits for nobody (ns), its tokens, blocks and session."""
+
+    at_ns: int
+    input_tokens: int
+    output_tokens: int
+    ids: Sequence[Hashable]
+    session: str | None
+    #: How long after all it waits for (ns); without effect where it waits for nobody.
+    after_ns: int = 0
+    #: Members that no column holds, as JSON without braces.
+    extra: str = ""
+
+
+class AgentRows:
+    """Requests gathered into the columns of a trace; ``waits`` is by request and may be filled in later."""
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        self.arrival, self.inputs, self.outputs, self.think = (array("q") for _ in range(4))
+        self.offsets, self.ids = array("q", [0]), array("I")
+        self.session, self.turn = array("i"), array("i")
+        self.waits: list[list[int]] = []
+        self.dense: dict[Hashable, int] = {}
+        self.extra: list[str] = []
+        self._sessions: dict[str, int] = {}
+        self._turns: list[int] = []
+
+    def add(self, request: AgentRequest, waits: list[int]) -> int:
+        """Add a request that waits for others by number; return its own number."""
+        self.arrival.append(request.at_ns)
+        self.think.append(request.after_ns)
+        self.inputs.append(request.input_tokens)
+        self.outputs.append(request.output_tokens)
+        self.ids.extend(self.dense.setdefault(block, len(self.dense)) for block in request.ids)
+        self.offsets.append(len(self.ids))
+        self.extra.append(request.extra)
+        self.waits.append(waits)
+        self._place(request.session)
+        return len(self.waits) - 1
+
+    def _place(self, name: str | None) -> None:
+        if name is None:
+            self.session.append(NO_SESSION)
+            self.turn.append(0)
+            return
+        session = self._sessions.setdefault(name, len(self._sessions))
+        if session == len(self._turns):
+            self._turns.append(0)
+        self.session.append(session)
+        self.turn.append(self._turns[session])
+        self._turns[session] += 1
+
+    def columns(self, id_names: NDArray[np.uint64] | list[str], lines: int) -> RawColumns:
+        """Return the columns; ``id_names`` are the original ids, in order of their first appearance."""
+        after, also_after = waiting(self.waits)
+        arrival_ns, think_ns = np.array(self.arrival, np.int64), np.array(self.think, np.int64)
+        think_ns[after == NO_REQUEST] = OPEN_LOOP
+        return {
+            "arrival_ns": arrival_ns,
+            "input_tokens": np.array(self.inputs, np.int64),
+            "output_tokens": np.array(self.outputs, np.int64),
+            "id_offsets": np.array(self.offsets, np.int64),
+            "block_ids": np.array(self.ids, np.uint32),
+            "block_size": self.block_size,
+            "session": np.array(self.session, np.int32),
+            "turn": np.array(self.turn, np.int32),
+            "think_ns": think_ns,
+            "is_conversational_turn": np.array(self.turn, np.int32) > 0,
+            "after": after,
+            "also_after": also_after,
+            "history_tokens": np.empty(0, np.int64),
+            "priority": np.empty(0, np.int64),
+            "named_tokens": np.empty(0, np.int64),
+            "abort_after_ns": np.empty(0, np.int64),
+            "new_input_only": False,
+            "id_names": id_names,
+            "session_names": list(self._sessions),
+            "extra": self.extra if any(self.extra) else [],
+            "problems": [],
+            "problem_counts": [],
+            "findings": [],
+            "lines": lines,
+            "bytes": 0,
+            "unordered": bool((np.diff(arrival_ns[think_ns == OPEN_LOOP]) < 0).any()),
+        }
+
+
+def waiting(waits: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return the first request that each waits for, and the others as pairs (``Trace.also_after``)."""
+    after = np.full(len(waits), NO_REQUEST, np.int32)
+    others = []
+    for request, numbers in enumerate(waits):
+        for place, number in enumerate(numbers):
+            if place == 0:
+                after[request] = number
+            else:
+                others.append((request, number))
+    return after, np.array(others, np.int32).reshape(-1, 2)
+
+
+def problem(line: int, member: str, got: object, expected: str) -> TraceProblem:
+    """Return the refusal of a member's value."""
+    return TraceProblem(line, 0, "value", f"{member} cannot be used", str(got)[:40], expected, "")
+
+
+def whole(line: int, row: dict[str, Any], names: tuple[str, ...], least: int) -> int:
+    """Return a member that is a count, under the first of its names that is there; raises TraceProblem."""
+    value = next((row[name] for name in names if row.get(name) is not None), None)
+    if type(value) is not int or not least <= value <= MOST_TOKENS:
+        raise problem(line, names[0], value, f"an integer from {least} on")
+    return value
+
+
+def time_ns(line: int, row: dict[str, Any], names: tuple[str, ...], unit_ns: int) -> int:
+    """Return a member that is a time in units of ``unit_ns``, 0 where there is none; raises TraceProblem."""
+    value = next((row[name] for name in names if row.get(name) is not None), 0)
+    if type(value) not in (int, float) or not 0 <= value * unit_ns <= LAST_NS:
+        unit = "seconds" if unit_ns == 10**9 else "milliseconds"
+        raise problem(line, names[0], value, f"{unit} from 0 on")
+    return round(value * unit_ns)
+
+
+def block_ids(line: int, row: dict[str, Any], tokens: int, block_size: int) -> list[int]:
+    """Return the ids of a prompt's blocks, the last possibly partial or not named; raises TraceProblem."""
+    ids = row.get("hash_ids")
+    if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < 1 << 64 for i in ids):
+        raise problem(line, "hash_ids", ids, "a list of integers from 0 on")
+    if not tokens // block_size <= len(ids) <= -(-tokens // block_size):
+        raise problem(line, "hash_ids", len(ids), f"one a block of {block_size} of {tokens} tokens")
+    return ids

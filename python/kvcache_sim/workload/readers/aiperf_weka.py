@@ -1,0 +1,183 @@
+"""Traces of agents as kv-cache-tester writes and AIPerf replays them: turns with sub-agents between them.
+
+Source: aiperf 0.13.0, dataset/loader/weka_trace_models.py and weka_trace.py (which turn waits for which).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kvcache_sim.units import NS_PER_MS, NS_PER_S
+from kvcache_sim.workload.readers.agent_rows import (
+    AgentRequest,
+    AgentRows,
+    block_ids,
+    problem,
+    time_ns,
+    whole,
+)
+from kvcache_sim.workload.readers.format import TraceFormat
+from kvcache_sim.workload.readers.json_stream import objects
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import RawColumns, TraceSource
+    from kvcache_sim.workload.readers.settings import ReadSettings
+
+BLOCK_SIZE = 64
+#: A sub-agent's request that is earlier than its marker is told from there on; recorded times that are equal
+#: but for so much count as equal.
+_SAME_NS = 1000
+
+
+def _detect(head: bytes) -> bool:
+    return b'"hash_id_scope"' in head and b'"requests"' in head
+
+
+class _Turn(NamedTuple):
+    """A request that was read: when it began, when its answer was there, and what it asks for."""
+
+    at_ns: int
+    end_ns: int
+    row: dict[str, Any]
+
+
+class _Sub(NamedTuple):
+    """A sub-agent: its place, its recorded end, and its last request with that one's recorded end."""
+
+    place: int
+    end_ns: int
+    last: int
+    last_end_ns: int
+
+
+class _Session:
+    """One trace's requests, numbered as they are added; ids mean something in it alone."""
+
+    def __init__(self, line: int, value: dict[str, Any], rows: AgentRows, *, keep: bool) -> None:
+        self._line, self._rows, self._keep = line, rows, keep
+        name = value.get("id")
+        if not isinstance(name, str) or not name:
+            raise problem(line, "id", name, "a text")
+        if value.get("hash_id_scope") != "local":
+            raise problem(line, "hash_id_scope", value.get("hash_id_scope"), "local")
+        self.name = name
+        #: Sub-agents that come before any turn: nobody can start them.
+        self.orphans = 0
+
+    def add(self, entries: list[Any]) -> None:
+        """Add the turns, and each sub-agent after the turn before it; the next one due waits for it."""
+        turns: list[tuple[int, _Turn]] = []
+        subs: list[tuple[int, dict[str, Any]]] = []
+        for place, entry in enumerate(entries):
+            if isinstance(entry, dict) and entry.get("type") == "subagent":
+                subs.append((place, entry))
+            else:
+                turns.append((place, self._turn(entry, 0)))
+        self.orphans = sum(not turns or at < turns[0][0] for at, _ in subs)
+        running: list[_Sub] = []
+        agents: set[str] = set()
+        before: tuple[int, _Turn] | None = None  # its number, itself
+        for index, (place, turn) in enumerate(turns):
+            done = [sub for sub in running if sub.place < place and turn.at_ns + _SAME_NS >= sub.end_ns]
+            running = [sub for sub in running if sub not in done]
+            waits = [] if before is None else [before[0], *(sub.last for sub in done)]
+            since = max([0 if before is None else before[1].end_ns, *(sub.last_end_ns for sub in done)])
+            number = self._add(self.name, turn, waits, since)
+            before = number, turn
+            until = turns[index + 1][0] if index + 1 < len(turns) else len(entries)
+            for at, entry in subs:
+                if place < at < until:
+                    running += self._sub_agent(at, entry, before, agents)
+
+    def _sub_agent(
+        self, place: int, entry: dict[str, Any], parent: tuple[int, _Turn], agents: set[str]
+    ) -> list[_Sub]:
+        agent, inner = entry.get("agent_id"), entry.get("requests")
+        if not isinstance(agent, str) or agent in agents:
+            raise problem(self._line, "agent_id", agent, "a text that no other sub-agent of the trace has")
+        agents.add(agent)
+        if not isinstance(inner, list):
+            raise problem(self._line, "requests", inner, "the requests of a sub-agent")
+        starts_ns = time_ns(self._line, entry, ("t",), NS_PER_S)
+        turns = sorted((self._turn(one, starts_ns) for one in inner), key=lambda turn: turn.at_ns)
+        number, since = parent[0], parent[1].end_ns
+        for turn in turns:
+            number = self._add(f"{self.name}::sa:{agent}", turn, [number], since)
+            since = turn.end_ns
+        if not turns:
+            return []
+        lasts_ns = time_ns(self._line, entry, ("duration_ms",), NS_PER_MS)
+        told = entry.get("duration_ms") is not None
+        end_ns = starts_ns + lasts_ns if told else max(turn.end_ns for turn in turns)
+        return [_Sub(place, end_ns, number, since)]
+
+    def _turn(self, row: Any, starts_ns: int) -> _Turn:
+        if not isinstance(row, dict) or row.get("type") not in ("n", "s"):
+            got = row.get("type") if isinstance(row, dict) else row
+            raise problem(self._line, "type", got, "n, s or subagent")
+        at_ns = time_ns(self._line, row, ("t",), NS_PER_S)
+        at_ns += starts_ns if at_ns + _SAME_NS < starts_ns else 0
+        return _Turn(at_ns, at_ns + time_ns(self._line, row, ("api_time",), NS_PER_S), row)
+
+    def _add(self, session: str, turn: _Turn, waits: list[int], since_ns: int) -> int:
+        tokens = whole(self._line, turn.row, ("in",), 1)
+        ids = block_ids(self._line, turn.row, tokens, self._rows.block_size)
+        request = AgentRequest(
+            turn.at_ns,
+            tokens,
+            whole(self._line, turn.row, ("out",), 0),
+            [f"{self.name}:{block}" for block in ids],
+            session,
+            max(0, turn.at_ns - since_ns),
+            self._members(turn.row) if self._keep else "",
+        )
+        return self._rows.add(request, waits)
+
+    @staticmethod
+    def _members(row: dict[str, Any]) -> str:
+        own = {name: row[name] for name in ("model", "stop") if isinstance(row.get(name), str)}
+        return json.dumps(own)[1:-1]
+
+
+def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
+    rows: AgentRows | None = None
+    names: set[str] = set()
+    line = orphans = 0
+    for line, value in objects(source):
+        if not isinstance(value, dict) or not isinstance(value.get("requests"), list):
+            raise problem(line, "requests", value, "the requests of a trace")
+        size = settings.block_size or whole(line, value, ("block_size",), 1)
+        if rows is None:
+            rows = AgentRows(size)
+        if rows.block_size != size:
+            raise problem(line, "block_size", size, f"{rows.block_size}, as the first trace has")
+        session = _Session(line, value, rows, keep=settings.keeps_members)
+        if session.name in names:
+            raise problem(line, "id", session.name, "a text that no other trace has")
+        names.add(session.name)
+        session.add(value["requests"])
+        orphans += session.orphans
+    rows = rows or AgentRows(BLOCK_SIZE)
+    columns = rows.columns([str(block) for block in rows.dense], line)
+    if orphans:
+        said = f"{orphans} sub-agents come before any turn of their trace: left out, as AIPerf does"
+        columns["findings"] = [("orphans", orphans, 0, said)]
+    return columns
+
+
+def _tell_block(head: bytes, settings: ReadSettings) -> int:
+    del settings
+    found = re.search(rb'"block_size"\s*:\s*(\d{1,7})\b', head)
+    return int(found[1]) if found and int(found[1]) > 0 else BLOCK_SIZE
+
+
+FORMAT = TraceFormat(
+    "aiperf-weka",
+    "JSON, one trace an object: id, block_size, requests of t, in, out, hash_ids, api_time (s), sub-agents",
+    _detect,
+    _read,
+    BLOCK_SIZE,
+    _tell_block,
+)
