@@ -17,7 +17,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.engine_modes import ENGINE_MODES, with_engines
 from kvcache_sim.replay.engine_requests import native_requests
 from kvcache_sim.replay.engine_tiers import WRITE_POLICIES
-from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageRoom
 from kvcache_sim.workload.readers import read_trace
 from kvcache_sim.workload.toolbox.head import head
 from shared_files import ROOT, shared
@@ -153,12 +153,21 @@ def test_the_default_tree_is_its_reference(request, strategy):
     assert core["final_tree_tokens"] + core["final_free_tokens"] == core["capacity_tokens"]
 
 
-@given(workloads(), st.sampled_from(STRATEGIES), st.sampled_from(WRITE_POLICIES), st.integers(1, 60))
+storages = st.none() | st.builds(StorageRoom, st.none() | st.integers(1, 60), st.integers(1, 20))
+
+
+@given(
+    workloads(), st.sampled_from(STRATEGIES), st.sampled_from(WRITE_POLICIES), st.integers(1, 60), storages
+)
 @examples(300)
-def test_hicache_is_its_reference(request, strategy, write_policy, host):
+def test_hicache_is_its_reference(request, strategy, write_policy, host, storage):
     host_blocks = max(1, host * request.trace.block_size // request.block_size_tokens)
-    request = replace(request, write_policy=write_policy, host_blocks=host_blocks)
+    request = replace(request, write_policy=write_policy, host_blocks=host_blocks, storage=storage)
     core = both(request, "sglang-unified", strategy)
+    if storage is not None:
+        kept = core["storage_written_tokens"] - core["storage_evicted_tokens"]
+        assert kept == core["final_storage_tokens"]
+        assert storage.blocks is None or kept <= core["storage_capacity_tokens"]
     assert core["final_host_tokens"] + core["final_host_free_tokens"] == core["host_capacity_tokens"]
     assert core["final_tree_tokens"] + core["final_free_tokens"] == core["capacity_tokens"]
 
@@ -190,6 +199,33 @@ def test_the_cpu_brings_the_last_block_of_a_prompt_too():
     got = REPLAYERS["vllm"](request, "")
     assert (got["hit_tokens"], got["loaded_tokens"], got["cached_tokens"]) == (0, 8, 7)
     assert got["stored_chunks"] == 4
+
+
+@pytest.mark.parametrize(
+    ("write", "host", "room", "brought", "evicted"),
+    [
+        ("write_through", 8, StorageRoom(None, 64), 64, 0),
+        ("write_through", 8, StorageRoom(None, 65), 0, 0),
+        # four pages of the host are on the device too and stay: there is room for two of the four
+        ("write_through", 6, StorageRoom(None, 32), 32, 0),
+        ("write_through", 6, StorageRoom(None, 33), 0, 0),
+        ("write_back", 6, StorageRoom(None, 64), 64, 0),
+        ("write_through_selective", 8, StorageRoom(None, 16), 0, 0),
+        # for the sixteenth page the oldest three of fifteen go, and for the prompt that missed them three more
+        ("write_through", 8, StorageRoom(15, 16), 0, 96),
+        ("write_through", 8, StorageRoom(16, 16), 64, 0),
+    ],
+)
+def test_what_left_the_host_comes_back_from_storage(write, host, room, brought, evicted):
+    """Four prompts of four pages and a token, and the first again; the device holds one of them and no more."""
+    rows = [[f"{name}{k}" for k in range(5)] for name in "abcda"]
+    trace = trace_of(rows, 16, [65] * 5)
+    request = ReplayRequest(trace, 16, 8, host_blocks=host, write_policy=write, storage=room)
+    got = REPLAYERS["sglang-unified"](request, "lru")
+    assert got["first_20_prefetched"] == got["first_20_loaded"] == [0, 0, 0, 0, brought]
+    assert got["storage_evicted_tokens"] == evicted
+    alone = REPLAYERS["sglang-unified"](replace(request, storage=None), "lru")
+    assert alone["loaded_tokens"] == 0
 
 
 def test_without_pressure_the_default_tree_hits_as_the_classic_one():
@@ -286,9 +322,14 @@ def test_the_verb_prints_a_row_under_its_names(tmp_path, capsys):
     given = ["cachesim", str(trace), "--trace-block-size", "16", "--format", "json"]
     row = rows_of("sglang_unified_lcg")[1]
     host = ["--host-capacity", f"{row['host_capacity_tokens']} tokens", "--write-policy", row["write_policy"]]
+    below = ["--storage", "unbounded", "--prefetch-threshold", str(10**6)]
     room = ["--capacity", f"{row['capacity_tokens']} tokens", "--page-size", str(row["page_size"])]
     main.run([*given, "--policy", f"sglang-unified:{row['policy']}", *room, *host])
     assert not differences(row, json.loads(capsys.readouterr().out))
+    main.run([*given, "--policy", f"sglang-unified:{row['policy']}", *room, *host, *below])
+    got = json.loads(capsys.readouterr().out)
+    # nothing is worth a prefetch, so all but the looks as requests come is as without; those count as uses
+    assert (got["prefetched_tokens"], got["storage_written_tokens"] > 0) == (0, True)
     row = rows_of("lmcache_lcg")[1]
     chunks = ["--chunk-tokens", "16", "--cpu-chunks", str(row["cpu_chunks"])]
     policy = f"lmcache:{row['policy'].lower()}"
@@ -315,6 +356,15 @@ def test_the_verb_prints_a_row_under_its_names(tmp_path, capsys):
             ["--policy", "sglang-unified:lru", "--capacity", "3", "--write-policy", "write_back"],
             "--write-policy: has no effect without --host-capacity",
         ),
+        (
+            ["--policy", "sglang-unified:lru", "--capacity", "3", "--storage", "9"],
+            "--storage: has no effect without --host-capacity",
+        ),
+        (
+            ["--policy", "sglang-unified:lru", "--capacity", "3", "--prefetch-threshold", "9"],
+            "--prefetch-threshold: has no effect without --storage",
+        ),
+        (["--policy", "lru", "--capacity", "3", "--storage", "unbounded"], "--storage: has no effect"),
         (["--policy", "sglang-unified:tlru:x", "--capacity", "3"], "policy setting not understood"),
         (["--policy", "sglang-unified:lru:3", "--capacity", "3"], "unknown policy"),
     ],
@@ -330,6 +380,7 @@ def test_other_policies_refuse_the_room_of_these():
         ({"host_blocks": 4}, "--host-capacity"),
         ({"write_policy": "write_back"}, "--write-policy"),
         ({"disk_blocks": 4}, "--disk-chunks"),
+        ({"storage": StorageRoom(None)}, "--storage"),
         ({"cpu_blocks": 4}, "--cpu-chunks"),
     ):
         families = [("sglang", "lru"), ("prefix", "lru"), ("prefix", "belady")]
@@ -351,6 +402,8 @@ def test_what_cannot_be_is_refused_and_never_panics():
         lambda: unified(replays, ("lru", 0, 0), 8, "write_soon", 4),
         lambda: unified(replays, ("lru", 0, 0), 8, "write_back", 0),
         lambda: unified(replays, ("lru", 0, 0), 2**63, "", 0),
+        lambda: unified(replays, ("lru", 0, 0), 8, "write_back", 4, (0, 1)),
+        lambda: unified(replays, ("lru", 0, 0), 8, "write_back", 4, (None, 0)),
         lambda: chunks(replays, "arc", 4, 0),
         lambda: chunks(replays, "lru", 0, 4),
         lambda: chunks(replays, "lru", 4, 2**64 - 1),

@@ -1021,11 +1021,13 @@ def replay_sglang_unified(
     capacity_tokens: int,
     write_policy: str,
     host_pages: int,
+    storage: tuple[int | None, int] | None = None,
 ) -> dict[str, Any]:
-    """Replay SGLang's default tree; return hits, loaded, forced, evicted_*, device_*, host_* and leaf_*.
+    """Replay SGLang's default tree; return hits, loaded, prefetched and counts by tier.
 
     ``strategy`` is a name, with tlru's threshold and expected next prompt in tokens; a ``write_policy`` of ""
-    is a device without a host tier.
+    is a device without a host tier. ``storage``: its pages (None: without a bound) and the fewest tokens that
+    are prefetched. The counts are forced, evicted_*, device_*, host_*, storage_* and leaf_*.
     """
 
 def replay_lmcache(

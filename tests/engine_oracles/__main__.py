@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from kvcache_sim.replay.engine_tiers import WRITE_POLICIES  # noqa: E402
-from kvcache_sim.replay.request import REPLAYERS, ReplayRequest  # noqa: E402
+from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageRoom  # noqa: E402
 
 from engine_oracles import lmcache_tiers, sglang_tree  # noqa: E402  # from the folder above
 from engine_oracles.streams import stream  # noqa: E402
@@ -75,7 +75,11 @@ def asked(engine: Engine, seed: int) -> tuple[ReplayRequest, str]:
     longest = int((trace.input_tokens + trace.output_tokens).max())
     pages = (longest + draw.randint(1, 3) * page + draw.randint(0, 2 * longest)) // page + 1
     write_policy = draw.choice(["", *WRITE_POLICIES, "write_back"])
-    host = max(1, int(pages * draw.choice([0.2, 0.6, 1, 2, 3]))) if write_policy else 0
+    host = max(1, int(pages * draw.choice([0.1, 0.2, 0.6, 1, 2, 3]))) if write_policy else 0
+    storage = None
+    if write_policy and draw.random() < 0.6:
+        room = draw.choice([None, None, host * 2, pages * 3])
+        storage = StorageRoom(room, draw.choice([1, 16, 64, 256]))
     request = ReplayRequest(
         trace,
         page,
@@ -84,6 +88,7 @@ def asked(engine: Engine, seed: int) -> tuple[ReplayRequest, str]:
         outputs="computed",
         host_blocks=host,
         write_policy=write_policy,
+        storage=storage,
     )
     return request, draw.choice(STRATEGIES)
 

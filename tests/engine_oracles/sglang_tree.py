@@ -1,7 +1,7 @@
 """SGLang's own UnifiedRadixCache on its own Python tree core, driven over a stream.
 
 Stood in for: torch, kernels, pools (integer counters), the cache controller (writes and loads are done at the next
-poll), sessions, metrics, ranks. Decisions are the wheel's.
+poll), sessions, metrics, ranks; for the storage see ``sglang_storage``. Decisions are the wheel's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from kvcache_sim.replay.request import ReplayRequest
 
-from engine_oracles import stubs
+from engine_oracles import sglang_storage, stubs
 from engine_oracles.streams import tokens_of
 
 _CACHE = "sglang.srt.mem_cache."
@@ -48,7 +48,8 @@ def load(wheel: Path) -> types.SimpleNamespace:
         module.__path__ = [str(wheel / package.replace(".", "/"))]
         sys.modules[package] = module
     sys.path.append(str(wheel))
-    finder = stubs.install(("torch", "sglang"), REAL)
+    sglang_storage.packages(wheel)
+    finder = stubs.install(("torch", "sglang"), REAL | sglang_storage.REAL)
     from sglang.srt.mem_cache import base_prefix_cache, radix_cache, unified_radix_cache
     from sglang.srt.mem_cache.unified_cache import components
     from sglang.srt.mem_cache.unified_cache.unified_tree_core import UnifiedTreeCore
@@ -60,6 +61,7 @@ def load(wheel: Path) -> types.SimpleNamespace:
         FullComponent=components.FullComponent,
         FULL=components.ComponentType.FULL,
         UnifiedTreeCore=UnifiedTreeCore,
+        storage=sglang_storage.load(),
         stubbed=finder.stubbed,
     )
 
@@ -67,12 +69,19 @@ def load(wheel: Path) -> types.SimpleNamespace:
 class Room:
     """A pool as a number of free tokens."""
 
-    def __init__(self, tokens: int) -> None:
+    def __init__(self, tokens: int, page: int) -> None:
         self.free_tokens, self.device, self.anchor_entry = tokens, "cpu", self
+        self.logical_size, self.page_size = tokens, page
         self.host_pool, self.shared_allocation_domain, self.host_evict_fn = self, None, None
 
     def available_size(self) -> int:
         return self.free_tokens
+
+    def alloc(self, tokens: int) -> Any:
+        if self.free_tokens < tokens:
+            return None
+        self.free_tokens -= tokens
+        return stubs.tensor([0] * tokens)
 
     def free_segment(self, indices: Any, start_pos: int = 0) -> None:
         self.free_tokens += len(indices)
@@ -131,8 +140,8 @@ class Engine:
 
     def __init__(self, real: types.SimpleNamespace, request: ReplayRequest, strategy: str) -> None:
         self.real, self.page, self.evicted = real, request.block_size_tokens, 0
-        self.room = Room(request.capacity_blocks * self.page)
-        self.host = Room(request.host_blocks * self.page)
+        self.room = Room(request.capacity_blocks * self.page, self.page)
+        self.host = Room(request.host_blocks * self.page, self.page)
         name, *told = strategy.split(":")
         config = dict(zip(("threshold", "next_prompt_estimate"), map(int, told), strict=False)) or None
         params = types.SimpleNamespace(
@@ -164,6 +173,10 @@ class Engine:
             core.set_hicache_enabled()
             core.write_through_threshold = 1 if request.write_policy == "write_through" else 2
             core.is_write_back = request.write_policy == "write_back"
+        self.storage = None
+        if request.storage is not None:
+            plain = cache.cache_controller
+            self.storage = sglang_storage.Storage(cache, real.storage, request.storage, plain)
 
     def poll(self) -> None:
         """End every write and load."""
@@ -188,6 +201,10 @@ class Engine:
         """Take room that is there."""
         assert tokens <= self.room.free_tokens
         self.room.free_tokens -= tokens
+
+    @property
+    def slack(self) -> int:
+        return self.page if self.page > 1 else 0
 
     def paged(self, tokens: int) -> int:
         return -(-tokens // self.page) * self.page
@@ -219,10 +236,18 @@ class Running:
         self.last_node, self.kv.cache_protected_len = found.last_device_node, found.device_prefix_len
         return found
 
+    def prefetch(self, number: int) -> int:
+        """Bring what a storage has to the host, as the request comes."""
+        engine = self.engine
+        if engine.storage is None or engine.paged(self.total) + engine.slack > engine.room.logical_size:
+            return 0
+        handle = engine.real.base.CacheRequestHandle(str(number), 0)
+        found = engine.match(self.origin_input_ids[:-1])
+        return engine.storage.prefetch(handle, found, self.origin_input_ids)
+
     def lacks_room(self) -> bool:
         engine = self.engine
-        slack = engine.page if engine.page > 1 else 0
-        need = engine.paged(self.total) - self.kv.cache_protected_len + slack
+        need = engine.paged(self.total) - self.kv.cache_protected_len + engine.slack
         return engine.room.free_tokens + engine.core.full_evictable_size() < need
 
     def load(self, found: Any) -> int:
@@ -256,8 +281,7 @@ class Running:
     def compute(self) -> None:
         """Prefill, check the prompt in, decode."""
         engine, held = self.engine, self.kv.cache_protected_len
-        slack = engine.page if engine.page > 1 else 0
-        engine.evict(self.n - held + slack - engine.room.free_tokens)
+        engine.evict(self.n - held + engine.slack - engine.room.free_tokens)
         engine.take(engine.paged(self.n) - held)
         self.checkpoint(self.n)
         for position in range(self.n, self.total):
@@ -285,12 +309,13 @@ def run(real: types.SimpleNamespace, request: ReplayRequest, strategy: str) -> d
     """Drive the stream and return figures under the names of ``replay_sglang_unified``."""
     engine = Engine(real, request, strategy)
     trace, running = request.trace, list[Running]()
-    hits, loads, forced = list[int](), list[int](), 0
+    hits, loads, prefetched, forced = list[int](), list[int](), list[int](), 0
     for number, n in enumerate(trace.input_tokens.tolist()):
         total = n + max(int(trace.output_tokens[number]) - 1, 0)
         if request.window and len(running) == request.window:
             running.pop(0).finish()
         now = Running(engine, trace, number, total)
+        prefetched.append(now.prefetch(number))
         found, ended = now.look_up(), -1
         while ended and now.lacks_room() and running:
             ended = 0
@@ -313,7 +338,15 @@ def run(real: types.SimpleNamespace, request: ReplayRequest, strategy: str) -> d
             running.pop(0).finish()
     while running:
         running.pop(0).finish()
-    return figures(engine, request, hits, loads, forced)
+    result = figures(engine, request, hits, loads, forced)
+    if engine.storage is not None:
+        files = engine.storage.files
+        lines = "\n".join(map(str, prefetched)).encode()
+        result["per_request_prefetched_tokens_sha256"] = sha256(lines).hexdigest()
+        result["storage_written_tokens"] = files.written * engine.page
+        result["storage_evicted_tokens"] = files.evicted * engine.page
+        result["final_storage_tokens"] = len(files.keys) * engine.page
+    return result
 
 
 def figures(

@@ -48,6 +48,9 @@ class Tensor(np.ndarray):
     def numel(self) -> int:
         return int(self.size)
 
+    def split(self, size: int) -> list[Tensor]:
+        return [self[at : at + size] for at in range(0, len(self), size)]
+
     def to(self, *args: Any, **kwargs: Any) -> Tensor:
         return self.copy().view(Tensor)
 

@@ -34,7 +34,15 @@ from kvcache_sim.workload.trace import Trace
 
 Size = int | str
 #: Settings that say how much room a policy has.
-_ROOM = ("host_capacity", "write_policy", "chunk_tokens", "cpu_chunks", "disk_chunks")
+_ROOM = (
+    "host_capacity",
+    "write_policy",
+    "storage",
+    "prefetch_threshold",
+    "chunk_tokens",
+    "cpu_chunks",
+    "disk_chunks",
+)
 
 
 class ReplaySettings(TypedDict, total=False):
@@ -67,6 +75,9 @@ class CacheSettings(ReplaySettings, total=False):
     #: For ``sglang-unified``: HiCache's room on the host, and when it writes there.
     host_capacity: str
     write_policy: str
+    #: Its storage below the host, ``unbounded`` or a size, and the fewest tokens that come up from there.
+    storage: str
+    prefetch_threshold: int
     #: For ``lmcache``, which has no capacity: tokens a chunk, chunks of its tiers.
     chunk_tokens: int
     cpu_chunks: int

@@ -96,6 +96,13 @@ def cachesim(
             show_default="write_through with --host-capacity",
         ),
     ] = None,
+    storage: Annotated[
+        str, typer.Option(help="sglang-unified: HiCache's storage: unbounded, or as --capacity")
+    ] = "",
+    prefetch_threshold: Annotated[
+        int | None,
+        typer.Option(help="sglang-unified: fewest tokens from storage", min=1, show_default="256"),
+    ] = None,
     chunk_tokens: Annotated[int, typer.Option(help="lmcache: tokens a chunk", min=0, metavar="TOKENS")] = 0,
     cpu_chunks: Annotated[
         int, typer.Option(help="lmcache: chunks of the CPU tier; vllm: blocks of its CPU offloading", min=0)
@@ -130,6 +137,8 @@ def cachesim(
       kvsim cachesim trace.jsonl --policy vllm-offload:arc --capacity 80GiB --model llama-3-8b
       kvsim cachesim trace.jsonl --policy sglang-unified:lru --capacity '1048576 tokens' \
         --host-capacity '2097152 tokens' --write-policy write_back --page-size 16 --window 32
+      kvsim cachesim trace.jsonl --policy sglang-unified:lru --capacity 65536 --host-capacity 131072 \
+        --storage unbounded --page-size 16
       kvsim cachesim trace.jsonl --policy lmcache:lru --chunk-tokens 256 --cpu-chunks 8192 --disk-chunks 65536
     """
     from kvcache_sim.errors import UsageError
@@ -161,6 +170,8 @@ def cachesim(
         block_size,
         host_capacity,
         write_policy.value if write_policy else "",
+        storage,
+        prefetch_threshold,
         chunk_tokens,
         cpu_chunks,
         cpu_policy.value if cpu_policy else "",

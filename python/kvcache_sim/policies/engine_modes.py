@@ -60,8 +60,8 @@ ENGINE_MODES: tuple[EngineMode, ...] = (
         "UnifiedRadixCache, with and without HiCache",
         93,
         60,
-        "windows and states, storage (L3), sessions, several ranks; strategies mru, filo, priority and tlru "
-        "have no row (`make oracles` drives them)",
+        "windows and states, sessions, several ranks, `buffer_only` host memory; the storage (`--storage`) "
+        "and strategies mru, filo, priority and tlru have no row (`make oracles` drives them)",
     ),
     EngineMode(
         "lmcache",

@@ -32,6 +32,9 @@ def _ceilings(request: ReplayRequest, hit_tokens: int) -> ReplayResult:
     from kvcache_sim.replay.prompt_blocks import blocks_of_prompts
 
     alone = replace(request, window=0, store_threshold=0)
-    tops = ceilings(blocks_of_prompts(alone), request.capacity_blocks + request.host_blocks)
+    room = request.capacity_blocks + request.host_blocks
+    if request.storage is not None:
+        room += len(request.trace.block_ids) if request.storage.blocks is None else request.storage.blocks
+    tops = ceilings(blocks_of_prompts(alone), room)
     possible = tops["belady"]["hit_tokens"]
     return {"ceilings": tops, "share_of_possible": hit_tokens / possible if possible else None}

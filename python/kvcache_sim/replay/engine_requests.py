@@ -55,6 +55,7 @@ def refuse_without_effect(
         "--store-threshold": request.store_threshold != 0 and not store_threshold,
         "--host-capacity": request.host_blocks != 0 and not host,
         "--write-policy": request.write_policy != "" and not host,
+        "--storage": request.storage is not None and not host,
         "--disk-chunks": request.disk_blocks != 0 and not disk,
         "--cpu-chunks": request.cpu_blocks != 0 and not cpu,
     }

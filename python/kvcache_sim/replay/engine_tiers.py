@@ -18,7 +18,7 @@ from kvcache_sim.replay.engine_requests import (
     refuse_without_effect,
 )
 from kvcache_sim.replay.engines import head, hit_figures, how_replayed, miss_figures
-from kvcache_sim.replay.request import REJECTED, ReplayRequest, ReplayResult
+from kvcache_sim.replay.request import REJECTED, ReplayRequest, ReplayResult, StorageRoom
 
 #: When HiCache writes a node to the host: SGLang's ``hicache_write_policy``.
 WRITE_POLICIES = ("write_through", "write_through_selective", "write_back")
@@ -37,13 +37,15 @@ def replay_sglang_unified(request: ReplayRequest, variant: str) -> ReplayResult:
     strategy = _strategy(variant)
     page = request.block_size_tokens
     capacity_tokens, write = request.capacity_blocks * page, request.write_policy
+    below = request.storage
+    storage = None if below is None else (below.blocks, below.prefetch_threshold_tokens)
     if request.backend == "python":
         answer = reference("replay.sglang-unified")(
-            python_requests(request), strategy, capacity_tokens, write, request.host_blocks
+            python_requests(request), strategy, capacity_tokens, write, request.host_blocks, storage
         )
     else:
         answer = _core.replay_sglang_unified(
-            native_requests(request), strategy, capacity_tokens, write, request.host_blocks
+            native_requests(request), strategy, capacity_tokens, write, request.host_blocks, storage
         )
         keys = block_keys(request)
         answer["leaf_keys"] = [keys.decode(code) for code in answer["leaf_keys"].tolist()]
@@ -54,7 +56,7 @@ def replay_sglang_unified(request: ReplayRequest, variant: str) -> ReplayResult:
         for key, end in zip(answer["leaf_keys"], answer["leaf_ends"], strict=True)
     ]
     return {
-        "system": f"SGLang UnifiedRadixCache{' + HiCache' if write else ''}",
+        "system": f"SGLang UnifiedRadixCache{' + HiCache' if write else ''}{' + storage' if storage else ''}",
         **head(request),
         "page_size": page,
         "capacity_tokens": capacity_tokens,
@@ -74,6 +76,7 @@ def replay_sglang_unified(request: ReplayRequest, variant: str) -> ReplayResult:
         "final_leaf_eviction_order_sha256": _lines_sha256(leaves),
         "final_leaf_first5": leaves[:5],
         **(_host_figures(request, answer) if write else {}),
+        **(_storage_figures(request, below, answer) if below is not None else {}),
         **miss_figures(request, policy, np.where(hits == REJECTED, hits, hits + loaded), answer),
     }
 
@@ -93,6 +96,21 @@ def _host_figures(request: ReplayRequest, answer: dict[str, Any]) -> dict[str, A
         "final_host_tokens": answer["host_pages"] * page,
         "final_host_nodes": answer["host_nodes"],
         "final_host_free_tokens": answer["host_free_pages"] * page,
+    }
+
+
+def _storage_figures(request: ReplayRequest, room: StorageRoom, answer: dict[str, Any]) -> dict[str, Any]:
+    page = request.block_size_tokens
+    prefetched = np.asarray(answer["prefetched"], np.int64)
+    return {
+        "storage_capacity_tokens": None if room.blocks is None else room.blocks * page,
+        "prefetch_threshold_tokens": room.prefetch_threshold_tokens,
+        "prefetched_tokens": int(prefetched.sum()),
+        "per_request_prefetched_tokens_sha256": _joined_sha256(map(str, prefetched.tolist())),
+        "first_20_prefetched": prefetched[:_FIRST].tolist(),
+        "storage_written_tokens": answer["storage_written_pages"] * page,
+        "storage_evicted_tokens": answer["storage_evicted_pages"] * page,
+        "final_storage_tokens": answer["storage_pages"] * page,
     }
 
 

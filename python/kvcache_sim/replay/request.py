@@ -28,6 +28,15 @@ Discipline = Literal["prefix", "flat"]
 
 
 @dataclass(frozen=True, slots=True)
+class StorageRoom:
+    """HiCache's storage: its pages (None: unbounded), and the fewest tokens worth a prefetch."""
+
+    blocks: int | None
+    #: SGLang's ``prefetch_threshold``.
+    prefetch_threshold_tokens: int = 256
+
+
+@dataclass(frozen=True, slots=True)
 class ReplayRequest:
     """One replay: the trace, the blocks it is cut into, the room they have and how requests overlap.
 
@@ -52,6 +61,8 @@ class ReplayRequest:
     #: Pages on the host and when nodes are written there (SGLang's HiCache); "" is no host tier.
     host_blocks: int = 0
     write_policy: str = ""
+    #: What is below the host.
+    storage: StorageRoom | None = None
     #: Blocks of vLLM's CPU offloading tier below the pool, and its policy.
     cpu_blocks: int = 0
     cpu_policy: str = "lru"
@@ -68,6 +79,7 @@ def refuse_lower_tiers(request: ReplayRequest, policy: str) -> None:
     given = {
         "--host-capacity": request.host_blocks != 0,
         "--write-policy": request.write_policy != "",
+        "--storage": request.storage is not None,
         "--disk-chunks": request.disk_blocks != 0,
         "--cpu-chunks": request.cpu_blocks != 0,
     }

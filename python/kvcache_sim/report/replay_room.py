@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.replay.request import StorageRoom
 from kvcache_sim.report.curve.sizes import parse_capacity
 
 #: LMCache's own default.
@@ -20,6 +21,8 @@ class RoomOptions:
     block_size: int = 0
     host_capacity: str = ""
     write_policy: str = ""
+    storage: str = ""
+    prefetch_threshold: int | None = None
     chunk_tokens: int = 0
     cpu_chunks: int = 0
     cpu_policy: str = ""
@@ -67,8 +70,15 @@ def room_of(
     if options.host_capacity:
         room["host_blocks"] = blocks(options.host_capacity, "--host-capacity")
         room["write_policy"] = options.write_policy or "write_through"
-    elif options.write_policy:
-        raise UsageError("has no effect without --host-capacity", where="--write-policy")
+    elif options.write_policy or options.storage:
+        option = "--write-policy" if options.write_policy else "--storage"
+        raise UsageError("has no effect without --host-capacity", where=option)
+    if options.storage:
+        bound = None if options.storage == "unbounded" else blocks(options.storage, "--storage")
+        threshold = options.prefetch_threshold
+        room["storage"] = StorageRoom(bound) if threshold is None else StorageRoom(bound, threshold)
+    elif options.prefetch_threshold is not None:
+        raise UsageError("has no effect without --storage", where="--prefetch-threshold")
     return room
 
 
@@ -80,6 +90,8 @@ def _useless(family: str, options: RoomOptions) -> dict[str, bool]:
         "--block-size": options.block_size != 0 and chunks,
         "--host-capacity": bool(options.host_capacity) and not host,
         "--write-policy": bool(options.write_policy) and not host,
+        "--storage": bool(options.storage) and not host,
+        "--prefetch-threshold": options.prefetch_threshold is not None and not host,
         "--chunk-tokens": options.chunk_tokens != 0 and not chunks,
         "--cpu-chunks": options.cpu_chunks != 0 and not chunks and family != "vllm",
         "--cpu-policy": bool(options.cpu_policy) and family != "vllm",

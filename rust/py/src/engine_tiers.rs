@@ -2,6 +2,7 @@
 
 use kvsim_core::engines::chunk_order::ChunkPolicy;
 use kvsim_core::engines::unified_tree::host::{HostTier, WritePolicy};
+use kvsim_core::engines::unified_tree::storage::Storage;
 use kvsim_core::engines::unified_tree::worth::LeafStrategy;
 use kvsim_core::engines::{lmcache, unified_replay};
 use numpy::IntoPyArray;
@@ -15,9 +16,10 @@ fn no_such_policy(name: &str) -> PyErr {
     PyValueError::new_err(format!("no such policy: {name}"))
 }
 
-/// Replays through SGLang's default tree; a write policy of "" is a device without a host tier.
+/// Replays through SGLang's default tree; a write policy of "" is a device without a host tier. `storage`: its
+/// pages, if bounded, and the fewest tokens that are prefetched.
 #[pyfunction]
-#[pyo3(signature = (requests, strategy, capacity_tokens, write_policy, host_pages))]
+#[pyo3(signature = (requests, strategy, capacity_tokens, write_policy, host_pages, storage=None))]
 fn replay_sglang_unified<'py>(
     py: Python<'py>,
     requests: &EngineRequests,
@@ -25,6 +27,7 @@ fn replay_sglang_unified<'py>(
     capacity_tokens: u64,
     write_policy: &str,
     host_pages: u64,
+    storage: Option<(Option<u64>, u32)>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let (name, threshold_tokens, next_prompt_tokens) = strategy;
     at_least_one(threshold_tokens.saturating_add(1), "tokens")?;
@@ -33,19 +36,30 @@ fn replay_sglang_unified<'py>(
         .ok_or_else(|| no_such_policy(&name))?;
     let requests = requests.requests();
     whole_pages(capacity_tokens, requests.block_size)?;
+    if let Some((capacity_pages, least_tokens)) = storage {
+        at_least_one(capacity_pages.unwrap_or(1), "pages of the storage")?;
+        at_least_one(u64::from(least_tokens), "tokens")?;
+    }
     let host = if write_policy.is_empty() {
         None
     } else {
         at_least_one(host_pages, "pages of the host")?;
         let write =
             WritePolicy::from_name(write_policy).ok_or_else(|| no_such_policy(write_policy))?;
-        Some(HostTier::new(write, host_pages))
+        let storage = storage.map(|(capacity_pages, least_tokens)| {
+            Storage::new(capacity_pages, least_tokens.div_ceil(requests.block_size))
+        });
+        Some(HostTier::new(write, host_pages).above(storage))
     };
     let done = py.detach(|| unified_replay::replay(&requests, strategy, capacity_tokens, host));
     let answer = PyDict::new(py);
     let (last, ends): (Vec<u64>, Vec<u32>) = done.leaves.into_iter().unzip();
     answer.set_item("hits", done.hits.into_pyarray(py))?;
     answer.set_item("loaded", done.loaded.into_pyarray(py))?;
+    answer.set_item("prefetched", done.prefetched.into_pyarray(py))?;
+    answer.set_item("storage_pages", done.storage.pages)?;
+    answer.set_item("storage_written_pages", done.storage.written_pages)?;
+    answer.set_item("storage_evicted_pages", done.storage.evicted_pages)?;
     answer.set_item("forced", done.forced_finishes)?;
     answer.set_item("evicted_pages", done.counts.evicted_pages)?;
     answer.set_item("evicted_leaves", done.counts.evicted_leaves)?;

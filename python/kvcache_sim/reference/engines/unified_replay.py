@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvcache_sim.reference.causes.engine import MissCauses
+from kvcache_sim.reference.engines.hicache_storage import Storage
 from kvcache_sim.reference.engines.requests import Overlap, Requests
 from kvcache_sim.reference.engines.unified_tree import Node, UnifiedTree, worths
 from kvcache_sim.replay.block_keys import Key
@@ -71,6 +72,17 @@ class Device:
         if tokens > self.free:
             self.free += self.tree.evict(-(-(tokens - self.free) // self.page)) * self.page
 
+    def prefetch(self, askable: list[Key], host_pages: int, threshold_tokens: int) -> int:
+        """Bring what follows the known prefix from storage to the host, at once; return its pages."""
+        anchor = self.tree.match(askable)
+        if host_pages * self.page < 2:  # half the host is a prefetch's limit
+            return 0
+        wanted = askable[anchor.end() :]
+        pages = self.tree.take_for_prefetch(anchor, wanted, -(-threshold_tokens // self.page))
+        if pages:
+            self.tree.insert_host(anchor, wanted[:pages])
+        return pages
+
     def load(self, held: Held, node: Node, on_host: int) -> int:
         """Load what was found on the host alone; return its tokens, 0 where too little or without room."""
         if on_host < LEAST_LOADED_TOKENS:
@@ -123,20 +135,26 @@ def replay_unified_reference(
     capacity_tokens: int,
     write_policy: str,
     host_pages: int,
+    storage: tuple[int | None, int] | None = None,
 ) -> dict[str, Any]:
     """Replay every request and return what ``_core.replay_sglang_unified`` returns, keys as the trace's."""
-    name, threshold, next_prompt = strategy
+    name, latency_tokens, next_prompt = strategy
     page = requests.block_size
-    tree = UnifiedTree(worths(page, threshold, next_prompt)[name], write_policy, host_pages)
+    tree = UnifiedTree(worths(page, latency_tokens, next_prompt)[name], write_policy, host_pages)
+    if storage is not None:
+        tree.storage = Storage(storage[0])
     device, overlap = Device(tree, page, capacity_tokens), Overlap(requests.window)
     causes, running = MissCauses(page), dict[int, Held]()
-    hits, loads, forced = list[int](), list[int](), 0
+    hits, loads, prefetched, forced = list[int](), list[int](), list[int](), 0
     for request, n in enumerate(requests.input_tokens):
         gone = len(tree.gone)
         for oldest in overlap.before_start():
             device.finish(running.pop(oldest))
         whole, askable = requests.whole(request), requests.keys.keys(request, requests.limit(request))
         held = Held(whole, n, requests.total_tokens[request], tree.root)
+        prefetched.append(0)
+        if storage is not None and device.paged(held.total) + device.slack() <= capacity_tokens:
+            prefetched[-1] = device.prefetch(askable, host_pages, storage[1]) * page
         node, found = device.look_up(held, askable)
         ended = -1
         while ended and not device.fits(held) and overlap.running:
@@ -161,6 +179,8 @@ def replay_unified_reference(
         causes.evict(request, tree.gone[gone:])
         gone = len(tree.gone)
         here = set(askable[: found // page])
+        if tree.storage is not None:
+            here.update(key for key in askable if key in tree.storage.pages)
         causes.count(n, askable, (on_device + loaded) // page, here.__contains__)
         causes.learn(whole)
         device.compute(held)
@@ -179,6 +199,7 @@ def replay_unified_reference(
     return {
         "hits": hits,
         "loaded": loads,
+        "prefetched": prefetched,
         "forced": forced,
         "evicted_pages": tree.evicted_pages,
         "evicted_leaves": tree.evicted_leaves,
@@ -191,6 +212,9 @@ def replay_unified_reference(
         "host_pages": sum(len(node.key) for node in on_host_nodes),
         "host_nodes": len(on_host_nodes),
         "host_free_pages": tree.host_free,
+        "storage_pages": 0 if tree.storage is None else len(tree.storage.pages),
+        "storage_written_pages": 0 if tree.storage is None else tree.storage.written,
+        "storage_evicted_pages": 0 if tree.storage is None else tree.storage.evicted,
         "leaf_keys": [leaf.key[-1] for leaf in leaves],
         "leaf_ends": [leaf.end() for leaf in leaves],
         "miss_tokens": causes.tokens,

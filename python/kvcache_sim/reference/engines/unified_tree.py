@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+from kvcache_sim.reference.engines.hicache_storage import Storage
 from kvcache_sim.replay.block_keys import Key
 
 #: A time, and how many steps above the matched node: parents are older than their children.
@@ -95,9 +96,14 @@ class UnifiedTree:
     copied: list[tuple[Node, list[Key]]] = field(default_factory=list)
     host_evicted: int = 0
     host_evicted_leaves: int = 0
+    #: Below the host; every page written to the host goes there too.
+    storage: Storage | None = None
+    #: The node whose host copy a prefetch from storage goes on from, while it makes room.
+    anchor: Node | None = None
 
     def __post_init__(self) -> None:
         self.root = self._new([], None)
+        self.root.priority = -1
 
     def _now(self) -> Time:
         return (next(self.ticks), 0)
@@ -147,6 +153,7 @@ class UnifiedTree:
         """Add ``key``; return the node it ends at and its duplicates beyond ``protected`` pages."""
         node, walked, duplicates, total = self.root, 0, 0, len(key)
         self._now()
+        node.priority = max(node.priority, priority)
         while key and (child := node.children.get(key[0])) is not None:
             child.last = self._now()
             common = self._common(child, key)
@@ -197,6 +204,8 @@ class UnifiedTree:
         self.written += len(node.key)
         node.host = True
         self.copied.append((node, node.key))
+        if self.storage is not None:
+            self.gone += self.storage.write(node.key)
         self._register(node)
         return True
 
@@ -219,15 +228,14 @@ class UnifiedTree:
             if self.host_free >= target:
                 return
             if node.device and node.host:
-                if spare_leaves and self._is_device_leaf(node):
+                if node is self.anchor or (spare_leaves and self._is_device_leaf(node)):
                     continue
                 node.host = False
                 self.host_free += len(node.key)
             self.duplicates.remove(node)
 
-    @staticmethod
-    def _is_idle(node: Node) -> bool:
-        return node.locks == 0 and not node.children
+    def _is_idle(self, node: Node) -> bool:
+        return node.locks == 0 and not node.children and node is not self.anchor
 
     @staticmethod
     def _is_device_leaf(node: Node) -> bool:
@@ -266,6 +274,52 @@ class UnifiedTree:
             freed += len(leaf.key)
         self.evicted_pages += freed
         return freed
+
+    def take_for_prefetch(self, anchor: Node, wanted: Sequence[Key], least: int) -> int:
+        """Return how many pages behind ``anchor`` come from storage; room of the host is taken for them.
+
+        Fewer than ``least`` are not worth it, asked for or found; where the host has no room for all, the
+        first of them come.
+        """
+        if self.storage is None or len(wanted) < least or not (anchor is self.root or anchor.host):
+            return 0
+        pages = self.storage.found(wanted)
+        if pages < least:
+            return 0
+        if pages > self.host_free:
+            self.anchor = anchor
+            self._evict_host(pages)
+            self.anchor = None
+            pages = min(pages, self.host_free)
+        if pages < least:
+            return 0
+        self.host_free -= pages
+        self.storage.read(wanted[:pages])
+        return pages
+
+    def insert_host(self, anchor: Node, key: Sequence[Key]) -> int:
+        """Add pages from storage behind ``anchor``; return how many the tree had no use for."""
+        node, spare, total = anchor, 0, len(key)
+        node.last = self._now()
+        while key and (child := node.children.get(key[0])) is not None:
+            child.last = self._now()
+            common = self._common(child, key)
+            node = child if common == len(child.key) else self._split(child, common)
+            if node.host or self.write_policy == "write_back":
+                spare += common
+            node.host |= self.write_policy != "write_back"
+            key = key[common:]
+        if key and node is not self.root and not node.host and self.write_policy != "write_back":
+            spare = total
+        elif key:
+            leaf = self._new(list(key), node)
+            leaf.device, leaf.host, leaf.priority = False, True, node.priority
+            node.children[key[0]] = leaf
+            end = leaf.end()
+            for above in leaf.path():
+                above.history = max(above.history, end)
+        self.host_free += spare
+        return spare
 
     def load(self, node: Node) -> None:
         """Give the path of a node, deepest first, its copies on the device."""

@@ -91,6 +91,17 @@ impl UnifiedPool {
         (protected, on_host)
     }
 
+    /// Brings what a storage has of a request's first `limit` tokens, behind what is known, to the host; returns
+    /// the tokens. A request of `total` tokens that never fits does not ask.
+    pub fn prefetch(&mut self, request: u32, limit: u64, total: u64) -> u64 {
+        if !self.tree.has_storage() || self.paged(total) + self.slack() > self.capacity_tokens {
+            return 0;
+        }
+        let pages = (limit / self.page) as u32;
+        let found = self.tree.match_prefix(request, pages);
+        u64::from(self.tree.prefetch(request, found, pages)) * self.page
+    }
+
     /// Lets go of what `admit` held.
     pub fn withdraw(&mut self, request: u32) {
         if let Some(held) = self.held[request as usize].take() {
@@ -181,7 +192,7 @@ impl UnifiedPool {
         let how = Insertion {
             counted_pages: (held.counted / self.page) as u32,
             protected_pages: (held.protected / self.page) as u32,
-            priority: 0,
+            priority: 1,
         };
         let (node, duplicates) = self.tree.insert(request, pages, how);
         self.free_tokens += u64::from(duplicates) * self.page;
@@ -190,7 +201,7 @@ impl UnifiedPool {
             let how = Insertion {
                 counted_pages: prompt,
                 protected_pages: prompt,
-                priority: 1,
+                priority: 2,
             };
             self.tree.insert(request, prompt, how);
         }

@@ -3,6 +3,7 @@
 use super::requests::{Overlap, Requests, REJECTED};
 use super::unified_pool::UnifiedPool;
 use super::unified_tree::host::{HostMoves, HostTier};
+use super::unified_tree::storage::StorageMoves;
 use super::unified_tree::worth::LeafStrategy;
 use super::unified_tree::{UnifiedCounts, UnifiedTree};
 use crate::causes::engine::{Lookup, MissCauses};
@@ -14,12 +15,16 @@ pub struct UnifiedReplay {
     pub hits: Vec<i64>,
     /// Tokens of each request loaded from the host.
     pub loaded: Vec<i64>,
+    /// Tokens of each request that came from storage to the host while it waited.
+    pub prefetched: Vec<i64>,
     /// Running requests ended before their turn, for room.
     pub forced_finishes: u64,
     /// The tree at the end, and what left it.
     pub counts: UnifiedCounts,
     /// What moved to the host and left it.
     pub moves: HostMoves,
+    /// What moved to the storage and left it.
+    pub storage: StorageMoves,
     /// Free tokens of the device at the end.
     pub free_tokens: u64,
     /// Free pages of the host at the end.
@@ -45,7 +50,7 @@ pub fn replay(
     let mut pool = UnifiedPool::new(tree, page, capacity_tokens, prompts);
     let mut causes = requests.causes();
     let mut overlap = Overlap::new(requests.window);
-    let (mut hits, mut loads) = (Vec::new(), Vec::new());
+    let (mut hits, mut loads, mut prefetched) = (Vec::new(), Vec::new(), Vec::new());
     let mut forced_finishes = 0;
     for request in 0..requests.keys.requests() {
         let n = requests.input_tokens[request as usize];
@@ -56,6 +61,7 @@ pub fn replay(
         if let Some(oldest) = overlap.before_start() {
             pool.release(oldest);
         }
+        prefetched.push(pool.prefetch(request, n - 1, total) as i64);
         let (found, forced) = admit(&mut pool, &mut overlap, request, (n, total));
         forced_finishes += forced;
         let Some((found, on_host)) = found else {
@@ -76,8 +82,10 @@ pub fn replay(
                 hits: here(found + loaded),
                 limit: requests.limit(request),
             };
-            let on_host_alone = |block| block < here(found + on_host);
-            let resident: Option<&dyn Fn(u32) -> bool> = if loaded < on_host {
+            let tree = &pool.tree;
+            let on_host_alone =
+                |block| block < here(found + on_host) || tree.is_stored(request, block);
+            let resident: Option<&dyn Fn(u32) -> bool> = if loaded < on_host || tree.has_storage() {
                 Some(&on_host_alone)
             } else {
                 None
@@ -101,9 +109,11 @@ pub fn replay(
     UnifiedReplay {
         hits,
         loaded: loads,
+        prefetched,
         forced_finishes,
         counts: pool.tree.counts(),
         moves: pool.tree.host_moves(),
+        storage: pool.tree.storage_moves(),
         free_tokens: pool.free_tokens(),
         host_free_pages: pool.tree.host_free_pages(),
         leaves: pool.tree.leaves(),

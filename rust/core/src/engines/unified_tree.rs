@@ -9,6 +9,8 @@ mod check;
 mod evict;
 /// Copies on the host (HiCache).
 pub mod host;
+/// Pages in a storage below the host.
+pub mod storage;
 /// The strategies that order leaves.
 pub mod worth;
 
@@ -259,6 +261,8 @@ impl UnifiedTree {
     /// they end at and how many of them the tree had on the device already: duplicates, given back.
     pub fn insert(&mut self, request: u32, pages: u32, how: Insertion) -> (u32, u32) {
         self.tick();
+        let root = &mut self.nodes[ROOT as usize];
+        root.priority = root.priority.max(how.priority);
         let (mut node, mut walked, mut duplicates) = (ROOT, 0, 0);
         while let Some((child, common)) = self.step(node, request, walked, pages) {
             let now = self.tick();
@@ -316,12 +320,16 @@ impl UnifiedTree {
         });
         self.change(parent, |n| n.children += 1);
         self.set_device(leaf, true);
-        let mut above = parent;
+        self.raise_history(parent, end);
+        leaf
+    }
+
+    /// Notes on the path from `above` up that a page ends at `end` below it.
+    fn raise_history(&mut self, mut above: u32, end: u32) {
         while above != ROOT && self.nodes[above as usize].history < end {
             self.change(above, |n| n.history = end);
             above = self.nodes[above as usize].parent;
         }
-        leaf
     }
 
     /// Counts a hit; a node hit often enough is written to the host, those above it first.

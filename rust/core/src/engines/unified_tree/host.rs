@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::storage::Storage;
 use super::{UnifiedTree, ROOT};
 
 /// When a node is written to the host (SGLang's `hicache_write_policy`).
@@ -48,6 +49,10 @@ pub struct HostTier {
     /// Nodes on both tiers, in the order in which they came to be; under write-back alone.
     duplicates: BTreeMap<u64, u32>,
     registered: u64,
+    /// The node that a prefetch from storage goes on from, while it makes room; else the root.
+    pinned: u32,
+    /// Below the host, where there is one.
+    pub(super) storage: Option<Storage>,
     /// What moved.
     pub moved: HostMoves,
 }
@@ -71,8 +76,15 @@ impl HostTier {
             capacity_pages,
             duplicates: BTreeMap::new(),
             registered: 0,
+            pinned: ROOT,
+            storage: None,
             moved: HostMoves::default(),
         }
+    }
+
+    /// The same tier above a storage.
+    pub fn above(self, storage: Option<Storage>) -> Self {
+        Self { storage, ..self }
     }
 }
 
@@ -101,6 +113,32 @@ impl UnifiedTree {
         self.host.as_ref().is_some_and(is_back)
     }
 
+    /// Tokens of the host's room.
+    pub(super) fn host_page_tokens(&self) -> u64 {
+        let pages = self.host.as_ref().map_or(0, |host| host.capacity_pages);
+        pages.saturating_mul(self.page)
+    }
+
+    fn pinned(&self) -> u32 {
+        self.host.as_ref().map_or(ROOT, |host| host.pinned)
+    }
+
+    /// Keeps a node's host copy until `unpin`.
+    pub(super) fn pin(&mut self, at: u32) {
+        if at != ROOT {
+            self.change(at, |n| n.locks += 1);
+            self.host.as_mut().expect("a host tier").pinned = at;
+        }
+    }
+
+    /// Ends a `pin`.
+    pub(super) fn unpin(&mut self, at: u32) {
+        if at != ROOT {
+            self.change(at, |n| n.locks -= 1);
+            self.host.as_mut().expect("a host tier").pinned = ROOT;
+        }
+    }
+
     fn moved(&mut self) -> &mut HostMoves {
         &mut self.host.as_mut().expect("a host tier").moved
     }
@@ -125,6 +163,7 @@ impl UnifiedTree {
         }
         self.change(at, |n| n.on_host = true);
         self.moved().written_pages += pages;
+        self.store(at);
         self.register_duplicate(at);
         true
     }
@@ -134,7 +173,7 @@ impl UnifiedTree {
     }
 
     /// Frees `need` pages of the host, or what can be; returns the pages freed.
-    fn evict_host(&mut self, need: u64) -> u64 {
+    pub(super) fn evict_host(&mut self, need: u64) -> u64 {
         let mut freed = 0;
         if self.writes_back() {
             freed += self.drop_duplicates(need, true);
@@ -167,7 +206,7 @@ impl UnifiedTree {
             }
             let node = &self.nodes[at as usize];
             if node.on_device && node.on_host {
-                if spare_leaves && self.is_device_leaf(at) {
+                if at == self.pinned() || spare_leaves && self.is_device_leaf(at) {
                     continue;
                 }
                 freed += u64::from(node.pages);
