@@ -19,9 +19,9 @@ from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.measure import measured_requests
 from kvcache_sim.scenario.requests import read_requests
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
+from kvcache_sim.scenario.section import Checked, Section
 from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.generate.kinds import KINDS
-from pydantic import AfterValidator, BaseModel
 from setting_effects import CHANGES, GENERATED, REFUSALS, Change, Refusal
 from tiered_scenario import load
 from word_tokenizer import write_tokenizer
@@ -127,13 +127,13 @@ def test_every_key_of_the_schema_has_a_row():
     assert wanted - keys_with_rows() == set()
 
 
-def choices(section: type[BaseModel], prefix: str) -> dict[str, tuple[str, ...]]:
+def choices(section: type[Section], prefix: str) -> dict[str, tuple[str, ...]]:
     """Return the words that each key takes besides its default: of its literals, or of its kind of policy."""
     found: dict[str, tuple[str, ...]] = {}
     for name, field in section.model_fields.items():
         named = [getattr(a, "__origin__", a) for a in get_args(field.annotation)]
         inner = [a for a in (field.annotation, *named) if isinstance(a, type)]
-        inner = [a for a in inner if issubclass(a, BaseModel)]
+        inner = [a for a in inner if issubclass(a, Section)]
         if inner:
             found |= choices(inner[0], f"{prefix}{name}.")
             continue
@@ -143,7 +143,7 @@ def choices(section: type[BaseModel], prefix: str) -> dict[str, tuple[str, ...]]
             words += [
                 w
                 for c in checks
-                if isinstance(c, AfterValidator) and isinstance(c.func, OneOf)
+                if isinstance(c, Checked) and isinstance(c.func, OneOf)
                 for w in c.func.kind.names
             ]
             words += [part] if isinstance(part, str) else [w for w in get_args(part) if isinstance(w, str)]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from kvcache_sim.metrics.summary import summarize
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.scenario.section import plain_values
 from kvcache_sim.simulation import RunOptions, simulate
 
 FOLDER = Path(__file__).parent.parent / "scenarios"
@@ -81,10 +79,3 @@ def test_two_machines_that_read_from_each_other_contend_on_one_wire_and_not_on_t
 def test_the_page_lists_every_scenario():
     page = (FOLDER / "README.md").read_text()
     assert all(f"`{path.stem}`" in page for path in FOLDER.glob("*.yaml"))
-
-
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
-def test_plain_values_are_what_pydantic_would_write(path):
-    """The resolved scenario is written without building every section's serializer, and is the same."""
-    model = load_scenario(path).model
-    assert json.dumps(plain_values(model)) == json.dumps(model.model_dump(mode="json"))

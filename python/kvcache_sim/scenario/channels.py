@@ -11,6 +11,7 @@ from typing import Any
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.channels import load_channel
+from kvcache_sim.scenario.checks import validated
 from kvcache_sim.scenario.idle import IdleError
 from kvcache_sim.scenario.network import NetworkClaims, settings_of
 from kvcache_sim.scenario.pools import hands_over
@@ -109,7 +110,7 @@ def default_channel(name: str) -> ChannelSection:
     default = DEFAULT_CHANNELS[name]
     figures = {**default, **_figures(default["preset"])}
     del figures["preset"]
-    return ChannelSection.model_validate(figures)
+    return validated(ChannelSection, figures)
 
 
 def wire(model: ScenarioModel, machines: tuple[MachineSection, ...], tree: Tree) -> Wiring:

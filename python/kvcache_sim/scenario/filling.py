@@ -34,7 +34,7 @@ def fill(model: ScenarioModel, directory: Path, tree: Tree) -> ScenarioModel:
     if named is None:
         raise UsageError("the step-time file names no model", tree.place(("replica",)), hint="set model")
     model = _with_semantics(_with_model(model, named, tree), tree)
-    common = MachineSection.model_construct(tiers=model.tiers, replica=model.replica)
+    common = MachineSection(tiers=model.tiers, replica=model.replica)
     return model.model_copy(update={"tiers": with_gpu_room(common, model, tree, GPU_CAPACITY).tiers})
 
 
@@ -70,7 +70,7 @@ def _with_semantics(model: ScenarioModel, tree: Tree) -> ScenarioModel:
     if own is not None:
         return _with(model, WITH_LOWER[own].name)
     plain = model.cache.enabled and model.cache.accounting == "detailed" and model.cache.policy == "lru"
-    views = all(view == type(view).model_construct() for view in (model.session_view, model.prefix_view))
+    views = all(view == type(view)() for view in (model.session_view, model.prefix_view))
     alone = len(model.tiers.present) == 1 and not (model.machines or model.tiers.compute.policy)
     bounded = str(model.tiers.compute.capacity) != "unbounded"
     if not (model.replica.instant and plain and views and alone and bounded):

@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Any
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.scenario.checks import validated
 from kvcache_sim.scenario.fault_draws import Fault, drawn_faults
 from kvcache_sim.scenario.fleet_section import FleetChange, FleetEventSection, FleetSection
 from kvcache_sim.scenario.schema import ClusterSection, ScenarioModel
@@ -130,10 +131,10 @@ def _listed(machines: set[int]) -> str:
 def events_told(scenario: Mapping[str, Any], until_ns: int) -> list[tuple[int, str]]:
     """Return time and words of what happened to the fleet of a resolved scenario up to a time."""
     own = {key: scenario[key] for key in ("fleet", "seed") if key in scenario}
-    model = ScenarioModel.model_construct(
-        fleet=FleetSection.model_validate(own.get("fleet", {})),
+    model = ScenarioModel(
+        fleet=validated(FleetSection, own.get("fleet", {})),
         seed=int(own.get("seed", 0)),
-        cluster=ClusterSection.model_validate(scenario.get("cluster", {})),
+        cluster=validated(ClusterSection, scenario.get("cluster", {})),
     )
     return [(e.at_ns, _words(e)) for e in fleet_events(model, Tree()) if e.at_ns <= until_ns]
 

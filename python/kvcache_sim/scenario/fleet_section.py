@@ -1,12 +1,10 @@
 """The section ``fleet`` of a scenario."""
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from kvcache_sim.scenario.quantities import DurationNs
 from kvcache_sim.scenario.scaling_section import ScalingSection
-from kvcache_sim.scenario.section import BY_ITSELF, Section
+from kvcache_sim.scenario.section import Field, Section
 from kvcache_sim.serving.membership.plan import InFlight
 
 #: What happens to a fleet by a plan; by rates all but the first two.
@@ -54,7 +52,7 @@ class FleetSection(Section):
         description="such as [{do: lose, mtbf: 1h, repair: 5m}]: by chance, to faults_until",
     )
     faults_until: DurationNs | None = Field(None, ge=1, description="no fault begins later")
-    scaling: Annotated[ScalingSection, BY_ITSELF] | None = Field(
+    scaling: ScalingSection | None = Field(
         None, description="machines come and go by a policy, such as {policy: queue, most: 8}; null: no"
     )
     startup: DurationNs = Field(0, description="from a join until the machine serves: boot and model load")

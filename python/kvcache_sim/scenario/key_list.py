@@ -6,9 +6,6 @@ import json
 from collections.abc import Iterator
 from typing import Any, get_args
 
-from pydantic import AfterValidator, BaseModel, PlainSerializer
-from pydantic.fields import FieldInfo
-
 from kvcache_sim.policies.plugins.choice import OneOf
 from kvcache_sim.scenario.fleet_section import FaultSection, FleetEventSection
 from kvcache_sim.scenario.models_section import ServedModelSection
@@ -20,7 +17,7 @@ from kvcache_sim.scenario.schema import (
     TierSection,
     TraceChanges,
 )
-from kvcache_sim.scenario.section import sections_in
+from kvcache_sim.scenario.section import Checked, Key, Parsed, Section, sections_in
 from kvcache_sim.scenario.tenants_section import TenantSection
 from kvcache_sim.tiers import STAGING, TIERS
 
@@ -53,49 +50,49 @@ def key_lines() -> list[str]:
     return [f"{name:<{width}}  {default:<19}  {meaning}" for name, default, meaning in rows]
 
 
-def _rows(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]:
+def _rows(section: type[Section], prefix: str) -> Iterator[tuple[str, str, str]]:
     for name, field in section.model_fields.items():
         inner = _section(field)
         if inner is TierSection:
-            capacity = inner.model_fields["capacity"].description or ""
+            capacity = inner.model_fields["capacity"].description
             yield (
                 f"{prefix}{name}.capacity",
                 str(getattr(field.default, "capacity", "no such tier")),
                 capacity,
             )
-            yield f"{prefix}{name}.policy", "null", inner.model_fields["policy"].description or ""
+            yield f"{prefix}{name}.policy", "null", inner.model_fields["policy"].description
             if name == TIERS[STAGING]:
                 engines = inner.model_fields["semantics"]
-                yield f"{prefix}{name}.semantics", "null", _choices(engines) + (engines.description or "")
+                yield f"{prefix}{name}.semantics", "null", _choices(engines) + (engines.description)
         elif inner is not None:
             yield from _rows(inner, f"{prefix}{name}.")
         else:
-            yield prefix + name, _default(field), _choices(field) + (field.description or "")
+            yield prefix + name, _default(field), _choices(field) + (field.description)
 
 
-def _section(field: FieldInfo) -> type[BaseModel] | None:
+def _section(field: Key) -> type[Section] | None:
     """Return the section a key holds, None for a plain value."""
-    found = next(sections_in(field.annotation), None)
+    found = next(sections_in(field.hint), None)
     return None if found in _SAID_APART else found
 
 
-def _default(field: FieldInfo) -> str:
-    if field.is_required():
+def _default(field: Key) -> str:
+    if field.required:
         return "*"
-    value: Any = field.get_default(call_default_factory=True, validated_data={})
+    value: Any = field.value({})
     for written in field.metadata:
-        if isinstance(written, PlainSerializer):
-            value = written.func(value)  # type: ignore[call-arg]
+        if isinstance(written, Parsed):
+            value = written.render(value)
     if value and isinstance(value, dict):
         return json.dumps(value, separators=(",", ":"))
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _choices(field: FieldInfo) -> str:
+def _choices(field: Key) -> str:
     """Return the words a key takes, one or a list of them."""
     inner = [word for part in get_args(field.annotation) for word in (part, *get_args(part))]
     words = tuple(word for word in inner if isinstance(word, str))
     for check in field.metadata:
-        if isinstance(check, AfterValidator) and isinstance(check.func, OneOf):
+        if isinstance(check, Checked) and isinstance(check.func, OneOf):
             words = (*check.func.kind.names, "file.py:Name")
     return f"{' | '.join(words)}: " if words else ""

@@ -43,7 +43,7 @@ def build_machines(model: ScenarioModel, tree: Tree) -> tuple[MachineSection, ..
             path = own_path(tree, index, GPU_CAPACITY)
             machines.append(with_gpu_room(machine, its, tree, path))
         else:
-            common = MachineSection.model_construct(tiers=model.tiers, replica=model.replica, role=role)
+            common = MachineSection(tiers=model.tiers, replica=model.replica, role=role)
             machines.append(common)
     return tuple(machines)
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
-
 from kvcache_sim.scenario.quantities import RateBytesPerS, SizeBytes
-from kvcache_sim.scenario.section import Section
+from kvcache_sim.scenario.section import Field, Section
 from kvcache_sim.serving.models.settings import AdapterSettings, ModelsSettings, ServedModel
 from kvcache_sim.units import NS_PER_S
 

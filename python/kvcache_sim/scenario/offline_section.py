@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from kvcache_sim.scenario.quantities import DurationNs
-from kvcache_sim.scenario.section import Section
+from kvcache_sim.scenario.section import Field, Section
 from kvcache_sim.serving.offline.settings import OfflineSettings
 
 

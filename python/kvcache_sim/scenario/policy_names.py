@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator
-
 from kvcache_sim.cache.admission import ADMISSION
 from kvcache_sim.cache.fetch import FETCH
 from kvcache_sim.cache.prefetch import PREFETCH
 from kvcache_sim.cache.write import WRITE
 from kvcache_sim.channels.choice import CHANNEL_CHOICE
 from kvcache_sim.policies.plugins.choice import Kind, OneOf
+from kvcache_sim.scenario.section import Checked
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Path as KeyPath
 from kvcache_sim.scenario.yaml_tree import Tree
@@ -20,13 +19,13 @@ from kvcache_sim.serving.membership.scaling_policy import SCALING
 from kvcache_sim.serving.queue import QUEUE_ORDER
 from kvcache_sim.serving.router.registry import ROUTER
 
-AdmissionName = Annotated[str, AfterValidator(OneOf(ADMISSION))]
-ChannelChoiceName = Annotated[str, AfterValidator(OneOf(CHANNEL_CHOICE))]
-FetchName = Annotated[str, AfterValidator(OneOf(FETCH))]
-PrefetchName = Annotated[str, AfterValidator(OneOf(PREFETCH))]
-QueueOrderName = Annotated[str, AfterValidator(OneOf(QUEUE_ORDER))]
-RouterName = Annotated[str, AfterValidator(OneOf(ROUTER))]
-WriteName = Annotated[str, AfterValidator(OneOf(WRITE))]
+AdmissionName = Annotated[str, Checked(OneOf(ADMISSION))]
+ChannelChoiceName = Annotated[str, Checked(OneOf(CHANNEL_CHOICE))]
+FetchName = Annotated[str, Checked(OneOf(FETCH))]
+PrefetchName = Annotated[str, Checked(OneOf(PREFETCH))]
+QueueOrderName = Annotated[str, Checked(OneOf(QUEUE_ORDER))]
+RouterName = Annotated[str, Checked(OneOf(ROUTER))]
+WriteName = Annotated[str, Checked(OneOf(WRITE))]
 
 #: Every setting that names a policy → its kind, as ``kvsim policies list`` prints them.
 POLICY_KINDS: dict[KeyPath, Kind] = {

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from kvcache_sim.scenario.quantities import CapacityField, DurationNs, RateBytesPerS
-from kvcache_sim.scenario.section import BY_ITSELF, Section
+from kvcache_sim.scenario.section import Field, Section
 
 #: Its channels: what machines read there, and what they put there.
 POOL_CHANNELS = "pool-read", "pool-write"
@@ -27,4 +25,4 @@ class SharedPoolSection(Section):
 
     capacity: CapacityField = Field(description="blocks, a size, or unbounded")
     policy: str | None = Field(None, description="its eviction policy; null: cache.policy")
-    channels: Annotated[PoolChannelsSection, BY_ITSELF] = PoolChannelsSection.model_construct()
+    channels: PoolChannelsSection = PoolChannelsSection()

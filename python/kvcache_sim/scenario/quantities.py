@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BeforeValidator, PlainSerializer
-
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.measure_settings import Edge
 from kvcache_sim.metrics.request_rule import RequestRule, parse_request_rule
+from kvcache_sim.scenario.section import Parsed
 from kvcache_sim.units import parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
 
 _BLOCKS = re.compile(r"\s*([0-9][0-9_]*)\s*blocks?\s*")
@@ -62,8 +61,8 @@ def _text(value: object, expected: str) -> str:
     raise UsageError(what, got=repr(value), expected=expected)
 
 
-def _quantity(parse: Callable[[str], int], expected: str) -> BeforeValidator:
-    return BeforeValidator(_with_value_error(lambda value: parse(_text(value, expected))))
+def _quantity(parse: Callable[[str], int], expected: str, render: Callable[[int], str]) -> Parsed:
+    return Parsed(_with_value_error(lambda value: parse(_text(value, expected))), render)
 
 
 def _with_value_error(validate: Callable[[object], Any]) -> Callable[[object], Any]:
@@ -107,20 +106,17 @@ def _render_rate(count: int) -> str:
 
 #: A time with its unit; inside, integer ns.
 DurationNs = Annotated[
-    int, _quantity(parse_time_ns, "a time with its unit, such as 250us or 3s"), PlainSerializer(render_time)
+    int, _quantity(parse_time_ns, "a time with its unit, such as 250us or 3s", render_time)
 ]
 #: A size with its unit; inside, bytes.
-SizeBytes = Annotated[
-    int, _quantity(parse_size_bytes, "a size with its unit, such as 128KiB"), PlainSerializer(render_size)
-]
+SizeBytes = Annotated[int, _quantity(parse_size_bytes, "a size with its unit, such as 128KiB", render_size)]
 #: A rate with its unit; inside, bytes a second.
 RateBytesPerS = Annotated[
     int,
-    _quantity(parse_rate_bytes_per_s, "a rate with its unit, such as 25GB/s or 400Gb/s"),
-    PlainSerializer(_render_rate),
+    _quantity(parse_rate_bytes_per_s, "a rate with its unit, such as 25GB/s or 400Gb/s", _render_rate),
 ]
 #: Room of a tier.
-CapacityField = Annotated[Any, BeforeValidator(_with_value_error(parse_capacity)), PlainSerializer(str)]
+CapacityField = Annotated[Any, Parsed(_with_value_error(parse_capacity), str)]
 
 
 def parse_edge(value: object) -> Edge:
@@ -152,7 +148,7 @@ def _render_edge(edge: Edge) -> str:
 _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%")
 _REQUESTS = re.compile(r"([0-9]{1,9})\s*requests?")
 #: How much of a run's begin or end is left out.
-EdgeField = Annotated[Any, BeforeValidator(_with_value_error(parse_edge)), PlainSerializer(_render_edge)]
+EdgeField = Annotated[Any, Parsed(_with_value_error(parse_edge), _render_edge)]
 
 
 def _parse_rule(value: object) -> RequestRule:
@@ -162,4 +158,4 @@ def _parse_rule(value: object) -> RequestRule:
 
 
 #: Which requests are meant.
-RequestRuleField = Annotated[Any, BeforeValidator(_with_value_error(_parse_rule)), PlainSerializer(str)]
+RequestRuleField = Annotated[Any, Parsed(_with_value_error(_parse_rule), str)]

@@ -1,12 +1,10 @@
 """The section ``replica`` of a machine."""
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from kvcache_sim.scenario.policy_names import QueueOrderName
 from kvcache_sim.scenario.quantities import DurationNs
-from kvcache_sim.scenario.section import BY_ITSELF, Section
+from kvcache_sim.scenario.section import Field, Section
 from kvcache_sim.serving.settings import AsyncScheduling, DuplicatePrefill, SchedulePolicy, SchedulerName
 from kvcache_sim.tiers import COMPUTE, TIERS
 
@@ -37,7 +35,7 @@ class ReplicaSection(Section):
 
     instant: bool = Field(False, description="no service time: one request after another")
     max_num_batched_tokens: int = Field(
-        default_factory=lambda given: WHOLE_PROMPTS_TOKENS if given.get("instant") else 8192,
+        default_from=lambda given: WHOLE_PROMPTS_TOKENS if given.get("instant") else 8192,
         ge=1,
         le=1 << 22,
         description="token budget of a step; with instant 1048576",
@@ -91,7 +89,7 @@ class ReplicaSection(Section):
     cp: int | None = Field(
         None, ge=1, le=64, description="GPUs that share out each block's tokens, for capacity: auto; null: 1"
     )
-    speculation: Annotated[SpeculationSection, BY_ITSELF] | None = Field(
+    speculation: SpeculationSection | None = Field(
         None, description="tokens drafted in decode steps; null: none"
     )
     step_overhead: DurationNs = Field(0, description="time between two steps")

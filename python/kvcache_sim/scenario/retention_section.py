@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from kvcache_sim.scenario.section import Section
+from kvcache_sim.scenario.section import Field, Section
 
 
 class RetentionSection(Section):

@@ -35,7 +35,7 @@ def idle_of_router(model: ScenarioModel, routed: int) -> Iterator[tuple[Path, st
         policies.add(model.handover.router)
     own = any(":" in policy for policy in policies)
     for key, field in type(router).model_fields.items():
-        default = field.get_default(call_default_factory=True, validated_data={})
+        default = field.value({})
         if getattr(router, key) == default:
             continue
         if routed <= 1 and not (model.pools.prefill and key == "view"):

@@ -2,11 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
-
 from kvcache_sim.scenario.policy_names import RouterName
 from kvcache_sim.scenario.quantities import DurationNs
-from kvcache_sim.scenario.section import BY_ITSELF, Section
+from kvcache_sim.scenario.section import Checked, Field, Section
 from kvcache_sim.serving.router.scorers import SCORERS
 from kvcache_sim.serving.settings import IndexKind, RouterSettings
 
@@ -60,7 +58,7 @@ class RouterSection(Section):
     balance_rel_threshold: float = Field(
         1.5, ge=1, description="cache-aware: the largest load is more than so many times the smallest"
     )
-    scorers: Annotated[dict[str, float], AfterValidator(_known_scorers)] = Field(
+    scorers: Annotated[dict[str, float], Checked(_known_scorers)] = Field(
         default_factory=lambda: RouterSettings().scorers, description="weighted: weight by scorer"
     )
     kv_aware_threshold: int = Field(
@@ -72,8 +70,8 @@ class RouterSection(Section):
     max_load_skew: float | None = Field(
         1.5, ge=1, le=1e6, description="consistent-hashing: most load / mean load; null: any"
     )
-    view: Annotated[RouterViewSection, BY_ITSELF] = RouterViewSection.model_construct()
-    index: Annotated[RouterIndexSection, BY_ITSELF] = RouterIndexSection.model_construct()
+    view: RouterViewSection = RouterViewSection()
+    index: RouterIndexSection = RouterIndexSection()
     index_blocks: int | None = Field(
         None,
         ge=1,

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
-
 from kvcache_sim.policies.plugins.choice import OneOf
 from kvcache_sim.scenario.quantities import DurationNs, RateBytesPerS
-from kvcache_sim.scenario.section import Section
+from kvcache_sim.scenario.section import Checked, Field, Section
 from kvcache_sim.serving.membership.scaling_policy import SCALING
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
 
-ScalingName = Annotated[str, AfterValidator(OneOf(SCALING))]
+ScalingName = Annotated[str, Checked(OneOf(SCALING))]
 _MOST = 4096
 
 

@@ -1,8 +1,6 @@
 """Every key of a scenario, with its type, its default and what it means: YAML is checked against it."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
-
-from pydantic import Field, create_model
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from kvcache_sim.cache.settings import (
     Accounting,
@@ -37,7 +35,7 @@ from kvcache_sim.scenario.quantities import (
 from kvcache_sim.scenario.replica_section import ReplicaSection
 from kvcache_sim.scenario.retention_section import RetentionSection
 from kvcache_sim.scenario.router_section import RouterSection
-from kvcache_sim.scenario.section import BY_ITSELF, Section
+from kvcache_sim.scenario.section import Field, Section
 from kvcache_sim.scenario.tenants_section import TenantsSection
 from kvcache_sim.serving.settings import (
     FirstToken,
@@ -84,7 +82,7 @@ class TraceSection(Section):
     extra_keys: list[str] = Field(
         default_factory=list, description="members of rows in every block's key, such as cache_salt or lora"
     )
-    synthesise_prefixes: Annotated[PrefixSection, BY_ITSELF] | None = Field(
+    synthesise_prefixes: PrefixSection | None = Field(
         None, description="without block ids: what prompts are assumed to share; null: nothing"
     )
 
@@ -183,12 +181,9 @@ if TYPE_CHECKING:
     UpperTier: TypeAlias = str
     LoadEdge: TypeAlias = str
 else:
-    _TIER = Annotated[TierSection, BY_ITSELF]
-    _OTHERS = {name: (_TIER | None, None) for name in TIERS[COMPUTE + 1 :]}
-    _OWN = (_TIER, TierSection.model_construct(capacity=Capacity(auto=True)))
-    TiersSection = create_model(
-        "TiersSection", __base__=_Tiers, __doc__=_Tiers.__doc__, **{TIERS[COMPUTE]: _OWN}, **_OTHERS
-    )
+    _OTHERS = {name: (TierSection | None, None) for name in TIERS[COMPUTE + 1 :]}
+    _OWN = (TierSection, TierSection(capacity=Capacity(auto=True)))
+    TiersSection = _Tiers.extended("TiersSection", {TIERS[COMPUTE]: _OWN, **_OTHERS})
     UpperTier = Literal[TIERS[:-1]]
     LoadEdge = Literal[LOAD_EDGES]
 
@@ -197,7 +192,7 @@ class ClusterSection(Section):
     """How many machines there are, and what memory they share."""
 
     machines: int = Field(1, ge=1, le=4096, description="how many")
-    pool: Annotated[SharedPoolSection, BY_ITSELF] | None = Field(
+    pool: SharedPoolSection | None = Field(
         None, description="memory on a machine without a GPU that all write and read; null: none"
     )
 
@@ -205,8 +200,8 @@ class ClusterSection(Section):
 class MachineSection(Section):
     """One machine after its own settings were laid over the common ones."""
 
-    tiers: Annotated[TiersSection, BY_ITSELF] = TiersSection.model_construct()
-    replica: Annotated[ReplicaSection, BY_ITSELF] = ReplicaSection.model_construct()
+    tiers: TiersSection = TiersSection()
+    replica: ReplicaSection = ReplicaSection()
     role: Role = "both"
 
 
@@ -301,7 +296,7 @@ else:
         for row in ROWS
         if row.price
     }
-    CostSection = create_model("CostSection", __base__=_Prices, __doc__=_Prices.__doc__, **_A_MONTH)
+    CostSection = _Prices.extended("CostSection", _A_MONTH)
 
 
 class MeasureSection(Section):
@@ -349,50 +344,46 @@ class ScenarioModel(Section):
     )
     seed: int = Field(0, ge=0, le=2**63 - 1, description="every random number comes from it")
     model: str | None = Field(None, description="language model; null: the one of the step-time set")
-    trace: Annotated[TraceSection, BY_ITSELF] | None = None
+    trace: TraceSection | None = None
     #: A generator's ``kind`` with its own keys, or TraceChanges.
     workload: dict[str, Any] = Field(default_factory=dict, description="kind and that generator's keys")
-    cache: Annotated[CacheSection, BY_ITSELF] = CacheSection.model_construct()
-    session_view: Annotated[SessionViewSection, BY_ITSELF] = SessionViewSection.model_construct()
-    prefix_view: Annotated[PrefixViewSection, BY_ITSELF] = PrefixViewSection.model_construct()
-    tiers: Annotated[TiersSection, BY_ITSELF] = TiersSection.model_construct()
-    replica: Annotated[ReplicaSection, BY_ITSELF] = ReplicaSection.model_construct()
-    cluster: Annotated[ClusterSection, BY_ITSELF] = ClusterSection.model_construct()
-    pools: Annotated[PoolsSection, BY_ITSELF] = PoolsSection.model_construct()
+    cache: CacheSection = CacheSection()
+    session_view: SessionViewSection = SessionViewSection()
+    prefix_view: PrefixViewSection = PrefixViewSection()
+    tiers: TiersSection = TiersSection()
+    replica: ReplicaSection = ReplicaSection()
+    cluster: ClusterSection = ClusterSection()
+    pools: PoolsSection = PoolsSection()
     machines: list[dict[str, Any]] = Field(default_factory=list, description="changes of single machines")
-    router: Annotated[RouterSection, BY_ITSELF] = RouterSection.model_construct()
-    handover: Annotated[HandoverSection, BY_ITSELF] = HandoverSection.model_construct()
-    channels: dict[str, Annotated[ChannelSection, BY_ITSELF]] = Field(
-        default_factory=dict, description="links, by name"
-    )
+    router: RouterSection = RouterSection()
+    handover: HandoverSection = HandoverSection()
+    channels: dict[str, ChannelSection] = Field(default_factory=dict, description="links, by name")
     channel_choice: ChannelChoiceName = Field(
         "assigned", description="who chooses among the channels of one edge"
     )
-    fetch: Annotated[FetchSection, BY_ITSELF] = FetchSection.model_construct()
-    write: Annotated[WriteSection, BY_ITSELF] = WriteSection.model_construct()
-    prefetch: Annotated[PrefetchSection, BY_ITSELF] = PrefetchSection.model_construct()
-    fleet: Annotated[FleetSection, BY_ITSELF] = FleetSection.model_construct()
-    measure: Annotated[MeasureSection, BY_ITSELF] | None = Field(
+    fetch: FetchSection = FetchSection()
+    write: WriteSection = WriteSection()
+    prefetch: PrefetchSection = PrefetchSection()
+    fleet: FleetSection = FleetSection()
+    measure: MeasureSection | None = Field(
         None, description="part of the run that the summary is measured on; null: all of it"
     )
-    slo: Annotated[SloSection, BY_ITSELF] | None = Field(
+    slo: SloSection | None = Field(
         None, description="limits of latency; null: no attainment and goodput in the summary"
     )
-    retention: Annotated[RetentionSection, BY_ITSELF] | None = Field(
+    retention: RetentionSection | None = Field(
         None, description="hints of the trace's rows on the blocks they leave; null: nobody asks"
     )
-    offline: Annotated[OfflineSection, BY_ITSELF] | None = Field(
+    offline: OfflineSection | None = Field(
         None, description="requests in batches, each when the last has ended; null: as they arrive"
     )
-    tenants: Annotated[TenantsSection, BY_ITSELF] | None = Field(
+    tenants: TenantsSection | None = Field(
         None, description="shares and quotas by a member of the trace's rows; null: nobody asks who sent what"
     )
-    models: Annotated[ModelsSection, BY_ITSELF] | None = Field(
+    models: ModelsSection | None = Field(
         None, description="several models, each on machines of its own; null: every machine serves all"
     )
-    adapters: Annotated[AdaptersSection, BY_ITSELF] | None = Field(
+    adapters: AdaptersSection | None = Field(
         None, description="adapters that machines load when requests ask for them; null: nobody asks"
     )
-    cost: Annotated[CostSection, BY_ITSELF] | None = Field(
-        None, description="prices; null: no cost in the summary"
-    )
+    cost: CostSection | None = Field(None, description="prices; null: no cost in the summary")

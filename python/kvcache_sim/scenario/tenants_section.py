@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import Field
-
-from kvcache_sim.scenario.section import Section
+from kvcache_sim.scenario.section import Field, Section
 from kvcache_sim.serving.tenants.settings import TenancySettings, TenantSettings
 
 _MOST = 2**31 - 1

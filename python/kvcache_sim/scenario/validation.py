@@ -6,14 +6,15 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic_core import ValidationError
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.scenario.section import sections_in
+from kvcache_sim.scenario.checks import validated
+from kvcache_sim.scenario.section import Section, sections_in
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.tiers import LOAD_EDGES
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound=Section)
 T = TypeVar("T")
 
 #: What pydantic says → what we say was expected, by error type.
@@ -36,7 +37,7 @@ def check(model: type[M], values: Mapping[str, Any], tree: Tree, at: Path = ()) 
     expected; hint``.
     """
     try:
-        return model.model_validate(values)
+        return validated(model, values)
     except ValidationError as error:
         raise _refusal(model, _first(error.errors(include_url=False)), values, (tree, at)) from None
 
@@ -51,7 +52,7 @@ def _first(problems: list[Any]) -> Any:
 
 
 def _refusal(
-    model: type[BaseModel], problem: Any, values: Mapping[str, Any], stands: tuple[Tree, Path]
+    model: type[Section], problem: Any, values: Mapping[str, Any], stands: tuple[Tree, Path]
 ) -> UsageError:
     tree, at = stands
     loc = _as_written(problem["loc"], values, problem["type"] == "missing")
@@ -118,7 +119,7 @@ def _as_written(loc: Path, values: Any, missing: bool) -> Path:
     return tuple(path)
 
 
-def _did_you_mean(model: type[BaseModel], loc: Path) -> str:
+def _did_you_mean(model: type[Section], loc: Path) -> str:
     known = _keys_at(model, loc[:-1])
     return _near(str(loc[-1]), known) or f"known keys: {', '.join(known)}"
 
@@ -128,11 +129,11 @@ def _near(word: str, known: list[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else ""
 
 
-def _keys_at(model: type[BaseModel], path: Path) -> list[str]:
+def _keys_at(model: type[Section], path: Path) -> list[str]:
     """Return the keys of the section that ``path`` leads to."""
-    section: type[BaseModel] = model
+    section: type[Section] = model
     for step in path:
         field = section.model_fields.get(str(step))
         if field is not None:
-            section = next(sections_in(field.annotation), section)
+            section = next(sections_in(field.hint), section)
     return list(section.model_fields)
