@@ -83,9 +83,9 @@ def prepared(scenario: Scenario, trace: Trace) -> Trace:
     if model.offline is not None:
         trace = _as_batches(trace, model.offline.samples)
     if model.retention is not None:
-        from kvcache_sim.workload.retention import with_retention
+        from kvcache_sim.scenario.retention import hinted
 
-        trace = with_retention(trace, model.retention.field, model.retention.tool, model.retention.ttl_s)
+        trace = hinted(trace, model)
     if model.tenants is not None:
         from kvcache_sim.workload.tenants import with_tenants
 

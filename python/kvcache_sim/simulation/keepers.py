@@ -12,6 +12,7 @@ from kvcache_sim.workload.trace import Trace
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.retention.hints import RetentionHints
+    from kvcache_sim.serving.retention.pins import Pins
     from kvcache_sim.serving.tenants.cache_quota import CacheQuotas
 
 
@@ -42,6 +43,12 @@ class Keepers:
             from kvcache_sim.serving.retention.hints import RetentionHints
 
             self._by_name["retention"] = RetentionHints(trace, cluster.replicas, trees, cluster.engine)
+        self._pins: Pins | None = None
+        if len(trace.pin_ns):
+            from kvcache_sim.serving.retention.pins import Pins
+
+            self._pins = Pins(trace, cluster.replicas, trees, cluster.engine)
+            cluster.drop_by(self._pins)
         for keeper in self._by_name.values():
             cluster.drop_by(keeper)
 
@@ -53,4 +60,5 @@ class Keepers:
     @property
     def counts(self) -> dict[str, int]:
         """Blocks dropped so far."""
-        return {f"{name}.dropped_blocks": keeper.dropped_blocks for name, keeper in self._by_name.items()}
+        counts = {f"{name}.dropped_blocks": keeper.dropped_blocks for name, keeper in self._by_name.items()}
+        return counts if self._pins is None else {**counts, **self._pins.counts}

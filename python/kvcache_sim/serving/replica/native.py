@@ -219,6 +219,10 @@ class NativeReplica:
         """Refuse: requests that are given up are served by the scheduler in Python."""
         raise InvariantError("a request given up on a machine of the core", got=f"request {request}")
 
+    def go_on(self, seen_ns: int) -> None:
+        """Refuse: beside pinned blocks the scheduler in Python serves."""
+        raise InvariantError("room given back by hand on a machine of the core")
+
     def prefetch(self, request: int, tokens: int, occasion: str) -> None:
         """Prefetch nothing: a machine that prefetches is not the core's."""
 
