@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 
 from kvcache_sim.engine import HANDOVER, NO_MACHINE, Engine
 from kvcache_sim.serving.models.holding import Doorway
@@ -25,8 +26,9 @@ class _Slots:
         self._users: OrderedDict[int, int] = OrderedDict()
         #: By adapter that is on its way the requests that wait for it.
         self._coming: dict[int, list[int]] = {}
-        #: Requests without a slot in order, with their adapters.
-        self._waiting: deque[tuple[int, int]] = deque()
+        #: Requests without a slot by adapter, with their places in line, the longest waiting first.
+        self._waiting: OrderedDict[int, deque[tuple[int, int]]] = OrderedDict()
+        self._asked = 0
         #: When the last load ends.
         self._loaded_ns = 0
         self.loads = self.replaced = 0
@@ -37,7 +39,12 @@ class _Slots:
             self._use(adapter)
             return True
         self._doorway.hold(self._machine, arrival)
-        self._waiting.append((adapter, arrival.request))
+        if adapter in self._coming:
+            self._give_slots(None)
+            self._join(adapter, arrival.request)
+            return False
+        self._asked += 1
+        self._waiting.setdefault(adapter, deque()).append((self._asked, arrival.request))
         self._give_slots(None)
         return False
 
@@ -53,19 +60,29 @@ class _Slots:
 
     def _give_slots(self, _: object) -> None:
         """Let each that waits, in order, have the slot of its adapter, or one that is free."""
-        waiting, self._waiting = self._waiting, deque()
-        for adapter, request in waiting:
-            if adapter in self._coming:
-                self._coming[adapter].append(request)
-                self._use(adapter)
-            elif adapter in self._users:
-                self._use(adapter)
-                self._doorway.pass_on(self._machine, request)
+        given: list[tuple[int, int, int]] = []  # place, adapter, request: of adapters that have a slot now
+        while given or self._waiting:
+            adapter = next(iter(self._waiting), NO_ADAPTER)
+            is_next = adapter != NO_ADAPTER and not (given and given[0][0] < self._waiting[adapter][0][0])
+            if not is_next:
+                _, adapter, request = heappop(given)
+                self._join(adapter, request)
             elif self._has_room():
+                (_, first), *others = self._waiting.pop(adapter)
                 self._use(adapter)
-                self._load(adapter, request)
+                self._load(adapter, first)
+                for place, request in others:
+                    heappush(given, (place, adapter, request))
             else:
-                self._waiting.append((adapter, request))
+                while given:
+                    _, adapter, request = heappop(given)
+                    self._join(adapter, request)
+                return
+
+    def _join(self, adapter: int, request: int) -> None:
+        """Let a request wait for an adapter that is on its way."""
+        self._coming[adapter].append(request)
+        self._use(adapter)
 
     def _has_room(self) -> bool:
         """Return whether there is a slot, once the least recently used adapter without requests has gone."""
@@ -94,8 +111,8 @@ class Adapters:
 
     A request that needs no new slot overtakes those that wait for one, as in vLLM's scheduler (max_loras).
     A slot is in use from when it is given to an adapter until the last of its requests is done. Loads of a
-    machine follow each other. Cost: an event a load, a look at all that wait for a slot of the machine when
-    another request comes to wait and when one that has a slot is done.
+    machine follow each other. Cost: an event a load, a look at the machine's slots when a request comes to
+    wait and when one that has a slot is done.
     """
 
     def __init__(
