@@ -1,20 +1,24 @@
 //! vLLM's block pool (0.33.0, `vllm/v1/core/block_pool.py`, `kv_cache_manager.py`; watermark 0, one
 //! full-attention group), one step of one request at a time.
 //!
-//! Blocks are numbered from 1; the free ones stand in one queue, taken from its front. A block keeps its key
-//! until it is taken again, and a key may have several blocks: the first inserted answers. Keys exist from
+//! The free blocks stand in one queue, taken from its front. A block keeps its key until it is taken again, and
+//! a key may have several blocks: the first inserted answers. Keys exist from
 //! `cache` on, so a hit on a block of the same scheduler step is legal.
+//!
+//! Blocks of one id that one request got together are one run for as long as the same requests hold them, so a
+//! prompt costs its ids, not its blocks. A block without a key is like any other: those are only counted.
 
 mod check;
+mod holds;
+mod runs;
 
 use std::sync::Arc;
 
 use super::key_index::{KeyIndex, NONE};
 use crate::causes::eviction_log::EvictionLog;
 use crate::keys::BlockKeys;
-
-/// The queue's two ends are one node, block 0, which no request ever gets.
-const ENDS: usize = 0;
+use holds::Holds;
+use runs::Runs;
 
 /// What the pool has done since it was made, in blocks.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -31,17 +35,14 @@ pub struct PoolCounts {
 #[derive(Debug)]
 pub struct BlockPool {
     keys: Arc<BlockKeys>,
-    index: KeyIndex,
-    /// Queue links, holders, slot of the key (`NONE` without one) and next duplicate, by block.
-    previous: Vec<u32>,
-    next: Vec<u32>,
-    holders: Vec<u32>,
-    slot: Vec<u32>,
-    duplicate: Vec<u32>,
+    /// The blocks with a key.
+    runs: Runs,
+    capacity: u32,
+    /// Free blocks: all, and those without a key, which stand before all others in the queue.
     free: u32,
-    /// Blocks of each request, and how many leading ones have been offered their keys.
-    held: Vec<Vec<u32>>,
-    cached: Vec<u32>,
+    blank: u32,
+    /// What each request holds.
+    held: Vec<Holds>,
     counts: PoolCounts,
     /// Blocks with a key that somebody holds.
     held_keyed: u64,
@@ -52,24 +53,15 @@ pub struct BlockPool {
 }
 
 impl BlockPool {
-    /// A pool of `capacity_blocks` free blocks without keys. Cost: 20 bytes a block, 4 an id of the trace.
+    /// A pool of `capacity_blocks` free blocks without keys. Cost: 4 bytes an id of the trace.
     pub fn new(keys: Arc<BlockKeys>, capacity_blocks: u32) -> Self {
-        let nodes = capacity_blocks + 1;
-        let requests = keys.requests() as usize;
+        let index = KeyIndex::new(keys.distinct_ids(), keys.blocks_per_id());
         Self {
-            index: KeyIndex::new(keys.distinct_ids(), keys.blocks_per_id()),
-            previous: (0..nodes)
-                .map(|b| if b == 0 { capacity_blocks } else { b - 1 })
-                .collect(),
-            next: (0..nodes)
-                .map(|b| if b == capacity_blocks { 0 } else { b + 1 })
-                .collect(),
-            holders: vec![0; nodes as usize],
-            slot: vec![NONE; nodes as usize],
-            duplicate: vec![NONE; nodes as usize],
+            runs: Runs::new(index),
+            capacity: capacity_blocks,
             free: capacity_blocks,
-            held: vec![Vec::new(); requests],
-            cached: vec![0; requests],
+            blank: capacity_blocks,
+            held: vec![Holds::default(); keys.requests() as usize],
             counts: PoolCounts::default(),
             held_keyed: 0,
             log: None,
@@ -86,9 +78,8 @@ impl BlockPool {
     /// Takes keys that name all that its own did, and requests to come; ids are below `ids`.
     pub fn keep_keys(&mut self, keys: Arc<BlockKeys>, ids: u32) {
         let requests = keys.requests() as usize;
-        self.held.resize(requests, Vec::new());
-        self.cached.resize(requests, 0);
-        self.index.know_ids(ids);
+        self.held.resize(requests, Holds::default());
+        self.runs.index.know_ids(ids);
         self.keys = keys;
     }
 
@@ -104,7 +95,7 @@ impl BlockPool {
 
     /// Blocks that a request holds.
     pub fn held_blocks(&self, request: u32) -> u32 {
-        self.held[request as usize].len() as u32
+        self.held[request as usize].blocks
     }
 
     /// Blocks with a key that somebody holds.
@@ -114,7 +105,7 @@ impl BlockPool {
 
     /// How many of a request's leading blocks have been offered their keys.
     pub fn keyed_prefix(&self, request: u32) -> u32 {
-        self.cached[request as usize]
+        self.held[request as usize].keyed
     }
 
     /// What has been done so far.
@@ -129,10 +120,10 @@ impl BlockPool {
             let Some((slot, run)) = self.find(request, block) else {
                 break;
             };
-            let run = run.min(limit - block);
-            let missing = (slot..slot + run).position(|s| self.index.first(s) == NONE);
-            block += missing.map_or(run, |m| m as u32);
-            if missing.is_some() {
+            let asked = run.min(limit - block);
+            let found = self.runs.resident(slot, asked);
+            block += found;
+            if found < asked {
                 break;
             }
         }
@@ -146,10 +137,9 @@ impl BlockPool {
             let Some((slot, run)) = self.find(request, block) else {
                 break;
             };
-            let end = slot + run.min(hits - block);
-            let is_idle = |&s: &u32| self.holders[self.index.first(s) as usize] == 0;
-            idle += (slot..end).filter(is_idle).count() as u32;
-            block += end - slot;
+            let blocks = run.min(hits - block);
+            idle += self.runs.idle(slot, blocks);
+            block += blocks;
         }
         idle
     }
@@ -162,15 +152,16 @@ impl BlockPool {
     /// Whether the request's block has a block here under its key.
     pub fn has(&self, request: u32, block: u32) -> bool {
         self.find(request, block)
-            .is_some_and(|(slot, _)| self.index.first(slot) != NONE)
+            .is_some_and(|(slot, _)| self.runs.index.first(slot) != NONE)
     }
 
     /// Notes that a tier below has lost a key, which is an eviction where the pool does not have it.
     pub fn left_below(&mut self, key: u64) {
         let is_here = self
+            .runs
             .index
             .find(key)
-            .is_some_and(|(slot, _)| self.index.first(slot) != NONE);
+            .is_some_and(|(slot, _)| self.runs.index.first(slot) != NONE);
         if let (Some(log), false) = (&mut self.log, is_here) {
             log.evicted(key, 1);
         }
@@ -179,40 +170,27 @@ impl BlockPool {
     /// The slot of a block's key and how many of the request's next blocks have the slots after it.
     fn find(&self, request: u32, block: u32) -> Option<(u32, u32)> {
         let (key, run) = self.keys.run(request, block);
-        let (slot, chunk) = self.index.find(key)?;
+        let (slot, chunk) = self.runs.index.find(key)?;
         Some((slot, run.min(chunk)))
     }
 
     /// Holds the first `hits` blocks of the request, which must be resident, and takes new ones until it holds
     /// `blocks`; false, and no change, where the free queue is too short. The request holds nothing before.
     pub fn allocate(&mut self, request: u32, hits: u32, blocks: u32) -> bool {
-        debug_assert!(self.held[request as usize].is_empty());
-        let mut found = std::mem::take(&mut self.held[request as usize]);
-        while (found.len() as u32) < hits {
-            let (slot, run) = self
-                .find(request, found.len() as u32)
-                .expect("hits are resident");
-            let end = slot + run.min(hits - found.len() as u32);
-            found.extend((slot..end).map(|s| self.index.first(s)));
-        }
-        let idle = found
-            .iter()
-            .filter(|&&b| self.holders[b as usize] == 0)
-            .count() as u32;
-        if blocks - hits + idle > self.free {
-            found.clear();
-            self.held[request as usize] = found;
+        debug_assert!(self.held[request as usize].blocks == 0);
+        if blocks - hits + self.idle_hits(request, hits) > self.free {
             return false;
         }
-        for &block in &found {
-            if self.holders[block as usize] == 0 {
-                self.unlink(block);
-                self.held_keyed += 1;
-            }
-            self.holders[block as usize] += 1;
+        let mut held = std::mem::take(&mut self.held[request as usize]);
+        while held.blocks < hits {
+            let found = self.find(request, held.blocks);
+            let (slot, run) = found.expect("hits are resident");
+            let end = slot + run.min(hits - held.blocks);
+            let idle = self.runs.hold(slot, end, &mut held);
+            self.free -= idle;
+            self.held_keyed += u64::from(idle);
         }
-        self.held[request as usize] = found;
-        self.cached[request as usize] = hits;
+        self.held[request as usize] = held;
         self.extend(request, blocks)
     }
 
@@ -222,168 +200,96 @@ impl BlockPool {
         if missing > self.free {
             return false;
         }
-        let mut held = std::mem::take(&mut self.held[request as usize]);
-        held.reserve(missing as usize);
-        let mut block = self.next[ENDS];
-        for _ in 0..missing {
-            let after = self.next[block as usize];
-            self.holders[block as usize] = 1;
-            if self.slot[block as usize] != NONE {
-                self.evict(block);
-            }
-            held.push(block);
-            block = after;
-        }
-        self.next[ENDS] = block;
-        self.previous[block as usize] = ENDS as u32;
+        let blank = missing.min(self.blank);
+        self.blank -= blank;
+        self.evict(missing - blank);
         self.free -= missing;
         self.counts.taken += u64::from(missing);
-        self.held[request as usize] = held;
+        self.held[request as usize].blocks += missing;
         true
     }
 
     /// Gives the request's first `blocks` blocks, all full, their keys where they have none.
     pub fn cache(&mut self, request: u32, blocks: u32) {
-        let mut at = self.cached[request as usize];
-        if at >= blocks {
+        let keyed = self.held[request as usize].keyed;
+        if keyed >= blocks {
             return;
         }
-        let held = std::mem::take(&mut self.held[request as usize]);
-        while at < blocks {
-            let (key, run) = self.keys.run(request, at);
-            let (first, chunk) = self.index.open(key);
-            let run = run.min(chunk).min(blocks - at);
-            for (slot, &block) in (first..first + run).zip(&held[at as usize..]) {
-                self.insert(slot, block);
+        let mut held = std::mem::take(&mut self.held[request as usize]);
+        while held.keyed < blocks {
+            let (key, run) = self.keys.run(request, held.keyed);
+            let (slot, chunk) = self.runs.index.open(key);
+            let added = run.min(chunk).min(blocks - held.keyed);
+            self.runs.insert(slot, slot + added, &mut held);
+            if let Some(changes) = &mut self.changes {
+                changes.extend((0..u64::from(added)).map(|at| (true, key + at)));
             }
-            at += run;
         }
         self.held[request as usize] = held;
-        self.cached[request as usize] = blocks;
+        self.counts.inserted += u64::from(blocks - keyed);
+        self.held_keyed += u64::from(blocks - keyed);
     }
 
     /// Lets go of all the request's blocks, last to first: of those without another holder the ones without
     /// a key queue in front, as a group, and the others at the end.
     pub fn release(&mut self, request: u32) {
-        let mut held = std::mem::take(&mut self.held[request as usize]);
-        self.cached[request as usize] = 0;
-        let mut front_end = ENDS as u32;
-        while let Some(block) = held.pop() {
-            self.holders[block as usize] -= 1;
-            if self.holders[block as usize] > 0 {
-                continue;
-            }
-            self.free += 1;
-            if self.slot[block as usize] == NONE {
-                self.link(front_end, block);
-                front_end = block;
-            } else {
-                self.held_keyed -= 1;
-                self.link(self.previous[ENDS], block);
-            }
-        }
-    }
-
-    /// Puts a block behind another in the queue.
-    fn link(&mut self, before: u32, block: u32) {
-        let after = self.next[before as usize];
-        self.previous[block as usize] = before;
-        self.next[block as usize] = after;
-        self.next[before as usize] = block;
-        self.previous[after as usize] = block;
-    }
-
-    fn unlink(&mut self, block: u32) {
-        let (before, after) = (self.previous[block as usize], self.next[block as usize]);
-        self.next[before as usize] = after;
-        self.previous[after as usize] = before;
-        self.free -= 1;
-    }
-
-    fn insert(&mut self, slot: u32, block: u32) {
-        self.log_change(true, slot);
-        self.slot[block as usize] = slot;
-        self.counts.inserted += 1;
-        self.held_keyed += 1;
-        let mut last = self.index.first(slot);
-        if last == NONE {
-            self.index.fill(slot, block);
-            return;
-        }
-        while self.duplicate[last as usize] != NONE {
-            last = self.duplicate[last as usize];
-        }
-        self.duplicate[last as usize] = block;
-    }
-
-    fn log_change(&mut self, stored: bool, slot: u32) {
-        if let Some(changes) = &mut self.changes {
-            changes.push((stored, self.index.key(slot)));
-        }
+        let held = std::mem::take(&mut self.held[request as usize]);
+        let blank = held.blocks - held.keyed;
+        let idle = self.runs.release(&held);
+        self.held_keyed -= u64::from(idle);
+        self.blank += blank;
+        self.free += blank + idle;
     }
 
     /// Takes the keys of all blocks; false, and no change, while some are held.
     pub fn clear(&mut self) -> bool {
-        if (self.free as usize) + 1 < self.holders.len() {
+        if self.free < self.capacity {
             return false;
         }
-        for block in 1..self.slot.len() as u32 {
-            if self.slot[block as usize] != NONE {
-                self.evict(block);
-            }
-        }
+        self.evict(self.free - self.blank);
+        self.blank = self.free;
         true
     }
 
-    fn evict(&mut self, block: u32) {
-        let slot = std::mem::replace(&mut self.slot[block as usize], NONE);
-        self.log_change(false, slot);
-        let heir = std::mem::replace(&mut self.duplicate[block as usize], NONE);
-        self.counts.evicted += 1;
-        let mut before = self.index.first(slot);
-        if before != block {
-            while self.duplicate[before as usize] != block {
-                before = self.duplicate[before as usize];
+    /// Takes the keys of the first `blocks` blocks of the queue that have one, and the blocks out of it.
+    fn evict(&mut self, blocks: u32) {
+        let mut left = blocks;
+        while left > 0 {
+            let run = self.runs.front();
+            let (slot, blocks) = self.runs.end(run, left);
+            left -= blocks;
+            if let Some(changes) = &mut self.changes {
+                let keys = (slot..slot + blocks).rev().map(|s| self.runs.index.key(s));
+                changes.extend(keys.map(|key| (false, key)));
             }
-            self.duplicate[before as usize] = heir;
-        } else if heir != NONE {
-            self.index.replace(slot, heir);
-        } else {
-            if let Some(log) = &mut self.log {
-                log.evicted(self.index.key(slot), 1);
+            if let (Some(log), false) = (&mut self.log, self.runs.is_duplicated(run)) {
+                log.evicted(self.runs.index.key(slot), blocks);
             }
-            self.index.clear(slot);
+            self.runs.evict(run, blocks);
         }
+        self.counts.evicted += u64::from(blocks);
     }
 
     /// Blocks with a key, and distinct keys.
     pub fn cached_blocks(&self) -> (u64, u64) {
         (
-            self.slot.iter().filter(|&&s| s != NONE).count() as u64,
-            self.index.keys(),
+            self.counts.inserted - self.counts.evicted,
+            self.runs.index.keys(),
         )
     }
 
     /// The keys of the free blocks, next to be taken first; `NO_KEY` where there is none.
     pub fn free_queue(&self) -> Vec<u64> {
         let mut keys = Vec::with_capacity(self.free as usize);
-        let mut block = self.next[ENDS];
-        while block != ENDS as u32 {
-            let slot = self.slot[block as usize];
-            keys.push(if slot == NONE {
-                NO_KEY
-            } else {
-                self.index.key(slot)
-            });
-            block = self.next[block as usize];
-        }
+        keys.resize(self.blank as usize, NO_KEY);
+        keys.extend(self.runs.queued());
         keys
     }
 
     /// Bytes held on the heap, the trace's keys left out.
     pub fn heap_bytes(&self) -> usize {
-        let held: usize = self.held.iter().map(|h| 4 * h.capacity()).sum();
-        20 * self.next.len() + self.index.heap_bytes() + held + 28 * self.held.len()
+        let held: usize = self.held.iter().map(Holds::heap_bytes).sum();
+        self.runs.heap_bytes() + held
     }
 }
 

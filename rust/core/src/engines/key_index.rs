@@ -148,6 +148,17 @@ impl KeyIndex {
         self.taken[(slot >> self.shift) as usize] += 1;
     }
 
+    /// Names one first run for so many empty slots of a chunk.
+    pub fn fill_run(&mut self, slot: u32, slots: u32, run: u32) {
+        self.name_run(slot, slots, run);
+        self.taken[(slot >> self.shift) as usize] += slots;
+    }
+
+    /// Names another first run of so many slots that have one.
+    pub fn name_run(&mut self, slot: u32, slots: u32, run: u32) {
+        self.slots[slot as usize..(slot + slots) as usize].fill(run);
+    }
+
     /// Names another first block of a slot that has one.
     pub fn replace(&mut self, slot: u32, block: u32) {
         self.slots[slot as usize] = block;
@@ -155,9 +166,14 @@ impl KeyIndex {
 
     /// Empties a slot, and gives its chunk back with its last one.
     pub fn clear(&mut self, slot: u32) {
-        self.slots[slot as usize] = NONE;
+        self.clear_run(slot, 1);
+    }
+
+    /// Empties so many slots of a chunk, and gives it back with its last ones.
+    pub fn clear_run(&mut self, slot: u32, slots: u32) {
+        self.name_run(slot, slots, NONE);
         let chunk = (slot >> self.shift) as usize;
-        self.taken[chunk] -= 1;
+        self.taken[chunk] -= slots;
         if self.taken[chunk] == 0 {
             let first = self.first_key[chunk];
             if first & PRIVATE == 0 {
@@ -167,6 +183,11 @@ impl KeyIndex {
             }
             self.spare.push(chunk as u32);
         }
+    }
+
+    /// Whether two neighbouring slots are of one chunk, the second of them given.
+    pub fn joins(&self, slot: u32) -> bool {
+        slot & ((1 << self.shift) - 1) != 0
     }
 
     /// How many keys have a block.

@@ -1,101 +1,54 @@
 //! The invariants of a block pool (design: I2, I3), recomputed from scratch.
 
-use super::{BlockPool, ENDS, NONE};
+use super::runs::ENDS;
+use super::BlockPool;
 use crate::store::Violation;
 
 impl BlockPool {
     /// Checks everything; the first violation is the error. Cost: linear in blocks and what requests hold.
     pub fn check(&self) -> Result<(), Violation> {
-        self.check_holders()?;
-        self.check_queue()?;
-        self.check_keys()?;
+        let is_run = self.live();
+        self.check_keys(&is_run)?;
+        self.check_holders(&is_run)?;
+        self.check_queue(&is_run)?;
         self.check_prefixes()
     }
 
-    /// Blocks have as many holders as requests hold them.
-    fn check_holders(&self) -> Result<(), Violation> {
-        let mut holders = vec![0u32; self.holders.len()];
-        for &block in self.held.iter().flatten() {
-            match holders.get_mut(block as usize) {
-                Some(count) if block as usize != ENDS => *count += 1,
-                _ => return Err(format!("I3: a request holds block {block}, which is none")),
-            }
+    /// Whether entries of the list of runs are any.
+    fn live(&self) -> Vec<bool> {
+        let mut is_run = vec![true; self.runs.list.len()];
+        is_run[ENDS as usize] = false;
+        for &run in &self.runs.spare {
+            is_run[run as usize] = false;
         }
-        for (block, (&counted, &found)) in self.holders.iter().zip(&holders).enumerate() {
-            if counted != found {
-                return Err(format!(
-                    "I3: block {block} counts {counted} holders, requests hold it {found} times"
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// The free queue has every block without a holder once, linked both ways.
-    fn check_queue(&self) -> Result<(), Violation> {
-        let idle = self.holders.iter().skip(1).filter(|&&h| h == 0).count();
-        if idle as u64 != u64::from(self.free) {
-            return Err(format!(
-                "I2: {idle} blocks have no holder, counted {} free",
-                self.free
-            ));
-        }
-        let mut queued = vec![false; self.next.len()];
-        let (mut before, mut length) = (ENDS, 0);
-        loop {
-            let block = self.next[before] as usize;
-            if self.previous.get(block) != Some(&(before as u32)) {
-                return Err(format!(
-                    "I2: block {block} of the free queue is wrongly linked"
-                ));
-            }
-            if block == ENDS {
-                break;
-            }
-            if self.holders[block] > 0 || std::mem::replace(&mut queued[block], true) {
-                return Err(format!(
-                    "I2: block {block} is in the free queue twice or has a holder"
-                ));
-            }
-            (before, length) = (block, length + 1);
-        }
-        if length != idle {
-            return Err(format!("I2: the free queue has {length} of {idle} blocks"));
-        }
-        Ok(())
+        is_run
     }
 
     /// Each block with a key is found under it, and the counts of keys and evictions balance.
-    fn check_keys(&self) -> Result<(), Violation> {
+    fn check_keys(&self, is_run: &[bool]) -> Result<(), Violation> {
         let (mut keyed, mut held, mut distinct) = (0, 0, 0);
-        for (block, &slot) in self.slot.iter().enumerate() {
-            if slot == NONE {
-                if self.duplicate[block] != NONE {
-                    return Err(format!("block {block} has no key, but a duplicate"));
-                }
+        for (id, run) in (0u32..).zip(&self.runs.list) {
+            if !is_run[id as usize] {
                 continue;
             }
-            let found = self.index.find(self.index.key(slot));
-            if found.map(|(at, _)| at) != Some(slot) {
-                return Err(format!("the key of block {block} is not in the table"));
+            if run.blocks == 0 || (run.blocks > 1 && self.runs.is_duplicated(id)) {
+                return Err(format!("run {id} has {} blocks of one key", run.blocks));
             }
-            let mut under = self.index.first(slot);
-            distinct += u64::from(under == block as u32);
-            let mut steps = 0;
-            while under != block as u32 {
-                if under == NONE || steps > self.slot.len() {
-                    return Err(format!("block {block} is not found under its key"));
+            for slot in run.slot..run.slot + run.blocks {
+                let found = self.runs.index.find(self.runs.index.key(slot));
+                if found.map(|(at, _)| at) != Some(slot) {
+                    return Err(format!("a key of run {id} is not in the table"));
                 }
-                under = self.duplicate[under as usize];
-                steps += 1;
+                self.check_under_key(id, slot)?;
+                distinct += u64::from(self.runs.index.first(slot) == id);
             }
-            keyed += 1;
-            held += u64::from(self.holders[block] > 0);
+            keyed += u64::from(run.blocks);
+            held += u64::from(run.blocks) * u64::from(run.holders > 0);
         }
-        if distinct != self.index.keys() {
+        if distinct != self.runs.index.keys() {
             return Err(format!(
                 "the table counts {} keys, blocks have {distinct}",
-                self.index.keys()
+                self.runs.index.keys()
             ));
         }
         if held != self.held_keyed {
@@ -113,18 +66,128 @@ impl BlockPool {
         Ok(())
     }
 
-    /// The leading blocks of a request that were offered its keys have these.
-    fn check_prefixes(&self) -> Result<(), Violation> {
-        for (request, (held, &cached)) in (0u32..).zip(self.held.iter().zip(&self.cached)) {
-            if cached as usize > held.len() {
+    /// A run is one of its slot's, whose copies have rising numbers.
+    fn check_under_key(&self, id: u32, slot: u32) -> Result<(), Violation> {
+        let mut under = self.runs.index.first(slot);
+        while under != id {
+            let copy = self.runs.list.get(under as usize).map(|run| run.copy);
+            let after = copy.and_then(|_| {
+                let next = self.runs.list[under as usize].duplicate;
+                self.runs
+                    .list
+                    .get(next as usize)
+                    .map(|run| (next, run.copy))
+            });
+            match (copy, after) {
+                (Some(copy), Some((next, later))) if copy < later => under = next,
+                _ => return Err(format!("run {id} is not found under its key")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs have as many holders as requests hold them, and the blocks of all kinds are those of the pool.
+    fn check_holders(&self, is_run: &[bool]) -> Result<(), Violation> {
+        let mut holders = vec![0u32; is_run.len()];
+        let mut blank = u64::from(self.blank);
+        for (request, held) in self.held.iter().enumerate() {
+            let keyed: u32 = held.keyed_at.iter().map(|hold| hold.blocks).sum();
+            if keyed != held.keyed || keyed > held.blocks {
                 return Err(format!(
-                    "I3: request {request} has keys for {cached} blocks, holds {}",
-                    held.len()
+                    "I3: request {request} has keys for {keyed} blocks, counted {} of {}",
+                    held.keyed, held.blocks
                 ));
             }
-            for (at, &block) in (0..cached).zip(held) {
-                let slot = self.slot[block as usize];
-                if slot == NONE || self.index.key(slot) != self.keys.key(request, at) {
+            blank += u64::from(held.blocks - keyed);
+            for hold in &held.keyed_at {
+                let mut slot = hold.slot;
+                while slot < hold.slot + hold.blocks {
+                    let Some(run) = self.copy_at(slot, hold.copy) else {
+                        return Err(format!(
+                            "I3: request {request} holds a block without its key"
+                        ));
+                    };
+                    let is_whole = self.runs.list[run as usize].slot == slot;
+                    slot += self.runs.list[run as usize].blocks;
+                    if !is_whole || slot > hold.slot + hold.blocks {
+                        return Err(format!("I3: request {request} holds a part of run {run}"));
+                    }
+                    holders[run as usize] += 1;
+                }
+            }
+        }
+        for (run, &found) in holders.iter().enumerate() {
+            let counted = self.runs.list[run].holders;
+            if is_run[run] && counted != found {
+                return Err(format!(
+                    "I3: run {run} counts {counted} holders, requests hold it {found} times"
+                ));
+            }
+        }
+        let keyed = self.counts.inserted - self.counts.evicted;
+        if blank + keyed != u64::from(self.capacity) {
+            return Err(format!(
+                "I2: {keyed} blocks have a key and {blank} none, the pool has {}",
+                self.capacity
+            ));
+        }
+        Ok(())
+    }
+
+    /// The run of a slot's block by its copy, if there is one.
+    fn copy_at(&self, slot: u32, copy: u32) -> Option<u32> {
+        let mut id = self.runs.index.first(slot);
+        loop {
+            let run = self.runs.list.get(id as usize)?;
+            if run.copy == copy {
+                return Some(id);
+            }
+            id = run.duplicate;
+        }
+    }
+
+    /// The queue has every run without a holder once, linked both ways, and its blocks are counted.
+    fn check_queue(&self, is_run: &[bool]) -> Result<(), Violation> {
+        let mut waits: Vec<bool> = is_run.to_vec();
+        for (waits, run) in waits.iter_mut().zip(&self.runs.list) {
+            *waits &= run.holders == 0;
+        }
+        let (mut before, mut blocks) = (ENDS, self.blank);
+        loop {
+            let id = self.runs.list[before as usize].next;
+            let run = self.runs.list.get(id as usize);
+            if run.map(|run| run.previous) != Some(before) {
+                return Err(format!("I2: run {id} of the free queue is wrongly linked"));
+            }
+            if id == ENDS {
+                break;
+            }
+            if !std::mem::replace(&mut waits[id as usize], false) {
+                return Err(format!(
+                    "I2: run {id} is in the free queue twice or has a holder"
+                ));
+            }
+            blocks += self.runs.list[id as usize].blocks;
+            before = id;
+        }
+        if let Some(run) = waits.iter().position(|&waits| waits) {
+            return Err(format!("I2: run {run} is not in the free queue"));
+        }
+        if blocks != self.free {
+            return Err(format!(
+                "I2: {blocks} blocks have no holder, counted {} free",
+                self.free
+            ));
+        }
+        Ok(())
+    }
+
+    /// The leading blocks of a request that were offered its keys have these.
+    fn check_prefixes(&self) -> Result<(), Violation> {
+        for (request, held) in (0u32..).zip(&self.held) {
+            let slots = held.keyed_at.iter().flat_map(|h| h.slot..h.slot + h.blocks);
+            for (at, slot) in (0..).zip(slots) {
+                if self.runs.index.key(slot) != self.keys.key(request, at) {
                     return Err(format!(
                         "block {at} of request {request} does not have its key"
                     ));
@@ -142,17 +205,21 @@ mod tests {
     use super::super::BlockPool;
     use crate::keys::{BlockKeys, NO_REQUEST};
 
-    /// Two requests that share two of four blocks, the second still running.
+    /// Two requests of ids of two blocks each that share the first, the second still running; the last key of
+    /// the first request has two blocks.
     fn pool() -> BlockPool {
-        let ids = vec![0, 1, 2, 3, 0, 1, 4, 5];
-        let keys = BlockKeys::new(vec![0, 4, 8], ids, 1, vec![4, 4], vec![NO_REQUEST; 2]).unwrap();
-        let mut pool = BlockPool::new(Arc::new(keys), 8);
+        let ids = vec![0, 1, 0, 2, 0, 1];
+        let (offsets, full) = (vec![0, 2, 4, 6], vec![4, 4, 4]);
+        let keys = BlockKeys::new(offsets, ids, 2, full, vec![NO_REQUEST; 3]).unwrap();
+        let mut pool = BlockPool::new(Arc::new(keys), 9);
         assert!(pool.allocate(0, 0, 4));
         pool.cache(0, 4);
         pool.release(0);
         let hits = pool.peek(1, 4);
         assert!(pool.allocate(1, hits, 4));
         pool.cache(1, 3);
+        assert!(pool.allocate(2, 3, 4));
+        pool.cache(2, 4);
         pool
     }
 
@@ -163,28 +230,66 @@ mod tests {
         pool.check().unwrap_err()
     }
 
+    /// The run of a request's first block, and of its last one with a key.
+    fn first(pool: &BlockPool, request: usize) -> usize {
+        let hold = pool.held[request].keyed_at[0];
+        pool.runs.at(hold.slot, hold.copy) as usize
+    }
+
+    fn last(pool: &BlockPool, request: usize) -> usize {
+        let hold = pool.held[request].keyed_at.last().unwrap();
+        pool.runs.at(hold.slot + hold.blocks - 1, hold.copy) as usize
+    }
+
     #[test]
     fn a_wrong_count_of_holders() {
-        assert!(said(|p| p.holders[1] += 1).starts_with("I3: block 1 counts 2"));
-        assert!(said(|p| p.holders[1] -= 1).starts_with("I3: block 1 counts 0"));
-        assert!(said(|p| p.held[1].truncate(3)).starts_with("I3"));
+        let add = |pool: &mut BlockPool, by: i32| {
+            let run = first(pool, 1);
+            let holders = pool.runs.list[run].holders;
+            pool.runs.list[run].holders = holders.wrapping_add_signed(by);
+        };
+        assert!(said(|p| add(p, 1)).contains("counts 3 holders"));
+        assert!(said(|p| add(p, -1)).contains("counts 1 holders"));
+        assert!(said(|p| p.held[1].keyed_at.truncate(1)).starts_with("I3: request 1 has keys"));
+        assert!(said(|p| p.held[1].blocks += 1).contains("the pool has 9"));
+        assert!(said(|p| p.held[1].keyed_at[0].copy += 1).contains("without its key"));
+    }
+
+    #[test]
+    fn a_part_of_a_run() {
+        let part = |pool: &mut BlockPool| {
+            pool.held[1].keyed_at[0].blocks -= 1;
+            pool.held[1].keyed -= 1;
+        };
+        assert!(said(part).contains("holds a part of run"));
     }
 
     #[test]
     fn a_wrong_free_queue() {
         assert!(said(|p| p.free -= 1).starts_with("I2"));
-        let first = |p: &BlockPool| p.next[0] as usize;
-        assert!(said(|p| p.next[0] = p.next[first(p)]).starts_with("I2"));
-        assert!(said(|p| p.previous[0] = 0).starts_with("I2"));
+        assert!(said(|p| p.blank += 1).starts_with("I2"));
+        let without_its_first = |pool: &mut BlockPool| {
+            let first = pool.runs.list[0].next as usize;
+            pool.runs.list[0].next = pool.runs.list[first].next;
+        };
+        assert!(said(without_its_first).starts_with("I2"));
+        assert!(said(|p| p.runs.list[0].previous = 0).starts_with("I2"));
     }
 
     #[test]
     fn a_wrong_key_table() {
-        let slot = |p: &BlockPool| p.slot[1];
-        assert!(said(|p| p.index.clear(slot(p))).contains("table"));
-        assert!(said(|p| p.index.replace(slot(p), 2)).contains("not found under its key"));
+        let slot = |p: &BlockPool| p.runs.list[first(p, 1)].slot;
+        assert!(said(|p| p.runs.index.clear(slot(p))).contains("of one key"));
+        assert!(said(|p| p.runs.index.replace(slot(p) + 1, 0)).contains("not found under its key"));
         assert!(said(|p| p.held_keyed += 1).starts_with("I3"));
         assert!(said(|p| p.counts.evicted += 1).starts_with("I2"));
-        assert!(said(|p| p.cached[1] = 4).contains("does not have its key"));
+        let numbered = |pool: &mut BlockPool| {
+            let run = last(pool, 2);
+            assert_eq!(pool.runs.list[run].copy, 1);
+            pool.runs.list[run].copy = 0;
+        };
+        assert!(said(numbered).contains("not found under its key"));
+        let swapped = |pool: &mut BlockPool| pool.held[1].keyed_at.swap(0, 1);
+        assert!(said(swapped).contains("does not have its key"));
     }
 }
