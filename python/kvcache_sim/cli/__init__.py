@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-#: verb → (module, one line of help). A verb's module defines ``app``, made by ``cli.verb.verb_app``, with
-#: one command or with subcommands. A command returns None, or the exit code.
+#: verb → (module, one line of help). A verb's module defines ``app``: typer's, made by
+#: ``cli.verb.verb_app``, with one command or with subcommands,
+#: or a ``cli.declared.Verb``. A command returns None, or the exit code.
 VERBS: dict[str, tuple[str, str]] = {
     "simulate": ("kvcache_sim.cli.simulate", "replay a trace or a generated workload over the tiers"),
     "serve": ("kvcache_sim.cli.serve", "answer OpenAI's clients from the simulated cluster, in real time"),

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from kvcache_sim.cli import VERBS
+from kvcache_sim.cli.declared import typer_app
 from kvcache_sim.cli.verb import verb_app
 
 app = verb_app()
@@ -56,7 +57,7 @@ def _lines() -> Iterator[tuple[str, list[str]]]:
     from typer.main import get_command
 
     for verb, (module, _) in VERBS.items():
-        command: Any = get_command(importlib.import_module(module).app)
+        command: Any = get_command(typer_app(importlib.import_module(module).app))
         names = command.list_commands(None) if hasattr(command, "list_commands") else []
         inner = {name: command.get_command(None, name) for name in names}
         yield verb, [*inner, *_options(command)]

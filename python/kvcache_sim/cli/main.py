@@ -12,6 +12,7 @@ from types import FrameType
 
 from kvcache_sim import __version__
 from kvcache_sim.cli import VERBS
+from kvcache_sim.cli.declared import Verb, typer_app
 from kvcache_sim.errors import (
     EXIT_INTERNAL,
     EXIT_IO,
@@ -92,11 +93,15 @@ def _invoke(verb: str, arguments: list[str]) -> int:
 
     The command finds the command line as typed in its context's ``obj``.
     """
+    command_line = ["kvsim", verb, *arguments]
+    app = importlib.import_module(VERBS[verb][0]).app
+    if isinstance(app, Verb) and (values := app.read(arguments)) is not None:
+        return app.function(command_line, **values)
+
     from typer import Exit
     from typer.main import get_command
 
-    command_line = ["kvsim", verb, *arguments]
-    command = get_command(importlib.import_module(VERBS[verb][0]).app)
+    command = get_command(typer_app(app))
     try:
         names = ["-h", "--help"]
         with command.make_context(

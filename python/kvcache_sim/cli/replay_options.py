@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from kvcache_sim.cli.run_options import SYNTHESISE_PREFIXES
+
 
 class OrderChoice(StrEnum):
     """Which end of a request is released first."""
@@ -50,10 +52,4 @@ OutputsOrDefault = Annotated[
     ),
 ]
 LastPartial = Annotated[LastPartialChoice, typer.Option(help="drop or keep a partial last id as a block")]
-SynthesisePrefixes = Annotated[
-    bool,
-    typer.Option(
-        "--synthesise-prefixes",
-        help="without block ids: assume that requests are turns of sessions (trace.synthesise_prefixes)",
-    ),
-]
+SynthesisePrefixes = Annotated[bool, SYNTHESISE_PREFIXES.for_typer()]

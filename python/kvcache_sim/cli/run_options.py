@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from kvcache_sim.cli.declared import Option
 
-Config = Annotated[str, typer.Option("-c", "--config", metavar="FILE", help="scenario, - for stdin")]
+Config = Annotated[str, Option("-c", "--config", metavar="FILE", help="scenario, - for stdin")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting; may be repeated")
+    list[str] | None, Option("--set", metavar="KEY=VALUE", help="one setting; may be repeated")
 ]
 Output = Annotated[
-    str, typer.Option("-o", "--output", metavar="DIR", help="run directory (runs/<n>-<name>-<hash>)")
+    str, Option("-o", "--output", metavar="DIR", help="run directory (runs/<n>-<name>-<hash>)")
 ]
-Force = Annotated[bool, typer.Option("--force", help="replace the run directory -o names")]
+Force = Annotated[bool, Option("--force", help="replace the run directory -o names")]
+#: Of all verbs that replay a trace.
+SYNTHESISE_PREFIXES = Option(
+    "--synthesise-prefixes",
+    help="without block ids: assume that requests are turns of sessions (trace.synthesise_prefixes)",
+)

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from kvcache_sim.cli import run_options
+from kvcache_sim.cli.declared import for_typer
 from kvcache_sim.cli.idle_options import refuse_idle
 from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, UsageError
@@ -25,6 +26,7 @@ _MIB = 1 << 20
 
 
 @app.command()
+@for_typer
 def serve(
     context: typer.Context,
     config: run_options.Config = "",

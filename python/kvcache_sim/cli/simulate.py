@@ -8,12 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from kvcache_sim.cli import run_options
+from kvcache_sim.cli.declared import Argument, CommandLine, Option, Verb
 from kvcache_sim.cli.progress import shown_progress
-from kvcache_sim.cli.replay_options import SynthesisePrefixes
-from kvcache_sim.cli.verb import verb_app
 from kvcache_sim.errors import EXIT_OK, EXIT_THRESHOLD, UsageError
 from kvcache_sim.metrics.brief_text import brief_text
 from kvcache_sim.metrics.run_directory import open_numbered_directory, open_run_directory
@@ -32,58 +29,55 @@ from kvcache_sim.workload.readers.stream import TraceStream
 if TYPE_CHECKING:
     from kvcache_sim.metrics.thresholds import Threshold
 
-app = verb_app()
 
-
-@app.command()
 def simulate(
-    context: typer.Context,
-    trace: Annotated[str, typer.Argument(metavar="[TRACE]", help="trace file, - for stdin")] = "",
+    command_line: CommandLine,
+    trace: Annotated[str, Argument(metavar="[TRACE]", help="trace file, - for stdin")] = "",
     config: run_options.Config = "",
     settings: run_options.Settings = None,
     output: run_options.Output = "",
     force: run_options.Force = False,
-    seed: Annotated[int | None, typer.Option(help="short for --set seed=N")] = None,
-    policy: Annotated[str, typer.Option(help="short for --set cache.policy=NAME")] = "",
-    trace_format: Annotated[str, typer.Option(help="short for --set trace.format=NAME")] = "",
+    seed: Annotated[int | None, Option(help="short for --set seed=N")] = None,
+    policy: Annotated[str, Option(help="short for --set cache.policy=NAME")] = "",
+    trace_format: Annotated[str, Option(help="short for --set trace.format=NAME")] = "",
     on_bad_row: Annotated[
-        Literal["error", "skip"] | None, typer.Option(help="short for --set trace.on_bad_row=…")
+        Literal["error", "skip"] | None, Option(help="short for --set trace.on_bad_row=…")
     ] = None,
-    synthesise_prefixes: SynthesisePrefixes = False,
+    synthesise_prefixes: Annotated[bool, run_options.SYNTHESISE_PREFIXES] = False,
     record: Annotated[
-        str, typer.Option(metavar="all[:FROM..TO]", help="keep steps, transfers, evictions too")
+        str, Option(metavar="all[:FROM..TO]", help="keep steps, transfers, evictions too")
     ] = "",
     check: Annotated[
-        Literal["cheap", "full"], typer.Option(help="invariants: at the end, or at every step")
+        Literal["cheap", "full"], Option(help="invariants: at the end, or at every step")
     ] = "cheap",
     backend: Annotated[
-        Literal["native", "python"], typer.Option(help="the core, or the slow reference in Python")
+        Literal["native", "python"], Option(help="the core, or the slow reference in Python")
     ] = "native",
     step_every_iteration: Annotated[
-        bool, typer.Option("--step-every-iteration", help="no stretches; same results, slower")
+        bool, Option("--step-every-iteration", help="no stretches; same results, slower")
     ] = False,
     causes: Annotated[
         bool,
-        typer.Option("--causes", help="count missed tokens by cause: summary and requests table"),
+        Option("--causes", help="count missed tokens by cause: summary and requests table"),
     ] = False,
     prefixes: Annotated[
         bool,
-        typer.Option("--prefixes", help="keep the prefix store's entries for 'kvsim explain --prefixes'"),
+        Option("--prefixes", help="keep the prefix store's entries for 'kvsim explain --prefixes'"),
     ] = False,
     schedule_digests: Annotated[
         bool,
-        typer.Option("--schedule-digests", help="figures and digests of the engine's schedule, step by step"),
+        Option("--schedule-digests", help="figures and digests of the engine's schedule, step by step"),
     ] = False,
     fail_if: Annotated[
-        list[str] | None, typer.Option(metavar="CONDITION", help="exit 4 if it holds; may be repeated")
+        list[str] | None, Option(metavar="CONDITION", help="exit 4 if it holds; may be repeated")
     ] = None,
     baseline: Annotated[
-        str, typer.Option(metavar="RUN", help="finished run that signed conditions are measured from")
+        str, Option(metavar="RUN", help="finished run that signed conditions are measured from")
     ] = "",
     output_format: Annotated[
-        Literal["table", "brief", "json"], typer.Option("--format", help="of the summary on stdout")
+        Literal["table", "brief", "json"], Option("--format", help="of the summary on stdout")
     ] = "table",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress, no warnings")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="no progress, no warnings")] = False,
 ) -> int:
     """Replay a trace or a generated workload and write a run directory.
 
@@ -131,7 +125,7 @@ def simulate(
         execution = execute(scenario, requests, options, observer, directory)
         if observer is not None:
             observer.phase("writing tables")
-        summary = store(execution, directory, context.obj)
+        summary = store(execution, directory, command_line)
     if not quiet:
         for warning in execution.warnings:
             print(f"warning: {warning}", file=sys.stderr)
@@ -151,6 +145,9 @@ def simulate(
     for text in breached:
         print(f"threshold breached: {text}", file=sys.stderr)
     return EXIT_THRESHOLD if breached else EXIT_OK
+
+
+app = Verb(simulate)
 
 
 def _summary_of(run: str) -> dict[str, Any]:
