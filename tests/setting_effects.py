@@ -84,6 +84,7 @@ POOL = (
     "tiers.gpu.capacity=160 blocks",
 )
 GROUPS = (*POOL, "model=gpt-oss-20b", "tiers.gpu.capacity=2000 blocks")
+TREE_GROUPS = (*GROUPS, "cache.semantics=tree")
 VLLM = (*POOL, "replica.scheduler=vllm")
 PAGES = (*POOL, "cache.semantics=sglang")
 SGLANG = (*PAGES, "replica.scheduler=sglang")
@@ -130,6 +131,8 @@ CHANGES: list[Change] = [
     Change("cache.block_size=256", "tokens.cached", "down", EXACT),
     Change("cache.semantics=vllm", "cache.merged_blocks", "down", (*ONE_TIER, *BURSTS)),
     Change("cache.semantics=sglang", "digest.results", "differs", ONE_TIER),
+    Change("cache.layer_groups=as-full", "tokens.cached", "up", GROUPS),
+    Change("cache.layer_groups=by-kind", "tokens.cached", "down", TREE_GROUPS),
     Change("cache.retention_interval=256", "tokens.cached", "up", GROUPS),
     Change("cache.retention_interval=null", "digest.results", "differs", GROUPS),
     Change("cache.policy=lfu", "digest.results", "differs", (*ONE_TIER, "cache.semantics=sglang")),
@@ -554,6 +557,8 @@ REFUSALS: list[Refusal] = [
     Refusal("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "asynchronous scheduling", ("replica.async_scheduling=length",)),
     Refusal("replica.speculation={tokens: 3, acceptance: [0.8, 0.6, 0.4]}", "not handed over", POOLS),
     Refusal("replica.speculation={tokens: 3, mean_length: 2.4, eagle: true}", "loses its last block", GROUPS),
+    Refusal("cache.layer_groups=by-kind", "keep every block", ONE_TIER),
+    Refusal("cache.layer_groups=as-full", "need cache.semantics vllm or tree", PAGES),
     Refusal(*DRAFTED, "a rejected draft leaves of a state", (*GROUPS, "model=qwen3-next-80b-a3b", "cache.semantics=vllm")),
     Refusal(*DRAFTED, "with a tier below", (*GROUPS, "tiers.cpu={capacity: 900 blocks, semantics: vllm-offload}")),
     Refusal("replica.pp=2", "replica.scheduler vllm"),

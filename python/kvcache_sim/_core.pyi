@@ -509,14 +509,14 @@ class PoolStore:
 
 @final
 class GroupStore:
-    """vLLM's pool of several cache groups as the store of a machine with a GPU tier alone.
+    """A pool of several cache groups as the store of a machine with a GPU tier alone.
 
     Calls as in ``cache.store.GroupStore``; ``limits`` are tokens of a step, the retention interval and the
-    longest sequence.
+    longest sequence; ``rules`` are those of reuse, ``vllm`` or ``tree``.
     """
 
     def __new__(
-        cls, groups: KvGroups, limits: tuple[int, int | None, int], capacity_blocks: int
+        cls, groups: KvGroups, limits: tuple[int, int | None, int], capacity_blocks: int, rules: str
     ) -> GroupStore: ...
     def admit(self, asked: Newcomer, now_ns: int) -> tuple[int | None, int, int]: ...
     def begin_step(self) -> None: ...

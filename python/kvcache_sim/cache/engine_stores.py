@@ -74,7 +74,7 @@ def group_maker(groups: GroupSettings, trace: Trace, native: bool) -> Callable[[
     from kvcache_sim import _core
 
     keys = native_groups(groups.layout, trace, answers_shared=True)
-    return lambda capacity: _core.GroupStore(keys, groups.limits, capacity)
+    return lambda capacity: _core.GroupStore(keys, groups.limits, capacity, groups.rules)
 
 
 _POOLS = {"vllm": _vllm, "sglang": _sglang}

@@ -1,14 +1,20 @@
-"""A model's KV cache groups in one pool, and the engine's settings that decide what it keeps."""
+"""A model's KV cache groups in one pool, and the settings that decide what it keeps."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from kvcache_sim.model.kv_groups import KvLayout
 from kvcache_sim.values import dataclass
 
+#: Whose rules of reuse a pool of groups follows. ``vllm``: a key computed twice has two blocks, and a
+#: request's go group by group, each last to first. ``tree``: a key has one, and they go from the end on.
+GroupRules = Literal["vllm", "tree"]
+
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """A model's KV cache groups in vLLM's pool, and the engine's settings that decide what it keeps.
+    """A model's KV cache groups in one pool, and the settings that decide what it keeps.
 
     ``retention_interval``: None keeps a checkpoint (a window's blocks, a state) at every aligned boundary,
     0 only where a prompt ends or parted from what was found, R besides one every R tokens. ``gpus`` hold a
@@ -21,6 +27,7 @@ class GroupSettings:
     retention_interval: int | None = 0
     max_model_len: int = 262144
     gpus: int = 1
+    rules: GroupRules = "vllm"
 
     @property
     def block_bytes(self) -> int:

@@ -13,6 +13,8 @@ from kvcache_sim.values import dataclass
 
 Accounting = Literal["detailed", "simplified"]
 Semantics = Literal["tree", "vllm", "sglang"]
+#: Layers that keep different blocks: each kind its own, or all as if they attended to everything.
+LayerGroups = Literal["by-kind", "as-full"]
 #: Engines whose own rules a tier below the GPU may follow.
 LowerEngine = Literal["vllm-offload", "hicache", "lmcache"]
 Touch = Literal["release", "admission"]
@@ -72,9 +74,14 @@ class CacheSettings:
     admission: str = "all"
     session_view: SessionViewSettings = SessionViewSettings()
     prefix_view: PrefixViewSettings = PrefixViewSettings()
-    #: A model's KV cache groups, under vLLM's semantics; a hit is then whole blocks of their common multiple,
-    #: which is ``block_size_tokens``. None: all layers keep every block.
+    #: A model's KV cache groups, under vLLM's rules or the tree's; a hit is then whole blocks of their common
+    #: multiple, which is ``block_size_tokens``. None: all layers keep every block.
     groups: GroupSettings | None = None
+
+    @property
+    def layer_groups(self) -> LayerGroups:
+        """Whether each kind of layer keeps its own blocks."""
+        return "as-full" if self.groups is None else "by-kind"
 
     @property
     def block_bytes(self) -> int:

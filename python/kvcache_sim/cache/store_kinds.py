@@ -7,7 +7,13 @@ from dataclasses import field, replace
 from enum import Enum, auto
 from typing import Any, Protocol
 
-from kvcache_sim.cache.settings import Accounting, CacheSettings, LowerEngine, Semantics
+from kvcache_sim.cache.settings import (
+    Accounting,
+    CacheSettings,
+    LayerGroups,
+    LowerEngine,
+    Semantics,
+)
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.table import POLICIES
 from kvcache_sim.tiers import COMPUTE, TIERS
@@ -82,6 +88,11 @@ _OLDEST = "cache.accounting simplified evicts the oldest"
 #: A tree of blocks on any number of tiers; it can do everything.
 TREE = StoreKind("tree")
 
+_POOL = "the tree keeps a model's cache groups (cache.layer_groups by-kind) in one pool, in order of recency"
+
+#: A tree of several cache groups' blocks in one pool.
+TREE_OF_GROUPS = StoreKind("tree", dict.fromkeys(Ability, _POOL), ("lru",))
+
 #: A count of unique tokens.
 TOKENS = StoreKind(
     "simplified",
@@ -148,6 +159,11 @@ class CacheChoices(Protocol):
         ...
 
     @property
+    def layer_groups(self) -> LayerGroups | None:
+        """Whether each kind of layer keeps its own blocks; None: as ``semantics`` has it."""
+        ...
+
+    @property
     def policy(self) -> str:
         """Eviction policy of all tiers."""
         ...
@@ -166,6 +182,8 @@ def store_kind(cache: CacheChoices) -> StoreKind:
         return TOKENS
     if isinstance(cache, CacheSettings) and cache.lower_semantics is not None:
         return WITH_LOWER[cache.lower_semantics]
+    if semantics == "tree" and cache.layer_groups == "by-kind":
+        return TREE_OF_GROUPS
     return SEMANTICS[semantics]
 
 

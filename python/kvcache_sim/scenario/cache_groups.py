@@ -1,8 +1,9 @@
-"""The KV cache groups of a scenario's model, where vLLM's rules of reuse have several."""
+"""The KV cache groups of a scenario's model, where its rules of reuse have several."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.model.kv_groups import kv_layout
@@ -28,20 +29,32 @@ def cache_groups(model: ScenarioModel) -> GroupSettings | None:
     spec, replica = served_model(model), model.replica
     gpus = measured_on(replica.step_time).tensor_parallel
     layout = kv_layout(spec, gpus, model.cache.block_size)
-    interval = model.cache.retention_interval
-    settings = GroupSettings(spec.name, layout, replica.max_num_batched_tokens, interval, gpus=gpus)
-    if replica.max_model_len is None:
-        return settings
-    return GroupSettings(
-        spec.name, layout, replica.max_num_batched_tokens, interval, replica.max_model_len, gpus
+    longest = replica.max_model_len
+    settings = GroupSettings(
+        spec.name,
+        layout,
+        replica.max_num_batched_tokens,
+        model.cache.retention_interval,
+        gpus=gpus,
+        rules="vllm" if model.cache.semantics == "vllm" else "tree",
     )
+    return settings if longest is None else replace(settings, max_model_len=longest)
 
 
 def has_groups(model: ScenarioModel) -> bool:
     """Return whether the served model's layers keep different blocks, each group in its own way."""
     cache = model.cache
-    if cache.semantics != "vllm" or cache.accounting != "detailed":
+    default = "by-kind" if cache.semantics == "vllm" else "as-full"
+    if (cache.layer_groups or default) == "as-full":
         return False
+    return _knows_groups(model) and _has_kinds(model)
+
+
+def _knows_groups(model: ScenarioModel) -> bool:
+    return model.cache.semantics in ("vllm", "tree") and model.cache.accounting == "detailed"
+
+
+def _has_kinds(model: ScenarioModel) -> bool:
     return any(kept.reach != "all" for kept in served_model(model).caches())
 
 
@@ -50,6 +63,8 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     if not has_groups(model):
         if model.cache.retention_interval != 0:
             yield ("cache", "retention_interval"), _only_groups(model)
+        if model.cache.layer_groups is not None and not (_knows_groups(model) and _has_kinds(model)):
+            yield ("cache", "layer_groups"), _only_groups(model)
         return
     name = served_model(model).name
     own = model.cache.kv_bytes_per_token
@@ -85,8 +100,12 @@ def _gpus(replica: ReplicaSection) -> int:
 
 
 def _only_groups(model: ScenarioModel) -> str:
-    if model.cache.semantics != "vllm":
-        return "cache.semantics is not vllm"
+    cache = model.cache
+    if not _knows_groups(model):
+        got = cache.accounting if cache.semantics in ("vllm", "tree") else cache.semantics
+        return f"cache groups need cache.semantics vllm or tree with detailed accounting, not {got}"
+    if _has_kinds(model):
+        return "all layers count as full attention: cache.layer_groups is not by-kind"
     return f"all layers of {served_model(model).name} keep every block"
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from kvcache_sim.cache.settings import (
     Accounting,
     FullHit,
+    LayerGroups,
     Lookup,
     LowerEngine,
     RemoteDisk,
@@ -101,6 +102,9 @@ class CacheSection(Section):
         512, ge=1, le=_MAX_COUNT, description="tokens of a block; left out: the trace's, or 512"
     )
     semantics: Semantics = Field("tree", description="rules of reuse: our tree, or an engine's own")
+    layer_groups: LayerGroups | None = Field(
+        None, description="windows and states: by-kind (null with vllm), or as-full attention (null else)"
+    )
     policy: str = Field("lru", description="eviction policy of all tiers, or file.py:Name")
     admission: AdmissionName = Field("all", description="how much of a finished request is kept")
     cache_output: bool = Field(True, description="generated tokens are kept too")

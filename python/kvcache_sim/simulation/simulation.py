@@ -67,10 +67,9 @@ class Simulation:
         stream = requests if isinstance(requests, TraceStream) else None
         trace = requests.first if isinstance(requests, TraceStream) else requests
         refuse_beyond_store(settings)
-        if options.prefixes and settings.cache.semantics != "tree":
-            raise UsageError(
-                "no global prefix store", "--prefixes", settings.cache.semantics, "cache.semantics tree"
-            )
+        if options.prefixes and (settings.cache.semantics != "tree" or settings.cache.groups is not None):
+            got = settings.cache.semantics + " of cache groups" * (settings.cache.groups is not None)
+            raise UsageError("no global prefix store", "--prefixes", got, "cache.semantics tree")
         self.settings, self.trace, self.options = settings, trace, options
         self.engine = Engine(len(settings.machines) + (settings.pool is not None))
         self.recorder = RunRecorder(options.record_window_ns, check_rows)

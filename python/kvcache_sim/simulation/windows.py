@@ -31,6 +31,7 @@ def can_stream(settings: ClusterSettings, options: RunOptions) -> bool:
     return (
         cache.semantics == "tree"
         and store_kind(cache) is not TOKENS
+        and cache.groups is None
         and cache.prefix_view == PrefixViewSettings()
         and cache.admission in ("all", "prompt")
         and settings.router.index_blocks is None

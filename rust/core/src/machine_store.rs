@@ -164,5 +164,5 @@ macro_rules! engine_store {
 }
 
 engine_store!(PoolStore, room: PoolStore::room, merged: |_: &PoolStore| 0);
-engine_store!(GroupStore, room: GroupStore::room, merged: |_: &GroupStore| 0);
+engine_store!(GroupStore, room: GroupStore::room, merged: GroupStore::merged_blocks);
 engine_store!(RadixStore, room: RadixStore::room, merged: RadixStore::merged_pages);

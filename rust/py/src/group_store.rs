@@ -2,6 +2,7 @@
 
 use kvsim_core::batch::BatchStore;
 use kvsim_core::engines::group_store::GroupStore;
+use kvsim_core::engines::groups::{Limits, Reuse};
 use kvsim_core::engines::newcomer::{Entry, Newcomer};
 use kvsim_core::machine_store::MachineStore;
 use kvsim_core::store::{StoreError, Times};
@@ -11,7 +12,7 @@ use pyo3::prelude::*;
 use crate::engine_store::engine_store;
 use crate::groups::{capacity_of, limits_of, KvGroups};
 use crate::named;
-use crate::refusal::{answered, Whole};
+use crate::refusal::{answered, refused, Whole};
 use crate::store_values::{room_to_py, times};
 
 /// `cache.groups.Newcomer`, attribute by attribute.
@@ -28,7 +29,7 @@ struct Asked {
     steps_in_flight: Whole,
 }
 
-/// The blocks of one GPU under the rules of vLLM's cache groups.
+/// The blocks of one GPU for a model's cache groups, under vLLM's rules of reuse or the tree's.
 #[pyclass(name = "GroupStore", module = "kvcache_sim._core")]
 pub struct PyGroupStore(pub GroupStore);
 
@@ -38,8 +39,18 @@ engine_store!(PyGroupStore {
         groups: &KvGroups,
         limits: (u64, Option<u64>, u64),
         capacity_blocks: Whole,
+        rules: &str,
     ) -> PyResult<Self> {
-        let (limits, capacity) = (limits_of(limits)?, capacity_of(capacity_blocks)?);
+        let reuse = match rules {
+            "vllm" => Reuse::Engine,
+            "tree" => Reuse::Tree,
+            _ => return Err(refused("no such rules of reuse", "vllm or tree")),
+        };
+        let limits = Limits {
+            reuse,
+            ..limits_of(limits)?
+        };
+        let capacity = capacity_of(capacity_blocks)?;
         let store = GroupStore::new(groups.groups.clone(), groups.align, limits, capacity);
         Ok(Self(store))
     }

@@ -1,6 +1,6 @@
 //! `KvGroups`: vLLM's KV cache groups, and whole replays through their manager.
 
-use kvsim_core::engines::groups::{replay, Group, Kind, Limits};
+use kvsim_core::engines::groups::{replay, Group, Kind, Limits, Reuse};
 use kvsim_core::engines::labels::{self, GroupUnits};
 use numpy::{IntoPyArray, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
@@ -176,6 +176,7 @@ pub fn limits_of((step, retention_interval, longest): (u64, Option<u64>, u64)) -
         max_num_batched_tokens: step,
         retention_interval,
         max_model_len: longest,
+        reuse: Reuse::Engine,
     })
 }
 

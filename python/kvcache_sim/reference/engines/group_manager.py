@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from kvcache_sim.cache.groups import GroupRules
 from kvcache_sim.model.kv_groups import KvGroup
 from kvcache_sim.reference.engines.group_pool import NULL, GroupKey, GroupPool
 from kvcache_sim.reference.engines.group_rules import (
@@ -98,6 +99,7 @@ class GroupManager:
     limits: GroupLimits
     pool: GroupPool
     tables: dict[int, Tables] = field(default_factory=dict)
+    rules: GroupRules = "vllm"
     #: Keys of states that got them in the step that is being composed.
     states_of_step: set[GroupKey] = field(default_factory=set)
 
@@ -233,13 +235,31 @@ class GroupManager:
 
     def drop_unread(self, request: int) -> None:
         """Free what nobody reads any more."""
-        tables = self.tables[request]
+        tables, unread = self.tables[request], list[dict[int, int]]()
         for number, (group, blocks) in enumerate(zip(self.groups, tables.blocks, strict=True)):
             before, gone = tables.gone[number], min(skipped_blocks(group, tables.computed), len(blocks))
+            unread.append({place: blocks[place] for place in range(before, gone)})
             if gone > before:
-                self.pool.release([block for block in reversed(blocks[before:gone]) if block != NULL])
                 blocks[before:gone] = [NULL] * (gone - before)
                 tables.gone[number] = gone
+        self._let_go(unread)
+
+    def _let_go(self, by_group: list[dict[int, int]]) -> None:
+        """Give back blocks of each group by their places: group by group, each last to first, or as a tree.
+
+        Of the tree those go first that end last; of blocks that end together an earlier group's.
+        """
+        ends = [
+            (-(place + 1) * group.block_size_tokens, number, block)
+            for number, (group, blocks) in enumerate(zip(self.groups, by_group, strict=True))
+            for place, block in reversed(blocks.items())
+            if block != NULL
+        ]
+        if self.rules == "tree":
+            self.pool.release([block for _, _, block in sorted(ends)])
+            return
+        for number in range(len(self.groups)):
+            self.pool.release([block for _, of, block in ends if of == number])
 
     def lacking(self, request: int, end: int) -> int:
         """Return how many blocks room up to ``end`` tokens takes."""
@@ -275,12 +295,11 @@ class GroupManager:
                 kept = retained(group, block, self.align, self.limits.retention_interval, tables.boundaries)
                 if kept and blocks[block] != NULL:
                     key = self.key(number, request, block)
-                    self.pool.give_key(blocks[block], key)
+                    blocks[block] = self.pool.give_key(blocks[block], key)
                     if group.kind == "linear":
                         self.states_of_step.add(key)
             tables.keyed[number] = max(tables.keyed[number], full)
 
     def release(self, request: int) -> None:
-        """Release all blocks, group by group, last to first."""
-        for blocks in self.tables.pop(request).blocks:
-            self.pool.release([block for block in reversed(blocks) if block != NULL])
+        """Release all blocks."""
+        self._let_go([dict(enumerate(blocks)) for blocks in self.tables.pop(request).blocks])

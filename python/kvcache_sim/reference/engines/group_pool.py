@@ -72,13 +72,14 @@ class GroupPool:
         self.taken += number
         return blocks
 
-    def give_key(self, block: int, key: GroupKey) -> None:
-        """Make a block findable."""
+    def give_key(self, block: int, key: GroupKey) -> int:
+        """Make a held block findable; return the block that its holder has from now on."""
         self.key_of[block] = key
         self.had.add(key)
         self.blocks_of.setdefault(key, []).append(block)
         self.inserted += 1
         self.inserted_by_group[key[0]] += 1
+        return block
 
     def release(self, blocks: Sequence[int]) -> None:
         """Give blocks back, the first given first to be taken: without a key in front, the others behind."""
@@ -99,3 +100,21 @@ class GroupPool:
         """Return the free blocks with a key of each group."""
         counted = Counter(self.key_of[block][0] for block in self.free if block in self.key_of)
         return [counted[group] for group in range(groups)]
+
+
+@dataclass(slots=True)
+class MergingPool(GroupPool):
+    """A pool in which a key has one block, as in a tree: who computes it again gets that one."""
+
+    merged: int = 0
+
+    def give_key(self, block: int, key: GroupKey) -> int:
+        """Make a held block findable, or give it back for the one that already is."""
+        there = self.find(key)
+        if there == NULL:
+            return GroupPool.give_key(self, block, key)
+        if there != block:
+            self.touch([there])
+            self.release([block])
+            self.merged += 1
+        return there

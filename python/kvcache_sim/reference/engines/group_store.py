@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kvcache_sim.cache.groups import GroupSettings, Newcomer
 from kvcache_sim.cache.store import GroupStore, Losses, Room
 from kvcache_sim.reference.engines.group_manager import Allowance, Found, GroupLimits, GroupManager
-from kvcache_sim.reference.engines.group_pool import NULL, GroupPool
+from kvcache_sim.reference.engines.group_pool import NULL, GroupPool, MergingPool
 from kvcache_sim.reference.engines.group_rules import (
     Chunk,
     admission_blocks,
@@ -43,8 +43,6 @@ class Running:
 class ReferenceGroupStore(LeasedStore):
     """Leases, room and records over ``GroupManager``, one lease a request. The GPU tier is the only one."""
 
-    merged_blocks = 0
-
     def __init__(self, trace: Trace, settings: GroupSettings, capacity_blocks: int) -> None:
         super().__init__()
         layout = settings.layout
@@ -52,12 +50,25 @@ class ReferenceGroupStore(LeasedStore):
         following = [None if turn == NO_NEXT_TURN else int(turn) for turn in next_turns(trace)]
         keys, limits = BlockKeys(trace, unit, following), GroupLimits(*settings.limits)
         self.align = layout.scheduler_block_size
-        self.manager = GroupManager(keys, layout.groups, self.align, limits, GroupPool(capacity_blocks))
+        self.manager = GroupManager(
+            keys, layout.groups, self.align, limits, self._pool(settings, capacity_blocks)
+        )
+        self.manager.rules = settings.rules
         self.leases = EngineLeases(len(trace))
         self.running: dict[int, Running] = {}
         self.tells_steps = False
         #: By request, what its first admission had lost: its tokens, and (group, whether it was not kept).
         self.lost: dict[int, tuple[Found, list[tuple[int, bool]]]] = {}
+
+    def _pool(self, settings: GroupSettings, capacity_blocks: int) -> GroupPool:
+        """Return the pool, all of whose blocks are free."""
+        return (MergingPool if settings.rules == "tree" else GroupPool)(capacity_blocks)
+
+    @property
+    def merged_blocks(self) -> int:
+        """Blocks given back since another one had their key."""
+        pool = self.manager.pool
+        return pool.merged if isinstance(pool, MergingPool) else 0
 
     def _found(self, request: int, limit: int) -> int:
         return self._look_up(request, limit * self.align).tokens // self.align

@@ -26,7 +26,8 @@ impl Batch {
     /// Goes on in step from the current iteration, where all sequences can.
     pub(super) fn fall_in_step(&mut self) {
         let config = &self.config;
-        if self.iterations_left <= 2 || config.asks_every_step || config.commit_at_begin {
+        let each_step = config.asks_every_step || config.commit_at_begin || config.room_by_step;
+        if self.iterations_left <= 2 || each_step {
             return;
         }
         let begin_ns = self.begin_ns;

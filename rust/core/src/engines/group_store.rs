@@ -266,6 +266,11 @@ impl GroupStore {
         (&self.losses, &self.junctions)
     }
 
+    /// Blocks given back since another one had their key, under the tree's rules.
+    pub fn merged_blocks(&self) -> u64 {
+        self.manager.merged_blocks()
+    }
+
     /// By group, blocks that got a key, and that lost it.
     pub fn by_group(&self) -> &[(u64, u64)] {
         self.manager.by_group()

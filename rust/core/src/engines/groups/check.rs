@@ -117,7 +117,7 @@ mod tests {
 
     use super::*;
     use crate::engines::groups::rules::{chunk_end, Chunk};
-    use crate::engines::groups::{Group, Kind, Limits};
+    use crate::engines::groups::{Group, Kind, Limits, Reuse};
     use crate::keys::{BlockKeys, NO_REQUEST};
 
     /// Requests of up to 12 ids of 4 tokens; the first ids are those of one of three documents.
@@ -166,11 +166,14 @@ mod tests {
                 group(Kind::Full, 4),
             ],
         ];
-        for (groups, interval) in models.iter().zip([Some(0), None, Some(8)]) {
+        let rules = [Reuse::Engine, Reuse::Tree];
+        let cases = models.iter().zip([Some(0), None, Some(8)]);
+        for ((groups, interval), reuse) in cases.flat_map(|case| rules.map(|reuse| (case, reuse))) {
             let limits = Limits {
                 max_num_batched_tokens: 8,
                 retention_interval: interval,
                 max_model_len: 1000,
+                reuse,
             };
             let mut manager = GroupManager::new(groups.clone(), 4, limits, 60);
             let mut hits = 0;

@@ -1,11 +1,13 @@
 //! The steps of a request: look up, admit, extend, compute, release (`KVCacheManager.allocate_slots`,
 //! watermark 0, no speculation).
 
+use std::cmp::Reverse;
+
 use super::joint_hit::{kinds, Found, Lookup};
 use super::pool::{Pool, NULL};
 use super::rules::{admission_blocks, retained, skipped_blocks};
 use super::tables::Table;
-use super::{Group, Kind, Limits};
+use super::{Group, Kind, Limits, Reuse};
 use crate::engines::block_pool::PoolCounts;
 
 /// What an admission may take.
@@ -272,15 +274,22 @@ impl GroupManager {
     /// Lets go of the blocks that nobody reads any more.
     pub fn drop_unread(&mut self, request: u32) {
         let held = &mut self.held[request as usize];
-        for (group, table) in self.groups.iter().zip(&mut held.tables) {
+        let mut ends = Vec::new();
+        for (number, (group, table)) in self.groups.iter().zip(&mut held.tables).enumerate() {
             let gone = skipped_blocks(group, held.computed).min(table.positions());
             if gone > table.start {
-                let gone = (gone - table.start) as usize;
-                self.pool.release(table.blocks.range(..gone).rev().copied());
-                table.blocks.drain(..gone);
-                table.start += gone as u32;
+                let leading = (gone - table.start) as usize;
+                match self.limits.reuse {
+                    Reuse::Engine => self
+                        .pool
+                        .release(table.blocks.range(..leading).rev().copied()),
+                    Reuse::Tree => ends.extend(block_ends(number, group, table).take(leading)),
+                }
+                table.blocks.drain(..leading);
+                table.start = gone;
             }
         }
+        release_from_the_end(&mut self.pool, ends);
     }
 
     /// Blocks that a running request takes for room up to `end` tokens.
@@ -330,7 +339,7 @@ impl GroupManager {
     pub fn give_keys(&mut self, request: u32, end: u64) {
         let held = &mut self.held[request as usize];
         let aligned = end / self.align * self.align;
-        let interval = self.limits.retention_interval;
+        let (interval, reuse) = (self.limits.retention_interval, self.limits.reuse);
         for (number, group) in self.groups.iter().enumerate() {
             let table = &mut held.tables[number];
             let full = group.whole(aligned);
@@ -357,6 +366,9 @@ impl GroupManager {
                     while at < kept.end {
                         let (key, run) = group.run(request, at);
                         let run = run.min(kept.end - at);
+                        if reuse == Reuse::Tree {
+                            pool.merge(number, key, run, table, at);
+                        }
                         at += pool.give_keys(number, key, run, |k| table.block(at + k));
                     }
                 },
@@ -364,11 +376,27 @@ impl GroupManager {
         }
     }
 
-    /// Lets go of all that a request holds, group by group, last to first.
+    /// Lets go of all that a request holds: group by group, each last to first, or all from the end on.
     pub fn release(&mut self, request: u32) {
-        for table in std::mem::take(&mut self.held[request as usize].tables) {
-            self.pool.release(table.blocks.iter().rev().copied());
+        let tables = std::mem::take(&mut self.held[request as usize].tables);
+        match self.limits.reuse {
+            Reuse::Engine => {
+                for table in &tables {
+                    self.pool.release(table.blocks.iter().rev().copied());
+                }
+            }
+            Reuse::Tree => {
+                let groups = self.groups.iter().zip(&tables).enumerate();
+                let ends =
+                    groups.flat_map(|(number, (group, table))| block_ends(number, group, table));
+                release_from_the_end(&mut self.pool, ends.collect());
+            }
         }
+    }
+
+    /// Blocks given back since another one had their key.
+    pub fn merged_blocks(&self) -> u64 {
+        self.pool.merged
     }
 
     /// Bytes held on the heap, the trace's keys left out.
@@ -377,6 +405,25 @@ impl GroupManager {
         let held: usize = tables.map(|table| 4 * table.blocks.capacity()).sum();
         self.pool.heap_bytes() + held + std::mem::size_of::<Held>() * self.held.len()
     }
+}
+
+/// Where a block ends, in tokens, the latest first; its group; the block.
+type BlockEnd = (Reverse<u64>, usize, u32);
+
+/// The blocks of a table, from its first position that is not gone on.
+fn block_ends<'a>(
+    number: usize,
+    group: &'a Group,
+    table: &'a Table,
+) -> impl Iterator<Item = BlockEnd> + 'a {
+    let places = (u64::from(table.start) + 1..).zip(&table.blocks);
+    places.map(move |(place, &block)| (Reverse(place * group.block_size), number, block))
+}
+
+/// Lets go of blocks, those first that end last; of blocks that end together an earlier group's first.
+fn release_from_the_end(pool: &mut Pool, mut ends: Vec<BlockEnd>) {
+    ends.sort_unstable();
+    pool.release(ends.into_iter().map(|(_, _, block)| block));
 }
 
 /// Blocks that a group takes for so many positions: a state only for the last.

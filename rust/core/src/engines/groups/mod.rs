@@ -84,6 +84,15 @@ impl Group {
     }
 }
 
+/// Whose rules of reuse the pool follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reuse {
+    /// vLLM's: a key computed twice has two blocks; a request's go group by group, each last to first.
+    Engine,
+    /// The tree's: a key has one block; a request's go from its end to its begin, whatever their group.
+    Tree,
+}
+
 /// The engine's settings that decide what is kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -94,4 +103,6 @@ pub struct Limits {
     pub retention_interval: Option<u64>,
     /// Longest sequence.
     pub max_model_len: u64,
+    /// Rules of reuse.
+    pub reuse: Reuse,
 }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use crate::engines::block_pool::PoolCounts;
 use crate::engines::key_index::{KeyIndex, NONE};
 
+use super::tables::Table;
 use super::{Group, Kind};
 
 /// The queue's two ends, and what a table has where it keeps no block.
@@ -39,6 +40,8 @@ pub struct Pool {
     before: Vec<u32>,
     pub(super) free: u32,
     pub(super) counts: PoolCounts,
+    /// Blocks that were given back since another one had their key.
+    pub(super) merged: u64,
     /// By group, blocks that got a key, and that lost it.
     by_group: Vec<(u64, u64)>,
     /// Blocks with a key that somebody holds.
@@ -75,6 +78,7 @@ impl Pool {
             before: vec![NONE; nodes as usize],
             free: capacity_blocks,
             counts: PoolCounts::default(),
+            merged: 0,
             by_group: vec![(0, 0); groups.len()],
             held_keyed: 0,
             had: groups.iter().map(bits).collect(),
@@ -151,6 +155,24 @@ impl Pool {
             }
         }
         run
+    }
+
+    /// Lets the blocks that answer for `run` keys from one on, all of one id, stand in a table from a position
+    /// on in place of its own blocks without a key, which are given back (the tree's rules).
+    pub fn merge(&mut self, group: usize, key: u64, run: u32, table: &mut Table, at: u32) {
+        let Some((slot, chunk)) = self.indexes[group].find(key) else {
+            return;
+        };
+        for k in 0..chunk.min(run) {
+            let (first, own) = (self.indexes[group].first(slot + k), table.block(at + k));
+            if first == NONE || own == NULL || self.nodes[own as usize].slot != NONE {
+                continue;
+            }
+            self.touch(first);
+            self.release(std::iter::once(own));
+            table.blocks[(at + k - table.start) as usize] = first;
+            self.merged += 1;
+        }
     }
 
     /// Whether a block stands in the queue.
