@@ -75,6 +75,16 @@ LENGTHS = (
     *ONE_TIER,
 )
 QUEUED = ("prefetch.policy=queued", "channels.disk-to-cpu.bandwidth=1GB/s")
+#: HiCache above a storage, a host that holds little, and a request that does not wait long.
+STORED = (
+    "cache.semantics=sglang",
+    "tiers.cpu.semantics=hicache",
+    "prefetch.policy=queued",
+    "fetch.policy=timeout",
+    "fetch.timeout=1ms",
+    "tiers.cpu.capacity=700 blocks",
+    "write.policy=through",
+)
 CROWDED = ("workload.arrivals={process: poisson, rate_per_s: 25}",)
 POOL = (
     *ONE_TIER,
@@ -361,6 +371,7 @@ CHANGES: list[Change] = [
     Change("fetch.policy=wait", "latency.fetch_parts.stall_disk_cpu.avg", "down", QUEUED),
     Change("fetch.policy=timeout", "tokens.prefilled", "up", QUEUED),
     Change("fetch.timeout=30s", "tokens.prefilled", "down", (*QUEUED, "fetch.policy=timeout")),
+    Change("fetch.timeout_per_ki_token=0s", "prefetched_blocks", "down", (*STORED, "channels.disk-to-cpu.bandwidth=1GB/s")),
     Change("fetch.lookup=cluster", "cache.hit_tokens.remote", "up"),
     Change("cluster.pool={capacity: unbounded}", "cache.hit_tokens.remote", "up"),
     Change("cluster.pool.capacity=300 blocks", "pool.evicted_blocks", "up", POOLED),
@@ -383,6 +394,7 @@ CHANGES: list[Change] = [
     Change("prefetch.policy=queued", "latency.fetch_parts.stall_disk_cpu.avg", "down", (*QUEUED[1:], "tiers.cpu.capacity=1500 blocks")),
     Change("prefetch.policy=session", "cache.hit_tokens.disk", "down"),
     Change("prefetch.share=0.01", "prefetched_blocks", "down", QUEUED),
+    Change("prefetch.threshold=2048", "prefetched_blocks", "down", STORED),
     Change("prefetch.lead=1ms", "cache.hit_tokens.disk", "up", ("prefetch.policy=session", *QUEUED[1:])),
     # prices
     Change("measure.warmup=40%", "requests.arrived", "down"),
@@ -637,6 +649,8 @@ REFUSALS: list[Refusal] = [
     Refusal("prefetch.policy=queued", "nothing lies below the cpu", ("tiers.disk=null",)),
     Refusal("prefetch.share=0.1", "prefetch.policy is none"),
     Refusal("prefetch.lead=2s", "prefetch.policy is not session"),
+    Refusal("prefetch.threshold=512", "no disk lies below tiers.cpu.semantics hicache"),
+    Refusal("fetch.timeout_per_ki_token=1s", "no disk below hicache with fetch.policy timeout"),
     Refusal("channels.net.bandwidth=1GB/s", "no machine reads from another"),
     Refusal("channels.cpu-to-gpu.latency_occupies=true", "has no latency", ("channels.cpu-to-gpu.latency=0s",)),
     Refusal("channels.cpu-to-gpu.priority=loads-first", "no loads beside stores"),

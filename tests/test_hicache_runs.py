@@ -153,7 +153,7 @@ def test_a_prompt_that_two_requests_computed_at_once_is_kept_once():
         ("cache.semantics=vllm", "this tier is below sglang's own cache"),
         ("tiers.cpu.policy=lfu", "its rules know lru"),
         ("tiers.cpu.capacity=unbounded", "needs a bound"),
-        ("tiers.disk={capacity: 9 blocks}", "hicache is the last tier here"),
+        ("tiers.disk={capacity: 9 blocks}", "read ahead alone"),
         ("replica.scheduler=sglang", "the GPU is alone"),
     ],
 )

@@ -26,6 +26,7 @@ REFERENCES = {
     "store.lmcache": "kvcache_sim.reference.engines.lmcache_store:ReferenceLmcacheStore",
     "tiers.lmcache": "kvcache_sim.reference.engines.lmcache_store:LmcacheTiers",
     "store.hicache": "kvcache_sim.reference.engines.hicache_store:ReferenceHiCacheStore",
+    "store.hicache-storage": "kvcache_sim.reference.engines.hicache_storage_store:StoredHiCacheStore",
     "settings.hicache": "kvcache_sim.reference.engines.hicache_store:HiCacheSettings",
     "store.sglang": "kvcache_sim.reference.engines.radix_store:ReferenceRadixStore",
     "replay.requests": "kvcache_sim.reference.engines.requests:Requests",

@@ -54,12 +54,17 @@ _HICACHE_WRITES = {
 
 def _hicache(cache: CacheSettings, trace: Trace, keys: Any) -> MakeLower:
     make_settings, make_store = reference("settings.hicache"), reference("store.hicache")
+    make_stored = reference("store.hicache-storage")
     both, page = lengths(trace), cache.block_size_tokens
 
     def make(tiers: Sequence[TierSettings]) -> Any:
-        gpu, cpu = (tier.capacity_blocks for tier in tiers)
-        settings = make_settings(cache.policy, page, gpu, cpu, _HICACHE_WRITES[cache.lower_write])
-        return make_store(keys, settings, both)
+        gpu, cpu, *disk = (tier.capacity_blocks for tier in tiers)
+        pages, write = (gpu, cpu), _HICACHE_WRITES[cache.lower_write]
+        own = cache.lower_prefetch
+        if not disk or own is None:
+            return make_store(keys, make_settings(cache.policy, page, *pages, write), both)
+        below = (disk[0], own.threshold_tokens, own.share)
+        return make_stored(keys, make_settings(cache.policy, page, *pages, write, *below), both)
 
     return make
 

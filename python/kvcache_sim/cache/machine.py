@@ -10,6 +10,7 @@ from kvcache_sim.cache.admission.policy import AdmissionPolicy
 from kvcache_sim.cache.loader import Loader
 from kvcache_sim.cache.moves import Mover, TransferSettings
 from kvcache_sim.cache.pool import PoolNode
+from kvcache_sim.cache.prefetch.policy import Prefetches
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSettings, TierSettings
@@ -20,6 +21,7 @@ from kvcache_sim.cache.store import (
     LoadingGroupStore,
     MarkingStore,
     OffersComputed,
+    PrefetchingStore,
 )
 from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.cache.stores import StoreMaker
@@ -79,7 +81,7 @@ class Machine:
     remote: RemoteReads | None
     #: Loads to the GPU what a tree has further down.
     loader: Loader | None
-    prefetcher: Prefetcher | None
+    prefetcher: Prefetches | None
     #: The same store where it copies down what steps compute by an engine's rules.
     offers: OffersComputed | None
     #: Whether a tier's policy gives blocks a time to live.
@@ -166,7 +168,8 @@ class MachineBuilder:
         pool, looks_everywhere = self._pool, movement.lookup == "cluster"
         if looks_everywhere:
             self._read[number] = mover
-        remote = prefetcher = None
+        remote = None
+        prefetcher: Prefetches | None = None
         if tree is not None and len(names) > 1:
             if looks_everywhere or pool is not None:
                 staged = movement.remote_disk == "staged"
@@ -176,6 +179,8 @@ class MachineBuilder:
                 remote.when_read[pool.mover.machine] = pool.was_read
             if movement.prefetch != "none":
                 prefetcher = Prefetcher(mover, tree, movement, remote)
+        elif store.prefetching is not None and cache.lower_prefetch is not None:
+            prefetcher = _from_storage(mover, store.prefetching, cache)
         return Machine(
             number=number,
             tiers=names,
@@ -213,6 +218,13 @@ class MachineBuilder:
         }
         choice = CHANNEL_CHOICE.make(self._movement.channel_choice) if rails else None
         return Edges(number, channels, rails, choice)
+
+
+def _from_storage(mover: Mover, store: PrefetchingStore, cache: CacheSettings) -> Prefetches:
+    from kvcache_sim.cache.prefetch.from_storage import StoragePrefetcher
+
+    assert cache.lower_prefetch is not None
+    return StoragePrefetcher(mover, store, cache.lower_prefetch, cache.block_size_tokens)
 
 
 def build_machines(builder: MachineBuilder, machines: Sequence[MachineTiers]) -> list[Machine]:

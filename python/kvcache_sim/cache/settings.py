@@ -44,6 +44,25 @@ class PoolSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class StoragePrefetch:
+    """What HiCache brings from its storage, and how long a request waits for it (SGLang's stop policies)."""
+
+    #: ``wait``, ``best-effort`` or ``timeout``.
+    stop: str
+    #: With timeout: from when the request could first be admitted, and for each 1,024 tokens asked for.
+    timeout_ns: int = 1_000_000_000
+    timeout_per_ki_token_ns: int = 250_000_000
+    #: Fewer tokens are computed again.
+    threshold_tokens: int = 256
+    #: Of the host's tokens those that prefetches under way may have asked for.
+    share: float = 0.5
+
+    def wait_ns(self, tokens: int) -> int:
+        """Return how long a request waits for so many tokens that it asked for."""
+        return self.timeout_ns + tokens * self.timeout_per_ki_token_ns // 1024
+
+
+@dataclass(frozen=True, slots=True)
 class CacheSettings:
     """How blocks are kept on every machine of a cluster."""
 
@@ -55,6 +74,8 @@ class CacheSettings:
     lower_semantics: LowerEngine | None = None
     #: When that engine writes down, where it has a choice: a write policy's name.
     lower_write: str = "back"
+    #: What comes from that engine's last tier before a request is admitted; None: nothing.
+    lower_prefetch: StoragePrefetch | None = None
     cache_output: bool = True
     #: A block is as recent as the last release of it, or as the last admission that uses it (only lru).
     touch: Touch = "release"

@@ -243,6 +243,27 @@ class LoadingStore(MovingStore, Protocol):
         ...
 
 
+class PrefetchingStore(Protocol):
+    """A store that brings up, by an engine's rules, what a waiting request needs from its last tier."""
+
+    def start_prefetch(self, request: int, limit: int, now_ns: int) -> int:
+        """Bring up what it can of the first ``limit`` blocks; return how many were asked for, or 0."""
+        ...
+
+    def is_prefetching(self, request: int) -> bool:
+        """Return whether blocks of a request are still to come."""
+        ...
+
+    def stop_prefetch(self, request: int) -> None:
+        """End it with what has come."""
+        ...
+
+    @property
+    def prefetched_blocks(self) -> int:
+        """Blocks brought up so far that were not there."""
+        ...
+
+
 class OffersComputed(Protocol):
     """A store that writes down what a step has computed by rules of its own."""
 
@@ -393,6 +414,8 @@ class MachineStore:
     loading_groups: LoadingGroupStore | None = None
     #: The same store where it copies down what steps compute by an engine's rules.
     offers: OffersComputed | None = None
+    #: The same store where it brings up by an engine's rules what waiting requests need.
+    prefetching: PrefetchingStore | None = None
 
     @property
     def moving(self) -> MovingStore | None:

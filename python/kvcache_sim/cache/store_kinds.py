@@ -133,7 +133,7 @@ def _with_lower(
 WITH_LOWER: dict[LowerEngine, StoreKind] = {
     "vllm-offload": _with_lower("vllm", ("lru", "arc")),
     "lmcache": replace(_with_lower("vllm", ("lru", "lfu", "fifo", "mru")), lower_tiers=2),
-    "hicache": _with_lower("sglang", writes=("back", "through", "selective")),
+    "hicache": replace(_with_lower("sglang", writes=("back", "through", "selective")), lower_tiers=2),
 }
 
 #: Setting of the cache → what it asks of the store, where it is not at its default.

@@ -129,7 +129,8 @@ class StoreMaker:
 
         def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
             store = make_store(tiers)
-            return MachineStore(store, loading=store, offers=store)
+            prefetches = self.cache.lower_prefetch is not None and len(tiers) > 2
+            return MachineStore(store, loading=store, offers=store, prefetching=store if prefetches else None)
 
         return make
 

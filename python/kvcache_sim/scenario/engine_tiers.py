@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvcache_sim.cache.settings import LowerEngine
+from kvcache_sim.cache.settings import LowerEngine, StoragePrefetch
 from kvcache_sim.cache.store_kinds import WITH_LOWER
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
-_OWN = TIERS[STAGING]
+_OWN, _DISK = TIERS[STAGING], TIERS[STAGING + 1]
+#: The fetch policies that are SGLang's stop policies.
+_STOPS = ("best-effort", "wait", "timeout")
 
 
 def lower_semantics(model: ScenarioModel) -> LowerEngine | None:
@@ -27,9 +29,26 @@ def lower_write(model: ScenarioModel) -> str:
     return policy.get(TIERS[COMPUTE], "back") if isinstance(policy, dict) else policy
 
 
+def storage_prefetch(model: ScenarioModel) -> StoragePrefetch | None:
+    """Return what HiCache brings up from its storage, where a machine has one; unset times are SGLang's."""
+    named = [model.tiers.lower, *(machine.get("tiers") or {} for machine in model.machines)]
+    if lower_semantics(model) != "hicache" or not any(tiers.get(_DISK) for tiers in named):
+        return None
+    fetch, ahead = model.fetch, model.prefetch
+    unset = StoragePrefetch(fetch.policy)
+    return StoragePrefetch(
+        fetch.policy,
+        unset.timeout_ns if fetch.timeout is None else fetch.timeout,
+        unset.timeout_per_ki_token_ns if fetch.timeout_per_ki_token is None else fetch.timeout_per_ki_token,
+        ahead.threshold or unset.threshold_tokens,
+        ahead.share,
+    )
+
+
 def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     """Yield what an engine's own tier rules out, and where no tier can have rules of its own."""
     own = lower_semantics(model)
+    yield from _prefetching(model)
     for machine in machines:
         for name, tier in machine.tiers.present.items():
             if name != _OWN and tier.semantics is not None:
@@ -61,15 +80,29 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     yield from _movement(model, own)
 
 
+def _prefetching(model: ScenarioModel) -> Iterator[Finding]:
+    """Yield what a storage below HiCache needs, and what only it uses."""
+    own = storage_prefetch(model)
+    if own is not None and (own.stop not in _STOPS or model.prefetch.policy != "queued"):
+        stops = " or ".join(_STOPS)
+        why = f"hicache's {_DISK} is read ahead alone: prefetch.policy queued, fetch.policy {stops}"
+        yield Contradiction(("tiers", _DISK), why)
+    if model.prefetch.threshold is not None and own is None:
+        yield ("prefetch", "threshold"), f"no {_DISK} lies below tiers.{_OWN}.semantics hicache"
+    if model.fetch.timeout_per_ki_token is not None and (own is None or own.stop != "timeout"):
+        yield ("fetch", "timeout_per_ki_token"), f"no {_DISK} below hicache with fetch.policy timeout"
+
+
 def _movement(model: ScenarioModel, own: LowerEngine) -> Iterator[Finding]:
     """Yield settings of movement, which the engine's rules decide."""
+    reads_ahead = storage_prefetch(model) is not None
     given = {
         ("write", "policy"): lower_write(model) not in WITH_LOWER[own].lower_writes,
         ("write", "selective_uses"): model.write.selective_uses != 2,
-        ("fetch", "policy"): model.fetch.policy != "always",
+        ("fetch", "policy"): model.fetch.policy != "always" and not reads_ahead,
         ("fetch", "lookup"): model.fetch.lookup != "local",
         ("fetch", "exclusive"): bool(model.fetch.exclusive),
-        ("prefetch", "policy"): model.prefetch.policy != "none",
+        ("prefetch", "policy"): model.prefetch.policy != "none" and not reads_ahead,
         ("cache", "cache_output"): not model.cache.cache_output,
         ("cache", "full_hit"): model.cache.full_hit != "prefill-remainder",
     }

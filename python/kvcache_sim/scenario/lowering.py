@@ -13,7 +13,7 @@ from kvcache_sim.model.step_time import StepTime, zero_step_time
 from kvcache_sim.model.step_times import load_step_time
 from kvcache_sim.scenario.cache_groups import cache_groups
 from kvcache_sim.scenario.channels import Wiring
-from kvcache_sim.scenario.engine_tiers import lower_semantics, lower_write
+from kvcache_sim.scenario.engine_tiers import lower_semantics, lower_write, storage_prefetch
 from kvcache_sim.scenario.fleet import membership_plan
 from kvcache_sim.scenario.fleet_events import fleet_events
 from kvcache_sim.scenario.host import with_host
@@ -220,6 +220,7 @@ def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:
         semantics=section.semantics,
         lower_semantics=lower_semantics(model),
         lower_write=lower_write(model),
+        lower_prefetch=storage_prefetch(model),
         policy=section.policy,
         cache_output=section.cache_output,
         admission=section.admission,
@@ -247,12 +248,14 @@ def _movement(model: ScenarioModel) -> MovementSettings:
         # No batch waits for what a lower tier itself writes on.
         write = dict.fromkeys(WRITE_BACK, "through" if policy == "through-sync" else policy)
         write[TIERS[COMPUTE]] = policy
+    # an engine's own tiers know of no plan: what is to come has come, or comes ahead by the engine's rules
+    own = storage_prefetch(model) is not None
     return MovementSettings(
         write=write,
         write_selective_uses=model.write.selective_uses,
-        fetch=model.fetch.policy,
+        fetch="always" if own else model.fetch.policy,
         fetch_timeout_ns=model.fetch.timeout or 0,
-        prefetch=model.prefetch.policy,
+        prefetch="none" if own else model.prefetch.policy,
         prefetch_share=model.prefetch.share,
         prefetch_lead_ns=model.prefetch.lead,
         layer_pipelining=model.fetch.layer_pipelining,

@@ -250,6 +250,9 @@ class FetchSection(Section):
 
     policy: FetchName = Field("always", description="load what a lower tier has, or compute it again")
     timeout: DurationNs | None = Field(None, description="with policy timeout")
+    timeout_per_ki_token: DurationNs | None = Field(
+        None, description="with hicache's storage and timeout: more for each 1,024 tokens; null: 250ms"
+    )
     lookup: Lookup = Field("local", description=f"also in the {_LOWER} tiers of the other machines?")
     remote_disk: RemoteDisk = Field("direct", description="read it over two channels at once, or staged")
     read_buffer_layers: int | None = Field(
@@ -278,6 +281,9 @@ class PrefetchSection(Section):
         0.5, gt=0, le=1, description=f"part of the {_LANDING} that prefetched blocks may take"
     )
     lead: DurationNs = Field(1_000_000_000, description="with session: how long before the next turn")
+    threshold: int | None = Field(
+        None, ge=1, le=_MAX_COUNT, description="hicache's storage: fewest tokens worth it; null: 256"
+    )
 
 
 class _Prices(Section):

@@ -365,7 +365,7 @@ class Cluster:
         replica = self.replicas[self.machines[request]] if self._continues else None
         if replica is None or replica.prefetcher is None or at_ns <= self.engine.now_ns:
             return
-        when = max(at_ns - replica.prefetcher.settings.prefetch_lead_ns, self.engine.now_ns)
+        when = max(at_ns - replica.prefetcher.lead_ns, self.engine.now_ns)
         tokens = int(self.trace.input_tokens[following])
         self.engine.schedule(
             when, ARRIVAL, replica.machine, lambda _: replica.prefetch(following, tokens, "session")

@@ -28,6 +28,7 @@ class Prefetcher:
         self.store = store
         self.settings = settings
         self.policy: PrefetchPolicy = PREFETCH.make(settings.prefetch)
+        self.lead_ns = settings.prefetch_lead_ns
         self.remote = remote
         self.room = int(store.room(STAGING).capacity_blocks * settings.prefetch_share)
         self.on_its_way = 0

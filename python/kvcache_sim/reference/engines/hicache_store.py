@@ -33,18 +33,25 @@ class HiCacheSettings:
     host_pages: int
     #: SGLang's name of it: write_through, write_through_selective or write_back.
     write_policy: str
+    #: Pages of the storage below the host, 0 for none, and the fewest tokens that are brought from there.
+    storage_pages: int = 0
+    prefetch_threshold_tokens: int = 256
+    #: Of the host's tokens those that prefetches under way may have asked for.
+    prefetch_share: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class _Copy:
+class Copy:
     """A copy between device and host: its pages, and the node whose path stays on the device until it ends.
 
     Under write_back SGLang waits for each write before it goes on, so nothing needs to be kept.
     """
 
-    keys: frozenset[Key]
+    keys: tuple[Key, ...]
     is_load: bool
     kept: Node | None
+    #: The node that was written, which ends with these pages.
+    written: Node | None = None
 
     def path(self) -> list[Node]:
         """Return the nodes that are kept."""
@@ -75,7 +82,7 @@ class ReferenceHiCacheStore(PageStore):
         self._computing: set[int] = set()
         #: How many leading pages each request last asked for.
         self._limits: dict[int, int] = {}
-        self._moves: dict[int, _Copy] = {}
+        self._moves: dict[int, Copy] = {}
         self._orders: list[Order] = []
         #: Pages that are being loaded and written, by the move.
         self._arriving: dict[Key, int] = {}
@@ -182,7 +189,7 @@ class ReferenceHiCacheStore(PageStore):
         """Send the lease's next pages up to ``to``, which its room was taken for; return the move."""
         request = self.leases.admitted(lease).request
         names = self._names(request, to)[self.full[request] :]
-        move = self._start(_Copy(frozenset(names), True, None), (STAGING, COMPUTE, len(names)), after)
+        move = self._start(Copy(tuple(names), True, None), (STAGING, COMPUTE, len(names)), after)
         self._arriving.update(dict.fromkeys(names, move))
         self.full[request] = to
         return move
@@ -244,7 +251,7 @@ class ReferenceHiCacheStore(PageStore):
 
     # -- copies
 
-    def _start(self, copy: _Copy, order: tuple[int, int, int], after: list[int]) -> int:
+    def _start(self, copy: Copy, order: tuple[int, int, int], after: list[int]) -> int:
         move = next(HANDLES)
         self._moves[move] = copy
         self._orders.append((move, *order, list(after)))
@@ -255,7 +262,7 @@ class ReferenceHiCacheStore(PageStore):
         copied, self.tree.copied = self.tree.copied, []
         waits = self.settings.write_policy == "write_back"
         for node, pages in copied:
-            copy = _Copy(frozenset(pages), False, None if waits else node)
+            copy = Copy(tuple(pages), False, None if waits else node, node)
             move = self._start(copy, (COMPUTE, STAGING, len(pages)), [])
             self._writing.update(dict.fromkeys(pages, move))
             for above in copy.path():
@@ -279,6 +286,11 @@ class ReferenceHiCacheStore(PageStore):
                 del moving[key]
         for above in copy.path():
             above.locks -= 1
+        if copy.written is not None:
+            self._written(copy.written, len(copy.keys))
+
+    def _written(self, node: Node, pages: int) -> None:
+        """Hear that the ``pages`` that end with a node are on the host."""
 
     # -- counts
 

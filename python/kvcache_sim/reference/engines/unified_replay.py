@@ -75,10 +75,11 @@ class Device:
     def prefetch(self, askable: list[Key], host_pages: int, threshold_tokens: int) -> int:
         """Bring what follows the known prefix from storage to the host, at once; return its pages."""
         anchor = self.tree.match(askable)
-        if host_pages * self.page < 2:  # half the host is a prefetch's limit
+        storage = self.tree.storage
+        if storage is None or host_pages * self.page < 2:  # half the host is a prefetch's limit
             return 0
         wanted = askable[anchor.end() :]
-        pages = self.tree.take_for_prefetch(anchor, wanted, -(-threshold_tokens // self.page))
+        pages = self.tree.take_for_prefetch(storage, anchor, wanted, -(-threshold_tokens // self.page))
         if pages:
             self.tree.insert_host(anchor, wanted[:pages])
         return pages

@@ -26,6 +26,8 @@ class Node:
     hits: int = 0
     priority: int = 0
     locks: int = 0
+    #: Copies with the storage that need the host's copy.
+    host_locks: int = 0
     device: bool = True
     host: bool = False
     #: Pages to the end of the deepest leaf that was ever inserted here or below.
@@ -98,8 +100,6 @@ class UnifiedTree:
     host_evicted_leaves: int = 0
     #: Below the host; every page written to the host goes there too.
     storage: Storage | None = None
-    #: The node whose host copy a prefetch from storage goes on from, while it makes room.
-    anchor: Node | None = None
 
     def __post_init__(self) -> None:
         self.root = self._new([], None)
@@ -115,7 +115,7 @@ class UnifiedTree:
         """Put a new node with the first ``pages`` pages above ``child``."""
         assert child.parent is not None
         upper = self._new(child.key[:pages], child.parent)
-        for name in ("made", "hits", "priority", "locks", "device", "host", "history"):
+        for name in ("made", "hits", "priority", "locks", "host_locks", "device", "host", "history"):
             setattr(upper, name, getattr(child, name))
         child.parent.children[upper.key[0]] = upper
         child.key, child.parent = child.key[pages:], upper
@@ -228,14 +228,15 @@ class UnifiedTree:
             if self.host_free >= target:
                 return
             if node.device and node.host:
-                if node is self.anchor or (spare_leaves and self._is_device_leaf(node)):
+                if node.host_locks or (spare_leaves and self._is_device_leaf(node)):
                     continue
                 node.host = False
                 self.host_free += len(node.key)
             self.duplicates.remove(node)
 
-    def _is_idle(self, node: Node) -> bool:
-        return node.locks == 0 and not node.children and node is not self.anchor
+    @staticmethod
+    def _is_idle(node: Node) -> bool:
+        return node.locks == node.host_locks == 0 and not node.children
 
     @staticmethod
     def _is_device_leaf(node: Node) -> bool:
@@ -265,7 +266,7 @@ class UnifiedTree:
             self.evicted_leaves += 1
             if leaf.host or (self.write_policy == "write_back" and self._write(leaf)):
                 leaf.device = False
-            elif any(node.locks for node in leaf.below()):
+            elif any(node.locks or node.host_locks for node in leaf.below()):
                 kept.add(leaf)
                 continue
             else:
@@ -275,26 +276,26 @@ class UnifiedTree:
         self.evicted_pages += freed
         return freed
 
-    def take_for_prefetch(self, anchor: Node, wanted: Sequence[Key], least: int) -> int:
+    def take_for_prefetch(self, storage: Storage, anchor: Node, wanted: Sequence[Key], least: int) -> int:
         """Return how many pages behind ``anchor`` come from storage; room of the host is taken for them.
 
         Fewer than ``least`` are not worth it, asked for or found; where the host has no room for all, the
         first of them come.
         """
-        if self.storage is None or len(wanted) < least or not (anchor is self.root or anchor.host):
+        if len(wanted) < least or not (anchor is self.root or anchor.host):
             return 0
-        pages = self.storage.found(wanted)
+        pages = storage.found(wanted)
         if pages < least:
             return 0
         if pages > self.host_free:
-            self.anchor = anchor
+            anchor.host_locks += 1
             self._evict_host(pages)
-            self.anchor = None
+            anchor.host_locks -= 1
             pages = min(pages, self.host_free)
         if pages < least:
             return 0
         self.host_free -= pages
-        self.storage.read(wanted[:pages])
+        storage.read(wanted[:pages])
         return pages
 
     def insert_host(self, anchor: Node, key: Sequence[Key]) -> int:

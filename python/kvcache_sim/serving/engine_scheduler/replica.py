@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from kvcache_sim.cache.machine import Machine
-from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
+from kvcache_sim.cache.prefetch.policy import Prefetches
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.engine import BOUNDARY, Event
 from kvcache_sim.errors import InvariantError
@@ -65,7 +65,7 @@ class EngineReplica(Generic[S]):
         self.store = machine.store
         self.mover = machine.mover
         self.engine = machine.mover.engine
-        self.prefetcher: Prefetcher | None = None
+        self.prefetcher: Prefetches | None = None
         self.remote: RemoteReads | None = None
         self.tiers = 1
         self.milestones = milestones

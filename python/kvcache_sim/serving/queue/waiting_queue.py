@@ -42,14 +42,15 @@ class WaitingQueue(deque[SequenceState]):
         if self.order is None and self.held_back is None:
             return self[0] if self and self.knows(self[0].since_ns) else None
         held_back, now = self.held_back, self._engine.now_ns
-        candidates = [
+        candidates = (
             s
             for s in islice(self, _WINDOW)
             if self.knows(s.since_ns) and (held_back is None or not held_back(s.request, now))
-        ]
-        if not candidates or self.order is None or candidates[0].preemptions:
-            return candidates[0] if candidates else None
-        return min(candidates, key=self._key)
+        )
+        first = next(candidates, None)
+        if first is None or self.order is None or first.preemptions:
+            return first
+        return min([first, *candidates], key=self._key)
 
     def know_until(self, ns: int | None) -> None:
         """Hide who came after a time; None: hide nobody."""

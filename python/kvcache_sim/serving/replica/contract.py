@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from kvcache_sim.cache.moves import Mover
-from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
+from kvcache_sim.cache.prefetch.policy import Prefetches
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.cache.store import GpuStore
@@ -43,7 +43,7 @@ class AnyReplica(Protocol):
     store: GpuStore
     mover: Mover
     engine: Engine
-    prefetcher: Prefetcher | None
+    prefetcher: Prefetches | None
     remote: RemoteReads | None
     #: How many tiers the machine has.
     tiers: int

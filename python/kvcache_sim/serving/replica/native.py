@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kvcache_sim import _core
 from kvcache_sim.cache.machine import Machine
-from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
+from kvcache_sim.cache.prefetch.policy import Prefetches
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, TRANSFER, Event
@@ -67,7 +67,7 @@ class NativeReplica:
         self.store = machine.store
         self.mover = machine.mover
         self.engine = machine.mover.engine
-        self.prefetcher: Prefetcher | None = None
+        self.prefetcher: Prefetches | None = None
         self.remote: RemoteReads | None = machine.remote
         self.tiers = len(machine.tiers)
         self.records_all = recorder.window_ns is not None
