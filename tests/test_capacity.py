@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import shlex
 from fractions import Fraction
 from pathlib import Path
@@ -177,6 +178,47 @@ def test_any_number_of_workers_and_shards_give_one_answer(tmp_path, monkeypatch,
         assert own["holds_to_per_s"] <= own["attains_to_per_s"]
     assert found["cost_is"] == "currency an hour"
     assert found["cheapest"] in found["frontier"]
+
+
+def test_models_are_candidates(tmp_path):
+    """Two models asked for in turn, each on machines of its own, hold twice the rate of one machine's service."""
+    path = write_trace(tmp_path / "t.jsonl", 100)
+    alone, service = service_times(path)
+    rows = [json.loads(line) | {"model": "ab"[n % 2]} for n, line in enumerate(path.read_text().splitlines())]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    limits = {"ttft": f"{alone}ns"}
+    of = [{"a": {"machines": n}, "b": {"machines": n}} for n in (1, 2)]
+    for machines, models in ((2, of[0]), (4, of[1])):
+        found = kv.capacity(
+            str(path),
+            {
+                **scenario_settings(),
+                "slo": limits,
+                "models": {"of": models},
+                "cluster": {"machines": machines},
+                "router": {"policy": "round-robin"},
+            },
+            attain="100%",
+            measure={"warmup": "4 requests"},
+        )
+        (row,) = found.rows
+        best = machines * 1e9 / service
+        assert best / 1.021 <= row["capacity.rate_per_s"] <= best * (1 + 1e-6), machines
+
+
+def test_ray_gives_the_answer_of_any_number_of_workers(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("ray", reason="pip install 'kvcache-sim[ray]'")
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        pytest.skip("Ray's processes need address space (ulimit -v)")
+    monkeypatch.chdir(tmp_path)
+    common = ["--set", "workload={kind: few-shot, requests: 150}", "--slo", "ttft=50ms", "--attain", "95%"]
+    answers = []
+    for on, jobs in (("local", "1"), ("ray", "2")):
+        more = ["--grid", "cluster.machines=1,2", "--on", on, "-j", jobs, "-o", on, "-q", "--format", "json"]
+        assert run(["capacity", *common, *more]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    assert answers[0] == answers[1]
+    assert (tmp_path / "local/results.csv").read_bytes() == (tmp_path / "ray/results.csv").read_bytes()
 
 
 def row(cell, rate, cost, machines=1):

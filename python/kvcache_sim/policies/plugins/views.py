@@ -45,6 +45,11 @@ class BlockView:
         return self._record.depth
 
     @property
+    def parent(self) -> int:
+        """Return the number of the block before it in its prompt, -1 for a first one."""
+        return self._record.parent
+
+    @property
     def hits(self) -> int:
         """Return its uses while cached; the insertion is the first."""
         return self._record.hits
