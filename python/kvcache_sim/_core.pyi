@@ -604,7 +604,8 @@ class RadixStore:
 @final
 class StepTable:
     """The integers of a step-time model; coefficients in the order pair half, kv decode, kv mixed,
-    sequence, past, spread decode, spread mixed; ``longest_fs`` by decode sequences, or empty."""
+    sequence, past, spread decode, spread mixed; ``longest_fs`` by decode sequences, or empty; ``launch``:
+    ns that a step of more tokens than the second takes at least."""
 
     def __new__(
         cls,
@@ -613,6 +614,7 @@ class StepTable:
         coefficients_fs: list[int],
         least_tokens: tuple[int, int],
         longest_fs: NDArray[np.int64],
+        launch: tuple[int, int],
     ) -> StepTable: ...
 
 @final

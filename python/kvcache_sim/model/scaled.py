@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from kvcache_sim.model.step_time import StepBatch, StepTime, StepTimeTable
 
-#: What is scaled: pure decode steps, steps with a chunk, or the KV read in these.
-StepPart = Literal["decode", "chunk", "mixed_kv"]
+#: What is scaled: pure decode steps, steps with a chunk, the KV read in these, or the launch of long steps.
+StepPart = Literal["decode", "chunk", "mixed_kv", "launch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,15 @@ class ScaledStepTime:
     """A model with pure decode steps ``decode`` times as long and steps with a prefill chunk ``chunk`` times.
 
     ``mixed_kv`` besides multiplies what reading the decodes' KV costs in steps with a chunk. The floor of the
-    longest decode sequence, which both kinds of step share in the table, is scaled by ``decode``.
+    longest decode sequence, which both kinds of step share in the table, is scaled by ``decode``. ``launch``
+    multiplies the host's time to launch what no CUDA graph holds, which no other factor touches.
     """
 
     base: StepTime
     decode: float = 1.0
     chunk: float = 1.0
     mixed_kv: float = 1.0
+    launch: float = 1.0
 
     def times(self, part: StepPart, factor: float) -> ScaledStepTime:
         """Return the model with one of its parts by this factor."""
@@ -36,6 +38,8 @@ class ScaledStepTime:
                 return replace(self, chunk=factor)
             case "mixed_kv":
                 return replace(self, mixed_kv=factor)
+            case "launch":
+                return replace(self, launch=factor)
 
     def step(self, batch: StepBatch) -> int:
         """Return the step's duration in ns, as ``table`` gives it."""
@@ -67,6 +71,7 @@ class ScaledStepTime:
             scan_fs=round(table.scan_fs * self.chunk),
             idle_fs=round(table.idle_fs * self.chunk),
             longest_fs=_times(table.longest_fs, self.decode),
+            launch_ns=round(table.launch_ns * self.launch),
         )
 
 

@@ -46,7 +46,9 @@ class StepTimeTable:
     The base is ``base_ns[N]`` of all N tokens of a step with a prefill chunk, and ``decode_base_ns[n]``
     (CUDA-graph padding applied) of a pure decode step of n sequences. Coefficients
     with two values use the first in pure decode steps. ``longest_fs`` is as long as ``decode_base_ns``, or
-    empty: no such term. All arithmetic is integer, so both backends agree.
+    empty: no such term. A step of more than ``captured_tokens`` tokens, which no CUDA graph holds, takes at
+    least ``launch_ns``, in which the host launches its kernels. All arithmetic is integer, so both backends
+    agree.
     """
 
     base_ns: NDArray[np.int64]
@@ -63,6 +65,8 @@ class StepTimeTable:
     least_kv_tokens: int = 0
     least_query_tokens: int = 0
     longest_fs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    launch_ns: int = 0
+    captured_tokens: int = 0
 
     def step(self, batch: StepBatch) -> int:
         """Return the step's duration in ns; IndexError past the table's token or sequence count."""
@@ -82,7 +86,9 @@ class StepTimeTable:
             fs += self.past_fs * sum(past for _, past in batch.prefill_chunks)
             fs += self.idle_fs * n * sum(new for new, _ in batch.prefill_chunks)
         fs += self.sequence_fs * n
-        return base + (fs + _FS_PER_NS // 2) // _FS_PER_NS
+        computed = base + (fs + _FS_PER_NS // 2) // _FS_PER_NS
+        tokens = n + sum(new for new, _ in batch.prefill_chunks)
+        return max(computed, self.launch_ns) if tokens > self.captured_tokens else computed
 
     def pairs(self, new: int, past: int) -> int:
         """Return twice the products of a chunk's tokens with their keys; a short one fills its tile."""

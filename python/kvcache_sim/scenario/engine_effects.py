@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvcache_sim.model.launch_time import CAPTURED_TOKENS
 from kvcache_sim.scenario import speculation
 from kvcache_sim.scenario.idle import Contradiction, Finding
 from kvcache_sim.scenario.replica_section import ReplicaSection
@@ -40,6 +41,7 @@ _INSTANT = {
     "client_offset": "replica.instant is true",
     "client_offset_per_token": "replica.instant is true",
     "step_overhead_per_sequence": "replica.instant is true",
+    "launch_per_layer": "replica.instant is true",
     "copy_submit": "replica.instant is true",
     "copy_gpu_share": "replica.instant is true",
     "host": "replica.instant is true",
@@ -71,6 +73,9 @@ def _without_effect(model: ScenarioModel, replica: ReplicaSection) -> Iterator[t
                 yield key, why
     if replica.step_overhead_per_sequence and replica.async_scheduling != "none":
         yield "step_overhead_per_sequence", "replica.async_scheduling: the host works while a step runs"
+    if replica.launch_per_layer and replica.max_num_batched_tokens <= CAPTURED_TOKENS:
+        why = f"no step has more than the {CAPTURED_TOKENS} tokens that a CUDA graph holds"
+        yield "launch_per_layer", why
     yield from _scheduler(model, replica)
     yield from speculation.findings(model, replica)
     if not model.cache.enabled:

@@ -25,6 +25,7 @@ def with_host(replica: ReplicaSection) -> ReplicaSection:
         "client_offset_per_token": host.client_offset_per_token_ns,
         "copy_submit": host.copy_submit_ns,
         "copy_gpu_share": host.copy_gpu_share,
+        "launch_per_layer": host.launch_per_layer_ns,
     }
     taken: dict[str, Any] = {
         key: value

@@ -8,6 +8,7 @@ from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.session_view import SessionViewSettings
 from kvcache_sim.cache.settings import WRITE_BACK, CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.errors import UsageError
+from kvcache_sim.model.launch_time import WithLaunchTime
 from kvcache_sim.model.sequence_time import WithSequenceTime
 from kvcache_sim.model.step_time import StepTime, zero_step_time
 from kvcache_sim.model.step_times import load_step_time
@@ -58,16 +59,17 @@ def lower(
         at_place(tree, own_path(tree, index, ("replica", "host")), partial(with_host, machine.replica))
         for index, machine in enumerate(machines)
     ]
+    launches = [_launch_ns(model, index, replica) for index, replica in enumerate(replicas)]
     for index, replica in enumerate(replicas):
-        kind = _step_time_kind(replica)
+        kind = _step_time_kind(replica, launches[index])
         if kind not in step_times:
             path = own_path(tree, index, ("replica", "step_time"))
-            step_times[kind] = at_place(tree, path, partial(_step_time, replica))
+            step_times[kind] = at_place(tree, path, partial(_step_time, replica, launches[index]))
     return ClusterSettings(
         machines=tuple(
             MachineSettings(
                 tiers=_tiers((machine, index), model.cache.policy, _block_bytes(model, index, cache), tree),
-                step_time=step_times[_step_time_kind(replicas[index])],
+                step_time=step_times[_step_time_kind(replicas[index], launches[index])],
                 replica=at_place(
                     tree,
                     own_path(tree, index, ("replica", "host")),
@@ -110,18 +112,27 @@ def _block_bytes(model: ScenarioModel, machine: int, cache: CacheSettings) -> in
     return cache.block_bytes if kv is None else cache.block_size_tokens * kv[0]
 
 
-def _step_time_kind(replica: ReplicaSection) -> tuple[str, ...]:
+def _launch_ns(model: ScenarioModel, machine: int, replica: ReplicaSection) -> int:
+    """Return the host's time to launch the kernels of all layers of a machine's model, one by one."""
+    if not replica.launch_per_layer:
+        return 0
+    own = _kv(model, machine)
+    return replica.launch_per_layer * (served_model(model).layers if own is None else own[1])
+
+
+def _step_time_kind(replica: ReplicaSection, launch_ns: int) -> tuple[str, ...]:
     """Return what tells step-time models apart: the name; without service time, how far the zeros reach."""
     if replica.instant:
         return ("instant", str(replica.max_num_batched_tokens), str(replica.max_num_seqs))
-    return (replica.step_time, replica.links or "", str(_sequence_ns(replica)))
+    return (replica.step_time, replica.links or "", str(_sequence_ns(replica)), str(launch_ns))
 
 
-def _step_time(replica: ReplicaSection) -> StepTime:
+def _step_time(replica: ReplicaSection, launch_ns: int) -> StepTime:
     """Return the step-time model of a replica, or with ``instant`` the one without time."""
     if replica.instant:
         return zero_step_time(replica.max_num_batched_tokens, replica.max_num_seqs)
     found = load_step_time(replica.step_time, replica.links)
+    found = WithLaunchTime(found, launch_ns) if launch_ns else found
     host_ns = _sequence_ns(replica)
     return WithSequenceTime(found, host_ns) if host_ns else found
 

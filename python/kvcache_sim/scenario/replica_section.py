@@ -96,6 +96,9 @@ class ReplicaSection(Section):
     step_overhead_per_sequence: DurationNs = Field(
         0, description="the same for each sequence that decodes: input preparation, sampling, detokenising"
     )
+    launch_per_layer: DurationNs = Field(
+        0, description="the CPU's time to launch a layer's kernels: steps past 512 tokens take at least that"
+    )
     async_scheduling: AsyncScheduling = Field(
         "none", description="decide a step ahead; answers end at a known length, or at a stop token"
     )

@@ -19,7 +19,8 @@ def step_table(table: StepTimeTable) -> _core.StepTable:
     coefficients += [table.past_fs, table.spread_decode_fs, table.spread_mixed_fs]
     coefficients += [table.scan_fs, table.idle_fs]
     least = (table.least_kv_tokens, table.least_query_tokens)
-    return _core.StepTable(table.base_ns, table.decode_base_ns, coefficients, least, table.longest_fs)
+    launch = (table.launch_ns, table.captured_tokens)
+    return _core.StepTable(table.base_ns, table.decode_base_ns, coefficients, least, table.longest_fs, launch)
 
 
 class StepTables:

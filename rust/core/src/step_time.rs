@@ -49,6 +49,10 @@ pub struct StepTimeTable {
     pub least_query_tokens: u64,
     /// A token of the longest sequence alone, by decode sequences; empty: no such floor under attention.
     pub longest_fs: Vec<u64>,
+    /// What a step takes at least where no CUDA graph holds it: the host launches its kernels one by one.
+    pub launch_ns: u64,
+    /// The most tokens of a step that a graph holds.
+    pub captured_tokens: u64,
 }
 
 /// What one step computes, summed.
@@ -117,7 +121,12 @@ impl StepTimeTable {
             (self.base_ns[tokens as usize] as i64, fs)
         };
         let ns = (linear + self.sequence_fs * s.decode_sequences + 500_000) / 1_000_000;
-        base.saturating_add_unsigned(ns).max(0) as u64
+        let computed = base.saturating_add_unsigned(ns).max(0) as u64;
+        if s.new_tokens + s.decode_sequences > self.captured_tokens {
+            computed.max(self.launch_ns)
+        } else {
+            computed
+        }
     }
 }
 
@@ -146,6 +155,27 @@ mod tests {
         assert_eq!(table.step_ns(&shape(0, 20, 10)), 10 + 30);
         assert_eq!(table.step_ns(&shape(0, 20, 5)), 10 + 20);
         assert_eq!(table.step_ns(&shape(1, 20, 10)), 10 + 40);
+    }
+
+    /// The same figures as `tests/test_launch.py::test_the_native_table_agrees_on_figures_by_hand`.
+    #[test]
+    fn what_no_graph_holds_takes_as_long_as_its_launch() {
+        let table = StepTimeTable {
+            base_ns: vec![0, 10, 20, 30, 40],
+            decode_base_ns: vec![0, 5, 6, 7],
+            launch_ns: 35,
+            captured_tokens: 2,
+            ..StepTimeTable::default()
+        };
+        let ns = |new_tokens, decode_sequences| {
+            table.step_ns(&StepShape {
+                new_tokens,
+                decode_sequences,
+                ..StepShape::default()
+            })
+        };
+        assert_eq!([ns(1, 1), ns(2, 0), ns(0, 2)], [20, 20, 6]);
+        assert_eq!([ns(2, 1), ns(0, 3), ns(4, 0)], [35, 35, 40]);
     }
 
     /// The same figures as `tests/test_step_times.py::test_tiles_and_the_scan_on_figures_by_hand`.

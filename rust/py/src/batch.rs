@@ -24,6 +24,7 @@ impl PyStepTable {
     /// `coefficients_fs`: pair half, kv decode, kv mixed, sequence, past, spread decode, spread mixed, scan.
     /// `least_tokens`: of a sequence's KV, of a chunk against its past.
     /// `longest_fs`: a token of the longest sequence alone, by decode sequences; may be empty.
+    /// `launch`: ns that a step of more tokens than the second takes at least.
     #[new]
     fn new(
         base_ns: PyReadonlyArray1<'_, i64>,
@@ -31,6 +32,7 @@ impl PyStepTable {
         coefficients_fs: [Whole; 9],
         least_tokens: (Whole, Whole),
         longest_fs: PyReadonlyArray1<'_, i64>,
+        launch: (Whole, Whole),
     ) -> PyResult<Self> {
         let unsigned = |xs: PyReadonlyArray1<'_, i64>| -> PyResult<Vec<u64>> {
             let checked = xs
@@ -57,6 +59,8 @@ impl PyStepTable {
             least_kv_tokens: least_tokens.0.u64(),
             least_query_tokens: least_tokens.1.u64(),
             longest_fs: unsigned(longest_fs)?,
+            launch_ns: launch.0.u64(),
+            captured_tokens: launch.1.u64(),
         })))
     }
 }

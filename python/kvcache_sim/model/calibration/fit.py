@@ -195,4 +195,6 @@ def predict_ms(model: StepTime, rows: IterationRows) -> NDArray[np.float64]:
     fs = np.where(mixed, np.maximum(fs + table.pair_half_fs * pairs, scan), fs) + table.sequence_fs * n
     fs += np.where(mixed, table.past_fs * rows.past_tokens + table.idle_fs * n * rows.prefill_tokens, 0.0)
     base = np.where(mixed, table.base_ns[tokens], table.decode_base_ns[n])
-    return np.asarray(base / 1e6 + fs / 1e12, np.float64)
+    computed = base / 1e6 + fs / 1e12
+    launched = np.where(tokens > table.captured_tokens, table.launch_ns / 1e6, 0.0)
+    return np.asarray(np.maximum(computed, launched), np.float64)

@@ -31,6 +31,7 @@ def assumptions(scenario: Scenario) -> list[Assumption]:
     return [
         *_step_times(machines),
         *_host_times(machines),
+        *_launch_times(machines),
         *_room(scenario, machines),
         *link_assumptions(scenario),
     ]
@@ -92,6 +93,26 @@ def _with_host_time(
             machines[index], step_time=WithSequenceTime(machines[index].step_time, more)
         )
     return replace(settings, machines=tuple(machines))
+
+
+def _launch_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
+    """Yield the CPU's time to launch a layer, where a host or the scenario has one."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for index, machine in enumerate(machines):
+        layer_ns = with_host(machine.replica).launch_per_layer
+        if layer_ns and not machine.replica.instant:
+            found.setdefault((machine.replica.host or "", layer_ns), []).append(index)
+    for (host, layer_ns), indices in found.items():
+        spec = load_host(host) if host else None
+        stated = None
+        if spec is not None and layer_ns == spec.launch_per_layer_ns:
+            low, high = spec.launch_per_layer_range_ns
+            stated = Factors(low / layer_ns, high / layer_ns)
+        source = "what single steps showed" if stated else "as given it states no error"
+        factors, said, is_stated = interval(stated, source, USUAL_STEP_PERCENT)
+        of = f" of {host}" if len(found) > 1 else ""
+        apply = partial(_with_steps, indices, "launch")
+        yield Assumption(f"launch of a step past its graphs{of}", factors, said, is_stated, apply)
 
 
 def _with_steps(
