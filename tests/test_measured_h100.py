@@ -15,8 +15,15 @@ from types import ModuleType
 import pytest
 from fidelity_page import figures
 from kvcache_sim.cli.main import run as kvsim
-from kvcache_sim.model.calibration.command import Measured, fit_rows
+from kvcache_sim.model.calibration.accuracy import PhaseError, phase_errors
+from kvcache_sim.model.calibration.command import FittedRows, Measured, fit_rows
+from kvcache_sim.model.calibration.fit import fit_step_time, predict_ms
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
+from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
+from kvcache_sim.model.calibration.runs import Runs, runs_of
+from kvcache_sim.model.calibration.split import held_out
+from kvcache_sim.model.gpus import load_gpu
+from kvcache_sim.model.parametric import ParametricStepTime
 from shared_files import ROOT
 
 BENCHES = ROOT / "benches"
@@ -24,6 +31,7 @@ MEASURED = BENCHES / "measured"
 HEADING = "Runs of vLLM on an H100"
 DENSE = ("talks", "talks-salted", "long", "peak")
 MIXTURE = ("moe-talks", "moe-peak")
+BLOCKS = {"llama-3.1-8b": 28123, "qwen3-30b-a3b": 8535}
 
 
 def bench(name: str) -> ModuleType:
@@ -40,9 +48,8 @@ def bench(name: str) -> ModuleType:
 @cache
 def served(stream: str) -> list[tuple[float, float | None, float, int]]:
     """TTFT, TPOT and E2E in ms and cached tokens of each request, as the engine served it."""
-    model = "qwen3-30b-a3b" if stream.startswith("moe") else "llama-3.1-8b"
     found = {}
-    with gzip.open(MEASURED / f"h100-{model}-requests.csv.gz", "rt") as file:
+    with gzip.open(MEASURED / f"h100-{of(stream)}-requests.csv.gz", "rt") as file:
         for row in csv.DictReader(file):
             if row["segment"] == stream:
                 came, first, end = (int(row[k]) / 1e3 for k in ("arrival_us", "first_token_us", "finish_us"))
@@ -72,16 +79,68 @@ def test_what_was_predicted_before_the_run_is_on_the_page(stream):
         assert stated == pytest.approx([100 * (ours / real - 1) for ours, real in pairs], abs=0.051), source
 
 
-@pytest.fixture(scope="module")
-def fitted(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("set") / "dense.toml"
-    rows = MEASURED / "h100-llama-3.1-8b-iterations.csv.gz"
-    fit = fit_rows(Measured(rows, {"segment": "sweep"}, "llama-3.1-8b", "h100"), None)
-    path.write_text(model_text(fit.model, Provenance("llama-3.1-8b", "h100", 1, "measured"), []))
-    return path
+def of(stream: str) -> str:
+    return "qwen3-30b-a3b" if stream.startswith("moe") else "llama-3.1-8b"
 
 
-def assert_served(stream: str, step_time: str, blocks: int, stated: list[float], folder: Path) -> None:
+def iterations(model: str, segment: str) -> IterationRows:
+    return read_iterations(MEASURED / f"h100-{model}-iterations.csv.gz", {"segment": segment})
+
+
+@cache
+def swept(model: str) -> FittedRows:
+    """The set of a model's sweep alone."""
+    rows = MEASURED / f"h100-{model}-iterations.csv.gz"
+    return fit_rows(Measured(rows, {"segment": "sweep"}, model, "h100"), None)
+
+
+@cache
+def swept_by_rows(model: str) -> ParametricStepTime:
+    """The same runs, each of their steps fitted by itself, as settled."""
+    rows = iterations(model, "sweep")
+    runs = runs_of(rows)
+    return fit_step_time(rows.take(runs.mask(~held_out(len(runs)))), rates=load_gpu("h100").kernels)
+
+
+def run_errors(rows: IterationRows, runs: Runs, model: ParametricStepTime) -> list[PhaseError]:
+    return phase_errors(runs.totals(rows), runs.sums(predict_ms(model, rows)))
+
+
+@pytest.mark.parametrize(
+    ("model", "name"), [("llama-3.1-8b", "Llama-3.1-8B"), ("qwen3-30b-a3b", "Qwen3-30B-A3B")]
+)
+def test_held_out_runs_are_met_as_the_page_says(model, name):
+    fitted = swept(model)
+    section = (ROOT / "docs" / "fidelity.md").read_text().split(f"## {HEADING}")[1]
+    for how, found in (("single rows", swept_by_rows(model)), ("sums of runs", fitted.model)):
+        cells = section.split(f"| {name} | {how} |")[1].split("\n")[0]
+        errors = {error.phase: error for error in run_errors(fitted.unseen, fitted.runs, found)}
+        met = [f"{errors[phase].mape:.1f} / {errors[phase].p95:.1f}" for phase in ("decode", "mixed")]
+        assert cells == f" {met[0]} | {met[1]} |"
+
+
+@pytest.mark.parametrize("stream", [*DENSE, *MIXTURE])
+def test_what_is_left_is_told_by_the_kinds_of_steps(stream):
+    """Shares of the engine's time, and how far sums of its own steps are off with both sets."""
+    rows = iterations(of(stream), stream)
+    runs = runs_of(rows)
+    totals = runs.totals(rows)
+    text = (ROOT / "docs" / "fidelity.md").read_text().split("**What is left**")[1]
+    cells = text.split(f"| steps of `{stream}` |")[1].split(" |\n")[0].split("|")
+    for chosen, cell in zip((totals.prefill_tokens == 0, totals.prefill_tokens > 0), cells, strict=True):
+        took = float(totals.iter_ms[chosen].sum())
+        off = [
+            100 * (float(runs.sums(predict_ms(model, rows))[chosen].sum()) / took - 1)
+            for model in (swept(of(stream)).model, swept_by_rows(of(stream)))
+        ]
+        share = 100 * took / float(totals.iter_ms.sum())
+        says = f"{share:.0f} %: {off[0]:+.1f} ({off[1]:+.1f})".replace("-", "−")
+        assert cell.strip() == says
+
+
+def assert_served(
+    stream: str, replica: dict[str, object], blocks: int, stated: list[float], folder: Path
+) -> None:
     """Check a stream's errors against those stated, and its hits against the engine's to the token."""
     made = bench("vllm_streams")
     trace = folder / "trace.jsonl"
@@ -92,10 +151,10 @@ def assert_served(stream: str, step_time: str, blocks: int, stated: list[float],
         "tiers": {"gpu": {"capacity": f"{blocks} blocks"}},
         "replica": {
             "scheduler": "vllm",
-            "step_time": step_time,
             "max_num_seqs": 256,
             "max_num_batched_tokens": 8192,
             "async_scheduling": "length",
+            **replica,
         },
     }
     (folder / "run.yaml").write_text(json.dumps(scenario))
@@ -110,17 +169,24 @@ def assert_served(stream: str, step_time: str, blocks: int, stated: list[float],
     assert summary["tokens"]["cached"] == sum(row[3] for row in served(stream))
 
 
-@pytest.mark.parametrize("stream", DENSE)
-def test_a_set_of_the_sweep_alone_serves_the_streams_as_the_page_says(stream, fitted, tmp_path):
+@pytest.mark.parametrize("stream", [*DENSE, *MIXTURE])
+def test_a_set_of_the_sweep_alone_serves_the_streams_as_the_page_says(stream, tmp_path):
+    model = of(stream)
+    path = tmp_path / "set.toml"
+    path.write_text(model_text(swept(model).model, Provenance(model, "h100", 1, "measured"), []))
     stated = figures("fidelity.md", HEADING, f"`{stream}`")[4]
-    assert_served(stream, str(fitted), 28123, stated, tmp_path)
+    assert_served(stream, {"step_time": str(path)}, BLOCKS[model], stated, tmp_path)
 
 
-@pytest.mark.parametrize("stream", MIXTURE)
-def test_a_roofline_serves_the_mixtures_streams_as_the_page_says(stream, tmp_path):
-    """The set of the mixture's own sweep takes 40 s to fit; hits are the same with any times."""
-    stated = figures("fidelity.md", HEADING, f"`{stream}`")[3]
-    assert_served(stream, "roofline:qwen3-30b-a3b@h100", 8535, stated, tmp_path)
+@pytest.mark.parametrize("stream", [*DENSE, *MIXTURE])
+def test_kernels_with_a_launch_serve_the_streams_as_the_page_says(stream, tmp_path):
+    model = of(stream)
+    host, source = {
+        "llama-3.1-8b": ("h100-launch-dense", "h100-llama-3-8b-tp1"),
+        "qwen3-30b-a3b": ("h100-launch-mixture", "roofline:qwen3-30b-a3b@h100"),
+    }[model]
+    stated = figures("fidelity.md", HEADING, f"`{stream}`")[5]
+    assert_served(stream, {"step_time": source, "host": host}, BLOCKS[model], stated, tmp_path)
 
 
 def test_settling_moves_time_to_the_step_that_was_launched_and_keeps_the_sum():

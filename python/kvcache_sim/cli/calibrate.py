@@ -39,7 +39,9 @@ def fit(
 ) -> None:
     """Fit a parametric set and write it as a file that ``replica.step_time`` can name.
 
-    A fifth of the rows is held out by a fixed seed; the printed error is of these alone. With --transfer the
+    A fifth of the rows is held out by a fixed seed; the printed error is of these alone. Rows with a column
+    seen_ms are of an engine that launches a step before it looks at the last one's tokens: a step and the
+    chunks that follow it are met by their sum, and judged so. With --transfer the
     rows of degree --tp are all held out. With --base the rows scale that source's parts, and the error with
     and without it is printed by number of rows; --onto applies the scales to another deployment.
 
@@ -53,7 +55,6 @@ def fit(
     """
     from kvcache_sim.model.calibration.accuracy import phase_errors
     from kvcache_sim.model.calibration.command import Measured, fit_rows, transfer_rows
-    from kvcache_sim.model.calibration.fit import predict_ms
     from kvcache_sim.model.calibration.model_file import Provenance, model_text
     from kvcache_sim.output import write_new
 
@@ -70,12 +71,12 @@ def fit(
         if tensor_parallel is None or not transfer
         else transfer_rows(measured, tensor_parallel)
     )
-    predicted = predict_ms(fitted.model, fitted.unseen) if len(fitted.unseen) else None
-    errors = phase_errors(fitted.unseen, predicted) if predicted is not None else []
-    if picture is not None and predicted is not None:
+    judged = fitted.judged() if len(fitted.unseen) else None
+    errors = phase_errors(*judged) if judged is not None else []
+    if picture is not None and judged is not None:
         from kvcache_sim.report.fit_picture import fit_picture_bytes
 
-        write_new(picture, fit_picture_bytes(fitted.unseen, predicted, picture.suffix), force)
+        write_new(picture, fit_picture_bytes(*judged, picture.suffix), force)
         typer.echo(f"wrote {picture}", err=True)
     provenance = Provenance(model, gpu, fitted.tensor_parallel, f"{fitted.how}; {rows.name}")
     write_new(output, model_text(fitted.model, provenance, errors).encode(), force)

@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kvcache_sim.errors import TraceError, UsageError
 from kvcache_sim.model.calibration.accuracy import phase_errors
 from kvcache_sim.model.calibration.base import ErrorCurve, error_curve, fit_correction
 from kvcache_sim.model.calibration.compilation import compiles
-from kvcache_sim.model.calibration.csv_table import column_values
+from kvcache_sim.model.calibration.csv_table import column_values, read_table
 from kvcache_sim.model.calibration.degrees import fit_tensor_parallel
-from kvcache_sim.model.calibration.fit import fit_step_time, predict_ms
+from kvcache_sim.model.calibration.fit import fit_runs, fit_step_time, predict_ms
 from kvcache_sim.model.calibration.kernels import Points, read_kernels, with_all_reduces
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
+from kvcache_sim.model.calibration.runs import SEEN_COLUMN, Runs, runs_of, single_steps
 from kvcache_sim.model.calibration.split import held_out
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kernel_rates import UNMEASURED
@@ -47,12 +49,17 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class FittedRows:
-    """A model, the rows it never saw, the TP degree, and how it was made."""
+    """A model, the rows it never saw in their runs, the TP degree, and how it was made."""
 
     model: ParametricStepTime
     unseen: IterationRows
+    runs: Runs
     tensor_parallel: int
     how: str
+
+    def judged(self) -> tuple[IterationRows, NDArray[np.float64]]:
+        """Return the runs it never saw as rows, and its time of each in ms."""
+        return self.runs.totals(self.unseen), self.runs.sums(predict_ms(self.model, self.unseen))
 
 
 def measured_rows(measured: Measured) -> tuple[IterationRows, Points]:
@@ -103,16 +110,23 @@ def rows_of_degree(measured: Measured, tensor_parallel: int | None) -> tuple[Ite
 
 
 def fit_rows(measured: Measured, tensor_parallel: int | None) -> FittedRows:
-    """Return the fit to four fifths of the rows of one TP degree."""
+    """Return the fit to four fifths of the rows of one TP degree.
+
+    Of an engine whose steps are seen late (a column ``seen_ms``) these are runs of steps, met by their sums.
+    """
     rows, base = rows_of_degree(measured, tensor_parallel)
     if len(rows) < FEWEST_ROWS:
         raise TraceError(
             "too few iterations to fit", str(measured.path), str(len(rows)), f"{FEWEST_ROWS} or more"
         )
-    out = held_out(len(rows))
+    late = SEEN_COLUMN in read_table(measured.path, (), measured.only).cells
+    runs = runs_of(rows) if late else single_steps(rows)
+    out = held_out(len(runs))
+    fitted, unseen = rows.take(runs.mask(~out)), rows.take(runs.mask(out))
     rates = load_gpu(measured.gpu).kernels if measured.gpu else UNMEASURED
-    model = fit_step_time(rows.take(~out), base, rates)
-    return FittedRows(model, rows.take(out), int(rows.tensor_parallel[0]), "fitted")
+    model = fit_runs(fitted, runs.take(~out), rates) if late else fit_step_time(fitted, base, rates)
+    how = f"fitted to the sums of {len(runs)} runs of {len(rows)} steps" if late else "fitted"
+    return FittedRows(model, unseen, runs.take(out), int(rows.tensor_parallel[0]), how)
 
 
 def transfer_rows(measured: Measured, tensor_parallel: int) -> FittedRows:
@@ -120,7 +134,9 @@ def transfer_rows(measured: Measured, tensor_parallel: int) -> FittedRows:
     rows, _ = measured_rows(measured)
     own = rows.tensor_parallel == tensor_parallel
     model = fit_tensor_parallel(rows.take(~own)).model(tensor_parallel)
-    return FittedRows(model, rows.take(own), tensor_parallel, "transferred from other TP degrees")
+    unseen = rows.take(own)
+    how = "transferred from other TP degrees"
+    return FittedRows(model, unseen, single_steps(unseen), tensor_parallel, how)
 
 
 @dataclass(frozen=True, slots=True)

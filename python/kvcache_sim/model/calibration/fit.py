@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.model.calibration.design import Floors, Form, form_for, form_through
+from kvcache_sim.model.calibration.design import Floors, Form, form_apart, form_for, form_through
 from kvcache_sim.model.calibration.rows import IterationRows
+from kvcache_sim.model.calibration.runs import Runs, single_steps
 from kvcache_sim.model.kernel_rates import UNMEASURED, KernelRates
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.model.step_time import StepTime
@@ -42,19 +43,35 @@ def fit_step_time(
     constant apart. ``rates`` are the GPU's, whose factor serves where no step mixes decodes with a chunk.
     Raises UsageError when scipy is not installed.
     """
-    form = form_for(rows, measured=measured_base)
-    best = solve(form.columns(rows), rows, form.floors, form.known_ms(rows))
+    model = _fit_tiles(form_for(rows, measured=measured_base), rows, single_steps(rows))
+    return with_mixed_kv(model, rows, rates)
+
+
+def fit_runs(rows: IterationRows, runs: Runs, rates: KernelRates = UNMEASURED) -> ParametricStepTime:
+    """Return the model whose sums over runs are those measured, with a base of decode steps apart.
+
+    For engines that launch a step before they look at the last one's tokens. A chunk's launch is part of its
+    base, which decode steps do not share.
+    """
+    return with_mixed_kv(_fit_tiles(form_apart(rows), rows, runs), rows, rates)
+
+
+def _fit_tiles(form: Form, rows: IterationRows, runs: Runs) -> ParametricStepTime:
+    best = solve(form.columns(rows), rows, form.floors, form.known_ms(rows), runs=runs)
     for tile in _KEY_TILES if (rows.decode_sequences > 0).any() else ():
-        form, best = _better(form, best, replace(form, least_kv_tokens=tile), rows)
+        form, best = _better((form, best), replace(form, least_kv_tokens=tile), rows, runs)
     for tile in _QUERY_TILES if (rows.past_tokens > 0).any() else ():
-        form, best = _better(form, best, replace(form, least_query_tokens=tile), rows)
-    return with_mixed_kv(form.model(best.coefficients), rows, rates)
+        form, best = _better((form, best), replace(form, least_query_tokens=tile), rows, runs)
+    return form.model(best.coefficients)
 
 
-def _better(form: Form, best: Solution, other: Form, rows: IterationRows) -> tuple[Form, Solution]:
+def _better(
+    found: tuple[Form, Solution], other: Form, rows: IterationRows, runs: Runs
+) -> tuple[Form, Solution]:
     """Return the form of less loss, and its solution; the other one starts from what this one showed."""
-    found = solve(other.columns(rows), rows, other.floors, other.known_ms(rows), best.shown)
-    return (other, found) if found.loss < best.loss else (form, best)
+    best = found[1]
+    solution = solve(other.columns(rows), rows, other.floors, other.known_ms(rows), best.shown, runs)
+    return (other, solution) if solution.loss < best.loss else found
 
 
 def with_mixed_kv(model: ParametricStepTime, rows: IterationRows, rates: KernelRates) -> ParametricStepTime:
@@ -103,17 +120,32 @@ def solve(
     floors: Floors,
     known_ms: NDArray[np.float64],
     start: Shown | None = None,
+    runs: Runs | None = None,
 ) -> Solution:
-    """Return the coefficients ≥ 0 that minimise the soft-L1 loss of the relative error.
+    """Return the coefficients ≥ 0 that minimise the soft-L1 loss of the relative error of each run's sum.
 
     Iteratively reweighted non-negative least squares of what ``known_ms`` leaves; each round settles anew
     which floor a row shows. It starts from ``start``, or from several guesses, and keeps the best end.
+    Without ``runs`` each row is met by itself.
     """
-    weights = _phase_weights(rows)
-    matrix = columns * (weights / rows.iter_ms)[:, None]
-    goal = weights * (1 - known_ms / rows.iter_ms)
+    runs = runs or single_steps(rows)
+    totals = runs.totals(rows)
+    weights = _phase_weights(totals)
+    matrix = columns * runs.rowwise(weights / totals.iter_ms)[:, None]
+    goal = weights * (1 - runs.sums(known_ms) / totals.iter_ms)
     starts = [start] if start is not None else _guesses(columns, rows, floors)
-    return min((_descend(matrix, goal, floors, guess) for guess in starts), key=lambda end: end.loss)
+    problem = _Problem(matrix, goal, floors, runs)
+    return min((_descend(problem, guess) for guess in starts), key=lambda end: end.loss)
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """What a descent solves: weighted columns by row, and the weighted goal of each run."""
+
+    matrix: NDArray[np.float64]
+    goal: NDArray[np.float64]
+    floors: Floors
+    runs: Runs
 
 
 def _guesses(columns: NDArray[np.float64], rows: IterationRows, floors: Floors) -> list[Shown]:
@@ -125,32 +157,32 @@ def _guesses(columns: NDArray[np.float64], rows: IterationRows, floors: Floors) 
     return [Shown(unevenness > limit, share * scan > kv) for limit in limits for share in scans]
 
 
-def _descend(
-    matrix: NDArray[np.float64], goal: NDArray[np.float64], floors: Floors, shown: Shown
-) -> Solution:
+def _descend(problem: _Problem, shown: Shown) -> Solution:
     """Return the best solution met from one guess of what the rows show."""
     try:
         from scipy.optimize import nnls
     except ModuleNotFoundError:
         raise UsageError("fitting needs scipy", hint="pip install 'kvcache-sim[calibrate]'") from None
 
+    matrix, goal, floors, runs = problem.matrix, problem.goal, problem.floors, problem.runs
     best = Solution(np.inf, np.zeros(matrix.shape[1]), shown)
     weight, idle = np.ones(len(goal)), 0
     parts = (floors.shared, floors.alone, floors.pairs, floors.scan)
     rest = np.delete(np.arange(matrix.shape[1]), np.concatenate(parts))
     for _ in range(_ROUNDS):
-        chosen = matrix * weight[:, None]
+        chosen = matrix.copy()
         unscanned = ~shown.scanned
         counts = (~shown.alone & unscanned, shown.alone & unscanned, unscanned, shown.scanned)
         for part, count in zip(parts, counts, strict=True):
             chosen[:, part] *= count[:, None]
         # The triangle of a QR decomposition has the same least-squares problem in few rows.
-        weighted = np.column_stack((chosen, goal * weight))
+        weighted = np.column_stack((runs.sums(chosen) * weight[:, None], goal * weight))
         triangle: NDArray[np.float64] = np.asarray(np.linalg.qr(weighted, mode="r"))
         solution = nnls(triangle[:, :-1], triangle[:, -1], maxiter=50 * matrix.shape[1])[0]
         shared, alone, pairs, scan = (matrix[:, part] @ solution[part] for part in parts)
         attention = np.maximum(shared, alone) + pairs
-        error = (matrix[:, rest] @ solution[rest] + np.maximum(attention, scan) - goal) / _ROBUST_SCALE
+        taken = runs.sums(matrix[:, rest] @ solution[rest] + np.maximum(attention, scan))
+        error = (taken - goal) / _ROBUST_SCALE
         loss = float(np.sum(np.sqrt(1 + error**2) - 1))
         idle = 0 if loss < best.loss * (1 - _SETTLED) else idle + 1
         shown = Shown(alone > shared, scan > attention)

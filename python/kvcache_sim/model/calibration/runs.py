@@ -1,0 +1,82 @@
+"""Steps whose times only their sum tells: runs of an engine that launches a step before it looks at the last.
+
+With asynchronous scheduling a step's tokens are seen once the next step has been launched. Where that one has
+a prompt's chunk, which takes the host long, the step before seems to take the time and the chunk's own step
+little. What such steps take together is right. So a step and the chunks that follow it at once make a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.model.calibration.rows import IterationRows
+
+#: Runs are cut behind so many steps: of a hundred chunks in a row, one sum alone would tell too little, and
+#: what the cut charges to the wrong side is small beside eight steps.
+MOST_STEPS = 8
+
+#: The column that a file of an asynchronous engine has: the time as seen, before anything was moved.
+SEEN_COLUMN = "seen_ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Rows in order, cut into runs: the first row of each run, and the number of rows."""
+
+    begins: NDArray[np.intp]
+    rows: int
+
+    def __len__(self) -> int:
+        """Return the number of runs."""
+        return len(self.begins)
+
+    def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the sum over each run of values, or columns of them, by row."""
+        if len(self) == self.rows:
+            return values
+        return np.asarray(np.add.reduceat(values, self.begins, axis=0), np.float64)
+
+    def rowwise(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return values by run at each of its rows."""
+        return values[self.number]
+
+    def mask(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return the rows of the chosen runs."""
+        return chosen[self.number]
+
+    def take(self, chosen: NDArray[np.bool_]) -> Runs:
+        """Return the chosen runs, of the rows that ``mask`` leaves."""
+        lengths = np.diff(self.begins, append=self.rows)[chosen]
+        return Runs(np.cumsum(lengths) - lengths, int(lengths.sum()))
+
+    def totals(self, rows: IterationRows) -> IterationRows:
+        """Return each run as one row: sums of tokens, sequences and times, of which phases can be told."""
+        degree = rows.tensor_parallel[self.begins]
+        names = ("prefill_tokens", "prefill_requests", "past_tokens", "decode_sequences", "decode_kv_tokens")
+        sums = {name: self.sums(getattr(rows, name)) for name in (*names, "decode_max_kv_tokens", "iter_ms")}
+        return IterationRows(tensor_parallel=degree, **sums)
+
+    @property
+    def number(self) -> NDArray[np.intp]:
+        """The run of each row."""
+        return np.repeat(np.arange(len(self)), np.diff(self.begins, append=self.rows))
+
+
+def single_steps(rows: IterationRows) -> Runs:
+    """Return a run for each row: each step's own time is known."""
+    return Runs(np.arange(len(rows)), len(rows))
+
+
+def runs_of(rows: IterationRows) -> Runs:
+    """Return the runs of rows in the order of the engine's steps: each chunk joins the row before it."""
+    begins, steps = [], 0
+    for place, chunk in enumerate((rows.prefill_tokens > 0).tolist()):
+        if chunk and 0 < steps < MOST_STEPS:
+            steps += 1
+        else:
+            begins.append(place)
+            steps = 1
+    return Runs(np.array(begins, np.intp), len(rows))

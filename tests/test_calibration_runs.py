@@ -1,0 +1,113 @@
+"""Fits to the sums of runs: how rows are cut, and a model found again behind times that are seen late."""
+
+import numpy as np
+import pytest
+from kvcache_sim.model.calibration.accuracy import phase_errors
+from kvcache_sim.model.calibration.command import Measured, fit_rows
+from kvcache_sim.model.calibration.fit import fit_runs, fit_step_time, predict_ms
+from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
+from kvcache_sim.model.calibration.runs import MOST_STEPS, Runs, runs_of, single_steps
+from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.rng import stream
+from test_calibration_fit import timed
+
+#: Decode steps replay a graph; a chunk of more than 512 tokens takes 30 ms to launch.
+LAUNCHED = ParametricStepTime(
+    base_points=((1.0, 9.0), (512.0, 20.0), (513.0, 40.0), (4096.0, 150.0)),
+    decode_points=((1.0, 6.0), (64.0, 8.0)),
+    pairs_ms_per_million=1.0,
+    kv_ms_per_thousand=0.04,
+    kv_mixed_ms_per_thousand=0.04,
+)
+
+
+def steps(chunks: list[int]) -> IterationRows:
+    """Steps of four sequences beside chunks of so many tokens, one ms each."""
+    new = np.array(chunks, float)
+    one = np.ones(len(new))
+    return IterationRows(new, (new > 0) * one, 0 * one, 4 * one, 4000 * one, 1000 * one, one, one)
+
+
+def engine_rows(count: int, name: str) -> IterationRows:
+    """Steps in an engine's order: decode steps, one in four with a chunk, at times several in a row."""
+    draw = stream(11, name)
+    new = np.where(draw.random(count) < 0.25, draw.integers(1, 4000, count), 0).astype(float)
+    n = draw.integers(1, 65, count).astype(float)
+    mean = draw.integers(10, 8000, count)
+    past = np.where(new > 0, draw.integers(0, 20_000, count), 0).astype(float)
+    ones = np.ones(count)
+    return timed(IterationRows(new, (new > 0) * ones, past, n, n * mean, mean * ones, ones, ones), LAUNCHED)
+
+
+def seen_late(rows: IterationRows, share: float) -> IterationRows:
+    """The same steps where each chunk's first ``share`` was spent launching it, in the step before."""
+    own = rows.iter_ms.copy()
+    moved = np.where(rows.prefill_tokens > 0, share * own, 0.0)
+    moved[0] = 0.0
+    values = {name: getattr(rows, name) for name in rows.__dataclass_fields__}
+    return IterationRows(**values | {"iter_ms": own - moved + np.append(moved[1:], 0.0)})
+
+
+def test_a_step_and_the_chunks_that_follow_it_make_a_run():
+    runs = runs_of(steps([0, 0, 9, 0, 9, 9, 0, 0]))
+    assert [runs.begins.tolist(), runs.rows, len(runs)] == [[0, 1, 3, 6, 7], 8, 5]
+    assert runs.sums(np.arange(8.0)).tolist() == [0, 3, 12, 6, 7]
+    assert runs.rowwise(np.arange(5.0)).tolist() == [0, 1, 1, 2, 2, 2, 3, 4]
+    chosen = np.array([True, False, True, False, True])
+    assert runs.mask(chosen).tolist() == [True, False, False, True, True, True, False, True]
+    left = runs.take(chosen)
+    assert [left.begins.tolist(), left.rows] == [[0, 1, 4], 5]
+    phases = runs.totals(steps([0, 0, 9, 0, 9, 9, 0, 0])).phases()
+    assert phases["mixed"].tolist() == [False, True, True, False, False]
+
+
+def test_many_chunks_in_a_row_are_cut_and_a_first_chunk_begins_a_run():
+    assert runs_of(steps([9] * (2 * MOST_STEPS + 1))).begins.tolist() == [0, MOST_STEPS, 2 * MOST_STEPS]
+    assert runs_of(steps([0, *[9] * MOST_STEPS, 0])).begins.tolist() == [0, MOST_STEPS, MOST_STEPS + 1]
+
+
+def test_runs_of_one_step_are_the_rows_themselves():
+    rows = engine_rows(300, "alone")
+    alone = single_steps(rows)
+    assert alone.sums(rows.iter_ms) is rows.iter_ms
+    same = alone.totals(rows)
+    assert all((getattr(same, name) == getattr(rows, name)).all() for name in rows.__dataclass_fields__)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_sums_find_the_model_behind_times_that_are_seen_late(share):
+    """Rows by themselves charge a chunk to the decode step before it: off by tens of per cent."""
+    late = seen_late(engine_rows(2500, "late"), share)
+    found = fit_runs(late, runs_of(late))
+    fresh = engine_rows(600, "fresh")
+    by_sums = {e.phase: e.mape for e in phase_errors(fresh, predict_ms(found, fresh))}
+    by_rows = {e.phase: e.mape for e in phase_errors(fresh, predict_ms(fit_step_time(late), fresh))}
+    assert max(by_sums.values()) < 2.5
+    assert by_rows["mixed"] > 15
+    assert found.kv_ms_per_thousand == pytest.approx(0.04, rel=0.05)
+
+
+def test_a_file_that_tells_times_as_seen_is_fitted_by_its_runs(tmp_path):
+    rows = seen_late(engine_rows(1500, "file"), 0.8)
+    names = "prefill_tokens,prefill_requests,prefill_past_kv_tokens,decode_requests,decode_kv_tokens,decode_kv_max"
+    columns = (rows.prefill_tokens, rows.prefill_requests, rows.past_tokens, rows.decode_sequences)
+    columns = (*columns, rows.decode_kv_tokens, rows.decode_max_kv_tokens)
+    counts = [",".join(str(int(cell)) for cell in row) for row in zip(*columns, strict=True)]
+    plain, seen = tmp_path / "plain.csv", tmp_path / "seen.csv"
+    plain.write_text(
+        "\n".join([f"{names},iter_ms", *(f"{c},{ms}" for c, ms in zip(counts, rows.iter_ms, strict=True))])
+    )
+    both = (f"{c},{ms},{ms}" for c, ms in zip(counts, rows.iter_ms, strict=True))
+    seen.write_text("\n".join([f"{names},seen_ms,iter_ms", *both]))
+    assert len(read_iterations(seen)) == len(rows)
+    errors = {}
+    for path in (plain, seen):
+        fitted = fit_rows(Measured(path, {}), None)
+        errors[path.stem] = {e.phase: e.mape for e in phase_errors(*fitted.judged())}
+        assert ("runs" in fitted.how) == (path == seen)
+    assert errors["seen"]["mixed"] < 2.5
+    assert errors["plain"]["mixed"] > 15
+
+
+def test_no_runs_of_no_rows():
+    assert len(Runs(np.zeros(0, np.intp), 0)) == 0
