@@ -706,15 +706,66 @@ class Channel:
 
 @final
 class Cluster:
-    """All replicas that hand requests over or read each other's lower tiers, their events in one order.
+    """All replicas of a cluster, their events in one order, and the requests that come to them.
 
-    What is next is told as its time, its priority (``engine.py``) and its machine. ``between`` names the
-    channel of (owner, reader), a ``Channel``, where machines read each other.
+    What is next is told as its time, its priority and its machine (``engine.py``). ``between`` names the
+    channel of (owner, reader), a ``Channel``, where machines read each other; ``apart``: no machine takes
+    note of another one, so each may run ahead of the others.
     """
 
     def __new__(
-        cls, replicas: Sequence[Replica], between: Callable[[int, int], object] | None = None
+        cls,
+        replicas: Sequence[Replica],
+        between: Callable[[int, int], object] | None = None,
+        apart: bool = False,
     ) -> Cluster: ...
+    def open(
+        self,
+        choice: tuple[str, float, Fleet],
+        machines: Sequence[int],
+        digests: Sequence[Digest],
+        holds: Sequence[tuple[int, int]],
+        window_tokens: int | None,
+    ) -> None:
+        """Let requests come without a word to Python.
+
+        ``choice``: a rule's name, its number, and the machines that it chooses among, whose numbers are
+        ``machines``. By machine: what records arrivals, and the tokens of a prompt and of all of a request
+        that it holds. ``window_tokens``: most of a prompt and its answer.
+
+        Errors: StoreError for a rule that the core does not have, and for lists of other lengths.
+        """
+
+    def decode_by(
+        self,
+        choice: tuple[str, float, Fleet],
+        machines: Sequence[int],
+        holds: Sequence[int],
+        between: Callable[[int, int], Sequence[Channel]],
+    ) -> None:
+        """Choose who decodes without a word to Python; ``holds``: by place, tokens of a request.
+
+        ``between``: the channels from one machine to another, as ``assign`` takes them. Errors: as ``open``.
+        """
+
+    def feed(self, packed: bytes) -> tuple[int, int, int] | None:
+        """Tell of requests that will come, in order; return what is next.
+
+        Of each eight 64-bit integers: its number, its time, tokens of its prompt and answer, its session,
+        turn, label and priority.
+
+        Errors: ValueError for another length, StoreError where requests do not come natively.
+        """
+
+    def take_rejected(self) -> tuple[list[tuple[int, int]], bool]:
+        """Return the requests that did not fit the machine that they were sent to since the last call.
+
+        With the number of that machine; and whether all requests that the cluster was told of have come.
+        """
+
+    def take_rows(self) -> bytes:
+        """Return the rows of all machines' finished requests since the last call."""
+
     def woken(self, machine: int) -> tuple[int, int, int] | None:
         """Note that a machine was told something; return what is next of all."""
 

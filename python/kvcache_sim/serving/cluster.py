@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from kvcache_sim.serving.tenants.cache_quota import CacheQuotas
     from kvcache_sim.serving.tenants.gate import TenantGate
 
+ReadOn = Callable[[list[int]], "Trace | None"]
+
 
 class Cluster:
     """Feeds a trace to the replicas. Open-loop requests come at their arrival, in file order within an
@@ -64,24 +66,29 @@ class Cluster:
         self._served_by: dict[int, int] = {}
         #: Who lets requests arrive where their arrivals count for nothing.
         self._batches: Batches | None = None
+        #: Lets requests come in without an event of the engine's each; told how to read on.
+        self._come_in: Callable[[ReadOn | None], None] | None = None
         self.arrived = 0
         self.closed = 0
         self._instant = any(replica.settings.instant for replica in replicas)
         windows = {replica.settings.max_model_len for replica in replicas} - {None}
         #: Most tokens of a prompt and its answer.
-        self._window_tokens = min((w for w in windows if w is not None), default=None)
+        self.window_tokens = min((w for w in windows if w is not None), default=None)
         waits_for = np.full(len(trace), NO_REQUEST) if self._instant else predecessors(trace)
         #: Arrival of the requests that wait for none; a closed-loop one comes its think time after the start.
         arrival_ns = np.where(trace.think_ns != OPEN_LOOP, trace.think_ns, trace.arrival_ns)
         opens = np.flatnonzero(waits_for == NO_REQUEST)
-        self._order = view(opens if self._instant else opens[np.argsort(arrival_ns[opens], kind="stable")])
+        #: Requests that wait for none in the order in which they come, and when each of all would.
+        self.order = opens if self._instant else opens[np.argsort(arrival_ns[opens], kind="stable")]
+        self.first_arrivals_ns = arrival_ns
+        self._order = view(self.order)
         #: Under ``prefetch: session``: each request's next turn, and the machine that served it.
         self._continues: list[int] = []
         self.machines: dict[int, int] = {}
         if any(replica.prefetches_sessions for replica in replicas):
             self._continues = continuations(trace).tolist()
         #: What gives the next window of a trace that is read in windows, and the requests that are open.
-        self._read_on: Callable[[list[int]], Trace | None] | None = None
+        self._read_on: ReadOn | None = None
         self._open: set[int] = set()
         #: Requests by what they wait for: those of request r are ``_waiting[_first[r]:_first[r + 1]]``.
         waiting = np.flatnonzero(waits_for != NO_REQUEST)
@@ -98,7 +105,7 @@ class Cluster:
         self._waiting = view(waiting)
         self._first = view(np.searchsorted(waited_for[order], np.arange(len(trace) + 1)))
         self._waits = len(waiting) > 0
-        self._look_at(trace, 0, arrival_ns)
+        self.look_at(trace, 0, arrival_ns)
         self._position = 0
         #: Whether no request waits for another, and nobody asks when one is done.
         self.open_loop = not (self._instant or self._continues or len(waiting))
@@ -109,7 +116,7 @@ class Cluster:
                 self._hear_of_answers(replica)
             replica.when_closed(self._closed)
 
-    def _look_at(self, trace: Trace, first: int, arrival_ns: NDArray[np.int64]) -> None:
+    def look_at(self, trace: Trace, first: int, arrival_ns: NDArray[np.int64]) -> None:
         """Take the columns of requests from number ``first`` on."""
         self.trace, self._from = trace, first
         self._arrival_ns, self._think_ns = view(arrival_ns), view(trace.think_ns)
@@ -119,7 +126,7 @@ class Cluster:
         self._priority = view(trace.priority) if len(trace.priority) else None
         self._abort_after_ns = view(trace.abort_after_ns) if len(trace.abort_after_ns) else None
 
-    def read_on(self, next_window: Callable[[list[int]], Trace | None]) -> None:
+    def read_on(self, next_window: ReadOn) -> None:
         """Go on with windows of further requests, which stand alone and come in time order.
 
         ``next_window`` is told the requests that are open; None after the last window.
@@ -132,13 +139,15 @@ class Cluster:
             self._membership.start(self)
         if self._batches is not None:
             self._batches.start(self._arrive)
+        elif self._come_in is not None:
+            self._come_in(self._read_on)
         else:
             self._queue_next()
 
     def feed(self, trace: Trace) -> None:
         """Take further requests, which stand alone, at their arrivals; those of before have all arrived."""
         first = self._from + len(self.trace)
-        self._look_at(trace, first, trace.arrival_ns)
+        self.look_at(trace, first, trace.arrival_ns)
         for row, arrival_ns in enumerate(trace.arrival_ns.tolist()):
             self.engine.schedule(arrival_ns, ARRIVAL, NO_MACHINE, self._arrive, first + row)
 
@@ -160,6 +169,20 @@ class Cluster:
     def come_in(self, batches: Batches) -> None:
         """Let requests arrive batch by batch."""
         self._batches, self.open_loop = batches, False
+
+    def count(self, arrived: int, closed: int) -> None:
+        """Count requests that came in, or left, without a word."""
+        self.arrived, self.closed = self.arrived + arrived, self.closed + closed
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether requests are routed as they come, and nobody hears of each one that comes or leaves."""
+        heard = self._scrapes or self._when_closed or self._keepers or self._continues
+        return self.open_loop and not (heard or self._membership or self._abort_after_ns is not None)
+
+    def come_in_by(self, come_in: Callable[[ReadOn | None], None]) -> None:
+        """Let requests come in without an event each."""
+        self._come_in = come_in
 
     def hold_before_engines(self, holder: Holder) -> None:
         """Let requests wait for what their engine needs; UsageError where clients give requests up."""
@@ -196,16 +219,14 @@ class Cluster:
 
     def fail(self, request: int) -> None:
         """Close a request that was lost with its machine."""
-        sequence = SequenceState.of(self._arrival(request, self._first_arrivals[request]), self.trace)
-        sequence.status = Status.FAILED
-        self.recorder.close(sequence, NO_MACHINE)
-        self._closed(request)
+        arrival = self._arrival(request, self._first_arrivals[request])
+        self._close_unserved(arrival, Status.FAILED, NO_MACHINE)
 
-    def _next_window(self, read_on: Callable[[list[int]], Trace | None]) -> None:
+    def _next_window(self, read_on: ReadOn) -> None:
         arrived = self._from + len(self.trace)
         trace = read_on(sorted(self._open))
         if trace is not None:
-            self._look_at(trace, arrived, trace.arrival_ns)
+            self.look_at(trace, arrived, trace.arrival_ns)
             self._order, self._position = view(np.arange(arrived, arrived + len(trace))), 0
 
     def _queue_next(self) -> None:
@@ -265,7 +286,7 @@ class Cluster:
         self.digests[machine].record(ARRIVE, now, request, arrival.prompt_num_tokens)
         if replica.records_all:
             self.recorder.log_milestone("arrive", arrival, machine, now)
-        prompt, window = arrival.prompt_num_tokens, self._window_tokens
+        prompt, window = arrival.prompt_num_tokens, self.window_tokens
         in_window = window is None or prompt + arrival.output_tokens <= window
         if in_window and self.pools.can_serve(replica, prompt, arrival.total_kv_tokens):
             if all(holder.arrive(machine, arrival) for holder in self._holders):
@@ -274,10 +295,17 @@ class Cluster:
             if aborts is not None and (after := aborts[request - self._from]) != NOT_TOLD:
                 self.engine.schedule(now + after, ARRIVAL, NO_MACHINE, self.abort, request)
         else:
-            sequence = SequenceState.of(arrival, self.trace)
-            sequence.status = Status.REJECTED
-            self.recorder.close(sequence, machine)
-            self._closed(request)
+            self._close_unserved(arrival, Status.REJECTED, machine)
+
+    def reject(self, request: int, machine: int, arrival_ns: int) -> None:
+        """Close a request that does not fit the machine that it was sent to."""
+        self._close_unserved(self._arrival(request, arrival_ns), Status.REJECTED, machine)
+
+    def _close_unserved(self, arrival: Arrival, status: Status, machine: int) -> None:
+        sequence = SequenceState.of(arrival, self.trace)
+        sequence.status = status
+        self.recorder.close(sequence, machine)
+        self._closed(arrival.request)
 
     def abort(self, request: int) -> None:
         """Let a request go whose client has given it up; nothing where it is done."""

@@ -1,8 +1,9 @@
-"""Replicas of the core that hand over or read each other: it keeps all machines' events in one order."""
+"""Replicas of the core: it keeps all machines' events in one order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from kvcache_sim import _core
 from kvcache_sim.channels.edges import AnyChannel
@@ -11,23 +12,44 @@ from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.sequence import Arrival
 
+if TYPE_CHECKING:
+    from kvcache_sim.serving.router.in_core import CoreRule
+
 #: Where a request is decoded: the machine, the channels that it crosses, tokens expected to cross.
 Chosen = tuple[int, list[_core.Channel], int]
 
 
+class Door(Protocol):
+    """Where requests come in without an event of the engine's each."""
+
+    def next(self) -> bytes | None:
+        """Return the next requests as ``_core.Cluster.feed`` takes them; None after the last one."""
+        ...
+
+    def closed(self, requests: list[int]) -> None:
+        """Hear which requests have left."""
+        ...
+
+    def rejected(self, request: int, machine: int) -> None:
+        """Hear of a request that does not fit the machine that it was sent to."""
+        ...
+
+
 class NativeCluster:
-    """All machines of a cluster with pools, or one whose machines read each other's lower tiers.
+    """All machines of a cluster: with pools, or that read each other, or whose requests come natively.
 
-    ``choose`` names where a request of a machine is decoded; ``between`` the channel of (owner, reader) over
-    which machines are read, None where they are not.
+    ``choose`` names where a request of a machine is decoded, None where nobody hands over; ``between`` the
+    channel of (owner, reader) over which machines are read, None where they are not. Without both machines
+    are apart.
 
-    Cost: a call an event of the engine that is not the machines' own, and one a hand-over, for the choice.
+    Cost: a call an event of the engine that is not the machines' own, and one a hand-over, for the choice,
+    where the core does not make it (``decode_by``).
     """
 
     def __init__(
         self,
         replicas: Sequence[NativeReplica],
-        choose: Callable[[int, Arrival], Chosen],
+        choose: Callable[[int, Arrival], Chosen] | None,
         between: Callable[[int, int], AnyChannel] | None,
         engine: Engine,
         recorder: Recorder,
@@ -36,12 +58,17 @@ class NativeCluster:
         self._choose = choose
         self._engine = engine
         self._recorder = recorder
-        self._core = _core.Cluster([replica.core for replica in replicas], between)
+        cores = [replica.core for replica in replicas]
+        self._core = _core.Cluster(cores, between, choose is None and between is None)
         #: What is next of all that machines do, and whether they may go on ahead of the clock.
         self._next: Event | None = None
         self._runs_ahead = False
         #: Those of which someone wants to hear whose prompt is computed.
         self._heard: list[NativeReplica] = []
+        #: Where requests come in without an event of the engine's each.
+        self._door: Door | None = None
+        #: Rows of finished requests that the core still has.
+        self._rows = 0
         for replica in replicas:
             replica.share_time(self)
 
@@ -52,6 +79,41 @@ class NativeCluster:
     def tell_prefilled_of(self, replica: NativeReplica) -> None:
         """Let a replica tell whose prompt has been computed there, after each event."""
         self._heard.append(replica)
+
+    def decode_by(
+        self,
+        rule: CoreRule,
+        decoding: Sequence[tuple[int, int]],
+        between: Callable[[int, int], list[_core.Channel]],
+    ) -> None:
+        """Let the core choose who decodes, of (machine, most tokens of a request).
+
+        ``between``: the channels from one machine to another.
+        """
+        machines, holds = [machine for machine, _ in decoding], [tokens for _, tokens in decoding]
+        self._core.decode_by(rule, machines, holds, between)
+
+    def open(
+        self,
+        door: Door,
+        rule: CoreRule,
+        routed: Sequence[int],
+        limits: tuple[list[_core.Digest], list[tuple[int, int]], int | None],
+    ) -> None:
+        """Let requests come through a door to some machines, by a rule.
+
+        ``limits``: by machine what records arrivals, and tokens of a prompt and of all of a request that it
+        holds; the most tokens of a prompt and its answer.
+        """
+        self._door = door
+        self._core.open(rule, routed, *limits)
+        self._go_on(self._fed(None))
+
+    def _fed(self, at: tuple[int, int, int] | None) -> tuple[int, int, int] | None:
+        """Tell the core of further requests; return what is next."""
+        assert self._door is not None
+        packed = self._door.next()
+        return at if packed is None else self._core.feed(packed)
 
     def woken(self, machine: int) -> None:
         """Hear that a machine was told something."""
@@ -77,16 +139,35 @@ class NativeCluster:
             if events is not None:
                 self._recorder.add_events(events, now_ns)
             if closed is not None:
-                for machine, request in closed:
-                    self._replicas[machine].tell_closed((request,))
+                self._tell_closed(closed)
+            goes_on = question is not None
+            if self._door is not None:
+                rejected, hungry = self._core.take_rejected()
+                for request, machine in rejected:
+                    self._door.rejected(request, machine)
+                if hungry:
+                    at, before = self._fed(at), at
+                    goes_on = at != before
             if question is not None:
+                assert self._choose is not None
                 machine, (request, arrival_ns), tokens, session = question
                 arrival = Arrival(request, arrival_ns, tokens[0], tokens[1], *session[:3], 0, session[3])
                 at = self._core.assign(*self._choose(machine, arrival))
-            if at is None or question is None or at[0] >= until_ns:
+            if at is None or not goes_on or at[0] >= until_ns:
                 break
         self._go_on(at)
         for replica in self._heard:
             replica.tell_prefilled()
         if event[1] == BOUNDARY:
             self._replicas[event[2]].check()
+
+    def _tell_closed(self, closed: list[tuple[int, int]]) -> None:
+        if self._door is None:
+            for machine, request in closed:
+                self._replicas[machine].tell_closed((request,))
+            return
+        self._rows += len(closed)
+        if self._rows >= self._recorder.rows_at_a_time:
+            self._recorder.add_rows(self._core.take_rows())
+            self._rows = 0
+        self._door.closed([request for _, request in closed])

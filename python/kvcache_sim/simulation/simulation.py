@@ -19,6 +19,7 @@ from kvcache_sim.metrics.run_tables import RunTables
 from kvcache_sim.metrics.sampler import SAMPLES, Sampler
 from kvcache_sim.policies.plugins.watchdog import watching
 from kvcache_sim.serving.cluster import Cluster
+from kvcache_sim.serving.front_door import open_front_door
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.machine import build_replicas
 from kvcache_sim.serving.outcomes import Outcomes
@@ -54,7 +55,8 @@ if TYPE_CHECKING:
     from kvcache_sim.simulation.schedule import Scheduled
     from kvcache_sim.workload.block_tokens import BlockTokens
 
-_EVENTS_PER_GLANCE = 20_000
+#: Events between two looks at how far a run is; where requests come natively an event is many requests.
+_EVENTS_PER_GLANCE, _NATIVE_EVENTS_PER_GLANCE = 20_000, 16
 
 
 class Simulation:
@@ -120,9 +122,12 @@ class Simulation:
             from kvcache_sim.simulation.offline import work_off
 
             work_off(settings.offline, len(trace), self.cluster, trees)
+        #: Whether requests come in without an event of the engine's each.
+        self._comes_natively = False
         if self._can_run_ahead(views):
             for replica in self.replicas:
                 replica.run_ahead()
+            self._comes_natively = open_front_door(self.cluster)
         span = int(trace.arrival_ns.max()) if len(trace) else 0
         self.sampler = Sampler(self.engine, self.replicas, self.channels, span // SAMPLES, self._done)
         self._marks = Marks(self.engine, self.sampler, options.marks_ns, self._counted)
@@ -231,7 +236,8 @@ class Simulation:
             self._changes.start()
             self.sampler.start()
             self._marks.start()
-            while not self.engine.run(max_events=_EVENTS_PER_GLANCE):
+            events = _NATIVE_EVENTS_PER_GLANCE if self._comes_natively else _EVENTS_PER_GLANCE
+            while not self.engine.run(max_events=events):
                 if observer is not None:
                     observer.update(self._progress())
 

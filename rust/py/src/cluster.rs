@@ -1,18 +1,24 @@
-//! `Cluster`: all replicas that hand requests over to each other, or read each other's tiers, their events in one order.
+//! `Cluster`: all replicas whose events the core keeps in one order, and the requests that come to them.
 
-use kvsim_core::serving::handover::{Chosen, Cluster, Question, Way};
-use pyo3::exceptions::PyValueError;
+use kvsim_core::serving::handover::{Chosen, Cluster, Question};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::channel::PyChannel;
+use crate::digest::PyDigest;
+use crate::intake::{way_of, Choice, DecodeDoor, FrontDoor, PyChoice};
 use crate::machines::{Replicas, Wires};
 use crate::refusal::refused;
 use crate::serving::{bytes, PyReplica};
 
+/// The priority of what arrives at a cluster (`engine.py`).
+const ARRIVAL: u8 = 1;
+/// Whose events those are.
+const NO_MACHINE: i64 = -1;
+
 /// The time, the priority and the machine of what is next.
-type PyNext = Option<(u64, u8, u32)>;
+type PyNext = Option<(u64, u8, i64)>;
 
 /// The machine that computes a prompt; the request's number and when it came, its tokens as `Replica.arrive` takes them, its session.
 type PyQuestion = (u32, (u32, u64), (u64, u64, u64), (i64, i64, bool, i64));
@@ -25,45 +31,171 @@ type PyRun<'py> = (
     Option<Bound<'py, PyBytes>>,
 );
 
-/// All machines of a cluster that hand requests over to each other, or read each other's lower tiers.
+/// All machines of a cluster whose events the core keeps in one order.
 #[pyclass(name = "Cluster")]
 pub struct PyCluster {
     cluster: Cluster,
     replicas: Vec<Py<PyReplica>>,
     wires: Option<Wires>,
     question: Option<Question>,
+    /// Where requests come in without a word to Python.
+    front: Option<FrontDoor>,
+    /// Where the core chooses who decodes.
+    decode: Option<DecodeDoor>,
 }
 
 impl PyCluster {
     fn next(&self) -> PyNext {
-        let next = self.cluster.next();
-        next.map(|(time_ns, priority, machine, _)| (time_ns, priority, machine))
+        let own = self.cluster.next();
+        let own = own.map(|(time_ns, priority, machine, _)| (time_ns, priority, machine.into()));
+        let front = self.front.as_ref();
+        let coming = front.and_then(|front| front.intake.next_ns());
+        let coming = coming.map(|time_ns| (time_ns, ARRIVAL, NO_MACHINE));
+        own.into_iter().chain(coming).min()
+    }
+
+    /// Does what is next, and then what comes before `until_ns`, arrivals too.
+    ///
+    /// Stops where Python is to choose a decode machine, and where all requests that it was told of have come.
+    fn advance(
+        &mut self,
+        replicas: &mut Replicas<'_, '_>,
+        (now_ns, until_ns): (u64, u64),
+    ) -> PyResult<Option<Question>> {
+        let mut is_first = true;
+        while let Some((at_ns, priority, _)) = self.next() {
+            if !std::mem::take(&mut is_first) && at_ns >= until_ns {
+                break;
+            }
+            if let (ARRIVAL, Some(front)) = (priority, &mut self.front) {
+                if let Some((machine, next)) = front.come(replicas)? {
+                    self.cluster.changed(machine, next);
+                }
+                if front.intake.is_empty() {
+                    break;
+                }
+                continue;
+            }
+            let coming = self.front.as_ref();
+            let coming = coming.and_then(|front| front.intake.next_ns());
+            let until_ns = until_ns.min(coming.unwrap_or(u64::MAX));
+            let Some(decode) = &mut self.decode else {
+                let question = self.cluster.run(replicas, (now_ns, until_ns))?;
+                if question.is_some() || self.front.is_none() {
+                    return Ok(question);
+                }
+                continue;
+            };
+            if let Some(question) = self.cluster.run(replicas, (u64::MAX, until_ns))? {
+                let chosen = decode.answer(replicas.py, &question, self.cluster.now_ns())?;
+                self.cluster.assign(replicas, &question, chosen)?;
+            }
+        }
+        Ok(None)
     }
 }
 
 #[pymethods]
 impl PyCluster {
-    /// `between`: names the channel of (owner, reader) where machines read each other.
+    /// `between`: names the channel of (owner, reader) where machines read each other; `apart`: no machine takes note of
+    /// another.
     #[new]
-    #[pyo3(signature = (replicas, between=None))]
-    fn new(replicas: Vec<Py<PyReplica>>, between: Option<Py<PyAny>>) -> Self {
+    #[pyo3(signature = (replicas, between=None, apart=false))]
+    fn new(replicas: Vec<Py<PyReplica>>, between: Option<Py<PyAny>>, apart: bool) -> Self {
+        let cluster = if apart {
+            Cluster::apart(replicas.len())
+        } else {
+            Cluster::new(replicas.len())
+        };
         Self {
-            cluster: Cluster::new(replicas.len()),
+            cluster,
             replicas,
             wires: between.map(Wires::new),
             question: None,
+            front: None,
+            decode: None,
         }
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        match &self.wires {
-            Some(wires) => visit.call(&wires.between),
+        if let Some(wires) = &self.wires {
+            visit.call(&wires.between)?;
+        }
+        match &self.decode {
+            Some(decode) => visit.call(&decode.between),
             None => Ok(()),
         }
     }
 
     fn __clear__(&mut self) {
         self.wires = None;
+        self.decode = None;
+    }
+
+    /// Lets requests come without a word to Python: a rule's name, its number and what it looks at; the machines that it
+    /// chooses among; by machine what arrives there, and tokens of a prompt and of all of a request that it holds; most tokens
+    /// of a prompt and its answer.
+    fn open(
+        &mut self,
+        choice: PyChoice,
+        machines: Vec<u32>,
+        digests: Vec<Py<PyDigest>>,
+        holds: Vec<(u64, u64)>,
+        window_tokens: Option<u64>,
+    ) -> PyResult<()> {
+        let all = self.replicas.len();
+        let known = machines.iter().all(|&machine| (machine as usize) < all);
+        if !known || digests.len() != all || holds.len() != all {
+            let expected = "a digest and limits for each machine";
+            return Err(refused("not what requests come to", expected));
+        }
+        let choice = Choice::new(choice, machines)?;
+        self.front = Some(FrontDoor::new(choice, digests, holds, window_tokens));
+        Ok(())
+    }
+
+    /// Chooses who decodes without a word to Python: as `open`, with the tokens of a request that each of the machines
+    /// holds, and what names the channels from one machine to another.
+    fn decode_by(
+        &mut self,
+        choice: PyChoice,
+        machines: Vec<u32>,
+        holds: Vec<u64>,
+        between: Py<PyAny>,
+    ) -> PyResult<()> {
+        if machines.len() != holds.len() {
+            return Err(refused("not what machines hold", "one for each"));
+        }
+        let choice = Choice::new(choice, machines)?;
+        self.decode = Some(DecodeDoor::new(choice, holds, between));
+        Ok(())
+    }
+
+    /// Tells of requests that will come; returns what is next.
+    fn feed(&mut self, packed: &[u8]) -> PyResult<PyNext> {
+        let front = self.front.as_mut();
+        front
+            .ok_or_else(|| refused("requests that come unasked", "a cluster that is open"))?
+            .feed(packed)?;
+        Ok(self.next())
+    }
+
+    /// Requests that did not fit the machine they were sent to since the last call, and its number; and whether more
+    /// requests are to be told of.
+    fn take_rejected(&mut self) -> (Vec<(u32, u32)>, bool) {
+        match &mut self.front {
+            Some(front) => (std::mem::take(&mut front.rejected), front.intake.is_empty()),
+            None => (Vec::new(), false),
+        }
+    }
+
+    /// Rows of the requests that have finished on any machine since the last call.
+    fn take_rows<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let mut rows = Vec::new();
+        for replica in &self.replicas {
+            rows.extend(replica.try_borrow_mut(py)?.inner().rows.take_requests());
+        }
+        bytes(py, &rows)
     }
 
     /// Notes that a machine was told something; returns what is next of all.
@@ -71,18 +203,23 @@ impl PyCluster {
         let Some(replica) = self.replicas.get(machine as usize) else {
             return Err(refused("no such machine", "one of the cluster"));
         };
-        let next = replica.try_borrow_mut(py)?.inner().next_key();
+        let next = replica.try_borrow_mut(py)?.next_key();
         self.cluster.changed(machine, next);
         Ok(self.next())
     }
 
     /// Does what is next, and then what comes before `until_ns`; stops where a decode machine is to be chosen.
     fn run<'py>(&mut self, py: Python<'py>, now_ns: u64, until_ns: u64) -> PyResult<PyRun<'py>> {
-        let mut replicas = Replicas::new(py, &self.replicas, self.wires.as_mut());
-        self.question = self.cluster.run(&mut replicas, (now_ns, until_ns))?;
-        let events = match replicas.events.as_slice() {
+        let all = std::mem::take(&mut self.replicas);
+        let mut wires = self.wires.take();
+        let mut replicas = Replicas::new(py, &all, wires.as_mut());
+        let advanced = self.advance(&mut replicas, (now_ns, until_ns));
+        let rows = std::mem::take(&mut replicas.events);
+        (self.replicas, self.wires) = (all, wires);
+        self.question = advanced?;
+        let events = match rows.as_slice() {
             [] => None,
-            events => Some(bytes(py, events)?),
+            rows => Some(bytes(py, rows)?),
         };
         let question = self.question.map(|question| {
             let Question {
@@ -122,25 +259,9 @@ impl PyCluster {
                 "a question of `run`",
             ));
         };
-        let hops: Vec<_> = channels.iter().map(|hop| hop.channel.clone()).collect();
-        let way = match hops.as_slice() {
-            [wire] => Way {
-                wire: wire.clone(),
-                memory: None,
-            },
-            [down, wire, up] => Way {
-                wire: wire.clone(),
-                memory: Some((down.clone(), up.clone())),
-            },
-            _ => {
-                return Err(PyValueError::new_err(
-                    "one channel, or down, between, and up",
-                ))
-            }
-        };
         let chosen = Chosen {
             machine,
-            way,
+            way: way_of(&channels)?,
             expected_tokens,
         };
         let mut replicas = Replicas::new(py, &self.replicas, self.wires.as_mut());

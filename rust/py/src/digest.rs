@@ -8,7 +8,7 @@ use crate::refusal::Whole;
 /// A 64-bit rolling hash.
 #[pyclass(name = "Digest")]
 #[derive(Default)]
-pub struct PyDigest(Digest);
+pub struct PyDigest(pub Digest);
 
 #[pymethods]
 impl PyDigest {

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use kvsim_core::keys::BlockKeys;
 use kvsim_core::machine_store::MachineStore;
-use kvsim_core::routing::{candidates, longest_prefix, Board};
-use kvsim_core::serving::ServingStore;
+use kvsim_core::routing::{candidates, least, longest_prefix, prefill_cost, Board, Rule, Turns};
+use kvsim_core::serving::{Arrival, ServingStore};
 use kvsim_core::store::GPU;
 use pyo3::prelude::*;
 
@@ -101,7 +101,7 @@ pub struct PyFleet {
     /// Where machines enter what longest-prefix routing asks of them, once it has asked.
     board: OnceLock<Arc<Board>>,
     /// How often each machine was chosen among equal ones.
-    turns: Mutex<Vec<u64>>,
+    turns: Mutex<Turns>,
 }
 
 impl PyFleet {
@@ -138,11 +138,102 @@ impl PyFleet {
 
     /// Of equal machines the one chosen least often so far, of those the first.
     fn take_turns(&self, equal: &[u32]) -> PyResult<u32> {
+        self.turn(|turns| turns.take(equal))
+    }
+
+    fn turn(&self, take: impl FnOnce(&mut Turns) -> Option<u32>) -> PyResult<u32> {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        let chosen = equal.iter().min_by_key(|&&machine| turns[machine as usize]);
-        let chosen = *chosen.ok_or_else(|| refused("no machine", "one or more"))?;
-        turns[chosen as usize] += 1;
-        Ok(chosen)
+        take(&mut turns).ok_or_else(|| refused("no machine", "one or more"))
+    }
+
+    /// The machine that a rule chooses, by what native replicas have at a time.
+    pub fn choose(
+        &self,
+        py: Python<'_>,
+        rule: Rule,
+        arrival: &Arrival,
+        now_ns: u64,
+    ) -> PyResult<u32> {
+        let prompt_tokens = arrival.prompt_tokens;
+        let wanted = (arrival.request, self.matchable_blocks(py, prompt_tokens)?);
+        match rule {
+            Rule::RoundRobin => self.turn(Turns::in_turn),
+            Rule::LeastLoaded => {
+                let queued = self.loads(py, |replica| replica.queued_tokens())?;
+                self.take_turns(&least(queued))
+            }
+            Rule::LongestPrefix(threshold) => self.longest_of(py, wanted, now_ns, None, threshold),
+            Rule::PrefillCost(block) => {
+                let requests = self.loads(py, PyReplica::open_requests)?;
+                let mut costs = Vec::with_capacity(requests.len());
+                for (machine, requests) in self.machines.iter().zip(requests) {
+                    let found = u64::from(machine.found(py, wanted, now_ns)?) * block;
+                    costs.push(prefill_cost(prompt_tokens, found, requests));
+                }
+                self.take_turns(&least(costs))
+            }
+        }
+    }
+
+    /// Leading blocks of a prompt that may be found, by rules that all machines share.
+    fn matchable_blocks(&self, py: Python<'_>, prompt_tokens: u64) -> PyResult<u32> {
+        match self.machines.first().map(|machine| &machine.ahead) {
+            Some(Some(Ahead::Replica(replica))) => Ok(replica
+                .try_borrow(py)?
+                .replica
+                .matchable_blocks(prompt_tokens)),
+            _ => Err(refused("no native replica", "one a machine")),
+        }
+    }
+
+    /// As `longest` of Python.
+    fn longest_of(
+        &self,
+        py: Python<'_>,
+        wanted: Wanted,
+        now_ns: u64,
+        loads: Option<Vec<Whole>>,
+        threshold: f64,
+    ) -> PyResult<u32> {
+        let board = self.board(py)?;
+        let loads: Vec<u64> = match (loads, &board) {
+            (Some(loads), _) => loads.into_iter().map(Whole::u64).collect(),
+            (None, Some((board, _))) => {
+                let machines = 0..self.machines.len();
+                machines.map(|machine| board.requests(machine)).collect()
+            }
+            (None, None) => self.loads(py, PyReplica::open_requests)?,
+        };
+        if loads.len() != self.machines.len() {
+            return Err(refused("not a load a machine", "one for each"));
+        }
+        let mut failed = Ok(());
+        let look = |machine: usize| {
+            let found = self.machines[machine].found(py, wanted, now_ns);
+            found.unwrap_or_else(|error| {
+                failed = Err(error);
+                0
+            })
+        };
+        let equal = match board {
+            Some((board, keys)) => {
+                answered(keys.known_request(wanted.0))?;
+                let found = board.found(&keys, wanted, candidates(&loads, threshold), look);
+                longest_prefix(&loads, threshold, |machine| found[machine])
+            }
+            None => longest_prefix(&loads, threshold, look),
+        };
+        failed?;
+        self.take_turns(&equal)
+    }
+
+    /// By machine, each of which has a native replica, what it says of itself.
+    fn loads(&self, py: Python<'_>, load: impl Fn(&PyReplica) -> u64) -> PyResult<Vec<u64>> {
+        let loads = self.machines.iter().map(|machine| match &machine.ahead {
+            Some(Ahead::Replica(replica)) => Ok(load(&*replica.try_borrow(py)?)),
+            _ => Err(refused("no native replica", "one a machine")),
+        });
+        loads.collect()
     }
 }
 
@@ -154,7 +245,7 @@ impl PyFleet {
             let expected = "a replica, a batch or None for each store";
             return Err(refused("not what runs ahead a store", expected));
         }
-        let turns = Mutex::new(vec![0; stores.len()]);
+        let turns = Mutex::new(Turns::new(stores.len()));
         let machines = stores.into_iter().zip(ahead);
         let machines = machines.map(|(store, ahead)| Machine { store, ahead });
         Ok(Self {
@@ -190,48 +281,8 @@ impl PyFleet {
         loads: Option<Vec<Whole>>,
         threshold: f64,
     ) -> PyResult<u32> {
-        let board = self.board(py)?;
-        let loads: Vec<u64> = match (loads, &board) {
-            (Some(loads), _) => loads.into_iter().map(Whole::u64).collect(),
-            (None, Some((board, _))) => {
-                let machines = 0..self.machines.len();
-                machines.map(|machine| board.requests(machine)).collect()
-            }
-            (None, None) => self.requests(py)?,
-        };
-        if loads.len() != self.machines.len() {
-            return Err(refused("not a load a machine", "one for each"));
-        }
         let wanted = (wanted.0.u32(), wanted.1.u32());
-        let mut failed = Ok(());
-        let look = |machine: usize| {
-            let found = self.machines[machine].found(py, wanted, now_ns.u64());
-            found.unwrap_or_else(|error| {
-                failed = Err(error);
-                0
-            })
-        };
-        let equal = match board {
-            Some((board, keys)) => {
-                answered(keys.known_request(wanted.0))?;
-                let found = board.found(&keys, wanted, candidates(&loads, threshold), look);
-                longest_prefix(&loads, threshold, |machine| found[machine])
-            }
-            None => longest_prefix(&loads, threshold, look),
-        };
-        failed?;
-        self.take_turns(&equal)
-    }
-}
-
-impl PyFleet {
-    /// By machine, each of which has a native replica: requests sent there that are not finished.
-    fn requests(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
-        let loads = self.machines.iter().map(|machine| match &machine.ahead {
-            Some(Ahead::Replica(replica)) => Ok(replica.try_borrow(py)?.open_requests()),
-            _ => Err(refused("no native replica", "one a machine")),
-        });
-        loads.collect()
+        self.longest_of(py, wanted, now_ns.u64(), loads, threshold)
     }
 }
 

@@ -13,6 +13,7 @@ mod engines;
 mod fleet;
 mod group_store;
 mod groups;
+mod intake;
 mod keys;
 mod machines;
 mod named;

@@ -41,7 +41,7 @@ impl Wires {
 
 /// The replicas while a call lasts.
 pub struct Replicas<'a, 'py> {
-    py: Python<'py>,
+    pub py: Python<'py>,
     replicas: &'a [Py<PyReplica>],
     /// Set where they read each other's lower tiers.
     wires: Option<&'a mut Wires>,
@@ -68,6 +68,11 @@ impl<'a, 'py> Replicas<'a, 'py> {
             visited: Vec::new(),
             raised: None,
         }
+    }
+
+    /// That of a machine.
+    pub fn of(&self, machine: u32) -> &Py<PyReplica> {
+        &self.replicas[machine as usize]
     }
 
     fn take_events(&mut self, replica: &mut PyReplica) {

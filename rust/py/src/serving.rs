@@ -4,7 +4,7 @@ use kvsim_core::batch::{Batch, BatchConfig};
 use kvsim_core::machine_store::MachineStore;
 use kvsim_core::routing::Seat;
 use kvsim_core::serving::engine::EngineScheduler;
-use kvsim_core::serving::handover::{Done, Task};
+use kvsim_core::serving::handover::{Done, Key, Task};
 use kvsim_core::serving::rows::Rows;
 use kvsim_core::serving::{Arrival, Phase, Replica, ServingStore};
 use kvsim_core::store::Answer;
@@ -77,8 +77,17 @@ impl PyReplica {
         scheduled!(&mut self.engine, &mut self.replica, store, catch_up(now_ns))
     }
 
-    /// Does what others ask of it at a time.
+    /// Does what others ask of it at a time; an engine's own scheduler knows nobody else.
     pub fn perform(&mut self, py: Python<'_>, task: Task, now_ns: u64) -> PyResult<Done> {
+        if let (Some(_), Task::Ahead(until_ns)) = (&self.engine, &task) {
+            let (engine, until_ns) = (&mut self.engine, *until_ns);
+            with_store!(self, py, r, s => scheduled!(engine, r, s, run(until_ns)))?;
+            return Ok(Done {
+                closed: self.replica.take_closed(),
+                next: self.next_key(),
+                ..Done::default()
+            });
+        }
         with_store!(self, py, replica, store => replica.perform(store, task, now_ns))
     }
 
@@ -108,6 +117,32 @@ impl PyReplica {
         }
         let next = self.replica.next();
         next.map(|(now_ns, phase)| (now_ns, u8::from(phase == Phase::Boundary)))
+    }
+
+    /// As `next`, in the order of all machines' events.
+    pub fn next_key(&self) -> Option<Key> {
+        if self.engine.is_none() {
+            return self.replica.next_key();
+        }
+        let (now_ns, _) = self.next()?;
+        Some((
+            now_ns,
+            Phase::Boundary.priority(),
+            self.replica.machine(),
+            0,
+        ))
+    }
+
+    /// Takes a request over that comes now, straight into the queue.
+    pub fn come(&mut self, py: Python<'_>, arrival: Arrival, now_ns: u64) -> PyResult<()> {
+        let place = self.replica.arrive(arrival, now_ns);
+        let engine = &mut self.engine;
+        with_store!(self, py, r, s => scheduled!(engine, r, s, enqueue(place, now_ns)))
+    }
+
+    /// Prompt tokens sent here that are not computed yet.
+    pub fn queued_tokens(&self) -> u64 {
+        self.replica.queued_tokens
     }
 
     /// Requests sent here that are not finished.
@@ -284,8 +319,8 @@ impl PyReplica {
         self.replica.open_requests()
     }
 
-    #[getter]
-    fn queued_tokens(&self) -> u64 {
+    #[getter(queued_tokens)]
+    fn py_queued_tokens(&self) -> u64 {
         self.replica.queued_tokens
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
+from kvcache_sim.serving.router.in_core import rule_in_core
 from kvcache_sim.serving.router.look import look_at
 from kvcache_sim.serving.router.registry import router_maker
 from kvcache_sim.serving.router.views import Views
@@ -24,6 +25,10 @@ from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, WRITE_EDGES
 if TYPE_CHECKING:
     from kvcache_sim import _core
     from kvcache_sim.serving.handover.handover import Handover
+    from kvcache_sim.serving.native_cluster import NativeCluster
+
+#: More tokens than a request has.
+LAST_TOKEN = 1 << 40
 
 
 class Pools:
@@ -46,11 +51,14 @@ class Pools:
         #: What routers share.
         self.views = views
         self.routed = [r for r, role in zip(replicas, roles, strict=True) if role != "decode"]
-        self._movers = [replica.mover for replica in replicas]
+        self._replicas = replicas
         self._sends = [role == "prefill" for role in roles]
         #: Those that a prompt may be handed over to, where any is.
         self.decoding: list[AnyReplica] = []
         self._router: Router | None = None
+        #: All machines in the core, where they hand over or read each other; whether it chooses who decodes.
+        self.native: NativeCluster | None = None
+        self.decodes_in_core = False
         native = [replica for replica in replicas if isinstance(replica, NativeReplica)]
         reads = any(replica.remote is not None for replica in native)
         if native and (reads or any(self._sends)):
@@ -58,7 +66,7 @@ class Pools:
 
             assert len(native) == len(replicas), "machines that meet are of one kind"
             between = channels.between if reads else None
-            NativeCluster(native, self._choose_in_core, between, engine, recorder)
+            self.native = NativeCluster(native, self._choose_in_core, between, engine, recorder)
         if not any(self._sends):
             return
         self.decoding += [r for r, sends in zip(replicas, self._sends, strict=True) if not sends]
@@ -70,6 +78,19 @@ class Pools:
         look = look_at(self.decoding, engine, heard=True)
         view = views.of(self.decoding, settings, seed, look, heard=True)
         self._router = router_maker(settings.policy)(view)
+        if self.native is not None and (rule := rule_in_core(self._router)) is not None:
+            holds = [(replica.machine, most(replica.can_ever_hold)) for replica in self.decoding]
+            self.native.decode_by(rule, holds, self._between)
+            self.decodes_in_core = True
+
+    def most_tokens(self, longest: int) -> list[tuple[int, int]]:
+        """Return by machine the most tokens of a prompt, and of all of a request, that it ``can_serve``.
+
+        No request has more than ``longest``.
+        """
+        own = [most(replica.can_ever_hold, longest) for replica in self._replicas]
+        decoded = max([own[replica.machine] for replica in self.decoding], default=0)
+        return [(holds, decoded if sends else holds) for holds, sends in zip(own, self._sends, strict=True)]
 
     def can_serve(self, replica: AnyReplica, prompt_tokens: int, kv_tokens: int) -> bool:
         """Return whether a request routed to a machine would fit: its prompt there, all where it decodes.
@@ -111,16 +132,21 @@ class Pools:
         return target, self.channels.handed_over(source, target.machine), to_send
 
     def _choose_in_core(self, source: int, arrival: Arrival) -> tuple[int, list[_core.Channel], int]:
+        target, _, to_send = self._choose(source, arrival)
+        return target.machine, self._between(source, target.machine), to_send
+
+    def _between(self, source: int, target: int) -> list[_core.Channel]:
+        """Return what a hand-over from one machine to another crosses, as channels of the core."""
         from kvcache_sim import _core
 
-        target, wire, to_send = self._choose(source, arrival)
+        wire = self.channels.handed_over(source, target)
         crossed = [wire]
         if self.settings.path == "via-cpu":
-            down, up = self._movers[source].channels, target.mover.channels
+            down, up = self._replicas[source].mover.channels, self._replicas[target].mover.channels
             crossed = [down[WRITE_EDGES[COMPUTE]], wire, up[LOAD_EDGES[COMPUTE]]]
         channels = [channel for channel in crossed if isinstance(channel, _core.Channel)]
         assert len(channels) == len(crossed), "the core hands over on its own channels"
-        return target.machine, channels, to_send
+        return channels
 
     def assign(self, handover: Handover) -> None:
         """Choose a request's decode machine and let it reserve room there."""
@@ -131,3 +157,16 @@ class Pools:
         assert target.scheduler.reception is not None
         handover.to(target, channel, to_send)
         target.scheduler.reception.ask(handover)
+
+
+def most(fits: Callable[[int], bool], limit: int = LAST_TOKEN) -> int:
+    """Return the largest number up to ``limit`` that fits, where all smaller ones do; 0 where 1 does not."""
+    if fits(limit):
+        return limit
+    low, high = 0, 1
+    while fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -132,6 +132,11 @@ class NativeReplica:
         """Let someone keep its events in one order with those of other machines."""
         self._shared_time = keeper
 
+    @property
+    def takes_straight(self) -> bool:
+        """Whether it runs ahead, and a request that arrives is in its queue at once."""
+        return self._runs_ahead and self._straight
+
     def run_ahead(self) -> None:
         """Let it do at once all that comes before anything but machines' own work: nobody waits to hear.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.in_core import CoreRule, seen_by_core
 from kvcache_sim.serving.router.ties import Ties
 from kvcache_sim.serving.sequence import Arrival
 
@@ -17,3 +18,7 @@ class LeastLoaded:
     def choose(self, sequence: Arrival) -> int:
         """Return the least loaded machine."""
         return self._ties.least(self._view.loads.queued_tokens())
+
+    def in_core(self) -> CoreRule | None:
+        """Return the same rule of the core's, where it sees what this one does."""
+        return seen_by_core(self._view, "least-loaded")

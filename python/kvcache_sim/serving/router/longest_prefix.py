@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.in_core import CoreRule, seen_by_core
 from kvcache_sim.serving.router.look import FleetLook
 from kvcache_sim.serving.router.ties import Ties
 from kvcache_sim.serving.sequence import Arrival
@@ -29,6 +30,10 @@ class LongestPrefix:
             return look.longest(sequence, threshold, None if live else self._view.loads.requests())
         loads = self._view.loads.requests()
         return self._ties.among(equally_long(look(sequence).found_blocks, loads, threshold))
+
+    def in_core(self) -> CoreRule | None:
+        """Return the same rule of the core's, where it sees what this one does."""
+        return seen_by_core(self._view, "longest-prefix", self._threshold)
 
 
 def equally_long(found: Sequence[int], loads: Sequence[int], threshold: float) -> list[int]:

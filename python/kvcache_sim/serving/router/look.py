@@ -62,17 +62,22 @@ class FleetLook:
     def __init__(
         self, fleet: _core.Fleet, replicas: Sequence[AnyReplica], engine: Engine, heard: bool
     ) -> None:
-        self._fleet = fleet
+        self.fleet = fleet
         self._matchable_blocks = replicas[0].cache.matchable_blocks
         #: Whose load the core does not know.
         self._replicas = replicas if not all(isinstance(r, NativeReplica) for r in replicas) else ()
         self._engine = engine
         self._heard = heard
 
+    @property
+    def all_native(self) -> bool:
+        """Whether the core knows every machine's load."""
+        return not self._replicas
+
     def __call__(self, sequence: Arrival) -> Look:
         """Return what each machine has."""
         limit = self._matchable_blocks(sequence.prompt_num_tokens)
-        return Look(*self._fleet.look(sequence.request, limit, self._engine.now_ns + self._heard))
+        return Look(*self.fleet.look(sequence.request, limit, self._engine.now_ns + self._heard))
 
     def longest(self, sequence: Arrival, threshold: float, known: Sequence[int] | None = None) -> int:
         """Return the machine of ``longest_prefix.equally_long`` whose turn it is (``ties``).
@@ -82,4 +87,4 @@ class FleetLook:
         """
         wanted = (sequence.request, self._matchable_blocks(sequence.prompt_num_tokens))
         loads = known if known is not None else list(map(_REQUESTS, self._replicas)) or None
-        return self._fleet.longest(wanted, self._engine.now_ns + self._heard, loads, threshold)
+        return self.fleet.longest(wanted, self._engine.now_ns + self._heard, loads, threshold)

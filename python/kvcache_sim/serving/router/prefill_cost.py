@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.in_core import CoreRule, seen_by_core
 from kvcache_sim.serving.router.ties import Ties
 from kvcache_sim.serving.sequence import Arrival
 
@@ -22,3 +23,7 @@ class PrefillCost:
         new = self._view.new_prefill_tokens(sequence, self._view.look(sequence).found_blocks)
         costs = [tokens * (load + 1) for tokens, load in zip(new, self._view.loads.requests(), strict=True)]
         return self._ties.least(costs)
+
+    def in_core(self) -> CoreRule | None:
+        """Return the same rule of the core's, where it sees what this one does."""
+        return seen_by_core(self._view, "prefill-cost", self._view.block_size_tokens)

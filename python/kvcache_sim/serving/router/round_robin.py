@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.in_core import CoreRule, seen_by_core
 from kvcache_sim.serving.sequence import Arrival
 
 
@@ -10,6 +11,7 @@ class RoundRobin:
     """Each machine in turn."""
 
     def __init__(self, view: RouterView) -> None:
+        self._view = view
         self._machines = len(view.replicas)
         self._next = 0
 
@@ -18,3 +20,7 @@ class RoundRobin:
         chosen = self._next
         self._next = (chosen + 1) % self._machines
         return chosen
+
+    def in_core(self) -> CoreRule | None:
+        """Return the same rule of the core's, where it sees what this one does."""
+        return seen_by_core(self._view, "round-robin")

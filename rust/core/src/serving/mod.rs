@@ -5,6 +5,7 @@
 //!
 //! | file | what lives there |
 //! |---|---|
+//! | `intake` | requests on their way to the machines |
 //! | `replica` | arrivals, and what happens at a step boundary |
 //! | `transfers` | what arrives between boundaries, and what is sent |
 //! | `scheduler` | who is in the next step: preemption, loaded requests, then the queue |
@@ -35,6 +36,7 @@ pub mod engine;
 pub mod fetch;
 mod groups;
 pub mod handover;
+pub mod intake;
 mod loading;
 mod loads;
 mod milestones;

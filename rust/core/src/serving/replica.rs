@@ -124,6 +124,16 @@ impl Replica {
         self
     }
 
+    /// Its machine's number.
+    pub fn machine(&self) -> u32 {
+        self.config.machine as u32
+    }
+
+    /// Leading blocks of a prompt of so many tokens that may be found.
+    pub fn matchable_blocks(&self, prompt_tokens: u64) -> u32 {
+        self.config.matchable_blocks(prompt_tokens)
+    }
+
     /// Requests routed here that are not finished.
     pub fn open_requests(&self) -> u64 {
         self.open_requests

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::over_memory::{Departure, Way};
+use super::event::{Chosen, Event, Fed, Question};
 use super::reception::{Incoming, IncomingId};
 use super::task::{Done, Key, Letter, Task};
-use crate::serving::{Arrival, Place, Request};
+use crate::serving::{Place, Request};
 use crate::transfers::{Feed, Transmission};
 
 /// What has arrived comes first at an instant; what machines tell each other at their boundaries comes after these.
@@ -30,59 +30,6 @@ pub trait Machines {
     fn source_read_next(&mut self, machine: u32) -> Result<Option<(u32, Place)>, Self::Error>;
 }
 
-/// Who is to decode a request?
-#[derive(Clone, Copy, Debug)]
-pub struct Question {
-    /// The machine that computes its prompt, and its place there.
-    pub source: (u32, Place),
-    /// As it came.
-    pub arrival: Arrival,
-    /// When it came to the cluster.
-    pub arrival_ns: u64,
-    /// When its layers are computed, where they leave one by one.
-    pub computed: Option<Transmission>,
-}
-
-/// Who decodes a request.
-#[derive(Clone, Debug)]
-pub struct Chosen {
-    /// The machine.
-    pub machine: u32,
-    /// What its KV crosses.
-    pub way: Way,
-    /// Tokens that are expected to cross.
-    pub expected_tokens: u64,
-}
-
-/// What happens between machines at a time of its own.
-#[derive(Debug)]
-enum Event {
-    /// Someone is to be chosen.
-    Choose(Question),
-    /// What a machine holds for a request is not needed any more.
-    Release(u32, Place),
-    /// A hand-over leaves the machine that has computed it, over its memory.
-    Depart(u32, Box<Departure>),
-    /// A machine hears that nothing is to be sent to it.
-    NothingToSend {
-        target: (u32, IncomingId),
-        source: (u32, Place),
-    },
-    /// A step of the machine has computed the first layer of what a hop waits for, or (the flag) all.
-    Computed {
-        target: Fed,
-        step: Transmission,
-        complete: bool,
-    },
-}
-
-/// Who sends what a step computes: the machine that receives it, or that on which it goes down first.
-#[derive(Clone, Copy, Debug)]
-enum Fed {
-    Incoming(u32, IncomingId),
-    Leaving(u32, Place),
-}
-
 /// All machines of a cluster that hand requests over to each other, or read each other's lower tiers.
 ///
 /// Events are ordered as those of `engine.py`: by time, priority, machine, and the machine's own number. Whoever
@@ -101,6 +48,8 @@ pub struct Cluster {
     /// By machine, requests that have finished since the last [`Cluster::take_closed`].
     closed: Vec<(u32, u32)>,
     now_ns: u64,
+    /// No machine takes note of another: each may run ahead of the others.
+    apart: bool,
 }
 
 impl Cluster {
@@ -115,6 +64,15 @@ impl Cluster {
             computed: HashMap::new(),
             closed: Vec::new(),
             now_ns: 0,
+            apart: false,
+        }
+    }
+
+    /// Machines of which none takes note of another.
+    pub fn apart(machines: usize) -> Self {
+        Self {
+            apart: true,
+            ..Self::new(machines)
         }
     }
 
@@ -123,6 +81,11 @@ impl Cluster {
         let event = self.events.first_key_value().map(|(&key, _)| key);
         let due = self.due.first().copied();
         event.into_iter().chain(due).min()
+    }
+
+    /// The time of what was done last.
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
     }
 
     /// Machines and requests that have finished there since the last call.
@@ -156,7 +119,7 @@ impl Cluster {
             }
             self.now_ns = key.0;
             let Some(event) = self.events.remove(&key) else {
-                self.own_event(machines, key)?;
+                self.own_event(machines, key, until_ns)?;
                 continue;
             };
             if let Event::Choose(question) = event {
@@ -196,12 +159,17 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets a machine do what is next there.
+    /// Lets a machine do what is next there; where machines are apart, all that comes before a time.
     fn own_event<M: Machines>(
         &mut self,
         machines: &mut M,
         (_, priority, machine, _): Key,
+        until_ns: u64,
     ) -> Result<(), M::Error> {
+        if self.apart {
+            self.perform(machines, machine, Task::Ahead(until_ns))?;
+            return Ok(());
+        }
         if priority == TRANSFER {
             if let Some((source, place)) = machines.source_read_next(machine)? {
                 self.perform(machines, source, Task::Release(place, false))?;

@@ -8,15 +8,18 @@
 //! | `reception` | a decode machine reserves room, first come, first served, and takes into its batch |
 //! | `over_memory` | what goes down, over the wire and up, where the memory of both machines is crossed |
 //! | `task` | what a replica is asked to do from outside, and the letters that come of it |
+//! | `event` | what happens between machines at a time of its own |
 //! | `cluster` | all machines' events in one order, and who decodes what |
 
 mod cluster;
+mod event;
 mod over_memory;
 mod reception;
 mod sender;
 mod task;
 
-pub use cluster::{Chosen, Cluster, Machines, Question};
+pub use cluster::{Cluster, Machines};
+pub use event::{Chosen, Question};
 pub use over_memory::{Departure, Way};
 pub use reception::{Incoming, IncomingId, Reception};
 pub use task::{Done, Key, Letter, Task};

@@ -95,6 +95,8 @@ pub enum Letter {
 pub enum Task {
     /// What is next here.
     Next,
+    /// What is next here, and then all that comes before a time.
+    Ahead(u64),
     /// Give up what was held for a request that was sent on; the flag: all boundaries of this instant are over.
     Release(Place, bool),
     /// Reserve room for a hand-over.
@@ -157,6 +159,7 @@ impl Replica {
         let mut done = Done::default();
         match task {
             Task::Next => self.run_once(store)?,
+            Task::Ahead(until_ns) => self.run(store, until_ns)?,
             Task::Release(place, heard) => {
                 let seen_ns = now_ns + u64::from(heard);
                 self.release_sent(store, place, (now_ns, seen_ns))?;

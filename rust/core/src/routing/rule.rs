@@ -1,0 +1,117 @@
+//! The rules that the core chooses by itself: what each machine costs, and whose turn it is among equal ones.
+
+/// How a machine is chosen; the rules of `serving/router/` in Python, which are the reference.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// Each in turn.
+    RoundRobin,
+    /// Fewest queued prompt tokens.
+    LeastLoaded,
+    /// The longest found prefix, among the least loaded when the largest load is above so many times the smallest.
+    LongestPrefix(f64),
+    /// The smallest product of prompt tokens not found and of requests, for blocks of so many tokens.
+    PrefillCost(u64),
+}
+
+impl Rule {
+    /// The rule of a name and its one number; `None`: the core has no such rule.
+    pub fn of(name: &str, number: f64) -> Option<Self> {
+        match name {
+            "round-robin" => Some(Self::RoundRobin),
+            "least-loaded" => Some(Self::LeastLoaded),
+            "longest-prefix" => Some(Self::LongestPrefix(number)),
+            "prefill-cost" => Some(Self::PrefillCost(number as u64)),
+            _ => None,
+        }
+    }
+}
+
+/// What a prompt would cost a machine: its tokens that are not found there, times the requests with this one.
+pub fn prefill_cost(prompt_tokens: u64, found_tokens: u64, requests: u64) -> u64 {
+    prompt_tokens.saturating_sub(found_tokens) * (requests + 1)
+}
+
+/// The machines of the smallest cost, in ascending order.
+pub fn least(costs: impl IntoIterator<Item = u64>) -> Vec<u32> {
+    let mut smallest = u64::MAX;
+    let mut equal = Vec::new();
+    for (machine, cost) in (0..).zip(costs) {
+        if cost < smallest {
+            smallest = cost;
+            equal.clear();
+        }
+        if cost == smallest {
+            equal.push(machine);
+        }
+    }
+    equal
+}
+
+/// How often each machine was chosen.
+#[derive(Clone, Debug, Default)]
+pub struct Turns {
+    chosen: Vec<u64>,
+    /// How often [`Turns::in_turn`] was asked.
+    asked: u64,
+}
+
+impl Turns {
+    /// So many machines, none of which was chosen yet.
+    pub fn new(machines: usize) -> Self {
+        Self {
+            chosen: vec![0; machines],
+            asked: 0,
+        }
+    }
+
+    /// Of equal machines, given in ascending order, the one chosen least often so far, of those the first.
+    pub fn take(&mut self, equal: &[u32]) -> Option<u32> {
+        let chosen = *equal
+            .iter()
+            .min_by_key(|&&machine| self.chosen[machine as usize])?;
+        self.chosen[chosen as usize] += 1;
+        Some(chosen)
+    }
+
+    /// Each machine in turn, whatever else was chosen.
+    pub fn in_turn(&mut self) -> Option<u32> {
+        let machine = self.asked.checked_rem(self.chosen.len() as u64)?;
+        self.asked += 1;
+        Some(machine as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_machines_take_turns() {
+        let mut turns = Turns::new(3);
+        assert_eq!(turns.take(&[1, 2]), Some(1));
+        assert_eq!(turns.take(&[1, 2]), Some(2));
+        assert_eq!(turns.take(&[1, 2]), Some(1));
+        assert_eq!(turns.take(&[0, 2]), Some(0));
+        assert_eq!(turns.take(&[0, 2]), Some(0), "both were chosen once");
+        assert_eq!(turns.take(&[]), None);
+    }
+
+    #[test]
+    fn each_in_turn() {
+        let mut turns = Turns::new(2);
+        let chosen: Vec<_> = (0..5).map(|_| turns.in_turn()).collect();
+        assert_eq!(chosen, [0, 1, 0, 1, 0].map(Some));
+    }
+
+    #[test]
+    fn costs_by_hand() {
+        assert_eq!(prefill_cost(100, 32, 2), 204);
+        assert_eq!(prefill_cost(100, 128, 2), 0);
+        assert_eq!(least([3, 1, 4, 1]), [1, 3]);
+        assert_eq!(least([u64::MAX]), [0]);
+        assert!(least([]).is_empty());
+        assert_eq!(Rule::of("least-loaded", 0.0), Some(Rule::LeastLoaded));
+        assert_eq!(Rule::of("prefill-cost", 16.0), Some(Rule::PrefillCost(16)));
+        assert_eq!(Rule::of("random", 0.0), None);
+    }
+}

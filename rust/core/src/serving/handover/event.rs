@@ -1,0 +1,59 @@
+//! What happens between machines, and the question who decodes a request.
+
+use super::over_memory::{Departure, Way};
+use super::reception::IncomingId;
+use crate::serving::{Arrival, Place};
+use crate::transfers::Transmission;
+
+/// Who is to decode a request?
+#[derive(Clone, Copy, Debug)]
+pub struct Question {
+    /// The machine that computes its prompt, and its place there.
+    pub source: (u32, Place),
+    /// As it came.
+    pub arrival: Arrival,
+    /// When it came to the cluster.
+    pub arrival_ns: u64,
+    /// When its layers are computed, where they leave one by one.
+    pub computed: Option<Transmission>,
+}
+
+/// Who decodes a request.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// The machine.
+    pub machine: u32,
+    /// What its KV crosses.
+    pub way: Way,
+    /// Tokens that are expected to cross.
+    pub expected_tokens: u64,
+}
+
+/// What happens between machines at a time of its own.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// Someone is to be chosen.
+    Choose(Question),
+    /// What a machine holds for a request is not needed any more.
+    Release(u32, Place),
+    /// A hand-over leaves the machine that has computed it, over its memory.
+    Depart(u32, Box<Departure>),
+    /// A machine hears that nothing is to be sent to it.
+    NothingToSend {
+        target: (u32, IncomingId),
+        source: (u32, Place),
+    },
+    /// A step of the machine has computed the first layer of what a hop waits for, or (the flag) all.
+    Computed {
+        target: Fed,
+        step: Transmission,
+        complete: bool,
+    },
+}
+
+/// Who sends what a step computes: the machine that receives it, or that on which it goes down first.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fed {
+    Incoming(u32, IncomingId),
+    Leaving(u32, Place),
+}

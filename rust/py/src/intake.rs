@@ -1,0 +1,197 @@
+//! Who chooses natively: the machine for each request that comes, and where its answer is decoded.
+
+use std::collections::HashMap;
+
+use kvsim_core::digest::Record;
+use kvsim_core::routing::Rule;
+use kvsim_core::serving::handover::{Chosen, Key, Question, Way};
+use kvsim_core::serving::intake::{Coming, Holds, Intake};
+use kvsim_core::serving::Arrival;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::channel::PyChannel;
+use crate::digest::PyDigest;
+use crate::fleet::PyFleet;
+use crate::machines::Replicas;
+use crate::refusal::refused;
+
+/// Integers of a request that will come, as `Cluster.feed` takes them.
+const COMING: usize = 8;
+
+/// A rule, its one number, and what it looks at.
+pub type PyChoice = (String, f64, Py<PyFleet>);
+
+/// A rule of the core's own over some machines, in their order.
+pub struct Choice {
+    rule: Rule,
+    fleet: Py<PyFleet>,
+    machines: Vec<u32>,
+}
+
+impl Choice {
+    /// That of a name over these machines.
+    pub fn new((name, number, fleet): PyChoice, machines: Vec<u32>) -> PyResult<Self> {
+        let rule = Rule::of(&name, number);
+        let rule = rule.ok_or_else(|| refused("no such rule", "one that the core has"))?;
+        Ok(Self {
+            rule,
+            fleet,
+            machines,
+        })
+    }
+
+    /// The place of the machine chosen.
+    fn place(&self, py: Python<'_>, arrival: &Arrival, now_ns: u64) -> PyResult<usize> {
+        match self.machines.as_slice() {
+            [_] => Ok(0),
+            _ => Ok(self.fleet.get().choose(py, self.rule, arrival, now_ns)? as usize),
+        }
+    }
+}
+
+/// Requests that come, and who chooses their machine.
+pub struct FrontDoor {
+    pub intake: Intake,
+    choice: Choice,
+    /// Of all machines: what arrives there.
+    digests: Vec<Py<PyDigest>>,
+    /// Those that do not fit the machine they were sent to, and its number.
+    pub rejected: Vec<(u32, u32)>,
+}
+
+impl FrontDoor {
+    /// `holds`: of each machine, tokens of a prompt and of all of a request.
+    pub fn new(
+        choice: Choice,
+        digests: Vec<Py<PyDigest>>,
+        holds: Vec<(u64, u64)>,
+        window_tokens: Option<u64>,
+    ) -> Self {
+        let holds = holds.into_iter().map(|(prompt_tokens, kv_tokens)| Holds {
+            prompt_tokens,
+            kv_tokens,
+        });
+        Self {
+            intake: Intake::new(holds.collect(), window_tokens),
+            choice,
+            digests,
+            rejected: Vec::new(),
+        }
+    }
+
+    /// Adds requests, each so many integers.
+    pub fn feed(&mut self, packed: &[u8]) -> PyResult<()> {
+        if packed.len() % (COMING * 8) != 0 {
+            let expected = format!("{COMING} integers a request");
+            return Err(PyValueError::new_err(expected));
+        }
+        let rows = packed.chunks_exact(COMING * 8).map(|row| {
+            let number = |at: usize| {
+                let bytes = row[at * 8..][..8].try_into();
+                i64::from_ne_bytes(bytes.unwrap_or_default())
+            };
+            let arrival = Arrival {
+                request: number(0) as u32,
+                prompt_tokens: number(2) as u64,
+                output_tokens: number(3) as u64,
+                session: number(4),
+                turn: number(5),
+                is_conversational_turn: number(6) != 0,
+                expected_prefill_tokens: 0,
+                priority: number(7),
+            };
+            Coming {
+                arrival,
+                at_ns: number(1) as u64,
+            }
+        });
+        self.intake.feed(rows);
+        Ok(())
+    }
+
+    /// Lets the next request come; returns the machine that takes it and what is next there, `None` where it does not fit.
+    pub fn come(&mut self, replicas: &Replicas<'_, '_>) -> PyResult<Option<(u32, Option<Key>)>> {
+        let Some(Coming { arrival, at_ns }) = self.intake.take() else {
+            return Ok(None);
+        };
+        let py = replicas.py;
+        let place = self.choice.place(py, &arrival, at_ns)?;
+        let machine = self.choice.machines[place];
+        let (request, prompt) = (u64::from(arrival.request), arrival.prompt_tokens);
+        let mut digest = self.digests[machine as usize].try_borrow_mut(py)?;
+        digest
+            .0
+            .record(Record::Arrive as u8, at_ns, request, prompt);
+        if !self.intake.fits(machine, &arrival) {
+            self.rejected.push((arrival.request, machine));
+            return Ok(None);
+        }
+        let mut replica = replicas.of(machine).try_borrow_mut(py)?;
+        replica.come(py, arrival, at_ns)?;
+        Ok(Some((machine, replica.next_key())))
+    }
+}
+
+/// Who chooses where answers are decoded.
+pub struct DecodeDoor {
+    choice: Choice,
+    /// By place: tokens of a request that its machine holds.
+    holds: Vec<u64>,
+    /// Names the channels from one machine to another.
+    pub between: Py<PyAny>,
+    ways: HashMap<(u32, u32), Way>,
+}
+
+impl DecodeDoor {
+    /// `holds`: by place, tokens of a request that the machine there holds.
+    pub fn new(choice: Choice, holds: Vec<u64>, between: Py<PyAny>) -> Self {
+        Self {
+            choice,
+            holds,
+            between,
+            ways: HashMap::new(),
+        }
+    }
+
+    /// Who decodes a request. One too small for it passes it on to the next that is not.
+    pub fn answer(&mut self, py: Python<'_>, question: &Question, now_ns: u64) -> PyResult<Chosen> {
+        let arrival = question.arrival;
+        // It is heard when all boundaries of this instant are over.
+        let place = self.choice.place(py, &arrival, now_ns + 1)?;
+        let tokens = arrival.prompt_tokens + arrival.output_tokens.max(1) - 1;
+        let from_there = (place..self.holds.len()).chain(0..place);
+        let place = from_there.into_iter().find(|&at| tokens <= self.holds[at]);
+        let place = place.ok_or_else(|| refused("no machine can decode a request", "one"))?;
+        let (source, machine) = (question.source.0, self.choice.machines[place]);
+        if !self.ways.contains_key(&(source, machine)) {
+            let named = self.between.bind(py).call1((source, machine))?;
+            let channels: Vec<PyRef<'_, PyChannel>> = named.extract()?;
+            self.ways.insert((source, machine), way_of(&channels)?);
+        }
+        Ok(Chosen {
+            machine,
+            way: self.ways[&(source, machine)].clone(),
+            expected_tokens: 0,
+        })
+    }
+}
+
+/// The channel between two machines, or down, between and up where the memory of both is crossed.
+pub fn way_of(channels: &[PyRef<'_, PyChannel>]) -> PyResult<Way> {
+    let hops: Vec<_> = channels.iter().map(|hop| hop.channel.clone()).collect();
+    match hops.as_slice() {
+        [wire] => Ok(Way {
+            wire: wire.clone(),
+            memory: None,
+        }),
+        [down, wire, up] => Ok(Way {
+            wire: wire.clone(),
+            memory: Some((down.clone(), up.clone())),
+        }),
+        _ => {
+            let expected = "one channel, or down, between, and up";
+            Err(PyValueError::new_err(expected))
+        }
+    }
+}
