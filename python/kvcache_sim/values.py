@@ -1,7 +1,8 @@
 """``dataclass`` as the standard library's, made in a fifth of the time: a short run is half start-up.
 
-That one compiles six methods a class, and a run has two hundred classes. Here ``__init__`` is compiled; what
-is seldom called (``__repr__``, ``__eq__``, ``__hash__``, a frozen value's refusals) is one function for all.
+That one compiles six methods a class, and a run has two hundred classes. Here ``__init__`` is compiled, when
+it is first called; what is seldom called (``__repr__``, ``__eq__``, ``__hash__``, a frozen value's refusals)
+is one function for all.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _made(cls: Any, frozen: bool, slots: bool, eq: bool) -> Any:
     made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
     fields = dataclasses.fields(made)
     names = [each.name for each in fields]
-    methods: dict[str, Any] = {"__init__": _init(made, fields, frozen), "__repr__": _repr}
+    methods: dict[str, Any] = {"__init__": _compiled_when_called(made, fields, frozen), "__repr__": _repr}
     if eq:
         compared = [each.name for each in fields if each.compare]
         methods["__eq__"], hashed = _comparison(compared)
@@ -49,6 +50,19 @@ def _made(cls: Any, frozen: bool, slots: bool, eq: bool) -> Any:
         if name not in own:
             setattr(made, name, method)
     return made
+
+
+def _compiled_when_called(
+    cls: Any, fields: tuple[dataclasses.Field[Any], ...], frozen: bool
+) -> Callable[..., None]:
+    """Return an ``__init__`` that puts the compiled one in its place: most classes of a run stay unused."""
+
+    def first(self: Any, *args: Any, **named: Any) -> None:
+        compiled = _init(cls, fields, frozen)
+        cls.__init__ = compiled
+        compiled(self, *args, **named)
+
+    return first
 
 
 def _init(cls: Any, fields: tuple[dataclasses.Field[Any], ...], frozen: bool) -> Callable[..., None]:

@@ -18,7 +18,7 @@ from kvcache_sim.serving.queue import PROGRAM_FCFS
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.windows import can_stream
 from kvcache_sim.tiers import COMPUTE, TIERS
-from kvcache_sim.workload.readers import open_trace, read_trace
+from kvcache_sim.workload import readers
 from kvcache_sim.workload.readers.stream import TraceStream
 from kvcache_sim.workload.trace import NO_SESSION, OPEN_LOOP, Trace
 
@@ -41,7 +41,7 @@ def open_requests(scenario: Scenario, options: RunOptions) -> Trace | TraceStrea
     changed = changed or (section is not None and section.synthesise_prefixes is not None)
     if section is None or changed or not can_stream(scenario.settings, options):
         return read_requests(scenario)
-    found = open_trace(section.path, read_settings(section))
+    found = readers.open_trace(section.path, read_settings(section))
     if isinstance(found, TraceStream):
         _check_block_size(scenario, found.first)
         return found
@@ -144,7 +144,7 @@ def keeps_unknown(scenario: Scenario) -> bool:
 
 
 def _from_file(section: TraceSection, keep_unknown: bool) -> Trace:
-    return read_trace(section.path, settings=read_settings(section, keep_unknown))
+    return readers.read_trace(section.path, settings=read_settings(section, keep_unknown))
 
 
 def _generated(section: Mapping[str, Any], seed: int) -> Trace:

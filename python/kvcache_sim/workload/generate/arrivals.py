@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.units import LAST_NS, NS_PER_S, parse_time_ns
+from kvcache_sim.values import dataclass
 
 #: Later than the end of simulated time.
 NEVER_NS = 2 * LAST_NS

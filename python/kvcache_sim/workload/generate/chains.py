@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
+
+from kvcache_sim.values import dataclass
 
 ROOT = -1
 #: Base of a text whose own blocks get fresh ids.

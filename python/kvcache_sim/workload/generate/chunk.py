@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.rng import stream
+from kvcache_sim.values import dataclass
 from kvcache_sim.workload.generate.chains import Chains
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.values import dataclass
 from kvcache_sim.workload.generate.chains import Chains
 from kvcache_sim.workload.generate.chunk import Chunk, Draws
 from kvcache_sim.workload.generate.lengths import Lengths

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from kvcache_sim.values import dataclass
 from kvcache_sim.workload.generate.chains import Chains, shared_texts
 from kvcache_sim.workload.generate.chunk import UNITS, Chunk, Draws, singles
 from kvcache_sim.workload.generate.fields import tokens

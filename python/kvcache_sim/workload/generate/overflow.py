@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.values import dataclass
 from kvcache_sim.workload.generate.chains import Chains, shared_texts
 from kvcache_sim.workload.generate.chunk import UNITS, Chunk, Draws
 from kvcache_sim.workload.generate.dialogue import Turns, dialogue, new_inputs, think_gaps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.rng import derive_seed, stream
+from kvcache_sim.values import dataclass
 from kvcache_sim.workload.generate.chains import Chains, shared_texts
 from kvcache_sim.workload.generate.chunk import UNITS, Chunk, Draws, singles
 from kvcache_sim.workload.generate.fields import choice, count, number, tokens

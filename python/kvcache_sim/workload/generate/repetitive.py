@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.rng import stream
+from kvcache_sim.values import dataclass
 from kvcache_sim.workload.generate.chains import Chains, shared_texts
 from kvcache_sim.workload.generate.chunk import UNITS, Chunk, Draws, singles
 from kvcache_sim.workload.generate.fields import count, number, probability, tokens

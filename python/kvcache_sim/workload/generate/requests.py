@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from kvcache_sim.errors import UsageError
 from kvcache_sim.rng import stream
 from kvcache_sim.units import LAST_NS
+from kvcache_sim.values import dataclass
 from kvcache_sim.workload.generate.chains import expand
 from kvcache_sim.workload.generate.chunk import UNITS, Chunk, Draws
 from kvcache_sim.workload.generate.settings import Workload

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvcache_sim.errors import UsageError
+from kvcache_sim.values import dataclass
 from kvcache_sim.workload.generate.arrivals import Arrivals, Poisson
 from kvcache_sim.workload.generate.chains import Chains
 from kvcache_sim.workload.generate.chunk import Chunk, Draws
