@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.store import NO_MOVE, LoadingStore, Losses, OffersComputed, Order, Room
+from kvcache_sim.reference.engines.copy_orders import OrdersCopies
 from kvcache_sim.reference.engines.leased_store import in_parts
 from kvcache_sim.reference.engines.leases import EngineLease, EngineLeases, gpu_alone
 from kvcache_sim.reference.engines.page_store import PageStore
@@ -58,7 +59,7 @@ class Copy:
         return [] if self.kept is None else self.kept.path()
 
 
-class ReferenceHiCacheStore(PageStore):
+class ReferenceHiCacheStore(OrdersCopies, PageStore):
     """Leases, room and records over ``UnifiedTree``, one lease a request; a block is a page.
 
     ``lengths``: prompt and total tokens by request. A request is admitted when its prompt and all of its
@@ -267,14 +268,6 @@ class ReferenceHiCacheStore(PageStore):
             self._writing.update(dict.fromkeys(pages, move))
             for above in copy.path():
                 above.locks += 1
-
-    def take_orders(self) -> list[Order]:
-        """Return the copies decided since the last call."""
-        taken, self._orders = self._orders, []
-        return taken
-
-    def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:
-        """Hear when a copy will be done, which no decision of SGLang's depends on."""
 
     @numbered
     def finish_move(self, move: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from kvcache_sim.cache.store import Order, Room
+from kvcache_sim.reference.engines.copy_orders import OrdersCopies
 from kvcache_sim.reference.engines.offload_tier import OffloadTier
 from kvcache_sim.reference.store.refusals import numbered
 from kvcache_sim.replay.block_keys import Key
@@ -23,7 +24,7 @@ class Copy:
     to_tier: int
 
 
-class PoolCopies:
+class PoolCopies(OrdersCopies):
     """Moves between a pool and the tier below it, by number; keys in use by a copy stay in the tier.
 
     Blocks given back while they are still being copied down are given out again, and who gets them waits
@@ -65,14 +66,6 @@ class PoolCopies:
     def _reads_of(self, blocks: Iterable[int]) -> list[int]:
         """Return the moves that still read some blocks."""
         return sorted({move for block in blocks for move in self._leaving.get(block, ())})
-
-    def take_orders(self) -> list[Order]:
-        """Return the copies decided since the last call."""
-        taken, self._orders = self._orders, []
-        return taken
-
-    def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None:
-        """Hear when a copy will be done, which no decision of vLLM's depends on."""
 
     @numbered
     def finish_move(self, move: int) -> None:
