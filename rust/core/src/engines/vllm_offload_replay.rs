@@ -7,9 +7,8 @@
 
 use super::block_pool::BlockPool;
 use super::offload_tier::{Access, ArcSizes, OffloadTier};
-use super::requests::{Overlap, Requests, REJECTED};
-use super::vllm_replay::{with_room, VllmReplay};
-use crate::causes::engine::Lookup;
+use super::requests::Requests;
+use super::vllm_replay::{replay_over, Below, VllmReplay};
 
 /// What the tier did.
 #[derive(Debug, Default)]
@@ -28,13 +27,12 @@ pub struct OffloadCounts {
     pub arc: Option<ArcSizes>,
 }
 
-/// The pool and the tier at work.
-struct Both<'a, 'b, 'c> {
+/// The tier at work.
+struct Offloading<'a, 'b, 'c> {
     requests: &'a Requests<'b>,
-    pool: BlockPool,
     tier: OffloadTier<'c>,
-    overlap: Overlap,
-    forced_frees: u64,
+    /// Keys of the prompt that was looked up last, from the first block on that the pool lacks.
+    asked: Vec<u64>,
     /// What each running request did with keys of the tier.
     used: Vec<Vec<(u64, Access)>>,
     counts: OffloadCounts,
@@ -46,122 +44,60 @@ pub fn replay(
     capacity_blocks: u32,
     tier: OffloadTier<'_>,
 ) -> (VllmReplay, OffloadCounts) {
-    let mut pool = BlockPool::new(requests.keys.clone(), capacity_blocks);
-    pool.log = requests.log();
-    let mut causes = requests.causes();
-    let mut both = Both {
+    let mut below = Offloading {
         requests,
-        pool,
         tier,
-        overlap: Overlap::new(requests.window),
-        forced_frees: 0,
+        asked: Vec::new(),
         used: vec![Vec::new(); requests.keys.requests() as usize],
         counts: OffloadCounts::default(),
     };
-    let size = u64::from(requests.block_size);
-    let mut hits = Vec::new();
-    for request in 0..requests.keys.requests() {
-        if let Some(log) = &mut both.pool.log {
-            log.now = request;
-        }
-        if let Some(oldest) = both.overlap.before_start() {
-            both.end(oldest);
-        }
-        let n = requests.input_tokens[request as usize];
-        let limit = requests.limit(request);
-        let found = both.pool.peek(request, limit);
-        let keys: Vec<u64> = (found..(n / size) as u32)
-            .map(|block| requests.keys.key(request, block))
-            .collect();
-        let below = keys
-            .iter()
-            .take_while(|&&key| both.tier.contains(key))
-            .count();
-        if let (Some(causes), Some(log)) = (&mut causes, &both.pool.log) {
-            let lookup = Lookup {
-                request,
-                input_tokens: n,
-                hits: found + below as u32,
-                limit: limit.max(found + below as u32),
-            };
-            let is_there = |block: u32| {
-                both.pool.has(request, block)
-                    || both.tier.contains(requests.keys.key(request, block))
-            };
-            causes.count(lookup, log, Some(&is_there));
-            let total = requests.total_tokens[request as usize];
-            causes.learn(request, (total / size) as u32);
-        }
-        if !both.takes(request, found) {
-            hits.push(REJECTED);
-            both.counts.loaded.push(0);
-            if let Some(causes) = &mut causes {
-                causes.forget(request);
-            }
-            continue;
-        }
-        hits.push(i64::from(found) * size as i64);
-        both.counts.loaded.push(below as i64 * size as i64);
-        both.moves(request, keys, (found, below));
-        if let Some(ended) = both.overlap.start(request) {
-            both.end(ended);
-        }
-    }
-    while let Some(oldest) = both.overlap.oldest() {
-        both.end(oldest);
-    }
-    both.counts.resident = both.tier.resident();
-    both.counts.arc = both.tier.arc_sizes();
-    let replay = VllmReplay::of(hits, both.forced_frees, &both.pool, causes);
-    (replay, both.counts)
+    let replay = replay_over(requests, capacity_blocks, &mut below);
+    let Offloading {
+        tier, mut counts, ..
+    } = below;
+    counts.resident = tier.resident();
+    counts.arc = tier.arc_sizes();
+    (replay, counts)
 }
 
-impl Both<'_, '_, '_> {
-    /// Gives a request its blocks, from first to last; false where they do not fit.
-    fn takes(&mut self, request: u32, found: u32) -> bool {
-        let (requests, used, tier) = (self.requests, &mut self.used, &mut self.tier);
-        let mut end = |ended: u32| tier.finish(&std::mem::take(&mut used[ended as usize]));
-        let size = u64::from(requests.block_size);
-        let n = requests.input_tokens[request as usize];
-        let total = requests.total_tokens[request as usize];
-        let (overlap, forced) = (&mut self.overlap, &mut self.forced_frees);
-        let fits = with_room(&mut self.pool, overlap, forced, &mut end, |pool| {
-            pool.allocate(request, found, n.div_ceil(size) as u32)
-        });
-        if fits {
-            self.pool.cache(request, (n / size) as u32);
-        }
-        let fits = fits
-            && with_room(&mut self.pool, overlap, forced, &mut end, |pool| {
-                pool.extend(request, total.div_ceil(size) as u32)
-            });
-        if fits {
-            self.pool.cache(request, (total / size) as u32);
-        } else {
-            self.pool.release(request);
-        }
-        fits
+impl Below for Offloading<'_, '_, '_> {
+    fn found(&mut self, request: u32, from: u32) -> u32 {
+        let tokens = self.requests.input_tokens[request as usize];
+        let full = (tokens / u64::from(self.requests.block_size)) as u32;
+        let keys = (from..full).map(|block| self.requests.keys.key(request, block));
+        self.asked = keys.collect();
+        let there = self
+            .asked
+            .iter()
+            .take_while(|&&key| self.tier.contains(key));
+        there.count() as u32
+    }
+
+    fn has(&self, request: u32, block: u32) -> bool {
+        self.tier.contains(self.requests.keys.key(request, block))
     }
 
     /// Loads what the tier has of the keys behind the pool's hit, and offers it the rest of the prompt.
-    fn moves(&mut self, request: u32, keys: Vec<u64>, (found, below): (u32, usize)) {
-        let loaded = &keys[..below];
+    fn serve(&mut self, pool: &mut BlockPool, request: u32, (found, below): (u32, u32)) {
+        let size = i64::from(self.requests.block_size);
+        self.counts.loaded.push(i64::from(below) * size);
+        let keys = std::mem::take(&mut self.asked);
+        let (loaded, rest) = keys.split_at(below as usize);
         self.tier.access(loaded);
         let mut used: Vec<(u64, Access)> =
             loaded.iter().map(|&key| (key, Access::Reused)).collect();
-        let offered = if below > 0 {
-            keys[below..].to_vec()
-        } else {
-            let on_gpu = (0..found).map(|block| self.requests.keys.key(request, block));
-            on_gpu.chain(keys).collect()
-        };
+        let mut offered = Vec::with_capacity(rest.len());
+        if below == 0 {
+            offered.extend((0..found).map(|block| self.requests.keys.key(request, block)));
+        }
+        offered.extend(rest);
         if !offered.is_empty() {
             let stored = self.tier.offer(offered);
             self.counts.stored += stored.stored;
             self.counts.evicted += stored.evicted.len() as u64;
             self.counts.refused += u64::from(stored.is_refused);
             for &key in &stored.evicted {
-                self.pool.left_below(key);
+                pool.left_below(key);
             }
             used.extend(stored.accesses);
         }
@@ -170,9 +106,11 @@ impl Both<'_, '_, '_> {
         self.used[request as usize] = used;
     }
 
-    /// Ends a request.
-    fn end(&mut self, request: u32) {
-        self.pool.release(request);
+    fn rejected(&mut self) {
+        self.counts.loaded.push(0);
+    }
+
+    fn ended(&mut self, request: u32) {
         self.tier
             .finish(&std::mem::take(&mut self.used[request as usize]));
     }

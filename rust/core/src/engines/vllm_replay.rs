@@ -25,84 +25,151 @@ pub struct VllmReplay {
     pub heap_bytes: usize,
 }
 
+/// What stands below the pool; nothing does anything unless it says so.
+pub(super) trait Below {
+    /// How many of a request's blocks, from one that the pool lacks on, come from here.
+    fn found(&mut self, _request: u32, _from: u32) -> u32 {
+        0
+    }
+
+    /// Whether a request's block is here.
+    fn has(&self, _request: u32, _block: u32) -> bool {
+        false
+    }
+
+    /// Serves a request of which `found` blocks were in the pool and so many here.
+    fn serve(&mut self, _pool: &mut BlockPool, _request: u32, _found: (u32, u32)) {}
+
+    /// Hears that a request does not fit.
+    fn rejected(&mut self) {}
+
+    /// Hears that a running request has ended.
+    fn ended(&mut self, _request: u32) {}
+}
+
+/// No tier.
+struct Nothing;
+
+impl Below for Nothing {}
+
 /// Replays every request through a pool of `capacity_blocks` blocks.
 pub fn replay(requests: &Requests<'_>, capacity_blocks: u32) -> VllmReplay {
+    replay_over(requests, capacity_blocks, &mut Nothing)
+}
+
+/// Replays every request through a pool of `capacity_blocks` blocks, and what stands below it.
+pub(super) fn replay_over(
+    requests: &Requests<'_>,
+    capacity_blocks: u32,
+    below: &mut impl Below,
+) -> VllmReplay {
     let size = u64::from(requests.block_size);
-    let mut pool = BlockPool::new(requests.keys.clone(), capacity_blocks);
-    pool.log = requests.log();
+    let mut running = Running {
+        pool: BlockPool::new(requests.keys.clone(), capacity_blocks),
+        overlap: Overlap::new(requests.window),
+        forced_frees: 0,
+        below,
+    };
+    running.pool.log = requests.log();
     let mut causes = requests.causes();
-    let mut overlap = Overlap::new(requests.window);
     let mut hits = Vec::with_capacity(requests.input_tokens.len());
-    let mut forced_frees = 0;
     for request in 0..requests.keys.requests() {
         let (n, total) = (
             requests.input_tokens[request as usize],
             requests.total_tokens[request as usize],
         );
-        if let Some(log) = &mut pool.log {
+        if let Some(log) = &mut running.pool.log {
             log.now = request;
         }
-        if let Some(oldest) = overlap.before_start() {
-            pool.release(oldest);
+        if let Some(oldest) = running.overlap.before_start() {
+            running.end(oldest);
         }
         let limit = requests.limit(request);
-        let found = pool.peek(request, limit);
-        if let (Some(causes), Some(log)) = (&mut causes, &pool.log) {
+        let found = running.pool.peek(request, limit);
+        let lower = running.below.found(request, found);
+        if let (Some(causes), Some(log)) = (&mut causes, &running.pool.log) {
             let lookup = Lookup {
                 request,
                 input_tokens: n,
-                hits: found,
-                limit,
+                hits: found + lower,
+                limit: limit.max(found + lower),
             };
-            causes.count(lookup, log, Some(&|block| pool.has(request, block)));
+            let (pool, below) = (&running.pool, &*running.below);
+            let is_there = |block| pool.has(request, block) || below.has(request, block);
+            causes.count(lookup, log, Some(&is_there));
             causes.learn(request, (total / size) as u32);
         }
-        let prompt_fits = with_room(
-            &mut pool,
-            &mut overlap,
-            &mut forced_frees,
-            &mut |_| (),
-            |pool| pool.allocate(request, found, n.div_ceil(size) as u32),
-        );
-        if prompt_fits {
-            pool.cache(request, (n / size) as u32);
-        }
-        let fits = prompt_fits
-            && with_room(
-                &mut pool,
-                &mut overlap,
-                &mut forced_frees,
-                &mut |_| (),
-                |pool| pool.extend(request, total.div_ceil(size) as u32),
-            );
-        if !fits {
+        let blocks = |tokens: u64| (tokens.div_ceil(size) as u32, (tokens / size) as u32);
+        if !running.takes(request, found, [blocks(n), blocks(total)]) {
             hits.push(REJECTED);
-            pool.release(request);
+            running.below.rejected();
             if let Some(causes) = &mut causes {
                 causes.forget(request);
             }
             continue;
         }
-        pool.cache(request, (total / size) as u32);
         hits.push(i64::from(found) * i64::from(requests.block_size));
-        if let Some(ended) = overlap.start(request) {
-            pool.release(ended);
+        running
+            .below
+            .serve(&mut running.pool, request, (found, lower));
+        if let Some(ended) = running.overlap.start(request) {
+            running.end(ended);
         }
     }
-    while let Some(oldest) = overlap.oldest() {
-        pool.release(oldest);
+    while let Some(oldest) = running.overlap.oldest() {
+        running.end(oldest);
     }
-    VllmReplay::of(hits, forced_frees, &pool, causes)
+    VllmReplay::of(hits, running.forced_frees, &running.pool, causes)
+}
+
+/// The pool and the requests that hold its blocks.
+struct Running<'a, B> {
+    pool: BlockPool,
+    overlap: Overlap,
+    /// Requests ended before their turn.
+    forced_frees: u64,
+    below: &'a mut B,
+}
+
+impl<B: Below> Running<'_, B> {
+    /// Gives a request its blocks, those of the prompt and then all, each time (blocks, full ones); false, and
+    /// nothing held, where they do not fit.
+    fn takes(&mut self, request: u32, found: u32, [prompt, all]: [(u32, u32); 2]) -> bool {
+        let mut fits = self.with_room(|pool| pool.allocate(request, found, prompt.0));
+        if fits {
+            self.pool.cache(request, prompt.1);
+            fits = self.with_room(|pool| pool.extend(request, all.0));
+        }
+        if fits {
+            self.pool.cache(request, all.1);
+        } else {
+            self.pool.release(request);
+        }
+        fits
+    }
+
+    /// Tries until it succeeds or nothing runs any more, ending the oldest running request after each failure.
+    fn with_room(&mut self, attempt: impl Fn(&mut BlockPool) -> bool) -> bool {
+        while !attempt(&mut self.pool) {
+            let Some(oldest) = self.overlap.oldest() else {
+                return false;
+            };
+            self.end(oldest);
+            self.forced_frees += 1;
+        }
+        true
+    }
+
+    /// Ends a running request.
+    fn end(&mut self, request: u32) {
+        self.pool.release(request);
+        self.below.ended(request);
+    }
 }
 
 impl VllmReplay {
     /// What a pool has decided by its end.
-    pub(super) fn of(
-        hits: Vec<i64>,
-        forced_frees: u64,
-        pool: &BlockPool,
-        causes: Option<MissCauses>,
-    ) -> Self {
+    fn of(hits: Vec<i64>, forced_frees: u64, pool: &BlockPool, causes: Option<MissCauses>) -> Self {
         let (cached_blocks, unique_keys) = pool.cached_blocks();
         Self {
             hits,
@@ -115,24 +182,4 @@ impl VllmReplay {
             heap_bytes: pool.heap_bytes(),
         }
     }
-}
-
-/// Tries until it succeeds or nothing runs any more, ending the oldest running request after each failure;
-/// `ended` hears of it.
-pub(super) fn with_room(
-    pool: &mut BlockPool,
-    overlap: &mut Overlap,
-    forced_frees: &mut u64,
-    ended: &mut dyn FnMut(u32),
-    attempt: impl Fn(&mut BlockPool) -> bool,
-) -> bool {
-    while !attempt(pool) {
-        let Some(oldest) = overlap.oldest() else {
-            return false;
-        };
-        pool.release(oldest);
-        ended(oldest);
-        *forced_frees += 1;
-    }
-    true
 }
