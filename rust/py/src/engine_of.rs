@@ -61,9 +61,14 @@ impl Engine {
         }
     }
 
+    /// Starts writing the schedule down.
+    pub fn log_schedule(&mut self) {
+        with_engine!(self, scheduler => scheduler.log = Some(ScheduleLog::default()));
+    }
+
     /// The schedule as it was written down, where it was.
     pub fn log(&self) -> Option<&ScheduleLog> {
-        with_engine!(self, scheduler => scheduler.log())
+        with_engine!(self, scheduler => scheduler.log.as_ref())
     }
 }
 

@@ -269,7 +269,7 @@ impl PyReplica {
 
     fn log_schedule(&mut self) {
         if let Some(engine) = &mut self.engine {
-            with_engine!(engine, scheduler => scheduler.log_schedule());
+            engine.log_schedule();
         }
     }
 

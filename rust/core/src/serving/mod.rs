@@ -26,13 +26,17 @@
 //! | `rows` | rows of requests and events as they leave |
 //! | `settings` | what a replica is told once |
 //! | `engine` | the trait of engines' own schedulers |
+//! | `engine_notes` | what a replica notes of a request for any of them |
+//! | `by_place` | what they know of each request |
 //! | `vllm` | vLLM's scheduler |
 //! | `sglang` | SGLang's scheduler |
 //! | `schedule_log` | the schedule of an engine's own scheduler, written down |
 //! | `store` | what all this asks of the blocks of a machine |
 
 mod admission;
+mod by_place;
 pub mod engine;
+mod engine_notes;
 pub mod fetch;
 mod groups;
 pub mod handover;

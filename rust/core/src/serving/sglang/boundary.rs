@@ -22,14 +22,9 @@ impl EngineScheduler for SglangScheduler {
         place: Place,
         now_ns: u64,
     ) -> Answer<()> {
-        let request = &mut desk.requests[place as usize];
-        request.lookup_ns += now_ns - request.since_ns;
-        request.since_ns = now_ns;
-        if self.sequences.len() <= place as usize {
-            self.sequences
-                .resize(place as usize + 1, Sequence::default());
-        }
-        self.sequences[place as usize] = Sequence::new(request);
+        desk.queued_by_engine(place, now_ns);
+        let sequence = Sequence::new(&desk.requests[place as usize]);
+        self.sequences.put(place, sequence);
         self.waiting.push(place);
         if self.flight.is_none() {
             self.boundary_ns.get_or_insert(now_ns);
@@ -119,7 +114,7 @@ impl SglangScheduler {
     /// computed of the prompt that goes on enters the tree.
     fn launched_join(&mut self, store: &mut RadixStore) -> Answer<()> {
         if let Some(place) = self.chunked {
-            let s = &mut self.sequences[place as usize];
+            let s = &mut self.sequences[place];
             if s.end > s.prefix {
                 store.check_in(s.request, s.end.min(s.filled))?;
                 s.prefix = s.end;
@@ -130,7 +125,7 @@ impl SglangScheduler {
             let (now_chunked, sequences) = (self.chunked, &self.sequences);
             joining.retain(|&place| {
                 let goes_on = Some(place) == now_chunked || Some(place) == chunked;
-                !(sequences[place as usize].is_finished || goes_on)
+                !(sequences[place].is_finished || goes_on)
             });
             self.is_full &= joining.len() == launched;
             if self.running.is_empty() && !joining.is_empty() {
@@ -139,7 +134,7 @@ impl SglangScheduler {
             self.running.append(&mut joining);
         }
         let (before, sequences) = (self.running.len(), &self.sequences);
-        self.running.retain(|&p| !sequences[p as usize].is_finished);
+        self.running.retain(|&p| !sequences[p].is_finished);
         self.is_full &= self.running.len() == before;
         Ok(())
     }

@@ -49,7 +49,7 @@ impl SglangScheduler {
         }
         let (before, sequences) = (self.running.len(), &self.sequences);
         self.running.retain(|&place| {
-            let s = &sequences[place as usize];
+            let s = &sequences[place];
             s.steps_in_flight == 0 || !s.ends_next()
         });
         let any = self.running.len() < before;
@@ -60,7 +60,7 @@ impl SglangScheduler {
     /// Whether each of the given requests can have a token more, once what may be evicted is.
     pub(super) fn can_decode(&self, store: &mut RadixStore, places: &[Place], now_ns: u64) -> bool {
         let page = self.config.page_size;
-        let full = |&&place: &&Place| self.sequence(place).committed % page == 0;
+        let full = |&&place: &&Place| self.sequences[place].committed % page == 0;
         let tokens = places.iter().filter(full).count() as u64 * page;
         store.evict_until_free(tokens, now_ns);
         store.free_tokens() >= tokens
@@ -77,7 +77,7 @@ impl SglangScheduler {
         debug_assert!(desk.config.max_num_seqs >= places.len() as u64);
         store.evict_until_free(places.len() as u64 * self.config.page_size, now_ns);
         for &place in places {
-            let s = &mut self.sequences[place as usize];
+            let s = &mut self.sequences[place];
             step.shape.add_decode(s.committed);
             s.committed += 1;
             s.steps_in_flight += 1;
@@ -93,7 +93,7 @@ impl SglangScheduler {
         let mut kept = std::mem::take(&mut self.running);
         let unchanged = kept.clone();
         kept.sort_by_key(|&place| {
-            let s = self.sequence(place);
+            let s = &self.sequences[place];
             (Reverse(s.out), s.prompt)
         });
         let mut is_first = true;
@@ -114,7 +114,7 @@ impl SglangScheduler {
         } else {
             kept
         };
-        let each = || self.running.iter().map(|&place| self.sequence(place));
+        let each = || self.running.iter().map(|&place| &self.sequences[place]);
         let (out, answers) = (each().map(|s| s.out).sum(), each().map(|s| s.max_new).sum());
         let requests = self.running.len() as u64;
         self.ratio.retracted(requests, out, answers);
@@ -128,7 +128,7 @@ impl SglangScheduler {
         (place, others): (Place, u64),
         now_ns: u64,
     ) {
-        let s = &mut self.sequences[place as usize];
+        let s = &mut self.sequences[place];
         let computed = s.prompt + s.out.saturating_sub(1);
         store.retract(s.request);
         (s.is_held, s.is_retracted) = (false, true);

@@ -24,6 +24,7 @@ mod sequence;
 mod settings;
 mod step;
 
+use super::by_place::ByPlace;
 use super::schedule_log::ScheduleLog;
 use super::Place;
 use new_token_ratio::NewTokenRatio;
@@ -36,8 +37,7 @@ pub use settings::{SchedulePolicy, SglangConfig};
 #[derive(Debug)]
 pub struct SglangScheduler {
     config: SglangConfig,
-    /// By place.
-    sequences: Vec<Sequence>,
+    sequences: ByPlace<Sequence>,
     /// In the order in which they are looked at.
     waiting: Vec<Place>,
     /// Whose prompts are computed, in the order in which they joined.
@@ -58,7 +58,8 @@ pub struct SglangScheduler {
     /// The step that follows it, decided already (overlap schedule).
     ahead: Option<Step>,
     boundary_ns: Option<u64>,
-    log: Option<ScheduleLog>,
+    /// The schedule, where it is written down.
+    pub log: Option<ScheduleLog>,
 }
 
 impl SglangScheduler {
@@ -67,7 +68,7 @@ impl SglangScheduler {
         Self {
             ratio: NewTokenRatio::new(config.schedule_conservativeness),
             config,
-            sequences: Vec::new(),
+            sequences: ByPlace::default(),
             waiting: Vec::new(),
             running: Vec::new(),
             chunked: None,
@@ -80,23 +81,5 @@ impl SglangScheduler {
             boundary_ns: None,
             log: None,
         }
-    }
-
-    /// Starts writing the schedule down.
-    pub fn log_schedule(&mut self) {
-        self.log = Some(ScheduleLog::default());
-    }
-
-    /// What was written down.
-    pub fn log(&self) -> Option<&ScheduleLog> {
-        self.log.as_ref()
-    }
-
-    fn sequence(&self, place: Place) -> &Sequence {
-        &self.sequences[place as usize]
-    }
-
-    fn sequence_mut(&mut self, place: Place) -> &mut Sequence {
-        &mut self.sequences[place as usize]
     }
 }

@@ -16,7 +16,7 @@ impl SglangScheduler {
         now_ns: u64,
     ) -> Answer<()> {
         for &(place, decodes) in &step.members {
-            let s = &mut self.sequences[place as usize];
+            let s = &mut self.sequences[place];
             s.steps_in_flight -= 1;
             if s.is_finished || s.is_retracted {
                 // a token too many, or one whose KV is gone: it is made again
@@ -24,13 +24,13 @@ impl SglangScheduler {
                 s.middle_chunks -= 1;
             } else {
                 self.token(desk, store, place, now_ns)?;
-                let s = &mut self.sequences[place as usize];
+                let s = &mut self.sequences[place];
                 if step.computes_prompts && !decodes && !s.is_finished {
                     store.check_in(s.request, s.end.min(s.filled))?;
                     s.prefix = s.end;
                 }
             }
-            let s = &self.sequences[place as usize];
+            let s = &self.sequences[place];
             if s.is_finished && s.steps_in_flight == 0 {
                 desk.free.push(place);
             }
@@ -48,15 +48,11 @@ impl SglangScheduler {
         place: Place,
         now_ns: u64,
     ) -> Answer<()> {
-        let s = &mut self.sequences[place as usize];
+        let s = &mut self.sequences[place];
         s.out += 1;
         let before_ns = s.last_token_ns.replace(now_ns);
-        desk.batch.generated_tokens += 1;
-        match before_ns {
-            Some(before_ns) => desk.batch.itl.add(now_ns - before_ns, 1),
-            None => desk.first_token(store, place, now_ns),
-        }
-        let s = &mut self.sequences[place as usize];
+        desk.token_of_engine(store, place, before_ns, now_ns);
+        let s = &mut self.sequences[place];
         if s.out < s.max_new {
             return Ok(());
         }
@@ -64,14 +60,7 @@ impl SglangScheduler {
         s.is_held = false;
         self.held -= 1;
         store.finish(s.request, s.committed.min(s.known()))?;
-        desk.finished(store, place, now_ns);
-        if let Some(log) = &mut self.log {
-            let r = &desk.requests[place as usize];
-            let first_ns = r.first_token_ns.unwrap_or(now_ns);
-            let request = r.arrival.request;
-            log.requests
-                .push((request, first_ns, now_ns, r.cached_tokens, r.preemptions));
-        }
+        desk.finished_by_engine(store, place, now_ns, &mut self.log);
         Ok(())
     }
 }

@@ -28,20 +28,20 @@ impl SglangScheduler {
                 let sequences = &self.sequences;
                 self.waiting.sort_by_key(|&place| {
                     let is_behind = behind.contains(&place);
-                    let matched = sequences[place as usize].matched();
+                    let matched = sequences[place].matched();
                     (is_behind, Reverse(if is_behind { 0 } else { matched }))
                 });
             }
             SchedulePolicy::DepthFirst => {
                 self.look_up_waiting(store);
-                let found = self.waiting.iter().map(|&p| self.sequence(p).found.node);
+                let found = self.waiting.iter().map(|&p| self.sequences[p].found.node);
                 let order = store.depth_first(&found.collect::<Vec<_>>());
                 self.waiting = order.into_iter().map(|at| self.waiting[at]).collect();
             }
             SchedulePolicy::LongestOutput => {
                 let sequences = &self.sequences;
                 self.waiting
-                    .sort_by_key(|&place| Reverse(sequences[place as usize].max_new));
+                    .sort_by_key(|&place| Reverse(sequences[place].max_new));
                 self.refresh(store);
             }
             SchedulePolicy::Fcfs => self.refresh(store),
@@ -53,7 +53,7 @@ impl SglangScheduler {
         let pages = IN_BATCH_TOKENS.div_ceil(self.config.page_size);
         let (mut shown, mut behind) = (BTreeSet::new(), BTreeSet::new());
         for &place in &self.waiting {
-            let s = &mut self.sequences[place as usize];
+            let s = &mut self.sequences[place];
             s.found = store.find(s.request, s.known());
             if s.found.tokens <= IN_BATCH_TOKENS && s.known() >= pages * self.config.page_size {
                 let key = store.key(s.request, pages as u32 - 1);
@@ -74,7 +74,7 @@ impl SglangScheduler {
         self.refreshes += 1;
         if is_due {
             for &place in self.waiting.iter().take(MOST_MATCHED).rev() {
-                let s = &self.sequences[place as usize];
+                let s = &self.sequences[place];
                 store.find(s.request, s.known());
             }
         }

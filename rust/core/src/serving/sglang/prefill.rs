@@ -1,6 +1,7 @@
 //! A step that computes prompts: the chunk that goes on, then who of the queue fits (`PrefillAdder`).
 
-use super::super::{Place, Replica, MOST_TIERS};
+use super::super::engine_notes::Cached;
+use super::super::{Place, Replica};
 use super::step::Step;
 use super::SglangScheduler;
 use crate::engines::radix_store::RadixStore;
@@ -81,10 +82,10 @@ impl SglangScheduler {
             return Ok(None);
         }
         let sequences = &self.sequences;
-        self.waiting.retain(|&p| !sequences[p as usize].is_chosen());
+        self.waiting.retain(|&p| !sequences[p].is_chosen());
         self.chunked = adder.new_chunked.or(self.chunked);
         if let Some(place) = self.chunked {
-            self.sequence_mut(place).middle_chunks += 1;
+            self.sequences[place].middle_chunks += 1;
         }
         let mut step = self.take_chunks(desk, store, &adder.places, now_ns)?;
         if self.config.enable_mixed_chunk && !self.running.is_empty() {
@@ -108,7 +109,7 @@ impl SglangScheduler {
         };
         let mut expected = 0.0;
         for &place in &self.running {
-            expected += self.sequence(place).to_come() as f64 * self.ratio.current;
+            expected += self.sequences[place].to_come() as f64 * self.ratio.current;
         }
         Adder {
             input: self.config.max_prefill_tokens as i64 - mixed as i64,
@@ -127,7 +128,7 @@ impl SglangScheduler {
         if most <= 0 {
             most = adder.chunk;
         }
-        let s = &mut self.sequences[place as usize];
+        let s = &mut self.sequences[place];
         s.filled = s.known();
         let lacking = s.filled - s.prefix;
         let tokens = lacking.min(most.max(0) as u64);
@@ -166,7 +167,7 @@ impl SglangScheduler {
                 break;
             }
             let place = self.waiting[at];
-            let s = &mut self.sequences[place as usize];
+            let s = &mut self.sequences[place];
             s.filled = s.known();
             s.found = store.find(s.request, s.filled - 1);
             let verdict = self.add_one(desk, store, adder, place, now_ns);
@@ -189,7 +190,7 @@ impl SglangScheduler {
         now_ns: u64,
     ) -> Verdict {
         let page = self.config.page_size;
-        let s = &mut self.sequences[place as usize];
+        let s = &mut self.sequences[place];
         let prefix = s.found.tokens;
         let lacking = s.filled - prefix;
         let whole = (lacking + s.to_come() + page) as f64;
@@ -209,31 +210,16 @@ impl SglangScheduler {
             adder.new_chunked = Some(place);
         }
         (s.prefix, s.end, s.chunk) = (prefix, prefix + tokens, tokens);
+        let cached = Cached {
+            blocks: (prefix / page) as u32,
+            tokens: prefix,
+            is_first: !std::mem::replace(&mut s.was_admitted, true),
+        };
         store.hold(s.request, s.found);
         adder.places.push(place);
         adder.reserve(tokens, answer, page);
-        self.admitted(desk, store, place, now_ns);
+        desk.admitted_by_engine(store, place, cached, now_ns, &mut self.log);
         adder.verdict(store)
-    }
-
-    fn admitted(&mut self, desk: &mut Replica, store: &mut RadixStore, place: Place, now_ns: u64) {
-        let s = &mut self.sequences[place as usize];
-        let (request, cached, prompt) = (s.request, s.prefix, s.prompt);
-        let hits = (cached / self.config.page_size) as u32;
-        let first = !std::mem::replace(&mut s.was_admitted, true);
-        desk.admitted(store, place, hits, now_ns);
-        desk.requests[place as usize].prefilling = true;
-        if first {
-            let mut from_blocks = [0; MOST_TIERS];
-            from_blocks[0] = u64::from(hits);
-            desk.first_admitted(place, &from_blocks, cached, now_ns);
-            desk.prefill_starts(place, prompt - cached, now_ns);
-        } else {
-            desk.requests[place as usize].recomputed_tokens -= cached as i64;
-        }
-        if let Some(log) = &mut self.log {
-            log.admitted(request, cached, first);
-        }
     }
 
     /// Takes room for the chunks of a step.
@@ -244,7 +230,7 @@ impl SglangScheduler {
         places: &[Place],
         now_ns: u64,
     ) -> Answer<Step> {
-        let chunks = places.iter().map(|&place| self.sequence(place).chunk);
+        let chunks = places.iter().map(|&place| self.sequences[place].chunk);
         let tokens: u64 = chunks.sum();
         store.evict_until_free(tokens + self.config.slack(places.len() as u64), now_ns);
         let mut step = Step {
@@ -253,7 +239,7 @@ impl SglangScheduler {
             ..Step::default()
         };
         for &place in places {
-            let s = &mut self.sequences[place as usize];
+            let s = &mut self.sequences[place];
             store.grow(s.request, s.end)?;
             self.held += u64::from(!std::mem::replace(&mut s.is_held, true));
             s.is_retracted = false;
@@ -281,7 +267,7 @@ impl SglangScheduler {
         let running = std::mem::take(&mut self.running);
         self.take_decodes(desk, store, &running, (step, now_ns))?;
         for &place in &running {
-            let s = self.sequence_mut(place);
+            let s = &mut self.sequences[place];
             (s.end, s.filled) = (s.committed, s.known());
         }
         Ok(())

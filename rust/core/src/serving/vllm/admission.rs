@@ -1,6 +1,7 @@
 //! Who is admitted: the first of the queue while budget, places and blocks last; nobody passes it.
 
-use super::super::{Place, Replica, MOST_TIERS};
+use super::super::engine_notes::Cached;
+use super::super::{Place, Replica};
 use super::blocks::Blocks;
 use super::running::Composition;
 use super::VllmScheduler;
@@ -46,7 +47,7 @@ impl<B: Blocks> VllmScheduler<B> {
         now_ns: u64,
     ) -> Answer<Entry> {
         let config = &self.config;
-        let s = &mut self.sequences[place as usize];
+        let s = &mut self.sequences[place];
         let matchable = match config.cache_enabled {
             true => (s.known - 1) / config.block_size_tokens,
             false => 0,
@@ -84,34 +85,12 @@ impl<B: Blocks> VllmScheduler<B> {
         step.budget -= tokens;
         step.places.push(place);
         self.running.push(place);
-        self.admitted(desk, store, place, hit_blocks, now_ns);
+        let cached = Cached {
+            blocks: hit_blocks,
+            tokens: cached,
+            is_first: !std::mem::replace(&mut s.was_admitted, true),
+        };
+        desk.admitted_by_engine(store, place, cached, now_ns, &mut self.log);
         Ok(entry)
-    }
-
-    fn admitted(
-        &mut self,
-        desk: &mut Replica,
-        store: &mut B,
-        place: Place,
-        hits: u32,
-        now_ns: u64,
-    ) {
-        let s = &mut self.sequences[place as usize];
-        let (cached, prompt) = (s.computed, s.prompt);
-        let first = !std::mem::replace(&mut s.was_admitted, true);
-        desk.admitted(store, place, hits, now_ns);
-        desk.requests[place as usize].prefilling = true;
-        if first {
-            let mut from_blocks = [0; MOST_TIERS];
-            from_blocks[0] = u64::from(hits);
-            desk.first_admitted(place, &from_blocks, cached, now_ns);
-            desk.prefill_starts(place, prompt - cached, now_ns);
-        } else {
-            desk.requests[place as usize].recomputed_tokens -= cached as i64;
-        }
-        let request = s.request;
-        if let Some(log) = &mut self.log {
-            log.admitted(request, cached, first);
-        }
     }
 }

@@ -23,15 +23,10 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
             // the lengths of the queue at steps before now are those of then
             self.catch_up(desk, store, now_ns)?;
         }
-        let request = &mut desk.requests[place as usize];
-        request.lookup_ns += now_ns - request.since_ns;
-        request.since_ns = now_ns;
-        if self.sequences.len() <= place as usize {
-            self.sequences
-                .resize(place as usize + 1, Sequence::default());
-        }
-        self.sequences[place as usize] = Sequence::new(request);
-        self.waiting.push(place, &self.sequences[place as usize]);
+        desk.queued_by_engine(place, now_ns);
+        let sequence = Sequence::new(&desk.requests[place as usize]);
+        self.sequences.put(place, sequence);
+        self.waiting.push(place, &self.sequences[place]);
         if self.flight.is_none() {
             self.boundary_ns.get_or_insert(now_ns);
         } else if self.waiting.first() == Some(place) || !self.refused {

@@ -27,6 +27,7 @@ mod waiting;
 
 use std::marker::PhantomData;
 
+use super::by_place::ByPlace;
 use super::schedule_log::ScheduleLog;
 use super::Place;
 pub use blocks::Blocks;
@@ -41,8 +42,7 @@ pub use settings::VllmConfig;
 #[derive(Debug)]
 pub struct VllmScheduler<B: Blocks> {
     config: VllmConfig,
-    /// By place.
-    sequences: Vec<Sequence>,
+    sequences: ByPlace<Sequence>,
     waiting: Waiting,
     /// In order of admission.
     running: Vec<Place>,
@@ -55,7 +55,8 @@ pub struct VllmScheduler<B: Blocks> {
     /// The last schedule asked for the first of the queue, and was refused.
     refused: bool,
     boundary_ns: Option<u64>,
-    log: Option<ScheduleLog>,
+    /// The schedule, where it is written down.
+    pub log: Option<ScheduleLog>,
     /// Whose blocks it gives out.
     blocks: PhantomData<B>,
 }
@@ -66,7 +67,7 @@ impl<B: Blocks> VllmScheduler<B> {
         Self {
             waiting: Waiting::new(config.by_priority),
             config,
-            sequences: Vec::new(),
+            sequences: ByPlace::default(),
             running: Vec::new(),
             flight: None,
             ahead: None,
@@ -76,23 +77,5 @@ impl<B: Blocks> VllmScheduler<B> {
             log: None,
             blocks: PhantomData,
         }
-    }
-
-    /// Starts writing the schedule down.
-    pub fn log_schedule(&mut self) {
-        self.log = Some(ScheduleLog::default());
-    }
-
-    /// What was written down.
-    pub fn log(&self) -> Option<&ScheduleLog> {
-        self.log.as_ref()
-    }
-
-    fn sequence(&self, place: Place) -> &Sequence {
-        &self.sequences[place as usize]
-    }
-
-    fn sequence_mut(&mut self, place: Place) -> &mut Sequence {
-        &mut self.sequences[place as usize]
     }
 }

@@ -31,7 +31,7 @@ impl<B: Blocks> VllmScheduler<B> {
         part: Scheduled,
         now_ns: u64,
     ) -> Answer<()> {
-        let s = &mut self.sequences[part.place as usize];
+        let s = &mut self.sequences[part.place];
         s.in_flight -= part.tokens;
         let stale = s.stale > 0;
         if stale {
@@ -55,11 +55,7 @@ impl<B: Blocks> VllmScheduler<B> {
         }
         let done = s.known == s.total;
         let before_ns = s.last_token_ns.replace(now_ns);
-        desk.batch.generated_tokens += 1;
-        match before_ns {
-            Some(before_ns) => desk.batch.itl.add(now_ns - before_ns, 1),
-            None => desk.first_token(store, part.place, now_ns),
-        }
+        desk.token_of_engine(store, part.place, before_ns, now_ns);
         if done {
             self.finish(desk, store, part.place, now_ns)?;
         }
@@ -74,7 +70,7 @@ impl<B: Blocks> VllmScheduler<B> {
         place: Place,
         now_ns: u64,
     ) -> Answer<()> {
-        let s = &mut self.sequences[place as usize];
+        let s = &mut self.sequences[place];
         s.is_done = true;
         let in_flight = s.in_flight;
         if std::mem::take(&mut s.is_running) {
@@ -83,14 +79,7 @@ impl<B: Blocks> VllmScheduler<B> {
         } else {
             self.waiting.remove(place, s);
         }
-        desk.finished(store, place, now_ns);
-        if let Some(log) = &mut self.log {
-            let r = &desk.requests[place as usize];
-            let first_ns = r.first_token_ns.unwrap_or(now_ns);
-            let request = r.arrival.request;
-            log.requests
-                .push((request, first_ns, now_ns, r.cached_tokens, r.preemptions));
-        }
+        desk.finished_by_engine(store, place, now_ns, &mut self.log);
         if in_flight == 0 {
             desk.free.push(place);
         }

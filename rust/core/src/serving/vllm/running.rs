@@ -46,7 +46,7 @@ impl<B: Blocks> VllmScheduler<B> {
         let mut at = 0;
         while at < self.running.len() && step.budget > 0 {
             let place = self.running[at];
-            let s = self.sequence(place);
+            let s = &self.sequences[place];
             let tokens = s.lacking(&self.config).min(step.cap).min(step.budget);
             // a state must end where it can be kept, for which a step may have too few tokens left
             let tokens = store.chunk(s.lease, s.computed, s.known, tokens)?;
@@ -64,13 +64,13 @@ impl<B: Blocks> VllmScheduler<B> {
                     break;
                 }
             }
-            if !self.sequence(place).is_running {
+            if !self.sequences[place].is_running {
                 if self.config.by_priority {
                     continue;
                 }
                 break;
             }
-            let s = &mut self.sequences[place as usize];
+            let s = &mut self.sequences[place];
             s.key_step(&self.config, store, end.min(s.known))?;
             s.chunk = tokens;
             step.budget -= tokens;
@@ -82,7 +82,7 @@ impl<B: Blocks> VllmScheduler<B> {
 
     /// Gives a running request room up to `end` tokens; false where blocks are too few.
     fn grow(&mut self, store: &mut B, place: Place, end: u64, now_ns: u64) -> Answer<bool> {
-        let s = &mut self.sequences[place as usize];
+        let s = &mut self.sequences[place];
         store.grow(s, end, &self.config, now_ns)
     }
 
@@ -92,7 +92,7 @@ impl<B: Blocks> VllmScheduler<B> {
             return self.running.len() - 1;
         }
         let rank = |place: Place| {
-            let s = self.sequence(place);
+            let s = &self.sequences[place];
             (s.priority, s.arrival_ns)
         };
         let mut worst = 0;
@@ -116,7 +116,7 @@ impl<B: Blocks> VllmScheduler<B> {
         now_ns: u64,
     ) -> Answer<Place> {
         let place = self.running.remove(at);
-        let s = &mut self.sequences[place as usize];
+        let s = &mut self.sequences[place];
         step.preempted = true;
         if s.chunk > 0 {
             step.budget += std::mem::take(&mut s.chunk);

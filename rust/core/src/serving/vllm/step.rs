@@ -51,7 +51,7 @@ impl<B: Blocks> VllmScheduler<B> {
         let mut step = Step::default();
         let looks_ahead = self.config.looks_ahead();
         for &place in places {
-            let s = &mut self.sequences[place as usize];
+            let s = &mut self.sequences[place];
             let tokens = std::mem::take(&mut s.chunk);
             step.count(s, tokens, table);
             s.computed += tokens;

@@ -66,7 +66,7 @@ impl<B: Blocks> VllmScheduler<B> {
         let steps = 1 + u64::from(self.config.looks_ahead());
         let mut left = u64::MAX;
         for &place in &self.running {
-            let s = self.sequence(place);
+            let s = &self.sequences[place];
             if s.last_token_ns.is_none() || s.in_flight != steps {
                 return Ok(0);
             }
@@ -90,7 +90,7 @@ impl<B: Blocks> VllmScheduler<B> {
         let fits_in = |boundaries: u64| -> Answer<bool> {
             let mut needed = 0;
             for &place in &self.running {
-                needed += store.growth(self.sequence(place), boundaries, &self.config)?;
+                needed += store.growth(&self.sequences[place], boundaries, &self.config)?;
             }
             Ok(needed <= room)
         };
@@ -112,7 +112,7 @@ impl<B: Blocks> VllmScheduler<B> {
     fn turns(&self, store: &B) -> BinaryHeap<Reverse<(u64, usize, Turn)>> {
         let mut turns = Vec::with_capacity(2 * self.running.len());
         for (at, &place) in self.running.iter().enumerate() {
-            let own = store.turns(self.sequence(place), &self.config);
+            let own = store.turns(&self.sequences[place], &self.config);
             turns.extend(own.iter().map(|&(first, turn)| Reverse((first, at, turn))));
         }
         BinaryHeap::from(turns)
@@ -146,7 +146,7 @@ impl<B: Blocks> VllmScheduler<B> {
         let token_ns = self.flight.as_ref().map(|step| step.begin_ns);
         for at in 0..self.running.len() {
             let place = self.running[at];
-            let s = self.sequence_mut(place);
+            let s = &mut self.sequences[place];
             s.known += stretch.done;
             s.computed += stretch.done;
             if stretch.done > 0 {
@@ -192,7 +192,7 @@ impl<B: Blocks> VllmScheduler<B> {
             desk.batch.itl.add(now_ns - flight.begin_ns, requests);
         } else {
             for &place in &self.running {
-                let before_ns = self.sequence(place).last_token_ns.unwrap_or(now_ns);
+                let before_ns = self.sequences[place].last_token_ns.unwrap_or(now_ns);
                 desk.batch.itl.add(now_ns - before_ns, 1);
             }
         }
@@ -224,7 +224,7 @@ impl<B: Blocks> VllmScheduler<B> {
                 break;
             }
             stretch.turns.pop();
-            let s = &mut self.sequences[self.running[at] as usize];
+            let s = &mut self.sequences[self.running[at]];
             let again = store.take_turn(s, (boundary, turn), &self.config, now_ns)?;
             stretch.turns.push(Reverse((again, at, turn)));
         }
