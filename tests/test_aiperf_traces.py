@@ -74,7 +74,8 @@ def tiered():
         agent(2.5, "B", [asked(0.5, 64, [7], api_time=9.0)]),
         agent(2.5, "C", [asked(3.0, 64, [8], api_time=99.0)], status="async_launched"),
         asked(6.0, 192, [1, 2, 3], api_time=1.0, think_time=0.1),
-        agent(7.0, "D", [asked(7.25, 64, [1], api_time=0.5)], duration_ms=1000),
+        # recorded to the same microsecond, D's end is the last turn's begin
+        agent(7.0, "D", [asked(7.25, 64, [1], api_time=12.7500004)]),
         asked(20.0, 193, [1, 2, 3, 4], api_time=None, stop="end_turn"),
     ]
 
@@ -89,7 +90,7 @@ def test_tiers_of_sub_agents(tmp_path):
     assert trace.turn.tolist() == [0, 0, 1, 0, 0, 1, 0, 2]
     assert waits(trace) == [[], [0], [1], [0], [0], [0, 2], [5], [5, 3, 6]]
     # B's only request is told from its marker on: it begins at 3.0 s, ends at 12.0 s
-    think_s = [None, 0.5, 4.0 - 3.5, 1.0, 1.0, 6.0 - 5.5, 0.25, 20.0 - 12.0]
+    think_s = [None, 0.5, 4.0 - 3.5, 1.0, 1.0, 6.0 - 5.5, 0.25, 0.0]
     assert trace.think_ns.tolist() == [OPEN_LOOP if s is None else round(s * S) for s in think_s]
     assert trace.input_tokens.tolist() == [128, 64, 128, 64, 64, 192, 64, 193]
     assert shared(trace, 0, 7) == 2

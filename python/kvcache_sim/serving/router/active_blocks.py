@@ -25,6 +25,8 @@ class ActiveBlocks:
         self._users: list[dict[int, int]] = [{} for _ in range(machines)]
         self._holders: dict[int, int] = {}
         self._open: dict[int, tuple[int, list[int]]] = {}
+        #: The request that was asked about last, and its blocks.
+        self._asked, self._last = -1, list[int]()
 
     def new_blocks(self, sequence: Arrival) -> NDArray[np.int64]:
         """Return by machine the prompt's full blocks that no open prompt there has."""
@@ -44,28 +46,38 @@ class ActiveBlocks:
         """Add a prompt to a machine's."""
         keys = self._keys(sequence)
         self._open[sequence.request] = machine, keys
-        users, bit = self._users[machine], 1 << machine
+        users, holders, bit = self._users[machine], self._holders, 1 << machine
+        before = len(users)
         for key in keys:
-            if key not in users:
-                self.counts[machine] += 1
-                self._holders[key] = self._holders.get(key, 0) | bit
-            users[key] = users.get(key, 0) + 1
+            using = users.get(key, 0)
+            if not using:
+                holders[key] = holders.get(key, 0) | bit
+            users[key] = using + 1
+        self.counts[machine] += len(users) - before
 
     def closed(self, request: int) -> None:
         """Take an ended prompt from its machine's."""
         machine, keys = self._open.pop(request, (0, []))
-        users, bit = self._users[machine], 1 << machine
+        users, holders, bit = self._users[machine], self._holders, 1 << machine
+        before = len(users)
         for key in keys:
-            users[key] -= 1
-            if not users[key]:
-                del users[key]
-                self.counts[machine] -= 1
-                self._holders[key] &= ~bit
-                if not self._holders[key]:
-                    del self._holders[key]
+            using = users[key] - 1
+            if using:
+                users[key] = using
+                continue
+            del users[key]
+            if holders[key] == bit:
+                del holders[key]
+            else:
+                holders[key] ^= bit
+        self.counts[machine] += len(users) - before
 
     def _keys(self, sequence: Arrival) -> list[int]:
-        return self._prompts.keys(sequence, self._block, partial=False)
+        """Return a prompt's blocks; asked for twice a choice."""
+        if self._asked != sequence.request:
+            self._asked = sequence.request
+            self._last = self._prompts.keys(sequence, self._block, partial=False)
+        return self._last
 
 
 def _less(new: NDArray[np.int64], mask: int, blocks: int) -> None:

@@ -9,10 +9,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.serving.router.contract import RouterView
+from kvcache_sim.serving.router.contract import Occupancy, RouterView
 from kvcache_sim.serving.router.prefix_index import Matched
 from kvcache_sim.serving.sequence import Arrival
-from kvcache_sim.values import dataclass
 
 Scores = NDArray[np.float64]
 
@@ -24,13 +23,20 @@ MOST_TOKENS_IN_FLIGHT = 4_194_304
 MOST_REMEMBERED = 1024
 
 
-@dataclass(frozen=True, slots=True)
 class Decision:
-    """What scorers look at for one request."""
+    """What scorers look at for one request; engines are asked for their reports once."""
 
-    view: RouterView
-    sequence: Arrival
-    matched: Matched
+    __slots__ = ("_occupancy", "matched", "sequence", "view")
+
+    def __init__(self, view: RouterView, sequence: Arrival, matched: Matched) -> None:
+        self.view, self.sequence, self.matched = view, sequence, matched
+        self._occupancy: Occupancy | None = None
+
+    def occupancy(self) -> Occupancy:
+        """Return what engines report, as old as the view of them is."""
+        if self._occupancy is None:
+            self._occupancy = self.view.loads.occupancy()
+        return self._occupancy
 
     def new_tokens(self) -> Scores:
         """Return by machine the prompt's tokens that it is not believed to have."""
@@ -63,20 +69,20 @@ def _spread(values: list[int]) -> Scores:
 
 
 def _queue(decision: Decision) -> Scores:
-    return _spread(decision.view.loads.occupancy().waiting)
+    return _spread(decision.occupancy().waiting)
 
 
 def _running(decision: Decision) -> Scores:
-    return _spread(decision.view.loads.occupancy().running)
+    return _spread(decision.occupancy().running)
 
 
 def _kv_use(decision: Decision) -> Scores:
-    return 1 - np.array(decision.view.loads.occupancy().kv_use)
+    return 1 - np.array(decision.occupancy().kv_use)
 
 
 def _load_aware(decision: Decision) -> Scores:
     """Score 0.5 without a queue, falling to 0 at ``QUEUE_THRESHOLD``."""
-    waiting = np.array(decision.view.loads.occupancy().waiting, np.float64)
+    waiting = np.array(decision.occupancy().waiting, np.float64)
     return 0.5 * (1 - np.minimum(waiting, QUEUE_THRESHOLD) / QUEUE_THRESHOLD)
 
 

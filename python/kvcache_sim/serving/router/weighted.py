@@ -36,7 +36,7 @@ class Weighted:
         decision = Decision(self._view, sequence, self._index.match(sequence))
         total = np.zeros(len(self._view.replicas))
         for weight, scorer in self._scorers:
-            total += weight * np.clip(scorer.scores(decision), 0, 1)
+            total += weight * np.minimum(np.maximum(scorer.scores(decision), 0), 1)
         best = np.flatnonzero(total == total.max())
         chosen = int(best[0] if len(best) == 1 else best[self._draw.integers(len(best))])
         self._index.sent(sequence, chosen)

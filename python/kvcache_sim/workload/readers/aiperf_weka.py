@@ -44,9 +44,8 @@ class _Turn(NamedTuple):
 
 
 class _Sub(NamedTuple):
-    """A sub-agent: its place, its recorded end, and its last request with that one's recorded end."""
+    """A sub-agent: its recorded end, and its last request with that one's recorded end."""
 
-    place: int
     end_ns: int
     last: int
     last_end_ns: int
@@ -80,7 +79,7 @@ class _Session:
         agents: set[str] = set()
         before: tuple[int, _Turn] | None = None  # its number, itself
         for index, (place, turn) in enumerate(turns):
-            done = [sub for sub in running if sub.place < place and turn.at_ns + _SAME_NS >= sub.end_ns]
+            done = [sub for sub in running if turn.at_ns + _SAME_NS >= sub.end_ns]
             running = [sub for sub in running if sub not in done]
             waits = [] if before is None else [before[0], *(sub.last for sub in done)]
             since = max([0 if before is None else before[1].end_ns, *(sub.last_end_ns for sub in done)])
@@ -89,11 +88,9 @@ class _Session:
             until = turns[index + 1][0] if index + 1 < len(turns) else len(entries)
             for at, entry in subs:
                 if place < at < until:
-                    running += self._sub_agent(at, entry, before, agents)
+                    running += self._sub_agent(entry, before, agents)
 
-    def _sub_agent(
-        self, place: int, entry: dict[str, Any], parent: tuple[int, _Turn], agents: set[str]
-    ) -> list[_Sub]:
+    def _sub_agent(self, entry: dict[str, Any], parent: tuple[int, _Turn], agents: set[str]) -> list[_Sub]:
         agent, inner = entry.get("agent_id"), entry.get("requests")
         if not isinstance(agent, str) or agent in agents:
             raise problem(self._line, "agent_id", agent, "a text that no other sub-agent of the trace has")
@@ -111,7 +108,7 @@ class _Session:
         lasts_ns = time_ns(self._line, entry, ("duration_ms",), NS_PER_MS)
         told = entry.get("duration_ms") is not None
         end_ns = starts_ns + lasts_ns if told else max(turn.end_ns for turn in turns)
-        return [_Sub(place, end_ns, number, since)]
+        return [_Sub(end_ns, number, since)]
 
     def _turn(self, row: Any, starts_ns: int) -> _Turn:
         if not isinstance(row, dict) or row.get("type") not in ("n", "s"):
