@@ -40,10 +40,11 @@ def fit(
     """Fit a parametric set and write it as a file that ``replica.step_time`` can name.
 
     A fifth of the rows is held out by a fixed seed; the printed error is of these alone. Rows with a column
-    seen_ms are of an engine that launches a step before it looks at the last one's tokens: a step and the
-    chunks that follow it are met by their sum, and judged so. With --transfer the
-    rows of degree --tp are all held out. With --base the rows scale that source's parts, and the error with
-    and without it is printed by number of rows; --onto applies the scales to another deployment.
+    seen_ms, or whose decode steps a chunk behind them makes long, are of an engine that launches a step
+    before it looks at the last one's tokens: a step and the chunks that follow it are met by their sum.
+    With --transfer the rows of degree --tp are all held out. With --base the rows scale that source's
+    parts, and the error with and without it is printed by number of rows; --onto applies the scales to
+    another deployment.
 
     \b
     Examples:

@@ -18,7 +18,7 @@ from kvcache_sim.model.calibration.fit import fit_runs, fit_step_time, predict_m
 from kvcache_sim.model.calibration.kernels import Points, read_kernels, with_all_reduces
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
-from kvcache_sim.model.calibration.runs import SEEN_COLUMN, Runs, runs_of, single_steps
+from kvcache_sim.model.calibration.runs import SEEN_COLUMN, Runs, runs_of, seen_late, single_steps
 from kvcache_sim.model.calibration.split import held_out
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.kernel_rates import UNMEASURED
@@ -112,14 +112,16 @@ def rows_of_degree(measured: Measured, tensor_parallel: int | None) -> tuple[Ite
 def fit_rows(measured: Measured, tensor_parallel: int | None) -> FittedRows:
     """Return the fit to four fifths of the rows of one TP degree.
 
-    Of an engine whose steps are seen late (a column ``seen_ms``) these are runs of steps, met by their sums.
+    Of an engine whose steps are seen late (a column ``seen_ms``, or decode steps that a chunk's launch makes
+    long) these are runs of steps, met by their sums.
     """
     rows, base = rows_of_degree(measured, tensor_parallel)
     if len(rows) < FEWEST_ROWS:
         raise TraceError(
             "too few iterations to fit", str(measured.path), str(len(rows)), f"{FEWEST_ROWS} or more"
         )
-    late = SEEN_COLUMN in read_table(measured.path, (), measured.only).cells
+    named = SEEN_COLUMN in read_table(measured.path, (), measured.only).cells
+    late = not base and (named or seen_late(rows))
     runs = runs_of(rows) if late else single_steps(rows)
     out = held_out(len(runs))
     fitted, unseen = rows.take(runs.mask(~out)), rows.take(runs.mask(out))

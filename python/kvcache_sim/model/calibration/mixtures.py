@@ -13,6 +13,7 @@ from kvcache_sim.model.calibration.compilation import compiles, waits
 from kvcache_sim.model.calibration.fit import predict_ms
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
+from kvcache_sim.model.calibration.runs import runs_of, seen_late, single_steps
 from kvcache_sim.model.calibration.split import held_out, held_out_blocks
 from kvcache_sim.model.calibration.topologies import Topology, fit_deployment
 
@@ -90,22 +91,30 @@ def mixture_rows(mixture: Mixture, path: Path) -> tuple[IterationRows, int]:
 
 
 def fit_mixture(mixture: Mixture, path: Path) -> FittedMixture:
-    """Return the fit to four fifths of a set's rows: a tenth is held out by row, a tenth in stretches."""
+    """Return the fit to four fifths of a set's rows: a tenth is held out by row, a tenth in stretches.
+
+    Where its steps are seen late, runs of steps take the place of rows.
+    """
     rows, dropped = mixture_rows(mixture, path)
-    in_blocks = held_out_blocks(len(rows))
-    single = held_out(len(rows), _ROWS_SHARE) & ~in_blocks
-    model = fit_deployment(rows.take(~in_blocks & ~single))
+    late = seen_late(rows)
+    runs = runs_of(rows) if late else single_steps(rows)
+    in_blocks = held_out_blocks(len(rows))[runs.begins]
+    single = held_out(len(rows), _ROWS_SHARE)[runs.begins] & ~in_blocks
+    fitted = ~in_blocks & ~single
+    model = fit_deployment(rows.take(runs.mask(fitted)), runs.take(fitted))
+    totals, alone = runs.totals(rows), ~waits(rows)[runs.begins]
     errors, block_errors, own_time_errors = (
-        _errors(rows, model_ms, chosen)
-        for model_ms in (predict_ms(model, rows),)
-        for chosen in (single, in_blocks, in_blocks & ~waits(rows))
+        _errors(totals, model_ms, chosen)
+        for model_ms in (runs.sums(predict_ms(model, rows)),)
+        for chosen in (single, in_blocks, in_blocks & (alone | (totals.prefill_tokens > 0)))
     )
     topology = mixture.topology
+    how = "measured iterations of one rank" + (", seen late, by sums of runs" if late else "")
     provenance = Provenance(
         mixture.model,
         mixture.gpu,
         topology.tensor_parallel,
-        f"measured iterations of one rank, {dropped} of compilation left out; {MIXTURE_FILE}",
+        f"{how}, {dropped} of compilation left out; {MIXTURE_FILE}",
         topology.expert_parallel,
         topology.data_parallel,
     )

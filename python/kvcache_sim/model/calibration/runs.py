@@ -18,6 +18,11 @@ from kvcache_sim.model.calibration.rows import IterationRows
 #: what the cut charges to the wrong side is small beside eight steps.
 MOST_STEPS = 8
 
+#: A file's steps are seen late where the median decode step before a chunk of more than so many tokens, which
+#: no CUDA graph holds, takes more than so many times the median of other decode steps.
+LAUNCHED_TOKENS = 512
+LATE_RATIO = 2.0
+
 #: The column that a file of an asynchronous engine has: the time as seen, before anything was moved.
 SEEN_COLUMN = "seen_ms"
 
@@ -80,3 +85,14 @@ def runs_of(rows: IterationRows) -> Runs:
             begins.append(place)
             steps = 1
     return Runs(np.array(begins, np.intp), len(rows))
+
+
+def seen_late(rows: IterationRows) -> bool:
+    """Return whether rows in the engine's order charge a chunk's launch to the decode step before it."""
+    chunk = rows.prefill_tokens > 0
+    launched = chunk & (rows.prefill_tokens + rows.decode_sequences > LAUNCHED_TOKENS)
+    before, followed = np.append(launched[1:], False) & ~chunk, np.append(chunk[1:], False)
+    others = ~chunk & ~followed
+    if not before.any() or not others.any():
+        return False
+    return bool(np.median(rows.iter_ms[before]) > LATE_RATIO * np.median(rows.iter_ms[others]))

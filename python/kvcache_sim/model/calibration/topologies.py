@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kvcache_sim.model.calibration.design import Form, form_apart, ramp
 from kvcache_sim.model.calibration.fit import Shown, solve
 from kvcache_sim.model.calibration.rows import IterationRows
+from kvcache_sim.model.calibration.runs import Runs
 from kvcache_sim.model.cuda_graphs import padded_tokens
 from kvcache_sim.model.parametric import ParametricStepTime
 
@@ -59,10 +60,14 @@ class Topology:
         return (1.0, 1 / gpus, float(ranks), ranks * log2(self.tensor_parallel), self.data_parallel - 1.0)
 
 
-def fit_deployment(rows: IterationRows) -> ParametricStepTime:
-    """Return the model of one deployment, with a base of decode steps apart from that of others."""
+def fit_deployment(rows: IterationRows, runs: Runs | None = None) -> ParametricStepTime:
+    """Return the model of one deployment, with a base of decode steps apart from that of others.
+
+    Where ``runs`` are given, their sums are met instead of single rows.
+    """
     form = form_apart(rows)
-    return form.model(solve(form.columns(rows), rows, form.floors, form.known_ms(rows)).coefficients)
+    found = solve(form.columns(rows), rows, form.floors, form.known_ms(rows), runs=runs)
+    return form.model(found.coefficients)
 
 
 @dataclass(frozen=True, slots=True)
