@@ -59,6 +59,8 @@ def test_it_is_a_floor_under_long_steps_alone(launch_ns):
         assert [found.step(batch), table.step(batch)] == [expected, expected], batch
     twice = ScaledStepTime(found).times("launch", 2.0)
     assert twice.step(StepBatch(((600, 0),))) == max(base.step(StepBatch(((600, 0),))), 2 * launch_ns)
+    kernels = ScaledStepTime(base).times("chunk", 0.5).step(StepBatch(((600, 0),)))
+    assert ScaledStepTime(found).times("chunk", 0.5).step(StepBatch(((600, 0),))) == max(kernels, launch_ns)
 
 
 @pytest.mark.parametrize("options", BACKENDS)
@@ -71,6 +73,16 @@ def test_a_long_prompt_waits_for_its_launch_and_a_short_one_does_not(tmp_path, o
     assert moments_ms(run(path, *whole, options=options)) == ([24, 210, 410], [44, 230, 430])
     chunks = (*settings, "replica.max_num_batched_tokens=768")
     assert moments_ms(run(path, *chunks, options=options)) == ([34, 210, 410], [54, 230, 430])
+
+
+def test_machines_with_and_without_it_each_have_their_own(tmp_path):
+    """Two prompts at once, one a machine: 24 ms where launches are slow, 10 ms where nothing is said."""
+    (tmp_path / "flat.toml").write_text(FLAT)
+    path = write_rows(tmp_path, [row(0, 1024, 3, 0), row(0, 1024, 3, 100)])
+    settings = (f"replica.step_time={tmp_path / 'flat.toml'}", "replica.max_num_batched_tokens=2048")
+    two = ("cluster.machines=2", "router.policy=round-robin", "machines[0].replica.launch_per_layer=750us")
+    first, _ = moments_ms(run(path, *settings, *two))
+    assert sorted(first) == [10, 24]
 
 
 def test_where_graphs_hold_every_step_it_is_refused(tmp_path):
