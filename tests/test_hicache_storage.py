@@ -10,6 +10,8 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.errors import UsageError
+from kvcache_sim.reference.engines.hicache_storage import Storage
+from kvcache_sim.reference.engines.unified_tree import UnifiedTree, worths
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageRoom
 from kvcache_sim.scenario.execute import execute
 from kvcache_sim.scenario.load import scenario_from_text
@@ -189,3 +191,50 @@ def test_without_a_storage_nothing_is_worth_a_prefetch():
     text = without_storage(100, 100, "lru", "through", 512) + "prefetch: {threshold: 9}\n"
     with pytest.raises(UsageError, match=r"no disk lies below tiers\.cpu\.semantics hicache"):
         scenario_from_text(text, "s.yaml", ROOT, [])
+
+
+def tree_of(write: str, host_pages: int) -> UnifiedTree:
+    """An empty tree of pages of a token, least recent first."""
+    return UnifiedTree(worths(1, 0, 0)["lru"], write, host_pages)
+
+
+def storage_of(*keys: str) -> Storage:
+    storage = Storage(None)
+    storage.write(keys)
+    return storage
+
+
+def test_the_host_makes_room_for_all_that_comes_beside_what_is_free():
+    tree = tree_of("write_through", 4)
+    for name in "abc":
+        tree.insert([name], 0, 0, 0)
+    tree.evict(3)
+    assert tree.take_for_prefetch(storage_of("y", "z"), tree.root, ["y", "z"], 1) == 2
+    assert (tree.host_evicted, tree.host_free) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("write", "pages"), [("write_through", 1), ("write_through_selective", 0), ("write_back", 0)]
+)
+def test_a_prefetch_follows_the_root_or_a_node_on_the_host(write, pages):
+    tree = tree_of(write, 4)
+    node, _ = tree.insert(["a"], 0, 0, 0)
+    assert tree.take_for_prefetch(storage_of("b"), node, ["b"], 1) == pages
+    assert tree.take_for_prefetch(storage_of("b"), tree.root, ["b"], 1) == 1
+
+
+def test_what_came_fills_what_was_computed_meanwhile():
+    """Under write_through the device's pages get the copies that came; write_back has no use for them."""
+    for write, spare, there in (("write_through_selective", 0, 2), ("write_back", 2, 0)):
+        tree = tree_of(write, 9)
+        tree.insert(["a", "b", "c"], 0, 0, 0)
+        tree.host_free -= 2
+        assert tree.insert_host(tree.root, ["a", "b"]) == spare
+        assert sum(len(node.key) for node in tree.root.below() if node.host) == there
+        assert tree.host_free == 9 - there
+    tree = tree_of("write_through_selective", 9)
+    node, _ = tree.insert(["a"], 0, 0, 0)
+    tree.host_free -= 1
+    # a node without its copy on the host lets nothing follow it there
+    assert tree.insert_host(node, ["b"]) == 1
+    assert (tree.host_free, node.children) == (9, {})
