@@ -22,6 +22,7 @@ REFERENCES = {
     "store.vllm-groups": "kvcache_sim.reference.engines.group_store:ReferenceGroupStore",
     "store.vllm-offload": "kvcache_sim.reference.engines.offloaded_store:ReferenceOffloadedStore",
     "store.vllm-offload-groups": "kvcache_sim.reference.engines.offloaded_groups:OffloadedGroupStore",
+    "store.tiered-groups": "kvcache_sim.reference.engines.tiered_groups:TieredGroupStore",
     "tier.vllm-offload": "kvcache_sim.reference.engines.offload_tier:OffloadTier",
     "store.lmcache": "kvcache_sim.reference.engines.lmcache_store:ReferenceLmcacheStore",
     "tiers.lmcache": "kvcache_sim.reference.engines.lmcache_store:LmcacheTiers",

@@ -32,14 +32,15 @@ def _vllm_offload(cache: CacheSettings, trace: Trace, keys: Any) -> MakeLower:
     return make
 
 
-def groups_with_tier_maker(groups: GroupSettings, trace: Trace) -> MakeLower:
-    """Return what makes a machine's store for cache groups with vLLM's CPU offloading tier below."""
-    make_tier, make_store = reference("tier.vllm-offload"), reference("store.vllm-offload-groups")
+def groups_with_tier_maker(groups: GroupSettings, trace: Trace, write: str) -> MakeLower:
+    """Return what makes a machine's store for cache groups with a tier below: vLLM's, or the tree's."""
+    make_tier, of_tree = reference("tier.vllm-offload"), groups.rules == "tree"
+    make_store = reference("store.tiered-groups" if of_tree else "store.vllm-offload-groups")
 
     def make(tiers: Sequence[TierSettings]) -> Any:
         gpu, cpu = tiers
         tier = make_tier(cpu.policy, cpu.capacity_blocks)
-        return make_store(trace, groups, gpu.capacity_blocks, tier)
+        return make_store(trace, groups, gpu.capacity_blocks, tier, *([write] if of_tree else []))
 
     return make
 

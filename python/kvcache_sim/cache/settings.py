@@ -15,8 +15,8 @@ Accounting = Literal["detailed", "simplified"]
 Semantics = Literal["tree", "vllm", "sglang"]
 #: Layers that keep different blocks: each kind its own, or all as if they attended to everything.
 LayerGroups = Literal["by-kind", "as-full"]
-#: Engines whose own rules a tier below the GPU may follow.
-LowerEngine = Literal["vllm-offload", "hicache", "lmcache"]
+#: Engines whose rules a tier below the GPU may follow; ``groups``: the tree's, where it keeps cache groups.
+LowerEngine = Literal["vllm-offload", "hicache", "lmcache", "groups"]
 Touch = Literal["release", "admission"]
 FullHit = Literal["prefill-remainder", "skip-prefill"]
 Lookup = Literal["local", "cluster"]

@@ -134,6 +134,13 @@ WITH_LOWER: dict[LowerEngine, StoreKind] = {
     "vllm-offload": _with_lower("vllm", ("lru", "arc")),
     "lmcache": replace(_with_lower("vllm", ("lru", "lfu", "fifo", "mru")), lower_tiers=2),
     "hicache": replace(_with_lower("sglang", writes=("back", "through", "selective")), lower_tiers=2),
+    "groups": StoreKind(
+        "tree",
+        {ability: why for ability, why in TREE_OF_GROUPS.lacks.items() if ability is not Ability.LOWER_TIERS},
+        ("lru",),
+        ("lru",),
+        lower_writes=("back", "through"),
+    ),
 }
 
 #: Setting of the cache → what it asks of the store, where it is not at its default.

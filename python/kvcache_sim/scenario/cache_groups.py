@@ -15,8 +15,8 @@ from kvcache_sim.scenario.schema import MachineSection, ScenarioModel
 from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.tiers import STAGING, TIERS
 
-#: The rules of a tier below the GPU that cache groups can have.
-_TIER_OF_GROUPS = "vllm-offload"
+#: The rules of a tier below the GPU that cache groups can have, by those of the GPU.
+_TIER_OF_GROUPS = {"vllm": "vllm-offload", "tree": "groups"}
 
 
 def cache_groups(model: ScenarioModel) -> GroupSettings | None:
@@ -78,8 +78,9 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     if model.pools.prefill or model.pools.decode:
         why = f"the cache groups of {name} are not handed over between machines"
         yield Contradiction(("pools", "prefill"), why)
-    if lower_semantics(model) not in (None, _TIER_OF_GROUPS):
-        why = f"below the cache groups of {name} only {_TIER_OF_GROUPS} knows what a group keeps"
+    below = _TIER_OF_GROUPS[model.cache.semantics]
+    if lower_semantics(model) not in (None, below):
+        why = f"below the cache groups of {name} only {below} knows what a group keeps"
         yield Contradiction(("tiers", TIERS[STAGING], "semantics"), why)
     if model.router.index_blocks is not None:
         yield ("router", "index_blocks"), f"a router's own index knows no cache groups, as {name} has"

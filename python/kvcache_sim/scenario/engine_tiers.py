@@ -16,9 +16,15 @@ _STOPS = ("best-effort", "wait", "timeout")
 
 
 def lower_semantics(model: ScenarioModel) -> LowerEngine | None:
-    """Return the rules of the tier below the GPU, which are those of all machines."""
+    """Return the rules of the tier below the GPU, which are those of all machines.
+
+    Below a tree of cache groups the tier keeps groups too, said or not.
+    """
     own = model.tiers.lower.get(_OWN)
-    return None if own is None else own.semantics
+    if own is None:
+        return None
+    of_groups = model.cache.semantics == "tree" and model.cache.layer_groups == "by-kind"
+    return "groups" if own.semantics is None and of_groups else own.semantics
 
 
 def lower_write(model: ScenarioModel) -> str:
@@ -53,8 +59,8 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
         for name, tier in machine.tiers.present.items():
             if name != _OWN and tier.semantics is not None:
                 yield Contradiction(("tiers", name, "semantics"), f"engines' own rules are the {_OWN}'s")
-        here = machine.tiers.lower.get(_OWN)
-        if (None if here is None else here.semantics) != own:
+        here, common = machine.tiers.lower.get(_OWN), model.tiers.lower.get(_OWN)
+        if (None if here is None else here.semantics) != (None if common is None else common.semantics):
             why = "the tiers of all machines follow the same rules"
             yield Contradiction(("tiers", _OWN, "semantics"), why)
     if own is None:
@@ -63,6 +69,8 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
     engine = WITH_LOWER[own].name
     if model.cache.semantics != engine or model.cache.accounting != "detailed":
         yield Contradiction(at, f"this tier is below {engine}'s own cache: cache.semantics {engine}")
+    if own == "groups" and model.cache.layer_groups != "by-kind":
+        yield Contradiction(at, "this tier keeps a tree's cache groups: cache.layer_groups by-kind")
     if not model.cache.enabled:
         yield Contradiction(at, "cache.enabled is false")
     if model.pools.prefill or model.pools.decode:
@@ -108,4 +116,8 @@ def _movement(model: ScenarioModel, own: LowerEngine) -> Iterator[Finding]:
     }
     for path, is_given in given.items():
         if is_given:
-            yield path, f"tiers.{_OWN}.semantics {own} decides by rules of its own"
+            yield path, f"tiers.{_OWN}.semantics {own} decides by rules of its own{_writes(path, own)}"
+
+
+def _writes(path: tuple[str, str], own: LowerEngine) -> str:
+    return f": {' or '.join(WITH_LOWER[own].lower_writes)}" if path == ("write", "policy") else ""

@@ -155,7 +155,8 @@ class TierSection(Section):
     )
     policy: str | None = Field(None, description="eviction policy of this tier; null: cache.policy")
     semantics: LowerEngine | None = Field(
-        None, description=f"of the {TIERS[STAGING]}: an engine's own rules; null: our tree's"
+        None,
+        description=f"of the {TIERS[STAGING]}: an engine's own rules; null: our tree's (groups: its groups')",
     )
 
 

@@ -111,8 +111,16 @@ class GroupManager:
     def look_up(self, request: int, limit: int) -> Found:
         """Return the joint hit of at most ``limit`` tokens; nothing changes."""
         hit = self.joint_hit(limit, lambda k, numbers: self._present(request, k, numbers))
-        blocks = tuple(self._table(request, n, hit.used[n], hit.tokens) for n in range(len(self.groups)))
-        return Found(hit.tokens, blocks, hit.longest if hit.longest > hit.tokens else 0, hit.tokens)
+        return Found(
+            hit.tokens,
+            self.blocks_of(request, hit),
+            hit.longest if hit.longest > hit.tokens else 0,
+            hit.tokens,
+        )
+
+    def blocks_of(self, request: int, hit: JointHit) -> tuple[list[int], ...]:
+        """Return the pool's blocks of a hit by group; ``NULL`` where none is used, or the pool has none."""
+        return tuple(self._table(request, n, hit.used[n], hit.tokens) for n in range(len(self.groups)))
 
     def joint_hit(self, limit: int, has: Has) -> JointHit:
         """Return the joint hit of at most ``limit`` tokens over what ``has`` says is there."""
@@ -180,6 +188,9 @@ class GroupManager:
             tables.gone.append(start)
         for group, blocks in zip(self.groups, tables.blocks, strict=True):
             start, hit = skipped_blocks(group, found.tokens), found.tokens // group.block_size_tokens
+            for place in range(min(start, len(blocks)), len(blocks)):
+                if blocks[place] == NULL:  # it comes from a tier below
+                    blocks[place : place + 1] = self.pool.take(1)
             blocks += [NULL] * (start - len(blocks))
             blocks += self.pool.take(hit - len(blocks))
         self.tables[request] = tables
@@ -215,13 +226,14 @@ class GroupManager:
         needed = 0
         for group, blocks in zip(self.groups, found.blocks, strict=True):
             total, hit = cdiv(tokens, group.block_size_tokens), found.tokens // group.block_size_tokens
+            start = skipped_blocks(group, found.tokens)
+            needed += blocks[start:].count(NULL)
             if group.kind == "linear":
                 held = self.pool.idle(blocks) if hit == len(blocks) else 1
                 needed += min(1, max(0, total - hit)) + held
                 continue
             if in_flight is not None:
                 total = admission_blocks(group, tokens, in_flight, self.limits.max_model_len)
-            start = skipped_blocks(group, found.tokens)
             needed += max(0, total - max(start, len(blocks))) + self.pool.idle(blocks[start:])
         return needed
 

@@ -1,0 +1,219 @@
+"""A tree of cache groups with a tier below: what goes down, what a prompt goes on from, and what comes up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cache.groups import GroupSettings
+from kvcache_sim.cache.settings import MovementSettings
+from kvcache_sim.errors import KvsimError
+from kvcache_sim.reference.engines.offload_tier import OffloadTier
+from kvcache_sim.reference.engines.tiered_groups import TieredGroupStore
+from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.simulation import RunOptions, simulate
+from small_traces import trace_of, tree_traces
+from test_group_stores import crowded, groups
+from test_offloaded_groups import LOADED, PROMPT, alone, end_copies, newcomer, one_full, two_groups, with_tier
+from test_simulation_native import random_trace
+
+CHECKED = RunOptions(check="full")
+WRITES = st.sampled_from(["back", "through"])
+
+
+def of_tree(settings, write: str):
+    """Return the same machines under the tree's rules, whose tier is written back or through."""
+    drawn = replace(settings.cache.groups, rules="tree")
+    cache = replace(
+        settings.cache, semantics="tree", groups=drawn, lower_semantics="groups", lower_write=write
+    )
+    return replace(settings, cache=cache)
+
+
+@examples(6)
+@given(
+    drawn=groups(),
+    gpu=st.sampled_from([60, 90, 200]),
+    cpu=st.sampled_from([20, 100, 300]),
+    write=WRITES,
+    seed=st.integers(1, 9),
+)
+def test_drawn_groups_keep_every_invariant(drawn, gpu, cpu, write, seed):
+    trace = (crowded if seed % 2 else random_trace)(seed, requests=12, sessions=3)
+    run = simulate(of_tree(with_tier(drawn, gpu, cpu, "lru", 1 + seed % 2), write), trace, options=CHECKED)
+    loaded = run.counters.get("edge.cpu->gpu.bytes", 0)
+    assert (run.requests["cached_cpu_tokens"].sum() > 0) <= (loaded > 0)
+
+
+def no_groups(settings, write: str):
+    """Return the same machines with the tree that knows no groups."""
+    cache = replace(settings.cache, groups=None, semantics="tree", lower_semantics=None)
+    movement = MovementSettings(write={**MovementSettings().write, "gpu": write})
+    return replace(settings, cache=cache, movement=movement)
+
+
+@given(tree_traces(4, 20), st.integers(0, 12), WRITES)
+@examples(20)
+def test_one_full_group_over_room_enough_is_the_tree_without_groups(trace, spare, write):
+    gpu = -(-int((trace.input_tokens + trace.output_tokens).max()) // 4) + spare
+    settings = of_tree(alone(one_full(4), gpu, 100_000), write)
+    settings = replace(settings, cache=replace(settings.cache, cache_output=False))
+    runs = [simulate(s, trace, options=CHECKED) for s in (settings, no_groups(settings, write))]
+    for column in ("cached_gpu_tokens", "cached_cpu_tokens"):
+        assert runs[0].requests[column].tolist() == runs[1].requests[column].tolist(), column
+    for name in ("evictions.gpu", "edge.cpu->gpu.bytes", "edge.gpu->cpu.bytes"):
+        assert runs[0].counters.get(name, 0) == runs[1].counters.get(name, 0), name
+
+
+@given(tree_traces(4, 15), st.integers(1, 12), WRITES)
+@examples(10)
+def test_with_room_below_a_window_beyond_every_prompt_hits_what_full_attention_hits(trace, short, write):
+    longest = int((trace.input_tokens + trace.output_tokens).max())
+    gpu = 2 * (longest // 4 + 2)  # a request and little else
+    hits = []
+    for reach in (longest + 1, short):
+        settings = of_tree(alone(two_groups("sliding", reach, None), gpu, 100_000), write)
+        hits.append(simulate(settings, trace, options=CHECKED).requests["cached_prefix_length_used"])
+    everything = replace(trace, output_tokens=np.ones_like(trace.output_tokens))
+    full = of_tree(alone(one_full(4), 100_000, 1), write)
+    if (trace.output_tokens == 1).all():
+        assert (hits[0] == simulate(full, everything).requests["cached_prefix_length_used"]).all()
+    assert (hits[0] >= simulate(full, everything).requests["cached_prefix_length_used"]).all()
+    assert (hits[1] <= hits[0]).all()
+
+
+@pytest.mark.parametrize(("kind", "reach"), LOADED)
+@pytest.mark.parametrize("write", ["back", "through"])
+def test_a_load_is_what_its_groups_read(kind, reach, write):
+    """A prompt, two that evict it, the first again: all of full attention and what the other group reads."""
+    prompts = [[f"{name}{k}" for k in range(100)] for name in "abca"]
+    trace = trace_of(prompts, 4, [PROMPT] * 4, None, [2] * 4)
+    trace = replace(trace, arrival_ns=np.arange(4, dtype=np.int64) * 10**12)
+    gpu = 110 if kind == "linear" else 205  # a prompt and little else
+    drawn = replace(two_groups(kind, reach), max_num_batched_tokens=1024)
+    settings = of_tree(with_tier(drawn, gpu, 1000), write)
+    (machine,) = settings.machines
+    machine = replace(machine, replica=replace(machine.replica, max_num_batched_tokens=1024))
+    run = simulate(replace(settings, machines=(machine,)), trace, options=CHECKED)
+    loaded, stored = LOADED[kind, reach]
+    assert run.requests["cached_cpu_tokens"].tolist() == [0, 0, 0, 396]
+    assert run.counters["edge.cpu->gpu.bytes"] == (99 + loaded) * 16 * 4 * 4096
+    if write == "through":
+        assert run.counters["edge.gpu->cpu.bytes"] == 3 * (100 + stored) * 16 * 4 * 4096
+
+
+def store_of(drawn: GroupSettings, rows: list[list], gpu: int, cpu: int, write: str) -> TieredGroupStore:
+    """Return a machine's store for requests of blocks of 4 tokens."""
+    tier = OffloadTier("lru", cpu)
+    return TieredGroupStore(trace_of(rows, 4), replace(drawn, rules="tree"), gpu, tier, write)
+
+
+def serve(store: TieredGroupStore, request: int, tokens: int) -> int:
+    """Admit a request and compute its first step; return its lease."""
+    lease, _, end = store.admit(newcomer(request, tokens), 0)
+    assert lease is not None
+    store.commit(lease, end // 4)
+    store.step_computed([lease], 0)
+    return lease
+
+
+def test_what_leaves_the_pool_goes_down_and_its_room_is_waited_for():
+    """Of six blocks three are kept; five new ones need two of them, which go down last to first."""
+    rows = [["a", "b", "c"], [f"d{k}" for k in range(5)], ["a", "b", "c", "e"]]
+    store = store_of(one_full(4), rows, 6, 100, "back")
+    store.release(serve(store, 0, 12), 0)
+    assert store.take_orders() == []
+    lease = serve(store, 1, 20)
+    [(move, *order)] = store.take_orders()
+    assert order == [0, 1, 2, []]
+    assert store.brought(lease).room == [move]
+    assert store.room(1).in_flight_blocks == 2
+    store.finish_move(move)
+    store.release(lease, 0)
+    store.check()
+    # one block is in the pool still, two come up; what goes down for them are three of the five
+    lease, hits, _ = store.admit(newcomer(2, 16), 0)
+    brought = store.brought(lease)
+    assert (hits, brought.in_pool_blocks) == (3, 1)
+    [(load, _)] = brought.loads
+    orders = {move: order for move, *order in store.take_orders()}
+    assert orders[load][:3] == [1, 0, 2]
+    assert sum(order[2] for order in orders.values() if order[0] == 0) == 3
+    store.check()
+
+
+def test_a_tier_of_one_block_keeps_the_last_that_came():
+    rows = [["a", "b", "c"], [f"d{k}" for k in range(6)]]
+    store = store_of(one_full(4), rows, 6, 1, "back")
+    store.release(serve(store, 0, 12), 0)
+    store.release(serve(store, 1, 24), 0)
+    end_copies(store)
+    assert [len(store.tier.policy), store.tier.stored, store.tier.evicted] == [1, 1, 0]
+    assert store._key(0, 0, 0) in store.tier.policy
+    store.check()
+
+
+def test_what_is_to_be_loaded_makes_no_room_for_what_leaves():
+    """Two blocks of three in the tier come up; of the three that leave for them one fits beside them."""
+    rows = [["a", "b", "c"], [f"d{k}" for k in range(5)], ["a", "b", "c", "e"]]
+    store = store_of(one_full(4), rows, 6, 3, "back")
+    for request, tokens in ((0, 12), (1, 20)):
+        store.release(serve(store, request, tokens), 0)
+        end_copies(store)
+    store.admit(newcomer(2, 16), 0)
+    assert [order[:3] for _, *order in store.take_orders()] == [[0, 1, 1], [1, 0, 2]]
+    assert all(store._key(0, 2, place) in store.tier.policy for place in (1, 2))
+    store.check()
+
+
+def test_a_block_that_still_goes_down_is_loaded_when_it_is_there():
+    """c and b, then a are on their way down; their room went to d and then to f, so only the load waits for them."""
+    rows = [["a", "b", "c"], [f"d{k}" for k in range(7)], ["f", "g", "h"], ["a", "b", "c", "e"]]
+    store = store_of(one_full(4), rows, 8, 100, "back")
+    for request, tokens in ((0, 12), (1, 28), (2, 12)):
+        store.release(serve(store, request, tokens), 0)
+    (first, *_), (second, *_) = store.take_orders()
+    lease, _, _ = store.admit(newcomer(3, 16), 0)
+    (own, *_), (_, *order) = store.take_orders()
+    assert store.brought(lease).room == [own]
+    assert order == [1, 0, 3, [first, second, own]]
+    store.check()
+
+
+SCENARIO = """
+workload: {kind: conversational, requests: 20}
+model: gpt-oss-120b
+cache: {layer_groups: by-kind, block_size: 64}
+tiers: {gpu: {capacity: 4GiB}, cpu: {capacity: 8GiB}}
+"""
+
+
+def test_a_tier_below_a_tree_of_groups_keeps_groups():
+    settings = scenario_from_text(SCENARIO, "s.yaml", Path.cwd()).settings
+    assert (settings.cache.lower_semantics, settings.cache.groups.rules) == ("groups", "tree")
+    assert settings.machines[0].tiers[1].capacity_blocks == (8 << 30) // settings.cache.block_bytes
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("tiers.disk.capacity=40GiB", "groups is the last tier here"),
+        ("write.policy=selective", "rules of its own: back or through"),
+        ("prefetch.policy=queued", "rules of its own"),
+        ("fetch.lookup=cluster", "rules of its own"),
+        ("cache.layer_groups=null", "cache.layer_groups by-kind"),
+        ("tiers.cpu.capacity=unbounded", "needs a bound"),
+        ("pools={prefill: 1, decode: 1}", "handed over between machines"),
+    ],
+)
+def test_what_the_tier_cannot_do_is_one_line(override, words):
+    text = SCENARIO.replace("cpu: {capacity: 8GiB}", "cpu: {capacity: 8GiB, semantics: groups}")
+    with pytest.raises(KvsimError) as refused:
+        scenario_from_text(text, "s.yaml", Path.cwd(), [override])
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
