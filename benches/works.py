@@ -36,6 +36,17 @@ def _tiers(scale: int = 1) -> tuple[str, ...]:
     return (*_gpu(1000 * scale, 4), *lower)
 
 
+_FAIR = tuple(
+    f"channels.{name}.sharing=fair" for name in ("gpu-to-cpu", "cpu-to-gpu", "cpu-to-disk", "disk-to-cpu")
+)
+_LOADS_FIRST = (
+    "channels.pcie.preset=pcie5-x16",
+    "channels.pcie.edges=[gpu->cpu, cpu->gpu]",
+    "channels.pcie.priority=loads-first",
+    "channels.nvme.preset=nvme",
+    "channels.nvme.edges=[cpu->disk, disk->cpu]",
+    "channels.nvme.priority=loads-first",
+)
 _B16 = "cache.block_size=16"
 _POOLS = (
     "tiers.gpu.capacity=4096 blocks",
@@ -56,6 +67,8 @@ WORKS = (
     Work("three tiers x 4, block 512, write back", _tiers()),
     Work("three tiers x 4, block 512, write through", (*_tiers(), "write.policy=through")),
     Work("three tiers x 4, block 512, read by each other", (*_tiers(), "fetch.lookup=cluster")),
+    Work("three tiers x 4, block 512, fair channels", (*_tiers(), *_FAIR)),
+    Work("three tiers x 4, block 512, loads first", (*_tiers(), *_LOADS_FIRST)),
     Work("three tiers x 4, block 16, write back", (*_tiers(32), _B16)),
     Work("three tiers x 4, block 16, write through", (*_tiers(32), _B16, "write.policy=through")),
     Work("1,024 machines, longest-prefix", _gpu(1000, 1024, "longest-prefix")),

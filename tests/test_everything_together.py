@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, event, given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.channels.channel import Channel
-from kvcache_sim.channels.layered_channel import LayeredChannel
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.serving.queue import ORDERS
 from kvcache_sim.serving.router.registry import ROUTERS
@@ -194,9 +193,7 @@ def test_everything_together(cluster, seed):
         "preemptions": rows["preemptions"].any(),
         "rejections": rows["status"].any(),
         "several machines": len(np.unique(rows["machine"])) > 1,
-        "fair": any(
-            isinstance(c, LayeredChannel) for c in Simulation(cluster, trace, RunOptions()).channels.values()
-        ),
+        "fair": any(c.by_layer for c in Simulation(cluster, trace, RunOptions()).channels.values()),
     }.items():
         if there:
             event(what)

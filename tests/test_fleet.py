@@ -9,6 +9,7 @@ import random
 
 import numpy as np
 import pytest
+from kvcache_sim import _core
 from kvcache_sim.channels.channel import Channel
 from kvcache_sim.channels.settings import ChannelSettings, Slowdown
 from kvcache_sim.channels.slowed_channel import SlowedChannel
@@ -352,6 +353,32 @@ def test_a_slow_channel_against_a_walk_of_single_nanoseconds(seed):
         for layer, arrival in enumerate(arrivals):
             assert sent.first_layer_ns + layer * sent.per_layer_ns >= arrival - 3 * layers
     assert abs(channel.busy_ns - busy) <= 100
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_cores_slow_channel_is_the_one_in_python(seed):
+    draw = random.Random(seed)
+    edges = sorted(draw.sample(range(1, 900), 6))
+    slowdowns = tuple(
+        Slowdown(a, b, draw.choice([0, 250_000, 333_333, 10_000]))
+        for a, b in zip(edges[::2], edges[1::2], strict=True)
+    )
+    wanted = ChannelSettings("c", 10**9, 7, 3, latency_occupies=seed % 2 == 0, slowdowns=slowdowns)
+    one, other = SlowedChannel(wanted), _core.Channel(wanted)
+    now, before = 0, None
+    for _ in range(30):
+        now += draw.randint(0, 60)
+        size, pieces, layers = draw.randint(0, 200), draw.randint(0, 9), draw.randint(1, 5)
+        if before is not None and draw.random() < 0.4 and before.first_layer_ns >= now:
+            now = before.first_layer_ns
+            sent = [channel.forward(size, pieces, layers, before) for channel in (one, other)]
+        else:
+            sent = [channel.transmit(size, pieces, layers, now) for channel in (one, other)]
+        assert sent[0] == sent[1]
+        assert one.wait_ns(now) == other.wait_ns(now)
+        before = sent[0]
+    for figure in ("busy_ns", "queued_ns", "sent_bytes", "jobs", "last_call_ns"):
+        assert getattr(one, figure) == getattr(other, figure), figure
 
 
 def test_a_channel_that_is_never_slow_is_a_plain_one():

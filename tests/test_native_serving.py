@@ -13,7 +13,7 @@ from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.session_view import SessionViewSettings
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
 from kvcache_sim.cache.write import WRITES
-from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings, Slowdown
 from kvcache_sim.serving.queue import ORDERS
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import ReplicaSettings
@@ -107,6 +107,15 @@ def test_the_core_and_the_scheduler_in_python_tell_one_story(replica, cache, pol
     told_alike(settings, random_trace(seed, requests=50, sessions=7))
 
 
+kinds = st.fixed_dictionaries(
+    {
+        "sharing": st.sampled_from(["fifo", "fair", "fair"]),
+        "priority": st.sampled_from(["in-order", "loads-first"]),
+        "latency_ns": st.sampled_from([0, 30_000, 3_000_000]),
+        "latency_occupies": st.booleans(),
+        "piece_overhead_ns": st.sampled_from([0, 2_000]),
+    }
+)
 movements = st.builds(
     MovementSettings,
     write=st.fixed_dictionaries({"gpu": st.sampled_from(list(WRITES)), "cpu": st.sampled_from(list(WRITES))}),
@@ -149,10 +158,11 @@ def test_lower_tiers_tell_one_story_too(replica, cache, movement, shape, machine
     shapes=st.lists(st.sampled_from([(90,), (90, 70), (90, 60, 400), (100, 40, 60)]), min_size=2, max_size=4),
     remote_disk=st.sampled_from(["direct", "staged"]),
     wire=st.sampled_from([(3 * 10**9, 30_000), (10**11, 0), (5 * 10**8, 2_000_000)]),
+    kind=st.one_of(st.just({}), kinds),
     seed=st.integers(1, 9),
 )
 def test_machines_that_read_each_other_tell_one_story(
-    replica, cache, movement, shapes, remote_disk, wire, seed
+    replica, cache, movement, shapes, remote_disk, wire, kind, seed
 ):
     settings = cluster((90, 60, 400), len(shapes), latency_occupies=seed % 2 == 0)
     built = [
@@ -171,7 +181,8 @@ def test_machines_that_read_each_other_tell_one_story(
         cache=cache,
         movement=replace(movement, lookup="cluster", remote_disk=remote_disk),
         machines=tuple(built),
-        network=NetworkSettings(default=ChannelSettings("net", *wire)),
+        channels={name: replace(one, **kind) for name, one in settings.channels.items()},
+        network=NetworkSettings(default=replace(ChannelSettings("net", *wire), **kind)),
     )
     told_alike(settings, random_trace(seed, requests=40, sessions=7))
 
@@ -187,3 +198,68 @@ def test_what_the_core_does_not_know_stays_with_the_scheduler_in_python(change, 
     simulation = Simulation(replace(settings, machines=(machine,)), random_trace(1), RunOptions())
     assert not isinstance(simulation.replicas[0], NativeReplica)
     simulation.run()
+
+
+@examples(25)
+@given(
+    replica=replicas,
+    cache=trees,
+    movement=movements,
+    shape=st.sampled_from([(90, 200), (90, 60, 400), (100, 40, 60)]),
+    kind=kinds,
+    shared=st.sampled_from(["none", "edges", "machines"]),
+    buffers=st.sampled_from([None, None, 1, 4]),
+    machines=st.sampled_from([1, 2, 3]),
+    seed=st.integers(1, 10**6),
+)
+def test_channels_served_layer_by_layer_tell_one_story(
+    replica, cache, movement, shape, kind, shared, buffers, machines, seed
+):
+    settings = cluster(shape, machines)
+    unused = ChannelSettings("unused", 10**9, sharing="fair")
+    channels = {name: replace(one, **kind) for name, one in settings.channels.items()}
+    built = [replace(machine, replica=replica) for machine in settings.machines]
+    if shared != "none":
+        for at, machine in enumerate(built):
+            name = f"all {at}" if shared == "edges" else "all"
+            channels[name] = ChannelSettings(name, 3 * 10**9, **kind)
+            built[at] = replace(machine, edge_channels=dict.fromkeys(machine.edge_channels, name))
+    settings = replace(
+        settings,
+        cache=cache,
+        movement=movement,
+        machines=tuple(built),
+        channels={**channels, "unused": unused},
+    )
+    if movement.layer_pipelining and buffers is not None:
+        settings = replace(settings, movement=replace(movement, read_buffer_layers=buffers))
+    native, ahead = told_alike(settings, random_trace(seed, requests=40, sessions=7))
+    for name, column in ahead.series.items():
+        values = column.tolist() if isinstance(column, np.ndarray) else texts(column)
+        assert values == native["series", name], name
+
+
+@examples(12)
+@given(
+    replica=replicas,
+    movement=movements,
+    shape=st.sampled_from([(90, 200), (90, 60, 400), (100, 40, 60)]),
+    machines=st.sampled_from([1, 2]),
+    slow=st.lists(
+        st.tuples(st.integers(1, 400), st.integers(1, 400), st.sampled_from([0, 1_000, 100_000, 333_333])),
+        min_size=1,
+        max_size=3,
+    ),
+    seed=st.integers(1, 10**6),
+)
+def test_channels_that_are_slow_for_a_time_tell_one_story(replica, movement, shape, machines, slow, seed):
+    settings, until, slowdowns = cluster(shape, machines), 0, []
+    for after, lasts, share in slow:
+        begin = until + after * 10**7
+        until = begin + lasts * 10**7
+        slowdowns.append(Slowdown(begin, until, share))
+    channels = {name: replace(one, slowdowns=tuple(slowdowns)) for name, one in settings.channels.items()}
+    reads = replace(movement, lookup="cluster" if seed % 3 == 0 and machines > 1 else "local")
+    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
+    settings = replace(settings, movement=reads, machines=built, channels=channels)
+    told_alike(settings, random_trace(seed, requests=40, sessions=7))

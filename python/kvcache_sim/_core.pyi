@@ -37,6 +37,7 @@ __all__ = [
     "StepTable",
     "Store",
     "TableWriter",
+    "Timeline",
     "TraceProblem",
     "TraceRows",
     "TraceSource",
@@ -681,11 +682,16 @@ class Demand:
 
 @final
 class Channel:
-    """The core's ``FifoLink``. StoreError for no bandwidth, and for a job without layers."""
+    """The core's ``FifoLink``; with a ``timeline`` a link that the core serves layer by layer.
 
-    def __new__(cls, settings: ChannelSettings) -> Channel: ...
+    StoreError for no bandwidth, for a job without layers, and for one sent from here over the latter.
+    """
+
+    def __new__(cls, settings: ChannelSettings, timeline: Timeline | None = None) -> Channel: ...
     @property
     def settings(self) -> ChannelSettings: ...
+    @property
+    def by_layer(self) -> bool: ...
     @property
     def busy_ns(self) -> int: ...
     @property
@@ -702,15 +708,22 @@ class Channel:
     def transmit(self, size_bytes: int, pieces: int, layers: int, now_ns: int) -> Transmission: ...
     def forward(self, size_bytes: int, pieces: int, layers: int, feed: Transmission) -> Transmission: ...
 
+@final
+class Timeline:
+    """The events of all channels of a cluster that the core serves layer by layer, in one order."""
+
+    def __new__(cls) -> Timeline: ...
+
 # serving
 
 @final
 class Cluster:
     """All replicas of a cluster, their events in one order, and the requests that come to them.
 
-    What is next is told as its time, its priority and its machine (``engine.py``). ``between`` names the
-    channel of (owner, reader), a ``Channel``, where machines read each other; ``apart``: no machine takes
-    note of another one, so each may run ahead of the others.
+    What is next is told as its time, its priority and its machine (``engine.py``), -1 for a channel's own.
+    ``between`` names the channel of (owner, reader), a ``Channel``, where machines read each other;
+    ``apart``: no machine takes note of another one, so each may run ahead of the others; ``timeline`` has
+    what happens on channels that are served layer by layer.
     """
 
     def __new__(
@@ -718,6 +731,7 @@ class Cluster:
         replicas: Sequence[Replica],
         between: Callable[[int, int], object] | None = None,
         apart: bool = False,
+        timeline: Timeline | None = None,
     ) -> Cluster: ...
     def open(
         self,

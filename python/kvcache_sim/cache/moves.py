@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -75,8 +75,6 @@ class Mover:
         #: The same store where it moves blocks of several cache groups.
         self._groups = store.loading_groups
         self.engine = engine
-        #: Channel of each edge of this machine, by edge name.
-        self.channels = edges.channels
         self._edges = edges
         self.block_bytes = settings.block_bytes
         self._pages = settings.pages
@@ -101,6 +99,15 @@ class Mover:
         self._written_down: Callable[[int, int], None] | None = None
         self._watchers: list[Callable[[Transfer], None]] = []
         self._submitted: list[Callable[[Transfer, tuple[int, int, int]], None]] = []
+
+    @property
+    def channels(self) -> Mapping[str, AnyChannel]:
+        """The channel of each edge of this machine, by edge name."""
+        return self._edges.channels
+
+    def go_over(self, placed: Mapping[AnyChannel, AnyChannel]) -> None:
+        """Take other channels in the place of those that it has."""
+        self._edges.go_over(placed)
 
     @property
     def chooses_channels(self) -> bool:

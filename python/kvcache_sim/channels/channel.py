@@ -68,6 +68,11 @@ class Link(Protocol):
         """The rate that was asked of it."""
         ...
 
+    @property
+    def by_layer(self) -> bool:
+        """Whether it is served layer by layer, its times final only as they come."""
+        ...
+
     def wait_ns(self, now_ns: int, /) -> int:
         """Return how long a job queued now would wait before its first byte, as far as is known."""
         ...
@@ -108,6 +113,8 @@ class Channel:
 
     The times of a job are final when it is queued.
     """
+
+    by_layer = False
 
     def __init__(self, settings: ChannelSettings) -> None:
         self.settings = settings

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from kvcache_sim.channels.channel import Channel
 from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.channels.layered_channel import LayeredChannel
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.engine import Engine
+
+if TYPE_CHECKING:
+    from kvcache_sim import _core
 
 
 def plain(settings: ChannelSettings) -> bool:
@@ -42,23 +46,40 @@ class Channels(dict[str, AnyChannel]):
         defaults = (self._reads.default, self._handovers.default)
         #: Whether they are served layer by layer, event by event.
         self.by_layer = by_event or not all(plain(one) for one in (*settings.values(), *defaults))
-        #: Whether some are slow for a time.
-        self.slowed = any(one.slowdowns for one in (*settings.values(), *defaults))
+        #: Where the core serves them layer by layer: the events of all.
+        self.timeline: _core.Timeline | None = None
         for name, one in settings.items():
             self[name] = self._make(one)
 
     def _make(self, settings: ChannelSettings) -> AnyChannel:
+        if self.timeline is not None:
+            from kvcache_sim import _core
+
+            return _core.Channel(settings, self.timeline)
         if self.by_layer:
             return LayeredChannel(settings, self._engine)
-        if settings.slowdowns:
-            from kvcache_sim.channels.slowed_channel import SlowedChannel
-
-            return SlowedChannel(settings)
         if self._native:
             from kvcache_sim import _core
 
             return _core.Channel(settings)
+        if settings.slowdowns:
+            from kvcache_sim.channels.slowed_channel import SlowedChannel
+
+            return SlowedChannel(settings)
         return Channel(settings)
+
+    def serve_in_core(self) -> dict[AnyChannel, AnyChannel]:
+        """Let the core serve them layer by layer from now on; return by channel what is in its place.
+
+        For channels that nothing has gone over yet.
+        """
+        from kvcache_sim import _core
+
+        self.timeline = _core.Timeline()
+        placed = {channel: self._make(channel.settings) for channel in self.values()}
+        for name, channel in self.items():
+            self[name] = placed[channel]
+        return placed
 
     def between(self, owner: int, reader: int) -> AnyChannel:
         """Return the channel over which ``reader`` reads from ``owner``."""

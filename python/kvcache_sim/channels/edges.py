@@ -30,6 +30,10 @@ class Edges:
         self._alternatives = alternatives
         self._choice = choice
 
+    def go_over(self, placed: Mapping[AnyChannel, AnyChannel]) -> None:
+        """Take other channels in the place of those that it has."""
+        self.channels = {edge: placed[channel] for edge, channel in self.channels.items()}
+
     @property
     def chooses(self) -> bool:
         """Whether an edge has several channels."""

@@ -60,6 +60,8 @@ class LayeredChannel:
     once. Cost: an event a layer.
     """
 
+    by_layer = True
+
     def __init__(self, settings: ChannelSettings, engine: Engine) -> None:
         self.settings = settings
         self.engine = engine

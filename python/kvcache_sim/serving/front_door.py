@@ -30,7 +30,7 @@ def open_front_door(cluster: Cluster) -> bool:
     pools = cluster.pools
     machines = pools.native
     if machines is None:
-        machines = NativeCluster(replicas, None, None, cluster.engine, cluster.recorder)
+        machines = NativeCluster(replicas, None, None, cluster.recorder)
         machines.run_ahead()
     elif pools.decoding and not pools.decodes_in_core:
         return False

@@ -37,6 +37,7 @@ def build_replicas(
         core_hands_over,
         core_reads,
         core_serves,
+        core_serves_layers,
     )
 
     native = [
@@ -47,8 +48,15 @@ def build_replicas(
     if pools and not (all(native) and core_hands_over(cluster.handover, channels, caches)):
         native = [False] * len(native)
     reads = any(cache.remote is not None for cache in caches)
-    if reads and not (all(native) and core_reads(channels, caches)):
+    if reads and not (all(native) and core_reads(caches)):
         native = [False] * len(native)
+    if channels.by_layer:
+        if all(native) and core_serves_layers(channels, cluster, caches):
+            placed = channels.serve_in_core()
+            for cache in caches:
+                cache.mover.go_over(placed)
+        else:
+            native = [ok and len(cache.tiers) == 1 for ok, cache in zip(native, caches, strict=True)]
     replicas: list[AnyReplica] = []
     tables = StepTables()
     for cache, machine, told, in_core in zip(caches, cluster.machines, outcomes, native, strict=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kvcache_sim import _core
 from kvcache_sim.channels.edges import AnyChannel
-from kvcache_sim.engine import BOUNDARY, Engine, Event
+from kvcache_sim.engine import BOUNDARY, Event
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.sequence import Arrival
@@ -36,11 +36,11 @@ class Door(Protocol):
 
 
 class NativeCluster:
-    """All machines of a cluster: with pools, or that read each other, or whose requests come natively.
+    """All machines of a cluster: with pools, layered channels or reads, or whose requests come natively.
 
     ``choose`` names where a request of a machine is decoded, None where nobody hands over; ``between`` the
     channel of (owner, reader) over which machines are read, None where they are not. Without both machines
-    are apart.
+    are apart. ``timeline`` has the events of channels served layer by layer.
 
     Cost: a call an event of the engine that is not the machines' own, and one a hand-over, for the choice,
     where the core does not make it (``decode_by``).
@@ -51,15 +51,16 @@ class NativeCluster:
         replicas: Sequence[NativeReplica],
         choose: Callable[[int, Arrival], Chosen] | None,
         between: Callable[[int, int], AnyChannel] | None,
-        engine: Engine,
         recorder: Recorder,
+        timeline: _core.Timeline | None = None,
     ) -> None:
         self._replicas = replicas
         self._choose = choose
-        self._engine = engine
+        self._engine = replicas[0].engine
         self._recorder = recorder
         cores = [replica.core for replica in replicas]
-        self._core = _core.Cluster(cores, between, choose is None and between is None)
+        apart = choose is None and between is None
+        self._core = _core.Cluster(cores, between, apart, timeline)
         #: What is next of all that machines do, and whether they may go on ahead of the clock.
         self._next: Event | None = None
         self._runs_ahead = False

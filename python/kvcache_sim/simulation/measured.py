@@ -9,7 +9,6 @@ import numpy as np
 from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.channels.edges import AnyChannel
-from kvcache_sim.channels.layered_channel import LayeredChannel
 from kvcache_sim.metrics.channel_use import ChannelUse
 from kvcache_sim.metrics.run import CountedTimes
 from kvcache_sim.metrics.tier_use import TierUse
@@ -118,6 +117,6 @@ def channel_use(name: str, channel: AnyChannel, now_ns: int) -> ChannelUse:
 
 def _busy_until_ns(channel: AnyChannel, now_ns: int) -> int:
     """Return for how long a channel has been sending; a layer that is shared counts when it has been sent."""
-    if isinstance(channel, LayeredChannel):
+    if channel.by_layer:
         return channel.busy_ns
     return max(channel.busy_ns - channel.wait_ns(now_ns), 0)  # a job in turn counts when it is queued

@@ -198,8 +198,8 @@ class Simulation:
 
     def _machines_are_apart(self) -> bool:
         """Return whether no machine takes note of another one, or all their events have one order."""
-        reads = self.settings.movement.lookup == "cluster"
-        if reads or any(machine.role == "prefill" for machine in self.settings.machines):
+        ordered = self.settings.movement.lookup == "cluster" or self.channels.timeline is not None
+        if ordered or any(machine.role == "prefill" for machine in self.settings.machines):
             return True
         names = [set(machine.edge_channels.values()) for machine in self.settings.machines]
         return sum(map(len, names)) == len(set().union(*names))

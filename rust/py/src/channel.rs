@@ -2,7 +2,9 @@
 
 use std::sync::{MutexGuard, PoisonError};
 
-use kvsim_core::transfers::{Channel, ChannelConfig, Job, SharedChannel, Transmission};
+use kvsim_core::transfers::{
+    Channel, ChannelConfig, Job, SharedChannel, SharedTimeline, Slowdown, Transmission,
+};
 use numpy::{PyArray1, ToPyArray};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -38,6 +40,17 @@ struct Settings {
     latency_ns: Whole,
     piece_overhead_ns: Whole,
     latency_occupies: bool,
+    sharing: String,
+    priority: String,
+    slowdowns: Vec<SlowTime>,
+}
+
+/// `kvcache_sim.channels.settings.Slowdown`, attribute by attribute.
+#[derive(FromPyObject)]
+struct SlowTime {
+    from_ns: Whole,
+    until_ns: Whole,
+    share_ppm: Whole,
 }
 
 /// Locks what one thread alone uses at a time.
@@ -63,23 +76,66 @@ fn job(size_bytes: Whole, pieces: Whole, layers: Whole) -> PyResult<Job> {
     })
 }
 
+impl PyChannel {
+    /// Refuses a channel on which no times are final when a job is queued.
+    fn is_final(&self) -> PyResult<()> {
+        if self.by_layer() {
+            let expected = "a channel whose times are final at once";
+            return Err(refused("a channel served layer by layer", expected));
+        }
+        Ok(())
+    }
+}
+
+/// The events of all channels of a cluster that are served layer by layer.
+#[pyclass(name = "Timeline", frozen)]
+pub struct PyTimeline(pub SharedTimeline);
+
+#[pymethods]
+impl PyTimeline {
+    #[new]
+    fn new() -> Self {
+        Self(SharedTimeline::default())
+    }
+}
+
 #[pymethods]
 impl PyChannel {
+    /// `timeline`: where it is served layer by layer.
     #[new]
-    fn new(settings: &Bound<'_, PyAny>) -> PyResult<Self> {
+    #[pyo3(signature = (settings, timeline=None))]
+    fn new(settings: &Bound<'_, PyAny>, timeline: Option<&PyTimeline>) -> PyResult<Self> {
         let told: Settings = settings.extract()?;
         let config = ChannelConfig {
             bandwidth_bytes_per_s: told.bandwidth_bytes_per_s.u64(),
             latency_ns: told.latency_ns.u64(),
             piece_overhead_ns: told.piece_overhead_ns.u64(),
             latency_occupies: told.latency_occupies,
+            is_fair: told.sharing == "fair",
+            loads_first: told.priority == "loads-first",
         };
         if config.bandwidth_bytes_per_s == 0 {
             let expected = "1 byte a second or more";
             return Err(refused("a channel that carries nothing", expected));
         }
+        let channel = match timeline {
+            Some(timeline) => Channel::layered(config, &timeline.0),
+            None => {
+                let mut channel = Channel::new(config);
+                channel.slowdowns = told
+                    .slowdowns
+                    .iter()
+                    .map(|slow| Slowdown {
+                        from_ns: slow.from_ns.u64(),
+                        until_ns: slow.until_ns.u64(),
+                        share_ppm: slow.share_ppm.u64(),
+                    })
+                    .collect();
+                SharedChannel::new(channel.into())
+            }
+        };
         Ok(Self {
-            channel: SharedChannel::new(Channel::new(config).into()),
+            channel,
             settings: settings.clone().unbind(),
         })
     }
@@ -87,6 +143,12 @@ impl PyChannel {
     #[getter]
     fn settings(&self, py: Python<'_>) -> Py<PyAny> {
         self.settings.clone_ref(py)
+    }
+
+    /// Whether it is served layer by layer.
+    #[getter]
+    fn by_layer(&self) -> bool {
+        locked(&self.channel).is_layered()
     }
 
     #[getter]
@@ -132,6 +194,7 @@ impl PyChannel {
         now_ns: Whole,
     ) -> PyResult<Bound<'py, PyAny>> {
         let job = job(size_bytes, pieces, layers)?;
+        self.is_final()?;
         let sent = locked(&self.channel).transmit(&job, now_ns.u64());
         told(py, sent)
     }
@@ -145,6 +208,7 @@ impl PyChannel {
         feed: Feed,
     ) -> PyResult<Bound<'py, PyAny>> {
         let job = job(size_bytes, pieces, layers)?;
+        self.is_final()?;
         let feed = Transmission {
             start_ns: feed.start_ns.u64(),
             first_layer_ns: feed.first_layer_ns.u64(),
@@ -186,5 +250,6 @@ impl PyDemand {
 /// Adds the classes of this room.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyChannel>()?;
+    m.add_class::<PyTimeline>()?;
     m.add_class::<PyDemand>()
 }

@@ -5,7 +5,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::channel::PyChannel;
+use crate::channel::{PyChannel, PyTimeline};
 use crate::digest::PyDigest;
 use crate::intake::{way_of, Choice, DecodeDoor, FrontDoor, PyChoice};
 use crate::machines::{Replicas, Wires};
@@ -51,7 +51,9 @@ impl PyCluster {
         let front = self.front.as_ref();
         let coming = front.and_then(|front| front.intake.next_ns());
         let coming = coming.map(|time_ns| (time_ns, ARRIVAL, NO_MACHINE));
-        own.into_iter().chain(coming).min()
+        let sent = self.cluster.channel_next_ns();
+        let sent = sent.map(|time_ns| (time_ns, 0, NO_MACHINE));
+        sent.into_iter().chain(own).chain(coming).min()
     }
 
     /// Does what is next, and then what comes before `until_ns`, arrivals too.
@@ -98,17 +100,25 @@ impl PyCluster {
 #[pymethods]
 impl PyCluster {
     /// `between`: names the channel of (owner, reader) where machines read each other; `apart`: no machine takes note of
-    /// another.
+    /// another; `timeline`: what happens on channels that are served layer by layer.
     #[new]
-    #[pyo3(signature = (replicas, between=None, apart=false))]
-    fn new(replicas: Vec<Py<PyReplica>>, between: Option<Py<PyAny>>, apart: bool) -> Self {
+    #[pyo3(signature = (replicas, between=None, apart=false, timeline=None))]
+    fn new(
+        replicas: Vec<Py<PyReplica>>,
+        between: Option<Py<PyAny>>,
+        apart: bool,
+        timeline: Option<&PyTimeline>,
+    ) -> Self {
         let cluster = if apart {
             Cluster::apart(replicas.len())
         } else {
             Cluster::new(replicas.len())
         };
         Self {
-            cluster,
+            cluster: match timeline {
+                Some(timeline) => cluster.with_timeline(timeline.0.clone()),
+                None => cluster,
+            },
             replicas,
             wires: between.map(Wires::new),
             question: None,

@@ -196,6 +196,7 @@ pub struct TierRules {
     channels: Vec<(Py<PyChannel>, Py<PyChannel>)>,
     block_bytes: u64,
     layer_pipelining: bool,
+    read_buffer_layers: Option<u64>,
     writes: Vec<String>,
     write_uses: u32,
     fetch: String,
@@ -231,6 +232,7 @@ fn mover(
         block_bytes: rules.block_bytes,
         layers: layers.max(1),
         layer_pipelining: rules.layer_pipelining,
+        read_buffer_layers: rules.read_buffer_layers,
         writes,
         exclusive: rules.exclusive.clone(),
     };

@@ -61,12 +61,12 @@ class Pools:
         self.decodes_in_core = False
         native = [replica for replica in replicas if isinstance(replica, NativeReplica)]
         reads = any(replica.remote is not None for replica in native)
-        if native and (reads or any(self._sends)):
+        if native and (reads or any(self._sends) or channels.timeline is not None):
             from kvcache_sim.serving.native_cluster import NativeCluster
 
             assert len(native) == len(replicas), "machines that meet are of one kind"
             between = channels.between if reads else None
-            self.native = NativeCluster(native, self._choose_in_core, between, engine, recorder)
+            self.native = NativeCluster(native, self._choose_in_core, between, recorder, channels.timeline)
         if not any(self._sends):
             return
         self.decoding += [r for r, sends in zip(replicas, self._sends, strict=True) if not sends]

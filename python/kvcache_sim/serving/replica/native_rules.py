@@ -12,7 +12,13 @@ from kvcache_sim.cache.write import WRITES
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.serving.queue import ORDERS, served_as
 from kvcache_sim.serving.recorder import Recorder
-from kvcache_sim.serving.settings import HandoverSettings, MachineSettings, ReplicaSettings, Role
+from kvcache_sim.serving.settings import (
+    ClusterSettings,
+    HandoverSettings,
+    MachineSettings,
+    ReplicaSettings,
+    Role,
+)
 from kvcache_sim.tiers import LOAD_EDGES, PLACES, WRITE_EDGES
 from kvcache_sim.values import dataclass
 
@@ -33,6 +39,7 @@ class TierRules:
     channels: tuple[tuple[_core.Channel, _core.Channel], ...]
     block_bytes: int
     layer_pipelining: bool
+    read_buffer_layers: int | None
     #: By edge its write policy, and after how many uses ``selective`` writes.
     writes: tuple[str, ...]
     write_uses: int
@@ -50,6 +57,7 @@ def tier_rules(machine: Machine) -> TierRules:
         channels=tuple(edge_channels(machine)),
         block_bytes=machine.mover.block_bytes,
         layer_pipelining=movement.layer_pipelining,
+        read_buffer_layers=movement.read_buffer_layers,
         writes=tuple(movement.write.get(name, "back") for name in uppers),
         write_uses=movement.write_selective_uses,
         fetch=movement.fetch,
@@ -183,10 +191,19 @@ def core_serves(machine: Machine, serving: MachineSettings) -> bool:
     )
 
 
-def core_reads(channels: Channels, machines: Sequence[Machine]) -> bool:
+def core_serves_layers(channels: Channels, cluster: ClusterSettings, machines: Sequence[Machine]) -> bool:
+    """Return whether the core knows all that these machines do over channels served layer by layer."""
+    return (
+        channels.by_layer
+        and any(len(machine.tiers) > 1 for machine in machines)
+        and cluster.membership.nothing_happens
+        and all(machine.role != "prefill" for machine in cluster.machines)
+    )
+
+
+def core_reads(machines: Sequence[Machine]) -> bool:
     """Return whether the core knows how its replicas read each other's lower tiers."""
-    trees = all(isinstance(machine.store, _core.Store) for machine in machines)
-    return trees and not (channels.by_layer or channels.slowed)
+    return all(isinstance(machine.store, _core.Store) for machine in machines)
 
 
 def core_hands_over(handover: HandoverSettings, channels: Channels, machines: Sequence[Machine]) -> bool:
@@ -194,7 +211,7 @@ def core_hands_over(handover: HandoverSettings, channels: Channels, machines: Se
 
     Over the memory of both it does where each machine has channels of its own down and up.
     """
-    if channels.by_layer or channels.slowed:
+    if channels.by_layer:
         return False
     if handover.path == "gpu-direct":
         return True
@@ -209,7 +226,10 @@ def _core_moves(machine: Machine) -> bool:
     movement = machine.movement
     return (
         len(PLACES) <= _MOST_PLACES
-        and len(edge_channels(machine)) == len(machine.tiers) - 1
+        and all(
+            channel.by_layer or isinstance(channel, _core.Channel)
+            for channel in machine.mover.channels.values()
+        )
         and not machine.mover.chooses_channels
         and machine.prefetcher is None
         and machine.pool is None

@@ -81,7 +81,7 @@ impl Replica {
             };
             mover.keep(transfer);
             loading.transfers.push(transfer);
-            let sent = mover.transfer(transfer).sent;
+            let sent = mover.sent(transfer);
             let has_come = sent.is_some_and(|sent| sent.first_layer_ns <= now_ns);
             let can_begin = mover.config().layer_pipelining && has_come;
             if !can_begin && !loading.waits.contains(&id) {
@@ -176,7 +176,7 @@ impl Replica {
 
     /// When a step from `start_ns` that needs this KV layer by layer can end.
     ///
-    /// From the arrival of layer k on, layers k … L are still to be computed; they come evenly, so the first and
+    /// From the arrival of layer k on, layers k … L are still to be computed; where they come evenly, the first and
     /// the last one decide.
     pub(super) fn late_until(&mut self, id: LoadingId, start_ns: u64, compute_ns: u64) -> u64 {
         let Some(mover) = self.mover.as_deref() else {
@@ -185,14 +185,13 @@ impl Replica {
         let (loading, layers) = (&mut self.loads[id as usize], mover.config().layers);
         let mut end = start_ns + compute_ns;
         for &transfer in &loading.transfers {
-            let Some(sent) = mover.transfer(transfer).sent else {
+            let Some(sent) = mover.sent(transfer) else {
                 continue;
             };
             if sent.completion_ns <= start_ns {
                 continue;
             }
-            for (computed, arrival) in [(0, sent.first_layer_ns), (layers - 1, sent.completion_ns)]
-            {
+            for (computed, arrival) in mover.layer_times(transfer) {
                 let late = arrival + (compute_ns * (layers - computed)).div_ceil(layers);
                 if late > end {
                     end = late;

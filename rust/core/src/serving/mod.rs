@@ -20,6 +20,7 @@
 //! | `request` | one request while it is served |
 //! | `sessions` | what the finished turns of sessions left |
 //! | `outcome` | what a look-up is called |
+//! | `read_buffers` | how far loads may run ahead of the step that computes on them |
 //! | `remote` | what is read from other machines |
 //! | `neighbours` | the other machines while one is at work |
 //! | `handover` | what crosses between prefill and decode machines |
@@ -48,6 +49,7 @@ pub mod neighbours;
 mod next_step;
 pub mod outcome;
 pub mod queue;
+mod read_buffers;
 mod remote;
 mod replica;
 mod request;

@@ -3,7 +3,7 @@
 
 use super::{Replica, ServingStore};
 use crate::store::{Answer, MoveId};
-use crate::transfers::{TransferId, Watcher};
+use crate::transfers::{TransferId, Watcher, NOT_YET};
 
 impl Replica {
     /// Starts the composed step once these moves have ended, and those that it waits for anyway.
@@ -26,7 +26,7 @@ impl Replica {
             }
         }
         if self.step_room.is_empty() {
-            return self.start_step(store, now_ns);
+            return self.settle(store, now_ns);
         }
         Ok(())
     }
@@ -57,16 +57,58 @@ impl Replica {
                 s.since_ns += waited;
             }
         }
-        self.start_step(store, now_ns)
+        self.settle(store, now_ns)
     }
 
-    fn start_step<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+    /// Starts the step once the times of all that still arrives for it are final; none of these is past its end.
+    fn settle<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+        self.composed_ns = now_ns;
+        if let (false, Some(mover)) = (self.late.is_empty(), self.mover.as_deref_mut()) {
+            let late = self.late.iter();
+            for &id in late.flat_map(|&id| &self.loads[id as usize].transfers) {
+                let sent = mover.sent(id);
+                let is_open = sent.is_some_and(|sent| sent.completion_ns == NOT_YET);
+                if is_open && !self.unsettled.contains(&id) {
+                    self.unsettled.push(id);
+                    mover.watch(id, Watcher::Times);
+                }
+            }
+        }
+        if self.unsettled.is_empty() {
+            return self.start_step(store, (now_ns, now_ns));
+        }
+        if self.reads_are_buffered() {
+            self.buffer_reads(now_ns);
+        }
+        Ok(())
+    }
+
+    /// The times of a transfer are final: the step has begun where they were the last that it waited for.
+    pub(super) fn times_settled<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        transfer: TransferId,
+        now_ns: u64,
+    ) -> Answer<()> {
+        self.unsettled.retain(|&other| other != transfer);
+        if self.unsettled.is_empty() {
+            return self.start_step(store, (self.composed_ns, now_ns));
+        }
+        Ok(())
+    }
+
+    /// Starts the step, maybe at a time that has passed.
+    fn start_step<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        (begin_ns, now_ns): (u64, u64),
+    ) -> Answer<()> {
         let stall_ns = if self.late.is_empty() {
             0
         } else {
-            self.stall(now_ns)
+            self.stall(begin_ns)
         };
-        let mut end_ns = self.batch.start(store, now_ns, stall_ns)?;
+        let mut end_ns = self.batch.start(store, begin_ns, stall_ns)?;
         self.stepping = true;
         if self.streams() || self.wants_boundary() {
             end_ns = self.batch.interrupt(store, now_ns)?;

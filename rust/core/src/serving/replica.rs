@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use super::handover::{Letter, Reception};
 use super::loading::{Loading, LoadingId};
 use super::queue::Queue;
+use super::read_buffers::ReadBuffers;
 use super::rows::Rows;
 use super::sessions::Sessions;
 use super::{Arrival, Place, ReplicaConfig, Request, ServingStore};
@@ -57,6 +58,10 @@ pub struct Replica {
     /// Moves whose room the composed step waits for, and since when.
     pub(super) step_room: Vec<MoveId>,
     pub(super) composed_ns: u64,
+    /// Transfers whose final times the composed step waits for, to know its end.
+    pub(super) unsettled: Vec<TransferId>,
+    /// Steps whose layers free read buffers as they are computed.
+    pub(super) buffers: Vec<ReadBuffers>,
     pub(super) sessions: Sessions,
     /// Rows that have not been handed over yet.
     pub rows: Rows,
@@ -103,6 +108,8 @@ impl Replica {
             late: Vec::new(),
             step_room: Vec::new(),
             composed_ns: 0,
+            unsettled: Vec::new(),
+            buffers: Vec::new(),
             sessions,
             rows,
             open_requests: 0,
@@ -214,7 +221,7 @@ impl Replica {
         (now_ns, seen_ns): (u64, u64),
     ) -> Answer<()> {
         if !self.stepping {
-            if self.step_room.is_empty() {
+            if self.step_room.is_empty() && self.unsettled.is_empty() {
                 self.boundary_ns.get_or_insert(now_ns);
             }
         } else if self.could_admit() {
@@ -227,6 +234,10 @@ impl Replica {
     /// What is next, and when; `None` while there is nothing to do.
     pub fn next(&self) -> Option<(u64, Phase)> {
         let arrival = self.mover.as_deref().and_then(Mover::next_ns);
+        let arrival = match self.next_computed() {
+            None => arrival,
+            Some((ns, _)) => Some(arrival.map_or(ns, |other| ns.min(other))),
+        };
         let arrival = arrival.map(|ns| (ns, Phase::Transfer));
         let boundary = self.boundary_ns.map(|ns| (ns, Phase::Boundary));
         arrival.into_iter().chain(boundary).min()

@@ -2,7 +2,7 @@
 
 use super::{Place, Replica, ServingStore};
 use crate::store::Answer;
-use crate::transfers::{Arrival, Mover, Watcher, WritePolicy};
+use crate::transfers::{Arrival, Mover, TransferId, Watcher, WritePolicy};
 
 impl Replica {
     /// Sends the store's new orders; `computed`: when a step had the first and the last layer of what is written
@@ -22,11 +22,48 @@ impl Replica {
 
     /// A transfer's first layer, or all of it, has arrived.
     pub(super) fn at_arrival<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
+        if self.next_computed().is_some() {
+            self.layer_computed(now_ns);
+            return Ok(());
+        }
         self.catch_up(store, now_ns)?;
         let next = self.mover.as_deref_mut().and_then(Mover::next_arrival);
-        let Some(Arrival { transfer, complete }) = next else {
+        match next {
+            Some(arrival) => self.transfer_arrived(store, arrival, now_ns),
+            None => Ok(()),
+        }
+    }
+
+    /// So many layers of a transfer have arrived over a channel served layer by layer.
+    pub(super) fn layer_came<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        (transfer, layers): (TransferId, u64),
+        now_ns: u64,
+    ) -> Answer<()> {
+        if !self.buffers.is_empty() {
+            self.buffers_hear(transfer);
+        }
+        let Some(mover) = self.mover.as_deref_mut() else {
             return Ok(());
         };
+        let complete = layers == mover.config().layers;
+        if !(complete || mover.layer_came(store, (transfer, layers), now_ns)?) {
+            return Ok(());
+        }
+        self.catch_up(store, now_ns)?;
+        if let (true, Some(mover)) = (complete, self.mover.as_deref_mut()) {
+            mover.all_came(store, transfer, now_ns)?;
+        }
+        self.transfer_arrived(store, Arrival { transfer, complete }, now_ns)
+    }
+
+    fn transfer_arrived<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        Arrival { transfer, complete }: Arrival,
+        now_ns: u64,
+    ) -> Answer<()> {
         let mover = self.mover();
         let completes = mover.and_then(|mover| mover.transfer(transfer).completes());
         if let (true, Some(handover)) = (complete, completes) {
@@ -45,9 +82,10 @@ impl Replica {
                 Watcher::Loading(id, number) => {
                     self.loading_hears((id, number), transfer, complete, now_ns);
                 }
+                Watcher::Times if complete => self.times_settled(store, transfer, now_ns)?,
                 Watcher::Step if complete => self.step_hears(store, transfer, now_ns)?,
                 Watcher::Reception(id) if complete => self.room_came(id, now_ns),
-                Watcher::Step | Watcher::Reception(_) => {}
+                Watcher::Step | Watcher::Times | Watcher::Reception(_) => {}
             }
             n += 1;
         }

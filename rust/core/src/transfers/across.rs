@@ -3,7 +3,9 @@
 
 use super::channel::Transmission;
 use super::hop::{Feed, Hop};
+use super::layered::JobId;
 use super::mover::{locked, Mover, SharedChannel};
+use super::submitting::arrived;
 use super::transfer::TransferId;
 use crate::serving::ServingStore;
 use crate::store::{Answer, MoveId, Order, NO_MOVE, STAGING};
@@ -29,6 +31,8 @@ pub(super) struct Read {
     pub wire: SharedChannel,
     /// What it waits for there.
     pub feed: Feed,
+    /// The job there that feeds it, on a channel served layer by layer.
+    pub job: Option<FarJob>,
     /// What brings it there, from the nearest hop down.
     pub below: Vec<FarHop>,
 }
@@ -40,12 +44,25 @@ pub struct FarHop {
     pub from: usize,
     /// Its times.
     pub sent: Option<Transmission>,
+    /// When its layers arrive, on a channel served layer by layer.
+    pub arrivals_ns: Vec<u64>,
     /// Whether it feeds the hop above layer by layer.
     pub feeds: bool,
     /// What it goes over.
     pub channel: SharedChannel,
     /// How much it sends.
     pub size_bytes: u64,
+}
+
+/// A job of another machine on a channel served layer by layer.
+#[derive(Clone, Debug)]
+pub struct FarJob {
+    /// The channel.
+    pub channel: SharedChannel,
+    /// Its place there.
+    pub id: JobId,
+    /// Its layers that have arrived.
+    pub layers: u64,
 }
 
 /// A transfer of some machine.
@@ -74,6 +91,8 @@ pub struct Came {
     pub id: TransferId,
     /// How what it waits for has come: whole, or its first layer.
     pub feed: Feed,
+    /// The job that brings its layers one by one, on a channel served so.
+    pub job: Option<FarJob>,
     /// What brought it.
     pub below: Vec<FarHop>,
 }
@@ -150,6 +169,7 @@ impl Mover {
             source,
             wire,
             feed,
+            job: None,
             below: Vec::new(),
         }));
         for before in room {
@@ -248,23 +268,39 @@ impl Mover {
         let before = self.transfer(relay.before);
         let is_whole = self.transfer(id).waits.is_empty();
         let feeds = self.config.layer_pipelining && before.hop.is_some();
-        let feed = match before.sent {
+        let feed = match self.sent(relay.before) {
             _ if is_whole => Feed::AtHand,
             Some(sent) if feeds && sent.first_layer_ns <= now_ns => Feed::Comes(sent),
             _ => return Ok(()),
         };
+        let job = before.job.filter(|_| !is_whole).map(|id| {
+            let channel = self.shared_channel_of(before).clone();
+            let mut link = locked(&channel);
+            link.hear_all(id);
+            let layers = arrived(&link, id, now_ns);
+            drop(link);
+            FarJob {
+                channel,
+                id,
+                layers,
+            }
+        });
+        let comes_on = job.is_some();
         let came = Came {
             id: relay.target.id,
             feed,
+            job,
             below: if relay.follows {
                 self.far_hops(relay.before, feeds)
             } else {
                 Vec::new()
             },
         };
-        let fed = &mut self.transfers[relay.before as usize];
-        fed.dependents.retain(|&other| other != id);
-        self.forget(id);
+        if !comes_on {
+            let fed = &mut self.transfers[relay.before as usize];
+            fed.dependents.retain(|&other| other != id);
+            self.forget(id);
+        }
         let Some(neighbours) = store.neighbours() else {
             return Ok(());
         };
@@ -280,7 +316,8 @@ impl Mover {
             let hop = self.transfer(id);
             hops.push(FarHop {
                 from: hop.from,
-                sent: hop.sent,
+                sent: self.sent(id),
+                arrivals_ns: self.arrivals_ns(id),
                 feeds,
                 channel: self.shared_channel_of(hop).clone(),
                 size_bytes: hop.blocks * self.config.block_bytes,
@@ -301,7 +338,16 @@ impl Mover {
         let transfer = &mut self.transfers[came.id as usize];
         if let Some(read) = transfer.read.as_deref_mut() {
             read.feed = came.feed;
+            read.job.clone_from(&came.job);
             read.below.clone_from(&came.below);
+        }
+        if transfer.job.is_some() {
+            let layers = came
+                .job
+                .as_ref()
+                .map_or(self.config.layers, |job| job.layers);
+            self.feed_on(came.id, layers, now_ns);
+            return Ok(());
         }
         if let Some(hop) = transfer.hop.as_deref_mut() {
             hop.awaits -= 1;

@@ -1,6 +1,8 @@
 //! A channel: what carries KV between two tiers, first come, first served (the rules of `channels/channel.py`).
 
 use super::demand::Demand;
+use super::layered::LayerService;
+use super::slowed::Slowdown;
 
 const NS_PER_S: u128 = 1_000_000_000;
 
@@ -15,6 +17,10 @@ pub struct ChannelConfig {
     pub piece_overhead_ns: u64,
     /// Whether the next job waits for the latency too.
     pub latency_occupies: bool,
+    /// Whether all jobs share the rate, where it is served layer by layer.
+    pub is_fair: bool,
+    /// Whether what goes towards the GPU goes first, where it is served layer by layer.
+    pub loads_first: bool,
 }
 
 /// What is sent: bytes in pieces, of so many layers.
@@ -102,6 +108,10 @@ pub struct Channel {
     pub demand: Demand,
     /// When the last job was queued.
     pub last_call_ns: u64,
+    /// When its rate is lower, in order of time and apart.
+    pub slowdowns: Vec<Slowdown>,
+    /// Set where it is served layer by layer: then jobs are submitted, not transmitted.
+    pub(super) service: Option<Box<LayerService>>,
 }
 
 impl Channel {
@@ -115,7 +125,10 @@ impl Channel {
 
     /// How long a job queued now would wait for the earlier ones.
     pub fn wait_ns(&self, now_ns: u64) -> u64 {
-        self.free_at_ns.saturating_sub(now_ns)
+        match self.service.as_deref() {
+            Some(service) => self.layered_wait_ns(service),
+            None => self.free_at_ns.saturating_sub(now_ns),
+        }
     }
 
     /// Queues a job whose data are all at hand; nothing to send takes no time and no turn.
@@ -126,6 +139,9 @@ impl Channel {
         let per_layer_ns = self.config.layer_ns(job);
         let start_ns = now_ns.max(self.free_at_ns);
         let end_ns = start_ns.saturating_add(job.layers.saturating_mul(per_layer_ns));
+        if self.is_slow(start_ns, end_ns) {
+            return self.send_slowly(now_ns, per_layer_ns, job, None);
+        }
         self.sent((now_ns, start_ns, end_ns), per_layer_ns, job)
     }
 
@@ -145,34 +161,51 @@ impl Channel {
         let start_ns = feed.first_layer_ns.max(self.free_at_ns);
         let alone = start_ns.saturating_add(job.layers.saturating_mul(per_layer_ns));
         let end_ns = alone.max(feed.completion_ns.saturating_add(per_layer_ns));
+        if self.is_slow(start_ns, end_ns) {
+            return self.send_slowly(feed.first_layer_ns, per_layer_ns, job, Some(feed));
+        }
         self.sent((feed.first_layer_ns, start_ns, end_ns), per_layer_ns, job)
     }
 
-    /// Counts a job that was asked for, starts and ends on the channel at these times.
+    /// Sends a job that was asked for, starts and ends on the channel at these times.
     fn sent(
         &mut self,
         (asked_ns, start_ns, end_ns): (u64, u64, u64),
         per_layer_ns: u64,
         job: &Job,
     ) -> Transmission {
-        debug_assert!(
-            asked_ns >= self.last_call_ns,
-            "jobs are queued in time order"
-        );
         let latency_ns = self.config.latency_ns;
-        self.last_call_ns = asked_ns;
-        self.queued_ns += start_ns - asked_ns;
         let busy_ns = job.layers.saturating_mul(per_layer_ns);
-        self.busy_ns = self.busy_ns.saturating_add(busy_ns);
-        self.sent_bytes += job.size_bytes;
-        self.jobs += 1;
-        let occupies = self.config.latency_occupies;
-        self.free_at_ns = end_ns.saturating_add(if occupies { latency_ns } else { 0 });
+        self.account((asked_ns, start_ns, end_ns), busy_ns, job);
         Transmission {
             start_ns,
             first_layer_ns: (start_ns + latency_ns).saturating_add(per_layer_ns),
             completion_ns: end_ns.saturating_add(latency_ns),
             per_layer_ns,
         }
+    }
+
+    /// Counts a job that occupies the channel for so long.
+    pub(super) fn account(
+        &mut self,
+        (asked_ns, start_ns, end_ns): (u64, u64, u64),
+        busy_ns: u64,
+        job: &Job,
+    ) {
+        debug_assert!(
+            asked_ns >= self.last_call_ns,
+            "jobs are queued in time order"
+        );
+        self.last_call_ns = asked_ns;
+        self.queued_ns += start_ns - asked_ns;
+        self.busy_ns = self.busy_ns.saturating_add(busy_ns);
+        self.sent_bytes += job.size_bytes;
+        self.jobs += 1;
+        let occupied_ns = if self.config.latency_occupies {
+            self.config.latency_ns
+        } else {
+            0
+        };
+        self.free_at_ns = end_ns.saturating_add(occupied_ns);
     }
 }

@@ -1,6 +1,6 @@
 //! How a wait for KV is split among the hops that the KV comes over (the rules of `serving/hops.py`).
 
-use super::{Mover, TransferId, Transmission};
+use super::{Mover, Transfer, TransferId, Transmission, NOT_YET};
 
 impl Mover {
     /// Which of a wait's `span` for layer `layer` (from 0) each hop caused: (tier that it is read from, ns).
@@ -21,7 +21,8 @@ impl Mover {
         loop {
             for far in at.read.iter().flat_map(|read| &read.below) {
                 needed = if far.feeds { needed } else { last };
-                chain.push((far.from, arrival_ns(far.sent, needed)));
+                let arrival = far.arrivals_ns.get(needed as usize).copied();
+                chain.push((far.from, arrival.unwrap_or(arrival_ns(far.sent, needed))));
             }
             let Some(below) = at.below.map(|below| self.transfer(below)) else {
                 break;
@@ -29,7 +30,7 @@ impl Mover {
             if !(self.config.layer_pipelining && below.feeds(at)) {
                 needed = last;
             }
-            chain.push((below.from, arrival_ns(below.sent, needed)));
+            chain.push((below.from, self.layer_ns(below, needed)));
             at = below;
         }
         let mut parts = Vec::with_capacity(chain.len() + 1);
@@ -40,6 +41,18 @@ impl Mover {
         }
         parts.push((first.from, end - start));
         parts
+    }
+
+    /// When a transfer had brought a layer (from 0), as far as that is known.
+    fn layer_ns(&self, transfer: &Transfer, layer: u64) -> u64 {
+        match transfer.job {
+            None => arrival_ns(transfer.sent, layer),
+            Some(job) => {
+                let channel = self.channel_of(transfer);
+                let arrival = channel.arrivals_ns(job).get(layer as usize);
+                arrival.copied().unwrap_or(NOT_YET)
+            }
+        }
     }
 }
 

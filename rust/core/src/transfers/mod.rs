@@ -5,12 +5,16 @@
 //! | file | what lives there |
 //! |---|---|
 //! | `channel` | a FIFO link and the times of what it carries |
+//! | `slowed` | a FIFO link whose rate falls for some times |
+//! | `layered` | a link served layer by layer: fair, or loads first |
+//! | `timeline` | what happens next on all such links |
 //! | `demand` | the rate that a channel was asked for |
 //! | `transfer` | one order on its way |
 //! | `mover` | a machine's transfers: who asks about them, what has arrived |
 //! | `hop` | what crosses between machines that hand over |
 //! | `across` | what is read from other machines |
 //! | `sending` | orders on their way to a channel, fed hop by hop |
+//! | `submitting` | the same over links served layer by layer |
 //! | `write` | what is copied down when something becomes ready |
 //! | `hops` | which hop a wait was for |
 
@@ -19,8 +23,14 @@ mod channel;
 mod demand;
 mod hop;
 mod hops;
+mod layered;
+#[cfg(test)]
+mod layered_tests;
 mod mover;
 mod sending;
+mod slowed;
+mod submitting;
+mod timeline;
 mod transfer;
 mod write;
 
@@ -28,6 +38,9 @@ pub use across::{Brought, Came, FarHop, FarTransfer, Lent, Source};
 pub use channel::{Channel, ChannelConfig, Job, Transmission};
 pub use demand::Demand;
 pub use hop::{Feed, Hop, Onwards};
+pub use layered::NOT_YET;
 pub use mover::{Arrival, Edge, Mover, MoverConfig, SharedChannel};
+pub use slowed::Slowdown;
+pub use timeline::{SharedTimeline, Timeline};
 pub use transfer::{Transfer, TransferId, Watcher};
 pub use write::WritePolicy;

@@ -28,6 +28,8 @@ pub struct MoverConfig {
     pub layers: u64,
     /// Whether KV is used, and sent on, layer by layer.
     pub layer_pipelining: bool,
+    /// Layers of each load to the GPU that may lie there ahead of their computation; `None`: all of them.
+    pub read_buffer_layers: Option<u64>,
     /// The write policy of each edge, by its upper tier.
     pub writes: Vec<WritePolicy>,
     /// Of each edge, by its upper tier: whether a block that has come up leaves the lower tier.
@@ -83,6 +85,8 @@ pub(crate) struct SentRecord {
 pub struct Mover {
     pub(super) config: MoverConfig,
     pub(super) edges: Vec<Edge>,
+    /// Whether its channels are served layer by layer.
+    pub(super) by_layer: bool,
     pub(super) transfers: Vec<Transfer>,
     pub(super) free: Vec<TransferId>,
     pub(super) under_way: HashMap<MoveId, TransferId, BuildHasherDefault<PairHasher>>,
@@ -108,6 +112,7 @@ impl Mover {
         let tiers = edges.len().max(1) + 1;
         Self {
             config,
+            by_layer: edges.iter().any(|edge| locked(&edge.up).is_layered()),
             edges,
             transfers: Vec::new(),
             free: Vec::new(),
@@ -202,6 +207,10 @@ impl Mover {
                 return;
             }
             next = transfer.below.take();
+            if let Some(job) = transfer.job.take() {
+                let transfer = &self.transfers[id as usize];
+                self.channel_of(transfer).forget(job);
+            }
             self.free.push(id);
         }
     }
@@ -307,7 +316,9 @@ impl Mover {
         now_ns: u64,
     ) -> Answer<()> {
         for dependent in self.transfers[id as usize].dependents.clone() {
-            self.launch(store, dependent, now_ns)?;
+            if self.transfers[dependent as usize].job.is_none() {
+                self.launch(store, dependent, now_ns)?;
+            }
         }
         Ok(())
     }
@@ -327,6 +338,10 @@ impl Mover {
         }
         self.source_read(store, id, now_ns)?;
         for dependent in dependents {
+            if self.transfers[dependent as usize].job.is_some() {
+                self.feed_on(dependent, self.config.layers, now_ns);
+                continue;
+            }
             let waits = &mut self.transfers[dependent as usize].waits;
             waits.retain(|&other| other != id);
             self.launch(store, dependent, now_ns)?;

@@ -113,6 +113,10 @@ impl Mover {
             return Ok(());
         };
         self.transfers[id as usize].waits.clear();
+        if self.by_layer {
+            self.submit(id, Some(feed), now_ns);
+            return Ok(());
+        }
         let fed = &mut self.transfers[feed as usize];
         fed.dependents.retain(|&other| other != id);
         let sent = fed.sent;
@@ -126,12 +130,13 @@ impl Mover {
         };
         let hop = self.transfer(before);
         let fed = self.streams(transfer) && hop.feeds(transfer) && transfer.feed() == Feed::AtHand;
-        let has_come = hop.sent.is_some_and(|sent| sent.first_layer_ns <= now_ns);
+        let sent = self.sent(before);
+        let has_come = sent.is_some_and(|sent| sent.first_layer_ns <= now_ns);
         (fed && has_come).then_some(before)
     }
 
     /// Whether a transfer is fed, and feeds, layer by layer.
-    fn streams(&self, transfer: &Transfer) -> bool {
+    pub(super) fn streams(&self, transfer: &Transfer) -> bool {
         let hop = transfer.hop.as_deref();
         hop.map_or(self.config.layer_pipelining, |hop| hop.streams)
     }
@@ -143,13 +148,15 @@ impl Mover {
         feed: Option<Transmission>,
         now_ns: u64,
     ) -> Answer<()> {
+        if self.by_layer {
+            self.submit(id, None, now_ns);
+            return Ok(());
+        }
         let transfer = &self.transfers[id as usize];
-        let (edge, blocks) = ((transfer.from, transfer.to), transfer.blocks);
-        let (move_id, computed) = (transfer.id, transfer.computed);
-        let job = self.job(blocks);
+        let computed = transfer.computed;
+        let job = self.job(transfer.blocks);
         let layers = self.config.layers;
-        let by_layer = self.streams(transfer) && (edge.1 < edge.0 || transfer.hop.is_some());
-        let is_hop = transfer.hop.is_some();
+        let by_layer = self.comes_by_layer(transfer);
         let sent = {
             let mut channel = self.channel_of(transfer);
             channel.demand.ask(job.size_bytes, now_ns);
@@ -177,7 +184,32 @@ impl Mover {
             }
         };
         self.transfers[id as usize].sent = Some(sent);
+        self.note(store, id, sent, now_ns)?;
+        if by_layer && sent.first_layer_ns < sent.completion_ns {
+            self.schedule(sent.first_layer_ns, id, false);
+        }
+        self.schedule(sent.completion_ns, id, true);
+        Ok(())
+    }
+
+    /// Whether a transfer's first layer is of use before all of it is there.
+    pub(super) fn comes_by_layer(&self, transfer: &Transfer) -> bool {
+        self.streams(transfer) && (transfer.to < transfer.from || transfer.hop.is_some())
+    }
+
+    /// Counts what a transfer brings, whose times are final, and tells the store.
+    pub(super) fn note<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        id: TransferId,
+        sent: Transmission,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let transfer = &self.transfers[id as usize];
+        let (edge, blocks) = ((transfer.from, transfer.to), transfer.blocks);
+        let (move_id, is_hop) = (transfer.id, transfer.hop.is_some());
         let (from, to) = edge;
+        let job = self.job(blocks);
         match self.edge_bytes.iter_mut().find(|each| each.0 == edge) {
             Some((_, bytes)) => *bytes += job.size_bytes,
             None => self.edge_bytes.push((edge, job.size_bytes)),
@@ -200,10 +232,6 @@ impl Mover {
         if let Some(log) = &mut self.log {
             log.push(SentRecord { edge, blocks, sent });
         }
-        if by_layer && sent.first_layer_ns < sent.completion_ns {
-            self.schedule(sent.first_layer_ns, id, false);
-        }
-        self.schedule(sent.completion_ns, id, true);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use super::across::{Read, Relay};
 use super::channel::Transmission;
 use super::hop::{Feed, Hop, Onwards};
+use super::layered::JobId;
 use crate::store::MoveId;
 
 /// A transfer's place among those of its machine.
@@ -15,6 +16,8 @@ pub enum Watcher {
     Loading(u32, u64),
     /// The composed step, which waits for room.
     Step,
+    /// The composed step, which waits for final times.
+    Times,
     /// A request that is handed over to this machine, whose room is being freed.
     Reception(u32),
 }
@@ -36,8 +39,10 @@ pub struct Transfer {
     pub below: Option<TransferId>,
     pub(super) waits: Vec<TransferId>,
     pub(super) dependents: Vec<TransferId>,
-    /// Its times, once it is on its channel.
-    pub sent: Option<Transmission>,
+    /// Its times, once it is on its channel; [`super::Mover::sent`] where that is served layer by layer.
+    pub(super) sent: Option<Transmission>,
+    /// Its job there, on a channel served layer by layer.
+    pub(super) job: Option<JobId>,
     pub(super) watchers: Vec<Watcher>,
     /// What it is beyond that as a hop of a hand-over.
     pub(super) hop: Option<Box<Hop>>,
@@ -91,6 +96,7 @@ impl Transfer {
     pub(super) fn begin(&mut self, id: MoveId, (from, to): (usize, usize), blocks: u64) {
         (self.id, self.from, self.to, self.blocks) = (id, from, to, blocks);
         (self.computed, self.below, self.sent) = (None, None, None);
+        self.job = None;
         self.waits.clear();
         self.dependents.clear();
         self.watchers.clear();

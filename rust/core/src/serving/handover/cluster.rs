@@ -6,7 +6,7 @@ use super::event::{Chosen, Event, Fed, Question};
 use super::reception::{Incoming, IncomingId};
 use super::task::{Done, Key, Letter, Task};
 use crate::serving::{Place, Request};
-use crate::transfers::{Feed, Transmission};
+use crate::transfers::{Feed, SharedTimeline, Timeline, Transmission};
 
 /// What has arrived comes first at an instant; what machines tell each other at their boundaries comes after these.
 const TRANSFER: u8 = 0;
@@ -47,6 +47,8 @@ pub struct Cluster {
     computed: HashMap<(u32, Place), Box<Request>>,
     /// By machine, requests that have finished since the last [`Cluster::take_closed`].
     closed: Vec<(u32, u32)>,
+    /// What happens on channels served layer by layer, where there are such.
+    timeline: Option<SharedTimeline>,
     now_ns: u64,
     /// No machine takes note of another: each may run ahead of the others.
     apart: bool,
@@ -63,6 +65,7 @@ impl Cluster {
             going: HashMap::new(),
             computed: HashMap::new(),
             closed: Vec::new(),
+            timeline: None,
             now_ns: 0,
             apart: false,
         }
@@ -76,7 +79,24 @@ impl Cluster {
         }
     }
 
-    /// What is next: its time, priority and machine.
+    /// Lets what happens on channels served layer by layer come in the same order.
+    pub fn with_timeline(self, timeline: SharedTimeline) -> Self {
+        Self {
+            timeline: Some(timeline),
+            ..self
+        }
+    }
+
+    /// When something happens next on a channel served layer by layer, where that is next of all.
+    pub fn channel_next_ns(&self) -> Option<u64> {
+        let next_ns = Timeline::next_of(self.timeline.as_ref()?)?;
+        // At an instant it comes before what happens on machines.
+        self.next()
+            .is_none_or(|key| next_ns <= key.0)
+            .then_some(next_ns)
+    }
+
+    /// What is next of what happens on machines: its time, priority and machine.
     pub fn next(&self) -> Option<Key> {
         let event = self.events.first_key_value().map(|(&key, _)| key);
         let due = self.due.first().copied();
@@ -113,11 +133,20 @@ impl Cluster {
         (now_ns, until_ns): (u64, u64),
     ) -> Result<Option<Question>, M::Error> {
         let mut is_first = true;
-        while let Some(key) = self.next() {
-            if !std::mem::take(&mut is_first) && key.0 >= until_ns {
+        loop {
+            let channel_ns = self.channel_next_ns();
+            let key = self.next();
+            let Some(next_ns) = channel_ns.or(key.map(|key| key.0)) else {
+                break;
+            };
+            if !std::mem::take(&mut is_first) && next_ns >= until_ns {
                 break;
             }
-            self.now_ns = key.0;
+            self.now_ns = next_ns;
+            let Some(key) = key.filter(|_| channel_ns.is_none()) else {
+                self.channel_event(machines)?;
+                continue;
+            };
             let Some(event) = self.events.remove(&key) else {
                 self.own_event(machines, key, until_ns)?;
                 continue;
@@ -155,6 +184,15 @@ impl Cluster {
         let done = self.perform(machines, chosen.machine, Task::Ask(Box::new(incoming)))?;
         if !is_computed {
             self.going.insert(source, (chosen.machine, done));
+        }
+        Ok(())
+    }
+
+    /// Lets a channel do what is next of all, and the machine hear of it that sends over it.
+    fn channel_event<M: Machines>(&mut self, machines: &mut M) -> Result<(), M::Error> {
+        let heard = self.timeline.as_ref().and_then(Timeline::happen);
+        if let Some((of, layers)) = heard {
+            self.perform(machines, of.machine, Task::LayerCame(of.id, layers))?;
         }
         Ok(())
     }

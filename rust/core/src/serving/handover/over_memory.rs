@@ -167,8 +167,8 @@ impl Replica {
         let Some(mover) = self.mover.as_deref() else {
             return Ok(());
         };
-        let transfer = mover.transfer(transfer);
-        if let (Some(onwards), Some(sent)) = (transfer.onwards(), transfer.sent) {
+        let sent = mover.sent(transfer);
+        if let (Some(onwards), Some(sent)) = (mover.transfer(transfer).onwards(), sent) {
             let feed = if complete {
                 Feed::AtHand
             } else {

@@ -5,7 +5,7 @@ use super::reception::{Incoming, IncomingId};
 use crate::serving::{Arrival, Phase, Place, Replica, Request, ServingStore};
 use crate::store::Answer;
 use crate::store::MoveId;
-use crate::transfers::{Feed, Transmission};
+use crate::transfers::{Feed, TransferId, Transmission};
 
 /// When something happens among all that does: time, priority, machine, number on that machine.
 pub type Key = (u64, u8, u32, u64);
@@ -121,6 +121,8 @@ pub enum Task {
     GoOn,
     /// Enter a session's turn: its number, and its tokens.
     TurnCompleted(i64, u64),
+    /// Hear of so many layers of a transfer that have arrived.
+    LayerCame(TransferId, u64),
 }
 
 /// What came of a task.
@@ -175,6 +177,7 @@ impl Replica {
             }
             Task::RoomFree(place) => self.room_is_free(store, place, now_ns)?,
             Task::HopCame(id, feed) => self.hop_came(store, (id, feed), now_ns)?,
+            Task::LayerCame(id, layers) => self.layer_came(store, (id, layers), now_ns)?,
             Task::GoOn => {
                 self.catch_up(store, now_ns)?;
                 self.go_on(store, (now_ns, now_ns))?;
@@ -195,7 +198,10 @@ impl Replica {
     pub fn next_key(&self) -> Option<Key> {
         let (time_ns, phase) = self.next()?;
         let number = match phase {
-            Phase::Transfer => self.mover().and_then(|mover| mover.next_number())?,
+            Phase::Transfer => match self.next_computed() {
+                Some((_, number)) => number,
+                None => self.mover().and_then(|mover| mover.next_number())?,
+            },
             Phase::Boundary => 0,
         };
         let machine = self.config.machine as u32;

@@ -1,0 +1,111 @@
+//! Read buffers: how far loading may run ahead of the step that computes on what it brings (the rules of
+//! `serving/read_buffers.py`).
+
+use super::Replica;
+use crate::transfers::TransferId;
+
+/// The layers of one step as they are computed: each frees a read buffer of every load it needed.
+#[derive(Clone, Debug)]
+pub(super) struct ReadBuffers {
+    loads: Vec<TransferId>,
+    compute_ns: u64,
+    computed: u64,
+    /// Since when, and from which layer on, the step has computed without a stall.
+    since: (u64, u64),
+    /// When the layer that is being computed ends, and its number among this machine's transfers.
+    at_work: Option<(u64, u64)>,
+}
+
+impl Replica {
+    /// Whether loads come only as far as read buffers are free; channels are then served layer by layer.
+    pub(super) fn reads_are_buffered(&self) -> bool {
+        let mover = self.mover();
+        mover.is_some_and(|mover| mover.config().read_buffer_layers.is_some())
+    }
+
+    /// Lets the loads of the composed step come as far as read buffers are free, from its begin on.
+    pub(super) fn buffer_reads(&mut self, begin_ns: u64) {
+        let Some(mover) = self.mover.as_deref_mut() else {
+            return;
+        };
+        let mut loads: Vec<TransferId> = Vec::new();
+        let late = self.late.iter();
+        for &load in late.flat_map(|&id| &self.loads[id as usize].transfers) {
+            if !loads.contains(&load) {
+                loads.push(load);
+                mover.keep(load);
+                mover.hear_all(load);
+            }
+        }
+        self.buffers.push(ReadBuffers {
+            loads,
+            compute_ns: self.batch.step_ns(),
+            computed: 0,
+            since: (begin_ns, 0),
+            at_work: None,
+        });
+        self.compute_layer(self.buffers.len() - 1);
+    }
+
+    /// A layer of a transfer is there: steps that need it may compute it.
+    pub(super) fn buffers_hear(&mut self, transfer: TransferId) {
+        for at in 0..self.buffers.len() {
+            let buffers = &self.buffers[at];
+            if buffers.at_work.is_none() && buffers.loads.contains(&transfer) {
+                self.compute_layer(at);
+            }
+        }
+    }
+
+    /// Computes a step's next layer once all its loads have brought it.
+    fn compute_layer(&mut self, at: usize) {
+        let (buffers, Some(mover)) = (&mut self.buffers[at], self.mover.as_deref_mut()) else {
+            return;
+        };
+        let (layer, layers) = (buffers.computed, mover.config().layers);
+        let mut came_ns = 0;
+        for &load in &buffers.loads {
+            let Some(arrival_ns) = mover.arrival_ns(load, layer) else {
+                return;
+            };
+            came_ns = came_ns.max(arrival_ns);
+        }
+        let compute_ns = buffers.compute_ns;
+        let spans_ns = |computed: u64| (compute_ns * computed).div_ceil(layers);
+        let (since_ns, first) = buffers.since;
+        if came_ns > since_ns + spans_ns(layer - first) {
+            buffers.since = (came_ns, layer);
+        }
+        let (since_ns, first) = buffers.since;
+        let end_ns = since_ns + spans_ns(layer + 1 - first);
+        buffers.at_work = Some((end_ns, mover.take_number()));
+    }
+
+    /// When the next layer of a step is computed, and its number among this machine's transfers.
+    pub(super) fn next_computed(&self) -> Option<(u64, u64)> {
+        self.buffers.iter().filter_map(|one| one.at_work).min()
+    }
+
+    /// A layer of a step has been computed: its buffers are free.
+    pub(super) fn layer_computed(&mut self, now_ns: u64) {
+        let next = self.next_computed();
+        let at = self.buffers.iter().position(|one| one.at_work == next);
+        let (Some(at), Some(mover)) = (at, self.mover.as_deref_mut()) else {
+            return;
+        };
+        let buffers = &mut self.buffers[at];
+        buffers.at_work = None;
+        buffers.computed += 1;
+        let ahead = mover.config().read_buffer_layers.unwrap_or(0);
+        for &load in &buffers.loads {
+            mover.allow(load, buffers.computed + ahead, now_ns);
+        }
+        if buffers.computed < mover.config().layers {
+            self.compute_layer(at);
+        } else {
+            for load in self.buffers.remove(at).loads {
+                mover.forget(load);
+            }
+        }
+    }
+}

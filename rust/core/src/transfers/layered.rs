@@ -1,0 +1,348 @@
+//! A channel served layer by layer, event by event: fair sharing, loads first, and FIFO as their check (the rules of
+//! `channels/layered_channel.py`). A job's times are final only when they come: what others do meanwhile changes them.
+
+use super::across::FarTransfer;
+use super::channel::{Channel, ChannelConfig, Job, Transmission};
+use super::timeline::{locked, Happening, SharedTimeline};
+
+/// A time that is not known yet: later than any other.
+pub const NOT_YET: u64 = 1 << 62;
+
+/// Parts of a nanosecond: a share of up to 16 jobs stays exact.
+const PARTS: i128 = 720_720;
+
+/// A job's place among those of its channel.
+pub type JobId = u32;
+
+/// A job on its way: layers at hand, layers sent, and what its current layer still costs.
+#[derive(Clone, Debug, Default)]
+struct LayerJob {
+    /// The transfer that hears of its arrivals.
+    of: Option<FarTransfer>,
+    layers: u64,
+    at_hand: u64,
+    /// Layers for which there is a read buffer: all, unless someone says less.
+    allowed: u64,
+    is_load: bool,
+    asked_ns: u64,
+    sent: u64,
+    /// Parts of nanoseconds.
+    left: i128,
+    per_layer_ns: u64,
+    start_ns: Option<u64>,
+    arrivals_ns: Vec<u64>,
+    /// Whether each of its layers is heard of: something sends them on.
+    feeds: bool,
+}
+
+impl LayerJob {
+    fn can_send(&self) -> bool {
+        self.sent < self.at_hand && self.sent < self.allowed
+    }
+
+    /// Whether its next layer has nowhere to go to: others pass it then.
+    fn waits_for_buffer(&self) -> bool {
+        self.sent == self.allowed
+    }
+
+    fn layer_parts(&self) -> i128 {
+        i128::from(self.per_layer_ns) * PARTS
+    }
+}
+
+/// What is asked of a channel served layer by layer.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerJobOf {
+    /// Bytes, pieces, layers.
+    pub job: Job,
+    /// Layers that can go at once.
+    pub at_hand: u64,
+    /// Whether it goes towards the GPU.
+    pub is_load: bool,
+    /// The transfer that hears of its arrivals.
+    pub of: FarTransfer,
+}
+
+/// Who is served on a channel, and who waits.
+#[derive(Debug)]
+pub struct LayerService {
+    timeline: SharedTimeline,
+    /// Its place among the channels of the timeline.
+    place: u32,
+    jobs: Vec<LayerJob>,
+    free: Vec<JobId>,
+    queue: Vec<JobId>,
+    served: Vec<JobId>,
+    at_ns: u64,
+    /// Until then latency occupies the link.
+    closed_until_ns: u64,
+}
+
+impl Channel {
+    /// A channel served layer by layer, its events in a timeline.
+    pub fn layered(config: ChannelConfig, timeline: &SharedTimeline) -> super::SharedChannel {
+        super::SharedChannel::new_cyclic(|channel| {
+            let place = locked(timeline).join(channel.clone());
+            let service = LayerService {
+                timeline: timeline.clone(),
+                place,
+                jobs: Vec::new(),
+                free: Vec::new(),
+                queue: Vec::new(),
+                served: Vec::new(),
+                at_ns: 0,
+                closed_until_ns: 0,
+            };
+            let mut channel = Self::new(config);
+            channel.service = Some(Box::new(service));
+            channel.into()
+        })
+    }
+
+    /// Whether it is served layer by layer.
+    pub fn is_layered(&self) -> bool {
+        self.service.is_some()
+    }
+
+    /// Queues a job, as many of its layers ready to go as are at hand.
+    pub(super) fn submit(&mut self, asked: &LayerJobOf, now_ns: u64) -> JobId {
+        self.sent_bytes += asked.job.size_bytes;
+        self.jobs += 1;
+        let per_layer_ns = self.config.layer_ns(&asked.job);
+        let mut link = self.link(now_ns);
+        let id = link.service.free.pop().unwrap_or_else(|| {
+            link.service.jobs.push(LayerJob::default());
+            link.service.jobs.len() as JobId - 1
+        });
+        let job = &mut link.service.jobs[id as usize];
+        job.arrivals_ns.clear();
+        *job = LayerJob {
+            of: Some(asked.of),
+            layers: asked.job.layers,
+            at_hand: asked.at_hand,
+            allowed: asked.job.layers,
+            is_load: asked.is_load,
+            asked_ns: now_ns,
+            per_layer_ns,
+            arrivals_ns: std::mem::take(&mut job.arrivals_ns),
+            ..LayerJob::default()
+        };
+        job.left = job.layer_parts();
+        link.catch_up();
+        link.service.queue.push(id);
+        link.serve();
+        id
+    }
+
+    /// Lets a job send its first `layers` layers.
+    pub(super) fn feed(&mut self, id: JobId, layers: u64, now_ns: u64) {
+        let mut link = self.link(now_ns);
+        link.catch_up();
+        link.service.jobs[id as usize].at_hand = layers;
+        link.serve();
+    }
+
+    /// Lets a job that has just been queued send so many layers at most until more buffers are free.
+    pub(super) fn limit(&mut self, id: JobId, layers: u64) {
+        let job = &mut self.service_mut().jobs[id as usize];
+        job.allowed = layers.min(job.layers);
+    }
+
+    /// Lets a job send its first `layers` layers as far as they are at hand: buffers became free.
+    pub(super) fn allow(&mut self, id: JobId, layers: u64, now_ns: u64) {
+        let mut link = self.link(now_ns);
+        link.catch_up();
+        let job = &mut link.service.jobs[id as usize];
+        job.allowed = layers.min(job.layers);
+        link.serve();
+    }
+
+    /// Lets each layer of a job be heard of.
+    pub(super) fn hear_all(&mut self, id: JobId) {
+        self.service_mut().jobs[id as usize].feeds = true;
+    }
+
+    /// Does what happens at a time; returns the transfer that hears of so many layers that have arrived.
+    pub(super) fn happen(&mut self, what: Happening, now_ns: u64) -> Option<(FarTransfer, u64)> {
+        match what {
+            Happening::Served => {
+                let mut link = self.link(now_ns);
+                link.catch_up();
+                for id in link.service.served.clone() {
+                    if link.service.jobs[id as usize].left <= 0 {
+                        link.layer_sent(id);
+                    }
+                }
+                link.serve();
+                None
+            }
+            Happening::Arrived(id, layers) => {
+                let job = &self.service_mut().jobs[id as usize];
+                let is_heard = layers == 1 || layers == job.layers || job.feeds;
+                job.of.filter(|_| is_heard).map(|of| (of, layers))
+            }
+        }
+    }
+
+    /// A job's times as far as they are known.
+    pub(super) fn times(&self, id: JobId) -> Option<Transmission> {
+        let job = self.service.as_deref()?.jobs.get(id as usize)?;
+        let last = (job.sent == job.layers).then(|| job.arrivals_ns.last().copied());
+        Some(Transmission {
+            start_ns: job.start_ns.unwrap_or(NOT_YET),
+            first_layer_ns: job.arrivals_ns.first().copied().unwrap_or(NOT_YET),
+            completion_ns: last.flatten().unwrap_or(NOT_YET),
+            per_layer_ns: job.per_layer_ns,
+        })
+    }
+
+    /// When the layers of a job arrive that have been sent.
+    pub(super) fn arrivals_ns(&self, id: JobId) -> &[u64] {
+        let job = self.service.as_deref();
+        let job = job.and_then(|service| service.jobs.get(id as usize));
+        job.map_or(&[], |job| &job.arrivals_ns)
+    }
+
+    /// Forgets a job that has arrived.
+    pub(super) fn forget(&mut self, id: JobId) {
+        self.service_mut().free.push(id);
+    }
+
+    /// How long a job queued now waits for its first byte, were it served in turn.
+    pub(super) fn layered_wait_ns(&self, service: &LayerService) -> u64 {
+        if self.config.is_fair {
+            return 0;
+        }
+        let jobs = service.queue.iter().map(|&id| &service.jobs[id as usize]);
+        jobs.fold(0, |sum, job| {
+            let left = (job.layers - job.sent).saturating_mul(job.per_layer_ns);
+            u64::saturating_add(sum, left)
+        })
+    }
+
+    fn service_mut(&mut self) -> &mut LayerService {
+        let service = self.service.as_deref_mut();
+        service.expect("a channel served layer by layer")
+    }
+
+    fn link(&mut self, now_ns: u64) -> Link<'_> {
+        let service = self.service.as_deref_mut();
+        Link {
+            config: &self.config,
+            busy_ns: &mut self.busy_ns,
+            queued_ns: &mut self.queued_ns,
+            service: service.expect("a channel served layer by layer"),
+            now_ns,
+        }
+    }
+}
+
+/// A channel served layer by layer at a moment.
+struct Link<'a> {
+    config: &'a ChannelConfig,
+    busy_ns: &'a mut u64,
+    queued_ns: &'a mut u64,
+    service: &'a mut LayerService,
+    now_ns: u64,
+}
+
+impl Link<'_> {
+    /// Accounts for what was sent since the last event.
+    fn catch_up(&mut self) {
+        let service = &mut *self.service;
+        let elapsed_ns = self.now_ns - service.at_ns;
+        service.at_ns = self.now_ns;
+        if elapsed_ns == 0 || service.served.is_empty() {
+            return;
+        }
+        *self.busy_ns += elapsed_ns;
+        let share = i128::from(elapsed_ns) * PARTS / service.served.len() as i128;
+        for &id in &service.served {
+            service.jobs[id as usize].left -= share;
+        }
+    }
+
+    /// Chooses whom to serve from now on.
+    fn choose(&mut self) {
+        let LayerService {
+            jobs,
+            queue,
+            served,
+            ..
+        } = &mut *self.service;
+        let of = |id: &JobId| &jobs[*id as usize];
+        let has_begun = |id: &JobId| of(id).left < of(id).layer_parts();
+        if !self.config.is_fair && served.iter().any(has_begun) {
+            return; // a layer that has begun is finished
+        }
+        served.clear();
+        if !self.config.is_fair && !self.config.loads_first {
+            let first = queue.iter().find(|id| !of(id).waits_for_buffer());
+            served.extend(first.filter(|id| of(id).can_send()));
+            return;
+        }
+        let mut ready = queue.iter().filter(|id| of(id).can_send());
+        if self.config.loads_first && ready.clone().any(|id| of(id).is_load) {
+            let mut ready = ready.filter(|id| of(id).is_load);
+            if self.config.is_fair {
+                served.extend(ready);
+            } else {
+                served.extend(ready.next());
+            }
+        } else if self.config.is_fair {
+            served.extend(ready);
+        } else {
+            served.extend(ready.next());
+        }
+    }
+
+    /// Chooses whom to serve from now on, and when that next changes.
+    fn serve(&mut self) {
+        let now_ns = self.now_ns;
+        locked(&self.service.timeline).cancel(self.service.place);
+        let at_ns = if self.service.closed_until_ns > now_ns {
+            self.service.served.clear();
+            self.service.closed_until_ns
+        } else {
+            self.choose();
+            let service = &mut *self.service;
+            let left = service
+                .served
+                .iter()
+                .map(|&id| service.jobs[id as usize].left);
+            let Some(least) = left.min() else { return };
+            let all = least * service.served.len() as i128;
+            let spans_ns = (all.max(0) + PARTS - 1) / PARTS;
+            for &id in &service.served {
+                let job = &mut service.jobs[id as usize];
+                if job.start_ns.is_none() {
+                    job.start_ns = Some(now_ns);
+                    *self.queued_ns += now_ns - job.asked_ns;
+                }
+            }
+            now_ns.saturating_add(u64::try_from(spans_ns).unwrap_or(u64::MAX))
+        };
+        locked(&self.service.timeline).serve_at(at_ns, self.service.place);
+    }
+
+    /// A layer of a job has been sent.
+    fn layer_sent(&mut self, id: JobId) {
+        let (now_ns, service) = (self.now_ns, &mut *self.service);
+        let arrival_ns = now_ns.saturating_add(self.config.latency_ns);
+        let job = &mut service.jobs[id as usize];
+        job.sent += 1;
+        job.left += job.layer_parts();
+        job.arrivals_ns.push(arrival_ns);
+        if job.sent == job.layers {
+            service.queue.retain(|&other| other != id);
+            if self.config.latency_occupies {
+                service.closed_until_ns = arrival_ns;
+            }
+        } else if !job.can_send() {
+            job.left = job.layer_parts(); // no credit while it waits for its next layer
+        }
+        let layers = job.sent;
+        service.served.retain(|&other| other != id);
+        locked(&service.timeline).arrive_at(arrival_ns, service.place, id, layers);
+    }
+}

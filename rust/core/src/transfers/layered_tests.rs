@@ -1,0 +1,162 @@
+//! Closed forms of channels served layer by layer, at a byte a nanosecond.
+
+use super::across::FarTransfer;
+use super::channel::{Channel, ChannelConfig, Job};
+use super::layered::{JobId, LayerJobOf};
+use super::mover::{locked, SharedChannel};
+use super::timeline::{SharedTimeline, Timeline};
+
+/// A channel, its timeline, and what was heard: (ns, transfer, layers).
+struct Bench {
+    timeline: SharedTimeline,
+    channel: SharedChannel,
+    heard: Vec<(u64, u32, u64)>,
+}
+
+impl Bench {
+    fn new(change: impl FnOnce(&mut ChannelConfig)) -> Self {
+        let mut config = ChannelConfig {
+            bandwidth_bytes_per_s: 1_000_000_000,
+            ..ChannelConfig::default()
+        };
+        change(&mut config);
+        let timeline = SharedTimeline::default();
+        let channel = Channel::layered(config, &timeline);
+        Self {
+            timeline,
+            channel,
+            heard: Vec::new(),
+        }
+    }
+
+    /// Lets happen what comes until a time.
+    fn run(&mut self, until_ns: u64) {
+        while let Some(now_ns) = Timeline::next_of(&self.timeline).filter(|&ns| ns <= until_ns) {
+            if let Some((of, layers)) = Timeline::happen(&self.timeline) {
+                self.heard.push((now_ns, of.id, layers));
+            }
+        }
+    }
+
+    /// Queues a job of so many bytes and layers at a time, as many of them ready as are at hand.
+    fn submit(
+        &mut self,
+        at_ns: u64,
+        (size_bytes, layers): (u64, u64),
+        (at_hand, is_load): (u64, bool),
+    ) -> JobId {
+        self.run(at_ns);
+        let id = locked(&self.channel).jobs as u32;
+        let asked = LayerJobOf {
+            job: Job {
+                size_bytes,
+                pieces: 0,
+                layers,
+            },
+            at_hand,
+            is_load,
+            of: FarTransfer { machine: 0, id },
+        };
+        locked(&self.channel).submit(&asked, at_ns)
+    }
+
+    /// Queues loads of (time, bytes, layers), and returns when each has arrived.
+    fn ends(&mut self, jobs: &[(u64, u64, u64)]) -> Vec<u64> {
+        let queued = jobs.iter();
+        let ids: Vec<_> = queued
+            .map(|&(at_ns, bytes, layers)| self.submit(at_ns, (bytes, layers), (layers, true)))
+            .collect();
+        self.run(u64::MAX);
+        let channel = locked(&self.channel);
+        let ends = ids.iter().filter_map(|&id| channel.times(id));
+        ends.map(|sent| sent.completion_ns).collect()
+    }
+}
+
+#[test]
+fn n_equal_jobs_share_a_fair_channel_and_end_together_after_n_times_as_long() {
+    for jobs in [1, 2, 3, 5, 16] {
+        let mut bench = Bench::new(|config| config.is_fair = true);
+        let ends = bench.ends(&vec![(0, 400, 4); jobs]);
+        assert_eq!(ends, vec![400 * jobs as u64; jobs]);
+        assert_eq!(locked(&bench.channel).busy_ns, 400 * jobs as u64);
+    }
+}
+
+#[test]
+fn a_job_that_comes_later_slows_the_others_by_its_share() {
+    let mut bench = Bench::new(|config| config.is_fair = true);
+    // 100 alone, then both at half the rate: the small one takes 200, the large one has 100 left.
+    assert_eq!(bench.ends(&[(0, 300, 3), (100, 100, 1)]), [400, 300]);
+    // Three of 300, 600 and 900: 900 with three, 600 more with two, 300 alone.
+    let mut bench = Bench::new(|config| config.is_fair = true);
+    let ends = bench.ends(&[(0, 300, 1), (0, 600, 1), (0, 900, 1)]);
+    assert_eq!(ends, [900, 1_500, 1_800]);
+}
+
+#[test]
+fn loads_pass_stores_at_the_next_layer_or_at_once_where_sharing_is_fair() {
+    for (is_fair, loads_first, wanted) in [
+        (false, false, (400, 500)),
+        (false, true, (500, 200)),
+        (true, true, (500, 110)),
+    ] {
+        let mut bench = Bench::new(|config| {
+            (config.is_fair, config.loads_first) = (is_fair, loads_first);
+        });
+        let store = bench.submit(0, (400, 4), (4, false));
+        let load = bench.submit(10, (100, 1), (1, true));
+        bench.run(u64::MAX);
+        let channel = locked(&bench.channel);
+        let end = |id| channel.times(id).unwrap().completion_ns;
+        assert_eq!((end(store), end(load)), wanted);
+    }
+}
+
+#[test]
+fn latency_comes_on_top_and_closes_the_link_only_where_that_is_said() {
+    for (occupies, wanted) in [(false, [107, 207]), (true, [107, 214])] {
+        let mut bench = Bench::new(|config| {
+            (config.latency_ns, config.latency_occupies) = (7, occupies);
+        });
+        assert_eq!(bench.ends(&[(0, 100, 4), (0, 100, 4)]), wanted);
+        let wait_ns = wanted[1] - 107;
+        assert_eq!(locked(&bench.channel).queued_ns, wait_ns);
+    }
+}
+
+#[test]
+fn a_layer_leaves_when_it_is_at_hand_and_its_end_is_known_once_it_has_left() {
+    let mut bench = Bench::new(|config| config.latency_ns = 5);
+    let id = bench.submit(0, (40, 4), (1, true));
+    bench.run(11);
+    let (first, wait) = {
+        let channel = locked(&bench.channel);
+        let known = channel.times(id).unwrap();
+        assert_eq!(known.completion_ns, super::NOT_YET);
+        (known.first_layer_ns, channel.wait_ns(11))
+    };
+    assert_eq!((first, wait), (15, 30));
+    bench.run(50);
+    locked(&bench.channel).hear_all(id);
+    locked(&bench.channel).feed(id, 4, 50);
+    bench.run(80);
+    assert_eq!(locked(&bench.channel).arrivals_ns(id), [15, 65, 75, 85]);
+    bench.run(u64::MAX);
+    assert_eq!(
+        bench.heard,
+        [(15, 0, 1), (65, 0, 2), (75, 0, 3), (85, 0, 4)]
+    );
+}
+
+#[test]
+fn only_the_first_and_the_last_layer_are_heard_of_where_nothing_sends_the_others_on() {
+    let mut bench = Bench::new(|config| config.is_fair = true);
+    bench.ends(&[(0, 50, 5), (0, 1, 1)]);
+    let heard: Vec<_> = bench
+        .heard
+        .iter()
+        .map(|&(_, id, layers)| (id, layers))
+        .collect();
+    assert_eq!(heard, [(1, 1), (0, 1), (0, 5)]);
+}

@@ -1,0 +1,115 @@
+//! A FIFO channel whose rate is known to fall for some times (the rules of `channels/slowed_channel.py`).
+
+use super::channel::{Channel, Job, Transmission};
+
+const WHOLE: u128 = 1_000_000;
+
+/// A time in which a channel has a share of its rate, in millionths; 0: nothing passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slowdown {
+    /// Its first moment.
+    pub from_ns: u64,
+    /// The moment after its last.
+    pub until_ns: u64,
+    /// What is left of the rate.
+    pub share_ppm: u64,
+}
+
+/// When work of so many ns at the whole rate ends that starts at a time. `slowdowns` are in order and apart.
+///
+/// Rounded up once in the slowdown in which it ends; what passes in one is rounded down.
+fn ends_ns(start_ns: u64, work_ns: u64, slowdowns: &[Slowdown]) -> u64 {
+    let (mut now_ns, mut left_ns) = (start_ns, work_ns);
+    for slow in slowdowns {
+        if left_ns == 0 || slow.until_ns <= now_ns {
+            continue;
+        }
+        if now_ns < slow.from_ns {
+            if left_ns <= slow.from_ns - now_ns {
+                break;
+            }
+            left_ns -= slow.from_ns - now_ns;
+            now_ns = slow.from_ns;
+        }
+        let share = u128::from(slow.share_ppm);
+        let passes = u128::from(slow.until_ns - now_ns) * share / WHOLE;
+        if u128::from(left_ns) <= passes {
+            let spans_ns = (u128::from(left_ns) * WHOLE).div_ceil(share);
+            return now_ns.saturating_add(u64::try_from(spans_ns).unwrap_or(u64::MAX));
+        }
+        now_ns = slow.until_ns;
+        left_ns -= passes as u64;
+    }
+    now_ns.saturating_add(left_ns)
+}
+
+impl Channel {
+    /// Whether its rate is lower at some time of a span.
+    pub(super) fn is_slow(&self, start_ns: u64, end_ns: u64) -> bool {
+        let slow = |slow: &Slowdown| slow.from_ns < end_ns && start_ns < slow.until_ns;
+        self.slowdowns.iter().any(slow)
+    }
+
+    /// Queues a job that meets a slowdown; `feed` brings its layers.
+    ///
+    /// Its end is exact; its layers are told as if the slow ones came first, at the pace of the fastest.
+    pub(super) fn send_slowly(
+        &mut self,
+        asked_ns: u64,
+        per_layer_ns: u64,
+        job: &Job,
+        feed: Option<&Transmission>,
+    ) -> Transmission {
+        let start_ns = asked_ns.max(self.free_at_ns);
+        let (mut end_ns, mut fastest_ns) = (start_ns, u64::MAX);
+        for later in (0..job.layers).rev() {
+            let fed_ns = feed.map_or(0, |feed| {
+                let behind_ns = later.saturating_mul(feed.per_layer_ns);
+                feed.completion_ns.saturating_sub(behind_ns)
+            });
+            let done_ns = ends_ns(end_ns.max(fed_ns), per_layer_ns, &self.slowdowns);
+            fastest_ns = fastest_ns.min(done_ns - end_ns);
+            end_ns = done_ns;
+        }
+        self.account((asked_ns, start_ns, end_ns), end_ns - start_ns, job);
+        let (latency_ns, others) = (self.config.latency_ns, (job.layers - 1) * fastest_ns);
+        Transmission {
+            start_ns,
+            first_layer_ns: (end_ns - others).saturating_add(latency_ns),
+            completion_ns: end_ns.saturating_add(latency_ns),
+            per_layer_ns: fastest_ns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ends_ns, Slowdown};
+
+    #[test]
+    fn work_takes_longer_by_what_does_not_pass() {
+        let half = Slowdown {
+            from_ns: 100,
+            until_ns: 200,
+            share_ppm: 500_000,
+        };
+        let down = Slowdown {
+            from_ns: 300,
+            until_ns: 1_000,
+            share_ppm: 0,
+        };
+        let ends = |start, work| ends_ns(start, work, &[half, down]);
+        assert_eq!(
+            [ends(0, 100), ends(200, 100), ends(1_000, 7)],
+            [100, 300, 1_007]
+        );
+        assert_eq!(
+            [ends(50, 75), ends(100, 50), ends(150, 30)],
+            [150, 200, 205]
+        );
+        assert_eq!(
+            [ends(250, 51), ends(300, 1), ends(100, 151)],
+            [1_001, 1_001, 1_001]
+        );
+    }
+}

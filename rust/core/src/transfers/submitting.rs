@@ -1,0 +1,167 @@
+//! Transfers over channels served layer by layer: submitted, fed as layers arrive, final only at their end.
+
+use super::across::FarTransfer;
+use super::channel::{Channel, Transmission};
+use super::layered::JobId;
+use super::layered::LayerJobOf;
+use super::mover::{locked, Mover};
+use super::transfer::TransferId;
+use crate::serving::ServingStore;
+use crate::store::{Answer, Times, GPU};
+
+/// How many layers of a job have arrived.
+pub(super) fn arrived(channel: &Channel, id: JobId, now_ns: u64) -> u64 {
+    let arrivals = channel.arrivals_ns(id).iter();
+    arrivals.filter(|&&ns| ns <= now_ns).count() as u64
+}
+
+impl Mover {
+    /// A transfer's times as far as they are known, once it is on its channel.
+    pub fn sent(&self, id: TransferId) -> Option<Transmission> {
+        let transfer = self.transfer(id);
+        match transfer.job {
+            None => transfer.sent,
+            Some(job) => self.channel_of(transfer).times(job),
+        }
+    }
+
+    /// When the layers of a transfer arrive (each from 0, and its time): the first and the last where they come
+    /// evenly, else all that are known.
+    pub fn layer_times(&self, id: TransferId) -> Vec<(u64, u64)> {
+        let transfer = self.transfer(id);
+        let Some(job) = transfer.job else {
+            let last = self.config.layers - 1;
+            let ends = transfer
+                .sent
+                .map(|sent| [(0, sent.first_layer_ns), (last, sent.completion_ns)]);
+            return ends.into_iter().flatten().collect();
+        };
+        let channel = self.channel_of(transfer);
+        let arrivals = channel.arrivals_ns(job).iter().copied();
+        arrivals
+            .enumerate()
+            .map(|(layer, ns)| (layer as u64, ns))
+            .collect()
+    }
+
+    /// When the layers of a transfer arrive, as far as they are known, on a channel served layer by layer.
+    pub(super) fn arrivals_ns(&self, id: TransferId) -> Vec<u64> {
+        let transfer = self.transfer(id);
+        let Some(job) = transfer.job else {
+            return Vec::new();
+        };
+        self.channel_of(transfer).arrivals_ns(job).to_vec()
+    }
+
+    /// Queues a transfer on its channel; `feed` brings what it sends on, layer by layer.
+    pub(super) fn submit(&mut self, id: TransferId, feed: Option<TransferId>, now_ns: u64) {
+        let mut at_hand = self.config.layers;
+        if let Some(before) = feed.map(|feed| self.transfer(feed)) {
+            let mut channel = self.channel_of(before);
+            if let Some(job) = before.job {
+                at_hand = arrived(&channel, job, now_ns);
+                channel.hear_all(job);
+            }
+        }
+        let transfer = self.transfer(id);
+        let far = transfer.read.as_deref().and_then(|read| read.job.as_ref());
+        if let Some(far) = far {
+            at_hand = arrived(&locked(&far.channel), far.id, now_ns);
+        }
+        let machine = self.config.machine;
+        let asked = LayerJobOf {
+            job: self.job(transfer.blocks),
+            at_hand,
+            is_load: transfer.from > transfer.to,
+            of: FarTransfer { machine, id },
+        };
+        let mut channel = self.channel_of(transfer);
+        channel.demand.ask(asked.job.size_bytes, now_ns);
+        let job = channel.submit(&asked, now_ns);
+        let loads = asked.is_load && transfer.to == GPU && transfer.hop.is_none();
+        if let Some(layers) = self.config.read_buffer_layers.filter(|_| loads) {
+            // Its first layer has a buffer in any case, and no layer has left yet.
+            channel.limit(job, layers);
+        }
+        drop(channel);
+        self.transfers[id as usize].job = Some(job);
+    }
+
+    /// Lets each layer of a transfer on its channel be heard of.
+    pub fn hear_all(&mut self, id: TransferId) {
+        let transfer = self.transfer(id);
+        if let Some(job) = transfer.job {
+            self.channel_of(transfer).hear_all(job);
+        }
+    }
+
+    /// When a layer (from 0) of a transfer arrives, once it has been sent over a channel served layer by layer.
+    pub fn arrival_ns(&self, id: TransferId, layer: u64) -> Option<u64> {
+        let transfer = self.transfer(id);
+        let arrivals = transfer.job.map(|job| {
+            self.channel_of(transfer)
+                .arrivals_ns(job)
+                .get(layer as usize)
+                .copied()
+        });
+        arrivals.flatten()
+    }
+
+    /// Lets a load's first `layers` layers come as far as they are at hand: buffers became free.
+    pub fn allow(&mut self, id: TransferId, layers: u64, now_ns: u64) {
+        let transfer = self.transfer(id);
+        if let Some(job) = transfer.job {
+            self.channel_of(transfer).allow(job, layers, now_ns);
+        }
+    }
+
+    /// Lets a transfer that is on its channel send its first `layers` layers.
+    pub(super) fn feed_on(&mut self, id: TransferId, layers: u64, now_ns: u64) {
+        let transfer = self.transfer(id);
+        if let Some(job) = transfer.job {
+            self.channel_of(transfer).feed(job, layers, now_ns);
+        }
+    }
+
+    /// So many layers of a transfer are there, not all: what it feeds sends them on. Returns whether the first one is
+    /// to be told of.
+    pub fn layer_came<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        (id, layers): (TransferId, u64),
+        now_ns: u64,
+    ) -> Answer<bool> {
+        for dependent in self.transfers[id as usize].dependents.clone() {
+            match self.transfer(dependent).relay {
+                Some(relay) if layers > 1 => self.pass_on(store, dependent, relay, now_ns)?,
+                _ => self.feed_on(dependent, layers, now_ns),
+            }
+        }
+        if layers > 1 {
+            return Ok(false);
+        }
+        let transfer = self.transfer(id);
+        let (move_id, is_hop) = (transfer.id, transfer.hop.is_some());
+        if let (false, Some(tree), Some(sent)) = (is_hop, store.tiered(), self.sent(id)) {
+            let times = Times {
+                first_layer_ns: sent.first_layer_ns,
+                ready_ns: super::NOT_YET,
+            };
+            tree.set_times(move_id, times)?;
+        }
+        Ok(self.comes_by_layer(self.transfer(id)))
+    }
+
+    /// All of a transfer is there, and its times are final.
+    pub fn all_came<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        id: TransferId,
+        now_ns: u64,
+    ) -> Answer<()> {
+        match self.sent(id) {
+            Some(sent) => self.note(store, id, sent, now_ns),
+            None => Ok(()),
+        }
+    }
+}
