@@ -20,12 +20,14 @@ impl<Q: Clone + Default> ByPlace<Q> {
 impl<Q> Index<Place> for ByPlace<Q> {
     type Output = Q;
 
+    #[inline]
     fn index(&self, place: Place) -> &Q {
         &self.0[place as usize]
     }
 }
 
 impl<Q> IndexMut<Place> for ByPlace<Q> {
+    #[inline]
     fn index_mut(&mut self, place: Place) -> &mut Q {
         &mut self.0[place as usize]
     }

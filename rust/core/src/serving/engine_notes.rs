@@ -14,6 +14,7 @@ pub(super) struct Cached {
 
 impl Replica {
     /// Ends a request's look-up: from now on it waits.
+    #[inline]
     pub(super) fn queued_by_engine(&mut self, place: Place, now_ns: u64) {
         let request = &mut self.requests[place as usize];
         request.lookup_ns += now_ns - request.since_ns;
@@ -47,6 +48,7 @@ impl Replica {
     }
 
     /// Shows a token, the first one or one behind another.
+    #[inline]
     pub(super) fn token_of_engine<S: ServingStore>(
         &mut self,
         store: &mut S,
