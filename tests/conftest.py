@@ -23,9 +23,13 @@ engine.MAX_SHRINKING_SECONDS = examples.SHRINKING_S  # five minutes otherwise, a
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    if examples.NEW_EXAMPLES and config.option.hypothesis_seed is None:
-        # in the environment, where the workers of pytest-xdist find it
+    if not examples.NEW_EXAMPLES:
+        return
+    # in the environment, where the workers of pytest-xdist find it
+    if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = os.environ.setdefault("KVSIM_SEED", str(secrets.randbelow(10**9)))
+    else:
+        os.environ["KVSIM_SEED"] = str(config.option.hypothesis_seed)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
