@@ -20,7 +20,7 @@ _ROUTERS = ("round-robin", "longest-prefix", "cache-aware")
 @app.command()
 def study(
     name: Annotated[
-        Literal["joint", "workload-aware", "tail-lru", "cache-ttl", "kvflow", "learned"],
+        Literal["joint", "workload-aware", "tail-lru", "cache-ttl", "kvflow", "learned", "marconi"],
         typer.Argument(help="eviction × routing × capacity, or a paper's policy beside LRU"),
     ],
     trace: Annotated[
@@ -68,7 +68,8 @@ def study(
     from kvcache_sim.sweeps.joint import VARIED, JointAsk, joint_study
 
     if name != "joint":
-        why = f"in study {name}, which replays two policies"
+        policies = "three" if name == "marconi" else "two"
+        why = f"in study {name}, which replays {policies} policies"
         refuse_idle(why, machines=machines, policy=policy, router=router)
         refuse_idle(why, config=config, set=settings, plot=plot, force=force)
         _paper(name, trace, capacity or [], output_format)
@@ -104,8 +105,13 @@ def study(
 
 
 def _paper(name: str, trace: Path | None, capacities: list[int], output_format: str) -> None:
+    from kvcache_sim.sweeps.marconi_study import marconi_study, marconi_text
     from kvcache_sim.sweeps.paper_study import paper_study, paper_text
     from kvcache_sim.workload.readers import read_trace
 
-    found = paper_study(name, None if trace is None else read_trace(trace), capacities)
-    print(json.dumps(found, indent=2) if output_format == "json" else paper_text(found))
+    read = None if trace is None else read_trace(trace)
+    if name == "marconi":
+        found, text = marconi_study(read, capacities), marconi_text
+    else:
+        found, text = paper_study(name, read, capacities), paper_text
+    print(json.dumps(found, indent=2) if output_format == "json" else text(found))
