@@ -122,6 +122,74 @@ def test_drafts_ranks_and_the_engines_own_schedulers():
     assert (dense["replica.dp"], dense["cluster.machines"], dense["router.policy"]) == (1, 3, "vllm-dp")
 
 
+STAGES = "vllm serve Qwen/Qwen3-32B -tp 2 -pp 4 --kv-cache-memory-bytes 10G"
+SHARED = "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 16 -dcp 2 --block-size 32"
+WINDOWS_FULL = "vllm serve openai/gpt-oss-120b --disable-hybrid-kv-cache-manager --kv-cache-memory-bytes 12G"
+BLOCKS_FULL = (
+    "vllm serve openai/gpt-oss-120b --disable-hybrid-kv-cache-manager --num-gpu-blocks-override 5000"
+)
+
+
+def test_one_engine_over_several_gpus():
+    stages = kv.Scenario.from_yaml(scenario_of_launch(STAGES, "h200"))
+    assert (stages["replica.pp"], stages["replica.scheduler"]) == (4, "vllm")
+    assert stages["tiers.gpu.capacity"] == "80GiB", "10 GiB on each of 2 × 4 GPUs"
+    assert (
+        "--pipeline-parallel-size 2 (tiers.gpu.capacity: auto knows no pipeline stages"
+        in scenario_of_launch("vllm serve Qwen/Qwen3-32B -pp 2", "h200")
+    )
+    shared = kv.Scenario.from_yaml(scenario_of_launch(SHARED, "h200"))
+    alone = kv.Scenario.from_yaml(scenario_of_launch(SHARED.replace("-dcp 2", ""), "h200"))
+    assert (shared["replica.cp"], shared["cache.block_size"]) == (2, 64), "32 tokens on each of two GPUs"
+    assert alone["cache.block_size"] == 32
+    tokens = [int(one["tiers.gpu.capacity"].split()[0]) * one["cache.block_size"] for one in (shared, alone)]
+    assert tokens[0] == pytest.approx(2 * tokens[1], rel=1e-3)
+    refused = scenario_of_launch(SHARED.replace("-tp 16", "-tp 8"), "h200")
+    assert (
+        "# not simulated: --decode-context-parallel-size 2 (the 8 GPUs of the step-time set hold 1" in refused
+    )
+    assert kv.Scenario.from_yaml(refused)["cache.block_size"] == 32
+
+
+def test_windows_that_keep_every_block():
+    """gpt-oss-120b: 36 layers of 8 heads of 64 values, keys and values in 2 bytes; half of them are windows."""
+    full = kv.Scenario.from_yaml(scenario_of_launch(WINDOWS_FULL, "h200"))
+    assert full["cache.layer_groups"] == "as-full"
+    assert full["cache.kv_bytes_per_token"] == f"{36 * 2 * 8 * 64 * 2 // 1024}KiB"
+    blocks = kv.Scenario.from_yaml(scenario_of_launch(BLOCKS_FULL, "h200"))
+    assert (blocks["cache.layer_groups"], blocks["cache.kv_bytes_per_token"]) == ("as-full", "36KiB")
+    roomy = scenario_of_launch("vllm serve openai/gpt-oss-120b --disable-hybrid-kv-cache-manager", "h200")
+    usual = kv.Scenario.from_yaml(scenario_of_launch("vllm serve openai/gpt-oss-120b", "h200"))
+    bytes_ = int(usual["tiers.gpu.capacity"].split()[0]) * 16 * 36 * 1024
+    assert f'capacity: "{bytes_ // 1024}KiB"' in roomy
+    assert "# assumed: tiers.gpu.capacity is" in roomy
+    next_ = "vllm serve Qwen/Qwen3-Next-80B-A3B-Instruct -tp 4 --mamba-cache-mode align"
+    states = scenario_of_launch(f"{next_} --disable-hybrid-kv-cache-manager", "h200")
+    assert "# not simulated: --disable-hybrid-kv-cache-manager (the engine refuses it: a state" in states
+    assert "# nearest to --mamba-cache-mode: cache.layer_groups: by-kind" in states
+    both = "vllm serve Qwen/Qwen3-32B --disable-hybrid-kv-cache-manager"
+    assert "manager (each layer keeps every block anyway)" in scenario_of_launch(both, "h200")
+
+
+def test_two_flags_of_one_setting_and_a_cache_that_is_off():
+    twice = "vllm serve Qwen/Qwen3-32B {} --num-gpu-blocks-override 9000 {} --no-async-scheduling"
+    for before, after in (("--kv-cache-memory-bytes 8G", ""), ("", "--kv-cache-memory-bytes 8G")):
+        text = scenario_of_launch(twice.format(before, after) + " --async-scheduling", "h200")
+        assert "# not simulated: --kv-cache-memory-bytes 8G (--num-gpu-blocks-override prevails)\n" in text
+        assert "# not simulated: --no-async-scheduling (--async-scheduling prevails)\n" in text
+        scenario = kv.Scenario.from_yaml(text)
+        assert scenario["tiers.gpu.capacity"] == "9000 blocks"
+        assert scenario["replica.async_scheduling"] == "stop-token"
+    off = "python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 2 --disable-radix-cache"
+    drafting = f"{off} --speculative-algorithm EAGLE3 --speculative-num-steps 2"
+    drafts = kv.Scenario.from_yaml(scenario_of_launch(drafting, "h200"))
+    assert (drafts["replica.speculation"]["tokens"], drafts["cache.enabled"]) == (2, False)
+    mixed = scenario_of_launch(f"{off} --enable-mixed-chunk", "h200")
+    assert (
+        "--enable-mixed-chunk (of the engine's own scheduler, which has no cache switched off here)" in mixed
+    )
+
+
 #: Flags of each engine, each with a value that may be, "" for none.
 KNOWN = {
     "vllm": {
@@ -131,6 +199,8 @@ KNOWN = {
         "--no-enable-prefix-caching": "", "--max-model-len": "16K", "--kv-cache-memory-bytes": "8G",
         "--kv-transfer-config": '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}',
         "--kv-offloading-backend": "lmcache", "--enforce-eager": "", "--pipeline-parallel-size": "2",
+        "--decode-context-parallel-size": "2", "-pcp": "2", "-tp": "8", "--mamba-block-size": "16",
+        "--disable-hybrid-kv-cache-manager": "", "--mamba-cache-mode": "align", "--num-gpu-blocks-override": "9000",
         "--compilation-config": '{"level": 3}', "--served-model-name": "a", "--swap-space": "4", "-q": "fp8",
     },
     "sglang": {
@@ -143,26 +213,25 @@ KNOWN = {
         "--disable-radix-cache": "", "--radix-eviction-policy": "lfu",
     },
 }  # fmt: skip
-START = {
-    "vllm": "vllm serve Qwen/Qwen3-30B-A3B",
-    "sglang": "python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B",
-}
+START = {"vllm": "vllm serve", "sglang": "python -m sglang.launch_server --model-path"}
+MODELS = ("Qwen/Qwen3-30B-A3B", "openai/gpt-oss-20b")
 
 
 @examples(60)
-@given(st.sampled_from(sorted(KNOWN)), st.data())
-def test_no_flag_is_dropped_silently(engine, data):
+@given(st.sampled_from(sorted(KNOWN)), st.sampled_from(MODELS), st.data())
+def test_no_flag_is_dropped_silently(engine, model, data):
     """Any flags together make a scenario that runs; without one of them it differs, or the flag is named."""
     chosen = data.draw(st.lists(st.sampled_from(sorted(KNOWN[engine])), unique=True, min_size=1))
     taken = data.draw(st.sampled_from(chosen))
 
     def made(flags):
         words = [word for flag in flags for word in (flag, KNOWN[engine][flag]) if word]
-        text = scenario_of_launch(f"{START[engine]} {shlex.join(words)}", "h200")
+        text = scenario_of_launch(f"{START[engine]} {model} {shlex.join(words)}", "h200")
         return kv.Scenario.from_yaml(text), text.partition("\n")[2]
 
     (scenario, text), (without, _) = made(chosen), made([flag for flag in chosen if flag != taken])
-    long = {"-dp": "--data-parallel-size", "-q": "--quantization"}.get(taken, taken)
+    short = {"-dp": "--data-parallel-size", "-q": "--quantization", "-pcp": "--prefill-context-parallel-size"}
+    long = short.get(taken, taken)
     named = f"# not simulated: {long}" in text
     said_anyway = {
         "--no-async-scheduling", "--disable-overlap-schedule", "--enable-hierarchical-cache",
@@ -175,7 +244,7 @@ def test_no_flag_is_dropped_silently(engine, data):
     ("line", "engine"),
     [
         (VLLM, "vllm"), (SGLANG, "sglang"), (VLLM_DRAFTS, "vllm"), (VLLM_OWN, "vllm"), (SGLANG_RANKS, "sglang"),
-        (SGLANG_OWN, "sglang"),
+        (SGLANG_OWN, "sglang"), (STAGES, "vllm"), (SHARED, "vllm"), (WINDOWS_FULL, "vllm"), (BLOCKS_FULL, "vllm"),
     ],
 )  # fmt: skip
 def test_a_scenario_goes_back_and_forth(line, engine):
@@ -227,6 +296,11 @@ def test_models_by_their_names_on_hugging_face(name, known):
         (["--from", "vllm serve openai/gpt-oss-20b --kv-cache-dtype q4"], "--kv-cache-dtype: unknown value"),
         (["--from", "vllm serve openai/gpt-oss-20b --block-size"], "--block-size: no value"),
         (["--from", "vllm serve openai/gpt-oss-20b -tp two"], "--tensor-parallel-size: no number of GPUs"),
+        (["--from", "vllm serve openai/gpt-oss-20b -pp 0"], "--pipeline-parallel-size: no number of GPUs"),
+        (
+            ["--from", "vllm serve openai/gpt-oss-20b -dcp"],
+            "--decode-context-parallel-size: no number of GPUs",
+        ),
         (["--from", "vllm serve openai/gpt-oss-20b -sc {"], "--speculative-config: not JSON"),
         (
             ["--from", "vllm serve openai/gpt-oss-20b --speculative-config.num_speculative_tokens many"],

@@ -352,6 +352,31 @@ def test_the_starter_is_a_scenario_and_says_what_holds_by_default():
     assert started.settings == plain.settings
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "model: gpt-oss-20b",
+            "its windows take no room and limit no hit; cache.layer_groups=by-kind simulates",
+        ),
+        ("model: qwen3-next-80b-a3b", "its states take no room"),
+        (
+            "model: deepseek-v4-flash",
+            "its states and windows take no room and limit no hit; no setting simulates",
+        ),
+        ("model: llama-3-8b", ""),
+        ("model: gpt-oss-20b\ncache: {layer_groups: by-kind}", ""),
+        ("model: gpt-oss-20b\ncache: {layer_groups: as-full}", ""),
+        ("model: gpt-oss-20b\ncache: {semantics: vllm}", ""),
+    ],
+)
+def test_a_tree_says_once_that_it_takes_windows_and_states_for_full_attention(text, said):
+    notes = load(f"{text}\ntiers: {{gpu: {{capacity: 100 blocks}}}}").notes
+    told = [note for note in notes if "count as full attention" in note]
+    assert len(told) == bool(said)
+    assert said in "".join(told)
+
+
 def test_auto_room_is_what_the_weights_leave_and_the_resolved_scenario_says_how_much():
     scenario = load()
     (tier,) = scenario.settings.machines[0].tiers

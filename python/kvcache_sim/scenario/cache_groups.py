@@ -18,6 +18,8 @@ from kvcache_sim.tiers import STAGING, TIERS
 #: The rules of a tier below the GPU that cache groups can have, by those of the GPU.
 _TIER_OF_GROUPS = {"vllm": "vllm-offload", "tree": "groups"}
 
+_WORDS = {"window": "windows", "chunk": "chunks", "state": "states"}
+
 
 def cache_groups(model: ScenarioModel) -> GroupSettings | None:
     """Return the groups of the served model, or None where all its layers keep every block or share a tree.
@@ -56,6 +58,28 @@ def _knows_groups(model: ScenarioModel) -> bool:
 
 def _has_kinds(model: ScenarioModel) -> bool:
     return any(kept.reach != "all" for kept in served_model(model).caches())
+
+
+def taken_as_full(model: ScenarioModel) -> str | None:
+    """Return a remark where a tree takes windows or states for full attention and no setting asked for that.
+
+    None where all layers keep every block, where groups are simulated, and where ``as-full`` was written.
+    """
+    cache = model.cache
+    if cache.semantics != "tree" or cache.layer_groups is not None or not _knows_groups(model):
+        return None
+    caches = served_model(model).caches()
+    kinds = sorted({_WORDS[kept.reach] for kept in caches if kept.reach != "all"})
+    if not kinds:
+        return None
+    known = all(kept.tokens_per_entry == 1 for kept in caches)
+    remedy = (
+        "cache.layer_groups=by-kind simulates them, as-full is this" if known else "no setting simulates them"
+    )
+    return (
+        f"all layers of {model.model} count as full attention: its {' and '.join(kinds)} take no room and "
+        f"limit no hit; {remedy}"
+    )
 
 
 def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:

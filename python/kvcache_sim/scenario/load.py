@@ -9,6 +9,7 @@ from typing import Any
 
 from kvcache_sim.errors import InputOutputError, UsageError
 from kvcache_sim.model.step_times import step_time_facts
+from kvcache_sim.scenario.cache_groups import taken_as_full
 from kvcache_sim.scenario.channels import wire, with_presets
 from kvcache_sim.scenario.effects import refuse_without_effect
 from kvcache_sim.scenario.eviction import refuse_unknown_eviction, with_absolute_eviction
@@ -52,9 +53,9 @@ class Scenario:
         found = self.gpu_capacity
         replica = self.model.replica
         step_time = () if replica.instant else step_time_facts(replica.step_time, replica.links)
-        timed = other_model_timed(self.model)
+        assumed = (other_model_timed(self.model), taken_as_full(self.model))
         idle = (f"{error.what} here: {error.hint}" for error in self.idle)
-        told = (*step_time, *((timed,) if timed else ()))
+        told = (*step_time, *(one for one in assumed if one))
         return (*told, *((found.sentence,) if found is not None and found.remarkable else ()), *idle)
 
 

@@ -35,6 +35,8 @@ class Engine:
     #: flag → setting that the engine's own scheduler alone is told, with the engine's words for kvsim's; no
     #: words: the flag's own value.
     own_scheduler: dict[str, tuple[str, dict[str, str]]] = field(default_factory=dict)
+    #: flag → setting that spreads one engine over so many GPUs.
+    spread: dict[str, str] = field(default_factory=dict)
     #: Further flags that take no value: the word behind one is no part of it.
     valueless: frozenset[str] = frozenset()
     #: Flags that ask for what a run does anyway.
@@ -80,12 +82,18 @@ VLLM = Engine(
         "-tp": "--tensor-parallel-size",
         "-dp": "--data-parallel-size",
         "-pp": "--pipeline-parallel-size",
+        "-dcp": "--decode-context-parallel-size",
+        "-pcp": "--prefill-context-parallel-size",
         "-sc": "--speculative-config",
         "-q": "--quantization",
         "-ep": "--enable-expert-parallel",
     },
     {"cache.block_size": "16"},
     {"--long-prefill-token-threshold": ("replica.long_prefill_token_threshold", {})},
+    {
+        "--pipeline-parallel-size": "replica.pp",
+        "--decode-context-parallel-size": "replica.cp",
+    },
     frozenset(
         {
             "--trust-remote-code",
@@ -112,7 +120,10 @@ VLLM = Engine(
         }
     ),
     frozenset({"--enable-chunked-prefill"}),
-    {"--kv-transfer-config": "tiers.cpu.semantics: lmcache or vllm-offload, with a tiers.cpu.capacity"},
+    {
+        "--kv-transfer-config": "tiers.cpu.semantics: lmcache or vllm-offload, with a tiers.cpu.capacity",
+        "--mamba-cache-mode": "cache.layer_groups: by-kind, whose states are kept where steps end (align)",
+    },
 )
 
 SGLANG = Engine(
@@ -167,7 +178,7 @@ SGLANG = Engine(
         "--max-prefill-tokens": ("replica.max_prefill_tokens", {}),
         "--enable-mixed-chunk": ("replica.enable_mixed_chunk", {"": "true"}),
     },
-    frozenset(
+    valueless=frozenset(
         {
             "--trust-remote-code",
             "--enable-hierarchical-cache",

@@ -83,7 +83,7 @@ def _is_value(word: str) -> bool:
 
 
 def _is_setting(engine: Engine, name: str) -> bool:
-    known = (engine.same, engine.sized, engine.words, engine.own_scheduler)
+    known = (engine.same, engine.sized, engine.words, engine.own_scheduler, engine.spread)
     return any(name in table for table in known) or name in (
         engine.tensor_parallel,
         engine.replicas,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.names import flatten
 from kvcache_sim.model.step_times import measured_on
+from kvcache_sim.scenario.launch import one_kind
 from kvcache_sim.scenario.launch.drafts import flags_of_drafts
 from kvcache_sim.scenario.launch.flags import ENGINES, Engine
 from kvcache_sim.scenario.load import scenario_from_text
@@ -77,6 +78,8 @@ def launch_of_scenario(resolved: Mapping[str, Any], engine_name: str) -> Launch:
     if settings.get("cluster.machines", 1) != 1:
         words += [engine.replicas, str(settings["cluster.machines"])]
     flags, used = _flags(engine, settings, degree)
+    if one_kind.FLAG in engine.valueless and one_kind.is_one_kind(settings, model):
+        flags, used = [*flags, one_kind.FLAG], {*used, one_kind.KEY}
     drafts = resolved.get("replica", {}).get("speculation")
     if drafts:
         flags += flags_of_drafts(engine.name, drafts)
@@ -102,11 +105,17 @@ def _flags(engine: Engine, settings: Mapping[str, Any], degree: int) -> tuple[li
         words.extend(flag)
         said.add(key)
 
+    for flag, key in engine.spread.items():
+        if (settings.get(key) or 1) > 1:
+            say(key, flag, str(settings[key]))
+    copies = settings["replica.cp"] if "replica.cp" in said else 1
     for flag, key in engine.same.items():
         if settings.get(key) is not None:
-            say(key, flag, str(settings[key]))
+            value = settings[key] // copies if key == "cache.block_size" else settings[key]
+            say(key, flag, str(value))
+    gpus = degree * (settings["replica.pp"] if "replica.pp" in said else 1)
     for flag, (key, form) in engine.sized.items():
-        per = degree if flag in engine.sized_per_gpu else 1
+        per = gpus if flag in engine.sized_per_gpu else 1
         page = int(settings.get("cache.block_size") or 1)
         number = "" if key in said else _number(str(settings.get(key) or ""), form, per, page)
         if number:

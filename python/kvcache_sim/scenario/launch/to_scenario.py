@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.models import load_model
 from kvcache_sim.scenario.idle import leave_out
 from kvcache_sim.scenario.launch.drafts import drafts_of
-from kvcache_sim.scenario.launch.line import LaunchLine, parse_launch
+from kvcache_sim.scenario.launch.line import parse_launch
+from kvcache_sim.scenario.launch.making import Making
 from kvcache_sim.scenario.launch.model_name import model_of
-from kvcache_sim.scenario.load import scenario_from_tree
+from kvcache_sim.scenario.launch.one_kind import as_one_kind
+from kvcache_sim.scenario.launch.several_gpus import count_of, spread, stages_of
 from kvcache_sim.scenario.overrides import parse_path, set_value
 from kvcache_sim.scenario.quantities import render_size
 from kvcache_sim.scenario.resolved import to_yaml
-from kvcache_sim.scenario.yaml_tree import Tree, parse_value
+from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.units import parse_size_bytes
 
 #: Numbers as vLLM reads them: 32k is 32,000, 32K is 32,768.
 _COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmMgG])$")
 _SCALE = {"k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10**9, "G": 1 << 30}
 
-
-@dataclass
-class _Draft:
-    """A scenario in the making: its tree, and what stands above it as comments."""
-
-    line: LaunchLine
-    tree: Tree = field(default_factory=Tree)
-    #: Flags that no setting stands for, or none beside the others, with their values and reasons.
-    left: dict[str, str] = field(default_factory=dict)
-    assumed: list[str] = field(default_factory=list)
-
-    def write(self, key: str, text: str, flag: str) -> None:
-        set_value(self.tree, parse_path(key, flag), parse_value(text, flag), flag)
+#: vLLM obeys it whatever memory there is; of other flags that say the same the last counts.
+_PREVAILS = "--num-gpu-blocks-override"
 
 
 def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
@@ -47,18 +35,20 @@ def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
     of an engine, an unknown model, and a flag whose value cannot be.
     """
     line = parse_launch(text)
-    made = _Draft(line)
+    made = Making(line)
     for key, value in line.engine.defaults.items():
         made.write(key, value, "--from")
     named = model or model_of(line.model)
-    degree = _ranks(made, named, _count(line, line.engine.tensor_parallel))
-    _settings(made, degree)
+    degree = _ranks(made, named, count_of(line, line.engine.tensor_parallel))
+    _settings(made, degree * stages_of(line))
     kv = made.tree.values.get("cache", {}).get("kv_dtype")
     options = [*([f"tp{degree}"] if degree != 1 else []), *([f"kv-{kv}"] if kv else [])]
     step_time = f"roofline:{named}@{gpu}" + (f":{','.join(options)}" if options else "")
     made.write("replica.step_time", step_time, "--from")
     made.write("model", named, "--from")
     _leave_out_unusable(made)
+    as_one_kind(made)
+    spread(made)
     head = [
         f"# Made from: {' '.join(text.split())}",
         f"# The GPU is not in the line: {gpu} (--gpu NAME). Run it with  kvsim simulate TRACE -c FILE",
@@ -69,7 +59,7 @@ def scenario_of_launch(text: str, gpu: str, model: str = "") -> str:
     return "\n".join(head) + "\n" + to_yaml(made.tree.values)
 
 
-def _left(made: _Draft) -> Iterator[str]:
+def _left(made: Making) -> Iterator[str]:
     """Yield comments on flags that no setting stands for, then on the settings that come nearest to them."""
     engine = made.line.engine
     for flag, value in made.left.items():
@@ -79,18 +69,10 @@ def _left(made: _Draft) -> Iterator[str]:
             yield f"# nearest to {flag}: {engine.nearest[flag]}"
 
 
-def _count(line: LaunchLine, flag: str) -> int:
-    """Return how many GPUs or ranks a flag says; 1 without it."""
-    text = line.flags.get(flag, "1")
-    if not text.isdecimal() or not 1 <= int(text) <= 4096:
-        raise UsageError("no number of GPUs", where=flag, got=repr(text)[:60], expected="1 to 4096")
-    return int(text)
-
-
-def _ranks(made: _Draft, model: str, degree: int) -> int:
+def _ranks(made: Making, model: str, degree: int) -> int:
     """Write what data parallelism is: ranks in lock step or machines. Return the GPUs of one of them."""
     line, flag = made.line, made.line.engine.replicas
-    count = _count(line, flag)
+    count = count_of(line, flag)
     if count == 1:
         return degree
     sglang = line.engine.name == "sglang"
@@ -117,19 +99,21 @@ def _has_experts(model: str) -> bool:
     return any(group.feed_forward and group.feed_forward.experts for group in load_model(model).groups)
 
 
-def _with_lower_tier(made: _Draft, flags: dict[str, str]) -> None:
+def _with_lower_tier(made: Making, flags: dict[str, str]) -> None:
     """Take out a switch that only says that there is a lower tier, where another flag says its size."""
     if made.line.engine.name == "sglang" and "--hicache-size" in flags:
         flags.pop("--enable-hierarchical-cache", None)
 
 
-def _settings(made: _Draft, degree: int) -> None:
+def _settings(made: Making, gpus: int) -> None:
     """Write the flags that are settings into the tree; the others are left."""
     line, engine = made.line, made.line.engine
     flags = dict(line.flags)
     _with_lower_tier(made, flags)
     drafts, assumed = drafts_of(flags)
     if drafts is not None:
+        if any(engine.switches.get(flag) == ("cache.enabled", "false") for flag in flags):
+            drafts.pop("eagle", None)  # there is no hit whose last block it could lose
         set_value(made.tree, ("replica", "speculation"), drafts, "speculative decoding")
         made.assumed.append(assumed)
         if (name := "--async-scheduling") in flags:
@@ -142,7 +126,7 @@ def _settings(made: _Draft, degree: int) -> None:
             key, text = engine.same[flag], _plain(value)
         elif flag in engine.sized:
             key, form = engine.sized[flag]
-            text = _sized(made, flag, value, form, degree)
+            text = _sized(made, flag, value, form, gpus)
         elif flag in engine.switches:
             key, text = engine.switches[flag]
         elif flag in engine.words:
@@ -155,7 +139,7 @@ def _settings(made: _Draft, degree: int) -> None:
             key, words = engine.own_scheduler[flag]
             text = _word(flag, value, words) if words else _plain(value)
             set_value(made.tree, ("replica", "scheduler"), engine.name, flag)
-        elif flag in (engine.tensor_parallel, engine.replicas):
+        elif flag in (engine.tensor_parallel, engine.replicas, *engine.spread):
             continue
         else:
             made.left[flag] = value
@@ -165,13 +149,26 @@ def _settings(made: _Draft, degree: int) -> None:
         if text in ("auto", "-1"):
             made.left[flag] = value
         elif text:
-            made.write(key, text, flag)
+            _write_one(made, key, text, flag)
 
 
-def _beside_own_scheduler(made: _Draft, drafts: bool, flags: dict[str, str]) -> str:
+def _write_one(made: Making, key: str, text: str, flag: str) -> None:
+    """Write a flag's setting; of two flags of one setting the loser is left, with the other's name."""
+    before = made.tree.places.get(parse_path(key, flag), "")
+    if before in made.line.flags:
+        loser, winner = (flag, before) if before == _PREVAILS else (before, flag)
+        made.left[loser] = f"{made.line.flags[loser]} ({winner} prevails)".strip()
+        if loser == flag:
+            return
+    made.write(key, text, flag)
+
+
+def _beside_own_scheduler(made: Making, drafts: bool, flags: dict[str, str]) -> str:
     """Return what of the line an engine's own scheduler cannot be simulated with, "" for nothing."""
     lower = any(made.line.engine.sized.get(flag, ("",))[0] == "tiers.cpu.capacity" for flag in flags)
     ranks = made.tree.values.get("replica", {}).get("dp", 1) > 1
+    if "--disable-radix-cache" in flags:
+        return "cache switched off"
     return "lower tiers" if lower else "drafts" if drafts else "ranks in lock step" if ranks else ""
 
 
@@ -187,14 +184,14 @@ def _plain(value: str) -> str:
     return str(round(float(found[1]) * _SCALE[found[2]])) if found else value
 
 
-def _sized(made: _Draft, flag: str, value: str, form: str, degree: int) -> str:
+def _sized(made: Making, flag: str, value: str, form: str, gpus: int) -> str:
     """Return a flag's number as a capacity of the machine."""
     try:
         number = float(_plain(value))
     except ValueError:
         raise UsageError("no number", where=flag, got=repr(value)[:60]) from None
     if flag in made.line.engine.sized_per_gpu:
-        number *= degree
+        number *= gpus
     if form == "{} tokens":
         page = int(made.tree.values.get("cache", {}).get("block_size", 1))
         return f"{int(number) // page} blocks"
@@ -202,14 +199,14 @@ def _sized(made: _Draft, flag: str, value: str, form: str, degree: int) -> str:
     return text if text.endswith("blocks") else render_size(parse_size_bytes(text))
 
 
-def _leave_out_unusable(made: _Draft) -> None:
+def _leave_out_unusable(made: Making) -> None:
     """Take out what has no effect beside the rest, and say why.
 
     Raises UsageError for a value that cannot be.
     """
     while True:
         try:
-            scenario_from_tree(copy.deepcopy(made.tree), Path.cwd())
+            made.check()
             return
         except UsageError as error:
             paths = [path for path, place in made.tree.places.items() if place == error.where]

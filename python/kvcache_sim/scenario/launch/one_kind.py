@@ -1,0 +1,67 @@
+"""vLLM without its hybrid KV cache manager: each layer keeps every block, also one that reads a window."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from kvcache_sim.model.models import load_model
+from kvcache_sim.model.roofline_name import with_dtypes
+from kvcache_sim.scenario.launch.making import Making
+from kvcache_sim.scenario.quantities import render_size
+from kvcache_sim.units import parse_size_bytes
+
+FLAG = "--disable-hybrid-kv-cache-manager"
+KEY = "cache.layer_groups"
+
+
+def settings_of_one_kind(model: str, kv_dtype: str) -> dict[str, str] | None:
+    """Return the settings that make all layers of a model keep every block, at the bytes of all of them.
+
+    Empty where they do anyway, None where the engine could not: a state is no block.
+    """
+    kept = with_dtypes(load_model(model), "", kv_dtype).caches()
+    if any(cache.reach == "state" or cache.tokens_per_entry != 1 for cache in kept):
+        return None
+    if all(cache.reach == "all" for cache in kept):
+        return {}
+    each = math.ceil(sum(cache.entry_bytes * len(layers) for cache, layers in kept.items()))
+    return {KEY: "as-full", "cache.kv_bytes_per_token": render_size(each)}
+
+
+def as_one_kind(made: Making) -> None:
+    """Write what the flag asks for into a scenario that is whole without; leave it where it cannot be."""
+    if FLAG not in made.left:
+        return
+    values = made.tree.values
+    settings = settings_of_one_kind(str(values["model"]), values["cache"].get("kv_dtype") or "")
+    if settings is None:
+        made.left[FLAG] = "(the engine refuses it: a state or a compressed latent is no block of tokens)"
+    elif not settings:
+        made.left[FLAG] = "(each layer keeps every block anyway)"
+    elif made.attempt(settings | _room(made), FLAG) or made.attempt({KEY: settings[KEY]}, FLAG):
+        del made.left[FLAG]  # bytes are no setting where nothing is counted in them
+
+
+def is_one_kind(settings: Mapping[str, Any], model: str) -> bool:
+    """Return whether a resolved scenario's flat settings are those of an engine started with the flag."""
+    if settings.get(KEY) != "as-full":
+        return False
+    wanted = settings_of_one_kind(model, settings.get("cache.kv_dtype") or "")
+    in_blocks = str(settings["tiers.gpu.capacity"]).endswith(" blocks")
+    if not wanted or (in_blocks and settings.get("tiers.cpu.capacity") is None):
+        return bool(wanted)
+    own, full = str(settings["cache.kv_bytes_per_token"]), wanted["cache.kv_bytes_per_token"]
+    return parse_size_bytes(own) == parse_size_bytes(full)
+
+
+def _room(made: Making) -> dict[str, str]:
+    """Return the bytes that memory leaves on all GPUs as a capacity, where the line does not say one."""
+    if "gpu" in made.tree.values.get("tiers", {}):
+        return {}
+    resolved = made.check().resolved
+    blocks = int(str(resolved["tiers"]["gpu"]["capacity"]).removesuffix(" blocks"))
+    per_token = parse_size_bytes(str(resolved["cache"]["kv_bytes_per_token"]))
+    made.assumed.append("tiers.gpu.capacity is what memory leaves there, in bytes")
+    return {"tiers.gpu.capacity": render_size(blocks * int(resolved["cache"]["block_size"]) * per_token)}
