@@ -188,12 +188,45 @@ def test_alpha_is_what_would_have_hit_most():
 
 def test_answers_are_known_by_the_next_turn():
     trace = paper_workload(2, 200)
-    exchanges = exchanges_of(trace)
-    assert len(exchanges) == 200
-    longer = sum(len(each.ids) > each.prompt_blocks for each in exchanges)
-    assert 60 < longer < 100  # agents' turns but each one's last
-    prompts = [n // 64 for n in sorted(trace.input_tokens.tolist())]
-    assert sorted(each.prompt_blocks for each in exchanges) == prompts
+    rows = sorted(range(200), key=lambda k: (trace.arrival_ns[k], trace.turn[k], k))
+    sizes = list(zip(trace.input_tokens.tolist(), trace.output_tokens.tolist(), strict=True))
+    turns = {(trace.session[k], trace.turn[k]): k for k in range(200)}
+    ids = [trace.block_ids[trace.id_offsets[k] : trace.id_offsets[k + 1]].tolist() for k in range(200)]
+    longer = 0
+    for k, each in zip(rows, exchanges_of(trace), strict=True):
+        prompt, answer = sizes[k]
+        following = turns.get((trace.session[k], trace.turn[k] + 1))
+        assert each.prompt_blocks == prompt // 64
+        if following is None:
+            assert each.ids == ids[k][: prompt // 64]
+        else:
+            assert each.ids == ids[following][: (prompt + answer) // 64]
+        longer += len(each.ids) > each.prompt_blocks
+    assert longer > 60
+
+
+def test_three_conversations_by_hand(tmp_path):
+    rows = [("a", 2, 1, [1, 2]), ("a", 4, 0, [1, 2, 3, 4]), ("c", 2, 1, [1, 2]), ("c", 3, 0, [9, 8, 7])]
+    rows += [("b", 2, 1, [1, 2]), ("b", 4, 0, [1, 2, 3, 5])]
+    lines = [
+        {
+            "timestamp": 1000 * k,
+            "input_length": 512 * prompt,
+            "output_length": 512 * answer + 1,
+            "hash_ids": ids,
+            "session_id": session,
+        }
+        for k, (session, prompt, answer, ids) in enumerate(rows)
+    ]
+    path = tmp_path / "three.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    trace = read_trace(path)
+    known = [(each.prompt_blocks, len(each.ids)) for each in exchanges_of(trace)]
+    # c's second prompt is another one, so the answer before it is not known
+    assert known == [(2, 3), (4, 4), (2, 2), (3, 3), (2, 3), (4, 4)]
+    found = marconi_beside(trace, 20)
+    # of c's second prompt nothing, of b's both blocks and then three of four: an answer is no hit
+    assert (found.every_block, found.branches_lru, found.marconi) == (5 / 9, 5 / 9, 5 / 9)
 
 
 #: By seed: a state every block, Marconi's states with LRU, and Marconi; 800 blocks of 64 tokens.
