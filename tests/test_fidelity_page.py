@@ -17,6 +17,9 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "fidelity.md"
 def rows_by_set(text: str) -> dict[str, list[str]]:
     """Return the cells of each table row that begins with a set's name, without what is bold."""
     sets = text[: text.index("## A real run it has not seen")]
+    sets = re.sub(
+        r"## Steps that no CUDA graph holds.*?(?=^## )", "", sets, flags=re.M | re.S
+    )  # hosts, topologies
     found = re.findall(r"^\| `([\w.-]+)`[^|]*\|(.*)\|$", sets, re.M)
     return {name: [cell.replace("**", "").strip() for cell in cells.split("|")] for name, cells in found}
 
