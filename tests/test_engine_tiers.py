@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cache
+from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from kvcache_sim import _core
 from kvcache_sim.cli import main
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.engine_modes import ENGINE_MODES, with_engines
-from kvcache_sim.replay.engine_requests import native_requests
+from kvcache_sim.replay.engine_requests import native_requests, python_requests
 from kvcache_sim.replay.engine_tiers import WRITE_POLICIES
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest, StorageRoom
 from kvcache_sim.workload.readers import read_trace
@@ -193,6 +194,59 @@ def test_vllms_pool_with_its_cpu_offloading_is_its_reference(request, policy, cp
     assert {name: core[name] for name in of_pool} == {name: alone[name] for name in of_pool}
 
 
+@given(workloads(), st.sampled_from(["lru", "arc"]), st.integers(0, 9))
+@examples(60)
+def test_a_secondary_tier_below_a_cpu_that_evicts_nothing_changes_nothing(request, policy, spare):
+    """All that was stored is on the CPU as well."""
+    blocks = int((request.trace.input_tokens // request.block_size_tokens).sum())
+    request = replace(request, cpu_blocks=max(1, blocks) + spare, cpu_policy=policy)
+    plain, tiered = (REPLAYERS["vllm"](replace(request, secondary=below), "") for below in (False, True))
+    assert tiered["promoted_chunks"] == 0
+    assert tiered["secondary_chunks"] == tiered["stored_chunks"] == tiered["final_cpu_chunks"]
+    assert {name: tiered[name] for name in plain if name != "system"} == {
+        name: plain[name] for name in plain if name != "system"
+    }
+
+
+@given(workloads(), st.sampled_from(["lru", "arc"]), st.integers(1, 40))
+@examples(150)
+def test_what_a_secondary_tier_was_given_is_loaded_again(request, policy, cpu_blocks):
+    """A prompt loads what follows the pool's hit and was ever stored, up to the CPU's room; larger offers are refused."""
+    size = request.block_size_tokens
+    request = replace(request, cpu_blocks=cpu_blocks, cpu_policy=policy, secondary=True, window=0)
+    pool = REPLAYERS["vllm"](replace(request, cpu_blocks=0, secondary=False), "")
+    got = REPLAYERS["vllm"](request, "")
+    assert got["per_request_hit_tokens_sha256"] == pool["per_request_hit_tokens_sha256"]
+    assert got["final_cpu_chunks"] == got["stored_chunks"] + got["promoted_chunks"] - got["evicted_chunks"]
+    assert got["final_cpu_chunks"] <= cpu_blocks
+    assert policy == "arc" or got["lookups_given_up"] == 0
+    if got["lookups_given_up"]:
+        return
+    requests, below, served = python_requests(request), set(), []
+    for number, hit in enumerate(pool["requests"]["hit_tokens"]):
+        if hit < 0:
+            served.append(hit)
+            continue
+        prompt = requests.prompt(number)
+        behind = prompt[hit // size :]
+        loaded = len(list(takewhile(below.__contains__, behind[:cpu_blocks])))
+        served.append(hit + loaded * size)
+        offered = behind[loaded:] if loaded else prompt
+        if len(offered) <= cpu_blocks:
+            below.update(offered)
+    assert got["requests"]["hit_tokens"] == served
+    assert got["secondary_chunks"] == len(below)
+
+
+def test_promotions_take_the_room_of_what_was_found():
+    """With room for five, c takes the place of b, the next look-up's b that of a, and the third's a another's."""
+    rows = [["a", "b", "c"], ["d", "e", "f"], ["a", "b", "c"]]
+    trace = trace_of(rows, 4, [12, 12, 12])
+    for cpu, loaded, promoted in ((6, 12, 0), (5, 12, 3), (4, 12, 3), (3, 12, 3), (2, 0, 0)):
+        got = REPLAYERS["vllm"](ReplayRequest(trace, 4, 3, cpu_blocks=cpu, secondary=True), "")
+        assert (got["hit_tokens"], got["loaded_tokens"], got["promoted_chunks"]) == (0, loaded, promoted), cpu
+
+
 def test_the_cpu_brings_the_last_block_of_a_prompt_too():
     """The pool alone computes the block of the last token; the tier may bring it, and a token is computed."""
     request = ReplayRequest(trace_of([["a", "b"], ["c", "d"], ["a", "b"]], 4, [8, 8, 8]), 4, 2, cpu_blocks=9)
@@ -350,6 +404,25 @@ def test_the_verb_prints_a_row_under_its_names(tmp_path, capsys):
             ["--policy", "vllm", "--capacity", "3", "--cpu-policy", "arc"],
             "--cpu-policy: has no effect without",
         ),
+        (
+            ["--policy", "vllm", "--capacity", "3", "--secondary-tier"],
+            "--secondary-tier: has no effect without --cpu-chunks",
+        ),
+        (
+            [
+                "--policy",
+                "vllm",
+                "--capacity",
+                "3",
+                "--cpu-chunks",
+                "3",
+                "--secondary-tier",
+                "--store-threshold",
+                "2",
+            ],
+            "--store-threshold: has no effect with --secondary-tier",
+        ),
+        (["--policy", "lru", "--capacity", "3", "--secondary-tier"], "--secondary-tier: has no effect"),
         (["--policy", "lru", "--capacity", "3", "--host-capacity", "3"], "--host-capacity: has no effect"),
         (["--policy", "sglang-unified:lru"], "--capacity: a capacity is missing"),
         (

@@ -41,12 +41,18 @@ REAL = frozenset(
         "v1.kv_offload",
         "v1.kv_offload.base",
         "v1.kv_offload.cpu",
+        "v1.kv_offload.cpu.common",
         "v1.kv_offload.cpu.manager",
         "v1.kv_offload.cpu.policies",
         "v1.kv_offload.cpu.policies.arc",
         "v1.kv_offload.cpu.policies.base",
         "v1.kv_offload.cpu.policies.factory",
         "v1.kv_offload.cpu.policies.lru",
+        "v1.kv_offload.tiering",
+        "v1.kv_offload.tiering.base",
+        "v1.kv_offload.tiering.example",
+        "v1.kv_offload.tiering.example.manager",
+        "v1.kv_offload.tiering.manager",
         "v1.request",
         "utils.math_utils",
     )
@@ -126,8 +132,10 @@ def load(wheel: Path) -> types.SimpleNamespace:
     from vllm.v1.core.kv_cache_manager import KVCacheManager
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
-    from vllm.v1.kv_offload.base import LookupResult, ReqContext, make_offload_key
+    from vllm.v1.kv_offload.base import LookupResult, ReqContext, ScheduleEndContext, make_offload_key
     from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
+    from vllm.v1.kv_offload.tiering import manager as tiering
+    from vllm.v1.kv_offload.tiering.example.manager import ExampleSecondaryTierManager
     from vllm.v1.request import Request, RequestStatus
 
     managers.register_all_kvcache_specs(None)
@@ -138,8 +146,11 @@ def load(wheel: Path) -> types.SimpleNamespace:
         Request=Request,
         RequestStatus=RequestStatus,
         CPUOffloadingManager=CPUOffloadingManager,
+        tiering=tiering,
+        ExampleSecondaryTierManager=ExampleSecondaryTierManager,
         ReqContext=ReqContext,
         LookupResult=LookupResult,
+        ScheduleEndContext=ScheduleEndContext,
         make_offload_key=make_offload_key,
         KVCacheManager=KVCacheManager,
         interface=interface,

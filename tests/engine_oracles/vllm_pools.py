@@ -1,4 +1,4 @@
-"""vLLM's own KVCacheManager and CPUOffloadingManager, alone and one below the other, against the replays.
+"""vLLM's own KVCacheManager and offloading managers, alone and one below the other, against the replays.
 
 Requests one after another or overlapping, as ``kvsim cachesim --policy vllm`` takes them; the connector's order of
 look-up, load and store between the two is re-enacted. Run as a program: FOLDER STREAMS FIRST.
@@ -27,21 +27,22 @@ from engine_oracles.vllm_core import BLOCK, Record
 
 
 def asked(seed: int) -> tuple[str, ReplayRequest]:
-    """Return the managers of a stream (``vllm``, ``vllm-offload`` or both) and what is replayed."""
+    """Return the managers of a stream (``vllm``, ``vllm-offload``, both, or both and a secondary tier) and what is replayed."""
     draw = random.Random(seed)
     trace = stream(draw)
-    family = draw.choice(["vllm", "vllm-offload", "both"])
+    family = draw.choice(["vllm", "vllm-offload", "both", "tiering"])
     # a pool smaller than the longest request rejects it
     longest = -(-int((trace.input_tokens + trace.output_tokens).max()) // BLOCK)
     request = ReplayRequest(trace, BLOCK, max(1, longest - 3 + draw.randint(0, 2 * longest)))
     if family != "vllm-offload":
         outputs = draw.choice(["prompt", "computed", "all"])
         request = replace(request, window=draw.choice([0, 0, 4]), outputs=outputs)
-    if family != "vllm":
+    if family in ("vllm-offload", "both"):
         request = replace(request, store_threshold=draw.choice([0, 0, 2, 3]))
-    if family == "both":
+    if family in ("both", "tiering"):
         tier = draw.randint(1, 3 * longest)
         request = replace(request, cpu_blocks=tier, cpu_policy=draw.choice(["lru", "arc"]))
+        request = replace(request, secondary=family == "tiering")
     return family, request
 
 
@@ -68,6 +69,10 @@ class Tier:
         missing = (k for k, key in enumerate(keys) if self.manager.lookup(key, self.contexts[number]) != hit)
         return next(missing, len(keys))
 
+    def ask(self, number: int, keys: list[bytes]) -> int:
+        """Return how many leading keys a request can load."""
+        return self.leading(number, keys)
+
     def load(self, number: int, keys: list[bytes]) -> None:
         """Load keys that are there."""
         self.manager.prepare_load(keys, self.contexts[number])
@@ -76,6 +81,8 @@ class Tier:
     def store(self, number: int, keys: list[bytes]) -> None:
         """Store keys, those that are there left out."""
         done = self.manager.prepare_store(keys, self.contexts[number])
+        # the copy is complete a step later
+        self.manager.on_schedule_end(self.real.ScheduleEndContext((), ()))
         if done is None:
             self.refused += 1
             return
@@ -83,11 +90,61 @@ class Tier:
             self.stored + len(done.keys_to_store),
             self.evicted + len(done.evicted_keys),
         )
-        self.manager.complete_store(done.keys_to_store, self.contexts[number])
+        if done.keys_to_store:
+            self.manager.complete_store(done.keys_to_store, self.contexts[number])
 
     def finish(self, number: int) -> None:
         """End a request."""
         self.manager.on_request_finished(self.contexts.pop(number))
+
+
+class Tiers(Tier):
+    """The manager of several tiers over the wheel's example of a secondary tier, looked up until nothing is pending."""
+
+    def __init__(self, real: types.SimpleNamespace, chunks: int, policy: str) -> None:
+        super().__init__(real, chunks, policy, 0)
+        region = vllm_core.Record(create_kv_memoryview=lambda: vllm_core.Record(strides=(1, 1)))
+        self.primary = real.tiering.CPUPrimaryTierOffloadingManager(chunks, region, policy)
+        self.secondary = real.ExampleSecondaryTierManager(None, vllm_core.Record(strides=(1, 1)), "example")
+        self.manager = real.tiering.TieringOffloadingManager(self.primary, [self.secondary])
+        self.chunks, self.promoted, self.given_up = chunks, 0, 0
+        prepare = self.primary.prepare_write
+
+        def counted(keys: Any, context: Any) -> Any:
+            done = prepare(keys, context)
+            if done is not None:
+                self.promoted += len(done.keys_to_store)
+                self.evicted += len(done.evicted_keys)
+            return done
+
+        self.primary.prepare_write = counted
+
+    def ask(self, number: int, keys: list[bytes]) -> int:
+        """Look up, a step each, until nothing is pending; what could never be found at once is not asked."""
+        result, context = self.real.LookupResult, self.contexts[number]
+        there = (k for k, key in enumerate(keys) if key not in self.secondary.chunks)
+        run = keys[: min(next(there, len(keys)), self.chunks)]
+        step = self.real.ScheduleEndContext((), ())
+        found = 0
+        for _ in range(len(run) + 1):
+            found, is_pending = 0, False
+            # the connector's _maximal_prefix_lookup
+            for key in run:
+                answer = self.manager.lookup(key, context)
+                if answer not in (result.HIT, result.HIT_PENDING):
+                    break
+                found, is_pending = found + 1, is_pending or answer == result.HIT_PENDING
+            self.manager.on_schedule_end(step)
+            if not is_pending:
+                return found
+        self.manager._maybe_process_finished_jobs()
+        self.manager.on_schedule_end(step)
+        self.given_up += 1
+        return self.leading_here(run)
+
+    def leading_here(self, keys: list[bytes]) -> int:
+        """Return how many leading keys the CPU has."""
+        return next((k for k, key in enumerate(keys) if self.primary._policy.get(key) is None), len(keys))
 
 
 class Pool:
@@ -139,7 +196,9 @@ def run(real: types.SimpleNamespace, family: str, request: ReplayRequest) -> dic
 
     trace, running = request.trace, deque[Any]()
     pool = Pool(real, trace, request)
-    tier = None
+    tier: Tier | None = None
+    if family == "tiering":
+        tier = Tiers(real, request.cpu_blocks, request.cpu_policy)
     if family == "both":
         tier = Tier(real, request.cpu_blocks, request.cpu_policy, request.store_threshold)
     hits, loads, forced, totals = list[int](), list[int](), 0, total_tokens(request).tolist()
@@ -166,7 +225,9 @@ def run(real: types.SimpleNamespace, family: str, request: ReplayRequest) -> dic
         below, keys, allocate = 0, list[bytes](), pool.manager.allocate_slots
         if tier is not None:
             keys = tier.start(number, names[: n // BLOCK])
-            below = tier.leading(number, keys[found // BLOCK :])
+            # a prompt that can never fit does not ask
+            fits_alone = -(-totals[number] // BLOCK) <= request.capacity_blocks
+            below = tier.ask(number, keys[found // BLOCK :]) if fits_alone else 0
         fits = with_room(lambda: allocate(made, n - found, found, blocks))  # noqa: B023
         if fits and totals[number] > n:
             made.num_computed_tokens, made.num_tokens = n, totals[number]
@@ -202,6 +263,9 @@ def run(real: types.SimpleNamespace, family: str, request: ReplayRequest) -> dic
             "evicted_chunks": tier.evicted,
             "refused_stores": tier.refused,
         }
+    if isinstance(tier, Tiers):
+        figures |= {"promoted_chunks": tier.promoted, "lookups_given_up": tier.given_up}
+        figures["secondary_chunks"] = tier.secondary.get_num_chunks()
     return figures
 
 
@@ -229,7 +293,7 @@ def differs(real: types.SimpleNamespace, seed: int) -> str | None:
     """Return how a stream differs, None where it is equal."""
     family, request = asked(seed)
     policy = random.Random(-seed - 1).choice(["lru", "arc"]) if family == "vllm-offload" else ""
-    own = REPLAYERS[family.replace("both", "vllm")](request, policy)
+    own = REPLAYERS[family if family == "vllm-offload" else "vllm"](request, policy)
     theirs = run_tier(real, policy, request) if policy else run(real, family, request)
     wrong = {name: (own[name], value) for name, value in theirs.items() if own[name] != value}
     return f"{family} {policy} (ours, theirs): {wrong}" if wrong else None
@@ -237,5 +301,10 @@ def differs(real: types.SimpleNamespace, seed: int) -> str | None:
 
 if __name__ == "__main__":
     sys.exit(
-        vllm_core.compare("vLLM pools", "KVCacheManager and CPUOffloadingManager", differs, *sys.argv[1:4])
+        vllm_core.compare(
+            "vLLM pools",
+            "KVCacheManager, CPUOffloadingManager, TieringOffloadingManager",
+            differs,
+            *sys.argv[1:4],
+        )
     )

@@ -112,6 +112,9 @@ def cachesim(
         typer.Option(help="vllm: policy of its CPU offloading", show_default="lru with --cpu-chunks"),
     ] = None,
     disk_chunks: Annotated[int, typer.Option(help="lmcache: chunks of the disk tier", min=0)] = 0,
+    secondary_tier: Annotated[
+        bool, typer.Option("--secondary-tier", help="vllm: a tier below the CPU's, which keeps all it gets")
+    ] = False,
     kv_bytes_per_token: Annotated[
         int, typer.Option(help="the same as a number of bytes", min=0, metavar="BYTES")
     ] = 0,
@@ -176,6 +179,7 @@ def cachesim(
         cpu_chunks,
         cpu_policy.value if cpu_policy else "",
         disk_chunks,
+        secondary_tier,
     )
     reading = ReadSettings(
         block_size=trace_block_size,

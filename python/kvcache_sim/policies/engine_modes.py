@@ -50,8 +50,8 @@ ENGINE_MODES: tuple[EngineMode, ...] = (
         "CPUOffloadingManager",
         12,
         0,
-        "secondary tiers; beside the GPU's pool (`--policy vllm --cpu-chunks`) it has no row (`make oracles` "
-        "drives the pair, the connector between them re-enacted)",
+        "beside the GPU's pool (`--policy vllm --cpu-chunks`), and with a secondary tier "
+        "(`--secondary-tier`), it has no row (`make oracles` drives them, the connector re-enacted)",
     ),
     EngineMode("sglang", "SGLang 0.5.23", "RadixCache", 29, 0, "the strategy priority"),
     EngineMode(

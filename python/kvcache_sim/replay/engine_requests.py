@@ -58,6 +58,7 @@ def refuse_without_effect(
         "--storage": request.storage is not None and not host,
         "--disk-chunks": request.disk_blocks != 0 and not disk,
         "--cpu-chunks": request.cpu_blocks != 0 and not cpu,
+        "--secondary-tier": request.secondary and not cpu,
     }
     for option, given in useless.items():
         if given:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim import _core
 from kvcache_sim.backends import reference
+from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.engine_requests import (
     block_keys,
     native_requests,
@@ -56,10 +58,33 @@ def replay_offloading(request: ReplayRequest) -> ReplayResult:
     refuse_without_effect(request, policy, window=True, outputs=True, store_threshold=True, cpu=True)
     tier = (request.cpu_policy, request.cpu_blocks, request.store_threshold)
     useful = useful_blocks(request)
+    if request.secondary:
+        return replay_tiering(request)
     if request.backend == "python":
         answer = reference("replay.vllm-offloading")(python_requests(request), useful, *tier)
     else:
         answer = native_requests(request).vllm_offloading(useful, *tier)
+    return offloading_figures(request, answer)
+
+
+def replay_tiering(request: ReplayRequest) -> ReplayResult:
+    """Replay the pair above with a secondary tier below the CPU's; Python decides, whatever the backend."""
+    if request.store_threshold:
+        raise UsageError("has no effect with --secondary-tier", where="--store-threshold")
+    request = replace(request, backend="python")
+    room = (useful_blocks(request), request.cpu_policy, request.cpu_blocks)
+    answer = reference("replay.vllm-tiering")(python_requests(request), *room)
+    return {
+        **offloading_figures(request, answer),
+        "system": "vLLM V1 KVCacheManager + TieringOffloadingManager",
+        "promoted_chunks": answer["promoted"],
+        "secondary_chunks": answer["below"],
+        "lookups_given_up": answer["given_up"],
+    }
+
+
+def offloading_figures(request: ReplayRequest, answer: dict[str, Any]) -> ReplayResult:
+    """Return what the pool and its CPU tier did."""
     hits, loaded = (np.asarray(answer[name], np.int64) for name in ("hits", "loaded"))
     # the last token is computed, also where the tier brings its block
     cached = np.minimum(hits + loaded, request.trace.input_tokens - 1)

@@ -66,6 +66,8 @@ class ReplayRequest:
     #: Blocks of vLLM's CPU offloading tier below the pool, and its policy.
     cpu_blocks: int = 0
     cpu_policy: str = "lru"
+    #: Whether a secondary tier, which keeps all that it gets, is below vLLM's CPU tier.
+    secondary: bool = False
     #: Chunks of a disk tier below the capacity (LMCache).
     disk_blocks: int = 0
     #: Whether the policy sees a prefix tree or a flat stream of blocks.
@@ -82,6 +84,7 @@ def refuse_lower_tiers(request: ReplayRequest, policy: str) -> None:
         "--storage": request.storage is not None,
         "--disk-chunks": request.disk_blocks != 0,
         "--cpu-chunks": request.cpu_blocks != 0,
+        "--secondary-tier": request.secondary,
     }
     for option in (option for option, is_given in given.items() if is_given):
         raise UsageError(f"has no effect with --policy {policy}", where=option)

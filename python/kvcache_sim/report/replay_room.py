@@ -27,6 +27,7 @@ class RoomOptions:
     cpu_chunks: int = 0
     cpu_policy: str = ""
     disk_chunks: int = 0
+    secondary: bool = False
 
 
 def room_of(
@@ -65,6 +66,9 @@ def room_of(
     if options.cpu_chunks:
         room["cpu_blocks"] = options.cpu_chunks
         room["cpu_policy"] = options.cpu_policy or "lru"
+        room["secondary"] = options.secondary
+    elif options.secondary:
+        raise UsageError("has no effect without --cpu-chunks", where="--secondary-tier")
     elif options.cpu_policy:
         raise UsageError("has no effect without --cpu-chunks", where="--cpu-policy")
     if options.host_capacity:
@@ -95,5 +99,6 @@ def _useless(family: str, options: RoomOptions) -> dict[str, bool]:
         "--chunk-tokens": options.chunk_tokens != 0 and not chunks,
         "--cpu-chunks": options.cpu_chunks != 0 and not chunks and family != "vllm",
         "--cpu-policy": bool(options.cpu_policy) and family != "vllm",
+        "--secondary-tier": options.secondary and family != "vllm",
         "--disk-chunks": options.disk_chunks != 0 and not chunks,
     }

@@ -95,11 +95,19 @@ class OffloadTier(HeldKeys):
         """Return how many leading keys are there."""
         return next((i for i, key in enumerate(keys) if key not in self.policy), len(keys))
 
+    def has(self, key: Key) -> bool:
+        """Return whether a key is there."""
+        return key in self.policy
+
+    def ask(self, request: int, first: int, keys: Sequence[Key]) -> int:
+        """Return how many leading keys a request can load; ``first`` is the first one's place."""
+        return self.leading(keys)
+
     def load(self, request: int, places: Sequence[int], keys: Sequence[Key]) -> None:
         """Use keys that are there, which have these places in the request's prompt."""
         used = self.used.setdefault(request, {})
         used.update({place: (key, Access.REUSED) for place, key in zip(places, keys, strict=True)})
-        self.policy.access(self._keys(request))
+        self._access(request)
 
     def offer(
         self, request: int, places: Sequence[int], keys: Sequence[Key]
@@ -109,7 +117,7 @@ class OffloadTier(HeldKeys):
         The keys have these places in the request's prompt.
         """
         often = self.offers.often(keys)
-        self.policy.offer(often)
+        self._learn(request, often)
         new = [key for key in often if key not in self.policy]
         there = set(often) - set(new)
         victims = self.policy.store(new, set(often) | self.in_use.keys())
@@ -118,7 +126,7 @@ class OffloadTier(HeldKeys):
         for place, key in zip(places, keys, strict=True):
             if key in often and (place not in used or used[place][1] is Access.REFUSED):
                 used[place] = key, Access.REUSED if key in there else missing
-        self.policy.access(self._keys(request))
+        self._access(request)
         if victims is None:
             self.refused += 1
             return None
@@ -131,6 +139,9 @@ class OffloadTier(HeldKeys):
         used = self.used.pop(request, {})
         self.policy.finish([used[place] for place in sorted(used)])
 
-    def _keys(self, request: int) -> list[Key]:
+    def _learn(self, request: int, keys: Sequence[Key]) -> None:
+        self.policy.offer(keys)
+
+    def _access(self, request: int) -> None:
         used = self.used[request]
-        return [used[place][0] for place in sorted(used)]
+        self.policy.access([used[place][0] for place in sorted(used)])

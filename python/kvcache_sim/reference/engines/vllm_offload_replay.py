@@ -8,7 +8,9 @@ from typing import Any
 from kvcache_sim.reference.causes.engine import MissCauses
 from kvcache_sim.reference.engines.offload_tier import OffloadTier
 from kvcache_sim.reference.engines.requests import Overlap, Requests
+from kvcache_sim.reference.engines.tiered_offload import TieredOffload
 from kvcache_sim.reference.engines.vllm_pool import VllmPool
+from kvcache_sim.replay.block_keys import Key
 from kvcache_sim.replay.request import REJECTED
 
 
@@ -16,13 +18,29 @@ def replay_offloading_reference(
     requests: Requests, capacity_blocks: int, variant: str, cpu_blocks: int, store_threshold: int
 ) -> dict[str, Any]:
     """Replay every request and return what ``vllm_offloading`` of the core returns, the queue as text."""
-    pool, tier = VllmPool(capacity_blocks), OffloadTier(variant, cpu_blocks, store_threshold)
+    return _replay(requests, capacity_blocks, OffloadTier(variant, cpu_blocks, store_threshold))
+
+
+def replay_tiering_reference(
+    requests: Requests, capacity_blocks: int, variant: str, cpu_blocks: int
+) -> dict[str, Any]:
+    """Replay every request over a CPU tier with a secondary tier below; its figures come besides."""
+    tier = TieredOffload(variant, cpu_blocks)
+    figures = _replay(requests, capacity_blocks, tier)
+    return figures | {"promoted": tier.promoted, "given_up": tier.given_up, "below": len(tier.below)}
+
+
+def _replay(requests: Requests, capacity_blocks: int, tier: OffloadTier) -> dict[str, Any]:
+    pool = VllmPool(capacity_blocks)
     overlap, causes = Overlap(requests.window), MissCauses(requests.block_size)
     hits, loaded, forced, size = list[int](), list[int](), 0, requests.block_size
 
     def end(request: int) -> None:
         pool.release(request)
         tier.finish(request)
+
+    def there(key: Key) -> bool:
+        return key in pool.blocks_of or tier.has(key)
 
     def with_room(attempt: Callable[[], bool]) -> bool:
         nonlocal forced
@@ -40,8 +58,8 @@ def replay_offloading_reference(
         for oldest in overlap.before_start():
             end(oldest)
         found = pool.peek(prompt[:limit])
-        below = tier.leading(prompt[found:])
-        there = lambda key: key in pool.blocks_of or key in tier.policy  # noqa: E731
+        # a prompt that can never fit does not ask
+        below = tier.ask(request, found, prompt[found:]) if blocks[1] <= capacity_blocks else 0
         causes.count(n, prompt[: max(limit, found + below)], found + below, there)
         causes.learn(whole)
         fits = with_room(lambda: pool.allocate(request, prompt[:found], blocks[0]))  # noqa: B023
@@ -65,7 +83,7 @@ def replay_offloading_reference(
         if prompt[start:]:
             stored = tier.offer(request, range(start, len(prompt)), prompt[start:])
             lost = [] if stored is None else stored[1]
-            causes.evict(request, [key for key in lost if key not in pool.blocks_of])
+            causes.evict(request, [key for key in lost if not there(key)])
         for ended in overlap.start(request):
             end(ended)
     while overlap.running:
