@@ -247,6 +247,15 @@ def test_promotions_take_the_room_of_what_was_found():
         assert (got["hit_tokens"], got["loaded_tokens"], got["promoted_chunks"]) == (0, loaded, promoted), cpu
 
 
+def test_what_is_more_than_the_cpu_takes_is_not_asked_for():
+    """The last prompt finds a, gets b in the place of c, and computes c, which the secondary tier has."""
+    rows = [["a", "b"], ["d", "e", "f"], ["a", "b", "c"], ["d", "e", "f"], ["a", "b", "c"]]
+    trace = trace_of(rows, 4, [8, 12, 12, 12, 12])
+    got = REPLAYERS["vllm"](ReplayRequest(trace, 4, 3, cpu_blocks=2, secondary=True), "")
+    assert (got["hit_tokens"], got["loaded_tokens"], got["promoted_chunks"]) == (0, 16, 1)
+    assert (got["secondary_chunks"], got["lookups_given_up"]) == (3, 0)
+
+
 def test_the_cpu_brings_the_last_block_of_a_prompt_too():
     """The pool alone computes the block of the last token; the tier may bring it, and a token is computed."""
     request = ReplayRequest(trace_of([["a", "b"], ["c", "d"], ["a", "b"]], 4, [8, 8, 8]), 4, 2, cpu_blocks=9)
