@@ -22,6 +22,7 @@ from tiered_scenario import BASE, load
 RULED_OUT = {
     "cache.accounting": ("counts one tier's tokens",),
     "cache.semantics": ("has a gpu tier only",),
+    "tiers.cpu.semantics": ("this tier keeps a tree's cache groups",),
     "trace.path": ("keep one of the two",),
     "workload.prompt_structure": ("how 'kvsim trace generate' writes rows",),
     "fleet.plan": (
