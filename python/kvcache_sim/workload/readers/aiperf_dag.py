@@ -10,9 +10,9 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache_sim.units import NS_PER_MS
-from kvcache_sim.workload.readers.agent_rows import problem, time_ns, waiting, whole
-from kvcache_sim.workload.readers.answers_unknown import ANSWER_TOKENS, said_of_answers, stand_in
-from kvcache_sim.workload.readers.chained_text import TextRows, lengths_said
+from kvcache_sim.workload.readers.agent_rows import problem, time_ns, whole
+from kvcache_sim.workload.readers.answers_unknown import ANSWER_TOKENS, columns_without_answers, stand_in
+from kvcache_sim.workload.readers.chained_text import TextRows
 from kvcache_sim.workload.readers.dag_schema import Line, lines_of
 from kvcache_sim.workload.readers.format import TraceFormat, first_row
 from kvcache_sim.workload.trace import OPEN_LOOP
@@ -120,9 +120,7 @@ def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
     for name in lines:
         if name not in started:
             graph.run(name, _Start([]))
-    found = [("text", len(rows.inputs), 0, lengths_said(settings, rows.block_size))]
-    columns = rows.columns(found + said_of_answers(len(rows.inputs), graph.unlimited))
-    columns["after"], columns["also_after"] = waiting(graph.waits)
+    columns = columns_without_answers(rows, settings, graph.waits, graph.unlimited)
     columns["lines"] = last
     return columns
 

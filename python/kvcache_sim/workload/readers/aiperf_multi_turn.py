@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.units import NS_PER_MS
-from kvcache_sim.workload.readers.agent_rows import problem, time_ns, waiting, whole
-from kvcache_sim.workload.readers.answers_unknown import ANSWER_TOKENS, said_of_answers, stand_in
-from kvcache_sim.workload.readers.chained_text import TextRows, lengths_said
+from kvcache_sim.workload.readers.agent_rows import problem, time_ns, whole
+from kvcache_sim.workload.readers.answers_unknown import ANSWER_TOKENS, columns_without_answers, stand_in
+from kvcache_sim.workload.readers.chained_text import TextRows
 from kvcache_sim.workload.readers.format import TraceFormat, first_row
 from kvcache_sim.workload.readers.json_stream import objects
 from kvcache_sim.workload.trace import OPEN_LOOP
@@ -109,9 +109,7 @@ def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
         if name is not None and not isinstance(name, str):
             raise problem(line, "session_id", name, "a text")
         sessions.add(line, f"line {number + 1}" if name is None else name, turns)
-    found = [("text", len(rows.inputs), 0, lengths_said(settings, rows.block_size))]
-    columns = rows.columns(found + said_of_answers(len(rows.inputs), sessions.unlimited))
-    columns["after"], columns["also_after"] = waiting(sessions.waits)
+    columns = columns_without_answers(rows, settings, sessions.waits, sessions.unlimited)
     columns["lines"] = line
     return columns
 

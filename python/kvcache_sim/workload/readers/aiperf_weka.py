@@ -6,7 +6,6 @@ Source: aiperf 0.13.0, dataset/loader/weka_trace_models.py and weka_trace.py (wh
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache_sim.units import NS_PER_MS, NS_PER_S
@@ -20,12 +19,12 @@ from kvcache_sim.workload.readers.agent_rows import (
 )
 from kvcache_sim.workload.readers.format import TraceFormat
 from kvcache_sim.workload.readers.json_stream import objects
+from kvcache_sim.workload.readers.weka import BLOCK_SIZE, block_told
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns, TraceSource
     from kvcache_sim.workload.readers.settings import ReadSettings
 
-BLOCK_SIZE = 64
 #: A sub-agent's request that is earlier than its marker is told from there on; recorded times that are equal
 #: but for so much count as equal.
 _SAME_NS = 1000
@@ -164,17 +163,11 @@ def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
     return columns
 
 
-def _tell_block(head: bytes, settings: ReadSettings) -> int:
-    del settings
-    found = re.search(rb'"block_size"\s*:\s*(\d{1,7})\b', head)
-    return int(found[1]) if found and int(found[1]) > 0 else BLOCK_SIZE
-
-
 FORMAT = TraceFormat(
     "aiperf-weka",
     "JSON, one trace an object: id, block_size, requests of t, in, out, hash_ids, api_time (s), sub-agents",
     _detect,
     _read,
     BLOCK_SIZE,
-    _tell_block,
+    block_told,
 )

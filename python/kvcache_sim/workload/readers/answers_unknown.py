@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kvcache_sim.workload.readers.agent_rows import waiting
+from kvcache_sim.workload.readers.chained_text import lengths_said
+
+if TYPE_CHECKING:
+    from kvcache_sim._core import RawColumns
+    from kvcache_sim.workload.readers.chained_text import TextRows
+    from kvcache_sim.workload.readers.settings import ReadSettings
 
 #: Tokens of an answer whose request does not say how many it may have.
 ANSWER_TOKENS = 256
@@ -14,7 +23,20 @@ def stand_in(name: str, tokens: int, token_bytes: int) -> bytes:
     return hashlib.shake_256(name.encode("utf-8", "surrogatepass")).digest(tokens * token_bytes)
 
 
-def said_of_answers(requests: int, without: int) -> list[tuple[str, int, int, str]]:
+def columns_without_answers(
+    rows: TextRows, settings: ReadSettings, waits: Sequence[Sequence[int]], without: int
+) -> RawColumns:
+    """Return the columns of rows whose answers were made up, with the requests that each waits for.
+
+    ``without`` turns do not limit their answers.
+    """
+    found = [("text", len(rows.inputs), 0, lengths_said(settings, rows.block_size))]
+    columns = rows.columns(found + _said_of_answers(len(rows.inputs), without))
+    columns["after"], columns["also_after"] = waiting(waits)
+    return columns
+
+
+def _said_of_answers(requests: int, without: int) -> list[tuple[str, int, int, str]]:
     """Return the remarks on answers that were made up."""
     found = [
         (

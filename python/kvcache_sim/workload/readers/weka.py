@@ -25,7 +25,8 @@ def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
     return source.read_weka(raw_settings(settings, 0))
 
 
-def _tell_block(head: bytes, settings: ReadSettings) -> int:
+def block_told(head: bytes, settings: ReadSettings) -> int:
+    """Return the tokens of a block as the head of a file says them, else those of the published files."""
     del settings
     found = re.search(rb'"block_size"\s*:\s*(\d{1,7})\b', head)
     return int(found[1]) if found and int(found[1]) > 0 else BLOCK_SIZE
@@ -37,5 +38,5 @@ FORMAT = TraceFormat(
     _detect,
     _read,
     BLOCK_SIZE,
-    _tell_block,
+    block_told,
 )
