@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kvcache_sim.cache.operations import MachineTiers, open_machines
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
-from kvcache_sim.cache.store import NO_COPY, NO_MOVE
+from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.cache.tree_store import NO_COPY
 from kvcache_sim.channels.settings import ChannelSettings, ClusterChannels, NetworkSettings
 from kvcache_sim.errors import StoreError, UsageError
 from small_traces import trace_of

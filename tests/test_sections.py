@@ -12,11 +12,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.scenario import schema
 from kvcache_sim.scenario.checks import validated
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.quantities import DurationNs
+from kvcache_sim.scenario.replica_section import ReplicaSection
+from kvcache_sim.scenario.schema import CacheSection, MachineSection, PoolsSection, ScenarioModel
 from kvcache_sim.scenario.section import Checked, Field, Key, Parsed, Section, plain_values
+from kvcache_sim.scenario.trace_section import TraceChanges
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer, create_model
 from pydantic import Field as PydanticField
 from pydantic_core import ValidationError
@@ -49,7 +51,7 @@ class Limited(Section):
 
 
 SECTIONS = sorted(
-    {Limited}.union(*map(sections, (schema.ScenarioModel, schema.MachineSection, schema.TraceChanges))),
+    {Limited}.union(*map(sections, (ScenarioModel, MachineSection, TraceChanges))),
     key=lambda section: section.__name__,
 )
 
@@ -213,17 +215,17 @@ def test_plain_values_are_what_pydantic_writes(path):
 
 
 def test_a_section_is_a_value():
-    one = schema.CacheSection(policy="lfu")
-    assert one == schema.CacheSection().model_copy(update={"policy": "lfu"}) != schema.CacheSection()
-    assert list(one.__dict__) == list(schema.CacheSection.model_fields)
-    assert repr(schema.PoolsSection(decode=2)) == "PoolsSection(prefill=0, decode=2)"
+    one = CacheSection(policy="lfu")
+    assert one == CacheSection().model_copy(update={"policy": "lfu"}) != CacheSection()
+    assert list(one.__dict__) == list(CacheSection.model_fields)
+    assert repr(PoolsSection(decode=2)) == "PoolsSection(prefill=0, decode=2)"
     with pytest.raises(AttributeError, match="CacheSection is frozen: policy"):
         one.policy = "lru"
     with pytest.raises(TypeError, match="CacheSection has no key polcy"):
-        schema.CacheSection(polcy="lru")
+        CacheSection(polcy="lru")
 
 
 def test_a_key_left_out_has_its_default_beside_the_others():
-    assert schema.ReplicaSection().max_num_batched_tokens == 8192
-    assert schema.ReplicaSection(instant=True).max_num_batched_tokens == 1 << 20
-    assert validated(schema.ReplicaSection, {"instant": True}).max_num_batched_tokens == 1 << 20
+    assert ReplicaSection().max_num_batched_tokens == 8192
+    assert ReplicaSection(instant=True).max_num_batched_tokens == 1 << 20
+    assert validated(ReplicaSection, {"instant": True}).max_num_batched_tokens == 1 << 20

@@ -1,4 +1,4 @@
-"""Whoever declares a contract of `cache/store.py` has every method of it, with its parameters by name and order."""
+"""Whoever declares a contract of stores has every method of it, with its parameters by name and order."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from kvcache_sim import _core
-from kvcache_sim.cache import store as contracts
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
+from kvcache_sim.cache.store import GpuStore, KeepsSessions
 from kvcache_sim.cache.store_kinds import SEMANTICS
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.cache.token_store import TokenStore
+from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.cache.views import make_views
 from kvcache_sim.reference.engines.pool_store import ReferencePoolStore
 from kvcache_sim.reference.engines.radix_store import ReferenceRadixStore
@@ -20,13 +21,13 @@ from small_traces import trace_of
 
 #: Each store, and the widest contract that it declares.
 DECLARED = {
-    _core.Store: contracts.MarkingStore,
-    ReferenceStore: contracts.MarkingStore,
-    _core.PoolStore: contracts.GpuStore,
-    ReferencePoolStore: contracts.GpuStore,
-    _core.RadixStore: contracts.GpuStore,
-    ReferenceRadixStore: contracts.GpuStore,
-    TokenStore: contracts.GpuStore,
+    _core.Store: MarkingStore,
+    ReferenceStore: MarkingStore,
+    _core.PoolStore: GpuStore,
+    ReferencePoolStore: GpuStore,
+    _core.RadixStore: GpuStore,
+    ReferenceRadixStore: GpuStore,
+    TokenStore: GpuStore,
 }
 
 
@@ -59,7 +60,7 @@ def test_a_store_keeps_the_contract_it_declares(store: type[Any]) -> None:
 
 
 def test_sessions_are_kept_by_the_store_that_says_so() -> None:
-    for name, member in promised(contracts.KeepsSessions).items():
+    for name, member in promised(KeepsSessions).items():
         assert parameters(getattr(TokenStore, name)) == parameters(member), name
 
 
@@ -75,7 +76,7 @@ def test_a_machine_gets_a_store_under_the_contracts_it_declares(kind: str, backe
     cache = CacheSettings(block_size_tokens=4, kv_bytes_per_token=1, num_layers=1, **CHOICES[kind])
     maker = StoreMaker(cache, trace_of([["a", "b"]]), lambda: 0, backend)
     made = maker.make([TierSettings("gpu", 8)], [False], make_views(cache))
-    assert (made.tree is not None) == (DECLARED[type(made.gpu)] is contracts.MarkingStore)
+    assert (made.tree is not None) == (DECLARED[type(made.gpu)] is MarkingStore)
     for name, member in promised(DECLARED[type(made.gpu)]).items():
         assert hasattr(made.gpu, name), name
         assert not isinstance(member, property) or isinstance(getattr(made.gpu, name), int), name

@@ -25,7 +25,8 @@ from hypothesis.stateful import (
 )
 from kvcache_sim import _core
 from kvcache_sim.cache.settings import Touch
-from kvcache_sim.cache.store import NO_COPY, NO_MOVE
+from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.cache.tree_store import NO_COPY
 from kvcache_sim.reference.store import ReferenceKeys, ReferenceStore
 from kvcache_sim.tiers import STAGING
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN

@@ -346,7 +346,7 @@ def write_token_rows(
     A corpus N stands for the ids 0 … N−1. ValueError for columns that do not fit each other.
     """
 
-# store: the block store of one machine; see cache/store.py for what each call means
+# store: the block store of one machine; see cache/store.py and cache/tree_store.py for what each call means
 
 @final
 class Keys:

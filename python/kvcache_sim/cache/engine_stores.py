@@ -9,9 +9,10 @@ import numpy as np
 
 from kvcache_sim.backends import reference
 from kvcache_sim.cache.group_keys import native_groups
+from kvcache_sim.cache.group_store import GroupStore
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
-from kvcache_sim.cache.store import GpuStore, GroupStore
+from kvcache_sim.cache.store import GpuStore
 from kvcache_sim.errors import UsageError
 from kvcache_sim.tiers import COMPUTE, TIERS
 from kvcache_sim.workload.trace import Trace

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from kvcache_sim.cache.fetch.plan import Part
+from kvcache_sim.cache.machine_store import MachineStore
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.staging import is_staged, stage_up
-from kvcache_sim.cache.store import NO_MOVE, MachineStore
+from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.tiers import COMPUTE, REMOTE, STAGING, TIERS
 
 

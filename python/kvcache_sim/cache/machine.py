@@ -7,6 +7,7 @@ from dataclasses import field
 
 from kvcache_sim.cache.admission import ADMISSION
 from kvcache_sim.cache.admission.policy import AdmissionPolicy
+from kvcache_sim.cache.group_store import GroupStore, LoadingGroupStore
 from kvcache_sim.cache.loader import Loader
 from kvcache_sim.cache.moves import Mover, TransferSettings
 from kvcache_sim.cache.pool import PoolNode
@@ -14,17 +15,10 @@ from kvcache_sim.cache.prefetch.policy import Prefetches
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, PoolSettings, TierSettings
-from kvcache_sim.cache.store import (
-    GpuStore,
-    GroupStore,
-    KeepsSessions,
-    LoadingGroupStore,
-    MarkingStore,
-    OffersComputed,
-    PrefetchingStore,
-)
+from kvcache_sim.cache.store import GpuStore, KeepsSessions, OffersComputed, PrefetchingStore
 from kvcache_sim.cache.store_kinds import store_kind
 from kvcache_sim.cache.stores import StoreMaker
+from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.cache.views import Views, make_views
 from kvcache_sim.cache.write import WRITE
 from kvcache_sim.cache.write.edges import WriteEdges

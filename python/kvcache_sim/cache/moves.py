@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
+from kvcache_sim.cache.digest import TRANSFER as TRANSFER_RECORD
 from kvcache_sim.cache.layer_pages import LayerPages, by_layer
+from kvcache_sim.cache.machine_store import MachineStore
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings
-from kvcache_sim.cache.store import TRANSFER as TRANSFER_RECORD
-from kvcache_sim.cache.store import MachineStore, Order
+from kvcache_sim.cache.store import Order
 from kvcache_sim.cache.transfer import HOP, Transfer
 from kvcache_sim.cache.write.edges import WriteEdges
 from kvcache_sim.channels.channel import NOT_YET, FifoLink, Transmission

@@ -7,7 +7,8 @@ from functools import partial
 
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.remote import RemoteReads
-from kvcache_sim.cache.store import ALL_BLOCKS, NO_MOVE, MarkingStore
+from kvcache_sim.cache.store import ALL_BLOCKS, NO_MOVE
+from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.tiers import STAGING
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.staging import is_staged, stage_up
-from kvcache_sim.cache.store import TieredStore
 from kvcache_sim.cache.transfer import HOP, Transfer
+from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.channels.channel import layer_ns
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.channels.edges import AnyChannel

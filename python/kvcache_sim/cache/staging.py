@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvcache_sim.cache.store import NO_MOVE, TieredStore
+from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.tiers import STAGING
 
 

@@ -9,11 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.backends import checked_backend, reference
+from kvcache_sim.cache.digest import Digest
 from kvcache_sim.cache.groups import GroupSettings
+from kvcache_sim.cache.machine_store import MachineStore
 from kvcache_sim.cache.prefix_view import PrefixViewSettings
 from kvcache_sim.cache.settings import CacheSettings, LowerEngine, TierSettings
-from kvcache_sim.cache.store import Digest, GpuStore, MachineStore, MarkingStore
+from kvcache_sim.cache.store import GpuStore
 from kvcache_sim.cache.store_kinds import TOKENS, store_kind
+from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.cache.views import Views, make_views
 from kvcache_sim.policies.plugins.watchdog import Watchdog
 from kvcache_sim.policies.tier_orders import Orders

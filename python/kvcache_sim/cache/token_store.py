@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from kvcache_sim.cache.digest import Digest
 from kvcache_sim.cache.prefix_view import GlobalPrefixStore, PrefixAdmission, PrefixHash
 from kvcache_sim.cache.session_view import SessionView
-from kvcache_sim.cache.store import Digest, Losses, Room
+from kvcache_sim.cache.store import Losses, Room
 from kvcache_sim.errors import StoreError
 
 _UNBOUNDED = 1 << 60

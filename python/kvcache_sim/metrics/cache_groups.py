@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.cache.group_store import GroupStore
 from kvcache_sim.cache.groups import GroupSettings
-from kvcache_sim.cache.store import GroupStore
 from kvcache_sim.metrics.columns import Column
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.metrics.run import ColumnData

@@ -8,18 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.metrics.by_name import summarize_by_name
+from kvcache_sim.metrics.by_name import figures_by_name, summarize_by_name
 from kvcache_sim.metrics.figure import Figure
 from kvcache_sim.units import NS_PER_S
 
 FIGURES = (
     Figure("models.changes", "", "how often a machine put one model to sleep and woke another"),
     Figure("models.change_s", "s", "time of machines in which they did that and served nobody"),
-    Figure("models.by_name.<model>.requests", "", "finished requests of a model"),
-    Figure("models.by_name.<model>.tokens", "tokens", "their prompt and generated tokens"),
-    Figure("models.by_name.<model>.token_hit_rate", "share", "share of its prompt tokens that was cached"),
-    Figure("models.by_name.<model>.ttft_avg", "ms", "its mean TTFT, waiting for its turn included"),
-    Figure("models.by_name.<model>.ttft_p99", "ms", "its 99th percentile of TTFT"),
+    *figures_by_name("models", "model", "waiting for its turn"),
     Figure("adapters.named", "", "adapters that the trace's requests ask for"),
     Figure("adapters.loads", "", "loads of adapters into slots of machines"),
     Figure("adapters.load_s", "s", "time that these loads took"),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.metrics.by_name import FINISHED, summarize_by_name
+from kvcache_sim.metrics.by_name import FINISHED, figures_by_name, summarize_by_name
 from kvcache_sim.metrics.figure import Figure
 
 FIGURES = (
@@ -21,11 +21,7 @@ FIGURES = (
         "most that a tenant was behind another in finished tokens by weight, while both had requests",
     ),
     Figure("tenants.dropped_blocks", "blocks", "copies that quotas of cache dropped"),
-    Figure("tenants.by_name.<tenant>.requests", "", "finished requests of a tenant"),
-    Figure("tenants.by_name.<tenant>.tokens", "tokens", "their prompt and generated tokens"),
-    Figure("tenants.by_name.<tenant>.token_hit_rate", "share", "share of its prompt tokens that was cached"),
-    Figure("tenants.by_name.<tenant>.ttft_avg", "ms", "its mean TTFT, waiting at the gateway included"),
-    Figure("tenants.by_name.<tenant>.ttft_p99", "ms", "its 99th percentile of TTFT"),
+    *figures_by_name("tenants", "tenant", "waiting at the gateway"),
 )
 
 

@@ -10,15 +10,11 @@ from kvcache_sim.policies.plugins.choice import OneOf
 from kvcache_sim.scenario.fleet_section import FaultSection, FleetEventSection
 from kvcache_sim.scenario.models_section import ServedModelSection
 from kvcache_sim.scenario.scaling_section import ScheduleSection
-from kvcache_sim.scenario.schema import (
-    ChannelSection,
-    ScenarioModel,
-    SloClassSection,
-    TierSection,
-    TraceChanges,
-)
+from kvcache_sim.scenario.schema import ChannelSection, ScenarioModel, SloClassSection
 from kvcache_sim.scenario.section import Checked, Key, Parsed, Section, sections_in
 from kvcache_sim.scenario.tenants_section import TenantSection
+from kvcache_sim.scenario.tiers_section import TierSection
+from kvcache_sim.scenario.trace_section import TraceChanges
 from kvcache_sim.tiers import STAGING, TIERS
 
 _PRESET = ("channels.NAME.preset", "null", "a measured link, such as pcie5-x16: gives what is not given here")

@@ -13,6 +13,8 @@ from kvcache_sim.scenario.section import Parsed
 from kvcache_sim.units import parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
 
 _BLOCKS = re.compile(r"\s*([0-9][0-9_]*)\s*blocks?\s*")
+#: Most tokens, sequences or blocks: 2³¹ − 1, so that they stay well inside 64-bit arithmetic.
+MAX_COUNT = 2**31 - 1
 _CAPACITY = "blocks (16384 blocks), a size (80GiB) or unbounded"
 
 
@@ -49,8 +51,8 @@ def parse_capacity(value: object) -> Capacity:
         raise UsageError(
             "zero capacity", got=repr(text), expected=_CAPACITY, hint="leave the tier out instead"
         )
-    if (capacity.blocks or 0) > 2**31 - 1:
-        raise UsageError("capacity out of range", got=repr(text), expected="at most 2147483647 blocks")
+    if (capacity.blocks or 0) > MAX_COUNT:
+        raise UsageError("capacity out of range", got=repr(text), expected=f"at most {MAX_COUNT} blocks")
     return capacity
 
 

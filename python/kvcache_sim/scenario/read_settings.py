@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcache_sim.scenario.schema import TraceSection
+from kvcache_sim.scenario.trace_section import TraceSection
 
 if TYPE_CHECKING:
     from kvcache_sim.workload.readers.settings import ReadSettings

@@ -3,14 +3,12 @@
 from typing import Literal
 
 from kvcache_sim.scenario.policy_names import QueueOrderName
-from kvcache_sim.scenario.quantities import DurationNs
+from kvcache_sim.scenario.quantities import MAX_COUNT, DurationNs
 from kvcache_sim.scenario.section import Field, Section
 from kvcache_sim.serving.settings import AsyncScheduling, DuplicatePrefill, SchedulePolicy, SchedulerName
 from kvcache_sim.tiers import COMPUTE, TIERS
 
 _FASTEST = TIERS[COMPUTE]
-#: 2³¹ − 1: token and sequence counts stay well inside 64-bit arithmetic.
-_MAX_COUNT = 2**31 - 1
 #: Token budget where no service time passes: whole prompts, as the engines' own replays take them. A prompt
 #: in chunks would ask SGLang's tree for room chunk by chunk and so evict other leaves.
 WHOLE_PROMPTS_TOKENS = 1 << 20
@@ -65,12 +63,12 @@ class ReplicaSection(Section):
     long_prefill_token_threshold: int = Field(
         0,
         ge=0,
-        le=_MAX_COUNT,
+        le=MAX_COUNT,
         description="with vllm: tokens of one request a step beside others; 0: all",
     )
     schedule_policy: SchedulePolicy = Field("fcfs", description="with sglang: who is looked at first")
     max_prefill_tokens: int = Field(
-        16384, ge=1, le=_MAX_COUNT, description="with sglang: tokens of prompts that a step takes up"
+        16384, ge=1, le=MAX_COUNT, description="with sglang: tokens of prompts that a step takes up"
     )
     enable_mixed_chunk: bool = Field(False, description="with sglang: decode in steps of prompts too")
     schedule_conservativeness: float = Field(

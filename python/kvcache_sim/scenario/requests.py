@@ -13,7 +13,7 @@ from kvcache_sim.metrics.request_rule import PRIORITY
 from kvcache_sim.scenario.load import Scenario
 from kvcache_sim.scenario.objectives import trace_fields_of
 from kvcache_sim.scenario.read_settings import read_settings
-from kvcache_sim.scenario.schema import TraceSection
+from kvcache_sim.scenario.trace_section import TraceSection
 from kvcache_sim.serving.queue import PROGRAM_FCFS
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.windows import can_stream

@@ -3,12 +3,10 @@
 from typing import Annotated
 
 from kvcache_sim.scenario.policy_names import RouterName
-from kvcache_sim.scenario.quantities import DurationNs
+from kvcache_sim.scenario.quantities import MAX_COUNT, DurationNs
 from kvcache_sim.scenario.section import Checked, Field, Section
 from kvcache_sim.serving.router.scorers import SCORERS
 from kvcache_sim.serving.settings import IndexKind, RouterSettings
-
-_MOST = 2**31 - 1
 
 
 def _known_scorers(given: dict[str, float]) -> dict[str, float]:
@@ -16,7 +14,7 @@ def _known_scorers(given: dict[str, float]) -> dict[str, float]:
     for name, weight in given.items():
         if name not in SCORERS:
             raise ValueError(f"no such scorer {name!r}; expected any of {', '.join(SCORERS)}")
-        if not 0 <= weight <= _MOST:
+        if not 0 <= weight <= MAX_COUNT:
             raise ValueError(f"{name}: expected a weight from 0 on")
     if not any(given.values()):
         raise ValueError("no scorer has a weight: nothing would tell machines apart")
@@ -53,7 +51,7 @@ class RouterSection(Section):
         0.3, ge=0, le=1, description="cache-aware: share of a prompt above which who has it takes it"
     )
     balance_abs_threshold: int = Field(
-        64, ge=0, le=_MOST, description="cache-aware: uneven where loads differ by more requests, and"
+        64, ge=0, le=MAX_COUNT, description="cache-aware: uneven where loads differ by more requests, and"
     )
     balance_rel_threshold: float = Field(
         1.5, ge=1, description="cache-aware: the largest load is more than so many times the smallest"
@@ -62,7 +60,7 @@ class RouterSection(Section):
         default_factory=lambda: RouterSettings().scorers, description="weighted: weight by scorer"
     )
     kv_aware_threshold: int = Field(
-        2000, ge=0, le=_MOST, description="kvaware: tokens of a prompt that may be missing"
+        2000, ge=0, le=MAX_COUNT, description="kvaware: tokens of a prompt that may be missing"
     )
     load_weight: float = Field(
         1.0, ge=0, le=1e6, description="loadaware: weight of load against the cached share"
@@ -75,7 +73,7 @@ class RouterSection(Section):
     index_blocks: int | None = Field(
         None,
         ge=1,
-        le=_MOST,
+        le=MAX_COUNT,
         description="size of the router's own index, a machine; null: none, or its own",
     )
     index_delay: DurationNs = Field(0, description="from a first token until the index has its prompt")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 from kvcache_sim.policies.plugins.choice import OneOf
-from kvcache_sim.scenario.quantities import DurationNs, RateBytesPerS
+from kvcache_sim.scenario.quantities import MAX_COUNT, DurationNs, RateBytesPerS
 from kvcache_sim.scenario.section import Checked, Field, Section
 from kvcache_sim.serving.membership.scaling_policy import SCALING
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
@@ -25,7 +25,7 @@ class ScheduleSection(Section):
 class WarmupSection(Section):
     """What a machine that comes copies from a peer before it serves."""
 
-    tokens: int = Field(1_000_000, ge=1, le=2**31 - 1, description="prompt tokens, those asked for last")
+    tokens: int = Field(1_000_000, ge=1, le=MAX_COUNT, description="prompt tokens, those asked for last")
     bandwidth: RateBytesPerS = Field(10**10, description="rate of that copy: 10GB/s")
 
 

@@ -1,13 +1,12 @@
 """Every key of a scenario, with its type, its default and what it means: YAML is checked against it."""
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 from kvcache_sim.cache.settings import (
     Accounting,
     FullHit,
     LayerGroups,
     Lookup,
-    LowerEngine,
     RemoteDisk,
     Semantics,
     Touch,
@@ -25,8 +24,7 @@ from kvcache_sim.scenario.policy_names import (
 )
 from kvcache_sim.scenario.pool_section import SharedPoolSection
 from kvcache_sim.scenario.quantities import (
-    Capacity,
-    CapacityField,
+    MAX_COUNT,
     DurationNs,
     EdgeField,
     RateBytesPerS,
@@ -38,6 +36,8 @@ from kvcache_sim.scenario.retention_section import RetentionSection
 from kvcache_sim.scenario.router_section import RouterSection
 from kvcache_sim.scenario.section import Field, Section
 from kvcache_sim.scenario.tenants_section import TenantsSection
+from kvcache_sim.scenario.tiers_section import LoadEdge, TiersSection, UpperTier
+from kvcache_sim.scenario.trace_section import TraceSection
 from kvcache_sim.serving.settings import (
     FirstToken,
     HandoverPath,
@@ -46,52 +46,12 @@ from kvcache_sim.serving.settings import (
 )
 from kvcache_sim.tier_table import ROWS
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, READ_OF_ONE, STAGING, TIERS
-from kvcache_sim.units import NS_PER_S
-from kvcache_sim.workload.readers.settings import OnBadRow, TimeOrder
 
 _FASTEST, _LANDING, _LOWER = TIERS[COMPUTE], TIERS[STAGING], " and ".join(TIERS[STAGING:])
 _PATHS = f"from {_FASTEST} to {_FASTEST}, or over both machines' {_LANDING}"
 _BY_UPPER = "{" + ", ".join(f"{tier}: …" for tier in TIERS[:-1]) + "}"
-#: 2³¹ − 1: token and sequence counts stay well inside 64-bit arithmetic.
-_MAX_COUNT = 2**31 - 1
 #: Beyond it a price times the machines and hours of a run may not be a number any more.
 _MAX_PRICE = 1e12
-
-
-class PrefixSection(Section):
-    """What requests are taken to share of which only times and lengths are known."""
-
-    turns: float = Field(2.0, gt=1, le=1000, description="mean turns of a session; 2.0: LMSYS-Chat-1M's")
-    pause: DurationNs = Field(600 * NS_PER_S, gt=0, description="longest time from a turn to the next")
-    seed: int = Field(0, ge=0, lt=1 << 63, description="of who continues whom")
-
-
-class TraceSection(Section):
-    """Requests from a file."""
-
-    path: str = Field(description="trace file, relative to the scenario; plain, .gz or .zst; - is stdin")
-    format: str | None = Field(None, description="name of the format; null: found from the first bytes")
-    block_size: int | None = Field(
-        None, ge=1, le=1 << 20, description="tokens of one id; null: the format's own (Mooncake: 512)"
-    )
-    on_bad_row: OnBadRow = Field("error", description="refuse the trace, or skip and count")
-    time_order: TimeOrder = Field("error", description="when times go back: refuse, sort, or keep")
-    bytes_per_token: int | None = Field(
-        None, ge=1, le=1 << 20, description="of texts and of lengths in bytes; null: 4, an estimate"
-    )
-    tokenizer: str | None = Field(None, description="tokenizer.json for texts; null: lengths are estimated")
-    extra_keys: list[str] = Field(
-        default_factory=list, description="members of rows in every block's key, such as cache_salt or lora"
-    )
-    synthesise_prefixes: PrefixSection | None = Field(
-        None, description="without block ids: what prompts are assumed to share; null: nothing"
-    )
-
-
-class TraceChanges(Section):
-    """The ``workload`` section beside a trace: changes to what the file says."""
-
-    output_tokens: int | None = Field(None, ge=1, le=_MAX_COUNT, description="overrides every output length")
 
 
 class CacheSection(Section):
@@ -99,7 +59,7 @@ class CacheSection(Section):
 
     enabled: bool = Field(True, description="false: nothing is reused")
     block_size: int = Field(
-        512, ge=1, le=_MAX_COUNT, description="tokens of a block; left out: the trace's, or 512"
+        512, ge=1, le=MAX_COUNT, description="tokens of a block; left out: the trace's, or 512"
     )
     semantics: Semantics = Field("tree", description="rules of reuse: our tree, or an engine's own")
     layer_groups: LayerGroups | None = Field(
@@ -114,14 +74,14 @@ class CacheSection(Section):
     full_hit: FullHit = Field("prefill-remainder", description="what is computed when all may hit")
     accounting: Accounting = Field("detailed", description="blocks of the trie, or a count of unique tokens")
     scheduler_aware_window: int = Field(
-        0, ge=0, le=_MAX_COUNT, description="so many waiting requests whose cached blocks are evicted last"
+        0, ge=0, le=MAX_COUNT, description="so many waiting requests whose cached blocks are evicted last"
     )
     discard_on_finish: bool = Field(False, description="nothing is kept once its last request has ended")
     lookup_time: DurationNs = Field(0, description="time of one look-up")
     retention_interval: int | None = Field(
         0,
         ge=0,
-        le=_MAX_COUNT,
+        le=MAX_COUNT,
         description="tokens between kept windows and states; 0: at prompts' ends; null: all",
     )
     kv_dtype: str | None = Field(
@@ -133,64 +93,18 @@ class CacheSection(Section):
 class SessionViewSection(Section):
     """Which sessions are known: a follow-up of an unknown one is like any other request."""
 
-    max_sessions: int | None = Field(None, ge=1, le=_MAX_COUNT, description="most sessions; null: all")
+    max_sessions: int | None = Field(None, ge=1, le=MAX_COUNT, description="most sessions; null: all")
     ttl: DurationNs | None = Field(None, ge=1, description="time after a turn; null: for ever")
 
 
 class PrefixViewSection(Section):
     """Which prefixes may be shared between requests that do not go on from each other."""
 
-    min_tokens: int | None = Field(None, ge=1, le=_MAX_COUNT, description="shortest; null: one block")
-    min_seen: int = Field(1, ge=1, le=_MAX_COUNT, description="how often it was in a prompt before")
+    min_tokens: int | None = Field(None, ge=1, le=MAX_COUNT, description="shortest; null: one block")
+    min_seen: int = Field(1, ge=1, le=MAX_COUNT, description="how often it was in a prompt before")
     max_tokens: int | None = Field(
         None, ge=1, description="all shared prefixes together, with accounting simplified; null: the tier's"
     )
-
-
-class TierSection(Section):
-    """One tier of a machine."""
-
-    capacity: CapacityField = Field(
-        description=f"blocks, a size, or unbounded; for the {TIERS[COMPUTE]} also auto"
-    )
-    policy: str | None = Field(None, description="eviction policy of this tier; null: cache.policy")
-    semantics: LowerEngine | None = Field(
-        None,
-        description=f"of the {TIERS[STAGING]}: an engine's own rules; null: our tree's (groups: its groups')",
-    )
-
-
-class _Tiers(Section):
-    """The tiers of a machine, fast to slow; one that is left out (or null) does not exist."""
-
-    @property
-    def present(self) -> dict[str, TierSection]:
-        """The tiers there are, by name, from fast to slow."""
-        return {name: own for name in TIERS if (own := getattr(self, name)) is not None}
-
-    @property
-    def compute(self) -> TierSection:
-        """The tier that computes."""
-        own: TierSection = getattr(self, TIERS[COMPUTE])
-        return own
-
-    @property
-    def lower(self) -> dict[str, TierSection]:
-        """The tiers below it, by name, from fast to slow."""
-        return {name: own for name, own in self.present.items() if name != TIERS[COMPUTE]}
-
-
-if TYPE_CHECKING:
-    TiersSection = _Tiers
-
-    UpperTier: TypeAlias = str
-    LoadEdge: TypeAlias = str
-else:
-    _OTHERS = {name: (TierSection | None, None) for name in TIERS[COMPUTE + 1 :]}
-    _OWN = (TierSection, TierSection(capacity=Capacity(auto=True)))
-    TiersSection = _Tiers.extended("TiersSection", {TIERS[COMPUTE]: _OWN, **_OTHERS})
-    UpperTier = Literal[TIERS[:-1]]
-    LoadEdge = Literal[LOAD_EDGES]
 
 
 class ClusterSection(Section):
@@ -257,7 +171,7 @@ class FetchSection(Section):
     lookup: Lookup = Field("local", description=f"also in the {_LOWER} tiers of the other machines?")
     remote_disk: RemoteDisk = Field("direct", description="read it over two channels at once, or staged")
     read_buffer_layers: int | None = Field(
-        None, ge=1, le=_MAX_COUNT, description="layers of a load ahead of their computation; null: all"
+        None, ge=1, le=MAX_COUNT, description="layers of a load ahead of their computation; null: all"
     )
     layer_pipelining: bool = Field(True, description="compute a layer as soon as its KV has arrived")
     exclusive: list[LoadEdge] = Field(
@@ -271,7 +185,7 @@ class WriteSection(Section):
     policy: WriteName | dict[UpperTier, WriteName] = Field(
         "back", description=f"at eviction or at once; or {_BY_UPPER}, by upper tier"
     )
-    selective_uses: int = Field(2, ge=2, le=_MAX_COUNT, description="with policy selective: uses before it")
+    selective_uses: int = Field(2, ge=2, le=MAX_COUNT, description="with policy selective: uses before it")
 
 
 class PrefetchSection(Section):
@@ -283,7 +197,7 @@ class PrefetchSection(Section):
     )
     lead: DurationNs = Field(1_000_000_000, description="with session: how long before the next turn")
     threshold: int | None = Field(
-        None, ge=1, le=_MAX_COUNT, description="hicache's storage: fewest tokens worth it; null: 256"
+        None, ge=1, le=MAX_COUNT, description="hicache's storage: fewest tokens worth it; null: 256"
     )
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from kvcache_sim.scenario.quantities import MAX_COUNT
 from kvcache_sim.scenario.section import Field, Section
 from kvcache_sim.serving.tenants.settings import TenancySettings, TenantSettings
-
-_MOST = 2**31 - 1
 
 
 class TenantSection(Section):
@@ -17,13 +16,13 @@ class TenantSection(Section):
     weight: float = Field(1.0, gt=0, le=10**6, description="its share beside others that wait")
     priority: int = Field(0, ge=-(10**6), le=10**6, description="its class: the smallest goes first")
     tokens_per_s: int | None = Field(
-        None, ge=1, le=_MOST, description="prompt and generated tokens a second; null: any number"
+        None, ge=1, le=MAX_COUNT, description="prompt and generated tokens a second; null: any number"
     )
     burst: int | None = Field(
-        None, ge=1, le=_MOST, description="so many at once after a rest; null: a second's"
+        None, ge=1, le=MAX_COUNT, description="so many at once after a rest; null: a second's"
     )
     cache_blocks: int | None = Field(
-        None, ge=0, le=_MOST, description="blocks of its prompts that a machine keeps; null: any number"
+        None, ge=0, le=MAX_COUNT, description="blocks of its prompts that a machine keeps; null: any number"
     )
 
 
@@ -35,7 +34,7 @@ class TenantsSection(Section):
         default_factory=dict, description="by name, such as {gold: {weight: 3}, free: {tokens_per_s: 9000}}"
     )
     max_in_flight: int | None = Field(
-        None, ge=1, le=_MOST, description="requests in the fleet at once, others wait; null: as they come"
+        None, ge=1, le=MAX_COUNT, description="requests in the fleet at once, others wait; null: as they come"
     )
     isolate: bool = Field(False, description="no tenant reuses another's blocks: its name is in every key")
 

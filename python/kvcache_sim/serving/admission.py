@@ -8,11 +8,12 @@ from typing import Literal
 from kvcache_sim.cache.fetch import FETCH
 from kvcache_sim.cache.fetch.plan import Part
 from kvcache_sim.cache.fetch.policy import FetchPolicy
+from kvcache_sim.cache.group_store import GroupStore
 from kvcache_sim.cache.groups import Newcomer
 from kvcache_sim.cache.loader import Loader
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.remote import RemoteRun
-from kvcache_sim.cache.store import NO_MOVE, GroupStore, LoadingStore
+from kvcache_sim.cache.store import NO_MOVE, LoadingStore
 from kvcache_sim.serving.estimates import Estimates
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.sequence import SequenceState

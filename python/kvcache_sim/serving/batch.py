@@ -7,7 +7,8 @@ committed at its end, when its tokens come out.
 
 from __future__ import annotations
 
-from kvcache_sim.cache.store import GpuStore, GroupStore
+from kvcache_sim.cache.group_store import GroupStore
+from kvcache_sim.cache.store import GpuStore
 from kvcache_sim.model.step_time import StepBatch, StepTime
 from kvcache_sim.serving.batch_contract import Ended
 from kvcache_sim.serving.batch_settings import BatchSettings

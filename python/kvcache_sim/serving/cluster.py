@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.cache.store import ARRIVE, Digest
+from kvcache_sim.cache.digest import ARRIVE, Digest
 from kvcache_sim.engine import ARRIVAL, HANDOVER, NO_MACHINE
 from kvcache_sim.errors import UsageError
 from kvcache_sim.serving.handover.pools import Pools
@@ -17,7 +17,8 @@ from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.contract import Router
 from kvcache_sim.serving.sequence import Arrival, SequenceState, Status
-from kvcache_sim.workload.sessions import continuations, predecessors
+from kvcache_sim.serving.waiting_requests import WaitingRequests
+from kvcache_sim.workload.sessions import continuations
 from kvcache_sim.workload.trace import NO_REQUEST, NOT_TOLD, OPEN_LOOP, Trace, view
 
 if TYPE_CHECKING:
@@ -74,10 +75,10 @@ class Cluster:
         windows = {replica.settings.max_model_len for replica in replicas} - {None}
         #: Most tokens of a prompt and its answer.
         self.window_tokens = min((w for w in windows if w is not None), default=None)
-        waits_for = np.full(len(trace), NO_REQUEST) if self._instant else predecessors(trace)
+        self._waiting = WaitingRequests(trace, in_order=self._instant)
         #: Arrival of the requests that wait for none; a closed-loop one comes its think time after the start.
         arrival_ns = np.where(trace.think_ns != OPEN_LOOP, trace.think_ns, trace.arrival_ns)
-        opens = np.flatnonzero(waits_for == NO_REQUEST)
+        opens = self._waiting.alone
         #: Requests that wait for none in the order in which they come, and when each of all would.
         self.order = opens if self._instant else opens[np.argsort(arrival_ns[opens], kind="stable")]
         self.first_arrivals_ns = arrival_ns
@@ -90,25 +91,10 @@ class Cluster:
         #: What gives the next window of a trace that is read in windows, and the requests that are open.
         self._read_on: ReadOn | None = None
         self._open: set[int] = set()
-        #: Requests by what they wait for: those of request r are ``_waiting[_first[r]:_first[r + 1]]``.
-        waiting = np.flatnonzero(waits_for != NO_REQUEST)
-        waited_for = waits_for[waiting]
-        #: How many more must finish before a request that waits for several arrives.
-        self._missing: dict[int, int] = {}
-        if len(trace.also_after) and not self._instant:
-            waiting = np.concatenate([waiting, trace.also_after[:, 0]])
-            waited_for = np.concatenate([waited_for, trace.also_after[:, 1]])
-            several, counts = np.unique(waiting, return_counts=True)
-            self._missing = dict(zip(several[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True))
-        order = np.argsort(waited_for, kind="stable")
-        waiting = waiting[order]
-        self._waiting = view(waiting)
-        self._first = view(np.searchsorted(waited_for[order], np.arange(len(trace) + 1)))
-        self._waits = len(waiting) > 0
         self.look_at(trace, 0, arrival_ns)
         self._position = 0
         #: Whether no request waits for another, and nobody asks when one is done.
-        self.open_loop = not (self._instant or self._continues or len(waiting))
+        self.open_loop = not (self._instant or self._continues or self._waiting)
         if self._scrapes is not None and self.open_loop and not pools.decoding:
             self._scrapes.for_arrivals_only()
         for replica in replicas:
@@ -355,7 +341,7 @@ class Cluster:
             self._queue_next_alone()
         if self._read_on is not None:
             self._open.discard(request)
-        if self._waits:
+        if self._waiting:
             self._release(request)
         following = self._continues[request] if self._continues else NO_REQUEST
         if following != NO_REQUEST and self._think_ns[following] == OPEN_LOOP:
@@ -376,12 +362,7 @@ class Cluster:
 
     def _release(self, request: int) -> None:
         """Let those that wait for a request come."""
-        for place in range(self._first[request], self._first[request + 1]):
-            following = self._waiting[place]
-            if following in self._missing:
-                self._missing[following] -= 1
-                if self._missing[following]:
-                    continue
+        for following in self._waiting.let_go_by(request):
             at = self.engine.now_ns + self._think_ns[following]
             self.engine.schedule(at, ARRIVAL, NO_MACHINE, self._arrive, following)
             if self._scrapes is not None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvcache_sim.cache.prefix_view import PrefixHash
-from kvcache_sim.cache.store import TieredStore
 from kvcache_sim.cache.token_store import Keys
+from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.units import NS_PER_S
 
 

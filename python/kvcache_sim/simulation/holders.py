@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kvcache_sim.cache.store import MarkingStore
+from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.router.contract import Held
 from kvcache_sim.serving.settings import ClusterSettings

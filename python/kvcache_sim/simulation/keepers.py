@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kvcache_sim.cache.store import MarkingStore
+from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.serving.cluster import Cluster
+from kvcache_sim.serving.kept_prompts import KeptPrompts
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.workload.trace import Trace
 
@@ -26,6 +27,7 @@ class Keepers:
         cluster: Cluster,
         trees: Sequence[MarkingStore | None],
     ) -> None:
+        kept = KeptPrompts(cluster.replicas, trees)
         self._by_name: dict[str, CacheQuotas | RetentionHints] = {}
         tenants = settings.tenants
         if tenants is not None and len(trace.tenant):
@@ -38,16 +40,16 @@ class Keepers:
             if tenants.bounds_caches:
                 from kvcache_sim.serving.tenants.cache_quota import CacheQuotas
 
-                self._by_name["tenants"] = CacheQuotas(tenants, trace, cluster.replicas, trees)
+                self._by_name["tenants"] = CacheQuotas(tenants, trace, kept)
         if len(trace.retention):
             from kvcache_sim.serving.retention.hints import RetentionHints
 
-            self._by_name["retention"] = RetentionHints(trace, cluster.replicas, trees, cluster.engine)
+            self._by_name["retention"] = RetentionHints(trace, kept)
         self._pins: Pins | None = None
         if len(trace.pin_ns):
             from kvcache_sim.serving.retention.pins import Pins
 
-            self._pins = Pins(trace, cluster.replicas, trees, cluster.engine)
+            self._pins = Pins(trace, kept)
             cluster.drop_by(self._pins)
         for keeper in self._by_name.values():
             cluster.drop_by(keeper)

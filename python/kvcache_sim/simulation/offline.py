@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcache_sim.cache.store import MarkingStore
+from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.serving.cluster import Cluster
 from kvcache_sim.serving.offline.batches import Batches
 from kvcache_sim.serving.offline.settings import OfflineSettings

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.settings import TierSettings
-from kvcache_sim.cache.store import GpuStore, TieredStore
+from kvcache_sim.cache.store import GpuStore
 from kvcache_sim.cache.stores import StoreMaker
+from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.engine import Engine
 from kvcache_sim.serving.handover.pools import Pools
 from kvcache_sim.serving.replica.contract import AnyReplica

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kvcache_sim.cache.group_store import GroupStore
 from kvcache_sim.cache.machine import Machine, MachineBuilder, MachineTiers
 from kvcache_sim.cache.pool import PoolNode
-from kvcache_sim.cache.store import GroupStore
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.engine import Engine, beyond_time

@@ -11,8 +11,9 @@ from kvcache_sim.cache.operations.listing import ListedBlock, list_blocks
 from kvcache_sim.cache.operations.look_up import ready_by, request_of_keys, request_of_tokens
 from kvcache_sim.cache.operations.marking import marking
 from kvcache_sim.cache.operations.space import Space
-from kvcache_sim.cache.store import NO_COPY, NO_MOVE
+from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.cache.transfer import Transfer
+from kvcache_sim.cache.tree_store import NO_COPY
 from kvcache_sim.channels.channel import Channel, Transmission
 from kvcache_sim.engine import NO_MACHINE, SAMPLE
 from kvcache_sim.errors import UsageError

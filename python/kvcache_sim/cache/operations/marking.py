@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.cache.moves import Mover
-from kvcache_sim.cache.store import MarkingStore
+from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.errors import UsageError
 
 

@@ -8,7 +8,8 @@ from kvcache_sim.cache.prefetch.policy import PrefetchPolicy
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.cache.staging import is_staged, stage_up
-from kvcache_sim.cache.store import NO_MOVE, TieredStore
+from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.engine import TRANSFER
 from kvcache_sim.tiers import STAGING
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.cache.settings import MovementSettings
-from kvcache_sim.cache.store import TieredStore
+from kvcache_sim.cache.tree_store import TieredStore
 
 
 class WriteBack:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kvcache_sim.cache.store import TieredStore
+from kvcache_sim.cache.tree_store import TieredStore
 
 
 class WritePolicy(Protocol):

@@ -7,8 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvcache_sim.cache.group_store import GroupStore
 from kvcache_sim.cache.groups import GroupSettings, Newcomer
-from kvcache_sim.cache.store import GroupStore, Losses, Room
+from kvcache_sim.cache.store import Room
 from kvcache_sim.reference.engines.group_manager import Allowance, Found, GroupLimits, GroupManager
 from kvcache_sim.reference.engines.group_pool import NULL, GroupPool, MergingPool
 from kvcache_sim.reference.engines.group_rules import (
@@ -19,7 +20,7 @@ from kvcache_sim.reference.engines.group_rules import (
     skipped_blocks,
 )
 from kvcache_sim.reference.engines.leased_store import LeasedStore
-from kvcache_sim.reference.engines.leases import EngineLeases, gpu_alone
+from kvcache_sim.reference.engines.leases import EngineLeases
 from kvcache_sim.reference.store.refusals import in_order, numbered, refuse
 from kvcache_sim.replay.block_keys import BlockKeys
 from kvcache_sim.workload.key_arrays import NO_NEXT_TURN, next_turns
@@ -231,19 +232,14 @@ class ReferenceGroupStore(LeasedStore):
             self.manager.release(ended.request)
             del self.running[ended.request]
 
-    @numbered
-    def room(self, tier: int) -> Room:
+    def _gpu_room(self) -> Room:
         """Return (free without a key, held, free with a key, 0, free with a key)."""
-        gpu_alone(tier)
         pool = self.manager.pool
         idle, free = pool.idle_keyed, len(pool.free)
         return Room(free - idle, pool.capacity_blocks - free, idle, 0, idle)
 
-    @numbered
-    def losses(self, tier: int) -> Losses:
-        """Return (evicted, 0, 0) blocks."""
-        gpu_alone(tier)
-        return Losses(self.manager.pool.evicted, 0, 0)
+    def _gpu_evicted(self) -> int:
+        return self.manager.pool.evicted
 
     def check(self) -> None:
         """Raise RuntimeError naming the first violated invariant (I2, I3, I4), recomputed from scratch."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kvcache_sim.cache.store import NO_MOVE, LoadingStore, Losses, OffersComputed, Order, Room
 from kvcache_sim.reference.engines.copy_orders import OrdersCopies
 from kvcache_sim.reference.engines.leased_store import in_parts
-from kvcache_sim.reference.engines.leases import EngineLease, EngineLeases, gpu_alone
+from kvcache_sim.reference.engines.leases import EngineLease, EngineLeases
 from kvcache_sim.reference.engines.page_store import PageStore
 from kvcache_sim.reference.engines.unified_replay import LEAST_LOADED_TOKENS, Device, Held
 from kvcache_sim.reference.engines.unified_tree import Node, UnifiedTree, worths
@@ -297,24 +297,27 @@ class ReferenceHiCacheStore(OrdersCopies, PageStore):
     @numbered
     def room(self, tier: int) -> Room:
         """Return how the pages of the device, or of the host, are used."""
-        nodes = list(self.tree.root.below())
-        if tier == STAGING:
-            there = sum(len(node.key) for node in nodes if node.host)
-            idle = sum(len(node.key) for node in nodes if node.host and node.locks == 0)
-            writing = sum(key in self._writing for node in nodes if node.host for key in node.key)
-            return Room(self.tree.host_free, 0, there - writing, writing, idle)
-        gpu_alone(tier)
+        if tier != STAGING:
+            return super().room(tier)
+        on_host = [node for node in self.tree.root.below() if node.host]
+        there = sum(len(node.key) for node in on_host)
+        idle = sum(len(node.key) for node in on_host if node.locks == 0)
+        writing = sum(key in self._writing for node in on_host for key in node.key)
+        return Room(self.tree.host_free, 0, there - writing, writing, idle)
+
+    def _gpu_room(self) -> Room:
         free, arriving = self.device.free // self.page, len(self._arriving)
-        cached = sum(len(node.key) for node in nodes if node.device)
+        cached = sum(len(node.key) for node in self.tree.root.below() if node.device)
         active = self.settings.device_pages - free - cached
         return Room(free, active, cached - arriving, arriving, self._loose_pages())
 
     @numbered
     def losses(self, tier: int) -> Losses:
         """Return (evicted, 0, 0) pages; demoted ones left the device too."""
-        if tier != STAGING:
-            gpu_alone(tier)
-        return Losses(self._losses()[tier], 0, 0)
+        return Losses(self.tree.host_evicted, 0, 0) if tier == STAGING else super().losses(tier)
+
+    def _gpu_evicted(self) -> int:
+        return self.tree.evicted_pages
 
     @numbered
     def duplicates(self, tier: int) -> int:

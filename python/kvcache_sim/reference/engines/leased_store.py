@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from itertools import groupby
 
-from kvcache_sim.cache.store import EVICT
-from kvcache_sim.reference.engines.leases import EngineLeases
+from kvcache_sim.cache.digest import EVICT
+from kvcache_sim.cache.store import Losses, Room
+from kvcache_sim.reference.engines.leases import EngineLeases, gpu_alone
 from kvcache_sim.reference.records import Recorded
 from kvcache_sim.reference.store.refusals import numbered
 from kvcache_sim.tiers import COMPUTE
@@ -47,6 +48,26 @@ class LeasedStore(Recorded, ABC):
     @abstractmethod
     def reserve_many(self, wanted: list[tuple[int, int]], now_ns: int) -> list[int] | None:
         """Take room for several leases, all or nothing."""
+
+    @numbered
+    def room(self, tier: int) -> Room:
+        """Return how the blocks of the GPU are used."""
+        gpu_alone(tier)
+        return self._gpu_room()
+
+    @numbered
+    def losses(self, tier: int) -> Losses:
+        """Return (evicted, 0, 0) blocks."""
+        gpu_alone(tier)
+        return Losses(self._gpu_evicted(), 0, 0)
+
+    @abstractmethod
+    def _gpu_room(self) -> Room:
+        """Return how the blocks of the GPU are used."""
+
+    @abstractmethod
+    def _gpu_evicted(self) -> int:
+        """Return how many blocks the GPU has lost so far."""
 
     def _note_evicted(self, blocks: int, now_ns: int, tier: int = COMPUTE) -> None:
         if blocks:

@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kvcache_sim.cache.group_store import LoadingGroupStore
 from kvcache_sim.cache.groups import Brought, GroupSettings
-from kvcache_sim.cache.store import LoadingGroupStore, Losses, OffersComputed, Room
+from kvcache_sim.cache.store import OffersComputed
 from kvcache_sim.reference.engines.group_manager import Allowance, Found
 from kvcache_sim.reference.engines.group_pool import NULL, GroupPool
 from kvcache_sim.reference.engines.group_rules import retained, skipped_blocks
 from kvcache_sim.reference.engines.group_store import ReferenceGroupStore, Running
-from kvcache_sim.reference.engines.leases import gpu_alone
 from kvcache_sim.reference.engines.offload_tier import OffloadTier
 from kvcache_sim.reference.engines.pool_copies import PoolCopies
 from kvcache_sim.reference.store.refusals import numbered
@@ -206,19 +206,6 @@ class OffloadedGroupStore(PoolCopies, ReferenceGroupStore):
         super().finish_move(move)
 
     # -- counts
-
-    @numbered
-    def room(self, tier: int) -> Room:
-        """Return how the blocks of the pool, or of the tier, are used."""
-        return self._tier_room() if tier == STAGING else self._with_arriving(super().room(tier))
-
-    @numbered
-    def losses(self, tier: int) -> Losses:
-        """Return (evicted, 0, 0) blocks."""
-        if tier == STAGING:
-            return Losses(self.tier.evicted, 0, 0)
-        gpu_alone(tier)
-        return super().losses(tier)
 
     @numbered
     def duplicates(self, tier: int) -> int:

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kvcache_sim.cache.store import NO_MOVE, LoadingStore, Losses, Room
+from kvcache_sim.cache.store import NO_MOVE, LoadingStore
 from kvcache_sim.reference.engines.leased_store import in_parts
-from kvcache_sim.reference.engines.leases import gpu_alone
 from kvcache_sim.reference.engines.offload_tier import OffloadTier
 from kvcache_sim.reference.engines.pool_copies import PoolCopies
 from kvcache_sim.reference.engines.pool_store import ReferencePoolStore
@@ -178,19 +177,6 @@ class ReferenceOffloadedStore(PoolCopies, ReferencePoolStore):
         self.tier.finish(request)
 
     # -- counts
-
-    @numbered
-    def room(self, tier: int) -> Room:
-        """Return how the blocks of the pool, or of the tier, are used."""
-        return self._tier_room() if tier == STAGING else self._with_arriving(super().room(tier))
-
-    @numbered
-    def losses(self, tier: int) -> Losses:
-        """Return (evicted, 0, 0) blocks."""
-        if tier == STAGING:
-            return Losses(self.tier.evicted, 0, 0)
-        gpu_alone(tier)
-        return super().losses(tier)
 
     @numbered
     def duplicates(self, tier: int) -> int:

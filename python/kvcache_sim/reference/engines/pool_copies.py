@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from kvcache_sim.cache.store import Order, Room
+from kvcache_sim.cache.store import Losses, Order, Room
 from kvcache_sim.reference.engines.copy_orders import OrdersCopies
+from kvcache_sim.reference.engines.leased_store import LeasedStore
 from kvcache_sim.reference.engines.offload_tier import OffloadTier
 from kvcache_sim.reference.store.refusals import numbered
 from kvcache_sim.replay.block_keys import Key
@@ -24,7 +25,7 @@ class Copy:
     to_tier: int
 
 
-class PoolCopies(OrdersCopies):
+class PoolCopies(OrdersCopies, LeasedStore):
     """Moves between a pool and the tier below it, by number; keys in use by a copy stay in the tier.
 
     Blocks given back while they are still being copied down are given out again, and who gets them waits
@@ -88,16 +89,20 @@ class PoolCopies(OrdersCopies):
             if self._writing.get(key) == move:
                 del self._writing[key]
 
-    def _with_arriving(self, pool: Room) -> Room:
-        """Return the room of the pool, in which blocks that are being written count by themselves."""
-        arriving = len(self._arriving)
-        return pool._replace(active_blocks=pool.active_blocks - arriving, in_flight_blocks=arriving)
-
-    def _tier_room(self) -> Room:
-        """Return how the blocks of the tier are used."""
+    @numbered
+    def room(self, tier: int) -> Room:
+        """Return how the blocks of the pool, or of the tier, are used; those being written apart."""
+        if tier != STAGING:
+            pool, arriving = super().room(tier), len(self._arriving)
+            return pool._replace(active_blocks=pool.active_blocks - arriving, in_flight_blocks=arriving)
         there, writing = len(self.tier.policy), len(self._writing)
         idle = there - len(self.tier.in_use)
         return Room(self.tier.capacity_blocks - there, 0, there - writing, writing, idle)
+
+    @numbered
+    def losses(self, tier: int) -> Losses:
+        """Return (evicted, 0, 0) blocks."""
+        return Losses(self.tier.evicted, 0, 0) if tier == STAGING else super().losses(tier)
 
     def _check_copies(self, holders: Mapping[int, int]) -> None:
         """Raise RuntimeError where a block is copied that is not kept, or the tier does not add up."""

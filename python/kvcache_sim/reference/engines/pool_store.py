@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kvcache_sim.cache.store import GpuStore, Losses, Room
+from kvcache_sim.cache.store import GpuStore, Room
 from kvcache_sim.reference.engines.leased_store import LeasedStore
-from kvcache_sim.reference.engines.leases import EngineLeases, gpu_alone
+from kvcache_sim.reference.engines.leases import EngineLeases
 from kvcache_sim.reference.engines.vllm_pool import VllmPool
 from kvcache_sim.reference.store import ReferenceKeys
 from kvcache_sim.reference.store.refusals import in_order, numbered, refuse
@@ -86,19 +86,14 @@ class ReferencePoolStore(LeasedStore):
             self.pool.release(ended.request)
             del self.keyed[ended.request]
 
-    @numbered
-    def room(self, tier: int) -> Room:
+    def _gpu_room(self) -> Room:
         """Return (free without a key, held, free with a key, 0, free with a key)."""
-        gpu_alone(tier)
         idle = sum(block in self.pool.key_of for block in self.pool.free)
         free = len(self.pool.free)
         return Room(free - idle, self.pool.capacity_blocks - free, idle, 0, idle)
 
-    @numbered
-    def losses(self, tier: int) -> Losses:
-        """Return (evicted, 0, 0) blocks."""
-        gpu_alone(tier)
-        return Losses(len(self.pool.evicted), 0, 0)
+    def _gpu_evicted(self) -> int:
+        return len(self.pool.evicted)
 
     def check(self) -> None:
         """Raise RuntimeError naming the first violated invariant (I2, I3), all recomputed from scratch."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcache_sim.cache.store import GpuStore, Losses, Room
+from kvcache_sim.cache.store import GpuStore, Room
 from kvcache_sim.reference.engines.in_tokens import TreeInTokens
-from kvcache_sim.reference.engines.leases import EngineLease, EngineLeases, gpu_alone
+from kvcache_sim.reference.engines.leases import EngineLease, EngineLeases
 from kvcache_sim.reference.engines.sglang_replay import Held, TokenRoom
 from kvcache_sim.reference.engines.sglang_tree import SglangTree
 from kvcache_sim.reference.store import ReferenceKeys
@@ -103,18 +103,13 @@ class ReferenceRadixStore(TreeInTokens):
         if pages * self.page > held.protected:
             self._check_in(request, pages)
 
-    @numbered
-    def room(self, tier: int) -> Room:
+    def _gpu_room(self) -> Room:
         """Return (free, held and not in the tree, in the tree, 0, of these evictable) pages."""
-        gpu_alone(tier)
         free, cached = self.tokens.free // self.page, sum(len(node.key) for node in self.tree.nodes())
         return Room(free, self.capacity_pages - free - cached, cached, 0, self.tree.evictable_pages())
 
-    @numbered
-    def losses(self, tier: int) -> Losses:
-        """Return (evicted, 0, 0) pages."""
-        gpu_alone(tier)
-        return Losses(len(self.tree.evicted), 0, 0)
+    def _gpu_evicted(self) -> int:
+        return len(self.tree.evicted)
 
     def check(self) -> None:
         """Raise RuntimeError naming the first violated invariant (I2, I3), all recomputed from scratch."""

@@ -13,8 +13,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from kvcache_sim.cache.group_store import LoadingGroupStore
 from kvcache_sim.cache.groups import Brought, GroupSettings
-from kvcache_sim.cache.store import LoadingGroupStore, OffersComputed
+from kvcache_sim.cache.store import OffersComputed
 from kvcache_sim.reference.engines.group_manager import Allowance, Found
 from kvcache_sim.reference.engines.group_pool import NULL, GroupKey, MergingPool
 from kvcache_sim.reference.engines.group_rules import skipped_blocks

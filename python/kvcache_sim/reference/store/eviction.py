@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from kvcache_sim.cache.store import EVICT, Room
+from kvcache_sim.cache.digest import EVICT
+from kvcache_sim.cache.store import Room
 from kvcache_sim.reference.store.blocks import ABSENT, IN_FLIGHT, READY, Block, Move
 from kvcache_sim.reference.store.orders import Standing
 from kvcache_sim.reference.store.refusals import HANDLES, numbered

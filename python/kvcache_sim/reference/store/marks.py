@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvcache_sim.cache.store import NO_COPY, NO_MOVE
+from kvcache_sim.cache.store import NO_MOVE
+from kvcache_sim.cache.tree_store import NO_COPY
 from kvcache_sim.reference.store.blocks import ABSENT, GPU, IN_FLIGHT, READY, Move
 from kvcache_sim.reference.store.moves import NOT_FREE, Moves
 from kvcache_sim.reference.store.refusals import numbered, refuse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvcache_sim.cache.store import MarkingStore
+from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.reference.store.blocks import GPU, IN_FLIGHT, REMOTE, Block, Move
 from kvcache_sim.reference.store.check import violations
 from kvcache_sim.reference.store.marks import Marks

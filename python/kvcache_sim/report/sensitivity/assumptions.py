@@ -71,28 +71,12 @@ def _host_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
             key = (machine.replica.host or "", replica.step_overhead_per_sequence)
             found.setdefault(key, []).append(index)
     for (host, each_ns), indices in found.items():
-        spec = load_host(host) if host else None
-        stated = None
-        if spec is not None and each_ns == spec.step_overhead_per_sequence_ns:
-            low, high = spec.step_overhead_per_sequence_range_ns
-            stated = Factors(low / each_ns, high / each_ns)
-        source = "slopes of the measured batches" if stated else "as given it states no error"
-        factors, said, is_stated = interval(stated, source, USUAL_STEP_PERCENT)
         of = f" of {host}" if len(found) > 1 else ""
-        apply = partial(_with_host_time, indices, each_ns)
-        yield Assumption(f"host time a sequence{of}", factors, said, is_stated, apply)
-
-
-def _with_host_time(
-    indices: list[int], each_ns: int, settings: ClusterSettings, factor: float
-) -> ClusterSettings:
-    machines = list(settings.machines)
-    for index in indices:
-        more = round((factor - 1) * each_ns)
-        machines[index] = replace(
-            machines[index], step_time=WithSequenceTime(machines[index].step_time, more)
+        measured = _host_interval(
+            host, "step_overhead_per_sequence", each_ns, "slopes of the measured batches"
         )
-    return replace(settings, machines=tuple(machines))
+        apply = partial(_with_sequence_time, indices, each_ns)
+        yield Assumption(f"host time a sequence{of}", *measured, apply)
 
 
 def _launch_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
@@ -103,16 +87,30 @@ def _launch_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
         if layer_ns and not machine.replica.instant:
             found.setdefault((machine.replica.host or "", layer_ns), []).append(index)
     for (host, layer_ns), indices in found.items():
-        spec = load_host(host) if host else None
-        stated = None
-        if spec is not None and layer_ns == spec.launch_per_layer_ns:
-            low, high = spec.launch_per_layer_range_ns
-            stated = Factors(low / layer_ns, high / layer_ns)
-        source = "what single steps showed" if stated else "as given it states no error"
-        factors, said, is_stated = interval(stated, source, USUAL_STEP_PERCENT)
         of = f" of {host}" if len(found) > 1 else ""
+        measured = _host_interval(host, "launch_per_layer", layer_ns, "what single steps showed")
         apply = partial(_with_steps, indices, "launch")
-        yield Assumption(f"launch of a step past its graphs{of}", factors, said, is_stated, apply)
+        yield Assumption(f"launch of a step past its graphs{of}", *measured, apply)
+
+
+def _host_interval(host: str, key: str, own_ns: int, source: str) -> tuple[Factors, str, bool]:
+    """Return the interval of a host's time, its source, and whether it is stated: where the host has it."""
+    spec = load_host(host) if host else None
+    if spec is None or getattr(spec, f"{key}_ns") != own_ns:
+        return interval(None, "as given it states no error", USUAL_STEP_PERCENT)
+    low, high = getattr(spec, f"{key}_range_ns")
+    return interval(Factors(low / own_ns, high / own_ns), source, USUAL_STEP_PERCENT)
+
+
+def _with_sequence_time(
+    indices: list[int], each_ns: int, settings: ClusterSettings, factor: float
+) -> ClusterSettings:
+    machines = list(settings.machines)
+    for index in indices:
+        own = machines[index]
+        step_time = WithSequenceTime(own.step_time, round((factor - 1) * each_ns))
+        machines[index] = replace(own, step_time=step_time)
+    return replace(settings, machines=tuple(machines))
 
 
 def _with_steps(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvcache_sim.cache.store import ALL_BLOCKS, GpuStore, MarkingStore
+from kvcache_sim.cache.store import ALL_BLOCKS, GpuStore
 from kvcache_sim.cache.store_kinds import store_kind
+from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.tiers import COMPUTE
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvcache_sim.cache.pool import PoolNode
-from kvcache_sim.cache.store import ALL_BLOCKS, NO_COPY, MarkingStore
+from kvcache_sim.cache.store import ALL_BLOCKS
+from kvcache_sim.cache.tree_store import NO_COPY, MarkingStore
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
 from kvcache_sim.serving.membership.emptying import empty_caches
 from kvcache_sim.serving.membership.plan import Flush, MembershipPlan, PoolLoss, TierLoss

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from kvcache_sim.cache.store import MarkingStore
+from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
 from kvcache_sim.serving.membership.emptying import empty_caches
 from kvcache_sim.serving.membership.membership import Membership

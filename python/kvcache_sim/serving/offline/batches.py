@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kvcache_sim.cache.store import MarkingStore
+from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.engine import ARRIVAL, NO_MACHINE, Engine
 from kvcache_sim.serving.membership.emptying import empty_caches
 from kvcache_sim.serving.offline.settings import OfflineSettings

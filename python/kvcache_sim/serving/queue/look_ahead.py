@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import islice
 
-from kvcache_sim.cache.store import TieredStore
+from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.serving.sequence import SequenceState
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kvcache_sim.cache.store import ADMIT, FINISH, FIRST_TOKEN, HANDOVER, PREEMPT, GpuStore
+from kvcache_sim.cache.digest import ADMIT, FINISH, FIRST_TOKEN, HANDOVER, PREEMPT
+from kvcache_sim.cache.store import GpuStore
 from kvcache_sim.serving.outcomes import Outcomes
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.sequence import SequenceState, Status

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from kvcache_sim.cache.store import ALL_BLOCKS, NO_MOVE, MarkingStore
-from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.cache.store import ALL_BLOCKS, NO_MOVE
+from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Event
+from kvcache_sim.serving.kept_prompts import KeptPrompts
 from kvcache_sim.tiers import COMPUTE, STAGING
 from kvcache_sim.workload.retention import CLOSE, DEMOTE
 from kvcache_sim.workload.trace import NO_SESSION, NOT_TOLD, Trace, view
@@ -20,21 +20,15 @@ class RetentionHints:
     requests hold stays. Cost: the prompt's ids a request.
     """
 
-    def __init__(
-        self,
-        trace: Trace,
-        replicas: Sequence[AnyReplica],
-        trees: Sequence[MarkingStore | None],
-        engine: Engine,
-    ) -> None:
+    def __init__(self, trace: Trace, kept: KeptPrompts) -> None:
         self._hints, self._live_ns = view(trace.retention), view(trace.live_ns)
         self._ids, self._offsets = view(trace.block_ids), view(trace.id_offsets)
         self._session = view(trace.session)
-        self._per_id = trace.block_size // replicas[0].cache.block_size_tokens
-        self._replicas, self._trees, self._engine = replicas, trees, engine
+        self._per_id = trace.block_size // kept.block_size_tokens
+        self._kept, self._engine = kept, kept.engine
         #: By machine: id → the last request that used it, and the first session that did; None: several have.
-        self._last: list[dict[int, int]] = [{} for _ in replicas]
-        self._only: list[dict[int, int | None]] = [{} for _ in replicas]
+        self._last: list[dict[int, int]] = [{} for _ in kept.replicas]
+        self._only: list[dict[int, int | None]] = [{} for _ in kept.replicas]
         #: Expiries to come, and requests that are not done: after the last one nothing expires.
         self._to_come: dict[int, Event] = {}
         self._open = len(trace)
@@ -75,16 +69,13 @@ class RetentionHints:
         return next((place - start for place in range(start, end) if holds(self._ids[place])), None)
 
     def _drop(self, request: int, machine: int, place: int | None) -> None:
-        tree, replica = self._tree(machine)
-        parts = tree.copies(request, ALL_BLOCKS)
-        if place is not None and parts and parts[-1][0] > place * self._per_id:
-            for tier in range(replica.tiers - 1, -1, -1):
-                self.dropped_blocks += tree.remove(request, (place * self._per_id, parts[-1][0]), tier)
+        if place is not None:
+            self.dropped_blocks += self._kept.drop(machine, request, place * self._per_id)
 
     def _demote(self, request: int, machine: int) -> None:
-        tree, replica = self._tree(machine)
+        tree = self._kept.tree(machine)
         parts = tree.copies(request, ALL_BLOCKS)
-        if replica.tiers == 1 or not parts:
+        if self._kept.replicas[machine].tiers == 1 or not parts:
             return
         start, first = 0, 0
         for end, copies in parts:
@@ -92,9 +83,3 @@ class RetentionHints:
                 first = end  # a block behind this one alone can go
             start = end
         self.dropped_blocks += tree.remove(request, (first, start), COMPUTE) if first < start else 0
-
-    def _tree(self, machine: int) -> tuple[MarkingStore, AnyReplica]:
-        tree, replica = self._trees[machine], self._replicas[machine]
-        assert tree is not None, "hints are refused where blocks have no names"
-        replica.catch_up(self._engine.now_ns)
-        return tree, replica

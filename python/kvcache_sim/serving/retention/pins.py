@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from kvcache_sim.cache.store import ALL_BLOCKS, NO_MOVE, MarkingStore
-from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.cache.store import ALL_BLOCKS, NO_MOVE
+from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Event
+from kvcache_sim.serving.kept_prompts import KeptPrompts
 from kvcache_sim.tiers import COMPUTE
 from kvcache_sim.workload.trace import NO_SESSION, NOT_TOLD, Trace, view
 
@@ -29,15 +28,9 @@ class Pins:
     waits for that. Cost: the copies of a prompt a pin; machines are scheduled in Python.
     """
 
-    def __init__(
-        self,
-        trace: Trace,
-        replicas: Sequence[AnyReplica],
-        trees: Sequence[MarkingStore | None],
-        engine: Engine,
-    ) -> None:
+    def __init__(self, trace: Trace, kept: KeptPrompts) -> None:
         self._pin_ns, self._session = view(trace.pin_ns), view(trace.session)
-        self._replicas, self._trees, self._engine = replicas, trees, engine
+        self._kept, self._engine = kept, kept.engine
         #: By machine and session, or request where there is none.
         self._held: dict[tuple[int, int], _Pin] = {}
         self._open = len(trace)
@@ -70,13 +63,13 @@ class Pins:
     def _pin(self, request: int, place: tuple[int, int]) -> None:
         machine = place[0]
         end = 0
-        for until, copies in self._tree(machine).copies(request, ALL_BLOCKS):
+        for until, copies in self._kept.tree(machine).copies(request, ALL_BLOCKS):
             if copies[COMPUTE] != NO_MOVE:
                 break
             end = until
         if not end:
             return
-        hold = self._tree(machine).protect(request, end, COMPUTE)
+        hold = self._kept.tree(machine).protect(request, end, COMPUTE)
         at_ns = self._engine.now_ns + self._pin_ns[request]
         lapse = self._engine.schedule(at_ns, MEMBERSHIP, NO_MACHINE, self._lapsed, place)
         self._held[place] = _Pin(machine, hold, end, lapse)
@@ -89,12 +82,6 @@ class Pins:
 
     def _let_go(self, pin: _Pin, later_ns: int) -> None:
         """End a pin; ``later_ns``: 1 where the boundaries of this instant are over."""
-        self._tree(pin.machine).unprotect(COMPUTE, pin.hold)
+        self._kept.tree(pin.machine).unprotect(COMPUTE, pin.hold)
         self._now -= pin.blocks
-        self._replicas[pin.machine].go_on(self._engine.now_ns + later_ns)
-
-    def _tree(self, machine: int) -> MarkingStore:
-        tree = self._trees[machine]
-        assert tree is not None, "hints are refused where blocks have no names"
-        self._replicas[machine].catch_up(self._engine.now_ns)
-        return tree
+        self._kept.replicas[pin.machine].go_on(self._engine.now_ns + later_ns)

@@ -7,7 +7,7 @@ from dataclasses import field
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
-from kvcache_sim.cache.store import TieredStore
+from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
 from kvcache_sim.serving.sequence import Arrival

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from kvcache_sim.cache.store import TieredStore
+from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.engine import Engine
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.router.contract import Held, Look, RouterView

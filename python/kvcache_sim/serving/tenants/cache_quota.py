@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 
-from kvcache_sim.cache.store import ALL_BLOCKS, MarkingStore
-from kvcache_sim.serving.replica.contract import AnyReplica
+from kvcache_sim.serving.kept_prompts import KeptPrompts
 from kvcache_sim.serving.tenants.settings import TenancySettings
 from kvcache_sim.workload.trace import Trace, view
 
@@ -23,18 +21,17 @@ class CacheQuotas:
         self,
         settings: TenancySettings,
         trace: Trace,
-        replicas: Sequence[AnyReplica],
-        trees: Sequence[MarkingStore | None],
+        kept: KeptPrompts,
     ) -> None:
         self._quotas = [settings.of(name).cache_blocks for name in trace.tenant_names]
         self._tenant_of = view(trace.tenant)
         self._ids, self._offsets = view(trace.block_ids), view(trace.id_offsets)
-        self._per_id = trace.block_size // replicas[0].cache.block_size_tokens
-        self._replicas, self._trees = replicas, trees
+        self._per_id = trace.block_size // kept.block_size_tokens
+        self._kept = kept
         #: By machine: tenant → its ids, the longest unused first, with the last request that used each.
-        self._used: list[dict[int, OrderedDict[int, int]]] = [{} for _ in replicas]
+        self._used: list[dict[int, OrderedDict[int, int]]] = [{} for _ in kept.replicas]
         #: By machine: id → the tenant that used it last.
-        self._owner: list[dict[int, int]] = [{} for _ in replicas]
+        self._owner: list[dict[int, int]] = [{} for _ in kept.replicas]
         self.dropped_blocks = 0
 
     def closed(self, request: int, machine: int) -> None:
@@ -58,12 +55,6 @@ class CacheQuotas:
 
     def _drop(self, machine: int, request: int, name: int) -> None:
         """Let a machine forget a block and what follows it in a prompt."""
-        tree, replica = self._trees[machine], self._replicas[machine]
-        assert tree is not None, "quotas are refused where blocks have no names"
-        replica.catch_up(replica.engine.now_ns)
         first = self._offsets[request]
         place = next(p for p in range(self._offsets[request + 1] - first) if self._ids[first + p] == name)
-        parts = tree.copies(request, ALL_BLOCKS)
-        if parts and parts[-1][0] > place * self._per_id:
-            for tier in range(replica.tiers - 1, -1, -1):
-                self.dropped_blocks += tree.remove(request, (place * self._per_id, parts[-1][0]), tier)
+        self.dropped_blocks += self._kept.drop(machine, request, place * self._per_id)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast
 
+from kvcache_sim.cache.group_store import GroupStore
 from kvcache_sim.cache.groups import Newcomer
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.settings import CacheSettings
-from kvcache_sim.cache.store import GpuStore, GroupStore
+from kvcache_sim.cache.store import GpuStore
 from kvcache_sim.serving.vllm.sequence import VllmSequence
 from kvcache_sim.tiers import COMPUTE
 

@@ -5,8 +5,9 @@
 //! asked in tokens, and taken step by step: what lies behind a window is given back before a step takes more.
 //! `TierRoom` counts blocks of the pool. A request has one lease at a time.
 
+use super::groups::admission::Room as Within;
 use super::groups::lost::{Junction, Losses};
-use super::groups::manager::{GroupManager, Room as Within};
+use super::groups::manager::GroupManager;
 use super::groups::rules::{chunk_end, next_change, Chunk};
 use super::groups::{Found, Group, Kind, Limits};
 use super::leases::EngineLeases;

@@ -13,7 +13,10 @@
 //! | `seats` | which prefixes it has, where routers read it |
 //! | `touch` | when blocks become recent |
 //! | `orders` | eviction orders other than recency |
-//! | `reserve` | making room: evict, demote, discard |
+//! | `reserve` | making room: a reservation evicts its shortfall |
+//! | `victims` | which runs go |
+//! | `demotion` | eviction from a tier that has one below |
+//! | `orphans` | runs that have lost their last copy |
 //! | `writes` | copies down: write-through, selective, onwards |
 //! | `remote` | what another machine reads or brings |
 //! | `moves` | copies on their way: loads, demotions, write-through |
@@ -23,12 +26,14 @@
 
 mod candidacy;
 mod check;
+mod demotion;
 mod error;
 mod lease;
 mod marks;
 mod moves;
 mod node;
 mod orders;
+mod orphans;
 mod remote;
 mod reserve;
 mod seats;
@@ -39,6 +44,7 @@ mod tier;
 mod times;
 mod touch;
 mod trie;
+mod victims;
 mod window;
 mod writes;
 

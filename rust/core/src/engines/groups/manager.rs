@@ -1,7 +1,5 @@
-//! The steps of a request: look up, admit, extend, compute, release (`KVCacheManager.allocate_slots`,
-//! watermark 0, no speculation).
-
-use std::cmp::Reverse;
+//! The pool and who holds what of it (`KVCacheManager`, watermark 0, no speculation): look-ups, and the keys of
+//! what is computed. What requests take and let go stands in `admission`, `room` and `release`.
 
 use super::joint_hit::{kinds, Found, Lookup};
 use super::pool::{Pool, NULL};
@@ -10,24 +8,13 @@ use super::tables::Table;
 use super::{Group, Kind, Limits, Reuse};
 use crate::engines::block_pool::PoolCounts;
 
-/// What an admission may take.
-#[derive(Debug, Clone, Copy)]
-pub struct Room {
-    /// So many blocks.
-    pub blocks: u32,
-    /// Tokens that must fit in them besides its first chunk, as far as a group holds them at one time.
-    pub whole_tokens: Option<u64>,
-    /// Most tokens that steps under way compute, behind which a window is kept.
-    pub in_flight_tokens: u64,
-}
-
 /// What a running request has.
 #[derive(Debug, Clone, Default)]
 pub struct Held {
     pub(super) tables: Vec<Table>,
     /// Positions that a later request can go on from.
-    boundaries: Vec<u64>,
-    computed: u64,
+    pub(super) boundaries: Vec<u64>,
+    pub(super) computed: u64,
 }
 
 /// The pool and what the running requests hold of it.
@@ -37,7 +24,7 @@ pub struct GroupManager {
     kinds: Vec<Vec<usize>>,
     /// Tokens that every hit is a multiple of.
     pub(super) align: u64,
-    limits: Limits,
+    pub(super) limits: Limits,
     pub(super) pool: Pool,
     /// What each request holds; nothing for those that do not run.
     pub(super) held: Vec<Held>,
@@ -182,148 +169,6 @@ impl GroupManager {
         }
     }
 
-    /// Holds what was found and room up to `end` tokens; false, and no change, where it does not fit. The
-    /// whole prompt must fit besides, as far as a group holds it all at one time.
-    pub fn admit(&mut self, request: u32, prompt: u64, found: Found, end: u64) -> bool {
-        let room = Room {
-            blocks: self.pool.free_blocks(),
-            whole_tokens: Some(prompt),
-            in_flight_tokens: self.limits.max_num_batched_tokens,
-        };
-        self.admit_within(room, request, prompt, found, end)
-    }
-
-    /// As `admit`, within so many of the free blocks; another request can go on from where the prompt ends.
-    pub fn admit_within(
-        &mut self,
-        room: Room,
-        request: u32,
-        prompt: u64,
-        found: Found,
-        end: u64,
-    ) -> bool {
-        let mut tables = Vec::with_capacity(self.groups.len());
-        let (mut whole, mut first) = (0, 0);
-        for (number, group) in self.groups.iter().enumerate() {
-            let table = self.found_table(request, number, found.tokens);
-            let idle = table.blocks.iter().filter(|&&b| self.pool.is_idle(b));
-            let idle = idle.count() as u32;
-            let from = table.positions().max(skipped_blocks(group, found.tokens));
-            let more = |blocks: u32| new_blocks(group, blocks.saturating_sub(from)) + idle;
-            if let Some(tokens) = room.whole_tokens {
-                let longest = self.limits.max_model_len;
-                whole += more(admission_blocks(
-                    group,
-                    tokens,
-                    room.in_flight_tokens,
-                    longest,
-                ));
-            }
-            first += more(group.blocks(end));
-            tables.push(table);
-        }
-        if first.max(whole) > room.blocks {
-            return false;
-        }
-        for &block in tables.iter().flat_map(|table| &table.blocks) {
-            self.pool.touch(block);
-        }
-        let held = &mut self.held[request as usize];
-        held.tables = tables;
-        held.computed = found.tokens;
-        held.boundaries.clear();
-        held.boundaries.push(prompt - 1);
-        if found.junction > 0 {
-            held.boundaries.push(found.junction);
-        }
-        self.take(request, end);
-        true
-    }
-
-    /// A group's blocks up to a hit, from the first one on that is still read.
-    fn found_table(&self, request: u32, number: usize, hit: u64) -> Table {
-        let group = &self.groups[number];
-        let end = group.whole(hit);
-        let start = skipped_blocks(group, hit).min(end);
-        let mut table = Table {
-            start,
-            keyed: end,
-            ..Table::default()
-        };
-        let mut at = start;
-        while at < end {
-            let (key, run) = group.run(request, at);
-            at += self
-                .pool
-                .run_of(number, key, run.min(end - at), &mut table.blocks);
-        }
-        table
-    }
-
-    /// Lets go of what nobody reads any more, then takes room up to `end` tokens; false where that does not
-    /// fit, and what was let go stays so.
-    pub fn extend(&mut self, request: u32, end: u64) -> bool {
-        self.drop_unread(request);
-        if self.lacking(request, end) > self.pool.free_blocks() {
-            return false;
-        }
-        self.take(request, end);
-        true
-    }
-
-    /// Lets go of the blocks that nobody reads any more.
-    pub fn drop_unread(&mut self, request: u32) {
-        let held = &mut self.held[request as usize];
-        let mut ends = Vec::new();
-        for (number, (group, table)) in self.groups.iter().zip(&mut held.tables).enumerate() {
-            let gone = skipped_blocks(group, held.computed).min(table.positions());
-            if gone > table.start {
-                let leading = (gone - table.start) as usize;
-                match self.limits.reuse {
-                    Reuse::Engine => self
-                        .pool
-                        .release(table.blocks.range(..leading).rev().copied()),
-                    Reuse::Tree => ends.extend(block_ends(number, group, table).take(leading)),
-                }
-                table.blocks.drain(..leading);
-                table.start = gone;
-            }
-        }
-        release_from_the_end(&mut self.pool, ends);
-    }
-
-    /// Blocks that a running request takes for room up to `end` tokens.
-    pub fn lacking(&self, request: u32, end: u64) -> u32 {
-        let tables = &self.held[request as usize].tables;
-        let missing = self.groups.iter().zip(tables).map(|(group, table)| {
-            new_blocks(group, group.blocks(end).saturating_sub(table.positions()))
-        });
-        missing.sum()
-    }
-
-    /// Positions that a running request's tables grow by for so many tokens: more than it takes blocks.
-    pub fn lacking_positions(&self, request: u32, end: u64) -> u64 {
-        let tables = &self.held[request as usize].tables;
-        let missing = self.groups.iter().zip(tables);
-        missing
-            .map(|(group, table)| u64::from(group.blocks(end).saturating_sub(table.positions())))
-            .sum()
-    }
-
-    /// Takes room up to `end` tokens, for which there are free blocks.
-    pub fn take(&mut self, request: u32, end: u64) {
-        let tables = &mut self.held[request as usize].tables;
-        for (group, table) in self.groups.iter().zip(tables) {
-            let more = group.blocks(end).saturating_sub(table.positions());
-            let new = new_blocks(group, more);
-            for _ in new..more {
-                table.blocks.push_back(NULL);
-            }
-            table.blocks.reserve(new as usize);
-            self.pool.take(new, |block| table.blocks.push_back(block));
-        }
-    }
-
     /// Notes that so many tokens are computed: full blocks that are kept get their keys.
     pub fn compute(&mut self, request: u32, end: u64) {
         self.computed_to(request, end);
@@ -376,24 +221,6 @@ impl GroupManager {
         }
     }
 
-    /// Lets go of all that a request holds: group by group, each last to first, or all from the end on.
-    pub fn release(&mut self, request: u32) {
-        let tables = std::mem::take(&mut self.held[request as usize].tables);
-        match self.limits.reuse {
-            Reuse::Engine => {
-                for table in &tables {
-                    self.pool.release(table.blocks.iter().rev().copied());
-                }
-            }
-            Reuse::Tree => {
-                let groups = self.groups.iter().zip(&tables).enumerate();
-                let ends =
-                    groups.flat_map(|(number, (group, table))| block_ends(number, group, table));
-                release_from_the_end(&mut self.pool, ends.collect());
-            }
-        }
-    }
-
     /// Blocks given back since another one had their key.
     pub fn merged_blocks(&self) -> u64 {
         self.pool.merged
@@ -404,33 +231,5 @@ impl GroupManager {
         let tables = self.held.iter().flat_map(|held| &held.tables);
         let held: usize = tables.map(|table| 4 * table.blocks.capacity()).sum();
         self.pool.heap_bytes() + held + std::mem::size_of::<Held>() * self.held.len()
-    }
-}
-
-/// Where a block ends, in tokens, the latest first; its group; the block.
-type BlockEnd = (Reverse<u64>, usize, u32);
-
-/// The blocks of a table, from its first position that is not gone on.
-fn block_ends<'a>(
-    number: usize,
-    group: &'a Group,
-    table: &'a Table,
-) -> impl Iterator<Item = BlockEnd> + 'a {
-    let places = (u64::from(table.start) + 1..).zip(&table.blocks);
-    places.map(move |(place, &block)| (Reverse(place * group.block_size), number, block))
-}
-
-/// Lets go of blocks, those first that end last; of blocks that end together an earlier group's first.
-fn release_from_the_end(pool: &mut Pool, mut ends: Vec<BlockEnd>) {
-    ends.sort_unstable();
-    pool.release(ends.into_iter().map(|(_, _, block)| block));
-}
-
-/// Blocks that a group takes for so many positions: a state only for the last.
-fn new_blocks(group: &Group, positions: u32) -> u32 {
-    if group.kind == Kind::Linear {
-        positions.min(1)
-    } else {
-        positions
     }
 }

@@ -10,19 +10,26 @@
 //! | `pool` | blocks, their queue, the keys of each group |
 //! | `joint_hit` | the longest prefix that all groups can go on from |
 //! | `tables` | the blocks of one request in one group |
-//! | `manager` | the steps of a request: look up, admit, extend, compute, release |
+//! | `manager` | the pool and who holds what of it; look-ups, and the keys of what is computed |
+//! | `admission` | whether a request and what it has found fit |
+//! | `room` | room for the next tokens of a running request |
+//! | `release` | blocks that a request lets go of |
 //! | `lost` | what requests could not go on from, of which group, and why |
 //! | `replay` | requests in file order, times ignored |
 
+/// Whether a request fits.
+pub mod admission;
 mod check;
 mod joint_hit;
 /// What could not be gone on from, and why.
 pub mod lost;
-/// The steps of a request.
+/// The pool and who holds what of it.
 pub mod manager;
 mod pool;
+mod release;
 /// Requests through the manager.
 pub mod replay;
+mod room;
 /// What each kind of group finds, drops and keeps.
 pub mod rules;
 mod tables;

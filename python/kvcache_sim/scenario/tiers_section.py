@@ -1,0 +1,54 @@
+"""The section ``tiers``: what a machine keeps blocks on."""
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from kvcache_sim.cache.settings import LowerEngine
+from kvcache_sim.scenario.quantities import Capacity, CapacityField
+from kvcache_sim.scenario.section import Field, Section
+from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS
+
+
+class TierSection(Section):
+    """One tier of a machine."""
+
+    capacity: CapacityField = Field(
+        description=f"blocks, a size, or unbounded; for the {TIERS[COMPUTE]} also auto"
+    )
+    policy: str | None = Field(None, description="eviction policy of this tier; null: cache.policy")
+    semantics: LowerEngine | None = Field(
+        None,
+        description=f"of the {TIERS[STAGING]}: an engine's own rules; null: our tree's (groups: its groups')",
+    )
+
+
+class _Tiers(Section):
+    """The tiers of a machine, fast to slow; one that is left out (or null) does not exist."""
+
+    @property
+    def present(self) -> dict[str, TierSection]:
+        """The tiers there are, by name, from fast to slow."""
+        return {name: own for name in TIERS if (own := getattr(self, name)) is not None}
+
+    @property
+    def compute(self) -> TierSection:
+        """The tier that computes."""
+        own: TierSection = getattr(self, TIERS[COMPUTE])
+        return own
+
+    @property
+    def lower(self) -> dict[str, TierSection]:
+        """The tiers below it, by name, from fast to slow."""
+        return {name: own for name, own in self.present.items() if name != TIERS[COMPUTE]}
+
+
+if TYPE_CHECKING:
+    TiersSection = _Tiers
+
+    UpperTier: TypeAlias = str
+    LoadEdge: TypeAlias = str
+else:
+    _OTHERS = {name: (TierSection | None, None) for name in TIERS[COMPUTE + 1 :]}
+    _OWN = (TierSection, TierSection(capacity=Capacity(auto=True)))
+    TiersSection = _Tiers.extended("TiersSection", {TIERS[COMPUTE]: _OWN, **_OTHERS})
+    UpperTier = Literal[TIERS[:-1]]
+    LoadEdge = Literal[LOAD_EDGES]

@@ -1,0 +1,69 @@
+//! Blocks that a request lets go of: those that nobody reads any more, and all at its end.
+
+use std::cmp::Reverse;
+
+use super::manager::GroupManager;
+use super::pool::Pool;
+use super::rules::skipped_blocks;
+use super::tables::Table;
+use super::{Group, Reuse};
+
+impl GroupManager {
+    /// Lets go of the blocks that nobody reads any more.
+    pub fn drop_unread(&mut self, request: u32) {
+        let held = &mut self.held[request as usize];
+        let mut ends = Vec::new();
+        for (number, (group, table)) in self.groups.iter().zip(&mut held.tables).enumerate() {
+            let gone = skipped_blocks(group, held.computed).min(table.positions());
+            if gone > table.start {
+                let leading = (gone - table.start) as usize;
+                match self.limits.reuse {
+                    Reuse::Engine => self
+                        .pool
+                        .release(table.blocks.range(..leading).rev().copied()),
+                    Reuse::Tree => ends.extend(block_ends(number, group, table).take(leading)),
+                }
+                table.blocks.drain(..leading);
+                table.start = gone;
+            }
+        }
+        release_from_the_end(&mut self.pool, ends);
+    }
+
+    /// Lets go of all that a request holds: group by group, each last to first, or all from the end on.
+    pub fn release(&mut self, request: u32) {
+        let tables = std::mem::take(&mut self.held[request as usize].tables);
+        match self.limits.reuse {
+            Reuse::Engine => {
+                for table in &tables {
+                    self.pool.release(table.blocks.iter().rev().copied());
+                }
+            }
+            Reuse::Tree => {
+                let groups = self.groups.iter().zip(&tables).enumerate();
+                let ends =
+                    groups.flat_map(|(number, (group, table))| block_ends(number, group, table));
+                release_from_the_end(&mut self.pool, ends.collect());
+            }
+        }
+    }
+}
+
+/// Where a block ends, in tokens, the latest first; its group; the block.
+type BlockEnd = (Reverse<u64>, usize, u32);
+
+/// The blocks of a table, from its first position that is not gone on.
+fn block_ends<'a>(
+    number: usize,
+    group: &'a Group,
+    table: &'a Table,
+) -> impl Iterator<Item = BlockEnd> + 'a {
+    let places = (u64::from(table.start) + 1..).zip(&table.blocks);
+    places.map(move |(place, &block)| (Reverse(place * group.block_size), number, block))
+}
+
+/// Lets go of blocks, those first that end last; of blocks that end together an earlier group's first.
+fn release_from_the_end(pool: &mut Pool, mut ends: Vec<BlockEnd>) {
+    ends.sort_unstable();
+    pool.release(ends.into_iter().map(|(_, _, block)| block));
+}

@@ -1,0 +1,148 @@
+//! Eviction from a tier that has one below it.
+//!
+//! A victim with a ready copy below just goes; one whose copy below is still being written waits for it; one
+//! without a copy below is written there first, after room is made there in the same way. What the tier below
+//! cannot take at all is let go, oldest first.
+
+use super::moves::{Move, Order, NO_MOVE};
+use super::node::{NodeId, State};
+use super::reserve::PendingRoom;
+use super::Store;
+
+impl Store {
+    /// Evicts `shortfall` blocks from a tier that has one below; `None`, nothing done, when it has not as many.
+    pub(super) fn demote_victims(
+        &mut self,
+        tier: usize,
+        shortfall: u64,
+        now_ns: u64,
+    ) -> Option<PendingRoom> {
+        let below = tier + 1;
+        let victims = self.select_victims(tier, shortfall);
+        if self.blocks_of(&victims) < shortfall {
+            return None;
+        }
+        let mut pending = PendingRoom::new();
+        let mut to_write: Vec<NodeId> = Vec::new();
+        let ordered = self.has_order(tier);
+        let mut left = victims.len() as u64;
+        for id in victims {
+            // an order is asked one by one: each departure may bare the next
+            let id = if ordered {
+                self.next_by_order(tier, left)?
+            } else {
+                id
+            };
+            left -= 1;
+            let blocks = u64::from(self.nodes[id as usize].blocks());
+            let lower = *self.copy(id, below);
+            if lower.state == State::Absent {
+                self.hold(below, id);
+                to_write.push(id);
+            }
+            self.take_off(tier, id, now_ns);
+            match lower.state {
+                State::Ready => self.tiers[tier].free += blocks,
+                State::InFlight => pending.push((lower.by, blocks)),
+                State::Absent => {}
+            }
+        }
+        if !to_write.is_empty() {
+            self.write_down(tier, to_write, &mut pending, now_ns);
+        }
+        Some(pending)
+    }
+
+    /// Takes a whole run off a tier; its room is the caller's business.
+    fn take_off(&mut self, tier: usize, id: NodeId, now_ns: u64) {
+        let node = &self.nodes[id as usize];
+        let blocks = u64::from(node.blocks());
+        self.note_evicted(tier, id, node.start, node.end, now_ns);
+        self.set_state(id, tier, State::Absent, NO_MOVE);
+        self.tiers[tier].cached -= blocks;
+    }
+
+    /// Sends held victims to the tier below in one transmission; what it cannot take is let go, oldest first.
+    fn write_down(
+        &mut self,
+        tier: usize,
+        victims: Vec<NodeId>,
+        pending: &mut PendingRoom,
+        now_ns: u64,
+    ) {
+        let below = tier + 1;
+        let blocks_of = |store: &Self, id: NodeId| u64::from(store.nodes[id as usize].blocks());
+        let wanted: u64 = victims.iter().map(|&id| blocks_of(self, id)).sum();
+        let fits = if self.tiers[tier].write_back {
+            self.tiers[below].available()
+        } else {
+            0
+        };
+        let mut excess = wanted.saturating_sub(fits);
+        let written = wanted - excess;
+        let mut kept: Vec<(NodeId, u32)> = Vec::new();
+        for id in victims {
+            let blocks = blocks_of(self, id);
+            let start = self.nodes[id as usize].start;
+            if excess == 0 {
+                // Making room below may cut this run (a copy further down goes): keep its first block too.
+                kept.push((id, start));
+                continue;
+            }
+            if blocks > excess {
+                let upper = self.split(id, self.nodes[id as usize].end - excess as u32);
+                self.hold(below, upper);
+                kept.push((upper, start));
+            }
+            excess -= blocks.min(excess);
+            self.let_go(tier, id, self.nodes[id as usize].start);
+        }
+        let room = if written > 0 {
+            self.make_room(below, written, now_ns)
+        } else {
+            None
+        };
+        let Some(room) = room else {
+            kept.into_iter()
+                .for_each(|(id, start)| self.let_go(tier, id, start));
+            return;
+        };
+        self.tiers[below].in_flight += written;
+        let mv = self.moves.insert(Move {
+            to: below,
+            blocks: written,
+            ..Move::default()
+        });
+        for &(tail, start) in &kept {
+            for run in self.runs_from(tail, start) {
+                self.copy_mut(run, below).access = self.copy(run, tier).access;
+                self.set_state(run, below, State::InFlight, mv);
+            }
+        }
+        self.moves[mv].parts = kept;
+        let after = room.iter().map(|r| r.0).collect();
+        self.orders.push(Order {
+            id: mv,
+            from: tier,
+            to: below,
+            blocks: written,
+            after,
+        });
+        pending.push((mv, written));
+    }
+
+    /// Gives up a held victim that the tier below cannot take.
+    fn let_go(&mut self, tier: usize, tail: NodeId, start: u32) {
+        self.unhold(tier + 1, tail);
+        let mut above = tail;
+        for run in self.runs_from(tail, start) {
+            above = self.nodes[run as usize].parent;
+            let blocks = u64::from(self.nodes[run as usize].blocks());
+            self.tiers[tier].free += blocks;
+            self.tiers[tier].overflowed += blocks;
+            self.discard_if_gone(run);
+        }
+        // a run before it may be gone already, kept only for this one
+        self.sweep_orphans(above);
+    }
+}
