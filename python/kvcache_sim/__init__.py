@@ -8,14 +8,19 @@ The floors of the package, top to bottom; imports go down only:
 - ``cli``         one file a verb: parse, call, print
 - ``api``         what Python sees: scenarios, runs, sweeps, replays
 - ``sizing``      how much load a configuration holds
+- ``live``        a simulated cluster in real time: HTTP, metrics, KV events; recording, shadow caches
 - ``report``, ``sweeps``  read finished runs; run many
 - ``scenario``, ``simulation``  validated YAML in, a finished ``Run`` out
 - ``metrics``     what was measured: columns with units, recorder, summary
 - ``serving``     sequences, batch, scheduler, replica, router, cluster
-- ``cache``       block store, tiers, channels, policies, session and prefix views
+- ``replay``      caches without time: engines' own caches, the hit curve, causes of misses
+- ``reference``   the slow references in plain Python, imported by tests and by name (``backends``)
+- ``cache``       block store, tiers, moves, session and prefix views
+- ``channels``, ``policies``  what carries KV and when it arrives; eviction, plug-ins of every kind
 - ``workload``, ``model``  requests in; what things cost
 - ``engine``      the event loop
-- ``errors``, ``units``, ``rng``
+- ``errors``, ``units``, ``rng``, ``tiers`` and their table ``tier_table``, ``values`` (frozen dataclasses)
+- ``output``, ``file_lock``  the one writer of files, and who may write
 """
 
 __version__ = "0.1.0"

@@ -14,4 +14,6 @@
 - ``replays``     caches without time: one policy, or the hit rate at every size
 - ``sweeping``    many settings of one scenario
 - ``html``        what notebooks show
+- ``headline``    a run in one line, and in the few figures that answer first
+- ``sizing``      the load that configurations hold, in Python
 """

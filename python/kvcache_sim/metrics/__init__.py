@@ -1,1 +1,51 @@
-"""What was measured: columns with units, the recorder, histograms, digests, the summary."""
+"""What was measured: columns with units, the recorder, histograms, digests, the summary.
+
+- ``batches``           how long offline batches took, and how much of that is their tail
+- ``brief_text``        the summary in a few lines, for runs that another command compares or explains
+- ``by_name``           what those got who are told apart by name: a fleet's models, its tenants
+- ``cache_groups``      what each cache group of a model kept
+- ``channel_use``       what each channel carried, and the bandwidth it would have needed
+- ``chosen``            some rows of a table, their columns copied one at a time
+- ``context_window``    what the context window of the engine did to the requests of a run
+- ``durations``         the durations of one kind in a run, taken some at a time: their statistics at the end
+- ``event_log``         the event log: rows of ``events`` as they come, packed into integers
+- ``figure``            a figure of ``summary.json``: its name, its unit and what it means
+- ``figures``           every figure of ``summary.json`` with its unit and definition
+- ``fleet``             what machines that came, went or failed did, and what a fleet that scales is paid for
+- ``glossary``          what others call our figures, and the words that the pages use
+- ``handover_summary``  what hand-overs between prefill and decode machines cost, for the summary
+- ``jobs``              job completion times
+- ``load_run``          reads a finished run directory back, checking that it is whole
+- ``machine_loads``     how many requests went to each machine, and how evenly
+- ``marked``            the part of a run between two of its marks: what was counted there
+- ``measure_settings``  how much of a run its summary leaves out: a warm-up before and a cool-down behind
+- ``measurement``       the totals of the part of a run that its summary is measured on
+- ``miss_causes``       why prompt tokens were missed in a timed run
+- ``models``            what each model of a fleet got, and what taking turns cost
+- ``names``             the names of the numbers in ``summary.json``, and their units
+- ``objectives``        goals such as ``ttft.p99:min,cost:min``
+- ``parts``             a table in parts: whoever writes it takes one after another
+- ``percentiles``       the statistics of a latency, over plain values or a counted histogram alike
+- ``pool``              what a shared pool node took, gave and lost
+- ``prefix_cache``      what prefix caching saved
+- ``prefix_entries``    the global prefix store at the end of a run: what is held, and how it was used
+- ``request_rows``      rows of ``requests``
+- ``request_rule``      rules that tell requests apart, such as ``input_tokens > 32000 and customer == gold``
+- ``request_totals``    what the rows of a run's requests add up to, taken some at a time
+- ``retention``         what hints of the trace's rows dropped and kept
+- ``run``               a finished run in memory, and what a running one tells an observer
+- ``run_directory``     the directory of a finished run
+- ``run_tables``        the tables of a run directory that are written while the run goes on
+- ``sampler``           the sampler: tier occupancy, queues and channels at even simulated times
+- ``schedule``          the schedule of an engine's own scheduler
+- ``session_survival``  how much of a session's prefix was left when its next turn came
+- ``slo``               service level objectives: the limits requests are to meet, and how many of them do
+- ``speculation``       what speculative decoding drafted and how much of it was accepted
+- ``stored_checks``     what a finished run's files must hold
+- ``summary_text``      the summary for people: at most 80 columns and 25 lines
+- ``tables``            columns in memory to Parquet and back
+- ``tenants``           what each tenant got: tokens, hits and latencies, and how fairly
+- ``thresholds``        thresholds such as ``ttft.p99 > 2s`` or ``ttft.p99 > +5%``
+- ``tier_use``          what each tier took and gave, and why one had no effect when that is so
+- ``windows``           a run in windows of equally many requests, which merge as it grows
+"""

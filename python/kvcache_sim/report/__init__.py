@@ -1,1 +1,41 @@
-"""Finished runs made visible: report, timeline, comparison, explanation."""
+"""Finished runs made visible: report, timeline, comparison, explanation.
+
+- ``best_cell``        the cells of a sweep as a table, and the best of them
+- ``cachesim``         a cache replay for people, and its requests as CSV
+- ``colours``          the colour of everything that pictures draw
+- ``compare``          two or more runs beside each other
+- ``curve``            ``kvsim curve``: the hit rate at every capacity
+- ``distributions``    percentiles and distributions, the same way everywhere
+- ``explain``          why a run came out as it did, in plain sentences with the numbers
+- ``fidelity``         a finished run beside the real requests it imitates: the error of every latency
+- ``finished``         a finished run as reports see it
+- ``fit_picture``      the picture of a fit: each iteration's predicted time against its measured one
+- ``headline``         the figures a report opens with
+- ``installation``     the installation, looked at piece by piece
+- ``joint_study``      the joint study as a table and as a picture
+- ``letters``          short names of runs shown together: A, B, C, … in the order given
+- ``model_sheet``      what one model weighs and keeps, as ``kvsim models show`` prints it
+- ``opening``          what a report opens with, as HTML
+- ``page``             a page: one HTML file with everything inside, the same bytes for the same parts
+- ``parts``            what a page is made of, and each part as HTML: every text from outside is escaped
+- ``picture``          a picture: a declarative chart, the definition printed under it
+- ``picture_file``     a picture as the bytes of a file
+- ``pictures``         the pictures, one a file
+- ``plain_table``      tables as text, for a terminal
+- ``plot``             one picture of finished runs
+- ``plotting``         whether pictures can be drawn here: the plotting libraries are an extra
+- ``render``           pictures as Vega, SVG, PNG or HTML: the one place that talks to the plotting libraries
+- ``replay_room``      what the options of ``kvsim cachesim`` give a cache
+- ``reproduction``     a finished run, run again from what its directory says
+- ``request_log``      real per-request logs, one file a format
+- ``reuse``            what could have been reused, told from the trace afterwards, and why it was not
+- ``routing_regret``   routing regret of a finished run
+- ``run_report``       the report of finished runs: what stands in it, in which order
+- ``scalars``          every number of ``summary.json`` with its unit and definition, a column a run
+- ``sensitivity``      how far a run's answers move within the stated errors of what it assumes
+- ``series``           how many series one picture draws: the largest by name, the rest as one
+- ``step_time_sheet``  what a source of step times says, as ``kvsim step-times show`` prints it
+- ``sweep_report``     the results of a sweep as a page and as lines
+- ``time_series``      samples over time, thinned to what a picture can show
+- ``trace_of``         the trace a finished run was made from, found again
+"""

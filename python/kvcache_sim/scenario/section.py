@@ -1,7 +1,7 @@
 """What a scenario's sections have in common: known keys, read as values that nobody changes.
 
 A section is written as a pydantic model is, and pydantic's core checks it (``checks.py``). The layer between,
-which pydantic builds for every class when it is imported, was a third of a short run; a run needs the keys,
+which pydantic builds for every class when it is imported, takes a third of a short run; a run needs the keys,
 the defaults, and the checks of those few sections that its scenario gives.
 """
 

@@ -4,6 +4,17 @@
 - ``simulation``  a cluster about to run one trace
 - ``end_checks``  the invariants checked at the end of every run
 - ``measured``    counters and uses of a finished cluster
+- ``changes``     what comes and goes while a cluster serves
+- ``holders``     what requests of one simulation wait for before their engine has them
+- ``keepers``     who drops blocks of one simulation when a request is done, and the gate before its router
+- ``live``        a simulation whose requests come while it runs
+- ``marks``       what a run has counted at some of its times: a part of a run is the difference of two
+- ``offline``     requests of one simulation worked off in batches
+- ``prefixes``    the prefixes that requests share, with the tokens of each that are resident at the end
+- ``progress``    how far a run has come: what a progress bar shows
+- ``routing``     who decides where requests go in one simulation
+- ``schedule``    writing down an engine's schedule while a simulation runs, and its figures afterwards
+- ``windows``     a run over a trace that is read in windows
 """
 
 from kvcache_sim.simulation.options import RunOptions

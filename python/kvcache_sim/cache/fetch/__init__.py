@@ -7,6 +7,7 @@
 | `cheaper` | all or nothing, whichever should end earlier |
 | `split` | from the front as far as that should end earliest |
 | `best_effort` | what is ready on gpu or cpu at the admission; `timeout` waits a while before |
+| `plan` | a run that could be reused, and estimates of what loading it and computing the rest would cost |
 """
 
 from __future__ import annotations

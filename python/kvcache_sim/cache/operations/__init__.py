@@ -17,6 +17,9 @@ trace, `MachineCache` operates one. Requests and blocks are named by the trace.
 | switch_active_fullblocks_into_cache | `MachineCache.switch_active_into_cache` |
 
 `listing` says what lies where and since when, `workload/block_tokens.py` what it contains.
+
+- ``look_up``  what a look-up by hand is given besides a request: keys or token ids, and a time
+- ``marking``  a machine's store, where it can be marked by hand
 """
 
 from kvcache_sim.cache.machine import MachineTiers

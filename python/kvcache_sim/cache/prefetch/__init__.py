@@ -4,6 +4,8 @@
 |---|---|
 | `queued` | a request's own blocks, while it waits |
 | `session` | a paused session's blocks, a while before its next turn |
+| `from_storage` | prefetching from an engine's last tier |
+| `prefetcher` | prefetching: bringing blocks up to where they are loaded from before they are asked for |
 """
 
 from __future__ import annotations

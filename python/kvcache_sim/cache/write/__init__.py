@@ -5,6 +5,7 @@
 | `back` | at eviction, where there is no copy below |
 | `through` | as soon as it is there; `through-sync` delays the batch by it |
 | `selective` | at the n-th use; what was never written is discarded at eviction |
+| `edges` | the write policies of a machine's edges, and the store whose blocks they copy down |
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""``kvsim trace``: one file a subcommand, listed here."""
+"""``kvsim trace``: one file a subcommand, listed here.
+
+- ``counting``   what a person sees while a trace is worked on
+- ``options``    the options that every subcommand on trace files shares, and the two ends
+- ``transform``  trace to trace: the command around a transform
+"""
 
 from __future__ import annotations
 

@@ -4,4 +4,5 @@
 - ``layout``     events as MessagePack: maps, or the arrays of older releases
 - ``source``     what a machine's stores did, as events
 - ``publisher``  batches on a ZMQ socket, with sequence numbers and a replay socket
+- ``announcer``  announces what the caches of a fleet do
 """

@@ -5,4 +5,5 @@
 - ``bootstrap``   intervals by resampling stretches of requests, or whole replications
 - ``comparison``  the whole answer as values
 - ``text``        the answer as tables and sentences
+- ``sides``       the sides of a comparison: finished runs, or scenario files that are simulated for it
 """

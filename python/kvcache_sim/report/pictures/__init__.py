@@ -1,4 +1,7 @@
-"""The pictures, one a file; this table is the order of the report and the list of ``kvsim plot``."""
+"""The pictures, one a file; this table is the order of the report and the list of ``kvsim plot``.
+
+- ``split_distribution``  a latency's cumulative distribution, split into classes of requests
+"""
 
 from __future__ import annotations
 

@@ -7,4 +7,5 @@
 - ``sglang``       SGLang ``--log-requests-format json``
 - ``serving_sim``  LLMServingSim's CSV
 - ``read``         a file of any of them
+- ``timed``        a log as times and lengths, where it has all that a fit of step times needs
 """

@@ -7,4 +7,5 @@
 - ``several_gpus``  stages and context parallelism; ``one_kind``  vLLM without its hybrid cache manager
 - ``to_scenario``  a launch line as a commented scenario
 - ``to_line``   a resolved scenario as a launch line
+- ``drafts``    flags of speculative decoding: an engine's to ``replica.speculation``, and back
 """

@@ -1,1 +1,4 @@
-"""Requests worked off in batches: rollouts of a training run, offline inference."""
+"""Requests worked off in batches: rollouts of a training run, offline inference.
+
+- ``settings``  settings of offline batches
+"""

@@ -9,6 +9,8 @@
 | `later-turns` | who is further on in a session: later turns before first ones |
 | `program-fcfs` | whose job began first: the first request of its agent, with all sub-agents, or session |
 | `ragcache` | the largest ratio of cached to computed tokens; who was passed too often goes first |
+| `look_ahead` | scheduler-aware eviction: what the next requests of the queue will reuse is evicted last |
+| `waiting_queue` | the queue of a replica: first come first served, or by a queue order |
 """
 
 from __future__ import annotations

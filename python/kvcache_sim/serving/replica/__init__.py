@@ -10,4 +10,8 @@
 | ``native`` | a replica whose requests go their whole way in the native core |
 | ``contract`` | what others ask of a replica, native or in Python |
 | ``milestones`` | what a request's milestones change: its times, the machine's load, the records |
+| ``arrival_path`` | from a request's arrival at a machine to its queue |
+| ``copy_cost`` | what copies to and from the GPU cost the steps |
+| ``native_rules`` | what the core is told of a replica, and what it knows how to do |
+| ``observation`` | how a replica is run and watched |
 """

@@ -12,4 +12,6 @@
 - ``round_robin``, ``random_choice``, ``least_loaded``, ``session_affinity``, ``power_of_two``,
   ``consistent_hashing``, ``longest_prefix``, ``prefill_cost``, ``overlap_cost``, ``cache_aware``,
   ``weighted``, ``kv_aware``, ``load_aware``, ``dynamo``, ``vllm_dp``    the policies
+- ``in_core``           rules of routing that the core decides by without asking Python
+- ``regret``            routing regret: what each choice lost against the best machine for that request
 """

@@ -7,6 +7,15 @@
 - ``messages``   bodies as OpenAI's clients send them
 - ``registry``   every kind of log, one file each
 - ``write``      the trace
+- ``aiperf``     AIPerf's ``profile_export.jsonl``: a line a request with its times and lengths
+- ``dynamo``     Dynamo's request trace (``dynamo.request.trace.v1``)
+- ``kv_batch``   batches of KV events as engines publish them, decoded
+- ``kv_events``  a capture of KV events as requests
+- ``kv_lookups`` what an engine looked up and found, as its KV events let see it
+- ``openai_log`` request logs of OpenAI's interface
+- ``prometheus`` scrapes of vLLM's ``/metrics`` as a load curve: each interval's rate and mean lengths
+- ``sglang_log`` SGLang's request log, ``--log-requests``, as text or JSON
+- ``vllm_log``   vLLM's own log with ``--enable-log-requests``
 
 No text of a log reaches the trace.
 """

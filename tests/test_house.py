@@ -1,0 +1,40 @@
+"""House rules that a reader meets first: files of one idea, and packages that say what lies in each of their files."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "python" / "kvcache_sim"
+SOURCES = [*PACKAGE.rglob("*.py"), *(ROOT / "rust").rglob("src/**/*.rs")]
+MOST_LINES = 400
+
+
+def test_no_file_is_longer_than_a_person_reads_at_once():
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
+    assert len(lengths) > 1_000
+    assert {path: lines for path, lines in lengths.items() if lines > MOST_LINES} == {}
+
+
+def modules(package: Path) -> list[str]:
+    """Return the names of a package's modules and packages."""
+    return [
+        path.stem
+        for path in sorted(package.iterdir())
+        if (path.suffix == ".py" and path.stem not in ("__init__", "__main__"))
+        or (path / "__init__.py").exists()
+    ]
+
+
+@pytest.mark.parametrize(
+    "package", sorted(p.parent for p in PACKAGE.rglob("__init__.py")), ids=lambda p: p.name
+)
+def test_a_package_names_each_of_its_files(package: Path):
+    text = (package / "__init__.py").read_text()
+    assert (ast.get_docstring(ast.parse(text)) or "").strip()
+    missing = [name for name in modules(package) if not re.search(rf"\b{name}\b", text)]
+    assert missing == [], f"{package.relative_to(ROOT)}/__init__.py does not say what lies there"
