@@ -140,3 +140,45 @@ class Sent:
 
 def test_a_value_is_pickled():
     assert pickle.loads(pickle.dumps(Sent(1, (2, 3)))) == Sent(1, (2, 3))
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_a_value_that_is_made_often_is_the_same_one(name):
+    ours, theirs = shapes(values.dataclass)[name], THEIRS[name]
+    for args, named in GIVEN[name] * 12:
+        assert repr(ours(*args, **named)) == repr(theirs(*args, **named))
+    assert "__init__" in vars(ours)
+
+
+@pytest.mark.parametrize("calls_before", [0, 30])
+def test_what_is_given_wrongly_is_refused_however_often_a_value_was_made(calls_before):
+    frozen, made = shapes(values.dataclass)["Frozen"], shapes(values.dataclass)["Made"]
+    for _ in range(calls_before):
+        frozen(1)
+        made()
+    for args, named, said in (
+        ((), {}, "missing 1 required positional argument: 'a'"),
+        ((1,), {"a": 1}, "multiple values for argument 'a'"),
+        ((1, 2, 3, 4, 5), {}, "takes from 2 to 5 positional arguments but 6 were given"),
+        ((1,), {"kind": "x"}, "unexpected keyword argument 'kind'"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            frozen(*args, **named)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'b'"):
+        made(b=1)
+
+
+def test_the_standard_library_derives_from_a_value():
+    ours, theirs = OURS["Derived"], THEIRS["Derived"]
+
+    def further(base):
+        @dataclasses.dataclass(frozen=True)
+        class Further(base):
+            c: int = 3
+
+        return Further(1, c=9)
+
+    assert repr(further(ours)) == repr(further(theirs))
+    assert [own.type for own in dataclasses.fields(ours)] == [own.type for own in dataclasses.fields(theirs)]
+    assert ours.__match_args__ == theirs.__match_args__
+    assert ours.__dataclass_params__.frozen

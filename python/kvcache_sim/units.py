@@ -18,7 +18,7 @@ LAST_NS = 2**61
 #: Longest time, largest size and largest rate that can be written.
 MOST_NS, MOST_BYTES, MOST_BYTES_PER_S = 3_652 * 86_400 * NS_PER_S, 2**60, 10**18
 
-_NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*$", re.DOTALL)
+_NUMBER = r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*$"
 _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 _PREFIX = {**_DECIMAL, **_BINARY}
@@ -36,7 +36,7 @@ _TIME_NS: dict[str, Fraction] = {
 
 
 def _split(text: str, what: str, expected: str) -> tuple[Fraction, str]:
-    match = _NUMBER.match(text)
+    match = re.match(_NUMBER, text, re.DOTALL)
     if match is None or len(text) > 60:
         raise UsageError(f"not a {what}", got=repr(text), expected=expected)
     exponent = re.search(r"[eE]([+-]?\d+)$", match[1])

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any, TypedDict, Unpack, get_type_hints
 
 import numpy as np
@@ -30,6 +29,7 @@ from kvcache_sim.report.curve.sizes import parse_capacity
 from kvcache_sim.report.curve.text import curve_csv, curve_table
 from kvcache_sim.report.picture import Table
 from kvcache_sim.report.replay_room import RoomOptions, room_of
+from kvcache_sim.spelling import close_matches
 from kvcache_sim.workload.trace import Trace
 
 Size = int | str
@@ -333,6 +333,6 @@ def _known(settings: Mapping[str, object], kind: type) -> None:
     known = sorted(get_type_hints(kind))
     for name in settings:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
+            near = close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"settings: {', '.join(known)}"
             raise UsageError(f"unknown setting {name!r}", where=name, hint=hint)

@@ -7,12 +7,12 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from kvcache_sim.api.settings import lay_over
 from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.spelling import close_matches
 from kvcache_sim.workload import readers
 from kvcache_sim.workload.generate import build
 from kvcache_sim.workload.readers.settings import OnBadRow, ReadSettings, TimeOrder
@@ -116,7 +116,7 @@ def _columns(data: Any) -> dict[str, list[Any]]:
     taken: dict[str, str] = {}
     for name in columns:
         if name not in _FIELDS:
-            near = get_close_matches(name, _FIELDS, n=1)
+            near = close_matches(name, _FIELDS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"columns: {', '.join(_FIELDS)}"
             raise UsageError(f"unknown column {name!r}", where="rows", hint=hint)
         other = taken.setdefault(_FIELDS[name].member, name)

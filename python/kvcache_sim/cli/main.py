@@ -24,6 +24,7 @@ from kvcache_sim.errors import (
     KvsimError,
     UsageError,
 )
+from kvcache_sim.spelling import close_matches
 
 _EXAMPLES = """\
 Examples:
@@ -132,9 +133,7 @@ def _overview() -> str:
 
 
 def _did_you_mean(verb: str) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(verb, VERBS, n=1)
+    close = close_matches(verb, VERBS, n=1)
     return f"did you mean {close[0]!r}?" if close else f"verbs: {', '.join(VERBS)}"
 
 

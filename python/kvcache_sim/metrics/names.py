@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.columns import FETCH_PARTS, TTFT_PARTS
+from kvcache_sim.spelling import close_matches
 from kvcache_sim.tiers import COMPUTE, PLACES, TIERS, WEARING
 
 _STATISTICS = ("avg", "min", "max", "p99", "p90", "p75", "p50", "std")
@@ -82,7 +82,7 @@ def resolve_metric(name: str, where: str = "") -> str:
     if len(found) == 1:
         return found[0]
     short = {full.split(".", 1)[1]: full for full in STABLE_METRICS}
-    near = found or difflib.get_close_matches(name, [*STABLE_METRICS, *short], n=3, cutoff=0.5)
+    near = found or close_matches(name, [*STABLE_METRICS, *short], n=3, cutoff=0.5)
     raise UsageError(
         f"{'ambiguous' if found else 'unknown'} metric {name!r}",
         where=where,

@@ -28,8 +28,8 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
-_CONDITION = re.compile(r"\s*([A-Za-z_]\w{0,63})\s*(>=|<=|==|!=|>|<)\s*([^<>=!]{1,100}?)\s*")
-_NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,9})?")
+_CONDITION = r"\s*([A-Za-z_]\w{0,63})\s*(>=|<=|==|!=|>|<)\s*([^<>=!]{1,100}?)\s*"
+_NUMBER = r"-?\d{1,15}(\.\d{1,9})?"
 _EXPECTED = (
     "FIELD ==|!=|>|<|>=|<= VALUE, joined by 'and', such as 'input_tokens > 32000 and customer == gold'"
 )
@@ -92,11 +92,11 @@ def parse_request_rule(text: str) -> RequestRule:
     """Return the rule a person wrote; raises ``UsageError``."""
     conditions = []
     for part in re.split(r"\sand\s", text):
-        match = _CONDITION.fullmatch(part)
+        match = re.fullmatch(_CONDITION, part)
         if match is None or len(text) > 500:
             raise UsageError("not a rule", got=repr(text[:100]), expected=_EXPECTED)
         field, comparison, value = match[1], match[2], match[3].strip("'\"")
-        number = _NUMBER.fullmatch(value) is not None
+        number = re.fullmatch(_NUMBER, value) is not None
         if not number and (comparison not in ("==", "!=") or field in (*ROW_FIELDS, PRIORITY)):
             truth = {"true": 1.0, "false": 0.0}.get(value)
             if field != "is_conversational_turn" or truth is None:

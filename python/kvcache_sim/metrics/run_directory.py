@@ -25,7 +25,7 @@ from kvcache_sim.metrics.columns import Column
 from kvcache_sim.metrics.tables import TableFile
 
 COMPLETE = "COMPLETE"
-_NUMBERED = re.compile(r"(\d+)-.+-[0-9a-f]{6}")
+_NUMBERED = r"(\d+)-.+-[0-9a-f]{6}"
 
 
 class RunDirectory:
@@ -153,7 +153,7 @@ def _signals_wait() -> Iterator[None]:
 def _last_number(parent: Path) -> int:
     """Return the largest number of a run in a directory; 0 without one."""
     try:
-        numbers = [int(m[1]) for path in parent.iterdir() if (m := _NUMBERED.fullmatch(path.name))]
+        numbers = [int(m[1]) for path in parent.iterdir() if (m := re.fullmatch(_NUMBERED, path.name))]
     except OSError:
         return 0
     return max(numbers, default=0)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import difflib
+import os
 import tomllib
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.spelling import close_matches
 
 _DATA = Path(__file__).parent / "data"
 #: Folder → the command that lists its entries.
 _LISTED = {"models": "kvsim models list", "gpus": "kvsim gpus list", "step_times": "kvsim step-times list"}
 
 
+@cache
 def entry_names(folder: str) -> tuple[str, ...]:
     """Return the names of a folder's entries in alphabetical order."""
-    return tuple(sorted(path.stem for path in (_DATA / folder).glob("*.toml")))
+    files = os.listdir(_DATA / folder)
+    return tuple(sorted(file.removesuffix(".toml") for file in files if file.endswith(".toml")))
 
 
 def unknown_name(what: str, name: str, names: tuple[str, ...], listed: str = "") -> UsageError:
@@ -26,7 +31,7 @@ def unknown_name(what: str, name: str, names: tuple[str, ...], listed: str = "")
     """
     asked = name.lower()
     begun = [known for known in names if asked and known.startswith(asked)]
-    near = (begun or difflib.get_close_matches(asked, names, 3, 0.4))[:3]
+    near = (begun or close_matches(asked, names, 3, 0.4))[:3]
     return UsageError(
         f"unknown {what}",
         got=repr(name),
@@ -44,7 +49,12 @@ def read_entry(folder: str, what: str, name: str) -> dict[str, Any]:
     names = entry_names(folder)
     if name.lower() not in names:
         raise unknown_name(what, name, names, _LISTED.get(folder, ""))
-    return tomllib.loads((_DATA / folder / f"{name.lower()}.toml").read_text(encoding="utf-8"))
+    return deepcopy(_entry(folder, name.lower()))
+
+
+@cache
+def _entry(folder: str, name: str) -> dict[str, Any]:
+    return tomllib.loads((_DATA / folder / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:

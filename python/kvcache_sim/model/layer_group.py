@@ -10,7 +10,7 @@ from kvcache_sim.model.attention import Attention
 from kvcache_sim.model.feed_forward import FeedForward
 from kvcache_sim.values import dataclass
 
-_RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4})(?::(\d{1,3}))?)?")
+_RANGE = r"(\d{1,4})(?:-(\d{1,4})(?::(\d{1,3}))?)?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def parse_layers(text: str, where: str) -> tuple[int, ...]:
     """Return the layer numbers of ``0-2, 5, 8-62:2`` (the last: every second one); UsageError otherwise."""
     found: list[int] = []
     for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
+        match = re.fullmatch(_RANGE, part.strip())
         if match is None or match[3] == "0":
             raise UsageError(
                 "not layer numbers", where=where, got=repr(text), expected="such as 0-2, 5 or 8-62:2"

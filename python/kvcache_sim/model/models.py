@@ -10,7 +10,7 @@ from kvcache_sim.model.model_file import parse_model
 from kvcache_sim.model.model_spec import ModelSpec
 
 #: Where a packaged file's source names the maker's own: ``config.json of openai/gpt-oss-120b``.
-_MAKER_ID = re.compile(r"[\w.-]+/[\w.-]+[\w]")
+_MAKER_ID = r"[\w.-]+/[\w.-]+[\w]"
 
 
 def model_names() -> tuple[str, ...]:
@@ -29,7 +29,9 @@ def packaged_name(name: str) -> str:
         return name.lower()
     if "/" not in name:
         return ""
-    ids = {_MAKER_ID.search(read_entry("models", "model", known)["source"]): known for known in model_names()}
+    ids = {
+        re.search(_MAKER_ID, read_entry("models", "model", known)["source"]): known for known in model_names()
+    }
     found = (known for maker, known in ids.items() if maker and maker[0].lower() == name.lower())
     return next(found, "")
 

@@ -13,7 +13,7 @@ from kvcache_sim.model.models import load_model, names_model_file
 from kvcache_sim.model.weight_count import WeightDtypes
 from kvcache_sim.values import dataclass
 
-_PARTS = re.compile(r"([^@:]+)@([^@:]+)(?::([^@:]*))?")
+_PARTS = r"([^@:]+)@([^@:]+)(?::([^@:]*))?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def with_dtypes(model: ModelSpec, weight_dtype: str, kv_dtype: str) -> ModelSpec
 
 def parse_roofline(text: str) -> RooflineName:
     """Return the parts of ``MODEL@GPU[:tpN,fp8,kv-fp8]``; UsageError where it is none."""
-    match = _PARTS.fullmatch(text)
+    match = re.fullmatch(_PARTS, text)
     options = tuple(match[3].split(",")) if match and match[3] is not None else ()
     known = [_is_degree(one) or one in DTYPES or one.removeprefix("kv-") in KV_DTYPES for one in options]
     if match is None or not all(known):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import entry_names, unknown_name
+from kvcache_sim.spelling import close_matches
 
 #: Sources other than the packaged sets: how to spell them, and what they are.
 SPELLINGS = (
@@ -42,5 +42,5 @@ def _meant(name: str) -> tuple[str, str, str]:
     rest = name[: degree.start()] if degree else name
     gpu = max((gpu for gpu in entry_names("gpus") if gpu in rest), key=len, default="")
     rest = rest.replace(gpu, "", 1).strip("-_ :@")
-    near = difflib.get_close_matches(rest, entry_names("models"), 1, 0.75)
+    near = close_matches(rest, entry_names("models"), 1, 0.75)
     return near[0] if near else "", gpu, degree[1] if degree else ""

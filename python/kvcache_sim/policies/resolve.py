@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.settings import DEFAULT_ATTENTION_TOKENS, Variant, setting_refused
 from kvcache_sim.policies.table import POLICIES, PolicyRow
+from kvcache_sim.spelling import close_matches
 
 _ROWS = {row.name: row for row in POLICIES}
 
 #: ``module:Name`` or ``pkg.mod:Name(setting=1)``, with or without an adapter before it.
-_IN_A_MODULE = re.compile(
-    r"(?:(?:vllm|sglang|libcachesim):)?([^\W\d][\w.]*):[^\W\d]\w*(?:\(.*\))?", re.DOTALL
-)
+_IN_A_MODULE = r"(?:(?:vllm|sglang|libcachesim):)?([^\W\d][\w.]*):[^\W\d]\w*(?:\(.*\))?"
 
 
 def resolve_policy(text: str) -> tuple[str, str]:
@@ -32,7 +30,7 @@ def resolve_policy(text: str) -> tuple[str, str]:
     name, colon, _ = text.partition(":")
     if colon and name in _ROWS and _ROWS[name].family == "prefix":
         return "prefix", text
-    module = _IN_A_MODULE.fullmatch(text)
+    module = re.fullmatch(_IN_A_MODULE, text)
     if ".py" in text or (module and module[1] not in {row.name.partition(":")[0] for row in POLICIES}):
         return "plugin", text
     if not colon:
@@ -71,7 +69,7 @@ def parse_variant(text: str, block_size_tokens: int) -> Variant:
 
 def _unknown(text: str) -> UsageError:
     # an engine's name alone means its default, which is its first row
-    close = [name for name in _ROWS if name.startswith(f"{text}:")][:1] or get_close_matches(text, _ROWS, n=1)
+    close = [name for name in _ROWS if name.startswith(f"{text}:")][:1] or close_matches(text, _ROWS, n=1)
     return UsageError(
         "unknown policy",
         where="--policy",

@@ -22,7 +22,7 @@ DEFAULT_TTL_NS = 300 * 10**9
 #: tokens for an 8 B model (32 layers, width 4,096) and 53,400 for a 70 B one.
 DEFAULT_ATTENTION_TOKENS = 32_768
 _END = 2**32 - 1
-_RANGE = re.compile(r"(\d+)-(\d*)=(\d+)(?:@(.+))?")
+_RANGE = r"(\d+)-(\d*)=(\d+)(?:@(.+))?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ PRIORITIES = SettingGrammar(
 
 def _range(part: str, text: str, block_size_tokens: int) -> tuple[int, int, int, int | None]:
     """Return one range; a block belongs to the range of its first token."""
-    match = _RANGE.fullmatch(part.strip())
+    match = re.fullmatch(_RANGE, part.strip())
     if match is None:
         raise setting_refused(text, "ranges FROM-TO=PRIORITY@TIME in tokens, such as 0-1024=90@30s,1024-=20")
     first = -(-int(match[1]) // block_size_tokens)

@@ -14,6 +14,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.report.finished import FinishedRun
 from kvcache_sim.report.picture import NothingToDraw, Picture
 from kvcache_sim.report.pictures import PICTURES
+from kvcache_sim.spelling import close_matches
 
 #: Text and rules take the page's own colour, so that one picture serves light, dark and paper.
 _CONFIG: dict[str, Any] = {
@@ -62,9 +63,7 @@ _WIDTH = 700
 def draw(kind: str, runs: Sequence[FinishedRun]) -> Picture | NothingToDraw:
     """Return one picture of the runs; raises ``UsageError`` with the nearest kind for an unknown one."""
     if kind not in PICTURES:
-        import difflib
-
-        near = difflib.get_close_matches(kind, PICTURES, n=1)
+        near = close_matches(kind, PICTURES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"kinds: {', '.join(PICTURES)}"
         raise UsageError(f"no such picture: {kind}", hint=hint)
     module = importlib.import_module(f"kvcache_sim.report.pictures.{PICTURES[kind].module}")

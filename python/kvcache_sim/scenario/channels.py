@@ -49,7 +49,7 @@ _UNUSED = {
     TIERS[COMPUTE]: "no machine hands over to another: no pools",
 }
 
-_EDGE = re.compile(r"\s*(?:(\d{1,4})\s*:)?\s*(\w+)\s*->\s*(\w+)\s*")
+_EDGE = r"\s*(?:(\d{1,4})\s*:)?\s*(\w+)\s*->\s*(\w+)\s*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ def _claims(
                     raise IdleError(what, where, repr(text), hint=_UNUSED[tier], path=path)
                 networks[tier].claim(name, text, where)
                 continue
-            match = _EDGE.fullmatch(text)
+            match = re.fullmatch(_EDGE, text)
             edge = f"{match[2]}->{match[3]}" if match else ""
             if match is None or edge not in EDGES:
                 raise UsageError(

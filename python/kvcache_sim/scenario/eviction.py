@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.validation import at_place
 from kvcache_sim.scenario.yaml_tree import Path as KeyPath
 from kvcache_sim.scenario.yaml_tree import Tree
+from kvcache_sim.spelling import close_matches
 from kvcache_sim.tiers import TIERS
 
 
@@ -33,7 +33,7 @@ def refuse_unknown_eviction(model: ScenarioModel, tree: Tree) -> None:
         for path, text in names.items():
             at_place(tree, path, partial(choose_eviction, text, model.cache.block_size))
     elif name not in known:
-        close = get_close_matches(name, known, n=1)
+        close = close_matches(name, known, n=1)
         raise UsageError(
             f"cache.policy: no such policy under semantics {model.cache.semantics}",
             where=tree.place(("cache", "policy")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import platform
+import os
 import resource
 import sys
 import time
@@ -232,6 +232,14 @@ def wall() -> dict[str, float | int]:
 _MAC = sys.platform == "darwin"  # counts bytes where Linux counts KiB
 
 
+def _platform() -> str:
+    """Return what ``platform.platform()`` says on Linux; that one asks a process for the processor."""
+    here = os.uname()
+    libc = os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else None
+    with_libc = "with-" + libc.replace(" ", "") if libc else ""
+    return "-".join(filter(None, (here.sysname, here.release, here.machine, with_libc)))
+
+
 def manifest(execution: Execution, resolved: dict[str, Any], argv: Sequence[str]) -> dict[str, Any]:
     """Return ``run.json``: versions, what was typed, the seed, digests of what went in and came out."""
     trace, run = execution.trace, execution.run
@@ -239,9 +247,9 @@ def manifest(execution: Execution, resolved: dict[str, Any], argv: Sequence[str]
     return {
         "kvsim": __version__,
         "core": {"version": _core.__version__, "release": _core.__release__},
-        "python": platform.python_version(),
+        "python": sys.version.split()[0],
         "numpy": np.__version__,
-        "platform": platform.platform(),
+        "platform": _platform(),
         "argv": list(argv),
         "directory": str(Path.cwd()),
         "seed": execution.scenario.settings.seed,

@@ -27,6 +27,7 @@ from kvcache_sim.scenario.timed_model import other_model_timed
 from kvcache_sim.scenario.validation import check
 from kvcache_sim.scenario.yaml_tree import MAX_BYTES, Tree, read_tree
 from kvcache_sim.serving.settings import ClusterSettings
+from kvcache_sim.spelling import close_matches
 from kvcache_sim.values import dataclass
 
 
@@ -175,11 +176,9 @@ def read_scenario(path: Path) -> bytes:
 
 def nearest_names(path: Path) -> str:
     """Return a hint with the file names nearest to a missing one, or ""."""
-    import difflib
-
     try:
         names = sorted(entry.name for entry in path.parent.iterdir())
     except OSError:
         return f"no directory {path.parent}" if not path.parent.is_dir() else ""
-    close = difflib.get_close_matches(path.name, names, n=3)
+    close = close_matches(path.name, names, n=3)
     return f"did you mean {', '.join(close)}?" if close else ""

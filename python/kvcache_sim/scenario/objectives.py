@@ -9,7 +9,7 @@ from kvcache_sim.metrics.slo import OTHERS, Limits, Objectives, RequestClass
 from kvcache_sim.scenario.schema import ScenarioModel, SloClassSection, SloSection
 from kvcache_sim.scenario.yaml_tree import Path
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
+_NAME = r"[A-Za-z][A-Za-z0-9_-]{0,31}"
 
 
 def objectives_of(model: ScenarioModel) -> Objectives | None:
@@ -44,6 +44,6 @@ def findings(model: ScenarioModel) -> Iterator[tuple[Path, str]]:
     for own in objectives.classes:
         if own.name == OTHERS:
             yield ("slo", "classes", own.name), "the requests that no class names are called so"
-        elif not _NAME.fullmatch(own.name):
+        elif not re.fullmatch(_NAME, own.name):
             why = "a class's name has at most 32 letters, digits, dashes and underscores"
             yield ("slo", "classes", own.name), why

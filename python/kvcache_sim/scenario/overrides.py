@@ -8,7 +8,7 @@ from typing import Any
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.yaml_tree import Path, Tree, parse_value
 
-_STEP = re.compile(r"([^.\[\]]+)((?:\[\d{1,18}\])*)")
+_STEP = r"([^.\[\]]+)((?:\[\d{1,18}\])*)"
 _MAX_INDEX = 9_999
 
 
@@ -30,7 +30,7 @@ def parse_path(key: str, where: str) -> Path:
     """Return the path a dotted key names: ``machines[0].tiers.cpu`` → ("machines", 0, "tiers", "cpu")."""
     path: list[str | int] = []
     for step in key.split("."):
-        match = _STEP.fullmatch(step)
+        match = re.fullmatch(_STEP, step)
         if match is None:
             raise UsageError(
                 "not a key", where=where, got=repr(key), expected="words joined by dots, such as a.b[0].c"

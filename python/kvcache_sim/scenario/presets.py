@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib.resources import files
 from pathlib import Path
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.spelling import close_matches
 
 _PREFIX = "preset:"
 
@@ -24,7 +24,7 @@ def preset_path(name: str, where: str = "") -> Path:
     """Return the file of a scenario that comes along; raises ``UsageError`` with the nearest names."""
     names = preset_names()
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
+        near = close_matches(name, names, n=1)
         hint = f"did you mean {near[0]!r}?" if near else ""
         raise UsageError("no such preset", where=where, got=repr(name), expected=", ".join(names), hint=hint)
     return _folder() / f"{name}.yaml"

@@ -12,7 +12,7 @@ from kvcache_sim.metrics.request_rule import RequestRule, parse_request_rule
 from kvcache_sim.scenario.section import Parsed
 from kvcache_sim.units import parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
 
-_BLOCKS = re.compile(r"\s*([0-9][0-9_]*)\s*blocks?\s*")
+_BLOCKS = r"\s*([0-9][0-9_]*)\s*blocks?\s*"
 #: Most tokens, sequences or blocks: 2³¹ − 1, so that they stay well inside 64-bit arithmetic.
 MAX_COUNT = 2**31 - 1
 _CAPACITY = "blocks (16384 blocks), a size (80GiB) or unbounded"
@@ -42,7 +42,7 @@ def parse_capacity(value: object) -> Capacity:
     text = _text(value, _CAPACITY)
     if text in ("unbounded", "auto"):
         return Capacity(auto=text == "auto")
-    blocks = _BLOCKS.fullmatch(text)
+    blocks = re.fullmatch(_BLOCKS, text)
     if blocks is not None:
         capacity = Capacity(blocks=int(blocks[1]))
     else:
@@ -129,9 +129,9 @@ def parse_edge(value: object) -> Edge:
     text = _text(value, expected).strip()
     if text == "auto":
         return Edge(auto=True)
-    if (percent := _PERCENT.fullmatch(text)) and float(percent[1]) < 100:
+    if (percent := re.fullmatch(_PERCENT, text)) and float(percent[1]) < 100:
         return Edge(share=float(percent[1]) / 100)
-    if requests := _REQUESTS.fullmatch(text):
+    if requests := re.fullmatch(_REQUESTS, text):
         return Edge(requests=int(requests[1]))
     try:
         return Edge(time_ns=parse_time_ns(text))
@@ -147,8 +147,8 @@ def _render_edge(edge: Edge) -> str:
     return f"{edge.requests} requests" if edge.time_ns is None else render_time(edge.time_ns)
 
 
-_PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%")
-_REQUESTS = re.compile(r"([0-9]{1,9})\s*requests?")
+_PERCENT = r"([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%"
+_REQUESTS = r"([0-9]{1,9})\s*requests?"
 #: How much of a run's begin or end is left out.
 EdgeField = Annotated[Any, Parsed(_with_value_error(parse_edge), _render_edge)]
 

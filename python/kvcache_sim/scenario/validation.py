@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -12,6 +11,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.checks import validated
 from kvcache_sim.scenario.section import Section, sections_in
 from kvcache_sim.scenario.yaml_tree import Path, Tree
+from kvcache_sim.spelling import close_matches
 from kvcache_sim.tiers import LOAD_EDGES
 
 M = TypeVar("M", bound=Section)
@@ -125,7 +125,7 @@ def _did_you_mean(model: type[Section], loc: Path) -> str:
 
 
 def _near(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    close = close_matches(word, known, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else ""
 
 

@@ -16,10 +16,10 @@ _MAX_DEPTH = 20
 #: Longest scenario.
 MAX_BYTES = 1 << 20
 _KINDS = ("str", "int", "float", "bool", "null", "seq", "map", "timestamp", "merge", "value")
-_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
-_FLOAT = re.compile(r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_INTEGER = r"[-+]?(0|[1-9][0-9]*)"
+_FLOAT = r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?"
 #: Text that is one plain scalar whatever stands around it: no YAML parser is needed to read it.
-_PLAIN = re.compile(r"[A-Za-z0-9/](?:[A-Za-z0-9._/+-]| (?=[A-Za-z0-9._/+]))*")
+_PLAIN = r"[A-Za-z0-9/](?:[A-Za-z0-9._/+-]| (?=[A-Za-z0-9._/+]))*"
 _TAGS = {f"tag:yaml.org,2002:{name}" for name in _KINDS}
 _WORDS: dict[str, object] = {"": None, "~": None, "null": None, "true": True, "false": False}
 _NOT_FINITE = {".nan", ".inf", "-.inf", "+.inf"}
@@ -88,7 +88,7 @@ def read_tree(data: bytes, source: str) -> Tree:
 
 def parse_value(text: str, where: str) -> Any:
     """Return the value of one ``--set``: a scalar, or a flow list or mapping such as ``[a, b]``."""
-    if _PLAIN.fullmatch(text):
+    if re.fullmatch(_PLAIN, text):
         return _plain_scalar(text)
     try:
         tree = read_tree(f"value: {text}".encode(), where)
@@ -103,9 +103,9 @@ def _plain_scalar(text: str) -> object:
     """Return what a scalar without quotes means in YAML 1.2."""
     if text in _WORDS:
         return _WORDS[text]
-    if _INTEGER.fullmatch(text) and len(text) < 60:
+    if re.fullmatch(_INTEGER, text) and len(text) < 60:
         return int(text)
-    if _FLOAT.fullmatch(text) and len(text) < 60:
+    if re.fullmatch(_FLOAT, text) and len(text) < 60:
         return float(text)
     return text
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from kvcache_sim.errors import InputOutputError, UsageError
 from kvcache_sim.scenario.load import nearest_names
 from kvcache_sim.scenario.yaml_tree import read_tree
+from kvcache_sim.spelling import close_matches
 from kvcache_sim.sweeps.cell import Limits, Setting
 from kvcache_sim.sweeps.interval import Choice, Interval, interval
 from kvcache_sim.sweeps.space import Space
@@ -89,7 +89,7 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
 def _known(content: Mapping[str, Any], keys: Sequence[str], where: str) -> None:
     for key in content:
         if key not in keys:
-            near = difflib.get_close_matches(str(key), keys, n=1)
+            near = close_matches(str(key), keys, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(keys)}"
             raise UsageError(f"unknown key {key!r}", where=where, hint=hint)
 

@@ -8,6 +8,7 @@ from numbers import Integral
 from typing import Any
 
 from kvcache_sim.errors import KvsimError, UsageError
+from kvcache_sim.spelling import close_matches
 from kvcache_sim.values import dataclass
 
 #: Returns an answer as it is used, from (answer, what the method was called with, what the policy was made
@@ -48,9 +49,7 @@ class Kind:
         """Raise UsageError for what is no built-in name, no ``file.py:Name`` and no entry point."""
         if name in self.names or ":" in name or name in self.offered():
             return
-        from difflib import get_close_matches
-
-        close = get_close_matches(name, self.names, n=1, cutoff=0.5)
+        close = close_matches(name, self.names, n=1, cutoff=0.5)
         raise UsageError(
             f"no such {self.what}",
             got=repr(name),

@@ -9,7 +9,6 @@ import re
 import sys
 import traceback
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -20,6 +19,7 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.policies.plugins.contract import PolicyViolation
 from kvcache_sim.policies.plugins.stand_ins import stand_ins
 from kvcache_sim.policies.plugins.watchdog import watched
+from kvcache_sim.spelling import close_matches
 
 ENTRY_POINT_GROUP = "kvsim.eviction"
 ADAPTERS = ("vllm", "sglang", "libcachesim")
@@ -92,7 +92,7 @@ def _import_file(path: Path, text: str) -> ModuleType:
     if not path.is_file():
         folder = path.parent
         near = sorted(p.name for p in folder.glob("*.py")) if folder.is_dir() else []
-        close = get_close_matches(path.name, near, n=1)
+        close = close_matches(path.name, near, n=1)
         hint = f"did you mean {close[0]}?" if close else "write one with kvsim policies new NAME"
         raise UsageError("policy file not found", where=str(path), hint=hint)
     name = f"kvsim_policy_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
@@ -134,7 +134,7 @@ def _guarded(load: Any, text: str) -> Any:
 def _member(module: ModuleType, name: str, text: str) -> Any:
     if not hasattr(module, name):
         names = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-        close = get_close_matches(name, names, n=1)
+        close = close_matches(name, names, n=1)
         raise UsageError(
             f"no {name} in this file",
             where=text,

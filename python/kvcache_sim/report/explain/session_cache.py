@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from kvcache_sim.metrics.columns import OUTCOMES, STATUSES, miss_column
 from kvcache_sim.replay.miss_causes import told_by
 from kvcache_sim.report.finished import FinishedRun, text_column
 from kvcache_sim.report.trace_of import find_trace
+from kvcache_sim.spelling import close_matches
 from kvcache_sim.tiers import PLACES
 from kvcache_sim.workload.tokens.layout import id_name
 
@@ -65,7 +65,7 @@ def _number(run: FinishedRun, name: str) -> int:
     if run.trace is not None:
         names = {str(run.trace.session_id(number)): number for number in numbers}
     if name not in names:
-        close = get_close_matches(name, names, 1, 0.5)
+        close = close_matches(name, names, 1, 0.5)
         raise UsageError(
             "no such session",
             where="--session",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.models import model_names, names_model_file
+from kvcache_sim.spelling import close_matches
 
 #: Endings of names that say how a model was tuned or stored, not how it is built.
 _TUNED = re.compile(r"-(instruct|chat|it|hf|base|fp8|awq|gptq|int4|bf16|thinking|\d{4})(?=-|$)")
@@ -25,6 +25,6 @@ def model_of(name: str) -> str:
     for candidate in tried:
         if candidate in known:
             return candidate
-    near = difflib.get_close_matches(tried[-1], known, n=3)
+    near = close_matches(tried[-1], known, n=3)
     hint = f"--model NAME: {' or '.join(near)}?" if near else "--model NAME or config.json says which it is"
     raise UsageError("a model that the catalogue does not have", where="--from", got=repr(name), hint=hint)

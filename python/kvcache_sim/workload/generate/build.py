@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.spelling import close_matches
 from kvcache_sim.workload.generate.assemble import assemble
 from kvcache_sim.workload.generate.fields import from_mapping
 from kvcache_sim.workload.generate.kinds import KINDS
@@ -22,7 +22,7 @@ def settings_of(kind: str, mapping: Mapping[str, Any]) -> Workload:
     Raises UsageError for an unknown kind or key and for a value out of range, naming ``workload.KEY``.
     """
     if not isinstance(kind, str) or kind not in KINDS:
-        near = difflib.get_close_matches(str(kind), KINDS, n=1)
+        near = close_matches(str(kind), KINDS, n=1)
         raise UsageError(
             "unknown kind of workload",
             where="workload.kind",

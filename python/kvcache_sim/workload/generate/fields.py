@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.spelling import close_matches
 from kvcache_sim.units import parse_time_ns
 from kvcache_sim.workload.generate.arrivals import arrivals_from
 from kvcache_sim.workload.generate.lengths import Lengths, lengths_from
@@ -40,7 +40,7 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any]) -> T:
     known = [item.name for item in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for key in mapping:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
+            near = close_matches(str(key), known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
             raise UsageError("unknown key", where=f"workload.{key}", hint=hint)
     return cls(**mapping)

@@ -10,6 +10,7 @@ import numpy as np
 
 from kvcache_sim._core import TraceSource
 from kvcache_sim.errors import InputOutputError, TraceError, UsageError
+from kvcache_sim.spelling import close_matches
 from kvcache_sim.values import dataclass
 from kvcache_sim.workload.readers.detect import check_text, detect_format
 from kvcache_sim.workload.readers.detect_head import read_head
@@ -119,14 +120,12 @@ def _open(name: str) -> TraceSource:
 
 def _nearest(name: str) -> str:
     """Return the names most like a missing one in its directory, as a hint."""
-    from difflib import get_close_matches
-
     directory, base = os.path.split(name)
     try:
         names = sorted(os.listdir(directory or "."))[:10_000]
     except OSError:
         return f"there is no directory {directory}" if directory else ""
-    close = get_close_matches(base, names, 3, 0.5)
+    close = close_matches(base, names, 3, 0.5)
     return "did you mean " + " or ".join(os.path.join(directory, n) for n in close) + "?" if close else ""
 
 

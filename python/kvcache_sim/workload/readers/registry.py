@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.spelling import close_matches
 from kvcache_sim.workload.readers import (
     aiperf_dag,
     aiperf_multi_turn,
@@ -53,10 +54,8 @@ def format_named(name: str) -> TraceFormat:
                 "a trace format plug-in must be a TraceFormat", where=name, got=repr(loaded)[:60]
             )
         return loaded
-    from difflib import get_close_matches
-
     known = [*FORMATS, *plugins]
-    close = get_close_matches(name, known, 1)
+    close = close_matches(name, known, 1)
     raise UsageError(
         "unknown trace format",
         where="--trace-format",
