@@ -60,7 +60,8 @@ class _Asked:
         body = {name: field.given for name, field in self.fields.items() if field.given is not _MISSING}
         body["__annotations__"] = {name: field.hint for name, field in self.fields.items()}
         twin: Any = type(self.owner.__name__, (), body | {"__module__": self.owner.__module__})
-        made = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=self.frozen)(twin)
+        frozen = self.frozen and self.name == "__dataclass_params__"  # compiles what fields do not tell
+        made = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=frozen)(twin)
         told = getattr(made, self.name)
         setattr(self.owner, self.name, told)
         return told

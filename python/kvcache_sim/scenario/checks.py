@@ -8,19 +8,14 @@ from operator import ge, gt, le, lt
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic_core import CoreConfig, CoreSchema, PydanticKnownError, SchemaValidator, core_schema
-
+from kvcache_sim.scenario.pydantics_core import PydanticKnownError, SchemaValidator
 from kvcache_sim.scenario.section import Checked, Key, Parsed, Section, made, of_section
 
 _S = TypeVar("_S", bound=Section)
-_CONFIG = CoreConfig(strict=True, allow_inf_nan=False, extra_fields_behavior="forbid")
-_PLAIN: dict[Any, Callable[..., CoreSchema]] = {
-    int: core_schema.int_schema,
-    float: core_schema.float_schema,
-    str: core_schema.str_schema,
-    bool: core_schema.bool_schema,
-    Any: core_schema.any_schema,
-}
+#: A check as pydantic's core takes it: a mapping with its ``type`` (``pydantic_core.core_schema`` has them).
+_Check = Any
+_CONFIG: Any = {"strict": True, "allow_inf_nan": False, "extra_fields_behavior": "forbid"}
+_PLAIN: dict[Any, str] = {int: "int", float: "float", str: "str", bool: "bool", Any: "any"}
 #: A limit → what pydantic calls its breach, and whether a value keeps it.
 _LIMITS: dict[str, tuple[Any, Callable[[Any, Any], bool]]] = {
     "ge": ("greater_than_equal", ge),
@@ -41,28 +36,30 @@ def validated(section: type[_S], values: object) -> _S:
 
 @of_section
 def _validator(section: type[Section]) -> SchemaValidator:
-    fields = {name: core_schema.model_field(_of_key(key)) for name, key in section.model_fields.items()}
-    return SchemaValidator(core_schema.model_fields_schema(fields, model_name=section.__name__), _CONFIG)
+    fields = {
+        name: {"type": "model-field", "schema": _of_key(key)} for name, key in section.model_fields.items()
+    }
+    check: _Check = {"type": "model-fields", "fields": fields, "model_name": section.__name__}
+    return SchemaValidator(check, _CONFIG)
 
 
-def _of_key(key: Key) -> CoreSchema:
-    schema = _of_type(key.hint, key.limits)
+def _of_key(key: Key) -> _Check:
+    check = _of_type(key.hint, key.limits)
     if key.required:
-        return schema
+        return check
     if key.default_factory is None:
-        return core_schema.with_default_schema(schema, default=key.default)
-    return core_schema.with_default_schema(
-        schema, default_factory=key.default_factory, default_factory_takes_data=key.takes_given
-    )
+        return {"type": "default", "schema": check, "default": key.default}
+    makes = {"default_factory": key.default_factory, "default_factory_takes_data": key.takes_given}
+    return {"type": "default", "schema": check, **makes}
 
 
-def _of_type(hint: Any, limits: Mapping[str, Any]) -> CoreSchema:
+def _of_type(hint: Any, limits: Mapping[str, Any]) -> _Check:
     """Return the check of a type; limits are those of the value where there is one."""
     parts = get_args(hint)
     match get_origin(hint):
         case _ if isinstance(hint, type) and issubclass(hint, Section):
             # by itself: a scenario gives few of its sections, and only those are built
-            return core_schema.no_info_plain_validator_function(partial(validated, hint))
+            return _calls("plain", partial(validated, hint))
         case origin if origin is Annotated:
             inner = _of_type(parts[0], {})
             for mark in parts[1:]:
@@ -70,29 +67,36 @@ def _of_type(hint: Any, limits: Mapping[str, Any]) -> CoreSchema:
             return _limited(inner, limits)
         case origin if origin in (Union, UnionType):
             arms: list[Any] = [_of_type(part, limits) for part in parts if part is not NoneType]
-            inner = arms[0] if len(arms) == 1 else core_schema.union_schema(arms)
-            return inner if NoneType not in parts else core_schema.nullable_schema(inner)
+            inner = arms[0] if len(arms) == 1 else {"type": "union", "choices": arms}
+            return inner if NoneType not in parts else {"type": "nullable", "schema": inner}
         case origin if origin is Literal:
-            return core_schema.literal_schema(list(parts))
+            return {"type": "literal", "expected": list(parts)}
         case origin if origin is list:
-            return core_schema.list_schema(_of_type(parts[0], {}))
+            return {"type": "list", "items_schema": _of_type(parts[0], {})}
         case origin if origin is dict:
-            return core_schema.dict_schema(_of_type(parts[0], {}), _of_type(parts[1], {}))
-    return _PLAIN[hint](**limits)
+            keys, values = _of_type(parts[0], {}), _of_type(parts[1], {})
+            return {"type": "dict", "keys_schema": keys, "values_schema": values}
+    return {"type": _PLAIN[hint], **limits}
 
 
-def _marked(inner: CoreSchema, mark: Any) -> CoreSchema:
+def _calls(when: str, function: Callable[[Any], Any], inner: _Check = None) -> _Check:
+    """Return a check that calls a function: before or after another check, or ``plain`` by itself."""
+    check: _Check = {"type": f"function-{when}", "function": {"type": "no-info", "function": function}}
+    return check if inner is None else {**check, "schema": inner}
+
+
+def _marked(inner: _Check, mark: Any) -> _Check:
     if isinstance(mark, Parsed):
-        return core_schema.no_info_before_validator_function(mark.parse, inner)
+        return _calls("before", mark.parse, inner)
     if isinstance(mark, Checked):
-        return core_schema.no_info_after_validator_function(mark.func, inner)
+        return _calls("after", mark.func, inner)
     return _limited(inner, mark.limits)
 
 
-def _limited(inner: CoreSchema, limits: Mapping[str, Any]) -> CoreSchema:
+def _limited(inner: _Check, limits: Mapping[str, Any]) -> _Check:
     """Return a check that is followed by limits; what it tells of them is what was written."""
     for name, limit in limits.items():
-        inner = core_schema.no_info_after_validator_function(partial(_within, name, limit), inner)
+        inner = _calls("after", partial(_within, name, limit), inner)
     return inner
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from pydantic_core import ValidationError
-
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.checks import validated
+from kvcache_sim.scenario.pydantics_core import ValidationError
 from kvcache_sim.scenario.section import Section, sections_in
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.spelling import close_matches
