@@ -11,6 +11,7 @@ class FetchCosts:
 
     ``rest_ns``: the step that computes what follows the prefix, alone. ``load_ns_per_block``: the channel's
     occupation, the larger of bytes / bandwidth and layers · overhead; a multiple of ``layers`` is exact.
+    ``submit_ns_per_block``: the CPU's time to submit a block's pieces, all of them before the first byte.
     """
 
     latency_ns: int
@@ -19,6 +20,7 @@ class FetchCosts:
     rest_ns: int
     layers: int
     pipelining: bool = True
+    submit_ns_per_block: int = 0
 
 
 def break_even_blocks(costs: FetchCosts) -> tuple[int, int | None] | None:
@@ -27,19 +29,21 @@ def break_even_blocks(costs: FetchCosts) -> tuple[int, int | None] | None:
     ``to`` is None where there is no upper bound; None: recomputing always ends earlier. With latency a, load
     and compute time m and q of a block, the rest C and L layers, k blocks are recomputed by k·q + C. Loaded,
     they end at a + k·m + C without pipelining, and with it at max(a + k·m/L + C, a + k·m + C/L) (semantics 4:
-    C starts at the first layer's arrival and ends at least one layer after the last one's). Solved for k:
+    C starts at the first layer's arrival and ends at least one layer after the last one's). Submitting s a block
+    first makes all of these k·s later, as if a block were computed in q − s. Solved for k, with r = q − s:
 
-        k ≥ a / (q − m)                                                 without pipelining,
-        k ≥ a / (q − m/L)  and  k · (q − m) ≥ a − C + C/L               with it.
+        k ≥ a / (r − m)                                                 without pipelining,
+        k ≥ a / (r − m/L)  and  k · (r − m) ≥ a − C + C/L               with it.
 
     Where the link is slower than the GPU, m > q, the last one is an upper bound: what hides under C. Costs
     are linear: attention over the past and the split into chunks are left out.
     """
-    a, m, q, layers = costs.latency_ns, costs.load_ns_per_block, costs.compute_ns_per_block, costs.layers
+    a, m, layers = costs.latency_ns, costs.load_ns_per_block, costs.layers
+    r = costs.compute_ns_per_block - costs.submit_ns_per_block
     if not costs.pipelining:
-        return _both([_at_least(a, q - m)])
+        return _both([_at_least(a, r - m)])
     hidden = costs.rest_ns + (-costs.rest_ns // layers)  # C − C/L, a part of a ns rounded up
-    return _both([_at_least(a * layers, q * layers - m), _at_least(a - hidden, q - m)])
+    return _both([_at_least(a * layers, r * layers - m), _at_least(a - hidden, r - m)])
 
 
 def _at_least(least: int, slope: int) -> tuple[int, int | None] | None:

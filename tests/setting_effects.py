@@ -356,6 +356,8 @@ CHANGES: list[Change] = [
     Change("channels.net.bandwidth=500MB/s", "latency.fetch_parts.stall_remote_cpu.avg", "up", ("fetch.lookup=cluster",)),
     Change("channels.cpu-to-gpu.latency=20ms", "latency.fetch_parts.stall_cpu_gpu.avg", "up"),
     Change("channels.cpu-to-gpu.piece_overhead=100us", "latency.fetch_parts.stall_cpu_gpu.avg", "up"),
+    Change("channels.cpu-to-gpu.piece_gap=100us", "latency.fetch_parts.stall_cpu_gpu.avg", "up"),
+    Change("channels.cpu-to-gpu.piece_submit=100us", "latency.fetch_parts.stall_cpu_gpu.avg", "up"),
     Change("channels.cpu-to-gpu.sharing=fair", "queued on cpu-to-gpu", "down", (*SLOW_UP, *CROWDED)),
     Change("channels.link.priority=loads-first", "latency.fetch_parts.stall_cpu_gpu.avg", "down", BOTH_WAYS),
     Change("channels.link.latency_occupies=true", "latency.fetch_parts.stall_cpu_gpu.avg", "up", (*BOTH_WAYS, "channels.link.latency=20ms")),

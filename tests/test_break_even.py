@@ -30,6 +30,7 @@ COSTS = st.builds(
     rest_ns=st.integers(0, 3_000),
     layers=st.just(LAYERS),
     pipelining=st.booleans(),
+    submit_ns_per_block=st.sampled_from([0, 0, 8, 60]),
 )
 
 
@@ -38,7 +39,8 @@ def fetched(costs: FetchCosts, blocks: int) -> bool:
     load, latency = blocks * costs.load_ns_per_block, costs.latency_ns
 
     def arrival(n):
-        return (latency + load // LAYERS, latency + load) if n else (0, 0)
+        before = latency + n * costs.submit_ns_per_block
+        return (before + load // LAYERS, before + load) if n else (0, 0)
 
     def compute(n):
         return costs.rest_ns + (blocks - n) * costs.compute_ns_per_block
@@ -74,13 +76,13 @@ def test_a_slow_link_hides_short_prefixes_under_the_rest():
 TOKEN_NS, STEP_NS = 1_000, 20_000
 
 
-def cluster(bandwidth: int, latency: int, pipelining: bool) -> ClusterSettings:
+def cluster(bandwidth: int, latency: int, pipelining: bool, submit: int) -> ClusterSettings:
     base = STEP_NS + np.arange(4097, dtype=np.int64) * TOKEN_NS
     base[0] = 0
     decode = np.full(9, 50_000, np.int64)
     decode[0] = 0
     channels = {
-        "up": ChannelSettings("up", bandwidth, latency),
+        "up": ChannelSettings("up", bandwidth, latency, piece_submit_ns=submit),
         "down": ChannelSettings("down", 10**12),
     }
     machine = MachineSettings(
@@ -98,10 +100,18 @@ def cluster(bandwidth: int, latency: int, pipelining: bool) -> ClusterSettings:
 
 
 @pytest.mark.parametrize(
-    ("bandwidth", "latency", "pipelining"),
-    [(4 * 10**9, 70_000, False), (2 * 10**9, 70_000, True), (8 * 10**8, 0, True), (5 * 10**8, 0, False)],
+    ("bandwidth", "latency", "pipelining", "submit"),
+    [
+        (4 * 10**9, 70_000, False, 0),
+        (2 * 10**9, 70_000, True, 0),
+        (8 * 10**8, 0, True, 0),
+        (5 * 10**8, 0, False, 0),
+        (4 * 10**9, 20_000, False, 1_500),
+        (2 * 10**9, 30_000, True, 1_000),
+        (2 * 10**9, 0, True, 5_000),
+    ],
 )
-def test_whole_runs_switch_at_exactly_the_closed_forms_length(bandwidth, latency, pipelining):
+def test_whole_runs_switch_at_exactly_the_closed_forms_length(bandwidth, latency, pipelining, submit):
     """A prompt of k blocks and 7 tokens comes, others push it off the GPU, and it comes with another end."""
     rest = 7
     costs = FetchCosts(
@@ -111,6 +121,7 @@ def test_whole_runs_switch_at_exactly_the_closed_forms_length(bandwidth, latency
         STEP_NS + rest * TOKEN_NS,
         LAYERS,
         pipelining,
+        LAYERS * submit,
     )
     bounds = break_even_blocks(costs)
     rows, tokens = [], []
@@ -120,7 +131,7 @@ def test_whole_runs_switch_at_exactly_the_closed_forms_length(bandwidth, latency
         tokens += [k * BLOCK + rest, 24 * BLOCK - 1, k * BLOCK + rest]
     arrivals = [n * 10**9 for n in range(len(rows))]
     trace = trace_of(rows, BLOCK, tokens, arrivals, [1] * len(rows))
-    loaded = simulate(cluster(bandwidth, latency, pipelining), trace).requests["cached_cpu_tokens"]
+    loaded = simulate(cluster(bandwidth, latency, pipelining, submit), trace).requests["cached_cpu_tokens"]
     for k, hit in zip(range(1, 22), loaded[2::3].tolist(), strict=True):
         inside = bounds is not None and bounds[0] <= k and (bounds[1] is None or k <= bounds[1])
         assert hit == (k * BLOCK if inside else 0), (k, bounds)

@@ -31,7 +31,7 @@ def served(jobs, **changes):
 
     def submit(number):
         _, size, layers, is_load = jobs[number]
-        sent[number] = channel.submit((size, 0, layers), layers, is_load, lambda arrived: None)
+        sent[number] = channel.submit((size, size % 5, layers), layers, is_load, lambda arrived: None)
 
     for number, job in enumerate(jobs):
         engine.schedule(job[0], ARRIVAL, -1, submit, number)
@@ -63,6 +63,44 @@ def test_small_pieces_are_bound_by_their_submission_and_nothing_takes_no_turn():
     assert channel.transmit(0, 0, 4, 5) == Transmission(5, 5, 5, 0)
 
 
+def test_a_gap_between_pieces_adds_to_their_bytes():
+    channel = Channel(settings(piece_gap_ns=50, piece_overhead_ns=10))
+    assert channel.transmit(100, 8, 4, 0).completion_ns == 100 + 8 * 50
+    assert channel.busy_ns == 500, "the gaps occupy the link"
+
+
+def test_a_job_is_submitted_before_its_first_byte_and_while_others_are_sent():
+    """Three jobs of 8 pieces submitted in 5 ns each; 100, 20 and 100 bytes at a byte a ns, latency 7."""
+    channel = Channel(settings(piece_submit_ns=5, latency_ns=7))
+    first, second, third = (channel.transmit(size, 8, 4, 0) for size in (100, 20, 100))
+    assert (first.start_ns, first.first_layer_ns, first.completion_ns) == (40, 72, 147)
+    assert (second.start_ns, second.completion_ns) == (140, 167), "submitted at 80, the link is free at 140"
+    assert third.start_ns == 160, "submitted at 120"
+    assert channel.busy_ns == 220
+    assert channel.queued_ns == (140 - 40) + (160 - 40)
+    assert channel.wait_ns(160) == 100
+    assert channel.wait_ns(160, 30) == 150
+    late = channel.transmit(10, 2, 1, 1_000)
+    assert (late.start_ns, late.completion_ns) == (1_010, 1_027)
+
+
+def test_a_job_that_is_fed_is_submitted_when_its_first_layer_has_come():
+    channel = Channel(settings(piece_submit_ns=5))
+    fed = channel.forward(40, 8, 4, Transmission(0, 100, 130, 10))
+    assert (fed.start_ns, fed.first_layer_ns, fed.completion_ns) == (140, 150, 180)
+
+
+@pytest.mark.parametrize("pieces", [1, 64, 8_192])
+def test_jobs_that_follow_each_other_take_the_longer_of_submission_and_bytes(pieces):
+    """The closed form of a line of two stages: n jobs end at S + B + (n - 1) · max(S, B)."""
+    channel = Channel(settings(piece_submit_ns=750))
+    for size in (100, 10**6, 10**8):
+        channel.submitted_ns = channel.free_at_ns = 0
+        submit, sent, jobs = 750 * pieces, size, 6
+        ends = [channel.transmit(size, pieces, 1, 0).completion_ns for _ in range(jobs)]
+        assert ends[-1] == submit + sent + (jobs - 1) * max(submit, sent)
+
+
 JOBS = st.lists(
     st.tuples(st.integers(0, 500), st.integers(1, 400), st.integers(1, 6), st.booleans()),
     min_size=1,
@@ -70,11 +108,12 @@ JOBS = st.lists(
 ).map(lambda jobs: sorted(jobs, key=lambda job: job[0]))
 
 
-@given(JOBS, st.integers(0, 50), st.booleans())
-def test_fifo_completes_in_order_and_layer_by_layer_service_is_the_same(jobs, latency, occupies):
-    channel = Channel(settings(latency_ns=latency, latency_occupies=occupies))
-    closed = [channel.transmit(size, 0, layers, at) for at, size, layers, _ in jobs]
-    times, layered = served(jobs, latency_ns=latency, latency_occupies=occupies)
+@given(JOBS, st.integers(0, 50), st.booleans(), st.sampled_from([0, 3, 90]), st.sampled_from([0, 4]))
+def test_fifo_completes_in_order_and_layer_by_layer_service_is_the_same(jobs, latency, occupies, submit, gap):
+    changes = {"latency_ns": latency, "piece_submit_ns": submit, "piece_gap_ns": gap}
+    channel = Channel(settings(latency_occupies=occupies, **changes))
+    closed = [channel.transmit(size, size % 5, layers, at) for at, size, layers, _ in jobs]
+    times, layered = served(jobs, latency_occupies=occupies, **changes)
     for one, other in zip(closed, times, strict=True):
         assert (one.start_ns, one.first_layer_ns, one.completion_ns) == (
             other.start_ns,
@@ -90,9 +129,12 @@ def test_fifo_completes_in_order_and_layer_by_layer_service_is_the_same(jobs, la
     JOBS,
     st.lists(st.tuples(st.booleans(), st.integers(0, 60), st.integers(0, 9)), min_size=8, max_size=8),
     st.booleans(),
+    st.sampled_from([0, 2, 40]),
+    st.sampled_from([0, 5]),
 )
-def test_the_cores_channel_is_the_one_in_python(jobs, feeds, occupies):
-    wanted = settings(latency_ns=7, piece_overhead_ns=3, latency_occupies=occupies)
+def test_the_cores_channel_is_the_one_in_python(jobs, feeds, occupies, submit, gap):
+    pieces = {"piece_overhead_ns": 3, "piece_gap_ns": gap, "piece_submit_ns": submit}
+    wanted = settings(latency_ns=7, latency_occupies=occupies, **pieces)
     one, other = Channel(wanted), _core.Channel(wanted)
     for (at, size, layers, load), (fed, behind, pieces) in zip(jobs, feeds, strict=False):
         size *= load  # nothing to send takes no turn
@@ -107,6 +149,7 @@ def test_the_cores_channel_is_the_one_in_python(jobs, feeds, occupies):
                 sent.append(channel.transmit(size, pieces, layers, at))
         assert sent[0] == sent[1]
         assert one.wait_ns(at) == other.wait_ns(at)
+        assert one.wait_ns(at, pieces) == other.wait_ns(at, pieces)
     for figure in ("busy_ns", "queued_ns", "sent_bytes", "jobs", "last_call_ns", "settings"):
         assert getattr(one, figure) == getattr(other, figure), figure
     assert list(one.demand.hiding) == other.demand.hiding.tolist()

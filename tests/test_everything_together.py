@@ -79,6 +79,8 @@ channel = st.fixed_dictionaries(
     {
         "latency_ns": st.sampled_from([0, 20_000, 5_000_000]),
         "piece_overhead_ns": st.sampled_from([0, 1_000]),
+        "piece_gap_ns": st.sampled_from([0, 2_000]),
+        "piece_submit_ns": st.sampled_from([0, 3_000]),
         "sharing": st.sampled_from(["fifo", "fifo", "fair"]),
         "priority": st.sampled_from(["in-order", "in-order", "loads-first"]),
         "latency_occupies": st.booleans(),

@@ -389,7 +389,7 @@ def test_the_break_even_is_where_the_times_cross():
     assert length > 512
     assert load_ns(settings, "cpu", length) < compute_ns(settings, length)
     assert load_ns(settings, "cpu", length - 512) >= compute_ns(settings, length - 512)
-    assert load_ns(settings, "cpu", 512) == 50 * MS + 512 * settings.cache.kv_bytes_per_token // 25
+    assert load_ns(settings, "cpu", 512) == 50 * MS - (-512 * settings.cache.kv_bytes_per_token // 25)
 
 
 def test_a_request_is_told_event_by_event(tmp_path):

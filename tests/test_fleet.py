@@ -363,7 +363,8 @@ def test_the_cores_slow_channel_is_the_one_in_python(seed):
         Slowdown(a, b, draw.choice([0, 250_000, 333_333, 10_000]))
         for a, b in zip(edges[::2], edges[1::2], strict=True)
     )
-    wanted = ChannelSettings("c", 10**9, 7, 3, latency_occupies=seed % 2 == 0, slowdowns=slowdowns)
+    pieces = 3, seed % 3, 4 * (seed % 4 == 0)
+    wanted = ChannelSettings("c", 10**9, 7, *pieces, latency_occupies=seed % 2 == 0, slowdowns=slowdowns)
     one, other = SlowedChannel(wanted), _core.Channel(wanted)
     now, before = 0, None
     for _ in range(30):
@@ -375,7 +376,7 @@ def test_the_cores_slow_channel_is_the_one_in_python(seed):
         else:
             sent = [channel.transmit(size, pieces, layers, now) for channel in (one, other)]
         assert sent[0] == sent[1]
-        assert one.wait_ns(now) == other.wait_ns(now)
+        assert one.wait_ns(now, pieces) == other.wait_ns(now, pieces)
         before = sent[0]
     for figure in ("busy_ns", "queued_ns", "sent_bytes", "jobs", "last_call_ns"):
         assert getattr(one, figure) == getattr(other, figure), figure

@@ -114,6 +114,8 @@ kinds = st.fixed_dictionaries(
         "latency_ns": st.sampled_from([0, 30_000, 3_000_000]),
         "latency_occupies": st.booleans(),
         "piece_overhead_ns": st.sampled_from([0, 2_000]),
+        "piece_gap_ns": st.sampled_from([0, 3_000]),
+        "piece_submit_ns": st.sampled_from([0, 0, 4_000]),
     }
 )
 movements = st.builds(

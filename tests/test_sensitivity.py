@@ -116,6 +116,52 @@ channels:
     assert "Assumed, since none is stated: the intervals of" in text
 
 
+COPIED = """tiers: {{gpu: {{capacity: 20 blocks}}, cpu: {{capacity: 1000 blocks}}}}
+fetch: {{layer_pipelining: false}}
+channels:
+  cpu-to-gpu: {up}
+  gpu-to-cpu: {{bandwidth: 1000GB/s, latency: 0ns, piece_overhead: 0ns, edges: [gpu->cpu]}}
+"""
+
+
+def turns(blocks=16):
+    """Two prefixes take turns on a gpu with room for one; the other is loaded, all but its last block."""
+    return [(n * 4000, 512 * blocks, 2, [100 * (n % 2) + k for k in range(blocks)]) for n in range(20)]
+
+
+def test_the_submission_of_pieces_moves_a_lone_load_by_all_of_it(tmp_path, capsys):
+    """Twelve blocks are loaded (three are still there), 384 pieces of 1 ms: with the bytes at the least, before them at the most."""
+    up = "{bandwidth: 1000GB/s, latency: 0ns, piece_overhead: 1ms, edges: [cpu->gpu]}"
+    found, _ = asked(tmp_path, capsys, turns(), COPIED.format(up=up), token=0.0001)
+    submission = named(found, "submission of pieces: cpu-to-gpu")
+    assert (submission["low"], submission["high"], submission["is_stated"]) == (1, 2, True)
+    moved_ms = 12 * 512 * 131072 / 1e9
+    loaded = [submission[end]["TTFT p50"] for end in ("fast", "slow")]
+    assert loaded[0] == found["answers"]["TTFT p50"]
+    assert loaded[1] - loaded[0] == pytest.approx(moved_ms, rel=1e-3)
+
+
+def test_a_presets_submission_moves_within_its_measured_range(tmp_path, capsys):
+    up = "{preset: pcie5-h100-batched-h2d, edges: [cpu->gpu]}"
+    found, _ = asked(tmp_path, capsys, turns(), COPIED.format(up=up), token=0.0001)
+    submission = named(found, "submission of pieces: cpu-to-gpu")
+    assert submission["stated"] == "range of pcie5-h100-batched-h2d"
+    moved = submission["slow"]["TTFT p50"] - submission["fast"]["TTFT p50"]
+    assert moved == pytest.approx(12 * 32 * (952 - 577) / 1e6, abs=0.002)
+
+
+def test_copies_that_cost_steps_move_within_their_hosts_range(tmp_path, capsys):
+    up = "{bandwidth: 1000TB/s, latency: 0ns, piece_overhead: 0ns, edges: [cpu->gpu]}"
+    replica = "replica: {step_time: set.toml, host: h100-copies-batched}\n"
+    found, text = asked(tmp_path, capsys, turns(), COPIED.format(up=up) + replica, token=0.0001)
+    submit, share = named(found, "CPU time to submit copies"), named(found, "GPU share of copies")
+    assert (submit["low"], submit["high"]) == pytest.approx((516 / 739, 952 / 739))
+    assert (share["low"], share["high"]) == pytest.approx((0.5, 0.049 / 0.03))
+    moved = submit["slow"]["TTFT p50"] - submit["fast"]["TTFT p50"]
+    assert moved > 0.9 * 12 * 32 * (952 - 516) / 1e6, "the load is submitted before its step"
+    assert "between both directions and sizes of h100-copies-batched" in " ".join(text.split())
+
+
 def test_a_run_at_the_edge_of_its_room_names_the_room(tmp_path, capsys):
     """Fifteen prefixes of eight blocks go round on a gpu with room for 121 blocks: less, and none is kept."""
     rows = [(n * 1000, 4096, 2, [100 * (n % 15) + k for k in range(8)]) for n in range(150)]

@@ -95,11 +95,9 @@ class RemoteReads:
         return total
 
     def _time(self, channel: AnyChannel, blocks: int) -> int:
-        mover = self.mover
-        occupied = mover.layers * layer_ns(
-            channel.settings, blocks * mover.block_bytes, blocks * mover.layers, mover.layers
-        )
-        return channel.wait_ns(mover.engine.now_ns) + channel.settings.latency_ns + occupied
+        mover, pieces = self.mover, blocks * self.mover.layers
+        occupied = mover.layers * layer_ns(channel.settings, blocks * mover.block_bytes, pieces, mover.layers)
+        return channel.wait_ns(mover.engine.now_ns, pieces) + channel.settings.latency_ns + occupied
 
     def fetch(self, request: int, owner: int, part: Part, now_ns: int) -> int | None:
         """Read one part of a run; return the move that lands it, None when that is refused."""

@@ -73,8 +73,8 @@ class Link(Protocol):
         """Whether it is served layer by layer, its times final only as they come."""
         ...
 
-    def wait_ns(self, now_ns: int, /) -> int:
-        """Return how long a job queued now would wait before its first byte, as far as is known."""
+    def wait_ns(self, now_ns: int, pieces: int = 0, /) -> int:
+        """Return how long a job of so many pieces would wait, as far as is known, before its first byte."""
         ...
 
 
@@ -98,20 +98,31 @@ class FifoLink(Link, Protocol):
 def layer_ns(settings: ChannelSettings, size_bytes: int, pieces: int, layers: int) -> int:
     """Return the time one of ``layers`` equal parts of a job occupies a channel, in ns.
 
-    occupation = max(bytes / bandwidth, pieces · overhead); a layer takes ceil(occupation / layers).
+    occupation = max(bytes / bandwidth + pieces · gap, pieces · overhead); a layer takes
+    ceil(occupation / layers).
     UsageError where the whole job takes longer than simulated time lasts.
     """
     moved = -(-size_bytes * NS_PER_S // settings.bandwidth_bytes_per_s)
-    per_layer = -(-max(moved, pieces * settings.piece_overhead_ns) // layers)
+    occupied = max(moved + pieces * settings.piece_gap_ns, pieces * settings.piece_overhead_ns)
+    per_layer = -(-occupied // layers)
     if per_layer * layers > LAST_NS:
         raise beyond_time()
     return per_layer
 
 
+def submit_ns(settings: ChannelSettings, pieces: int) -> int:
+    """Return how long the CPU submits so many pieces, in ns; UsageError beyond simulated time."""
+    submitted = pieces * settings.piece_submit_ns
+    if submitted > LAST_NS:
+        raise beyond_time()
+    return submitted
+
+
 class Channel:
     """A FIFO link: jobs are sent one after another, layer by layer; latency does not occupy it.
 
-    The times of a job are final when it is queued.
+    Where pieces are submitted, the CPU does so job after job: a job's bytes wait until all of its pieces are
+    submitted, and those of the jobs before it go meanwhile. The times of a job are final when it is queued.
     """
 
     by_layer = False
@@ -119,6 +130,8 @@ class Channel:
     def __init__(self, settings: ChannelSettings) -> None:
         self.settings = settings
         self.free_at_ns = 0
+        #: When the CPU has submitted what is queued.
+        self.submitted_ns = 0
         self.busy_ns = 0
         self.queued_ns = 0
         self.sent_bytes = 0
@@ -126,19 +139,25 @@ class Channel:
         self.demand = Demand()
         self.last_call_ns = 0
 
-    def wait_ns(self, now_ns: int) -> int:
-        """Return how long a job queued now waits for the earlier ones."""
-        return max(self.free_at_ns - now_ns, 0)
+    def wait_ns(self, now_ns: int, pieces: int = 0) -> int:
+        """Return how long a job of so many pieces queued now waits for earlier ones and its submission."""
+        submitted = max(self.submitted_ns - now_ns, 0) + submit_ns(self.settings, pieces)
+        return max(self.free_at_ns - now_ns, submitted)
+
+    def _can_start(self, asked_ns: int, pieces: int) -> int:
+        """Let the CPU submit a job; return when its first byte can go."""
+        self.submitted_ns = max(asked_ns, self.submitted_ns) + submit_ns(self.settings, pieces)
+        return max(self.submitted_ns, self.free_at_ns)
 
     def transmit(self, size_bytes: int, pieces: int, layers: int, now_ns: int) -> Transmission:
         """Queue a job whose data are all at hand; nothing to send takes no time and no turn."""
         if size_bytes == 0:
             return Transmission(now_ns, now_ns, now_ns, 0)
         per_layer = layer_ns(self.settings, size_bytes, pieces, layers)
-        start = max(now_ns, self.free_at_ns)
+        start = self._can_start(now_ns, pieces)
         end = start + layers * per_layer
         latency = self.settings.latency_ns
-        self._account(now_ns, start, layers * per_layer, size_bytes)
+        self._account((now_ns, start), layers * per_layer, size_bytes, pieces)
         self.free_at_ns = end + latency if self.settings.latency_occupies else end
         return Transmission(start, start + latency + per_layer, end + latency, per_layer)
 
@@ -153,16 +172,17 @@ class Channel:
         per_layer = layer_ns(self.settings, size_bytes, pieces, layers)
         latency = self.settings.latency_ns
         arrived = feed.first_layer_ns
-        start = max(arrived, self.free_at_ns)
+        start = self._can_start(arrived, pieces)
         end = max(start + layers * per_layer, feed.completion_ns + per_layer)
-        self._account(arrived, start, layers * per_layer, size_bytes)
+        self._account((arrived, start), layers * per_layer, size_bytes, pieces)
         self.free_at_ns = end + latency if self.settings.latency_occupies else end
         return Transmission(start, start + latency + per_layer, end + latency, per_layer)
 
-    def _account(self, asked_ns: int, start_ns: int, occupied_ns: int, size_bytes: int) -> None:
+    def _account(self, times_ns: tuple[int, int], occupied_ns: int, size_bytes: int, pieces: int) -> None:
+        asked_ns, start_ns = times_ns
         assert asked_ns >= self.last_call_ns, "jobs are queued in time order"
         self.last_call_ns = asked_ns
-        self.queued_ns += start_ns - asked_ns
+        self.queued_ns += start_ns - asked_ns - submit_ns(self.settings, pieces)
         self.busy_ns += occupied_ns
         self.sent_bytes += size_bytes
         self.jobs += 1

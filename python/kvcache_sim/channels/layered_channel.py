@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcache_sim.channels.channel import NOT_YET, Transmission, layer_ns
+from kvcache_sim.channels.channel import NOT_YET, Transmission, layer_ns, submit_ns
 from kvcache_sim.channels.demand import Demand
 from kvcache_sim.channels.settings import ChannelSettings
 from kvcache_sim.engine import NO_MACHINE, TRANSFER, Engine, Event
@@ -19,7 +19,19 @@ _PARTS = 720_720
 class LayeredJob:
     """A job on its way: layers at hand, layers sent, and what its current layer still costs."""
 
-    __slots__ = ("allowed", "asked_ns", "at_hand", "is_load", "layers", "left", "on_layer", "sent", "times")
+    __slots__ = (
+        "allowed",
+        "asked_ns",
+        "at_hand",
+        "is_load",
+        "is_submitted",
+        "layers",
+        "left",
+        "on_layer",
+        "sent",
+        "submit_ns",
+        "times",
+    )
 
     def __init__(
         self, layers: int, at_hand: int, is_load: bool, on_layer: Callable[[int], None], now_ns: int
@@ -29,6 +41,9 @@ class LayeredJob:
         #: Layers for which there is a read buffer: all, unless someone says less.
         self.allowed = layers
         self.is_load = is_load
+        #: Whether the CPU has submitted it, and how long that takes.
+        self.is_submitted = True
+        self.submit_ns = 0
         #: Called with the number of layers that have arrived, at each arrival.
         self.on_layer = on_layer
         self.asked_ns = now_ns
@@ -42,8 +57,8 @@ class LayeredJob:
 
     @property
     def can_send(self) -> bool:
-        """Whether its next layer is at hand and has a buffer to go to."""
-        return self.sent < self.at_hand and self.sent < self.allowed
+        """Whether it is submitted, and its next layer is at hand and has a buffer to go to."""
+        return self.is_submitted and self.sent < self.at_hand and self.sent < self.allowed
 
     @property
     def waits_for_buffer(self) -> bool:
@@ -74,14 +89,19 @@ class LayeredChannel:
         self._served: list[LayeredJob] = []
         self._at_ns = 0
         self._event: Event | None = None
+        #: When the CPU has submitted what is queued.
+        self.submitted_ns = 0
         #: Until then latency occupies the link.
         self._closed_until_ns = 0
 
-    def wait_ns(self, now_ns: int) -> int:
-        """Return how long a job queued now waits for its first byte, were it served in turn."""
+    def wait_ns(self, now_ns: int, pieces: int = 0) -> int:
+        """Return how long a job of so many pieces would wait for its first byte, were it served in turn."""
+        own = submit_ns(self.settings, pieces)
+        submitted = own and max(self.submitted_ns - now_ns, 0) + own
         if self.settings.sharing == "fair":
-            return 0
-        return sum((job.layers - job.sent) * job.times.per_layer_ns for job in self._queue)
+            return submitted
+        sent = sum((job.layers - job.sent) * job.times.per_layer_ns for job in self._queue)
+        return max(sent, submitted)
 
     def submit(
         self,
@@ -100,10 +120,20 @@ class LayeredChannel:
         job.left = job.times.per_layer_ns * _PARTS
         self.sent_bytes += size_bytes
         self.jobs += 1
+        job.submit_ns = submit_ns(self.settings, pieces)
         self._catch_up()
         self._queue.append(job)
+        if job.submit_ns:
+            self.submitted_ns = max(self.engine.now_ns, self.submitted_ns) + job.submit_ns
+            job.is_submitted = False
+            self.engine.schedule(self.submitted_ns, TRANSFER, NO_MACHINE, self._on_submitted, job)
         self._serve()
         return job
+
+    def _on_submitted(self, job: LayeredJob) -> None:
+        self._catch_up()
+        job.is_submitted = True
+        self._serve()
 
     def feed(self, job: LayeredJob, layers: int) -> None:
         """Let a job send its first ``layers`` layers."""
@@ -159,7 +189,7 @@ class LayeredChannel:
         for job in self._served:
             if job.times.start_ns < 0:
                 job.times.start_ns = now
-                self.queued_ns += now - job.asked_ns
+                self.queued_ns += now - job.asked_ns - job.submit_ns
         self._event = self.engine.schedule(at, TRANSFER, NO_MACHINE, self._on_event)
 
     def _on_event(self, _: object) -> None:

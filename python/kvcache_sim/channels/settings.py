@@ -20,12 +20,18 @@ class Slowdown:
 
 @dataclass(frozen=True, slots=True)
 class ChannelSettings:
-    """One channel: rate, latency and the cost of each piece; edges that name it contend (semantics 3)."""
+    """One channel: rate, latency and the cost of each piece; edges that name it contend (semantics 3).
+
+    ``piece_overhead_ns`` is the least time of a piece, ``piece_gap_ns`` that between the bytes of one piece
+    and the next, ``piece_submit_ns`` the CPU's to submit one, all of a job's before its first byte.
+    """
 
     name: str
     bandwidth_bytes_per_s: int
     latency_ns: int = 0
     piece_overhead_ns: int = 0
+    piece_gap_ns: int = 0
+    piece_submit_ns: int = 0
     sharing: Literal["fifo", "fair"] = "fifo"
     priority: Literal["in-order", "loads-first"] = "in-order"
     latency_occupies: bool = False

@@ -48,28 +48,29 @@ class SlowedChannel(Channel):
         if size_bytes == 0:
             return Transmission(now_ns, now_ns, now_ns, 0)
         per_layer = layer_ns(self.settings, size_bytes, pieces, layers)
-        start = max(now_ns, self.free_at_ns)
+        start = now_ns + self.wait_ns(now_ns, pieces)
         if not self._is_slow(start, start + layers * per_layer):
             return super().transmit(size_bytes, pieces, layers, now_ns)
-        return self._send(now_ns, per_layer, layers, size_bytes, None)
+        return self._send(now_ns, per_layer, (size_bytes, pieces, layers), None)
 
     def forward(self, size_bytes: int, pieces: int, layers: int, feed: Transmission) -> Transmission:
         """Queue a job fed layer by layer by an earlier hop; called when the hop's first layer arrives."""
         if size_bytes == 0:
             return Transmission(feed.first_layer_ns, feed.first_layer_ns, feed.completion_ns, 0)
         per_layer = layer_ns(self.settings, size_bytes, pieces, layers)
-        start = max(feed.first_layer_ns, self.free_at_ns)
+        start = feed.first_layer_ns + self.wait_ns(feed.first_layer_ns, pieces)
         if not self._is_slow(start, max(start + layers * per_layer, feed.completion_ns + per_layer)):
             return super().forward(size_bytes, pieces, layers, feed)
-        return self._send(feed.first_layer_ns, per_layer, layers, size_bytes, feed)
+        return self._send(feed.first_layer_ns, per_layer, (size_bytes, pieces, layers), feed)
 
     def _is_slow(self, start_ns: int, end_ns: int) -> bool:
         return any(slow.from_ns < end_ns and start_ns < slow.until_ns for slow in self.settings.slowdowns)
 
     def _send(
-        self, asked_ns: int, per_layer: int, layers: int, size_bytes: int, feed: Transmission | None
+        self, asked_ns: int, per_layer: int, size: tuple[int, int, int], feed: Transmission | None
     ) -> Transmission:
-        start = end = max(asked_ns, self.free_at_ns)
+        size_bytes, pieces, layers = size
+        start = end = self._can_start(asked_ns, pieces)
         fastest = LAST_NS
         for layer in range(layers):
             begins = end
@@ -78,6 +79,6 @@ class SlowedChannel(Channel):
             done = ends_ns(begins, per_layer, self.settings.slowdowns)
             fastest, end = min(fastest, done - end), done
         latency = self.settings.latency_ns
-        self._account(asked_ns, start, end - start, size_bytes)
+        self._account((asked_ns, start), end - start, size_bytes, pieces)
         self.free_at_ns = end + latency if self.settings.latency_occupies else end
         return Transmission(start, end - (layers - 1) * fastest + latency, end + latency, fastest)

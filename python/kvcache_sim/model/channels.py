@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.catalog import check_keys, entry_names, read_entry, read_toml
@@ -11,9 +12,11 @@ from kvcache_sim.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ChannelSpec:
-    """One direction of a link: ``t = latency + max(pieces · piece_overhead, bytes / bandwidth)``.
+    """One direction of a link, and what the pieces of a job cost on it.
 
-    Small pieces are bound by their submission, large ones by the link (kv_transfer.csv).
+    ``t = latency + n · piece_submit + max(n · piece_overhead, bytes / bandwidth + n · piece_gap)`` of n
+    pieces. Small ones are bound by their submission, large ones by the link (kv_transfer.csv). Of jobs that
+    follow each other the CPU submits the later ones while the bytes of the earlier ones go.
     """
 
     name: str
@@ -21,6 +24,10 @@ class ChannelSpec:
     bandwidth_bytes_per_s: int
     latency_ns: int
     piece_overhead_ns: int
+    piece_gap_ns: int = 0
+    piece_submit_ns: int = 0
+    #: Between what the submission of a piece was measured; None: it states no range.
+    piece_submit_range_ns: tuple[int, ...] | None = None
     #: How far it is off its own measurements, in per cent; None: it was measured once, or in part assumed.
     error_percent: int | None = None
 
@@ -29,7 +36,8 @@ class ChannelSpec:
         if size_bytes == 0:
             return 0
         moved = -(-size_bytes * 1_000_000_000 // self.bandwidth_bytes_per_s)
-        return self.latency_ns + max(pieces * self.piece_overhead_ns, moved)
+        occupied = max(pieces * self.piece_overhead_ns, moved + pieces * self.piece_gap_ns)
+        return self.latency_ns + pieces * self.piece_submit_ns + occupied
 
 
 def channel_names() -> tuple[str, ...]:
@@ -44,14 +52,24 @@ def load_channel(name: str) -> ChannelSpec:
     what is missing.
     """
     if not name.endswith(".toml"):
-        return ChannelSpec(name=name.lower(), **read_entry("channels", "channel preset", name))
+        entry = read_entry("channels", "channel preset", name)
+        return ChannelSpec(name=name.lower(), **_with_range(entry))
     table = read_toml(Path(name), "channel")
-    check_keys(table, {"source": str, "error_percent": int, **dict.fromkeys(_FIGURES, int)}, name)
-    for key in _FIGURES:
-        if table.get(key, -1) < (1 if key == "bandwidth_bytes_per_s" else 0):
+    known: dict[str, type | tuple[type, ...]] = {"source": str, "error_percent": int, _RANGE: list}
+    check_keys(table, {**known, **dict.fromkeys((*_FIGURES, *_OF_PIECES), int)}, name)
+    for key in (*_FIGURES, *_OF_PIECES):
+        if table.get(key, 0 if key in _OF_PIECES else -1) < (1 if key == "bandwidth_bytes_per_s" else 0):
             what = f"{key} is too small" if key in table else f"no {key}"
             raise UsageError(what, where=name, hint="kvsim channels new writes a file to start from")
-    return ChannelSpec(name=Path(name).stem, **{"source": name, **table})
+    return ChannelSpec(name=Path(name).stem, **_with_range({"source": name, **table}))
+
+
+def _with_range(table: dict[str, Any]) -> dict[str, Any]:
+    given = table.get(_RANGE)
+    return table if given is None else {**table, _RANGE: tuple(given)}
 
 
 _FIGURES = ("bandwidth_bytes_per_s", "latency_ns", "piece_overhead_ns")
+#: Figures that a file may leave out.
+_OF_PIECES = ("piece_gap_ns", "piece_submit_ns")
+_RANGE = "piece_submit_range_ns"

@@ -14,7 +14,8 @@ class HostSpec:
     that decodes in the second (measured between ``step_overhead_per_sequence_range_ns``).
     ``client_offset_ns`` lies before a request reaches the scheduler, with ``client_offset_per_token_ns`` more
     for each prompt token (HTTP body, tokeniser, block hashes). ``copy_submit_ns`` is the CPU's time to submit
-    a piece of a copy to or from the GPU, ``copy_gpu_share`` what share of the GPU such a copy takes.
+    a piece of a copy to or from the GPU, ``copy_gpu_share`` what share of the GPU such a copy takes (measured
+    between ``copy_submit_range_ns`` and between ``copy_gpu_share_range``).
     ``launch_per_layer_ns`` is the CPU's time to launch one layer's kernels where no CUDA graph holds a step
     (measured between ``launch_per_layer_range_ns``).
     """
@@ -27,6 +28,8 @@ class HostSpec:
     client_offset_per_token_ns: int
     copy_submit_ns: int = 0
     copy_gpu_share: float = 0.0
+    copy_submit_range_ns: tuple[int, ...] = ()
+    copy_gpu_share_range: tuple[float, ...] = ()
     step_overhead_per_sequence_ns: int = 0
     step_overhead_per_sequence_range_ns: tuple[int, ...] = ()
     launch_per_layer_ns: int = 0
@@ -36,5 +39,5 @@ class HostSpec:
 def load_host(name: str) -> HostSpec:
     """Return a packaged host; UsageError with the names and the nearest one when there is no such host."""
     entry = read_entry("hosts", "host", name)
-    ranges = {key: tuple(value) for key, value in entry.items() if key.endswith("_range_ns")}
+    ranges = {key: tuple(value) for key, value in entry.items() if key.endswith(("_range_ns", "_range"))}
     return HostSpec(name=name.lower(), **{**entry, **ranges})

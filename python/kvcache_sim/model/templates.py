@@ -31,7 +31,8 @@ _KERNELS_HEAD = """\
 # KV costs beside a prefill chunk, in pure decode steps' cost (FlashAttention 3: about 1, 2: about 2).
 """
 _CHANNEL_HEAD = """\
-# A link in one direction: t = latency + max(pieces * piece_overhead, bytes / bandwidth).
+# A link in one direction: t = latency + pieces * piece_submit
+#     + max(pieces * piece_overhead, bytes / bandwidth + pieces * piece_gap).
 """
 _STEP_TIME_HEAD = """\
 # Step times as coefficients, in ms: see docs/fidelity.md. kvsim calibrate fit writes such a file from

@@ -94,6 +94,8 @@ def _figures(preset: str) -> dict[str, str]:
         "bandwidth": f"{spec.bandwidth_bytes_per_s}B/s",
         "latency": f"{spec.latency_ns}ns",
         "piece_overhead": f"{spec.piece_overhead_ns}ns",
+        "piece_gap": f"{spec.piece_gap_ns}ns",
+        "piece_submit": f"{spec.piece_submit_ns}ns",
     }
 
 

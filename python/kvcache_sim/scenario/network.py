@@ -122,6 +122,8 @@ def settings_of(name: str, section: ChannelSection) -> ChannelSettings:
         bandwidth_bytes_per_s=section.bandwidth,
         latency_ns=section.latency,
         piece_overhead_ns=section.piece_overhead,
+        piece_gap_ns=section.piece_gap,
+        piece_submit_ns=section.piece_submit,
         sharing=section.sharing,
         priority=section.priority,
         latency_occupies=section.latency_occupies,

@@ -149,6 +149,8 @@ class ChannelSection(Section):
     bandwidth: RateBytesPerS = Field(description="25GB/s counts bytes, 400Gb/s bits")
     latency: DurationNs = Field(0, description="from the last byte sent to its arrival")
     piece_overhead: DurationNs = Field(0, description="least time of one piece (a block's layer)")
+    piece_gap: DurationNs = Field(0, description="between the bytes of one piece and those of the next")
+    piece_submit: DurationNs = Field(0, description="the CPU's for each piece, all before a job's first byte")
     sharing: Literal["fifo", "fair"] = Field("fifo", description="how jobs at the same time share it")
     priority: Literal["in-order", "loads-first"] = Field("in-order", description="who goes first")
     latency_occupies: bool = Field(False, description="true: the next job waits for the latency too")

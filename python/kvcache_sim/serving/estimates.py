@@ -79,5 +79,5 @@ class Estimates:
         mover = self.mover
         size, pieces = blocks * mover.block_bytes, blocks * mover.layers
         per_layer = layer_ns(channel.settings, size, pieces, mover.layers)
-        start = channel.wait_ns(mover.engine.now_ns) + channel.settings.latency_ns
+        start = channel.wait_ns(mover.engine.now_ns, pieces) + channel.settings.latency_ns
         return start + per_layer, start + mover.layers * per_layer

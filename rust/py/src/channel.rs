@@ -39,6 +39,8 @@ struct Settings {
     bandwidth_bytes_per_s: Whole,
     latency_ns: Whole,
     piece_overhead_ns: Whole,
+    piece_gap_ns: Whole,
+    piece_submit_ns: Whole,
     latency_occupies: bool,
     sharing: String,
     priority: String,
@@ -110,6 +112,8 @@ impl PyChannel {
             bandwidth_bytes_per_s: told.bandwidth_bytes_per_s.u64(),
             latency_ns: told.latency_ns.u64(),
             piece_overhead_ns: told.piece_overhead_ns.u64(),
+            piece_gap_ns: told.piece_gap_ns.u64(),
+            piece_submit_ns: told.piece_submit_ns.u64(),
             latency_occupies: told.latency_occupies,
             is_fair: told.sharing == "fair",
             loads_first: told.priority == "loads-first",
@@ -181,8 +185,9 @@ impl PyChannel {
         PyDemand(self.channel.clone())
     }
 
-    fn wait_ns(&self, now_ns: Whole) -> u64 {
-        locked(&self.channel).wait_ns(now_ns.u64())
+    #[pyo3(signature = (now_ns, pieces=Whole::default()))]
+    fn wait_ns(&self, now_ns: Whole, pieces: Whole) -> u64 {
+        locked(&self.channel).wait_ns(now_ns.u64(), pieces.u64())
     }
 
     fn transmit<'py>(

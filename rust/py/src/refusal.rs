@@ -37,7 +37,7 @@ pub fn answered<T>(answer: Answer<T>) -> PyResult<T> {
 /// A whole number from Python, at least 0: a request, block, tier, count, handle or time.
 ///
 /// What is too large for its place in the core becomes the largest number there, which names nothing.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Whole(u64);
 
 impl Whole {

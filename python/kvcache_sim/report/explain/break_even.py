@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvcache_sim.channels.channel import layer_ns, submit_ns
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.report.explain.case import Case, percent
 from kvcache_sim.serving.settings import ClusterSettings
@@ -13,8 +14,9 @@ _LONGEST_BLOCKS = 1 << 12
 def load_ns(settings: ClusterSettings, tier: str, tokens: int) -> int | None:
     """Return the time to load a prefix from a tier of machine 0 over idle channels, or None without a path.
 
-    Per hop: latency + max(bytes ÷ bandwidth, pieces × overhead), with a piece a block and layer; hops of a
-    pipelined path overlap, so the slowest counts whole and the others by their latency (semantics 3, 4).
+    Per hop: latency + n × submit + max(bytes ÷ bandwidth + n × gap, n × overhead), with n pieces, one a block
+    and layer; hops of a pipelined path overlap, so the slowest counts whole and the others by their
+    latency and submission (semantics 3, 4).
     """
     machine = settings.machines[0]
     bytes_ = tokens * settings.cache.kv_bytes_per_token
@@ -25,9 +27,8 @@ def load_ns(settings: ClusterSettings, tier: str, tokens: int) -> int | None:
         if name is None:
             return None
         channel = settings.channels[name]
-        transfer = bytes_ * 1_000_000_000 // channel.bandwidth_bytes_per_s
-        occupations.append(max(transfer, pieces * channel.piece_overhead_ns))
-        latencies += channel.latency_ns
+        occupations.append(layer_ns(channel, bytes_, pieces, 1))
+        latencies += channel.latency_ns + submit_ns(channel, pieces)
     return max(occupations) + latencies
 
 

@@ -11,6 +11,7 @@ from kvcache_sim.model.scaled import ScaledStepTime, StepPart
 from kvcache_sim.model.sequence_time import WithSequenceTime
 from kvcache_sim.model.stated_errors import Factors, around, stated_step_errors
 from kvcache_sim.report.sensitivity.assumption import Assumption, interval
+from kvcache_sim.report.sensitivity.copies import copy_assumptions
 from kvcache_sim.report.sensitivity.links import link_assumptions
 from kvcache_sim.scenario.gpu_room import room_uncertainty
 from kvcache_sim.scenario.host import with_host
@@ -26,7 +27,7 @@ USUAL_ROOM_PERCENT = 10.0
 
 
 def assumptions(scenario: Scenario) -> list[Assumption]:
-    """Return every assumption of a scenario that has an interval: step times, then room, then links."""
+    """Return every assumption of a scenario that has an interval: step times, room, links, then copies."""
     machines = build_machines(scenario.model, scenario.tree)
     return [
         *_step_times(machines),
@@ -34,6 +35,7 @@ def assumptions(scenario: Scenario) -> list[Assumption]:
         *_launch_times(machines),
         *_room(scenario, machines),
         *link_assumptions(scenario),
+        *copy_assumptions(scenario, machines),
     ]
 
 

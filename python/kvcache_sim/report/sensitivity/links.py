@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -16,22 +16,22 @@ from kvcache_sim.serving.settings import ClusterSettings
 #: Taken where a link states no error, in per cent of a transfer's time.
 USUAL_LINK_PERCENT = 20.0
 
-_Figures = tuple[int, int, int]
+Figures = tuple[int, int, int, int, int]
 
 
 def link_assumptions(scenario: Scenario) -> Iterator[Assumption]:
     """Yield the links that carry something; channels of equal figures are off together."""
     sections = tuple(scenario.resolved["channels"])
-    alike: dict[_Figures, list[str]] = {}
-    for channel in _channels(scenario.settings):
-        name = _section_of(channel.name, sections)
-        names = alike.setdefault(_figures(channel), [])
+    alike: dict[Figures, list[str]] = {}
+    for channel in channels_of(scenario.settings):
+        name = section_of(channel.name, sections)
+        names = alike.setdefault(figures_of(channel), [])
         if name and name not in names:
             names.append(name)
     for figures, names in alike.items():
         if not names:
             continue
-        preset = _preset_of(figures)
+        preset = preset_of(figures)
         source = "figures of no preset" if preset is None else preset.name
         percent = None if preset is None else preset.error_percent
         stated = None if percent is None else around(percent)
@@ -41,49 +41,61 @@ def link_assumptions(scenario: Scenario) -> Iterator[Assumption]:
         yield Assumption(f"link: {', '.join(names)}", factors, said, is_stated, apply)
 
 
+def with_channels(
+    settings: ClusterSettings, changed: Callable[[ChannelSettings], ChannelSettings]
+) -> ClusterSettings:
+    """Return the settings with each channel as a function makes it."""
+
+    def between(network: NetworkSettings) -> NetworkSettings:
+        return replace(network, default=changed(network.default))
+
+    return replace(
+        settings,
+        channels={name: changed(channel) for name, channel in settings.channels.items()},
+        network=between(settings.network),
+        handover=replace(settings.handover, network=between(settings.handover.network)),
+    )
+
+
 def _with_links(
     names: list[str], sections: tuple[str, ...], settings: ClusterSettings, factor: float
 ) -> ClusterSettings:
     """Return the settings with every transfer over these channels so many times as long."""
 
     def slower(channel: ChannelSettings) -> ChannelSettings:
-        if _section_of(channel.name, sections) not in names:
+        if section_of(channel.name, sections) not in names:
             return channel
         return replace(
             channel,
             bandwidth_bytes_per_s=max(1, round(channel.bandwidth_bytes_per_s / factor)),
             latency_ns=round(channel.latency_ns * factor),
             piece_overhead_ns=round(channel.piece_overhead_ns * factor),
+            piece_gap_ns=round(channel.piece_gap_ns * factor),
         )
 
-    def between(network: NetworkSettings) -> NetworkSettings:
-        return replace(network, default=slower(network.default))
-
-    return replace(
-        settings,
-        channels={name: slower(channel) for name, channel in settings.channels.items()},
-        network=between(settings.network),
-        handover=replace(settings.handover, network=between(settings.handover.network)),
-    )
+    return with_channels(settings, slower)
 
 
-def _channels(settings: ClusterSettings) -> Iterable[ChannelSettings]:
+def channels_of(settings: ClusterSettings) -> Iterable[ChannelSettings]:
+    """Return every channel of a cluster."""
     return (*settings.channels.values(), settings.network.default, settings.handover.network.default)
 
 
-def _section_of(channel: str, sections: tuple[str, ...]) -> str:
+def section_of(channel: str, sections: tuple[str, ...]) -> str:
     """Return the section that a channel comes from, ``""`` for none: one a machine is called ``NAME-0``."""
     fitting = [name for name in sections if channel == name or channel.startswith(f"{name}-")]
     return max(fitting, key=len, default="")
 
 
-def _figures(channel: ChannelSettings) -> _Figures:
-    return channel.bandwidth_bytes_per_s, channel.latency_ns, channel.piece_overhead_ns
+def figures_of(channel: ChannelSettings | ChannelSpec) -> Figures:
+    """Return what a channel is told by: its rate, latency and costs of a piece."""
+    pieces = channel.piece_overhead_ns, channel.piece_gap_ns, channel.piece_submit_ns
+    return channel.bandwidth_bytes_per_s, channel.latency_ns, *pieces
 
 
-def _preset_of(figures: _Figures) -> ChannelSpec | None:
+def preset_of(figures: Figures) -> ChannelSpec | None:
     """Return the packaged preset with these figures: a resolved scenario no longer names it."""
     for spec in map(load_channel, channel_names()):
-        if figures == (spec.bandwidth_bytes_per_s, spec.latency_ns, spec.piece_overhead_ns):
+        if figures == figures_of(spec):
             return spec
     return None

@@ -179,7 +179,7 @@ impl Plan<'_> {
     fn over(&self, channel: &Channel, blocks: u64) -> (u64, u64) {
         let job = self.mover.job(blocks);
         let per_layer = channel.config.layer_ns(&job);
-        let start = channel.wait_ns(self.now_ns) + channel.config.latency_ns;
+        let start = channel.wait_ns(self.now_ns, job.pieces) + channel.config.latency_ns;
         (start + per_layer, start + job.layers * per_layer)
     }
 }

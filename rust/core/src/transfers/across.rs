@@ -375,6 +375,6 @@ impl Mover {
     pub(crate) fn estimate_ns(&self, channel: &SharedChannel, blocks: u64, now_ns: u64) -> u64 {
         let (channel, job) = (locked(channel), self.job(blocks));
         let occupied_ns = job.layers * channel.config.layer_ns(&job);
-        channel.wait_ns(now_ns) + channel.config.latency_ns + occupied_ns
+        channel.wait_ns(now_ns, job.pieces) + channel.config.latency_ns + occupied_ns
     }
 }

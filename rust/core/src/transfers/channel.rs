@@ -13,8 +13,12 @@ pub struct ChannelConfig {
     pub bandwidth_bytes_per_s: u64,
     /// From the end of a transmission until it has arrived.
     pub latency_ns: u64,
-    /// Time that each piece takes to submit.
+    /// The least time that each piece takes.
     pub piece_overhead_ns: u64,
+    /// Time between the bytes of one piece and those of the next.
+    pub piece_gap_ns: u64,
+    /// The CPU's time to submit each piece, all of a job before its first byte.
+    pub piece_submit_ns: u64,
     /// Whether the next job waits for the latency too.
     pub latency_occupies: bool,
     /// Whether all jobs share the rate, where it is served layer by layer.
@@ -60,8 +64,8 @@ impl Transmission {
 }
 
 impl ChannelConfig {
-    /// For how long one layer of a job occupies the channel: max(bytes / bandwidth, pieces · overhead) / layers,
-    /// rounded up.
+    /// For how long one layer of a job occupies the channel: max(bytes / bandwidth + pieces · gap, pieces · overhead)
+    /// / layers, rounded up.
     pub fn layer_ns(&self, job: &Job) -> u64 {
         let bytes = u128::from(job.size_bytes) * NS_PER_S;
         let moved = match u64::try_from(bytes) {
@@ -71,8 +75,14 @@ impl ChannelConfig {
                 u64::try_from(moved).unwrap_or(u64::MAX)
             }
         };
-        let submitted = job.pieces.saturating_mul(self.piece_overhead_ns);
-        moved.max(submitted).div_ceil(job.layers)
+        let apart = moved.saturating_add(job.pieces.saturating_mul(self.piece_gap_ns));
+        let least = job.pieces.saturating_mul(self.piece_overhead_ns);
+        apart.max(least).div_ceil(job.layers)
+    }
+
+    /// How long the CPU submits so many pieces.
+    pub(super) fn submit_ns(&self, pieces: u64) -> u64 {
+        pieces.saturating_mul(self.piece_submit_ns)
     }
 }
 
@@ -96,6 +106,8 @@ pub struct Channel {
     pub config: ChannelConfig,
     /// When it has sent what is queued.
     pub free_at_ns: u64,
+    /// When the CPU has submitted what is queued.
+    pub(super) submitted_ns: u64,
     /// For how long it has been, or will be, occupied by what was queued.
     pub busy_ns: u64,
     /// How long jobs have waited for earlier ones, all together.
@@ -123,12 +135,26 @@ impl Channel {
         }
     }
 
-    /// How long a job queued now would wait for the earlier ones.
-    pub fn wait_ns(&self, now_ns: u64) -> u64 {
-        match self.service.as_deref() {
+    /// How long a job of so many pieces queued now would wait for the earlier ones and its own submission.
+    pub fn wait_ns(&self, now_ns: u64, pieces: u64) -> u64 {
+        let sent_ns = match self.service.as_deref() {
             Some(service) => self.layered_wait_ns(service),
             None => self.free_at_ns.saturating_sub(now_ns),
+        };
+        match self.config.submit_ns(pieces) {
+            0 => sent_ns,
+            submit_ns => sent_ns.max(self.submitted_ns.saturating_sub(now_ns) + submit_ns),
         }
+    }
+
+    /// Lets the CPU submit a job that is asked for at a time; returns when it is done.
+    ///
+    /// It submits one job after another, all of a job in one call: its bytes wait for that, and those of the jobs
+    /// before it do not.
+    pub(super) fn submitted_at(&mut self, asked_ns: u64, job: &Job) -> u64 {
+        let begins_ns = asked_ns.max(self.submitted_ns);
+        self.submitted_ns = begins_ns.saturating_add(self.config.submit_ns(job.pieces));
+        self.submitted_ns
     }
 
     /// Queues a job whose data are all at hand; nothing to send takes no time and no turn.
@@ -137,10 +163,10 @@ impl Channel {
             return Transmission::at(now_ns);
         }
         let per_layer_ns = self.config.layer_ns(job);
-        let start_ns = now_ns.max(self.free_at_ns);
+        let start_ns = self.submitted_at(now_ns, job).max(self.free_at_ns);
         let end_ns = start_ns.saturating_add(job.layers.saturating_mul(per_layer_ns));
         if self.is_slow(start_ns, end_ns) {
-            return self.send_slowly(now_ns, per_layer_ns, job, None);
+            return self.send_slowly((now_ns, start_ns), per_layer_ns, job, None);
         }
         self.sent((now_ns, start_ns, end_ns), per_layer_ns, job)
     }
@@ -158,11 +184,13 @@ impl Channel {
             };
         }
         let per_layer_ns = self.config.layer_ns(job);
-        let start_ns = feed.first_layer_ns.max(self.free_at_ns);
+        let submitted_ns = self.submitted_at(feed.first_layer_ns, job);
+        let start_ns = submitted_ns.max(self.free_at_ns);
         let alone = start_ns.saturating_add(job.layers.saturating_mul(per_layer_ns));
         let end_ns = alone.max(feed.completion_ns.saturating_add(per_layer_ns));
         if self.is_slow(start_ns, end_ns) {
-            return self.send_slowly(feed.first_layer_ns, per_layer_ns, job, Some(feed));
+            let times_ns = (feed.first_layer_ns, start_ns);
+            return self.send_slowly(times_ns, per_layer_ns, job, Some(feed));
         }
         self.sent((feed.first_layer_ns, start_ns, end_ns), per_layer_ns, job)
     }
@@ -179,7 +207,9 @@ impl Channel {
         self.account((asked_ns, start_ns, end_ns), busy_ns, job);
         Transmission {
             start_ns,
-            first_layer_ns: (start_ns + latency_ns).saturating_add(per_layer_ns),
+            first_layer_ns: start_ns
+                .saturating_add(latency_ns)
+                .saturating_add(per_layer_ns),
             completion_ns: end_ns.saturating_add(latency_ns),
             per_layer_ns,
         }
@@ -197,7 +227,8 @@ impl Channel {
             "jobs are queued in time order"
         );
         self.last_call_ns = asked_ns;
-        self.queued_ns += start_ns - asked_ns;
+        let submit_ns = self.config.submit_ns(job.pieces);
+        self.queued_ns += (start_ns - asked_ns).saturating_sub(submit_ns);
         self.busy_ns = self.busy_ns.saturating_add(busy_ns);
         self.sent_bytes += job.size_bytes;
         self.jobs += 1;

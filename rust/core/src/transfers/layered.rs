@@ -24,7 +24,11 @@ struct LayerJob {
     /// Layers for which there is a read buffer: all, unless someone says less.
     allowed: u64,
     is_load: bool,
+    /// Whether the CPU has submitted it.
+    is_submitted: bool,
     asked_ns: u64,
+    /// How long the CPU submits it.
+    submit_ns: u64,
     sent: u64,
     /// Parts of nanoseconds.
     left: i128,
@@ -37,7 +41,7 @@ struct LayerJob {
 
 impl LayerJob {
     fn can_send(&self) -> bool {
-        self.sent < self.at_hand && self.sent < self.allowed
+        self.is_submitted && self.sent < self.at_hand && self.sent < self.allowed
     }
 
     /// Whether its next layer has nowhere to go to: others pass it then.
@@ -109,6 +113,8 @@ impl Channel {
         self.sent_bytes += asked.job.size_bytes;
         self.jobs += 1;
         let per_layer_ns = self.config.layer_ns(&asked.job);
+        let submit_ns = self.config.submit_ns(asked.job.pieces);
+        let submitted_ns = self.submitted_at(now_ns, &asked.job);
         let mut link = self.link(now_ns);
         let id = link.service.free.pop().unwrap_or_else(|| {
             link.service.jobs.push(LayerJob::default());
@@ -122,7 +128,9 @@ impl Channel {
             at_hand: asked.at_hand,
             allowed: asked.job.layers,
             is_load: asked.is_load,
+            is_submitted: submit_ns == 0,
             asked_ns: now_ns,
+            submit_ns,
             per_layer_ns,
             arrivals_ns: std::mem::take(&mut job.arrivals_ns),
             ..LayerJob::default()
@@ -130,6 +138,10 @@ impl Channel {
         job.left = job.layer_parts();
         link.catch_up();
         link.service.queue.push(id);
+        if submit_ns > 0 {
+            let service = &*link.service;
+            locked(&service.timeline).submit_at(submitted_ns, service.place, id);
+        }
         link.serve();
         id
     }
@@ -173,6 +185,13 @@ impl Channel {
                         link.layer_sent(id);
                     }
                 }
+                link.serve();
+                None
+            }
+            Happening::Submitted(id) => {
+                let mut link = self.link(now_ns);
+                link.catch_up();
+                link.service.jobs[id as usize].is_submitted = true;
                 link.serve();
                 None
             }
@@ -317,7 +336,7 @@ impl Link<'_> {
                 let job = &mut service.jobs[id as usize];
                 if job.start_ns.is_none() {
                     job.start_ns = Some(now_ns);
-                    *self.queued_ns += now_ns - job.asked_ns;
+                    *self.queued_ns += (now_ns - job.asked_ns).saturating_sub(job.submit_ns);
                 }
             }
             now_ns.saturating_add(u64::try_from(spans_ns).unwrap_or(u64::MAX))

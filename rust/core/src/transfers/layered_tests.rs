@@ -134,7 +134,7 @@ fn a_layer_leaves_when_it_is_at_hand_and_its_end_is_known_once_it_has_left() {
         let channel = locked(&bench.channel);
         let known = channel.times(id).unwrap();
         assert_eq!(known.completion_ns, super::NOT_YET);
-        (known.first_layer_ns, channel.wait_ns(11))
+        (known.first_layer_ns, channel.wait_ns(11, 0))
     };
     assert_eq!((first, wait), (15, 30));
     bench.run(50);

@@ -50,17 +50,16 @@ impl Channel {
         self.slowdowns.iter().any(slow)
     }
 
-    /// Queues a job that meets a slowdown; `feed` brings its layers.
+    /// Queues a job that is asked for, could go at these times and meets a slowdown; `feed` brings its layers.
     ///
     /// Its end is exact; its layers are told as if the slow ones came first, at the pace of the fastest.
     pub(super) fn send_slowly(
         &mut self,
-        asked_ns: u64,
+        (asked_ns, start_ns): (u64, u64),
         per_layer_ns: u64,
         job: &Job,
         feed: Option<&Transmission>,
     ) -> Transmission {
-        let start_ns = asked_ns.max(self.free_at_ns);
         let (mut end_ns, mut fastest_ns) = (start_ns, u64::MAX);
         for later in (0..job.layers).rev() {
             let fed_ns = feed.map_or(0, |feed| {

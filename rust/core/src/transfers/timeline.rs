@@ -16,6 +16,8 @@ pub type SharedTimeline = Arc<Mutex<Timeline>>;
 pub enum Happening {
     /// A layer has been sent, or the link opens again.
     Served,
+    /// The CPU has submitted a job.
+    Submitted(JobId),
     /// So many layers of a job have arrived.
     Arrived(JobId, u64),
 }
@@ -54,6 +56,11 @@ impl Timeline {
     pub(super) fn serve_at(&mut self, time_ns: u64, channel: u32) {
         let number = self.enter(time_ns, channel, Happening::Served);
         self.serving[channel as usize] = Some(number);
+    }
+
+    /// Enters when the CPU has submitted a job.
+    pub(super) fn submit_at(&mut self, time_ns: u64, channel: u32, job: JobId) {
+        self.enter(time_ns, channel, Happening::Submitted(job));
     }
 
     /// Enters when so many layers of a job arrive.
