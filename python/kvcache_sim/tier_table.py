@@ -7,7 +7,7 @@ sentences. A program may append a row of its own to ``ROWS`` before it imports a
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from kvcache_sim.tuples import NamedTuple
 
 
 class Tier(NamedTuple):

@@ -11,7 +11,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
+
+from kvcache_sim.tuples import NamedTuple
 
 _C = TypeVar("_C", bound=type)
 _MISSING: Any = dataclasses.MISSING

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from kvcache_sim.tuples import NamedTuple
 
 #: No move: a block that is ready.
 NO_MOVE = 0xFFFF_FFFF

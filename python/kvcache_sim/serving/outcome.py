@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+
+from kvcache_sim.tuples import NamedTuple
 
 
 class Outcome(IntEnum):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kvcache_sim.channels.channel import Link
+from kvcache_sim.tuples import NamedTuple
 
 
 class Sending(NamedTuple):

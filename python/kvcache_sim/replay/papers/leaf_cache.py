@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kvcache_sim.errors import UsageError
+from kvcache_sim.tuples import NamedTuple
 
 
 class Asked(NamedTuple):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from kvcache_sim.tuples import NamedTuple
 
 
 class Kind(NamedTuple):

@@ -8,7 +8,8 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+from kvcache_sim.tuples import NamedTuple
 
 
 class Track(NamedTuple):

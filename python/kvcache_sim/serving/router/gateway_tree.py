@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+
+from kvcache_sim.tuples import NamedTuple
 
 
 class Match(NamedTuple):
