@@ -101,14 +101,22 @@ def test_other_lines_are_left_to_typer(line):
     assert app.read(line.split()) is None
 
 
-#: Packages that a plain run has no use for.
-UNUSED = {"typer", "click", "rich", "pydantic", "pyarrow", "pandas", "asyncio", "argparse"}
+#: Packages and modules that a plain run has no use for.
+UNUSED = {
+    "typer", "click", "rich", "pydantic", "pydantic_core", "typing_extensions", "pyarrow", "pandas", "asyncio", "argparse",
+    "difflib", "subprocess",
+}  # fmt: skip
+TRACE = '{"timestamp": 0, "input_length": 600, "output_length": 2, "hash_ids": [1, 2]}\n'
 
 
-def test_a_plain_run_imports_what_it_uses(tmp_path):
+@pytest.mark.parametrize("requests", ["generated", "of a trace"])
+def test_a_plain_run_imports_what_it_uses(tmp_path, requests):
+    (tmp_path / "t.jsonl").write_text(TRACE)
+    generated = ["-c", "preset:one-gpu", "--set", "workload.requests=1"]
+    line = ["simulate", *(generated if requests == "generated" else ["t.jsonl"]), "-o", "out", "-q"]
     script = (
         "import sys\nfrom kvcache_sim.cli.main import run\n"
-        "code = run(['simulate', '-c', 'preset:one-gpu', '--set', 'workload.requests=1', '-o', 'out', '-q'])\n"
+        f"code = run({line})\n"
         "print(code, *sys.modules, file=sys.stderr)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -122,5 +130,12 @@ def test_a_plain_run_imports_what_it_uses(tmp_path):
     )
     code, *modules = said.stderr.split()
     assert code == "0"
-    assert {module.partition(".")[0] for module in modules} & UNUSED == set()
-    assert len([module for module in modules if module.startswith("kvcache_sim")]) <= 340
+    assert {
+        module.partition(".")[0] for module in modules if module != "pydantic_core._pydantic_core"
+    } & UNUSED == set()
+    formats = [
+        name.rpartition(".")[2] for name in modules if name.startswith("kvcache_sim.workload.readers.")
+    ]
+    assert ("mooncake" in formats) == (requests == "of a trace")
+    assert not {"aiperf_dag", "aiperf_multi_turn", "openai", "sharegpt", "weka", "azure"} & set(formats)
+    assert len([module for module in modules if module.startswith("kvcache_sim")]) <= 318

@@ -7,7 +7,9 @@ import json
 import numpy as np
 import pytest
 from kvcache_sim.errors import TraceError, UsageError
-from kvcache_sim.workload.readers import ReadSettings, read_report, read_trace
+from kvcache_sim.workload.readers import ReadSettings, azure, burstgpt, read_report, read_trace, vidur
+from kvcache_sim.workload.readers.registry import FORMATS
+from kvcache_sim.workload.readers.signs import SIGNS
 from shared_files import shared
 
 
@@ -253,3 +255,19 @@ def test_bad_sharegpt_is_refused_or_skipped(tmp_path):
     written(path, f"[{good},\n{good[:-9]}")
     with pytest.raises(TraceError, match=r":2:\d+: unterminated JSON"):
         read_trace(path)
+
+
+def test_each_sign_is_of_the_format_of_its_name():
+    assert [*FORMATS] == [*SIGNS]
+    for name, sign in SIGNS.items():
+        assert FORMATS[name].name == name
+        assert FORMATS[name].detect is sign
+
+
+@pytest.mark.parametrize("module", [azure, burstgpt, vidur])
+def test_the_sign_of_csv_is_the_columns_that_its_rows_need(module):
+    columns = [module.SCHEMA[name] for name in ("time", "input", "output")]
+    sign = SIGNS[module.FORMAT.name]
+    assert sign(",".join(columns).encode())
+    for left_out in columns:
+        assert not sign(",".join(column for column in columns if column != left_out).encode())

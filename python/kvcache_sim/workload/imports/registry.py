@@ -28,7 +28,7 @@ def kind_named(name: str) -> LogKind:
 
 def kind_of(head: bytes, where: str) -> LogKind | None:
     """Return the kind of a log by its first bytes, None for a trace; TraceError for neither."""
-    from kvcache_sim.workload.readers.registry import FORMATS
+    from kvcache_sim.workload.readers.signs import SIGNS
 
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not text:
@@ -36,7 +36,7 @@ def kind_of(head: bytes, where: str) -> LogKind | None:
     for kind in KINDS.values():
         if kind.detect(text):
             return kind
-    if any(known.detect(text) for known in FORMATS.values()):
+    if any(knows(text) for knows in SIGNS.values()):
         return None
     shown = text.split(b"\n", 1)[0][:60].decode("utf-8", "replace")
     raise TraceError(

@@ -1,4 +1,4 @@
-"""Readers of the traces the field publishes: one file a format, one row each in ``registry.FORMATS``.
+"""Readers of the traces the field publishes: one file a format, one sign each in ``signs.py``.
 
 ``read_trace`` is the door: it opens a file, finds its format, and returns the columns of ``workload.trace``.
 Each name is imported with its first use: a generated workload has no format to find.

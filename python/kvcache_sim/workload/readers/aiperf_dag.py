@@ -15,7 +15,8 @@ from kvcache_sim.workload.readers.agent_rows import problem, time_ns, whole
 from kvcache_sim.workload.readers.answers_unknown import ANSWER_TOKENS, columns_without_answers, stand_in
 from kvcache_sim.workload.readers.chained_text import TextRows
 from kvcache_sim.workload.readers.dag_schema import Line, lines_of
-from kvcache_sim.workload.readers.format import TraceFormat, first_row
+from kvcache_sim.workload.readers.format import TraceFormat
+from kvcache_sim.workload.readers.signs import SIGNS
 from kvcache_sim.workload.trace import OPEN_LOOP
 
 if TYPE_CHECKING:
@@ -25,14 +26,6 @@ if TYPE_CHECKING:
 BLOCK_SIZE = 16
 #: Templates within templates can make a small file many requests.
 _MOST_REQUESTS = 2_000_000
-
-
-def _detect(head: bytes) -> bool:
-    row = first_row(head)
-    if row is None or "session_id" not in row:
-        return False
-    turns = "turns" in row and any(f'"{name}"'.encode() in head for name in ("messages", "forks", "spawns"))
-    return turns or "orchestrator" in row
 
 
 class _Start(NamedTuple):
@@ -129,7 +122,7 @@ def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
 FORMAT = TraceFormat(
     "aiperf-dag",
     "JSON lines: session_id, turns of messages, max_tokens, delay (ms), forks, spawns: texts, hashed here",
-    _detect,
+    SIGNS["aiperf-dag"],
     _read,
     BLOCK_SIZE,
 )

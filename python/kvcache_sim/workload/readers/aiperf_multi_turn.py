@@ -11,8 +11,9 @@ from kvcache_sim.units import NS_PER_MS
 from kvcache_sim.workload.readers.agent_rows import problem, time_ns, whole
 from kvcache_sim.workload.readers.answers_unknown import ANSWER_TOKENS, columns_without_answers, stand_in
 from kvcache_sim.workload.readers.chained_text import TextRows
-from kvcache_sim.workload.readers.format import TraceFormat, first_row
+from kvcache_sim.workload.readers.format import TraceFormat
 from kvcache_sim.workload.readers.json_stream import objects
+from kvcache_sim.workload.readers.signs import SIGNS
 from kvcache_sim.workload.trace import OPEN_LOOP
 
 if TYPE_CHECKING:
@@ -23,11 +24,6 @@ BLOCK_SIZE = 16
 _MEDIA = ("image", "images", "image_uuids", "audio", "audios", "video", "videos")
 #: What a first turn of the system may not say, to be a part of every prompt and no request of its own.
 _SENT = ("timestamp", "delay", "output_length", "extra")
-
-
-def _detect(head: bytes) -> bool:
-    row = first_row(head)
-    return row is not None and "turns" in row and (b'"text"' in head or b'"texts"' in head)
 
 
 class _Sessions:
@@ -117,7 +113,7 @@ def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
 FORMAT = TraceFormat(
     "aiperf-multi-turn",
     "JSON lines: session_id, turns of text, delay or timestamp (ms), output_length: texts, hashed here",
-    _detect,
+    SIGNS["aiperf-multi-turn"],
     _read,
     BLOCK_SIZE,
 )

@@ -20,6 +20,7 @@ from kvcache_sim.workload.readers.agent_rows import (
 )
 from kvcache_sim.workload.readers.format import TraceFormat
 from kvcache_sim.workload.readers.json_stream import objects
+from kvcache_sim.workload.readers.signs import SIGNS
 from kvcache_sim.workload.readers.weka import BLOCK_SIZE, block_told
 
 if TYPE_CHECKING:
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 #: A sub-agent's request that is earlier than its marker is told from there on; recorded times that are equal
 #: but for so much count as equal.
 _SAME_NS = 1000
-
-
-def _detect(head: bytes) -> bool:
-    return b'"hash_id_scope"' in head and b'"requests"' in head
 
 
 class _Turn(NamedTuple):
@@ -167,7 +164,7 @@ def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
 FORMAT = TraceFormat(
     "aiperf-weka",
     "JSON, one trace an object: id, block_size, requests of t, in, out, hash_ids, api_time (s), sub-agents",
-    _detect,
+    SIGNS["aiperf-weka"],
     _read,
     BLOCK_SIZE,
     block_told,

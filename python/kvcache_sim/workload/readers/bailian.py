@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcache_sim.units import NS_PER_S
-from kvcache_sim.workload.readers.format import TraceFormat, first_row
+from kvcache_sim.workload.readers.format import TraceFormat
 from kvcache_sim.workload.readers.jsonl import MOONCAKE, read_jsonl
+from kvcache_sim.workload.readers.signs import SIGNS
 
 if TYPE_CHECKING:
     from kvcache_sim._core import JsonlSchema, RawColumns, TraceSource
@@ -25,15 +26,14 @@ SCHEMA: JsonlSchema = {
 }
 
 
-def _detect(head: bytes) -> bool:
-    row = first_row(head)
-    return row is not None and {"chat_id", "parent_chat_id"} <= row.keys()
-
-
 def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
     return read_jsonl(source, settings, SCHEMA, FORMAT.block_size)
 
 
 FORMAT = TraceFormat(
-    "bailian", "JSON lines: chat_id, parent_chat_id, timestamp (s), hash_ids of 16 tokens", _detect, _read, 16
+    "bailian",
+    "JSON lines: chat_id, parent_chat_id, timestamp (s), hash_ids of 16 tokens",
+    SIGNS["bailian"],
+    _read,
+    16,
 )

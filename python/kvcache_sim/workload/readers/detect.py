@@ -5,8 +5,9 @@ from __future__ import annotations
 from kvcache_sim.errors import TraceError
 from kvcache_sim.workload.readers.format import TraceFormat
 from kvcache_sim.workload.readers.registry import FORMATS
+from kvcache_sim.workload.readers.signs import SIGNS
 
-_HINT = "name it with --trace-format: " + ", ".join(FORMATS)
+_HINT = "name it with --trace-format: " + ", ".join(SIGNS)
 
 
 def check_text(head: bytes, where: str) -> None:
@@ -32,9 +33,9 @@ def detect_format(head: bytes, where: str) -> TraceFormat:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not text:
         raise TraceError("no requests", where=where, got="no rows", expected="at least one request")
-    for candidate in FORMATS.values():
-        if candidate.detect(text):
-            return candidate
+    for name, knows in SIGNS.items():
+        if knows(text):
+            return FORMATS[name]
     line = head[: len(head) - len(head.lstrip())].count(b"\n") + 1
     shown = text.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
     got = shown[:40] + ("…" if len(shown) > 40 else "")

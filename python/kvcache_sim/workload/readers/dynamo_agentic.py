@@ -15,23 +15,15 @@ from kvcache_sim.workload.readers.agent_rows import (
     time_ns,
     whole,
 )
-from kvcache_sim.workload.readers.format import TraceFormat, first_row
+from kvcache_sim.workload.readers.format import TraceFormat
 from kvcache_sim.workload.readers.json_stream import objects
+from kvcache_sim.workload.readers.signs import SIGNS
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns, TraceSource
     from kvcache_sim.workload.readers.settings import ReadSettings
 
 BLOCK_SIZE = 512
-#: Members that only this format has.
-_OWN = {"wait_for", "tool_wait_ms", "tool_events", "branches"}
-
-
-def _detect(head: bytes) -> bool:
-    row = first_row(head)
-    if row is None or "request_id" not in row or "hash_ids" not in row:
-        return False
-    return bool(_OWN & row.keys()) or any(f'"{name}"'.encode() in head for name in _OWN)
 
 
 class _Names:
@@ -109,7 +101,7 @@ def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
 FORMAT = TraceFormat(
     "dynamo-agentic",
     "JSON lines: request_id, input_length, output_length, hash_ids, wait_for, delay, tool_wait_ms (ms)",
-    _detect,
+    SIGNS["dynamo-agentic"],
     _read,
     BLOCK_SIZE,
 )

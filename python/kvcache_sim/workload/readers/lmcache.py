@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.workload.readers.format import TraceFormat, first_row
+from kvcache_sim.workload.readers.format import TraceFormat
 from kvcache_sim.workload.readers.jsonl import MOONCAKE, read_jsonl
+from kvcache_sim.workload.readers.signs import SIGNS
 
 if TYPE_CHECKING:
     from kvcache_sim._core import JsonlSchema, RawColumns, TraceSource
@@ -15,11 +16,6 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 256
 
 SCHEMA: JsonlSchema = {**MOONCAKE, "input": "input_bytes", "output": "output_bytes"}
-
-
-def _detect(head: bytes) -> bool:
-    row = first_row(head)
-    return row is not None and {"input_bytes", "output_bytes"} <= row.keys()
 
 
 def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
@@ -52,7 +48,7 @@ def _tell_block(head: bytes, settings: ReadSettings) -> int:
 FORMAT = TraceFormat(
     "lmcache",
     "JSON lines: timestamp (ms), session_id, input_bytes, output_bytes, ids of 256 bytes",
-    _detect,
+    SIGNS["lmcache"],
     _read,
     tell_block=_tell_block,
 )

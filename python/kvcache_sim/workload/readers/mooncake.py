@@ -6,17 +6,13 @@ from typing import TYPE_CHECKING
 
 from kvcache_sim.workload.readers.detect_head import read_head
 from kvcache_sim.workload.readers.fitting_block import fitting_block, guessed_block
-from kvcache_sim.workload.readers.format import TraceFormat, first_row
+from kvcache_sim.workload.readers.format import TraceFormat
 from kvcache_sim.workload.readers.jsonl import MOONCAKE, raw_settings, read_jsonl
+from kvcache_sim.workload.readers.signs import SIGNS
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns, TraceRows, TraceSource
     from kvcache_sim.workload.readers.settings import ReadSettings
-
-
-def _detect(head: bytes) -> bool:
-    row = first_row(head)
-    return row is not None and bool({"input_length", "output_length", "hash_ids"} & row.keys())
 
 
 def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
@@ -41,7 +37,7 @@ def _rows(source: TraceSource, settings: ReadSettings) -> TraceRows:
 FORMAT = TraceFormat(
     "mooncake",
     "JSON lines: timestamp (ms), input_length, output_length, hash_ids",
-    _detect,
+    SIGNS["mooncake"],
     _read,
     tell_block=_tell_block,
     rows=_rows,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.readers.conversations import Conversation, read_conversations
 from kvcache_sim.workload.readers.format import TraceFormat
+from kvcache_sim.workload.readers.signs import SIGNS
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns, TraceSource
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
 #: Tokens a block unless the settings say otherwise.
 BLOCK_SIZE = 16
 _MOST_TOKENS = 2**31 - 1
-
-
-def _detect(head: bytes) -> bool:
-    return b'"messages"' in head and b'"role"' in head and head.lstrip()[:1] in (b"[", b"{")
 
 
 def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
@@ -55,7 +52,7 @@ def _text(content: str | list[Any] | None) -> str:
 FORMAT = TraceFormat(
     "openai",
     "JSON array or lines of chats (messages of role, content), or bodies of requests: texts, hashed here",
-    _detect,
+    SIGNS["openai"],
     _read,
     BLOCK_SIZE,
 )

@@ -1,43 +1,37 @@
-"""Every trace format, in the order in which detection asks them."""
+"""Every trace format by name."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
 from kvcache_sim.errors import UsageError
 from kvcache_sim.spelling import close_matches
-from kvcache_sim.workload.readers import (
-    aiperf_dag,
-    aiperf_multi_turn,
-    aiperf_weka,
-    azure,
-    bailian,
-    burstgpt,
-    dynamo_agentic,
-    lmcache,
-    mooncake,
-    openai,
-    sharegpt,
-    vidur,
-    weka,
-)
 from kvcache_sim.workload.readers.format import TraceFormat
+from kvcache_sim.workload.readers.signs import SIGNS
 
-_MODULES = (
-    sharegpt,
-    aiperf_dag,
-    aiperf_multi_turn,
-    openai,
-    bailian,
-    lmcache,
-    weka,
-    aiperf_weka,
-    dynamo_agentic,
-    mooncake,
-    azure,
-    burstgpt,
-    vidur,
-)
 
-FORMATS: dict[str, TraceFormat] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
+class _Formats(Mapping[str, TraceFormat]):
+    """Name → format, ``FORMAT`` of the file of that name, which is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> TraceFormat:
+        if name not in SIGNS:
+            raise KeyError(name)
+        found: TraceFormat = import_module(f"{__package__}.{name.replace('-', '_')}").FORMAT
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in SIGNS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(SIGNS)
+
+    def __len__(self) -> int:
+        return len(SIGNS)
+
+
+#: Every format that is built in, in the order in which detection asks for their signs.
+FORMATS: Mapping[str, TraceFormat] = _Formats()
 
 
 def format_named(name: str) -> TraceFormat:

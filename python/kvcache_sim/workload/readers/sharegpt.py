@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kvcache_sim._core import TraceProblem
 from kvcache_sim.workload.readers.conversations import Conversation, read_conversations
 from kvcache_sim.workload.readers.format import TraceFormat
+from kvcache_sim.workload.readers.signs import SIGNS
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns, TraceSource
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
 #: Tokens a block unless the settings say otherwise.
 BLOCK_SIZE = 16
 _ANSWERS = {"gpt", "assistant", "chatgpt", "bing", "bard", "model"}
-
-
-def _detect(head: bytes) -> bool:
-    return b'"conversations"' in head and b'"value"' in head and head.lstrip()[:1] in (b"[", b"{")
 
 
 def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
@@ -48,7 +45,7 @@ def _is_turn(turn: Any) -> bool:
 FORMAT = TraceFormat(
     "sharegpt",
     "JSON array or lines of conversations (from, value): texts, hashed here",
-    _detect,
+    SIGNS["sharegpt"],
     _read,
     BLOCK_SIZE,
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kvcache_sim.workload.readers.format import TraceFormat, first_row
+from kvcache_sim.workload.readers.format import TraceFormat
 from kvcache_sim.workload.readers.jsonl import raw_settings
+from kvcache_sim.workload.readers.signs import SIGNS
 
 if TYPE_CHECKING:
     from kvcache_sim._core import RawColumns, TraceSource
@@ -14,11 +15,6 @@ if TYPE_CHECKING:
 
 #: The block size of the published files, said in each of their lines.
 BLOCK_SIZE = 64
-
-
-def _detect(head: bytes) -> bool:
-    row = first_row(head)
-    return row is not None and {"session", "rows"} <= row.keys()
 
 
 def _read(source: TraceSource, settings: ReadSettings) -> RawColumns:
@@ -35,7 +31,7 @@ def block_told(head: bytes, settings: ReadSettings) -> int:
 FORMAT = TraceFormat(
     "weka",
     "JSON lines: one session a line with rows of t, in, out, think (s), hash ranges",
-    _detect,
+    SIGNS["weka"],
     _read,
     BLOCK_SIZE,
     block_told,
