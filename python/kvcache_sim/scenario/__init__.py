@@ -5,6 +5,7 @@
 - ``overrides``   ``--set a.b=c``
 - ``schema``      every key, its type, default and meaning
 - ``section``     what its sections have in common
+- ``pydantics_core`` what checks values, without pydantic around it
 - ``quantities``  fields with units
 - ``validation``  the first thing wrong, as one line with its place
 - ``machines``    ``machines[k]`` laid over the common settings

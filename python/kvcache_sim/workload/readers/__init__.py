@@ -28,6 +28,7 @@ Each name is imported with its first use: a generated workload has no format to 
 - ``openai``             OpenAI chats: ``messages`` of a fine-tuning file
 - ``problems``           what is wrong with a trace, told with its place
 - ``sharegpt``           ShareGPT conversations: texts, hashed here into chained blocks
+- ``signs``              how the files of each format are known
 - ``stream``             a trace that is read while it is simulated
 - ``vidur``              Vidur (Microsoft): seconds and lengths
 - ``weka``               WEKA agentic sessions (kv-cache-tester)
