@@ -27,6 +27,7 @@ Each name is imported with its first use: a generated workload has no format to 
 - ``mooncake``           Mooncake (kvcache-ai, FAST'25): arrivals, lengths and hash ids
 - ``openai``             OpenAI chats: ``messages`` of a fine-tuning file
 - ``problems``           what is wrong with a trace, told with its place
+- ``registry``           every format by name
 - ``sharegpt``           ShareGPT conversations: texts, hashed here into chained blocks
 - ``signs``              how the files of each format are known
 - ``stream``             a trace that is read while it is simulated
