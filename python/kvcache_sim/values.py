@@ -61,7 +61,8 @@ class _Asked:
     def __get__(self, value: object, cls: Any) -> Any:
         body = {name: field.given for name, field in self.fields.items() if field.given is not _MISSING}
         body["__annotations__"] = {name: field.hint for name, field in self.fields.items()}
-        twin: Any = type(self.owner.__name__, (), body | {"__module__": self.owner.__module__})
+        body |= {"__module__": self.owner.__module__, "__doc__": "none is made up where there is one"}
+        twin: Any = type(self.owner.__name__, (), body)
         frozen = self.frozen and self.name == "__dataclass_params__"  # compiles what fields do not tell
         made = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=frozen)(twin)
         told = getattr(made, self.name)
@@ -204,7 +205,8 @@ def _comparison(names: list[str]) -> tuple[Callable[..., Any], Callable[..., int
 
 
 def _repr(self: Any) -> str:
-    shown = [each.name for each in dataclasses.fields(self) if each.repr]
+    said: dict[str, _Field] = self._fields_as_said
+    shown = [name for name, field in said.items() if field.told.repr]
     values = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
     return f"{self.__class__.__qualname__}({values})"
 
@@ -218,5 +220,5 @@ def _refuse_to_delete(self: Any, name: str) -> None:
 
 
 def _set_state(self: Any, state: list[Any]) -> None:
-    for each, value in zip(dataclasses.fields(self), state, strict=True):
-        object.__setattr__(self, each.name, value)
+    for name, value in zip(self._fields_as_said, state, strict=True):
+        object.__setattr__(self, name, value)

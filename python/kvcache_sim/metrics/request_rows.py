@@ -15,8 +15,8 @@ from kvcache_sim.tiers import PLACES
 
 _NAMES = tuple(REQUEST_COLUMNS)
 _WIDTH = len(_NAMES)
-#: Rows that are sorted into their groups at a time.
-_FLUSH_BYTES, _WATCHED_BYTES = 4096 * 8 * _WIDTH, 64 * 8 * _WIDTH
+#: Rows that are sorted into their groups at a time: as many as the core hands over together.
+_FLUSH_BYTES, _WATCHED_BYTES = 1024 * 8 * _WIDTH, 64 * 8 * _WIDTH
 
 
 class RequestRows:
@@ -50,6 +50,9 @@ class RequestRows:
 
     def add(self, packed: bytes) -> None:
         """Take rows of 64-bit integers in the order of ``REQUEST_COLUMNS``."""
+        if not self._packed and len(packed) >= self._flush_bytes:
+            self._sort(packed)
+            return
         self._packed += packed
         if len(self._packed) >= self._flush_bytes:
             self._flush()
@@ -67,10 +70,13 @@ class RequestRows:
             self._hand_on(self._counts[0])
 
     def _flush(self) -> None:
-        rows = np.frombuffer(self._packed, np.int64).reshape(-1, _WIDTH)
-        self._packed = bytearray()
-        if not len(rows):
-            return
+        packed, self._packed = self._packed, bytearray()
+        if packed:
+            self._sort(packed)
+
+    def _sort(self, packed: bytes | bytearray) -> None:
+        """Put rows into their groups, and hand on those that are whole."""
+        rows = np.frombuffer(packed, np.int64).reshape(-1, _WIDTH)
         if self.first_arrivals:
             rows = self._from_first_arrivals(rows)
         if self._watch is not None:
@@ -78,13 +84,15 @@ class RequestRows:
         self._count_hits(rows)
         number, place = np.divmod(rows[:, 0], GROUP_ROWS)
         number -= self._first
-        for own in range(int(number.min()), int(number.max()) + 1):
-            chosen = number == own
+        first, last = int(number.min()), int(number.max())
+        for own in range(first, last + 1):
+            chosen = number == own if first < last else slice(None)
             while own >= len(self._groups):
                 self._groups.append(np.zeros((GROUP_ROWS, _WIDTH), np.int64))  # touched as rows come
                 self._counts.append(0)
-            self._groups[own][place[chosen]] = rows[chosen]
-            self._counts[own] += int(np.count_nonzero(chosen))
+            places = place[chosen]
+            self._groups[own][places] = rows[chosen]
+            self._counts[own] += len(places)
         while self._counts and self._counts[0] == GROUP_ROWS:
             self._hand_on(GROUP_ROWS)
 
