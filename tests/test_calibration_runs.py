@@ -6,7 +6,7 @@ from kvcache_sim.model.calibration.accuracy import phase_errors
 from kvcache_sim.model.calibration.command import Measured, fit_rows
 from kvcache_sim.model.calibration.fit import fit_runs, fit_step_time, predict_ms
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
-from kvcache_sim.model.calibration.runs import MOST_STEPS, Runs, runs_of, seen_late, single_steps
+from kvcache_sim.model.calibration.runs import Runs, runs_of, seen_late, single_steps
 from kvcache_sim.model.parametric import ParametricStepTime
 from kvcache_sim.rng import stream
 from test_calibration_fit import timed
@@ -62,8 +62,8 @@ def test_a_step_and_the_chunks_that_follow_it_make_a_run():
 
 
 def test_many_chunks_in_a_row_are_cut_and_a_first_chunk_begins_a_run():
-    assert runs_of(steps([9] * (2 * MOST_STEPS + 1))).begins.tolist() == [0, MOST_STEPS, 2 * MOST_STEPS]
-    assert runs_of(steps([0, *[9] * MOST_STEPS, 0])).begins.tolist() == [0, MOST_STEPS, MOST_STEPS + 1]
+    assert runs_of(steps([9] * 17)).begins.tolist() == [0, 8, 16]
+    assert runs_of(steps([0, *[9] * 8, 0])).begins.tolist() == [0, 8, 9]
 
 
 def test_runs_of_one_step_are_the_rows_themselves():
@@ -114,6 +114,37 @@ def test_steps_are_seen_late_where_launches_lengthen_the_decode_steps_before_the
     assert [seen_late(rows), seen_late(seen_late_by(rows, 0.8))] == [False, True]
     assert not seen_late(rows.take(rows.prefill_tokens == 0))
     assert not seen_late(rows.take(rows.prefill_tokens > 0))
+
+
+def test_a_run_is_the_sum_of_its_steps_on_the_gpus_of_its_first():
+    chunks = [0, 9, 0, 9, 9]
+    rows = steps(chunks)
+    values = {name: getattr(rows, name) for name in rows.__dataclass_fields__}
+    rows = IterationRows(**values | {"tensor_parallel": np.array([1.0, 1, 2, 2, 2])})
+    total = runs_of(rows).totals(rows)
+    assert total.tensor_parallel.tolist() == [1, 2]
+    assert total.prefill_tokens.tolist() == [9, 18]
+    assert total.decode_sequences.tolist() == [8, 12]
+    assert total.decode_max_kv_tokens.tolist() == [2000, 3000]
+    assert total.iter_ms.tolist() == [2, 3]
+
+
+def seen_late_of(chunks: list[int], times: list[float]) -> bool:
+    rows = steps(chunks)
+    values = {name: getattr(rows, name) for name in rows.__dataclass_fields__}
+    return seen_late(IterationRows(**values | {"iter_ms": np.array(times, float)}))
+
+
+def test_late_is_more_than_twice_as_long_before_a_chunk_past_the_graphs_by_hand():
+    # four sequences decode beside each chunk: 508 tokens are held by a graph, 509 are not
+    for chunk, before_ms, late in ((509, 2.1, True), (509, 1.9, False), (508, 2.1, False)):
+        assert seen_late_of([0, chunk, 0, 0], [before_ms, 9, 1, 1]) is late
+    # steps before any chunk are no measure of the others, not even before one that a graph holds
+    assert seen_late_of([0, 600] * 5 + [0], [3, 9] * 5 + [1])
+    assert seen_late_of([0, 600, 0, 20, 0, 20, 0], [3, 9, 5, 9, 5, 9, 1])
+    # a chunk before a chunk says nothing, and one step that was long by chance not either
+    assert not seen_late_of([0, 600, 600, 600, 0, 0], [1, 50, 50, 9, 1, 1])
+    assert not seen_late_of([0, 600] * 3 + [0], [1, 9, 1, 9, 100, 9, 1])
 
 
 def test_no_runs_of_no_rows():

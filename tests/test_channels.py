@@ -121,7 +121,8 @@ def test_fifo_completes_in_order_and_layer_by_layer_service_is_the_same(jobs, la
             other.completion_ns,
         )
     assert all(a.completion_ns <= b.completion_ns for a, b in pairwise(closed))
-    assert (channel.busy_ns, channel.queued_ns) == (layered.busy_ns, layered.queued_ns)
+    for figure in ("busy_ns", "queued_ns", "sent_bytes", "jobs"):
+        assert getattr(channel, figure) == getattr(layered, figure), figure
     assert channel.busy_ns <= closed[-1].completion_ns
 
 
@@ -200,6 +201,41 @@ def test_loads_pass_stores_at_the_next_layer():
     assert [t.completion_ns for t in served(jobs)[0]] == [400, 500]
     assert [t.completion_ns for t in served(jobs, priority="loads-first")[0]] == [500, 200]
     assert [t.completion_ns for t in served(jobs, priority="loads-first", sharing="fair")[0]] == [500, 110]
+
+
+def test_what_a_job_was_given_too_much_of_is_lost_while_it_waits_for_its_next_layer():
+    # A sends one of its two layers beside B, and C from 1 ns on: three thirds of 299 ns are more than is left of
+    # A's layer, 1/6 ns. At 1,000 its next layer comes, and with it eight more of 100 ns: nine ends at 1,900.
+    engine = Engine()
+    channel = LayeredChannel(settings(sharing="fair"), engine)
+    quiet = lambda arrived: None  # noqa: E731
+    first = channel.submit((200, 0, 2), 1, True, quiet)
+    channel.submit((100, 0, 1), 1, True, quiet)
+    later = []
+
+    def crowd(_):
+        channel.feed(first, 2)
+        later.extend(channel.submit((100, 0, 1), 1, True, quiet) for _ in range(8))
+
+    engine.schedule(1, ARRIVAL, -1, lambda _: channel.submit((100, 0, 1), 1, True, quiet), None)
+    engine.schedule(1_000, ARRIVAL, -1, crowd, None)
+    engine.run()
+    assert first.times.arrivals_ns == [300, 1_900]
+    assert [job.times.completion_ns for job in later] == [1_900] * 8
+
+
+@pytest.mark.parametrize(("sharing", "at_25_ns"), [("fifo", 75 + 40), ("fair", 0)])
+def test_a_job_waits_for_the_layers_of_those_before_it_unless_all_share(sharing, at_25_ns):
+    engine = Engine()
+    channel = LayeredChannel(settings(sharing=sharing), engine)
+    assert channel.wait_ns(0) == 0
+    channel.submit((100, 0, 4), 4, True, lambda arrived: None)
+    channel.submit((40, 0, 1), 1, True, lambda arrived: None)
+    asked = []
+    at = 25 if sharing == "fifo" else 50  # after the first layer
+    engine.schedule(at, ARRIVAL, -1, lambda _: asked.append(channel.wait_ns(at)), None)
+    engine.run()
+    assert asked == [at_25_ns]
 
 
 # -- two hops

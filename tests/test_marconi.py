@@ -78,6 +78,14 @@ def test_what_goes_by_age_and_what_by_flops_a_byte():
     assert left(2) == [(2, 201), (20, 19)]
 
 
+def test_of_equal_worth_the_one_unused_the_longest_goes():
+    # Of two candidates the newer one is worth 1 + 0 and the one with more FLOPs a byte 0 + alpha: equal at 1.
+    tree = StateTree(23 * BLOCK + 2 * COST.state_bytes, TOKENS, COST, 1)
+    for ids in ([100, 101], [*range(20)], [100, 101], [200, 201]):
+        tree.serve(Exchange(len(ids), ids))
+    assert states(tree) == [(2, 101), (2, 201)]
+
+
 def test_a_node_with_one_child_frees_its_state_alone():
     tree = StateTree(5 * BLOCK + 2 * COST.state_bytes, TOKENS, COST)
     tree.serve(Exchange(2, [1, 2]))

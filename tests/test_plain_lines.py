@@ -95,6 +95,7 @@ def test_the_usual_lines_are_plain(line):
     [
         "--help", "-h", "a b", "--seed x", "--seed -7", "--seed", "--seed=7", "-qc s.yaml", "--format html", "--force --force",
         "-c a -c b", "--unknown", "-- t.jsonl", "--forc", "trace trace", "--seed ٣", "--seed 1_0", "-o --force",
+        "--set -1", "--fail-if --quiet", "--seed 1234567890123456789",
     ],
 )  # fmt: skip
 def test_other_lines_are_left_to_typer(line):

@@ -168,6 +168,17 @@ def test_what_no_room_is_left_for_comes_when_the_pin_lapses(tmp_path):
     assert waits == first + 30 * 10**9 - 10 * 10**9
 
 
+def test_what_went_down_in_the_instant_of_a_finish_is_not_pinned(tmp_path):
+    """As the first request ends the second takes its 20 of 40 blocks: of 30 written down from the end 20 stay."""
+    rows = [
+        (0, "a", list(range(30)), PIN),
+        (0.001, "b", list(range(100, 120)), {"input_length": 10_200}),
+    ]
+    tiers = "tiers: {gpu: {capacity: 40 blocks}, cpu: {capacity: 64 blocks}}\nreplica: {max_num_seqs: 1}"
+    run = run_of(tmp_path, rows, tiers)
+    assert run.counters["retention.most_pinned_blocks"] == 20
+
+
 def test_pins_by_tool_and_where_they_can_do_nothing(tmp_path):
     rows = [(0, "a", [0, 1], {"tool": "bash"}), (0, "b", [5, 6], {"tool": "edit"}), *crowd(10)]
     back = [(25, "a", [0, 1, 2], {}), (26, "b", [5, 6, 7], {})]

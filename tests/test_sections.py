@@ -16,7 +16,13 @@ from kvcache_sim.scenario.checks import validated
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.scenario.quantities import DurationNs
 from kvcache_sim.scenario.replica_section import ReplicaSection
-from kvcache_sim.scenario.schema import CacheSection, MachineSection, PoolsSection, ScenarioModel
+from kvcache_sim.scenario.schema import (
+    CacheSection,
+    MachineSection,
+    PoolsSection,
+    ScenarioModel,
+    WriteSection,
+)
 from kvcache_sim.scenario.section import Checked, Field, Key, Parsed, Section, plain_values
 from kvcache_sim.scenario.trace_section import TraceChanges
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer, create_model
@@ -223,6 +229,51 @@ def test_a_section_is_a_value():
         one.policy = "lru"
     with pytest.raises(TypeError, match="CacheSection has no key polcy"):
         CacheSection(polcy="lru")
+
+
+class _One(Section):
+    """A section."""
+
+    size: int = 3
+
+
+class _Other(Section):
+    """Another one with the same key."""
+
+    size: int = 3
+
+
+def test_keys_of_a_mapping_are_checked_as_its_values_are():
+    taken = validated(WriteSection, {"policy": {"gpu": "through", "cpu": "back"}})
+    assert taken.policy == {"gpu": "through", "cpu": "back"}
+    for wrong in ({"nowhere": "back"}, {3: "back"}, {"gpu": "nohow"}):
+        with pytest.raises(ValidationError):
+            validated(WriteSection, {"policy": wrong})
+
+
+def test_a_section_stands_for_itself_alone():
+    own = PoolsSection(decode=2)
+    assert validated(PoolsSection, own) is own
+    with pytest.raises(ValidationError):
+        validated(PoolsSection, CacheSection())
+
+
+def test_sections_are_equal_by_kind_and_values():
+    assert _One() == _One(size=3) != _Other()
+    assert hash(_One()) == hash(_One(size=3)) != hash(_One(size=4))
+    assert len({_One(), _One(), _One(size=4)}) == 2
+
+
+def test_an_extended_section_has_the_text_and_the_place_of_its_base():
+    more = _One.extended("_More", {"name": (str, Field("a", description="what it is called"))})
+    assert (more.__doc__, more.__module__, more.__name__) == (_One.__doc__, _One.__module__, "_More")
+    assert plain_values(more(size=4)) == {"size": 4, "name": "a"}
+    assert issubclass(more, _One)
+
+
+def test_plain_values_are_lists_and_mappings_all_the_way_down():
+    one = _One(size=({"a": _Other()}, [(1, 2)]))
+    assert plain_values(one) == {"size": [{"a": {"size": 3}}, [[1, 2]]]}
 
 
 def test_a_key_left_out_has_its_default_beside_the_others():
