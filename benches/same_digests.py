@@ -82,7 +82,7 @@ def _requests(draw: random.Random) -> Settings:
     kind = draw.choice(["conversational", "diverse", "few-shot", "rag", "agentic"])
     own: Settings = {
         "kind": kind,
-        "requests": draw.randint(20, 120),
+        "requests": draw.randint(10, 40),
         "arrivals.process": "poisson",
         "arrivals.rate_per_s": draw.choice([0.5, 2, 8, 40]),
         "block_size": 512,
@@ -108,7 +108,7 @@ def _cache(draw: random.Random) -> Settings:
         "cache.semantics": ["vllm", "sglang"],
         "cache.enabled": [False],
     }
-    return {"cache.block_size": draw.choice([16, 64, 512]), **_some(draw, choices, 0.1)}
+    return {"cache.block_size": draw.choice([64, 128, 512]), **_some(draw, choices, 0.1)}
 
 
 def _tiers(draw: random.Random, lower: int) -> Settings:
