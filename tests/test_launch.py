@@ -187,7 +187,7 @@ def test_the_preset_of_dense_models_on_b300_is_that_of_its_fastest_degree():
     assert json.dumps(found) == json.dumps(figures("fidelity.md", HEADING, "`b300-launch-dense`")[2])
 
 
-@pytest.mark.parametrize(("topology", "errors"), [((2, 1, 1), [64.7, 2.2]), ((4, 1, 1), [74.4, 3.7])])
+@pytest.mark.parametrize(("topology", "errors"), [((2, 1, 1), [64.7, 2.2]), ((4, 1, 1), [74.3, 3.7])])
 def test_measured_kernels_lack_the_launch_too(topology, errors):
     pytest.importorskip("aiconfigurator_core")
     tp = topology[0]

@@ -17,11 +17,13 @@ TIMES = ("queue_ns", "prefill_ns", "first_token_ns", "finish_ns")
 
 def with_table(settings: ClusterSettings, factor: int) -> ClusterSettings:
     exact = replace(table(), pair_half_fs=0, spread_decode_fs=0, spread_mixed_fs=0, past_fs=1_000_000)
-    exact = replace(exact, idle_fs=0)
+    exact = replace(exact, idle_fs=0, past_base_ns=exact.base_ns // 1_000 * 999)
     scaled = replace(
         exact,
         base_ns=exact.base_ns * factor,
+        past_base_ns=exact.past_base_ns * factor,
         decode_base_ns=exact.decode_base_ns * factor,
+        beside_fs=exact.beside_fs * factor,
         kv_decode_fs=exact.kv_decode_fs * factor,
         kv_mixed_fs=exact.kv_mixed_fs * factor,
         sequence_fs=exact.sequence_fs * factor,

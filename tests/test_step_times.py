@@ -1,14 +1,17 @@
 """Properties of every step-time model, and of how a model is named."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.errors import UsageError
+from kvcache_sim.errors import StoreError, UsageError
 from kvcache_sim.model.cuda_graphs import capture_sizes, padded_tokens
 from kvcache_sim.model.parametric import ParametricStepTime, parametric_step_time
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.model.step_times import DEFAULT_STEP_TIME, load_step_time, step_time_names
+from kvcache_sim.serving.step_tables import step_table
 
 chunks = st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 100_000)), max_size=4).map(tuple)
 
@@ -203,6 +206,22 @@ def test_idle_tiles_cost_a_decode_sequence_for_each_token_of_the_chunks():
     assert table.step(StepBatch(((2, 0),), 2, 200, 100)) == 10 + 7 * 2 * 2
     assert table.step(StepBatch(((1, 0), (1, 0)), 2, 200, 100)) == 10 + 7 * 2 * 2
     assert table.step(StepBatch((), 2, 200, 100)) == 10
+
+
+def test_a_chunks_past_and_decodes_beside_it_by_hand():
+    """A base of its own where any chunk has a past; 3 ns for decodes beside a chunk, however many."""
+    base, past = np.array([0, 10, 20, 30, 40]), np.array([0, 7, 9, 8, 50])
+    table = StepTimeTable(base, np.array([0, 5, 6]), beside_fs=3_000_000, past_base_ns=past)
+    assert table.step(StepBatch(((3, 0),))) == 30
+    assert table.step(StepBatch(((3, 1),))) == table.step(StepBatch(((2, 0), (1, 1)))) == 8
+    assert table.step(StepBatch((), 2)) == 6
+    assert table.step(StepBatch(((2, 0),), 1)) == 33
+    assert table.step(StepBatch(((2, 1),), 1)) == 11
+    assert table.step(StepBatch(((2, 1),), 2)) == 53
+    native = step_table(table)
+    assert native is not None
+    with pytest.raises(StoreError, match="a base of another length"):
+        step_table(replace(table, past_base_ns=past[:2]))
 
 
 def test_a_clock_spelled_out_is_exact():

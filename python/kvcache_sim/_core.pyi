@@ -604,14 +604,14 @@ class RadixStore:
 
 @final
 class StepTable:
-    """The integers of a step-time model; coefficients in the order pair half, kv decode, kv mixed,
-    sequence, past, spread decode, spread mixed; ``longest_fs`` by decode sequences, or empty; ``launch``:
+    """The integers of a step-time model; bases of steps with a chunk, of those whose chunk has a past (may
+    be empty), of decode steps; coefficients in the order pair half, kv decode, kv mixed, sequence, past,
+    spread decode, spread mixed, scan, idle, beside; ``longest_fs`` by decode sequences, or empty; ``launch``:
     ns that a step of more tokens than the second takes at least."""
 
     def __new__(
         cls,
-        base_ns: NDArray[np.int64],
-        decode_base_ns: NDArray[np.int64],
+        bases_ns: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
         coefficients_fs: list[int],
         least_tokens: tuple[int, int],
         longest_fs: NDArray[np.int64],

@@ -24,14 +24,16 @@ class ParametricStepTime:
     """A step's time as a base by token count and linear terms, all in ms.
 
     ``T = fixed + base(N) + max(attention, scan·longest/10³) + rest``, where
-    ``rest = sequence·n + past·Σ past/10³ + idle·n·Σ new/10⁶`` (pure decode steps: ``+ decode_extra``) and
+    ``rest = sequence·n + past·Σ past/10³ + idle·n·Σ new/10⁶`` (pure decode steps: ``+ decode_extra``; with a
+    chunk and decodes: ``+ beside``) and
     ``attention = pairs·Σ new·(past+new/2)/10⁶ + max(kv·ΣKV, longest(n)·max)/10³``. N counts all tokens of
     the step, n its decode sequences, ΣKV the tokens these have cached, max those of the longest.
     ``base(N) = (weights^p + (token·N)^p)^(1/p)`` joins the time to read the weights with the time to compute
     N tokens, unless ``base_points`` gives (tokens, ms) points, joined by straight lines, in its place.
     ``decode_points`` are the same for pure decode steps alone, by sequences: these replay a captured graph,
     others do not. The base of others is then no smaller at the counts given, and no decode base exceeds it.
-    Where ``decode_extra`` would make a decode step shorter by a chunk, the base of others is raised.
+    ``past_points`` are a base for steps whose chunk has a past. Where ``decode_extra`` would make a decode
+    step shorter by a chunk, the base of others is raised.
     ``kv`` and ``sequence`` have one value for pure decode steps and one, no smaller, for steps with a prefill
     chunk. ``spread`` (α) adds
     that share of the extra time that all sequences would take at the longest one's length in decode steps,
@@ -58,6 +60,7 @@ class ParametricStepTime:
     past_ms_per_thousand: float = 0.0
     scan_ms_per_thousand: float = 0.0
     decode_extra_ms: float = 0.0
+    beside_ms: float = 0.0
     spread: float = 0.0
     spread_mixed: float = 0.0
     idle_ms_per_million: float = 0.0
@@ -66,6 +69,7 @@ class ParametricStepTime:
     graph_tokens: int = 512
     base_points: tuple[tuple[float, float], ...] = ()
     decode_points: tuple[tuple[float, float], ...] = ()
+    past_points: tuple[tuple[float, float], ...] = ()
     longest_points: tuple[tuple[float, float], ...] = ()
 
     def step(self, batch: StepBatch) -> int:
@@ -82,7 +86,7 @@ class ParametricStepTime:
         """Return ``fixed + base(N)`` in ms for each token count, before padding; 0 for no tokens."""
         n = tokens.astype(np.float64)
         if self.base_points:
-            base = _joined(self.base_points, n)
+            base = points_ms(self.base_points, n)
         else:
             base = (self.weights_ms**self.exponent + (self.token_ms * n) ** self.exponent) ** (
                 1 / self.exponent
@@ -95,7 +99,7 @@ class ParametricStepTime:
         """Return the same for pure decode steps of each number of sequences, with what these take more."""
         base = self.base_ms(sequences)
         if self.decode_points:
-            decode = self.fixed_ms + _joined(self.decode_points, sequences.astype(np.float64))
+            decode = self.fixed_ms + points_ms(self.decode_points, sequences)
             base = np.minimum(decode, base)
         return np.where(sequences > 0, base + self.decode_extra_ms, 0.0)
 
@@ -115,6 +119,10 @@ def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> 
     decode_base -= mixed_extra_ns * np.arange(len(padded), dtype=np.int64)
     # So many sequences and one token of a chunk take no less than these sequences alone.
     base[1:] = np.maximum(base[1:], np.maximum.accumulate(decode_base)[:-1])
+    past_base = np.zeros(0, np.int64)
+    if model.past_points:
+        past_ms = np.where(padded > 0, model.fixed_ms + points_ms(model.past_points, padded), 0.0)
+        past_base = np.rint(past_ms * _NS_PER_MS).astype(np.int64)[: max_tokens + 1]
     base.flags.writeable = False
     kv, kv_mixed = model.kv_ms_per_thousand, max(model.kv_mixed_ms_per_thousand, model.kv_ms_per_thousand)
     return StepTimeTable(
@@ -128,10 +136,12 @@ def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> 
         spread_decode_fs=round(model.spread * kv * _FS_PER_MS / 1e3),
         spread_mixed_fs=round(model.spread_mixed * kv_mixed * _FS_PER_MS / 1e3),
         idle_fs=round(model.idle_ms_per_million * _FS_PER_MS / 1e6),
+        beside_fs=round(model.beside_ms * _FS_PER_MS),
         scan_fs=round(model.scan_ms_per_thousand * _FS_PER_MS / 1e3),
         least_kv_tokens=model.least_kv_tokens,
         least_query_tokens=model.least_query_tokens,
         longest_fs=longest,
+        past_base_ns=past_base,
     )
 
 
@@ -149,7 +159,7 @@ def parametric_step_time(coefficients: dict[str, Any], where: str) -> Parametric
     number = (int, float)
     known: dict[str, type | tuple[type, ...]] = dict.fromkeys(ParametricStepTime.__dataclass_fields__, number)
     known |= dict.fromkeys(("graph_tokens", "least_kv_tokens", "least_query_tokens"), int)
-    known |= {"base_points": list, "decode_points": list, "longest_points": list}
+    known |= {key: list for key in known if key.endswith("_points")}
     check_keys(coefficients, known, where)
     values = {key: value for key, value in coefficients.items() if not key.endswith("_points")}
     base = _points(coefficients, "base_points", where)
@@ -164,17 +174,20 @@ def parametric_step_time(coefficients: dict[str, Any], where: str) -> Parametric
             raise UsageError(f"{key} is a share, at most 1", where=where, got=str(values[key]))
     longest = _points(coefficients, "longest_points", where)
     decode = _points(coefficients, "decode_points", where)
-    return ParametricStepTime(base_points=base, decode_points=decode, longest_points=longest, **values)
+    past = _points(coefficients, "past_points", where)
+    return ParametricStepTime(
+        base_points=base, decode_points=decode, past_points=past, longest_points=longest, **values
+    )
 
 
-def _joined(points: tuple[tuple[float, float], ...], n: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the points joined by straight lines, which go on past the last one as over the last octave.
+def points_ms(points: tuple[tuple[float, float], ...], counts: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the ms of (count, ms) points joined by straight lines, past the last as over its last octave.
 
-    Between its two last points there may be a single tile.
+    Between its two last points there may be a single tile. It never falls there.
     """
     x, y = np.array(points).T
     slope = (y[-1] - float(np.interp(x[-1] / 2, x, y))) / (x[-1] / 2) if len(x) > 1 else 0.0
-    return np.asarray(np.interp(n, x, y) + np.maximum(n - x[-1], 0.0) * slope, np.float64)
+    return np.asarray(np.interp(counts, x, y) + np.maximum(counts - x[-1], 0.0) * max(slope, 0.0), np.float64)
 
 
 def _points(coefficients: dict[str, Any], key: str, where: str) -> tuple[tuple[float, float], ...]:

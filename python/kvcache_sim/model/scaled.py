@@ -60,6 +60,7 @@ class ScaledStepTime:
         return replace(
             table,
             base_ns=_times(table.base_ns, self.chunk),
+            past_base_ns=_times(table.past_base_ns, self.chunk),
             decode_base_ns=_times(table.decode_base_ns + given_back / self.decode * sequences, self.decode),
             pair_half_fs=round(table.pair_half_fs * self.chunk),
             kv_decode_fs=round(table.kv_decode_fs * self.decode),
@@ -70,6 +71,7 @@ class ScaledStepTime:
             spread_mixed_fs=round(table.spread_mixed_fs * kv_mixed),
             scan_fs=round(table.scan_fs * self.chunk),
             idle_fs=round(table.idle_fs * self.chunk),
+            beside_fs=round(table.beside_fs * self.chunk),
             longest_fs=_times(table.longest_fs, self.decode),
             launch_ns=round(table.launch_ns * self.launch),
         )

@@ -39,12 +39,15 @@ class StepTime(Protocol):
 class StepTimeTable:
     """A step-time model as integers: a base by token count plus linear terms in femtoseconds.
 
-    ``T = base + round((max(attention, scan·longest) + sequence·n + past·Σ past + idle·n·Σ new) / 10⁶)`` with
-    ``attention = max(kv·K + spread·max(0, n·max KV − K), longest[n]·max KV) + pair_half·Σ (2·max(new,
-    least_query)·past + new²)`` and ``K = max(ΣKV, least_kv·n)``. The scan, of steps with a prefill chunk,
-    is the time of one core that reads the longest KV to its end, ``longest = max(max KV, max(past + new))``.
-    The base is ``base_ns[N]`` of all N tokens of a step with a prefill chunk, and ``decode_base_ns[n]``
-    (CUDA-graph padding applied) of a pure decode step of n sequences. Coefficients
+    ``T = base + round((max(attention, scan·longest) + rest) / 10⁶)`` with ``rest = sequence·n + past·Σ past +
+    idle·n·Σ new + beside``, ``attention = max(kv·K + spread·max(0, n·max KV − K), longest[n]·max KV) +
+    pair_half·Σ (2·max(new, least_query)·past + new²)`` and ``K = max(ΣKV, least_kv·n)``. The scan, of steps
+    with a prefill chunk, is the time of one core that reads the longest KV to its end, ``longest = max(max
+    KV, max(past + new))``.
+    The base is ``base_ns[N]`` of all N tokens of a step with a prefill chunk (``past_base_ns[N]``, unless it
+    is empty, where a chunk has a past, which another kernel reads), and ``decode_base_ns[n]``
+    (CUDA-graph padding applied) of a pure decode step of n sequences; none need rise. ``beside`` counts once
+    where a step has both a chunk and decodes, whose attention is a kernel of its own. Coefficients
     with two values use the first in pure decode steps. ``longest_fs`` is as long as ``decode_base_ns``, or
     empty: no such term. A step of more than ``captured_tokens`` tokens, which no CUDA graph holds, takes at
     least ``launch_ns``, in which the host launches its kernels. All arithmetic is integer, so both backends
@@ -62,9 +65,11 @@ class StepTimeTable:
     spread_mixed_fs: int = 0
     scan_fs: int = 0
     idle_fs: int = 0
+    beside_fs: int = 0
     least_kv_tokens: int = 0
     least_query_tokens: int = 0
     longest_fs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    past_base_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     launch_ns: int = 0
     captured_tokens: int = 0
 
@@ -78,13 +83,16 @@ class StepTimeTable:
             base = int(self.decode_base_ns[n])
             fs = max(self.kv_decode_fs * kv_tokens + self.spread_decode_fs * spread, alone)
         else:
-            base = int(self.base_ns[n + sum(new for new, _ in batch.prefill_chunks)])
+            past = any(past for _, past in batch.prefill_chunks) and len(self.past_base_ns)
+            bases = self.past_base_ns if past else self.base_ns
+            base = int(bases[n + sum(new for new, _ in batch.prefill_chunks)])
             fs = max(self.kv_mixed_fs * kv_tokens + self.spread_mixed_fs * spread, alone)
             fs += self.pair_half_fs * sum(self.pairs(new, past) for new, past in batch.prefill_chunks)
             longest = max(batch.decode_max_kv_tokens, *(sum(chunk) for chunk in batch.prefill_chunks))
             fs = max(fs, self.scan_fs * longest)
             fs += self.past_fs * sum(past for _, past in batch.prefill_chunks)
             fs += self.idle_fs * n * sum(new for new, _ in batch.prefill_chunks)
+            fs += self.beside_fs * (n > 0)
         fs += self.sequence_fs * n
         computed = base + (fs + _FS_PER_NS // 2) // _FS_PER_NS
         tokens = n + sum(new for new, _ in batch.prefill_chunks)

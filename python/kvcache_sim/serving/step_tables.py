@@ -17,10 +17,11 @@ def step_table(table: StepTimeTable) -> _core.StepTable:
 
     coefficients = [table.pair_half_fs, table.kv_decode_fs, table.kv_mixed_fs, table.sequence_fs]
     coefficients += [table.past_fs, table.spread_decode_fs, table.spread_mixed_fs]
-    coefficients += [table.scan_fs, table.idle_fs]
+    coefficients += [table.scan_fs, table.idle_fs, table.beside_fs]
+    bases = (table.base_ns, table.past_base_ns, table.decode_base_ns)
     least = (table.least_kv_tokens, table.least_query_tokens)
     launch = (table.launch_ns, table.captured_tokens)
-    return _core.StepTable(table.base_ns, table.decode_base_ns, coefficients, least, table.longest_fs, launch)
+    return _core.StepTable(bases, coefficients, least, table.longest_fs, launch)
 
 
 class StepTables:

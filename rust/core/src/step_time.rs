@@ -23,10 +23,14 @@
 pub struct StepTimeTable {
     /// Of a step with a prefill chunk, by its tokens.
     pub base_ns: Vec<u64>,
+    /// The same where a chunk has a past, which another kernel reads; empty: no other base.
+    pub past_base_ns: Vec<u64>,
     /// By decode sequences; negative where `sequence_fs`, that of mixed steps, is too much for a decode step.
     pub decode_base_ns: Vec<i64>,
     /// A pair of query and key tokens of the chunks, halved.
     pub pair_half_fs: u64,
+    /// Decode sequences beside a chunk, however many: a kernel a layer of their own.
+    pub beside_fs: u64,
     /// A KV token of a decode step.
     pub kv_decode_fs: u64,
     /// A KV token of the decode sequences in a step with a prefill chunk.
@@ -116,9 +120,19 @@ impl StepTimeTable {
             let decode = self.kv_mixed_fs * kv + self.spread_mixed_fs * spread;
             let all = alone.max(decode) + self.pair_half_fs * s.pairs;
             let idle = self.idle_fs * s.decode_sequences * s.new_tokens;
-            let fs = all.max(scan) + self.past_fs * s.past_tokens + idle;
+            let beside = if s.decode_sequences > 0 {
+                self.beside_fs
+            } else {
+                0
+            };
+            let fs = all.max(scan) + self.past_fs * s.past_tokens + idle + beside;
             let tokens = s.new_tokens + s.decode_sequences;
-            (self.base_ns[tokens as usize] as i64, fs)
+            let bases = if s.past_tokens > 0 && !self.past_base_ns.is_empty() {
+                &self.past_base_ns
+            } else {
+                &self.base_ns
+            };
+            (bases[tokens as usize] as i64, fs)
         };
         let ns = (linear + self.sequence_fs * s.decode_sequences + 500_000) / 1_000_000;
         let computed = base.saturating_add_unsigned(ns).max(0) as u64;
@@ -176,6 +190,28 @@ mod tests {
         };
         assert_eq!([ns(1, 1), ns(2, 0), ns(0, 2)], [20, 20, 6]);
         assert_eq!([ns(2, 1), ns(0, 3), ns(4, 0)], [35, 35, 40]);
+    }
+
+    /// The same figures as `tests/test_step_times.py::test_a_chunks_past_and_decodes_beside_it_by_hand`.
+    #[test]
+    fn a_chunks_past_has_its_base_and_decodes_beside_it_a_constant() {
+        let table = StepTimeTable {
+            base_ns: vec![0, 10, 20, 30, 40],
+            past_base_ns: vec![0, 7, 9, 8, 50],
+            decode_base_ns: vec![0, 5, 6],
+            beside_fs: 3_000_000,
+            ..StepTimeTable::default()
+        };
+        let ns = |new_tokens, past_tokens, decode_sequences| {
+            table.step_ns(&StepShape {
+                new_tokens,
+                past_tokens,
+                decode_sequences,
+                ..StepShape::default()
+            })
+        };
+        assert_eq!([ns(3, 0, 0), ns(3, 1, 0), ns(0, 0, 2)], [30, 8, 6]);
+        assert_eq!([ns(2, 0, 1), ns(2, 1, 1), ns(2, 1, 2)], [33, 11, 53]);
     }
 
     /// The same figures as `tests/test_step_times.py::test_tiles_and_the_scan_on_figures_by_hand`.

@@ -21,15 +21,20 @@ pub struct PyStepTable(pub Arc<StepTimeTable>);
 
 #[pymethods]
 impl PyStepTable {
-    /// `coefficients_fs`: pair half, kv decode, kv mixed, sequence, past, spread decode, spread mixed, scan.
+    /// `bases_ns`: of steps with a chunk, of those whose chunk has a past (may be empty), of decode steps.
+    /// `coefficients_fs`: pair half, kv decode, kv mixed, sequence, past, spread decode, spread mixed, scan,
+    /// idle, beside.
     /// `least_tokens`: of a sequence's KV, of a chunk against its past.
     /// `longest_fs`: a token of the longest sequence alone, by decode sequences; may be empty.
     /// `launch`: ns that a step of more tokens than the second takes at least.
     #[new]
     fn new(
-        base_ns: PyReadonlyArray1<'_, i64>,
-        decode_base_ns: PyReadonlyArray1<'_, i64>,
-        coefficients_fs: [Whole; 9],
+        bases_ns: (
+            PyReadonlyArray1<'_, i64>,
+            PyReadonlyArray1<'_, i64>,
+            PyReadonlyArray1<'_, i64>,
+        ),
+        coefficients_fs: [Whole; 10],
         least_tokens: (Whole, Whole),
         longest_fs: PyReadonlyArray1<'_, i64>,
         launch: (Whole, Whole),
@@ -42,11 +47,17 @@ impl PyStepTable {
                 .collect::<Result<_, _>>();
             checked.map_err(|_| refused("a negative step time", "0 ns or more"))
         };
-        let [pair_half_fs, kv_decode_fs, kv_mixed_fs, sequence_fs, past_fs, spread_decode_fs, spread_mixed_fs, scan_fs, idle_fs] =
+        let [pair_half_fs, kv_decode_fs, kv_mixed_fs, sequence_fs, past_fs, spread_decode_fs, spread_mixed_fs, scan_fs, idle_fs, beside_fs] =
             coefficients_fs.map(Whole::u64);
+        let (base_ns, past_base_ns) = (unsigned(bases_ns.0)?, unsigned(bases_ns.1)?);
+        if !past_base_ns.is_empty() && past_base_ns.len() != base_ns.len() {
+            return Err(refused("a base of another length", "as many token counts"));
+        }
         Ok(Self(Arc::new(StepTimeTable {
-            base_ns: unsigned(base_ns)?,
-            decode_base_ns: decode_base_ns.as_slice()?.to_vec(),
+            base_ns,
+            past_base_ns,
+            decode_base_ns: bases_ns.2.as_slice()?.to_vec(),
+            beside_fs,
             pair_half_fs,
             kv_decode_fs,
             kv_mixed_fs,

@@ -48,6 +48,7 @@ def with_other_links(
     corrected = replace(
         table.model,
         base_points=_changed(table.model.base_points, tokens, change),
+        past_points=_changed(table.model.past_points, tokens, change),
         decode_points=_changed(table.model.decode_points, tokens, change),
     )
     said = f"all-reduces of {measured.name} in place of the library's"
@@ -69,12 +70,11 @@ def _named(links: str, text: str) -> AllReduces:
 def _changed(
     points: tuple[tuple[float, float], ...], tokens: NDArray[np.float64], change: NDArray[np.float64]
 ) -> tuple[tuple[float, float], ...]:
-    """Return the points with the change added, bent also where that bends; a base never falls."""
+    """Return the points with the change added, bent also where that bends."""
     if not points:
         return points
     x, y = np.array(points).T
     inside = tokens[(tokens > x[0]) & (tokens < x[-1])]
     every = np.union1d(x, inside)
     base = np.interp(every, x, y) + np.interp(every, tokens, change)
-    rising = np.maximum.accumulate(np.maximum(base, 0.0))
-    return tuple((float(n), six_digits(ms)) for n, ms in zip(every, rising, strict=True))
+    return tuple((float(n), six_digits(max(ms, 0.0))) for n, ms in zip(every, base.tolist(), strict=True))

@@ -1,19 +1,26 @@
-"""A table made of another source's times: the bases of decode steps and of others are that source's."""
+"""A table made of another source's times: its bases are that source's, wherever these rise or fall."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kvcache_sim.model.parametric import ParametricStepTime
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcache_sim.model.parametric import ParametricStepTime, points_ms
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
+
+_NS_PER_MS = 1e6
+_FS_PER_NS = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class SampledStepTime:
     """The coefficients fitted to a source, and what is to be said about it, a line each.
 
-    Unlike in a fitted set the base of decode steps may exceed that of others at the same count, and KV may
-    cost less beside a chunk: some sources have it so. Each is monotone by itself.
+    Unlike in a fitted set the bases of decode steps, of steps with a chunk and of those whose chunk has a
+    past are apart, and each may fall from one token count to the next: kernels change at token counts, and
+    some sources have it so. KV may also cost less beside a chunk. Time never falls with KV or with a past.
     """
 
     model: ParametricStepTime
@@ -28,11 +35,22 @@ class SampledStepTime:
     def table(self, max_tokens: int, max_sequences: int) -> StepTimeTable:
         """Return the model as integers, for steps of up to ``max_tokens`` and ``max_sequences``."""
         model = self.model
-        others = replace(model, decode_points=()).table(max_tokens, max_sequences)
-        decode = replace(model, base_points=model.decode_points, decode_points=())
-        mixed = replace(model, kv_ms_per_thousand=0.0, decode_points=()).table(max_tokens, max_sequences)
+        linear = replace(
+            model, base_points=((1.0, 0.0),), past_points=(), decode_points=(), kv_ms_per_thousand=0.0
+        ).table(max_tokens, max_sequences)
+        own_decode = _ns(model.decode_points, max_sequences)
         return replace(
-            others,
-            decode_base_ns=decode.table(max_tokens, max_sequences).decode_base_ns,
-            kv_mixed_fs=mixed.kv_mixed_fs,
+            linear,
+            base_ns=_ns(model.base_points, max_tokens),
+            past_base_ns=_ns(model.past_points, max_tokens),
+            decode_base_ns=linear.decode_base_ns + own_decode,
+            kv_decode_fs=round(model.kv_ms_per_thousand * _NS_PER_MS * _FS_PER_NS / 1e3),
         )
+
+
+def _ns(points: tuple[tuple[float, float], ...], most: int) -> NDArray[np.int64]:
+    """Return the ns of each count up to ``most``; 0 for none."""
+    counts = np.arange(most + 1)
+    base = np.rint(points_ms(points, counts) * _NS_PER_MS).astype(np.int64)
+    base[0] = 0
+    return base

@@ -1,46 +1,33 @@
-"""The library's times on a grid, fitted by the integer table's form, and judged at steps off the grid."""
+"""The library's times at steps by their tokens and KV, put into the integer table's form, judged at others.
+
+The base is the source's own at each token count where it bends: its kernels change at token counts, up and
+down. What is linear (KV, new × past tokens, sequences, a constant of decodes beside a chunk) is fitted.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.model.aiconfigurator.bends import bends
 from kvcache_sim.model.aiconfigurator.kernels import MeasuredKernels
 from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
 from kvcache_sim.model.calibration.accuracy import PhaseError, phase_errors
-from kvcache_sim.model.calibration.design import Form
+from kvcache_sim.model.calibration.design import LINEAR, Form
 from kvcache_sim.model.calibration.fit import predict_ms, solve
-from kvcache_sim.model.parametric import six_digits
+from kvcache_sim.model.calibration.rows import IterationRows
+from kvcache_sim.model.parametric import ParametricStepTime, six_digits
 from kvcache_sim.rng import stream
 
-_SEQUENCES = (*range(1, 33), 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 384, 512)
-_KV_EACH = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536)
-_TOKENS = (
-    1,
-    8,
-    16,
-    32,
-    64,
-    96,
-    128,
-    192,
-    256,
-    384,
-    512,
-    768,
-    1024,
-    1536,
-    2048,
-    3072,
-    4096,
-    6144,
-    8192,
-    12_288,
-    16_384,
-)
-_PAST = (0, 256, 1024, 4096, 16_384, 65_536)
+#: Each number of decode sequences up to it has a base of its own.
+_SEQUENCES = 512
+_KV_EACH = (16, 256, 1024, 4096, 16_384, 65_536)
+#: Token counts of chunks between which bends are looked for.
+_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
+_PAST = (64, 256, 1024, 4096, 16_384, 65_536)
 #: No step of more KV than this is sampled: no GPU holds it.
 _MOST_KV = 2_000_000
 #: A past this many times a chunk, or more, is not sampled: no step is like that but the last of a prompt.
@@ -49,37 +36,122 @@ _RANDOM_DECODES = 150
 _RANDOM_PROMPTS = 300
 _RANDOM_MIXED = 1000
 _OFF_GRID = 200
+#: Bases and what is linear are found in turn; the second round changes next to nothing.
+_TURNS = 3
+
+_FORM = Form(base_knots=(1.0,), longest_knots=(), graph_tokens=0)
+#: The form has one column for its base, here that of decodes beside a chunk; then those that are linear.
+_BESIDE = 0
+_AT = {name: 1 + place for place, name in enumerate(LINEAR)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Bases:
+    """(count, ms) points of the bases: decode steps, steps with a chunk, and those whose chunk has a past.
+
+    That of chunks without a past holds all of a prompt's time, its products of tokens too.
+    """
+
+    decode: dict[int, float]
+    chunk: dict[int, float]
+    past: dict[int, float]
+
+    def ms(self, rows: IterationRows) -> NDArray[np.float64]:
+        """Return the base of each row."""
+        tokens, n = rows.prefill_tokens + rows.decode_sequences, rows.decode_sequences
+        chunk = np.where(rows.past_tokens > 0, _between(self.past, tokens), _between(self.chunk, tokens))
+        return np.where(rows.prefill_tokens > 0, chunk, _between(self.decode, n))
 
 
 def sampled_step_time(kernels: MeasuredKernels) -> tuple[SampledStepTime, list[PhaseError]]:
     """Return the table of a deployment's kernels, and its error by phase at steps that were not sampled."""
-    rows = kernels.rows(_grid())
-    form = Form(
-        base_knots=tuple(float(n) for n in _TOKENS),
-        longest_knots=(),
-        graph_tokens=0,
-        decode_knots=tuple(float(n) for n in _SEQUENCES),
+    with kernels.asked() as step_ms:
+        chunk = bends(lambda new: step_ms(new, 0, 0, 0), _TOKENS)
+    past_rows = kernels.rows(
+        np.array([(new, past, 0, 0) for new in chunk for past in _PAST if past < _PAST_TIMES * new])
     )
-    columns = form.columns(rows)
-    # Two costs of KV apart, where a set's second is what steps with a chunk cost more.
-    kv, kv_mixed = form.floors.shared
-    columns[rows.prefill_tokens > 0, kv] = 0.0
-    found = solve(columns, rows, form.floors, form.known_ms(rows)).coefficients
-    mixed_ms = six_digits(float(found[kv_mixed]))
-    model = SampledStepTime(replace(form.model(found), kv_mixed_ms_per_thousand=mixed_ms))
+    sequences = range(1, _SEQUENCES + 1)
+    decode_rows = kernels.rows(
+        np.array([(0, 0, n, n * kv) for n in sequences for kv in _KV_EACH if n * kv <= _MOST_KV])
+    )
+    rows = kernels.rows(
+        _random_steps("aiconfigurator.grid", (_RANDOM_DECODES, _RANDOM_PROMPTS, _RANDOM_MIXED))
+    )
+    columns = _columns(rows)
+    bases = _Bases(_bases(decode_rows, np.zeros(len(decode_rows)), _decodes), chunk, chunk)
+    for _ in range(_TURNS):
+        found = solve(columns, rows, _FORM.floors, bases.ms(rows)).coefficients
+        bases = replace(
+            bases,
+            decode=_bases(decode_rows, _columns(decode_rows) @ found, _decodes),
+            past=_bases(past_rows, _columns(past_rows) @ found, _prompts),
+        )
+    model = SampledStepTime(_model(bases, found))
     unseen = kernels.rows(_random_steps("aiconfigurator.off-grid", (_OFF_GRID, _OFF_GRID, _OFF_GRID)))
     return model, phase_errors(unseen, predict_ms(model, unseen))
 
 
-def _grid() -> NDArray[np.int64]:
-    decode = [(0, 0, n, n * kv) for n in _SEQUENCES for kv in _KV_EACH if n * kv <= _MOST_KV]
-    prompt = [(new, past, 0, 0) for new in _TOKENS for past in _PAST if past < _PAST_TIMES * new]
-    return np.concatenate(
-        (
-            np.array(decode + prompt),
-            _random_steps("aiconfigurator.grid", (_RANDOM_DECODES, _RANDOM_PROMPTS, _RANDOM_MIXED)),
-        )
+def _columns(rows: IterationRows) -> NDArray[np.float64]:
+    """Return the form's columns of what the bases do not hold."""
+    columns = _FORM.columns(rows)
+    chunked, tokens = rows.prefill_tokens > 0, rows.prefill_tokens + rows.decode_sequences
+    columns[:, _BESIDE] = chunked & (rows.decode_sequences > 0)
+    # Two costs of KV apart, where a set's second is what steps with a chunk cost more; decodes' sequences
+    # are in their base, and in a chunk's are products of as many tokens as the step has.
+    columns[chunked, _AT["kv"]] = 0.0
+    columns[:, _AT["sequence"]] = 0.0
+    columns[chunked, _AT["pairs"]] -= tokens[chunked] ** 2 / 2e6
+    return columns
+
+
+def _bases(
+    rows: IterationRows,
+    linear_ms: NDArray[np.float64],
+    count_of: Callable[[IterationRows], NDArray[np.float64]],
+) -> dict[int, float]:
+    """Return at each count the base of least relative error over its rows: a weighted median."""
+    counts = count_of(rows)
+    left = rows.iter_ms - linear_ms
+    order = np.lexsort((left, counts))
+    starts = np.flatnonzero(np.diff(counts[order], prepend=-1.0))
+    found = {}
+    for own in np.split(order, starts[1:]):
+        weight = np.cumsum(1 / rows.iter_ms[own])
+        middle = own[int(np.searchsorted(weight, weight[-1] / 2))]
+        found[int(counts[middle])] = max(float(left[middle]), 0.0)
+    return found
+
+
+def _decodes(rows: IterationRows) -> NDArray[np.float64]:
+    return rows.decode_sequences
+
+
+def _prompts(rows: IterationRows) -> NDArray[np.float64]:
+    return rows.prefill_tokens
+
+
+def _model(bases: _Bases, found: NDArray[np.float64]) -> ParametricStepTime:
+    """Return the coefficients; bases of chunks without the products that the table counts apart."""
+    own = found.copy()
+    own[_BESIDE] = 0.0
+    pairs_ms = found[_AT["pairs"]] / 2e6
+
+    def points(base: dict[int, float], each_ms: float) -> tuple[tuple[float, float], ...]:
+        left = ((n, max(ms - each_ms * n * n, 0.0)) for n, ms in base.items())
+        return tuple((float(n), six_digits(ms)) for n, ms in left)
+
+    return replace(
+        _FORM.model(own),
+        base_points=points(bases.chunk, pairs_ms),
+        past_points=points(bases.past, pairs_ms),
+        decode_points=points(bases.decode, 0.0),
+        beside_ms=six_digits(float(found[_BESIDE])),
+        kv_mixed_ms_per_thousand=six_digits(float(found[_AT["kv_mixed_extra"]])),
     )
+
+
+def _between(base: dict[int, float], counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.interp(counts, list(base), list(base.values())), np.float64)
 
 
 def _random_steps(name: str, counts: tuple[int, int, int]) -> NDArray[np.int64]:

@@ -17,7 +17,7 @@ from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
 from kvcache_sim.model.parametric import ParametricStepTime
 
 #: Raised whenever the same inputs would give another table.
-_TABLE_VERSION = 2
+_TABLE_VERSION = 3
 
 
 def cache_folder() -> Path:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.calibration.accuracy import phase_errors
-from kvcache_sim.model.calibration.fit import predict_ms
+from kvcache_sim.model.calibration.fit import chunk_base_ns, predict_ms
 from kvcache_sim.model.calibration.rows import IterationRows
 from kvcache_sim.model.calibration.topologies import fit_deployment
 from kvcache_sim.model.parametric import ParametricStepTime, six_digits
@@ -53,6 +53,8 @@ class Correction:
         sequences = [n for n in points if n <= _SEQUENCES]
         decode_ms = decode[0] * on_decode + decode[1] * table.decode_base_ns[sequences] / 1e6
         base_ms = chunked[0] * on_chunked + chunked[1] * table.base_ns[points] / 1e6
+        past_ns = table.past_base_ns[points] if len(table.past_base_ns) else np.zeros(0)
+        past_ms = chunked[0] * on_chunked + chunked[1] * past_ns / 1e6
         kv, kv_mixed = decode[2] * table.kv_decode_fs / 1e9, chunked[2] * table.kv_mixed_fs / 1e9
         own = table.sequence_fs / 1e12
         one = decode[1] * own + decode[3] * on_decode / 100
@@ -60,6 +62,8 @@ class Correction:
         return ParametricStepTime(
             base_points=_rising(points, base_ms),
             decode_points=_rising(sequences, decode_ms),
+            past_points=_rising(points[: len(past_ms)], past_ms),
+            beside_ms=six_digits(chunked[1] * table.beside_fs / 1e12),
             pairs_ms_per_million=six_digits(2 * chunked[4] * table.pair_half_fs / 1e6),
             past_ms_per_thousand=six_digits(chunked[4] * table.past_fs / 1e9),
             scan_ms_per_thousand=six_digits(chunked[4] * table.scan_fs / 1e9),
@@ -87,7 +91,8 @@ def fit_correction(source: StepTime, rows: IterationRows) -> Correction:
     mixed = rows.prefill_tokens > 0
     one, own = np.ones(len(rows)), table.sequence_fs * n / 1e12
     kv_tokens = np.maximum(rows.decode_kv_tokens, table.least_kv_tokens * n)
-    base = np.where(mixed, table.base_ns[tokens], table.decode_base_ns[n.astype(np.intp)]) / 1e6 + own
+    chunk_ms = chunk_base_ns(table, tokens, rows) / 1e6 + table.beside_fs * (n > 0) / 1e12
+    base = np.where(mixed, chunk_ms, table.decode_base_ns[n.astype(np.intp)] / 1e6) + own
     kv = np.where(mixed, table.kv_mixed_fs, table.kv_decode_fs) * kv_tokens / 1e12
     pairs = rows.twice_pairs(table.least_query_tokens) * table.pair_half_fs
     pairs += table.past_fs * rows.past_tokens + table.idle_fs * n * rows.prefill_tokens
@@ -152,7 +157,20 @@ def _table(source: StepTime) -> StepTimeTable:
         raise UsageError("a source without a table cannot be a base")
     if len(table.longest_fs) and table.longest_fs.any():
         table = replace(table, longest_fs=np.zeros(0, np.int64))
-    return table
+    sequences_ns = table.sequence_fs * np.arange(len(table.decode_base_ns)) // 1_000_000
+    return replace(
+        table,
+        base_ns=_never_falling(table.base_ns),
+        past_base_ns=_never_falling(table.past_base_ns),
+        decode_base_ns=_never_falling(table.decode_base_ns + sequences_ns) - sequences_ns,
+    )
+
+
+def _never_falling(base_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the middle of a base's envelopes that never fall, above and below: a set's bases do not."""
+    above = np.maximum.accumulate(base_ns)
+    below = np.minimum.accumulate(base_ns[::-1])[::-1]
+    return np.asarray((above + below) // 2, np.int64)
 
 
 def _share(spread_fs: int, kv_fs: int) -> float:

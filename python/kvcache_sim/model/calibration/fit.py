@@ -13,7 +13,7 @@ from kvcache_sim.model.calibration.rows import IterationRows
 from kvcache_sim.model.calibration.runs import Runs, single_steps
 from kvcache_sim.model.kernel_rates import UNMEASURED, KernelRates
 from kvcache_sim.model.parametric import ParametricStepTime
-from kvcache_sim.model.step_time import StepTime
+from kvcache_sim.model.step_time import StepTime, StepTimeTable
 
 #: Relative errors above this count less and less (soft L1).
 _ROBUST_SCALE = 0.05
@@ -225,8 +225,16 @@ def predict_ms(model: StepTime, rows: IterationRows) -> NDArray[np.float64]:
     fs = np.maximum(kv, longest * rows.decode_max_kv_tokens)
     scan = table.scan_fs * np.maximum(rows.decode_max_kv_tokens, new + past)
     fs = np.where(mixed, np.maximum(fs + table.pair_half_fs * pairs, scan), fs) + table.sequence_fs * n
-    fs += np.where(mixed, table.past_fs * rows.past_tokens + table.idle_fs * n * rows.prefill_tokens, 0.0)
-    base = np.where(mixed, table.base_ns[tokens], table.decode_base_ns[n])
+    chunk_fs = table.past_fs * rows.past_tokens + table.idle_fs * n * rows.prefill_tokens
+    fs += np.where(mixed, chunk_fs + table.beside_fs * (n > 0), 0.0)
+    base = np.where(mixed, chunk_base_ns(table, tokens, rows), table.decode_base_ns[n])
     computed = base / 1e6 + fs / 1e12
     launched = np.where(tokens > table.captured_tokens, table.launch_ns / 1e6, 0.0)
     return np.asarray(np.maximum(computed, launched), np.float64)
+
+
+def chunk_base_ns(table: StepTimeTable, tokens: NDArray[np.int64], rows: IterationRows) -> NDArray[np.int64]:
+    """Return the base that each row would have as a step with a chunk, in ns: by its tokens and its past."""
+    if not len(table.past_base_ns):
+        return table.base_ns[tokens]
+    return np.where(rows.past_tokens > 0, table.past_base_ns[tokens], table.base_ns[tokens])
