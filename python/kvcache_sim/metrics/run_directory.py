@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -81,7 +80,7 @@ class RunDirectory:
                 os.rename(self.target, old)
             os.rename(self.part, self.target)
             os.unlink(self.target / ".lock")
-            shutil.rmtree(old, ignore_errors=True)
+            _remove(old)
 
     def claim(self) -> None:
         """Refuse what is in the way, then make and lock the place beside it where files are written."""
@@ -104,7 +103,7 @@ class RunDirectory:
     def release(self) -> None:
         """Remove what was written and not committed; does nothing after ``commit``."""
         if self._lock is not None:
-            shutil.rmtree(self.part, ignore_errors=True)
+            _remove(self.part)
             self._lock.close()
             self._lock = None
 
@@ -191,3 +190,10 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file in hex; OSError when it cannot be read."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _remove(folder: Path) -> None:
+    """Remove a directory, as far as it can be removed."""
+    import shutil  # and with it three compressors: few runs remove anything
+
+    shutil.rmtree(folder, ignore_errors=True)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.spelling import close_matches
 
 _PREFIX = "preset:"
-
-
-def _folder() -> Path:
-    return Path(str(files("kvcache_sim.scenario"))) / "presets"
+_FOLDER = Path(__file__).parent / "presets"
 
 
 def preset_names() -> list[str]:
     """Return the names of the scenarios that come along."""
-    return sorted(path.stem for path in _folder().glob("*.yaml"))
+    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
 
 
 def preset_path(name: str, where: str = "") -> Path:
@@ -27,7 +23,7 @@ def preset_path(name: str, where: str = "") -> Path:
         near = close_matches(name, names, n=1)
         hint = f"did you mean {near[0]!r}?" if near else ""
         raise UsageError("no such preset", where=where, got=repr(name), expected=", ".join(names), hint=hint)
-    return _folder() / f"{name}.yaml"
+    return _FOLDER / f"{name}.yaml"
 
 
 def scenario_file(path: Path) -> Path:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvcache_sim.cache.admission.everything import AdmitEverything
 from kvcache_sim.cache.admission.policy import AdmissionPolicy
-from kvcache_sim.cache.admission.prompt import AdmitPrompt
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
+from kvcache_sim.policies.plugins.rows import Rows
 
-ADMISSIONS: dict[str, Callable[[], AdmissionPolicy]] = {"all": AdmitEverything, "prompt": AdmitPrompt}
+ADMISSIONS: Rows[Callable[[], AdmissionPolicy]] = Rows(
+    "kvcache_sim.cache.admission", {"all": "everything:AdmitEverything", "prompt": "prompt:AdmitPrompt"}
+)
 
 ADMISSION = Kind(
     "admission policy",

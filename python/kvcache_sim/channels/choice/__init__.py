@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kvcache_sim.channels.choice.assigned import AssignedChannel
-from kvcache_sim.channels.choice.emptiest import EmptiestChannel
 from kvcache_sim.channels.choice.policy import ChannelChoice
 from kvcache_sim.policies.plugins.choice import Kind
+from kvcache_sim.policies.plugins.rows import Rows
 
-CHOICES: dict[str, Callable[[], ChannelChoice]] = {
-    "assigned": AssignedChannel,
-    "emptiest": EmptiestChannel,
-}
+CHOICES: Rows[Callable[[], ChannelChoice]] = Rows(
+    "kvcache_sim.channels.choice",
+    {"assigned": "assigned:AssignedChannel", "emptiest": "emptiest:EmptiestChannel"},
+)
 
 
 def _one_of_them(given: Any, asked: tuple[Any, ...], made: tuple[Any, ...]) -> str:

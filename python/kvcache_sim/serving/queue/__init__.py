@@ -21,20 +21,23 @@ from numbers import Real
 from typing import Any
 
 from kvcache_sim.policies.plugins.choice import Kind
+from kvcache_sim.policies.plugins.rows import Rows
 from kvcache_sim.serving.queue.order import QueueOrder
-from kvcache_sim.serving.queue.orders import LaterTurns, LongestPrefix, Priority, RagCache, ShortestFirst
 
 #: The requests get the starts of their jobs as priorities when they are read.
 PROGRAM_FCFS = "program-fcfs"
 
-ORDERS: dict[str, Callable[[], QueueOrder]] = {
-    "longest-prefix": LongestPrefix,
-    "shortest-first": ShortestFirst,
-    "priority": Priority,
-    "later-turns": LaterTurns,
-    PROGRAM_FCFS: Priority,
-    "ragcache": RagCache,
-}
+ORDERS: Rows[Callable[[], QueueOrder]] = Rows(
+    "kvcache_sim.serving.queue",
+    {
+        "longest-prefix": "orders:LongestPrefix",
+        "shortest-first": "orders:ShortestFirst",
+        "priority": "orders:Priority",
+        "later-turns": "orders:LaterTurns",
+        PROGRAM_FCFS: "orders:Priority",
+        "ragcache": "orders:RagCache",
+    },
+)
 
 
 def _key(given: Any, asked: tuple[Any, ...], made: tuple[Any, ...]) -> tuple[float, ...]:

@@ -13,17 +13,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
+from kvcache_sim.policies.plugins.rows import Rows
 from kvcache_sim.serving.membership.scaling_policy.contract import ScalingPolicy
-from kvcache_sim.serving.membership.scaling_policy.proportional import KvUse, Queue, Requests
-from kvcache_sim.serving.membership.scaling_policy.schedule import Schedule
 from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettings
 
-SCALING_POLICIES: dict[str, Callable[[ScalingSettings], ScalingPolicy]] = {
-    "queue": Queue,
-    "requests": Requests,
-    "kv-use": KvUse,
-    "schedule": Schedule,
-}
+SCALING_POLICIES: Rows[Callable[[ScalingSettings], ScalingPolicy]] = Rows(
+    "kvcache_sim.serving.membership.scaling_policy",
+    {
+        "queue": "proportional:Queue",
+        "requests": "proportional:Requests",
+        "kv-use": "proportional:KvUse",
+        "schedule": "schedule:Schedule",
+    },
+)
 
 SCALING = Kind(
     "scaling policy",
