@@ -222,7 +222,8 @@ impl Store {
     /// I7: nothing is ready before its time, and a first layer no later than the whole.
     fn check_times(&self, id: NodeId, tier: usize) -> Result<(), Violation> {
         let (node, copy) = (&self.nodes[id as usize], self.copy(id, tier));
-        let ends: Vec<u32> = node.computed.iter().map(|s| s.end).collect();
+        let stretches = &self.stretches_of(id)[tier];
+        let ends: Vec<u32> = stretches.iter().map(|s| s.end).collect();
         let inside = |end: &u32| node.start < *end && *end < node.end;
         if !ends.iter().all(inside) || !ends.windows(2).all(|pair| pair[0] < pair[1]) {
             return Err(format!("run {id} has stretches that end at {ends:?}"));
@@ -230,11 +231,10 @@ impl Store {
         let times = match copy.state {
             State::Absent => return Ok(()),
             State::InFlight => vec![self.moves[copy.by].times],
-            State::Ready if tier == GPU => {
-                let stretches = node.computed.iter().map(|s| s.times);
+            State::Ready => {
+                let stretches = stretches.iter().map(|s| s.times);
                 stretches.chain([copy.times]).collect()
             }
-            State::Ready => vec![copy.times],
         };
         let ready = copy.state == State::Ready;
         for time in times {

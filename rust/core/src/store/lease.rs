@@ -227,6 +227,7 @@ impl Store {
             self.refresh(at);
             at = parent;
         }
+        self.join_path(tail);
         let now_free = reserved - pending;
         self.tiers[GPU].active -= now_free;
         self.tiers[GPU].free += now_free;

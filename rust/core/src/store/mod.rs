@@ -7,6 +7,7 @@
 //! | `node` | a run of blocks and its copies on the tiers |
 //! | `tier` | room of a tier and its eviction candidates |
 //! | `trie` | walking, splitting, linking and unlinking runs |
+//! | `join` | runs that are alike again become one |
 //! | `candidacy` | who may go, and what holds a path |
 //! | `lease` | what a running request holds: acquire, commit, release |
 //! | `times` | when copies are ready, and were last made recent |
@@ -28,6 +29,7 @@ mod candidacy;
 mod check;
 mod demotion;
 mod error;
+mod join;
 mod lease;
 mod marks;
 mod moves;
@@ -71,6 +73,7 @@ use crate::routing::Seat;
 use moves::{Hold, Move};
 use node::{Copy, Node, Run};
 use orders::Orders;
+use times::Stretch;
 
 /// The tier that computes; those below it are numbered from fast to slow.
 pub const GPU: usize = 0;
@@ -114,6 +117,10 @@ pub struct Store {
     nodes: Vec<Node>,
     /// Of each node as many as there are tiers.
     copies: Vec<Copy>,
+    /// Of each copy: leading blocks that were ready at other times than the last ones.
+    stretches: Vec<Vec<Stretch>>,
+    /// Runs that may have become like a neighbour.
+    loose: Vec<NodeId>,
     free_nodes: Vec<NodeId>,
     /// Runs in the trie without a copy on any tier: what a reader pins below them keeps them.
     gone: usize,
@@ -149,6 +156,8 @@ impl Store {
             keys,
             nodes: vec![Node::root()],
             copies: vec![Copy::default(); tiers.len()],
+            stretches: vec![Vec::new(); tiers.len()],
+            loose: Vec::new(),
             free_nodes: Vec::new(),
             gone: 0,
             children: Children::default(),
@@ -226,10 +235,20 @@ impl Store {
         &mut self.copies[first..first + self.tiers.len()]
     }
 
+    fn stretches_mut(&mut self, id: NodeId, tier: usize) -> &mut Vec<Stretch> {
+        &mut self.stretches[id as usize * self.tiers.len() + tier]
+    }
+
+    fn stretches_of(&self, id: NodeId) -> &[Vec<Stretch>] {
+        let first = id as usize * self.tiers.len();
+        &self.stretches[first..first + self.tiers.len()]
+    }
+
     fn run(&self, id: NodeId) -> Run<'_> {
         Run {
             node: &self.nodes[id as usize],
             copies: self.copies_of(id),
+            stretches: self.stretches_of(id),
         }
     }
 

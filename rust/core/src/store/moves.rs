@@ -314,6 +314,7 @@ impl Store {
             self.tiers[GPU].in_flight -= blocks;
             self.room_is_free(lease, blocks);
         }
+        self.join_loose();
         Ok(())
     }
 

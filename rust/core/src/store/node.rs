@@ -1,4 +1,4 @@
-//! A node: a run of blocks that no request parts, uniform on every tier but for when its blocks were computed.
+//! A node: a run of blocks that no request parts, uniform on every tier but for when its blocks were ready.
 
 use super::moves::{MoveId, NO_MOVE};
 use super::times::{Stretch, Times};
@@ -72,8 +72,6 @@ pub struct Node {
     pub pins: u32,
     /// How many requests have computed, reused or loaded it.
     pub uses: u32,
-    /// Leading blocks computed at other times than the last ones, for its copy on the GPU.
-    pub computed: Vec<Stretch>,
 }
 
 impl Node {
@@ -92,7 +90,6 @@ impl Node {
             previous: NONE,
             pins: 0,
             uses: 0,
-            computed: Vec::new(),
         }
     }
 
@@ -107,6 +104,8 @@ pub struct Run<'a> {
     pub node: &'a Node,
     /// By tier.
     pub copies: &'a [Copy],
+    /// By tier: leading blocks that were ready at other times than the last ones.
+    pub stretches: &'a [Vec<Stretch>],
 }
 
 impl Run<'_> {

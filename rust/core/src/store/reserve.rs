@@ -41,6 +41,7 @@ impl Store {
             self.admitted_at(lease, now_ns);
             self.admitted(lease);
         }
+        self.join_loose();
         if pending.is_empty() {
             return Ok(Room::Ready);
         }
@@ -136,11 +137,8 @@ impl Store {
     /// Shortens a run in place: its tail has no other copy and nothing below.
     fn trim(&mut self, tier: usize, id: NodeId, cut: u32) {
         debug_assert!(self.only_on(id, tier));
-        if !self.nodes[id as usize].computed.is_empty() {
-            let (before, _, times) = self.cut_stretches(id, cut);
-            self.nodes[id as usize].computed = before;
-            self.copy_mut(id, GPU).times = times;
-        }
+        let (_, times) = self.cut_stretches(id, tier, cut);
+        self.copy_mut(id, tier).times = times;
         let end = std::mem::replace(&mut self.nodes[id as usize].end, cut);
         self.log_change(id, tier, false, (cut, end));
         self.tell(id, (cut, end), false);

@@ -1,9 +1,9 @@
 //! When copies are ready: whole, and by their first layer, and when they were last made recent.
 //!
 //! A copy that a move writes has the times of its transmission ([`Store::set_times`]); its move knows them until
-//! it ends. A computed block has those of its step. Blocks that one request computes one after another lie in
-//! one run whenever they were computed: the run keeps a stretch for each time ([`Stretch`]), so that every
-//! block's own times are known and nothing is split for them.
+//! it ends. A computed block has those of its step. Blocks that follow each other lie in one run whenever they were
+//! computed or written: each of its copies keeps a stretch for each time ([`Stretch`]), so that every block's own
+//! times are known and nothing is split for them.
 
 use super::lease::LeaseId;
 use super::moves::{MoveId, NO_MOVE};
@@ -38,7 +38,7 @@ impl Times {
     }
 }
 
-/// Blocks of a run, up to `end`, that were computed at the same times.
+/// Blocks of a run, up to `end`, whose copy was ready at the same times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
     pub end: u32,
@@ -58,6 +58,11 @@ pub struct Residency {
     pub last_access_ns: u64,
 }
 
+/// The stretch of a block, unless it is the last one.
+fn after(stretches: &[Stretch], block: u32) -> Option<&Stretch> {
+    stretches.get(stretches.partition_point(|s| s.end <= block))
+}
+
 impl Store {
     /// Tells when the copies that a move writes will be ready: its first layer and all of it.
     pub fn set_times(&mut self, id: MoveId, times: Times) -> Answer<()> {
@@ -74,10 +79,10 @@ impl Store {
     pub fn residency(&self, request: u32, limit: u32) -> Vec<(u32, Vec<Residency>)> {
         let mut runs: Vec<(u32, Vec<Residency>)> = Vec::new();
         self.walk(request, limit, |run, start, end| {
-            let own = run.node.computed.iter().filter(|s| s.end > start);
-            let ends = own.map(|s| s.end.min(end)).take_while(|&past| past < end);
             let mut first = start;
-            for past in ends.chain([end]) {
+            while first < end {
+                let next = run.stretches.iter().filter_map(|own| after(own, first));
+                let past = next.map(|s| s.end).fold(end, u32::min);
                 let copies = self.residencies(run, first);
                 match runs.last_mut() {
                     Some(last) if last.1 == copies => last.0 = past,
@@ -92,12 +97,11 @@ impl Store {
     fn residencies(&self, run: Run<'_>, block: u32) -> Vec<Residency> {
         let mut found = Vec::new();
         for (tier, copy) in run.copies.iter().enumerate() {
-            let computed = run.node.computed.iter().find(|s| s.end > block);
-            let (by, times) = match (copy.state, computed) {
+            let (by, times) = match (copy.state, after(&run.stretches[tier], block)) {
                 (State::Absent, _) => continue,
                 (State::InFlight, _) => (copy.by, self.moves[copy.by].times),
-                (State::Ready, Some(stretch)) if tier == GPU => (NO_MOVE, stretch.times),
-                (State::Ready, _) => (NO_MOVE, copy.times),
+                (State::Ready, Some(stretch)) => (NO_MOVE, stretch.times),
+                (State::Ready, None) => (NO_MOVE, copy.times),
             };
             found.push(Residency {
                 tier,
@@ -138,46 +142,42 @@ impl Store {
     /// Makes the copy of a run on a tier ready at some times.
     pub(super) fn ready_at(&mut self, run: NodeId, tier: usize, times: Times) {
         self.copy_mut(run, tier).times = times;
-        if tier == GPU {
-            self.nodes[run as usize].computed = Vec::new();
-        }
         self.set_state(run, tier, State::Ready, NO_MOVE);
     }
 
     /// Lets a run grow to `end` by blocks that were computed at some times.
     pub(super) fn grow(&mut self, run: NodeId, end: u32, times: Times) {
         let before = std::mem::replace(&mut self.copy_mut(run, GPU).times, times);
-        let node = &mut self.nodes[run as usize];
+        let node = &self.nodes[run as usize];
         if before != times {
             let stretch = Stretch {
                 end: node.end,
                 times: before,
             };
-            node.computed.push(stretch);
+            self.stretches_mut(run, GPU).push(stretch);
         }
+        let node = &mut self.nodes[run as usize];
         let from = std::mem::replace(&mut node.end, end);
         self.log_change(run, GPU, true, (from, end));
         self.tell(run, (from, end), true);
     }
 
-    /// The stretches of a run before block `at` and after it, and the times of the block before `at`.
+    /// Cuts the stretches of a copy before block `at`: those before it stay. Returns those after it, and the times of
+    /// the block before `at`. Cost: linear in what comes after.
     pub(super) fn cut_stretches(
-        &self,
+        &mut self,
         run: NodeId,
+        tier: usize,
         at: u32,
-    ) -> (Vec<Stretch>, Vec<Stretch>, Times) {
-        let computed = &self.nodes[run as usize].computed;
-        if computed.is_empty() {
-            return (Vec::new(), Vec::new(), self.copy(run, GPU).times);
-        }
-        let upper = computed.partition_point(|s| s.end < at);
-        let lower = computed.partition_point(|s| s.end <= at);
-        let last = computed.get(upper);
-        let times = last.map_or(self.copy(run, GPU).times, |s| s.times);
-        (
-            computed[..upper].to_vec(),
-            computed[lower..].to_vec(),
-            times,
-        )
+    ) -> (Vec<Stretch>, Times) {
+        let last = self.copy(run, tier).times;
+        let stretches = self.stretches_mut(run, tier);
+        let upper = stretches.partition_point(|s| s.end < at);
+        let Some(&Stretch { end, times }) = stretches.get(upper) else {
+            return (Vec::new(), last);
+        };
+        let after = stretches.split_off(upper + usize::from(end == at));
+        stretches.truncate(upper);
+        (after, times)
     }
 }

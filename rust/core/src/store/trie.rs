@@ -140,14 +140,11 @@ impl Store {
         debug_assert!(lower.start < at && at < lower.end);
         let (parent, owner) = (lower.parent, lower.owner);
         let first_key = self.keys.key(owner, lower.start);
-        let mut upper = Node {
+        let upper = Node {
             end: at,
             first_child: NONE,
-            computed: Vec::new(),
             ..*lower
         };
-        let (before, after, computed) = self.cut_stretches(id, at);
-        upper.computed = before;
         self.gone += usize::from(self.is_gone(id));
         let upper_id = self.push_node(upper);
         for tier in 0..self.tiers.len() {
@@ -158,9 +155,11 @@ impl Store {
                 listed: (0, 0),
                 ..copy
             };
+            let (after, times) = self.cut_stretches(id, tier, at);
+            let before = std::mem::replace(self.stretches_mut(id, tier), after);
+            *self.stretches_mut(upper_id, tier) = before;
+            self.copy_mut(upper_id, tier).times = times;
         }
-        self.copy_mut(upper_id, GPU).times = computed;
-        self.nodes[id as usize].computed = after;
         for sibling in [
             self.nodes[id as usize].previous,
             self.nodes[id as usize].next,
@@ -232,8 +231,15 @@ impl Store {
         if next != NONE {
             self.nodes[next as usize].previous = previous;
         }
-        self.free_nodes.push(id);
+        self.free(id);
         self.gone -= 1;
+    }
+
+    /// Lets a record's place go. An empty run is none.
+    pub(super) fn free(&mut self, id: NodeId) {
+        let node = &mut self.nodes[id as usize];
+        (node.start, node.end) = (0, 0);
+        self.free_nodes.push(id);
     }
 
     fn push_node(&mut self, node: Node) -> NodeId {
@@ -245,6 +251,7 @@ impl Store {
         self.nodes.push(node);
         let copies = self.nodes.len() * self.tiers.len();
         self.copies.resize(copies, Copy::default());
+        self.stretches.resize(copies, Vec::new());
         (self.nodes.len() - 1) as NodeId
     }
 
@@ -267,6 +274,7 @@ impl Store {
                 *children + 1
             };
             if state == State::Absent {
+                *self.stretches_mut(id, tier) = Vec::new();
                 self.left(id, tier);
                 if self.is_gone(id) {
                     self.gone += 1;
@@ -280,6 +288,9 @@ impl Store {
         }
         self.refresh_on(id, tier);
         self.refresh_last(id, tier);
+        if state != State::InFlight {
+            self.loosen(id);
+        }
     }
 
     /// Logs, where that is wanted, that blocks of a run came to a tier, first to last, or left it, last to first.

@@ -8,10 +8,12 @@
 //! | `writes` | write-through, selective, onwards; touch, discard, expire |
 //! | `machines` | what another machine reads or brings |
 //! | `by_hand` | claim, place, give back, remove |
+//! | `joined` | runs that are alike again become one |
 //! | `times` | when copies are ready |
 //! | `model` | random walks against a naive model |
 
 mod by_hand;
+mod joined;
 mod leases;
 mod loads;
 mod machines;
