@@ -146,12 +146,8 @@ def test_costs_by_hand():
     assert overlap([0, 6], [0, 13]) == 0
     assert overlap([0, 6], [0, 13], weight=2.0) == 1
     assert overlap([0, 6], [0, 11], expected=(0, 3)) == 0
-    queued = [
-        Machine(),
-        Machine(queued_tokens=3 * BLOCK),
-    ]  # prompts that found everything and wait all the same
-    assert router("overlap-cost", queued, [0, 6], [0, 11]).choose(request()) == 0  # 20 against 8 + 11 + 3
-    assert router("overlap-cost", queued, [0, 6], [0, 8]).choose(request()) == 1
+    shared = [Machine(), Machine(queued_tokens=50 * BLOCK)]  # found on the GPU: nothing to do first
+    assert router("overlap-cost", shared, [0, 6], [0, 11]).choose(request()) == 1
 
 
 @pytest.mark.parametrize(
@@ -179,16 +175,24 @@ def test_the_overlap_router_credits_lower_tiers_with_a_part():
             assert (asked, blocks) == (0, 6)
             return [(0, 0, 1, 0), (1, 1, 3, 0), (2, 3, 6, 0)]
 
-    def choose(active, weight=1.0):
-        look = Look([0, 6], active)
+    def choose(active, weight=1.0, machines=None, sequence=None):
+        look, sequence = Look([0, 6], active), sequence or request()
         settings = RouterSettings("overlap-cost", overlap_weight=weight)
-        view = RouterView(loads(0, 0), settings, 7, BLOCK, lambda _: look, [None, Tree()])
+        view = RouterView(machines or loads(0, 0), settings, 7, BLOCK, lambda _: look, [None, Tree()])
         assert view.uncredited_blocks(request(), [0, 6]) == [0, 2 * 0.25 + 3 * 0.75]
-        return ROUTERS["overlap-cost"](view).choose(request())
+        return ROUTERS["overlap-cost"](view).choose(sequence)
 
     assert choose([0, 9]) == 1  # 10 + 10 against 4 + 2.75 + 9 + 4
     assert choose([0, 10]) == 0  # on the GPU alone it would be 18 against 20
     assert choose([0, 10], weight=2.0) == 1
+    # The loads of those that wait count like what they compute: 20 against 10.75 and 6.75 a prompt in the queue.
+    waiting, sent = [Machine(), Machine()], []
+    for _ in range(3):
+        one = request()
+        sent.append(choose([0, 0], machines=waiting, sequence=one))
+        waiting[sent[-1]].expected_prefill_tokens += one.expected_prefill_tokens
+    assert sent == [1, 1, 0]
+    assert waiting[1].expected_prefill_tokens == 2 * 6.75 * BLOCK
 
 
 def test_the_overlap_router_tells_what_it_expects_to_be_computed():

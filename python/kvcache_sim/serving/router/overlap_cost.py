@@ -10,12 +10,13 @@ from kvcache_sim.serving.sequence import Arrival
 class OverlapCost:
     """The smallest ``overlap_weight`` × prefill blocks + decode blocks; temperature 0: always the smallest.
 
-    Prefill blocks: prompt tokens to compute, of this request and of those sent there that have no first
-    token yet, over the block size; and what its blocks on lower tiers lack to be worth as many on the GPU
-    (they are loaded while it waits: a quarter of a block of the cpu, three quarters of one of the disk).
-    Decode blocks: what running requests hold on the GPU, what those sent there without a first token will
-    hold, and what this one adds. Without the second a machine whose queue finds everything on its CPU would
-    look idle, and get all that find anything there. Ties by ``Ties``.
+    Prefill blocks, of this request and of those sent there that have no first token yet: prompt tokens to
+    compute over the block size, and what its blocks on lower tiers lack to be worth as many on the GPU (they
+    are loaded while it waits: a quarter of a block of the cpu, three quarters of one of the disk). Without
+    the loads of those that wait, a machine whose queue finds everything on its CPU would look idle, and get
+    all that find anything there. Decode blocks: what running requests hold on the GPU, and what this one
+    adds. What the queue finds on the GPU counts nothing: prompts that share a prefix would count it once
+    each, and sessions would leave the machine that has theirs. Ties by ``Ties``.
     """
 
     def __init__(self, view: RouterView) -> None:
@@ -28,20 +29,13 @@ class OverlapCost:
         view, block = self._view, self._view.block_size_tokens
         look = view.look(sequence)
         new = view.new_prefill_tokens(sequence, look.found_blocks)
+        lacking = view.uncredited_blocks(sequence, look.found_blocks)
         costs = [
-            self._weight * ((expected + tokens) / block + lacking)
-            + active
-            + queued / block
-            + -(-tokens // block)
-            for expected, queued, tokens, lacking, active in zip(
-                view.expected_prefill_tokens(),
-                view.queued_tokens(),
-                new,
-                view.uncredited_blocks(sequence, look.found_blocks),
-                look.active_blocks,
-                strict=True,
+            self._weight * ((expected + tokens) / block + lacks) + active + -(-tokens // block)
+            for expected, tokens, lacks, active in zip(
+                view.expected_prefill_tokens(), new, lacking, look.active_blocks, strict=True
             )
         ]
         chosen = self._ties.least(costs)
-        sequence.expected_prefill_tokens = new[chosen]
+        sequence.expected_prefill_tokens = new[chosen] + round(lacking[chosen] * block)
         return chosen
