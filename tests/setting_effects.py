@@ -304,7 +304,7 @@ CHANGES: list[Change] = [
     Change("router.policy=prefill-cost", "tokens.cached", "up", FOUR),
     Change("router.policy=overlap-cost", "tokens.cached", "up", FOUR),
     Change("router.load_threshold=50.0", "tokens.cached", "up", PREFIX),
-    Change("router.overlap_weight=20.0", "machines.jain", "down", (*FOUR, "router.policy=overlap-cost", *CROWDED)),
+    Change("router.overlap_weight=20.0", "cache.hit_tokens.gpu", "up", (*FOUR, "router.policy=overlap-cost", *CROWDED)),
     Change("router.policy=power-of-two", "digest.results", "differs", FOUR),
     Change("router.policy=consistent-hashing", "digest.results", "differs", FOUR),
     Change("router.policy=weighted", "digest.results", "differs", FOUR),
