@@ -3,5 +3,6 @@
 ``assumptions`` lists what a scenario assumes with its interval and how to run with another value of it;
 ``moves`` runs the scenario at both ends of each; ``text`` says what came out.
 
-- ``links``  the links that a scenario assumes: its channels, those of equal figures together
+- ``links``   the links that a scenario assumes: its channels, those of equal figures together
+- ``copies``  what copies to and from the GPU cost: their submission, and their share of the GPU
 """
