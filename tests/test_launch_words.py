@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import kvcache_sim as kv
 import pytest
+from kvcache_sim.scenario.launch.drafts import drafts_of, flags_of_drafts
 from kvcache_sim.scenario.launch.line import parse_launch
 from kvcache_sim.scenario.launch.to_line import Launch, launch_of_scenario
 
@@ -105,3 +106,25 @@ def test_all_layers_keep_every_block_where_a_token_weighs_what_all_of_them_keep(
         sizes = {"cache.kv_bytes_per_token": f"{each}B", "tiers.cpu.capacity": "64GiB"}
         line, without = launch("vllm", **own, **sizes)
         assert (flag in line.split(), "cache.layer_groups" in without) == (said, not said)
+
+
+@pytest.mark.parametrize(
+    ("said", "tokens", "eagle", "words"),
+    [
+        # a chain of n drafts is checked with the token before it
+        (["NGRAM", "", "5"], 4, False, ["NGRAM", "", "5"]),
+        (["EAGLE3", "3", ""], 3, True, ["EAGLE", "3", "4"]),
+        (["NEXTN", "1", "2"], 1, True, ["EAGLE", "1", "2"]),
+        (["NGRAM", "", "1"], 1, False, ["NGRAM", "", "2"]),
+    ],
+)
+def test_drafts_of_sglang_there_and_back(said, tokens, eagle, words):
+    names = ["--speculative-algorithm", "--speculative-num-steps", "--speculative-num-draft-tokens"]
+    flags = {name: value for name, value in zip(names, said, strict=True) if value}
+    drafts, _ = drafts_of(flags)
+    assert flags == {}
+    # each draft is taken to be accepted with probability 0.7 where the one before it was
+    expected = {"tokens": tokens, "acceptance": [0.7, 0.49, 0.343, 0.2401][:tokens]}
+    assert drafts == {**expected, **({"eagle": True} if eagle else {})}
+    back = [word for pair in zip(names, words, strict=True) for word in pair if pair[1]]
+    assert flags_of_drafts("sglang", drafts) == back
