@@ -15,7 +15,7 @@ from kvcache_sim.model.calibration.fit import fit_step_time, predict_ms
 from kvcache_sim.model.calibration.kernels import read_kernels, with_all_reduces
 from kvcache_sim.model.calibration.model_file import Provenance, model_text
 from kvcache_sim.model.calibration.rows import IterationRows, read_iterations
-from kvcache_sim.model.calibration.shipped import SHIPPED, TRANSFERRED
+from kvcache_sim.model.calibration.shipped import SHIPPED, TRANSFERRED, shipped_rows
 from kvcache_sim.model.calibration.split import TRAIN_FILES, check_train_file, held_out
 from kvcache_sim.model.calibration.spreads import with_spreads
 from kvcache_sim.model.catalog import read_entry
@@ -211,6 +211,37 @@ def test_every_shipped_set_states_errors_within_its_goals(name):
     assert held["decode"]["p95_percent"] <= 6.0
     assert held.get("mixed", held["decode"])["mape_percent"] <= 6.0
     assert held.get("mixed", held["decode"])["p95_percent"] <= 20.0
+
+
+def folds_mape(rows: IterationRows, folds: list, base=(), gpu: str = "b300") -> list[float]:
+    """Return the MAPE in % of decode, mixed and prefill rows, each judged by a fit without its fold."""
+    found = np.zeros(len(rows))
+    for out in folds:
+        model = fit_step_time(rows.take(~out), base, load_gpu(gpu).kernels)
+        found[out] = predict_ms(model, rows.take(out))
+    errors = {error.phase: error.mape for error in phase_errors(rows, found)}
+    return [errors[phase] for phase in ("decode", "mixed", "prefill")]
+
+
+def test_stretches_held_out_are_met_as_the_page_says():
+    rows = read_iterations(shared("calibration/iter_b300_qwen3_32b.csv"), {"tp": "8"})
+    stretch = np.arange(len(rows)) * 50 // len(rows)
+    order = np.random.default_rng(0).permutation(50)
+    met = folds_mape(rows, [np.isin(stretch, order[fold::5]) for fold in range(5)])
+    (stated, *_) = figures("fidelity.md", "Held out in other ways.", "Qwen3-32B on B300, TP 8")
+    assert met == pytest.approx(stated, abs=0.06)
+    assert met[0] <= 2.3
+    assert met[1] <= 5.0
+
+
+def test_levels_of_the_grid_held_out_are_met_as_the_page_says():
+    entry = next(entry for entry in SHIPPED if entry.name == "rtx-pro-6000-qwen3-32b-tp2")
+    rows, base = shipped_rows(entry, shared("calibration/README.md").parent)
+    each = rows.decode_max_kv_tokens
+    levels = np.unique(each)
+    met = folds_mape(rows, [np.isin(each, levels[fold::4]) for fold in range(4)], base, entry.gpu)
+    (*_, stated) = figures("fidelity.md", "Held out in other ways.", "Qwen3-32B on RTX PRO 6000, TP 2")
+    assert met == pytest.approx(stated, abs=0.06)
 
 
 @pytest.mark.parametrize("left_out", [1, 2, 8])
