@@ -1,6 +1,7 @@
 """Real servers: repeats and the half that is never looked at are left out; costs are fitted on other configurations."""
 
 import csv
+from dataclasses import replace
 
 import pytest
 from fidelity_page import figures
@@ -87,6 +88,21 @@ def test_costs_come_from_configurations_other_than_those_judged():
     assert server_errors(same).tpot_mean == pytest.approx(100 / 3)
     alone = [made(10.0, 15.0, "0"), made(10.0, 16.0, "0")]
     assert with_fitted_costs(alone) == alone, "another load of the same configuration is no other"
+
+
+def test_a_label_without_other_configurations_has_its_engines_first_token_costs():
+    """Eleven labels whose first token takes 100 ms more than kernels say; a twelfth has one run, of 150 ms more."""
+
+    def one(label: int, engine: str, ttft_ms: float) -> Predicted:
+        run = replace(run_of(f"k{label}", 8, ttft_ms, 10.0), label=(engine, "1", f"m{label}"))
+        return by_kernels(run, Parts(10.0, 0.0, 50.0, 0.0, 50.0, 0.0))
+
+    same = [one(label, "vllm", 150.0) for label in range(11)]
+    (*_, other) = with_fitted_costs([*same, one(11, "vllm", 200.0)])
+    assert other.ttft_ms == pytest.approx(150, rel=0.03)
+    assert other.tpot_ms == pytest.approx(10)
+    (*_, alone) = with_fitted_costs([*same, one(11, "sglang", 200.0)])
+    assert alone.ttft_ms == pytest.approx(50), "another engine's front end says nothing"
 
 
 def test_the_first_of_ten_rounds_is_a_tenth_of_a_mean():
@@ -241,7 +257,9 @@ def test_the_page_states_what_the_command_finds():
     found = []
     for errors in (server_errors(predicted), server_errors(with_fitted_costs(predicted))):
         found += [errors.tpot_median, errors.tpot_mean, errors.ttft_median, errors.ttft_mean]
-    row = figures("aiconfigurator.md", "Against real servers", "GLM-5 on H200: kernels alone; fitted")
+    row = figures(
+        "aiconfigurator.md", "Against real servers", "GLM-5 on H200 by itself: kernels alone; fitted"
+    )
     assert [figure for cell in row[1:] for figure in cell] == pytest.approx(
         [found[i] for i in (0, 1, 4, 5, 2, 3, 6, 7)], abs=0.051
     )

@@ -28,28 +28,46 @@ _LEAST_MS = 0.1
 def with_fitted_costs(predicted: Sequence[Predicted]) -> list[Predicted]:
     """Return predictions with the kernels' parts scaled and host costs added, by engine, version and model.
 
-    Non-negative, of least absolute relative error, and drawn towards the kernels as they are with the weight
-    of one run. Fitted to the label's other configurations: no run is predicted by costs that it, or a run of
-    its configuration under other load, was fitted to; one without such others is predicted by kernels alone.
+    Non-negative and of least absolute relative error. TPOT's are drawn towards the kernels as they are,
+    TTFT's towards those fitted to all other labels of the engine, whose front end is theirs too; either with
+    the weight of one run. Fitted to the label's other configurations: no run is predicted by costs that it,
+    or a run of its configuration under other load, was fitted to.
     """
     groups: dict[tuple[str, str, str], list[Predicted]] = defaultdict(list)
     for one in predicted:
         groups[one.run.label].append(one)
     fitted: list[Predicted] = []
-    for own in groups.values():
+    for label, own in groups.items():
+        engine, _, _ = label
+        elsewhere = [one for one in predicted if one.run.label[0] == engine and one.run.label != label]
+        usual = _ttft_scales(elsewhere, _tpot_scales(elsewhere), _TTFT_KERNELS)
         for configuration in dict.fromkeys(one.run.configuration for one in own):
             judged = [one for one in own if one.run.configuration == configuration]
             train = [one for one in own if one.run.configuration != configuration]
-            fitted += _with_costs(judged, train) if train else judged
+            tpot_scales = _tpot_scales(train)
+            fitted += _with_costs(judged, tpot_scales, _ttft_scales(train, tpot_scales, usual))
     return fitted
 
 
-def _with_costs(judged: list[Predicted], train: list[Predicted]) -> list[Predicted]:
-    tpot_true = np.array([one.run.tpot_ms for one in train])
-    ttft_true = np.array([one.run.ttft_ms for one in train])
-    tpot_scales = _drawn(_tpot_parts(train), tpot_true, _TPOT_KERNELS)
-    tpot, tpot_train = _tpot_parts(judged) @ tpot_scales, _tpot_parts(train) @ tpot_scales
-    ttft_scales = _drawn(_ttft_parts(train, tpot_train), ttft_true, _TTFT_KERNELS)
+def _tpot_scales(train: Sequence[Predicted]) -> tuple[float, ...]:
+    true_ms = np.array([one.run.tpot_ms for one in train])
+    return _drawn(_tpot_parts(train), true_ms, _TPOT_KERNELS) if train else _TPOT_KERNELS
+
+
+def _ttft_scales(
+    train: Sequence[Predicted], tpot_scales: tuple[float, ...], usual: tuple[float, ...]
+) -> tuple[float, ...]:
+    """Return the scales of TTFT drawn towards the usual ones; without runs these."""
+    if not train:
+        return usual
+    true_ms = np.array([one.run.ttft_ms for one in train])
+    return _drawn(_ttft_parts(train, _tpot_parts(train) @ tpot_scales), true_ms, usual)
+
+
+def _with_costs(
+    judged: Sequence[Predicted], tpot_scales: tuple[float, ...], ttft_scales: tuple[float, ...]
+) -> list[Predicted]:
+    tpot = _tpot_parts(judged) @ tpot_scales
     ttft = _ttft_parts(judged, tpot) @ ttft_scales
     return [
         replace(one, tpot_ms=max(float(own_tpot), _LEAST_MS), ttft_ms=max(float(own_ttft), _LEAST_MS))
@@ -80,18 +98,18 @@ def _ttft_parts(runs: Sequence[Predicted], tpot_ms: NDArray[np.float64]) -> NDAr
 
 
 def _drawn(
-    parts: NDArray[np.float64], true_ms: NDArray[np.float64], kernels: tuple[float, ...]
-) -> NDArray[np.float64]:
-    """Return the scales ≥ 0 of least absolute relative error, drawn towards the kernels' own."""
+    parts: NDArray[np.float64], true_ms: NDArray[np.float64], usual: tuple[float, ...]
+) -> tuple[float, ...]:
+    """Return the scales ≥ 0 of least absolute relative error, drawn towards the usual ones."""
     try:
         from scipy.optimize import nnls
     except ModuleNotFoundError:
         raise UsageError("fitting needs scipy", hint="pip install 'kvcache-sim[calibrate]'") from None
 
     relative, weight = parts / true_ms[:, None], np.ones(len(true_ms))
-    scales = np.array(kernels)
+    scales = np.array(usual)
     for _ in range(_ROUNDS):
-        rows = np.concatenate((relative * weight[:, None], np.eye(len(kernels))))
-        scales = nnls(rows, np.concatenate((weight, kernels)))[0]
+        rows = np.concatenate((relative * weight[:, None], np.eye(len(usual))))
+        scales = nnls(rows, np.concatenate((weight, usual)))[0]
         weight = np.maximum(np.abs(relative @ scales - 1), _SMALL_ERROR) ** -0.5
-    return np.asarray(scales, np.float64)
+    return tuple(scales.tolist())
