@@ -607,7 +607,8 @@ class StepTable:
     """The integers of a step-time model; bases of steps with a chunk, of those whose chunk has a past (may
     be empty), of decode steps; coefficients in the order pair half, kv decode, kv mixed, sequence, past,
     spread decode, spread mixed, scan, idle, beside; ``longest_fs`` by decode sequences, or empty; ``launch``:
-    ns that a step of more tokens than the second takes at least."""
+    ns that launching a step of more tokens than the second takes, then ns of one with a chunk of up to as
+    many, of a decode step, what a decode sequence adds, the tail behind a launch and a sequence's part."""
 
     def __new__(
         cls,
@@ -615,7 +616,7 @@ class StepTable:
         coefficients_fs: list[int],
         least_tokens: tuple[int, int],
         longest_fs: NDArray[np.int64],
-        launch: tuple[int, int],
+        launch: list[int],
     ) -> StepTable: ...
 
 @final

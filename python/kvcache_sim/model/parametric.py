@@ -46,6 +46,9 @@ class ParametricStepTime:
     chunk's tokens against its past as ``least_query_tokens``. In steps with a chunk one core reads each
     sequence to its end: attention takes at least ``scan`` times the longest KV, a chunk's own included.
     Steps of up to ``graph_tokens`` tokens are padded to the next captured size (0: never).
+    Launches apart from kernels, as ``StepTimeTable`` has them: ``launch`` past these tokens,
+    ``launch_pieces`` with a chunk up to them, ``launch_graph`` in decode steps, ``launch_sequence`` more for
+    a decode sequence, and ``tail``, ``tail_sequence`` behind a launch that the GPU has waited for.
     """
 
     weights_ms: float = 0.0
@@ -67,6 +70,12 @@ class ParametricStepTime:
     least_kv_tokens: int = 0
     least_query_tokens: int = 0
     graph_tokens: int = 512
+    launch_ms: float = 0.0
+    launch_pieces_ms: float = 0.0
+    launch_graph_ms: float = 0.0
+    launch_sequence_ms: float = 0.0
+    tail_ms: float = 0.0
+    tail_sequence_ms: float = 0.0
     base_points: tuple[tuple[float, float], ...] = ()
     decode_points: tuple[tuple[float, float], ...] = ()
     past_points: tuple[tuple[float, float], ...] = ()
@@ -142,7 +151,24 @@ def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> 
         least_query_tokens=model.least_query_tokens,
         longest_fs=longest,
         past_base_ns=past_base,
+        **_launches(model),
     )
+
+
+def _launches(model: ParametricStepTime) -> dict[str, int]:
+    """Return what the table says of launches; nothing where they are not told apart."""
+    told = {
+        "launch_ns": model.launch_ms,
+        "pieces_launch_ns": model.launch_pieces_ms,
+        "graph_launch_ns": model.launch_graph_ms,
+        "launch_sequence_ns": model.launch_sequence_ms,
+        "tail_ns": model.tail_ms,
+        "tail_sequence_ns": model.tail_sequence_ms,
+    }
+    if not any(told.values()):
+        return {}
+    held = {"captured_tokens": model.graph_tokens}
+    return held | {name: round(ms * _NS_PER_MS) for name, ms in told.items()}
 
 
 def six_digits(value: float) -> float:

@@ -74,6 +74,9 @@ class ScaledStepTime:
             beside_fs=round(table.beside_fs * self.chunk),
             longest_fs=_times(table.longest_fs, self.decode),
             launch_ns=round(table.launch_ns * self.launch),
+            pieces_launch_ns=round(table.pieces_launch_ns * self.launch),
+            graph_launch_ns=round(table.graph_launch_ns * self.launch),
+            launch_sequence_ns=round(table.launch_sequence_ns * self.launch),
         )
 
 

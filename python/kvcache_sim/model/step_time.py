@@ -49,9 +49,12 @@ class StepTimeTable:
     (CUDA-graph padding applied) of a pure decode step of n sequences; none need rise. ``beside`` counts once
     where a step has both a chunk and decodes, whose attention is a kernel of its own. Coefficients
     with two values use the first in pure decode steps. ``longest_fs`` is as long as ``decode_base_ns``, or
-    empty: no such term. A step of more than ``captured_tokens`` tokens, which no CUDA graph holds, takes at
-    least ``launch_ns``, in which the host launches its kernels. All arithmetic is integer, so both backends
-    agree.
+    empty: no such term. These are the kernels of a step (``kernels``); it takes at least the time in which
+    the host launches them (``launch``): ``launch_ns`` past ``captured_tokens`` tokens, which no CUDA graph
+    holds, up to these ``pieces_launch_ns`` with a prefill chunk, whose graph is in pieces, and
+    ``graph_launch_ns`` in a pure decode step, each with ``launch_sequence_ns`` more for a decode sequence. A
+    GPU that has waited for a launch ends ``tail_ns``, and ``tail_sequence_ns`` for a decode sequence, after
+    it (``tail``): the kernels that are launched last. All arithmetic is integer, so both backends agree.
     """
 
     base_ns: NDArray[np.int64]
@@ -72,9 +75,30 @@ class StepTimeTable:
     past_base_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     launch_ns: int = 0
     captured_tokens: int = 0
+    pieces_launch_ns: int = 0
+    graph_launch_ns: int = 0
+    launch_sequence_ns: int = 0
+    tail_ns: int = 0
+    tail_sequence_ns: int = 0
 
     def step(self, batch: StepBatch) -> int:
         """Return the step's duration in ns; IndexError past the table's token or sequence count."""
+        return max(self.kernels(batch), self.launch(batch) + self.tail(batch))
+
+    def launch(self, batch: StepBatch) -> int:
+        """Return the host's time to launch the step in ns."""
+        new = sum(new for new, _ in batch.prefill_chunks)
+        own = self.launch_sequence_ns * batch.decode_sequences
+        if batch.decode_sequences + new > self.captured_tokens:
+            return self.launch_ns + own
+        return (self.pieces_launch_ns if new else self.graph_launch_ns) + own
+
+    def tail(self, batch: StepBatch) -> int:
+        """Return when the step ends after its launch, in ns, where the GPU has waited for that."""
+        return self.tail_ns + self.tail_sequence_ns * batch.decode_sequences
+
+    def kernels(self, batch: StepBatch) -> int:
+        """Return the time of the step's kernels in ns; IndexError as ``step``."""
         n = batch.decode_sequences
         kv_tokens = max(batch.decode_kv_tokens, self.least_kv_tokens * n)
         spread = max(n * batch.decode_max_kv_tokens - kv_tokens, 0)
@@ -94,9 +118,7 @@ class StepTimeTable:
             fs += self.idle_fs * n * sum(new for new, _ in batch.prefill_chunks)
             fs += self.beside_fs * (n > 0)
         fs += self.sequence_fs * n
-        computed = base + (fs + _FS_PER_NS // 2) // _FS_PER_NS
-        tokens = n + sum(new for new, _ in batch.prefill_chunks)
-        return max(computed, self.launch_ns) if tokens > self.captured_tokens else computed
+        return base + (fs + _FS_PER_NS // 2) // _FS_PER_NS
 
     def pairs(self, new: int, past: int) -> int:
         """Return twice the products of a chunk's tokens with their keys; a short one fills its tile."""

@@ -20,7 +20,8 @@ def step_table(table: StepTimeTable) -> _core.StepTable:
     coefficients += [table.scan_fs, table.idle_fs, table.beside_fs]
     bases = (table.base_ns, table.past_base_ns, table.decode_base_ns)
     least = (table.least_kv_tokens, table.least_query_tokens)
-    launch = (table.launch_ns, table.captured_tokens)
+    launch = [table.launch_ns, table.captured_tokens, table.pieces_launch_ns, table.graph_launch_ns]
+    launch += [table.launch_sequence_ns, table.tail_ns, table.tail_sequence_ns]
     return _core.StepTable(bases, coefficients, least, table.longest_fs, launch)
 
 

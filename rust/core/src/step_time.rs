@@ -53,10 +53,20 @@ pub struct StepTimeTable {
     pub least_query_tokens: u64,
     /// A token of the longest sequence alone, by decode sequences; empty: no such floor under attention.
     pub longest_fs: Vec<u64>,
-    /// What a step takes at least where no CUDA graph holds it: the host launches its kernels one by one.
+    /// The host's time to launch a step that no CUDA graph holds, kernel by kernel: a step takes at least its launch.
     pub launch_ns: u64,
     /// The most tokens of a step that a graph holds.
     pub captured_tokens: u64,
+    /// The host's time to launch a step with a chunk that graphs hold in pieces.
+    pub pieces_launch_ns: u64,
+    /// The host's time to launch a decode step that one graph holds.
+    pub graph_launch_ns: u64,
+    /// What a decode sequence adds to any launch.
+    pub launch_sequence_ns: u64,
+    /// When a GPU that has waited for a launch ends after it: the kernels that are launched last.
+    pub tail_ns: u64,
+    /// What a decode sequence adds to that.
+    pub tail_sequence_ns: u64,
 }
 
 /// What one step computes, summed.
@@ -103,6 +113,28 @@ impl StepTimeTable {
 
     /// The step's duration in ns; the shape must lie within the table.
     pub fn step_ns(&self, s: &StepShape) -> u64 {
+        self.kernels_ns(s).max(self.launch_of(s) + self.tail_of(s))
+    }
+
+    /// The host's time to launch the step in ns.
+    pub fn launch_of(&self, s: &StepShape) -> u64 {
+        let own = self.launch_sequence_ns * s.decode_sequences;
+        if s.new_tokens + s.decode_sequences > self.captured_tokens {
+            self.launch_ns + own
+        } else if s.new_tokens > 0 {
+            self.pieces_launch_ns + own
+        } else {
+            self.graph_launch_ns + own
+        }
+    }
+
+    /// When the step ends after its launch, in ns, where the GPU has waited for that.
+    pub fn tail_of(&self, s: &StepShape) -> u64 {
+        self.tail_ns + self.tail_sequence_ns * s.decode_sequences
+    }
+
+    /// The time of the step's kernels in ns; the shape must lie within the table.
+    pub fn kernels_ns(&self, s: &StepShape) -> u64 {
         let alone = match self.longest_fs.get(s.decode_sequences as usize) {
             Some(fs) => fs * s.decode_max_kv_tokens,
             None => 0,
@@ -135,12 +167,7 @@ impl StepTimeTable {
             (bases[tokens as usize] as i64, fs)
         };
         let ns = (linear + self.sequence_fs * s.decode_sequences + 500_000) / 1_000_000;
-        let computed = base.saturating_add_unsigned(ns).max(0) as u64;
-        if s.new_tokens + s.decode_sequences > self.captured_tokens {
-            computed.max(self.launch_ns)
-        } else {
-            computed
-        }
+        base.saturating_add_unsigned(ns).max(0) as u64
     }
 }
 
@@ -190,6 +217,41 @@ mod tests {
         };
         assert_eq!([ns(1, 1), ns(2, 0), ns(0, 2)], [20, 20, 6]);
         assert_eq!([ns(2, 1), ns(0, 3), ns(4, 0)], [35, 35, 40]);
+        let held = StepTimeTable {
+            pieces_launch_ns: 25,
+            graph_launch_ns: 7,
+            ..table.clone()
+        };
+        let of = |new_tokens, decode_sequences| {
+            let shape = StepShape {
+                new_tokens,
+                decode_sequences,
+                ..StepShape::default()
+            };
+            [
+                held.kernels_ns(&shape),
+                held.launch_of(&shape),
+                held.step_ns(&shape),
+            ]
+        };
+        assert_eq!([of(1, 1), of(0, 2)], [[20, 25, 25], [6, 7, 7]]);
+        assert_eq!([of(2, 1), of(4, 0)], [[30, 35, 35], [40, 35, 40]]);
+        let tailed = StepTimeTable {
+            launch_sequence_ns: 3,
+            tail_ns: 4,
+            tail_sequence_ns: 2,
+            ..held.clone()
+        };
+        let two = StepShape {
+            decode_sequences: 2,
+            ..StepShape::default()
+        };
+        let found = [
+            tailed.launch_of(&two),
+            tailed.tail_of(&two),
+            tailed.step_ns(&two),
+        ];
+        assert_eq!(found, [13, 8, 21]);
     }
 
     /// The same figures as `tests/test_step_times.py::test_a_chunks_past_and_decodes_beside_it_by_hand`.

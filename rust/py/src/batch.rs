@@ -26,7 +26,8 @@ impl PyStepTable {
     /// idle, beside.
     /// `least_tokens`: of a sequence's KV, of a chunk against its past.
     /// `longest_fs`: a token of the longest sequence alone, by decode sequences; may be empty.
-    /// `launch`: ns that a step of more tokens than the second takes at least.
+    /// `launch`: ns that launching a step of more tokens than the second takes, then ns of one with a chunk of up to
+    /// as many, of a decode step, what a decode sequence adds, and the tail behind a launch and a sequence's part.
     #[new]
     fn new(
         bases_ns: (
@@ -37,7 +38,7 @@ impl PyStepTable {
         coefficients_fs: [Whole; 10],
         least_tokens: (Whole, Whole),
         longest_fs: PyReadonlyArray1<'_, i64>,
-        launch: (Whole, Whole),
+        launch: [Whole; 7],
     ) -> PyResult<Self> {
         let unsigned = |xs: PyReadonlyArray1<'_, i64>| -> PyResult<Vec<u64>> {
             let checked = xs
@@ -53,6 +54,8 @@ impl PyStepTable {
         if !past_base_ns.is_empty() && past_base_ns.len() != base_ns.len() {
             return Err(refused("a base of another length", "as many token counts"));
         }
+        let [launch_ns, captured_tokens, pieces_launch_ns, graph_launch_ns, launch_sequence_ns, tail_ns, tail_sequence_ns] =
+            launch.map(Whole::u64);
         Ok(Self(Arc::new(StepTimeTable {
             base_ns,
             past_base_ns,
@@ -70,8 +73,13 @@ impl PyStepTable {
             least_kv_tokens: least_tokens.0.u64(),
             least_query_tokens: least_tokens.1.u64(),
             longest_fs: unsigned(longest_fs)?,
-            launch_ns: launch.0.u64(),
-            captured_tokens: launch.1.u64(),
+            launch_ns,
+            captured_tokens,
+            pieces_launch_ns,
+            graph_launch_ns,
+            launch_sequence_ns,
+            tail_ns,
+            tail_sequence_ns,
         })))
     }
 }

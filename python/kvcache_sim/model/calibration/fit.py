@@ -229,8 +229,10 @@ def predict_ms(model: StepTime, rows: IterationRows) -> NDArray[np.float64]:
     fs += np.where(mixed, chunk_fs + table.beside_fs * (n > 0), 0.0)
     base = np.where(mixed, chunk_base_ns(table, tokens, rows), table.decode_base_ns[n])
     computed = base / 1e6 + fs / 1e12
-    launched = np.where(tokens > table.captured_tokens, table.launch_ns / 1e6, 0.0)
-    return np.asarray(np.maximum(computed, launched), np.float64)
+    held = np.where(mixed, table.pieces_launch_ns, table.graph_launch_ns)
+    launched = np.where(tokens > table.captured_tokens, table.launch_ns, held) + table.tail_ns
+    launched = launched + (table.launch_sequence_ns + table.tail_sequence_ns) * n
+    return np.asarray(np.maximum(computed, launched / 1e6), np.float64)
 
 
 def chunk_base_ns(table: StepTimeTable, tokens: NDArray[np.int64], rows: IterationRows) -> NDArray[np.int64]:

@@ -13,15 +13,21 @@ from kvcache_sim.serving.sequence import SequenceState
 
 @dataclass(slots=True)
 class Step:
-    """A decided step: what it computes, and when; each engine adds for whom."""
+    """A decided step: what it computes, and when; each engine adds for whom.
+
+    It begins when the tokens of the step before are seen, and ends when its own are; the GPU has computed it
+    at ``computed_ns``, maybe earlier.
+    """
 
     batch: StepBatch
     begin_ns: int = 0
     end_ns: int = 0
+    computed_ns: int = 0
 
     def lasts(self, begin_ns: int, duration_ns: int) -> None:
         """Note when it begins and how long it takes."""
         self.begin_ns, self.end_ns = begin_ns, begin_ns + duration_ns
+        self.computed_ns = self.end_ns
 
     @property
     def tokens(self) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from kvcache_sim.cache.prefetch.policy import Prefetches
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.engine import BOUNDARY, Event
 from kvcache_sim.errors import InvariantError
-from kvcache_sim.model.step_time import StepBatch, StepTime
+from kvcache_sim.model.step_time import StepBatch, StepTime, StepTimeTable
 from kvcache_sim.serving.batch_settings import BatchSettings
 from kvcache_sim.serving.engine_scheduler.contract import EngineScheduler, Step
 from kvcache_sim.serving.engine_scheduler.schedule_log import ScheduleLog
@@ -33,6 +33,8 @@ class StepDurations:
     step_time: StepTime
     overhead_ns: int
     least_ns: int
+    #: The model as integers where launches overlap the step before: kernels and their launch are apart there.
+    table: StepTimeTable | None = None
 
     @classmethod
     def of_batch(cls, step_time: StepTime, batch: BatchSettings) -> StepDurations:
@@ -42,6 +44,20 @@ class StepDurations:
     def of(self, batch: StepBatch) -> int:
         """Return a step's time in ns."""
         return max(self.step_time.step(batch) + self.overhead_ns, self.least_ns)
+
+    def launch(self, batch: StepBatch) -> int:
+        """Return the host's time to launch a step in ns, where that overlaps the step before."""
+        return 0 if self.table is None else self.table.launch(batch)
+
+    def tail(self, batch: StepBatch) -> int:
+        """Return when a step ends after its launch, in ns, where the GPU has waited for that."""
+        return 0 if self.table is None else self.table.tail(batch)
+
+    def kernels(self, batch: StepBatch) -> int:
+        """Return the time of a step's kernels in ns, where launching them is counted apart; else a step's."""
+        if self.table is None:
+            return self.of(batch)
+        return max(self.table.kernels(batch) + self.overhead_ns, self.least_ns)
 
 
 class EngineReplica(Generic[S]):
@@ -77,6 +93,8 @@ class EngineReplica(Generic[S]):
         #: The step that is being computed, and the one that follows it.
         self._flight: S | None = None
         self._ahead: S | None = None
+        #: The host launches the step in flight, before which the GPU was idle, and then decides on the next.
+        self._launching = False
         self._boundary: Event | None = None
         self._steps: list[tuple[int, int, int, int]] | None = [] if self.records_all else None
         self._checks = checks
@@ -121,22 +139,54 @@ class EngineReplica(Generic[S]):
     def _at_boundary(self, _: object) -> None:
         now, scheduler = self.engine.now_ns, self.scheduler
         self._boundary = None
-        if self._flight is not None:
+        launched, self._launching = self._launching, False
+        if self._flight is not None and not launched:
             self._end(self._flight, now)
         scheduler.let_go(now)
-        self._flight, self._ahead = self._ahead, None
+        if not launched:
+            self._flight, self._ahead = self._ahead, None
         for _pass in range(scheduler.passes):
             if self._flight is None:
                 self._flight = self._next_step(now, now)
-        if self._flight is not None:
-            end = self._flight.end_ns
-            if scheduler.looks_ahead:
-                self._ahead = self._next_step(now, end)
-            self._boundary = self.engine.schedule(end, BOUNDARY, self.machine, self._at_boundary)
-        else:
+                self._launching = self._flight is not None and self._is_launched_after(self._flight, now)
+        if self._flight is None:
             scheduler.rests()
+        elif not self._launching:
+            if scheduler.looks_ahead:
+                self._decide_ahead(self._flight, now)
+            end = self._flight.end_ns
+            self._boundary = self.engine.schedule(end, BOUNDARY, self.machine, self._at_boundary)
         if self._checks:
             check_store(self.store, self.machine, self.engine.now_ns)
+
+    def _is_launched_after(self, step: S, now: int) -> bool:
+        """Come back when a step is launched that begins on an idle GPU, where that takes time; say so."""
+        launch_ns = self._durations.launch(step.batch) if self.scheduler.looks_ahead else 0
+        if launch_ns > 0:
+            at = now + launch_ns
+            self._boundary = self.engine.schedule(at, BOUNDARY, self.machine, self._at_boundary)
+        return launch_ns > 0
+
+    def _decide_ahead(self, flight: S, now: int) -> None:
+        """Decide on the step behind that in flight; the host launches it at once, and then looks at tokens.
+
+        So tokens of the step in flight are seen when both that is computed and the next one is launched, and
+        the GPU computes what is launched in order. Source: ``EngineCore.step_with_batch_queue`` of
+        vllm/v1/engine/core.py (0.25), with one worker in the same process (``UniProcExecutor``).
+        """
+        step = self.scheduler.next_step(now)
+        if step is None:
+            return
+        if sum(step.tokens):
+            launched_ns = now + self._durations.launch(step.batch)
+            flight.end_ns = max(flight.computed_ns, launched_ns)
+            computed_ns = max(
+                flight.computed_ns + self._durations.kernels(step.batch),
+                launched_ns + self._durations.tail(step.batch),
+            )
+            step.begin_ns, step.end_ns, step.computed_ns = flight.end_ns, computed_ns, computed_ns
+            self._ahead = step
+        self._log(step, flight.end_ns)
 
     def _end(self, step: S, now: int) -> None:
         self.steps += 1
@@ -148,14 +198,16 @@ class EngineReplica(Generic[S]):
 
     def _next_step(self, now: int, begin_ns: int) -> S | None:
         """Decide on the next step, which begins at a time from now on; None where nothing is computed."""
-        scheduler = self.scheduler
-        step = scheduler.next_step(now)
+        step = self.scheduler.next_step(now)
         if step is None:
             return None
         step.lasts(begin_ns, self._durations.of(step.batch))
-        if scheduler.log is not None:
-            scheduler.log.scheduled(begin_ns, step.tokens, scheduler.lengths())
+        self._log(step, begin_ns)
         return step if sum(step.tokens) else None
+
+    def _log(self, step: S, begin_ns: int) -> None:
+        if self.scheduler.log is not None:
+            self.scheduler.log.scheduled(begin_ns, step.tokens, self.scheduler.lengths())
 
     # -- what routers, the cluster and recorders ask
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.cache.machine import Machine
@@ -38,6 +39,9 @@ def python_replica(
         from kvcache_sim.serving.engine_scheduler.replica import EngineReplica, StepDurations
 
         durations = StepDurations.of_batch(settings.step_time, batch_settings)
+        if replica_settings.scheduler == "vllm" and replica_settings.async_scheduling != "none":
+            most = (batch_settings.max_num_batched_tokens, replica_settings.most_decode_tokens)
+            durations = replace(durations, table=settings.step_time.table(*most))
         engine = _engine_scheduler(replica_settings, cache, milestones)
         if replica_settings.stages > 1:
             from kvcache_sim.serving.engine_scheduler.pipeline import PipelinedReplica

@@ -333,11 +333,30 @@ impl Batch {
         rules.map_or(0, |rules| rules.draft_ns)
     }
 
-    /// How long a step of some shape takes.
+    /// How long a step of some shape takes by itself: its kernels, or their launch where that is longer.
     pub fn duration_ns(&self, shape: &StepShape) -> u64 {
-        let overhead = self.config.step_overhead_ns;
-        let ns = self.table.step_ns(shape).saturating_add(overhead);
-        ns.max(self.config.least_step_ns)
+        self.beside(self.table.step_ns(shape))
+    }
+
+    /// How long the kernels of a step of some shape take, where launching them is counted apart.
+    pub fn kernels_ns(&self, shape: &StepShape) -> u64 {
+        self.beside(self.table.kernels_ns(shape))
+    }
+
+    /// The host's time to launch a step of some shape.
+    pub fn launch_ns(&self, shape: &StepShape) -> u64 {
+        self.table.launch_of(shape)
+    }
+
+    /// When a step of some shape ends after its launch, where the GPU has waited for that.
+    pub fn tail_ns(&self, shape: &StepShape) -> u64 {
+        self.table.tail_of(shape)
+    }
+
+    /// A time with what a step costs beside it, or a step's least time.
+    fn beside(&self, ns: u64) -> u64 {
+        let whole = ns.saturating_add(self.config.step_overhead_ns);
+        whole.max(self.config.least_step_ns)
     }
 
     fn shape(&self) -> StepShape {

@@ -38,17 +38,29 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
     fn at_boundary(&mut self, desk: &mut Replica, store: &mut B, now_ns: u64) -> Answer<()> {
         self.boundary_ns = None;
         self.run_stretch(desk, store)?;
-        if let Some(step) = self.flight.take() {
-            record(desk, &step);
-            self.step_ended(desk, store, &step, now_ns)?;
+        if !std::mem::take(&mut self.launching) {
+            if let Some(step) = self.flight.take() {
+                record(desk, &step);
+                self.step_ended(desk, store, &step, now_ns)?;
+            }
+            self.flight = self.ahead.take();
+            if self.flight.is_none() && self.starts(desk, store, now_ns)? {
+                return Ok(());
+            }
         }
-        self.flight = self.ahead.take();
-        if self.flight.is_none() {
-            self.flight = self.next_step(desk, store, now_ns, now_ns)?;
-        }
-        if let (true, Some(flight)) = (self.config.looks_ahead(), &self.flight) {
-            let begin_ns = flight.end_ns;
-            self.ahead = self.next_step(desk, store, now_ns, begin_ns)?;
+        if self.config.looks_ahead() {
+            if let Some(mut flight) = self.flight.take() {
+                if let Some(mut ahead) = self.next_step(desk, store, now_ns)? {
+                    if ahead.is_empty() {
+                        ahead.begin_ns = flight.end_ns;
+                    } else {
+                        flight.followed_by(&mut ahead, now_ns, desk);
+                    }
+                    self.log_step(&ahead);
+                    self.ahead = Some(ahead).filter(|step| !step.is_empty());
+                }
+                self.flight = Some(flight);
+            }
         }
         self.plan_stretch(desk, store)
     }
@@ -71,13 +83,31 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
 }
 
 impl<B: Blocks> VllmScheduler<B> {
-    /// Decides on the next step, which begins at a time from now on; `None` where there is nothing to compute.
+    /// Starts a step on an idle GPU, where there is one; says whether the host first launches it, and decides on
+    /// the one behind it then.
+    fn starts(&mut self, desk: &mut Replica, store: &mut B, now_ns: u64) -> Answer<bool> {
+        let Some(mut step) = self.next_step(desk, store, now_ns)? else {
+            return Ok(false);
+        };
+        let launched_ns = step.begins(now_ns, desk);
+        self.log_step(&step);
+        if step.is_empty() {
+            return Ok(false);
+        }
+        self.flight = Some(step);
+        self.launching = self.config.looks_ahead() && launched_ns > now_ns;
+        if self.launching {
+            self.boundary_ns = Some(launched_ns);
+        }
+        Ok(self.launching)
+    }
+
+    /// Decides on the next step, which may be empty; `None` where there are no requests.
     fn next_step(
         &mut self,
         desk: &mut Replica,
         store: &mut B,
         now_ns: u64,
-        begin_ns: u64,
     ) -> Answer<Option<Step>> {
         if self.running.is_empty() && self.waiting.is_empty() {
             return Ok(None);
@@ -86,11 +116,8 @@ impl<B: Blocks> VllmScheduler<B> {
         let mut composition = self.composition();
         self.schedule_running(desk, store, &mut composition, now_ns)?;
         self.schedule_waiting(desk, store, &mut composition, now_ns)?;
-        let mut step = self.composed(&composition.places, desk.batch.table());
-        step.begin_ns = begin_ns;
-        step.end_ns = begin_ns + desk.batch.duration_ns(&step.shape);
-        self.log_step(&step);
-        Ok(Some(step).filter(|step| !step.is_empty()))
+        let step = self.composed(&composition.places, desk.batch.table());
+        Ok(Some(step))
     }
 
     fn log_step(&mut self, step: &Step) {

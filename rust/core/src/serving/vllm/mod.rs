@@ -12,12 +12,14 @@
 //! | `step` | what a step computes, and for whom |
 //! | `outputs` | the tokens that a step's end brings |
 //! | `boundary` | steps one after another, or one decided ahead |
+//! | `pace` | when a step decided ahead is launched and computed, and the tokens before it are seen |
 //! | `stretch` | steps in which every running request decodes one token |
 
 mod admission;
 mod blocks;
 mod boundary;
 mod outputs;
+mod pace;
 mod running;
 mod sequence;
 mod settings;
@@ -50,6 +52,8 @@ pub struct VllmScheduler<B: Blocks> {
     flight: Option<Step>,
     /// The step that follows it, decided already (asynchronous scheduling).
     ahead: Option<Step>,
+    /// The host launches the step in flight, before which the GPU was idle, and then decides on the next.
+    launching: bool,
     /// Set while steps go on without a decision.
     stretch: Option<Stretch>,
     /// The last schedule asked for the first of the queue, and was refused.
@@ -71,6 +75,7 @@ impl<B: Blocks> VllmScheduler<B> {
             running: Vec::new(),
             flight: None,
             ahead: None,
+            launching: false,
             stretch: None,
             refused: false,
             boundary_ns: None,

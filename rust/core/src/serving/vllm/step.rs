@@ -21,8 +21,11 @@ pub(super) struct Step {
     /// In the order in which they were scheduled.
     pub scheduled: Vec<Scheduled>,
     pub shape: StepShape,
+    /// When the tokens of the step before were seen, and when its own are.
     pub begin_ns: u64,
     pub end_ns: u64,
+    /// When the GPU has computed it: its tokens may be seen later.
+    pub computed_ns: u64,
 }
 
 impl Step {

@@ -8,6 +8,7 @@ use std::collections::BinaryHeap;
 use super::super::{AsyncScheduling, Replica};
 use super::blocks::{Blocks, Turn};
 use super::boundary::record;
+use super::pace::Pace;
 use super::{Sequence, VllmScheduler};
 use crate::step_time::StepShape;
 use crate::store::Answer;
@@ -35,9 +36,19 @@ impl<B: Blocks> VllmScheduler<B> {
             return Ok(());
         }
         let (mut shape, mut end_ns) = (flight.shape, flight.end_ns);
-        for _ in 0..left {
-            grow(&mut shape);
-            end_ns += desk.batch.duration_ns(&shape);
+        if let Some(ahead) = &self.ahead {
+            let mut computed_ns = ahead.computed_ns;
+            shape = ahead.shape;
+            for _ in 0..left {
+                grow(&mut shape);
+                let pace = Pace::behind(computed_ns, end_ns, &shape, desk);
+                (computed_ns, end_ns) = (pace.computed_ns, pace.seen_ns);
+            }
+        } else {
+            for _ in 0..left {
+                grow(&mut shape);
+                end_ns += desk.batch.duration_ns(&shape);
+            }
         }
         self.boundary_ns = Some(end_ns);
         self.stretch = Some(Stretch {
@@ -201,11 +212,12 @@ impl<B: Blocks> VllmScheduler<B> {
         self.take_turns(store, stretch, now_ns)?;
         grow(&mut flight.shape);
         flight.begin_ns = now_ns;
-        flight.end_ns = now_ns + desk.batch.duration_ns(&flight.shape);
         if let Some(ahead) = &mut self.ahead {
+            flight.computed_ns = ahead.computed_ns;
             grow(&mut ahead.shape);
-            ahead.begin_ns = flight.end_ns;
-            ahead.end_ns = ahead.begin_ns + desk.batch.duration_ns(&ahead.shape);
+            flight.followed_by(ahead, now_ns, desk);
+        } else {
+            flight.end_ns = now_ns + desk.batch.duration_ns(&flight.shape);
         }
         let lengths = (requests, self.waiting.len() as u64);
         if let Some(log) = &mut self.log {
