@@ -38,7 +38,6 @@ FLOOR = {
     "tiers": 0.5,  # derived from the table
     "units": 0.5,  # its refusals are errors
     "spelling": 0,
-    "tuples": -0.5,  # values and the table of tiers are made of them
     "file_lock": 0.5,  # its refusals are errors
     "backends": 0.5,  # its refusals are errors
     "rng": 0.5,  # its refusals are errors

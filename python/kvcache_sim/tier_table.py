@@ -7,7 +7,7 @@ sentences. A program may append a row of its own to ``ROWS`` before it imports a
 
 from __future__ import annotations
 
-from kvcache_sim.tuples import NamedTuple
+from typing import NamedTuple
 
 
 class Tier(NamedTuple):

@@ -11,9 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, TypeVar, dataclass_transform
-
-from kvcache_sim.tuples import NamedTuple
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 _C = TypeVar("_C", bound=type)
 _MISSING: Any = dataclasses.MISSING

@@ -7,13 +7,12 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvcache_sim.api.settings import lay_over
 from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.scenario.yaml_tree import Tree
 from kvcache_sim.spelling import close_matches
-from kvcache_sim.tuples import NamedTuple
 from kvcache_sim.workload import readers
 from kvcache_sim.workload.generate import build
 from kvcache_sim.workload.readers.settings import OnBadRow, ReadSettings, TimeOrder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.staging import is_staged, stage_up
@@ -13,7 +14,6 @@ from kvcache_sim.channels.channel import layer_ns
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.tiers import LOAD_EDGES, STAGING, load_edge
-from kvcache_sim.tuples import NamedTuple
 
 #: A part of a run on another machine: (tier there, first block, past the last, move still writing it).
 Part = tuple[int, int, int, int]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from kvcache_sim.replay.miss_causes import MissCause, told_by
 from kvcache_sim.tiers import COMPUTE, HOPS, PLACES, REMOTE, TIERS, hop_name
-from kvcache_sim.tuples import NamedTuple
 
 
 class Column(NamedTuple):

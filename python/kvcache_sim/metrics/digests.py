@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.metrics.columns import REQUEST_COLUMNS
 from kvcache_sim.metrics.run import ColumnData
-from kvcache_sim.tuples import NamedTuple
 
 
 def digest_of_events(lanes: Iterable[tuple[int, int]]) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-
-from kvcache_sim.tuples import NamedTuple
+from typing import NamedTuple
 
 
 class Figure(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from kvcache_sim.metrics.channel_use import ChannelUse
 from kvcache_sim.metrics.tier_use import TierUse
 from kvcache_sim.tiers import TIERS
-from kvcache_sim.tuples import NamedTuple
 from kvcache_sim.values import dataclass
 
 

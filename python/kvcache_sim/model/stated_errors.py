@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.model.aiconfigurator.deployment import PREFIX
@@ -12,7 +12,6 @@ from kvcache_sim.model.kernel_rates import UNMEASURED
 from kvcache_sim.model.linear import LINEAR
 from kvcache_sim.model.models import load_model
 from kvcache_sim.model.step_times import measured_on, step_time_entry
-from kvcache_sim.tuples import NamedTuple
 
 
 class Factors(NamedTuple):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from kvcache_sim.metrics.names import metric_value
 from kvcache_sim.report.compare.comparison import Comparison, Difference
 from kvcache_sim.report.explain.case import Case
 from kvcache_sim.report.explain.hit_rate import ceiling_of
-from kvcache_sim.tuples import NamedTuple
 
 
 class Change(NamedTuple):

@@ -12,10 +12,9 @@ import tempfile
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kvcache_sim import __version__
-from kvcache_sim.tuples import NamedTuple
 from kvcache_sim.units import format_bytes
 
 _LEAST_ROOM_BYTES = 1 << 30

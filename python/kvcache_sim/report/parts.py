@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
+from typing import NamedTuple
 
 from kvcache_sim.report.picture import NothingToDraw, Picture, Table, Value
-from kvcache_sim.tuples import NamedTuple
 
 
 class TextSection(NamedTuple):

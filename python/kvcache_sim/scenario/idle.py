@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.schema import ScenarioModel
 from kvcache_sim.scenario.yaml_tree import Path, Tree
-from kvcache_sim.tuples import NamedTuple
 
 #: Whether a setting without effect, which stands at a path of a tree, is left out instead of refused.
 Tolerates = Callable[[Path, Tree], bool]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.measure_settings import Edge
 from kvcache_sim.metrics.request_rule import RequestRule, parse_request_rule
 from kvcache_sim.scenario.section import Parsed
-from kvcache_sim.tuples import NamedTuple
 from kvcache_sim.units import parse_rate_bytes_per_s, parse_size_bytes, parse_time_ns
 
 _BLOCKS = r"\s*([0-9][0-9_]*)\s*blocks?\s*"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-
-from kvcache_sim.tuples import NamedTuple
+from typing import NamedTuple
 
 
 class Outcome(IntEnum):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from kvcache_sim.cache.store import NO_MOVE
-from kvcache_sim.tuples import NamedTuple
 from kvcache_sim.values import dataclass
 
 

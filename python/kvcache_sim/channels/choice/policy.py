@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kvcache_sim.channels.channel import Link
-from kvcache_sim.tuples import NamedTuple
 
 
 class Sending(NamedTuple):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from kvcache_sim.model.attention import Attention
 from kvcache_sim.model.feed_forward import FeedForward
 from kvcache_sim.model.hugging_face import feed_forward, head_attention, latent, recurrent, searched
 from kvcache_sim.model.hugging_face.fields import Fields
-from kvcache_sim.tuples import NamedTuple
 
 
 class Architecture(NamedTuple):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kvcache_sim.errors import UsageError
-from kvcache_sim.tuples import NamedTuple
 
 
 class Asked(NamedTuple):

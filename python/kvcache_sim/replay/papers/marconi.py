@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.papers.hybrid_cost import HybridCost
-from kvcache_sim.tuples import NamedTuple
 
 
 class Exchange(NamedTuple):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from kvcache_sim.tuples import NamedTuple
+from typing import NamedTuple
 
 
 class Kind(NamedTuple):

@@ -8,8 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Mapping, Sequence
-
-from kvcache_sim.tuples import NamedTuple
+from typing import NamedTuple
 
 
 class Track(NamedTuple):

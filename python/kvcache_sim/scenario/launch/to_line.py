@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvcache_sim.errors import UsageError
 from kvcache_sim.metrics.names import flatten
@@ -14,7 +14,6 @@ from kvcache_sim.scenario.launch import one_kind
 from kvcache_sim.scenario.launch.drafts import flags_of_drafts
 from kvcache_sim.scenario.launch.flags import ENGINES, Engine
 from kvcache_sim.scenario.load import scenario_from_text
-from kvcache_sim.tuples import NamedTuple
 from kvcache_sim.units import parse_size_bytes
 
 #: Sections that say what an engine is started as; the others are its requests, its hardware and prices.

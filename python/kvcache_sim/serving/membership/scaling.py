@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Engine, Event
@@ -16,7 +16,6 @@ from kvcache_sim.serving.membership.scaling_policy.settings import ScalingSettin
 from kvcache_sim.serving.membership.warmup import Copied, place, worth_copying
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.router.report import reports_of
-from kvcache_sim.tuples import NamedTuple
 from kvcache_sim.workload.trace import Trace
 
 #: How a machine of a fleet that scales stands.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from kvcache_sim.cache.store import GpuStore
-from kvcache_sim.tuples import NamedTuple
 
 
 class Copied(NamedTuple):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from kvcache_sim.tuples import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class Waiting(NamedTuple):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from kvcache_sim.cache.store import ALL_BLOCKS, NO_MOVE
 from kvcache_sim.engine import MEMBERSHIP, NO_MACHINE, Event
 from kvcache_sim.serving.kept_prompts import KeptPrompts
 from kvcache_sim.tiers import COMPUTE
-from kvcache_sim.tuples import NamedTuple
 from kvcache_sim.workload.trace import NO_SESSION, NOT_TOLD, Trace, view
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from operator import attrgetter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kvcache_sim.cache.tree_store import TieredStore
 from kvcache_sim.serving.replica.contract import AnyReplica
@@ -13,7 +13,6 @@ from kvcache_sim.serving.router.prompt_blocks import PromptBlocks
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.tiers import ROUTER_CREDITS
-from kvcache_sim.tuples import NamedTuple
 from kvcache_sim.values import dataclass
 
 # What routers ask of every machine at every decision, read without a call of Python a machine.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-
-from kvcache_sim.tuples import NamedTuple
+from typing import NamedTuple
 
 
 class Match(NamedTuple):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from kvcache_sim import _core
 from kvcache_sim.serving.router.contract import Router, RouterView
 from kvcache_sim.serving.router.look import FleetLook
-from kvcache_sim.tuples import NamedTuple
 
 
 class CoreRule(NamedTuple):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kvcache_sim.serving.router.contract import RouterView
 from kvcache_sim.serving.sequence import Arrival
 from kvcache_sim.tiers import COMPUTE, TIERS
-from kvcache_sim.tuples import NamedTuple
 
 #: Blocks of the estimate have at least so many tokens, and it looks at so many tokens of a prompt.
 LEAST_BLOCK_TOKENS, MOST_TOKENS = 64, 131_072

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from kvcache_sim.cache.group_store import GroupStore
 from kvcache_sim.cache.groups import Newcomer
@@ -12,7 +12,6 @@ from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.cache.store import GpuStore
 from kvcache_sim.serving.vllm.sequence import VllmSequence
 from kvcache_sim.tiers import COMPUTE
-from kvcache_sim.tuples import NamedTuple
 
 
 class Entry(NamedTuple):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim._core import TraceProblem
-from kvcache_sim.tuples import NamedTuple
 from kvcache_sim.units import LAST_NS
 from kvcache_sim.workload.trace import NO_REQUEST, NO_SESSION, OPEN_LOOP
 

@@ -7,9 +7,8 @@ spawn is a template: each spawn makes another of it.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kvcache_sim.tuples import NamedTuple
 from kvcache_sim.units import NS_PER_MS
 from kvcache_sim.workload.readers.agent_rows import problem, time_ns, whole
 from kvcache_sim.workload.readers.answers_unknown import ANSWER_TOKENS, columns_without_answers, stand_in

@@ -6,9 +6,8 @@ Source: aiperf 0.13.0, dataset/loader/weka_trace_models.py and weka_trace.py (wh
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kvcache_sim.tuples import NamedTuple
 from kvcache_sim.units import NS_PER_MS, NS_PER_S
 from kvcache_sim.workload.readers.agent_rows import (
     AgentRequest,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvcache_sim._core import TraceProblem
-from kvcache_sim.tuples import NamedTuple
 from kvcache_sim.workload.readers.chained_text import TextRows, lengths_said
 from kvcache_sim.workload.readers.json_stream import objects
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kvcache_sim.tuples import NamedTuple
 from kvcache_sim.units import NS_PER_MS
 from kvcache_sim.workload.readers.agent_rows import problem, time_ns
 from kvcache_sim.workload.readers.answers_unknown import text_of
