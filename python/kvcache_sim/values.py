@@ -1,9 +1,8 @@
-"""``dataclass`` as the standard library's, made in a quarter of the time: a short run is half start-up.
+"""``dataclass`` as the standard library's, made in a fifth of the time: a short run is half start-up.
 
-That one makes each class twice and compiles six methods of it; a run has a hundred and twenty classes and
-uses few. Here a class is made once, with its slots and methods: ``__init__`` fills in one field after another
-and is compiled where it is called often; what is seldom called (``__repr__``, ``__eq__``, ``__hash__``, a
-frozen value's refusals) is one function for all; what ``dataclasses.fields`` tells is made when asked for.
+That one compiles six methods a class, and a run has two hundred classes. Here ``__init__`` is compiled, when
+it is first called; what is seldom called (``__repr__``, ``__eq__``, ``__hash__``, a frozen value's refusals)
+is one function for all.
 """
 
 from __future__ import annotations
@@ -11,25 +10,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 _C = TypeVar("_C", bound=type)
 _MISSING: Any = dataclasses.MISSING
-#: Calls of an ``__init__`` before it is compiled, which costs as much as some forty of them.
-_FEW_CALLS = 16
-
-
-class _Field(NamedTuple):
-    """A field as a class says it: ``given`` is its default, a ``dataclasses.Field`` or nothing."""
-
-    hint: Any
-    given: Any
-
-    @property
-    def told(self) -> Any:
-        """Its ``dataclasses.Field``."""
-        given = self.given
-        return given if isinstance(given, dataclasses.Field) else dataclasses.field(default=given)
 
 
 @dataclass_transform(field_specifiers=(dataclasses.field,))
@@ -38,133 +22,55 @@ def dataclass(*, frozen: bool = False, slots: bool = True, eq: bool = True) -> C
 
     Its fields go by ``__slots__``; ``slots`` is written out for readers and type checkers.
     """
-    del slots
 
     def make(cls: _C) -> _C:
-        made: _C = _made(cls, frozen, eq)
+        made: _C = _made(cls, frozen, slots, eq)
         return made
 
     return make
 
 
-class _Asked:
-    """``__dataclass_fields__`` or ``__dataclass_params__``: made by the standard library when asked for."""
-
-    def __init__(self, fields: dict[str, _Field], frozen: bool) -> None:
-        self.fields, self.frozen = fields, frozen
-
-    def __set_name__(self, owner: Any, name: str) -> None:
-        self.owner, self.name = owner, name
-
-    def __get__(self, value: object, cls: Any) -> Any:
-        body = {name: field.given for name, field in self.fields.items() if field.given is not _MISSING}
-        body["__annotations__"] = {name: field.hint for name, field in self.fields.items()}
-        body |= {"__module__": self.owner.__module__, "__doc__": "none is made up where there is one"}
-        twin: Any = type(self.owner.__name__, (), body)
-        frozen = self.frozen and self.name == "__dataclass_params__"  # compiles what fields do not tell
-        made = dataclasses.dataclass(init=False, repr=False, eq=False, frozen=frozen)(twin)
-        told = getattr(made, self.name)
-        setattr(self.owner, self.name, told)
-        return told
-
-
-def _fields_of(cls: Any) -> dict[str, _Field]:
-    """Return the fields of a class and its bases, in the order in which the standard library takes them."""
-    found: dict[str, _Field] = {}
-    for base in reversed(cls.__mro__[1:]):
-        found |= vars(base).get("_fields_as_said", {})
-    for name, hint in vars(cls).get("__annotations__", {}).items():
-        if not str(hint).removeprefix("typing.").startswith("ClassVar"):
-            found[name] = _Field(hint, vars(cls).get(name, _MISSING))
-    return found
-
-
-def _made(cls: Any, frozen: bool, eq: bool) -> Any:
-    fields = _fields_of(cls)
-    inherited = {name for base in cls.__mro__[1:-1] for name in vars(base).get("__slots__", ())}
-    methods: dict[str, Any] = {"__repr__": _repr}
-    methods["__init__"] = _compiled_when_called_often(fields, frozen, lambda: made)
-    methods["__match_args__"] = tuple(name for name, field in fields.items() if _is_init(field))
+def _made(cls: Any, frozen: bool, slots: bool, eq: bool) -> Any:
+    own = set(vars(cls))
+    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
+    fields = dataclasses.fields(made)
+    names = [each.name for each in fields]
+    methods: dict[str, Any] = {"__init__": _compiled_when_called(made, fields, frozen), "__repr__": _repr}
     if eq:
-        methods["__eq__"], hashed = _comparison(
-            [name for name, field in fields.items() if _is_compared(field)]
-        )
-        if "__eq__" not in vars(cls):
-            methods["__hash__"] = hashed if frozen else None
+        compared = [each.name for each in fields if each.compare]
+        methods["__eq__"], hashed = _comparison(compared)
+        methods["__hash__"] = hashed if frozen else None
+        if "__eq__" in own:
+            del methods["__hash__"]
     if frozen:
         methods |= {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
-        methods |= {"__getstate__": lambda self: [getattr(self, name) for name in fields]}
+        methods |= {"__getstate__": lambda self: [getattr(self, name) for name in names]}
         methods |= {"__setstate__": _set_state}
-    body = {name: own for name, own in vars(cls).items() if name not in fields}
-    body = {**methods, **body, "__slots__": tuple(name for name in fields if name not in inherited)}
-    body["_fields_as_said"] = fields
-    for asked in ("__dataclass_fields__", "__dataclass_params__"):
-        body[asked] = _Asked(fields, frozen)
-    body.pop("__dict__", None)
-    body.pop("__weakref__", None)
-    made: Any = type(cls)(cls.__name__, cls.__bases__, body)
-    made.__qualname__ = cls.__qualname__
+    for name, method in methods.items():
+        if name not in own:
+            setattr(made, name, method)
     return made
 
 
-def _is_init(field: _Field) -> bool:
-    return not isinstance(field.given, dataclasses.Field) or field.given.init
-
-
-def _is_compared(field: _Field) -> bool:
-    return not isinstance(field.given, dataclasses.Field) or field.given.compare
-
-
-def _compiled_when_called_often(
-    fields: dict[str, _Field], frozen: bool, cls: Callable[[], Any]
+def _compiled_when_called(
+    cls: Any, fields: tuple[dataclasses.Field[Any], ...], frozen: bool
 ) -> Callable[..., None]:
-    """Return an ``__init__`` that puts a compiled one in its place when it has been called a few times.
-
-    What a call gives wrongly is the compiled one's to refuse.
-    """
-    taken = [name for name, field in fields.items() if _is_init(field)]
-    calls = 0
+    """Return an ``__init__`` that puts the compiled one in its place: most classes of a run stay unused."""
 
     def first(self: Any, *args: Any, **named: Any) -> None:
-        nonlocal calls
-        calls += 1
-        given = dict(zip(taken, args, strict=False)) | named
-        odd = len(given) != len(args) + len(named) or not given.keys() <= set(taken)
-        if calls > _FEW_CALLS or odd or not _filled(self, fields, given, frozen):
-            compiled = _init(cls(), fields, frozen)
-            cls().__init__ = compiled
-            compiled(self, *args, **named)
+        compiled = _init(cls, fields, frozen)
+        cls.__init__ = compiled
+        compiled(self, *args, **named)
 
     return first
 
 
-def _filled(value: Any, fields: dict[str, _Field], given: dict[str, Any], frozen: bool) -> bool:
-    """Set all fields of a new value; return False where one is missing."""
-    put: Callable[[Any, str, Any], None] = object.__setattr__ if frozen else setattr
-    for name, field in fields.items():
-        if name in given:
-            put(value, name, given[name])
-        elif not isinstance(field.given, dataclasses.Field):
-            if field.given is _MISSING:
-                return False
-            put(value, name, field.given)
-        elif (make := field.given.default_factory) is not dataclasses.MISSING:
-            put(value, name, make())
-        elif field.given.default is not _MISSING:
-            put(value, name, field.given.default)
-        elif field.given.init:
-            return False
-    if hasattr(value, "__post_init__"):
-        value.__post_init__()
-    return True
-
-
-def _init(cls: Any, fields: dict[str, _Field], frozen: bool) -> Callable[..., None]:
+def _init(cls: Any, fields: tuple[dataclasses.Field[Any], ...], frozen: bool) -> Callable[..., None]:
     """Compile ``__init__``: it takes the fields in order, and calls ``__post_init__`` where there is one."""
     taken, lines = [], []
     known: dict[str, Any] = {"_set": object.__setattr__, "_missing": _MISSING}
-    for name, field in fields.items():
-        each, value = field.told, name
+    for each in fields:
+        name, value = each.name, each.name
         if each.default_factory is not _MISSING:
             known[f"_make_{name}"] = each.default_factory
             value = f"_make_{name}()"
@@ -203,8 +109,7 @@ def _comparison(names: list[str]) -> tuple[Callable[..., Any], Callable[..., int
 
 
 def _repr(self: Any) -> str:
-    said: dict[str, _Field] = self._fields_as_said
-    shown = [name for name, field in said.items() if field.told.repr]
+    shown = [each.name for each in dataclasses.fields(self) if each.repr]
     values = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
     return f"{self.__class__.__qualname__}({values})"
 
@@ -218,5 +123,5 @@ def _refuse_to_delete(self: Any, name: str) -> None:
 
 
 def _set_state(self: Any, state: list[Any]) -> None:
-    for name, value in zip(self._fields_as_said, state, strict=True):
-        object.__setattr__(self, name, value)
+    for each, value in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, each.name, value)
