@@ -766,8 +766,8 @@ class Cluster:
     def feed(self, packed: bytes) -> tuple[int, int, int] | None:
         """Tell of requests that will come, in order; return what is next.
 
-        Of each eight 64-bit integers: its number, its time, tokens of its prompt and answer, its session,
-        turn, label and priority.
+        Of each nine 64-bit integers: its number, its time, tokens of its prompt and answer, its session,
+        turn, label and priority, and how long after that time its client gives it up, -1 never.
 
         Errors: ValueError for another length, StoreError where requests do not come natively.
         """
@@ -780,6 +780,14 @@ class Cluster:
 
     def take_rows(self) -> bytes:
         """Return the rows of all machines' finished requests since the last call."""
+
+    def give_up(
+        self, machine: int, request: int, now_ns: int
+    ) -> tuple[tuple[int, int, int] | None, list[tuple[int, int]] | None, bytes | None]:
+        """Let a request go whose client has given it up, wherever it is; it was sent to that machine.
+
+        Return what is next, the machines and requests that have left, and rows of events, as ``run`` does.
+        """
 
     def woken(self, machine: int) -> tuple[int, int, int] | None:
         """Note that a machine was told something; return what is next of all."""
@@ -851,6 +859,14 @@ class Replica:
 
     def catch_up(self, now_ns: int) -> None:
         """Run the iterations that began before a time."""
+
+    def give_up(
+        self, request: int, now_ns: int
+    ) -> tuple[tuple[int, int] | None, list[int] | None, bytes | None]:
+        """Let a request go that its client has given up, where it is here; return what ``run`` does."""
+
+    def told(self) -> tuple[tuple[int, int] | None, list[int] | None, bytes | None]:
+        """Return what ``run`` does without doing anything."""
 
     def take_rows(self) -> bytes:
         """Hand over the rows of finished requests: 64-bit integers in the order of their columns."""

@@ -164,7 +164,7 @@ class Cluster:
     def is_plain(self) -> bool:
         """Whether requests are routed as they come, and nobody hears of each one that comes or leaves."""
         heard = self._scrapes or self._when_closed or self._keepers or self._continues
-        return self.open_loop and not (heard or self._membership or self._abort_after_ns is not None)
+        return self.open_loop and not (heard or self._membership)
 
     def come_in_by(self, come_in: Callable[[ReadOn | None], None]) -> None:
         """Let requests come in without an event each."""
@@ -279,7 +279,9 @@ class Cluster:
                 replica.arrive(arrival)
             aborts = self._abort_after_ns
             if aborts is not None and (after := aborts[request - self._from]) != NOT_TOLD:
-                self.engine.schedule(now + after, ARRIVAL, NO_MACHINE, self.abort, request)
+                self.engine.schedule(
+                    now + after, ARRIVAL, NO_MACHINE, self._client_leaves, (request, machine)
+                )
         else:
             self._close_unserved(arrival, Status.REJECTED, machine)
 
@@ -296,13 +298,18 @@ class Cluster:
     def abort(self, request: int) -> None:
         """Let a request go whose client has given it up; nothing where it is done."""
         for replica in self.replicas:  # the one that it was sent to knows it
-            decodes = replica.abort(request)
-            if decodes is not None:
-                from kvcache_sim.serving.replica.replica import Replica
+            self._client_leaves((request, replica.machine))
 
-                decoder = self.replicas[decodes]
-                assert isinstance(decoder, Replica)
-                decoder.drop(request)
+    def _client_leaves(self, sent: tuple[int, int]) -> None:
+        """Let a request go that was sent to a machine."""
+        request, machine = sent
+        decodes = self.replicas[machine].abort(request)
+        if decodes is not None:
+            from kvcache_sim.serving.replica.replica import Replica
+
+            decoder = self.replicas[decodes]
+            assert isinstance(decoder, Replica)
+            decoder.drop(request)
 
     def _hear_of_answers(self, replica: AnyReplica) -> None:
         from kvcache_sim.serving.replica.replica import Replica

@@ -11,6 +11,7 @@ from kvcache_sim.serving.handover.pools import LAST_TOKEN
 from kvcache_sim.serving.native_cluster import NativeCluster
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.router.in_core import CoreRule, rule_in_core
+from kvcache_sim.workload.trace import NOT_TOLD
 
 #: Requests that the core is told of at a time.
 _AT_A_TIME = 1 << 14
@@ -83,6 +84,7 @@ class FrontDoor:
             trace.turn[places],
             trace.is_conversational_turn[places],
             trace.priority[places] if len(trace.priority) else np.zeros(len(rows), np.int64),
+            trace.abort_after_ns[places] if len(trace.abort_after_ns) else np.full(len(rows), NOT_TOLD),
         )
         return np.stack([column.astype(np.int64) for column in columns], axis=1).tobytes()
 

@@ -25,6 +25,7 @@ class Loading:
         "_last",
         "_latest",
         "_layers",
+        "_mover",
         "_on_ready",
         "_pipelining",
         "_room",
@@ -41,6 +42,7 @@ class Loading:
         self, sequence: SequenceState, admission: Admission, mover: Mover, on_ready: Callable[[Loading], None]
     ) -> None:
         self.sequence = sequence
+        self._mover = mover
         self.admission = admission
         self.transfers: list[Transfer] = []
         self._on_ready = on_ready
@@ -123,6 +125,10 @@ class Loading:
                     end = late
                     self._latest = transfer, computed, arrival
         return end
+
+    def still_comes(self) -> bool:
+        """Return whether KV is still on its way: layers behind the first ones."""
+        return any(self._mover.transfers.get(transfer.move) is transfer for transfer in self.transfers)
 
     def unsettled(self) -> list[Transfer]:
         """Return the transfers whose times are not final yet."""

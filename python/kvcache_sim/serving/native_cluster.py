@@ -120,6 +120,15 @@ class NativeCluster:
         """Hear that a machine was told something."""
         self._go_on(self._core.woken(machine))
 
+    def give_up(self, machine: int, request: int) -> None:
+        """Let a request go that was sent to a machine, its client having given it up, wherever it is."""
+        at, closed, events = self._core.give_up(machine, request, self._engine.now_ns)
+        if events is not None:
+            self._recorder.add_events(events, self._engine.now_ns)
+        if closed is not None:
+            self._tell_closed(closed)
+        self._go_on(at)
+
     def _go_on(self, at: tuple[int, int, int] | None) -> None:
         """Let what the core does next come at a time, with a priority, on a machine."""
         following = self._next

@@ -1,6 +1,7 @@
 //! `Cluster`: all replicas whose events the core keeps in one order, and the requests that come to them.
 
 use kvsim_core::serving::handover::{Chosen, Cluster, Question};
+use kvsim_core::serving::intake::Outside;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -23,13 +24,19 @@ type PyNext = Option<(u64, u8, i64)>;
 /// The machine that computes a prompt; the request's number and when it came, its tokens as `Replica.arrive` takes them, its session.
 type PyQuestion = (u32, (u32, u64), (u64, u64, u64), (i64, i64, bool, i64));
 
+/// Machines and requests that have left there.
+type PyClosed = Option<Vec<(u32, u32)>>;
+
 /// What is next, who is to be decoded somewhere, who has finished, and rows of events.
 type PyRun<'py> = (
     PyNext,
     Option<PyQuestion>,
-    Option<Vec<(u32, u32)>>,
+    PyClosed,
     Option<Bound<'py, PyBytes>>,
 );
+
+/// As the last, without the question.
+type PyTold<'py> = (PyNext, PyClosed, Option<Bound<'py, PyBytes>>);
 
 /// All machines of a cluster whose events the core keeps in one order.
 #[pyclass(name = "Cluster")]
@@ -56,6 +63,16 @@ impl PyCluster {
         sent.into_iter().chain(own).chain(coming).min()
     }
 
+    /// What is next, who has left since that was last told, and these rows of events.
+    fn told<'py>(&mut self, py: Python<'py>, rows: &[i64]) -> PyResult<PyTold<'py>> {
+        let closed = Some(self.cluster.take_closed()).filter(|closed| !closed.is_empty());
+        let events = match rows {
+            [] => None,
+            rows => Some(bytes(py, rows)?),
+        };
+        Ok((self.next(), closed, events))
+    }
+
     /// Does what is next, and then what comes before `until_ns`, arrivals too.
     ///
     /// Stops where Python is to choose a decode machine, and where all requests that it was told of have come.
@@ -70,8 +87,22 @@ impl PyCluster {
                 break;
             }
             if let (ARRIVAL, Some(front)) = (priority, &mut self.front) {
-                if let Some((machine, next)) = front.come(replicas)? {
-                    self.cluster.changed(machine, next);
+                match front.intake.take() {
+                    Some(Outside::Comes(coming)) => {
+                        if let Some((machine, next)) = front.come(replicas, coming)? {
+                            self.cluster.changed(machine, next);
+                        }
+                    }
+                    Some(Outside::GivesUp {
+                        machine,
+                        request,
+                        at_ns,
+                    }) => {
+                        let who = (machine, request);
+                        self.cluster.give_up(replicas, who, at_ns)?;
+                        continue;
+                    }
+                    None => {}
                 }
                 if front.intake.is_empty() {
                     break;
@@ -218,6 +249,26 @@ impl PyCluster {
         Ok(self.next())
     }
 
+    /// Lets a request go at a time whose client has given it up, wherever it is; it was sent to that machine.
+    fn give_up<'py>(
+        &mut self,
+        py: Python<'py>,
+        machine: u32,
+        request: u32,
+        now_ns: u64,
+    ) -> PyResult<PyTold<'py>> {
+        let all = std::mem::take(&mut self.replicas);
+        let mut wires = self.wires.take();
+        let mut replicas = Replicas::new(py, &all, wires.as_mut());
+        let gone = self
+            .cluster
+            .give_up(&mut replicas, (machine, request), now_ns);
+        let rows = std::mem::take(&mut replicas.events);
+        (self.replicas, self.wires) = (all, wires);
+        gone?;
+        self.told(py, &rows)
+    }
+
     /// Does what is next, and then what comes before `until_ns`; stops where a decode machine is to be chosen.
     fn run<'py>(&mut self, py: Python<'py>, now_ns: u64, until_ns: u64) -> PyResult<PyRun<'py>> {
         let all = std::mem::take(&mut self.replicas);
@@ -227,10 +278,6 @@ impl PyCluster {
         let rows = std::mem::take(&mut replicas.events);
         (self.replicas, self.wires) = (all, wires);
         self.question = advanced?;
-        let events = match rows.as_slice() {
-            [] => None,
-            rows => Some(bytes(py, rows)?),
-        };
         let question = self.question.map(|question| {
             let Question {
                 source,
@@ -251,8 +298,8 @@ impl PyCluster {
             );
             (source.0, (arrival.request, arrival_ns), tokens, session)
         });
-        let closed = Some(self.cluster.take_closed()).filter(|closed| !closed.is_empty());
-        Ok((self.next(), question, closed, events))
+        let (next, closed, events) = self.told(py, &rows)?;
+        Ok((next, question, closed, events))
     }
 
     /// Answers who decodes the request in question: the machine, the channels to it, tokens expected to cross.

@@ -17,7 +17,7 @@ use crate::machines::Replicas;
 use crate::refusal::refused;
 
 /// Integers of a request that will come, as `Cluster.feed` takes them.
-const COMING: usize = 8;
+const COMING: usize = 9;
 
 /// A rule, its one number, and what it looks at.
 pub type PyChoice = (String, f64, Py<PyFleet>);
@@ -104,17 +104,20 @@ impl FrontDoor {
             Coming {
                 arrival,
                 at_ns: number(1) as u64,
+                abort_after_ns: u64::try_from(number(8)).ok(),
             }
         });
         self.intake.feed(rows);
         Ok(())
     }
 
-    /// Lets the next request come; returns the machine that takes it and what is next there, `None` where it does not fit.
-    pub fn come(&mut self, replicas: &Replicas<'_, '_>) -> PyResult<Option<(u32, Option<Key>)>> {
-        let Some(Coming { arrival, at_ns }) = self.intake.take() else {
-            return Ok(None);
-        };
+    /// Lets a request come; returns the machine that takes it and what is next there, `None` where it does not fit.
+    pub fn come(
+        &mut self,
+        replicas: &Replicas<'_, '_>,
+        coming: Coming,
+    ) -> PyResult<Option<(u32, Option<Key>)>> {
+        let Coming { arrival, at_ns, .. } = coming;
         let py = replicas.py;
         let place = self.choice.place(py, &arrival, at_ns)?;
         let machine = self.choice.machines[place];
@@ -129,6 +132,7 @@ impl FrontDoor {
         }
         let mut replica = replicas.of(machine).try_borrow_mut(py)?;
         replica.come(py, arrival, at_ns)?;
+        self.intake.sent(&coming, machine);
         Ok(Some((machine, replica.next_key())))
     }
 }

@@ -1,5 +1,7 @@
 //! `Sampled`: what a sampler sees of all machines, in one call.
 
+use kvsim_core::machine_store::MachineStore;
+use kvsim_core::store::Answer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -35,6 +37,15 @@ impl PySampled {
         let bytes: Vec<u8> = row.iter().flat_map(|value| value.to_le_bytes()).collect();
         Ok(PyBytes::new(py, &bytes))
     }
+}
+
+/// Appends each tier's free, active, cached and in-flight blocks.
+pub fn rooms<S: MachineStore>(store: &S, tiers: usize, row: &mut Vec<u64>) -> Answer<()> {
+    for tier in 0..tiers {
+        let room = store.room(tier)?;
+        row.extend([room.free, room.active, room.cached, room.in_flight]);
+    }
+    Ok(())
 }
 
 /// Adds the class of this room.

@@ -1,7 +1,6 @@
 //! `Replica`: a request's way through one machine, a call an event.
 
 use kvsim_core::batch::{Batch, BatchConfig};
-use kvsim_core::machine_store::MachineStore;
 use kvsim_core::routing::Seat;
 use kvsim_core::serving::engine::EngineScheduler;
 use kvsim_core::serving::handover::{Done, Key, Task};
@@ -16,6 +15,7 @@ use crate::engine_of::{scheduled, with_engine, Engine};
 use crate::fleet::StoreHandle;
 use crate::order::raised;
 use crate::refusal::answered;
+use crate::samples::rooms;
 use crate::schedule::{told, PySchedule};
 use crate::serving_rules::{config, BatchSettings, ServingRules};
 
@@ -63,14 +63,6 @@ macro_rules! with_store {
     }};
 }
 
-fn rooms<S: MachineStore>(store: &S, tiers: usize, row: &mut Vec<u64>) -> Answer<()> {
-    for tier in 0..tiers {
-        let room = store.room(tier)?;
-        row.extend([room.free, room.active, room.cached, room.in_flight]);
-    }
-    Ok(())
-}
-
 impl PyReplica {
     /// Runs the iterations that began before a time, on the replica's own store, which the caller has borrowed.
     pub fn catch_up<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
@@ -79,16 +71,31 @@ impl PyReplica {
 
     /// Does what others ask of it at a time; an engine's own scheduler knows nobody else.
     pub fn perform(&mut self, py: Python<'_>, task: Task, now_ns: u64) -> PyResult<Done> {
-        if let (Some(_), Task::Ahead(until_ns)) = (&self.engine, &task) {
-            let (engine, until_ns) = (&mut self.engine, *until_ns);
-            with_store!(self, py, r, s => scheduled!(engine, r, s, run(until_ns)))?;
-            return Ok(Done {
-                closed: self.replica.take_closed(),
-                next: self.next_key(),
-                ..Done::default()
-            });
-        }
-        with_store!(self, py, replica, store => replica.perform(store, task, now_ns))
+        let answer = match (&self.engine, &task) {
+            (Some(_), &Task::Ahead(until_ns)) => {
+                let engine = &mut self.engine;
+                with_store!(self, py, r, s => scheduled!(engine, r, s, run(until_ns)))?;
+                false
+            }
+            (Some(_), &Task::GiveUp(request)) => self.gone(py, request, now_ns)?,
+            _ => return with_store!(self, py, r, s => r.perform(s, task, now_ns)),
+        };
+        Ok(Done {
+            closed: self.replica.take_closed(),
+            next: self.next_key(),
+            answer,
+            ..Done::default()
+        })
+    }
+
+    /// Lets a request go that its client has given up; whether it is here.
+    fn gone(&mut self, py: Python<'_>, request: u32, now_ns: u64) -> PyResult<bool> {
+        let Some(place) = self.replica.client_leaves(request) else {
+            return Ok(false);
+        };
+        let engine = &mut self.engine;
+        with_store!(self, py, r, s => scheduled!(engine, r, s, give_up(place, now_ns)))?;
+        Ok(true)
     }
 
     /// The queue and the batch.
@@ -231,6 +238,13 @@ impl PyReplica {
     }
 
     fn enqueue(&mut self, py: Python<'_>, place: u32, now_ns: u64) -> PyResult<PyNext> {
+        if self.replica.is_given_up(place) {
+            with_store!(self, py, replica, store => {
+                replica.leave(store, place, now_ns);
+                Ok(())
+            })?;
+            return Ok(self.next());
+        }
         let engine = &mut self.engine;
         with_store!(self, py, r, s => scheduled!(engine, r, s, enqueue(place, now_ns)))?;
         Ok(self.next())
@@ -239,6 +253,17 @@ impl PyReplica {
     fn run<'py>(&mut self, py: Python<'py>, until_ns: u64) -> PyResult<PyRun<'py>> {
         let engine = &mut self.engine;
         with_store!(self, py, r, s => scheduled!(engine, r, s, run(until_ns)))?;
+        self.told(py)
+    }
+
+    /// Lets a request go that its client has given up, where it is here.
+    fn give_up<'py>(&mut self, py: Python<'py>, request: u32, now_ns: u64) -> PyResult<PyRun<'py>> {
+        self.gone(py, request, now_ns)?;
+        self.told(py)
+    }
+
+    /// What is next, who has left, and rows of events, since that was last told.
+    fn told<'py>(&mut self, py: Python<'py>) -> PyResult<PyRun<'py>> {
         let closed = Some(self.replica.take_closed()).filter(|closed| !closed.is_empty());
         let rows = &mut self.replica.rows;
         let events = if rows.has_events() {

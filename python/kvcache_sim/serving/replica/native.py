@@ -38,6 +38,9 @@ class KeepsTime(Protocol):
     def woken(self, machine: int) -> None:
         """Hear that a machine was told something."""
 
+    def give_up(self, machine: int, request: int) -> None:
+        """Let a request go that was sent to a machine, its client having given it up."""
+
     def run_ahead(self) -> None:
         """Let the machines do at once all that comes before anything but their own work."""
 
@@ -94,6 +97,8 @@ class NativeReplica:
         self._shared_time: KeepsTime | None = None
         self._closed: list[Callable[[int], None]] = []
         self._prefilled: list[Callable[[int, int], None]] = []
+        #: Whether any client has given a request up that was sent here.
+        self._someone_left = False
         #: Rows of finished requests that the core still has.
         self._rows = 0
         if self.records_all:
@@ -127,6 +132,19 @@ class NativeReplica:
 
     def _enqueue(self, place: int) -> None:
         self._go_on(self.core.enqueue(place, self.engine.now_ns))
+        if self._someone_left:  # maybe this one, on its way here
+            self._tell(*self.core.told()[1:])
+
+    def abort(self, request: int) -> int | None:
+        """Let a request go that was sent here, its client having given it up, wherever it is by now."""
+        self._someone_left = True
+        if self._shared_time is not None:
+            self._shared_time.give_up(self.machine, request)
+        else:
+            at, closed, events = self.core.give_up(request, self.engine.now_ns)
+            self._go_on(at)
+            self._tell(closed, events)
+        return None
 
     def share_time(self, keeper: KeepsTime) -> None:
         """Let someone keep its events in one order with those of other machines."""
@@ -169,14 +187,17 @@ class NativeReplica:
         if at is not None:
             time_ns, following = at
             self._next = engine.schedule_own(time_ns, _PHASES[following], self.machine, self._run, following)
+        self._tell(closed, events)
+        if _PHASES[phase] == BOUNDARY:
+            self.check()
+
+    def _tell(self, closed: Sequence[int] | None, events: bytes | None) -> None:
         if events is not None:
-            self._recorder.add_events(events, engine.now_ns)
+            self._recorder.add_events(events, self.engine.now_ns)
         if self._prefilled:
             self.tell_prefilled()
         if closed is not None:
             self.tell_closed(closed)
-        if _PHASES[phase] == BOUNDARY:
-            self.check()
 
     def tell_prefilled(self) -> None:
         """Tell those who want to hear of it whose prompt has been computed."""
@@ -219,10 +240,6 @@ class NativeReplica:
         return None if written is None else ScheduleLog(ScheduleCounts(*written[0]), *written[1:])
 
     # -- what the core does not do
-
-    def abort(self, request: int) -> int | None:
-        """Refuse: requests that are given up are served by the scheduler in Python."""
-        raise InvariantError("a request given up on a machine of the core", got=f"request {request}")
 
     def go_on(self, seen_ns: int) -> None:
         """Refuse: beside pinned blocks the scheduler in Python serves."""

@@ -170,7 +170,7 @@ class Scheduler:
 
     def wants_boundary(self) -> bool:
         """Return whether the step that starts now is to be the only one until the next boundary."""
-        if self.loaded or self.arrived:
+        if self.loaded or self.arrived or any(request in self.running for request in self.given_up):
             return True
         return bool(self.waiting or self.asking) and not self.refused and self.could_admit()
 
@@ -208,23 +208,33 @@ class Scheduler:
         self.mover.issue()
         if self.arrived and self.reception is not None:
             self.reception.join()
-        while self.loaded and self.batch.budget_left > 0:
-            loading = self.loaded.pop(0)
-            if loading.sequence.given_up:
-                self._abandon(loading.sequence, now)
-                continue
+        self._abandon_loaded(now)
+        while (loading := self._next_loaded()) is not None:
+            self.loaded.remove(loading)
             self.milestones.left_queue(loading.sequence, now)
             self._join_late(loading, now)
         if not preempted and not self.refused and (self.waiting or self.asking):
             self._admit(now)
         return room
 
-    def _abandon(self, s: SequenceState, now: int) -> None:
-        """Free what was loaded for a request that was given up meanwhile."""
-        self.given_up.pop(s.request, None)
-        self.release(s, s.lease, now)
-        self.refused = False
-        self.milestones.aborted(s, now)
+    def _next_loaded(self) -> Loading | None:
+        """Return whose KV, or its first layer, has come first of those that may join; None without tokens."""
+        if self.batch.budget_left <= 0:
+            return None
+        return next((loading for loading in self.loaded if not loading.sequence.given_up), None)
+
+    def _abandon_loaded(self, now: int) -> None:
+        """Free what was loaded for requests that were given up meanwhile, once all of it has come."""
+        gone = [loading for loading in self.loaded if loading.sequence.given_up]
+        for loading in gone:
+            if loading.still_comes():
+                continue
+            s = loading.sequence
+            self.loaded.remove(loading)
+            self.given_up.pop(s.request, None)
+            self.release(s, s.lease, now)
+            self.refused = False
+            self.milestones.aborted(s, now)
 
     def _preempt_last(self, now: int) -> None:
         """Send the last request that joined back to the queue."""

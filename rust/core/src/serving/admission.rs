@@ -217,6 +217,7 @@ impl Replica {
         });
         self.batch.commit_last(store)?;
         self.running.push(place);
+        self.note_given_up(place);
         Ok(())
     }
 

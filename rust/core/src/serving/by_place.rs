@@ -15,6 +15,11 @@ impl<Q: Clone + Default> ByPlace<Q> {
         self.0.resize(places, Q::default());
         self[place] = sequence;
     }
+
+    /// That of a place, where it was ever put there.
+    pub fn get(&self, place: Place) -> Option<&Q> {
+        self.0.get(place as usize)
+    }
 }
 
 impl<Q> Index<Place> for ByPlace<Q> {

@@ -19,6 +19,15 @@ pub trait EngineScheduler {
         now_ns: u64,
     ) -> Answer<()>;
 
+    /// Lets a request go that its client has given up: what waits at once, what runs at the end of its step.
+    fn give_up(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut Self::Store,
+        place: Place,
+        now_ns: u64,
+    ) -> Answer<()>;
+
     /// Ends the step in flight, if any, admits, and starts the next step.
     fn at_boundary(
         &mut self,

@@ -1,6 +1,7 @@
 //! Requests on their way to the machines, in order of arrival: and who is too long for the machine it is sent to.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 use super::Arrival;
 
@@ -11,6 +12,24 @@ pub struct Coming {
     pub arrival: Arrival,
     /// When it will.
     pub at_ns: u64,
+    /// So long after that its client gives it up; `None`: never.
+    pub abort_after_ns: Option<u64>,
+}
+
+/// What happens outside the machines.
+#[derive(Clone, Copy, Debug)]
+pub enum Outside {
+    /// A request comes.
+    Comes(Coming),
+    /// The client of a request that was sent to a machine gives it up.
+    GivesUp {
+        /// That machine.
+        machine: u32,
+        /// The request.
+        request: u32,
+        /// When.
+        at_ns: u64,
+    },
 }
 
 /// What a machine can hold of one request.
@@ -25,21 +44,26 @@ pub struct Holds {
 /// Requests that will come, some at a time, and what the machines can hold.
 ///
 /// ```
-/// use kvsim_core::serving::intake::{Coming, Holds, Intake};
+/// use kvsim_core::serving::intake::{Coming, Holds, Intake, Outside};
 /// use kvsim_core::serving::Arrival;
 ///
 /// let holds = Holds { prompt_tokens: 100, kv_tokens: 110 };
 /// let mut intake = Intake::new(vec![holds], None);
 /// let arrival = Arrival { prompt_tokens: 100, output_tokens: 11, ..Arrival::default() };
-/// intake.feed([Coming { arrival, at_ns: 7 }]);
+/// intake.feed([Coming { arrival, at_ns: 7, abort_after_ns: Some(2) }]);
 /// assert_eq!(intake.next_ns(), Some(7));
-/// let coming = intake.take().unwrap();
+/// let Some(Outside::Comes(coming)) = intake.take() else { panic!() };
 /// assert!(intake.fits(0, &coming.arrival)); // 110 tokens: the last one generated never gets KV
+/// intake.sent(&coming, 0);
 /// assert!(intake.is_empty());
+/// assert_eq!(intake.next_ns(), Some(9));
 /// ```
 #[derive(Debug)]
 pub struct Intake {
     coming: VecDeque<Coming>,
+    /// When clients give requests up: that time, the how manieth to be sent, its machine, its number.
+    given_up: BinaryHeap<Reverse<(u64, u64, u32, u32)>>,
+    sent: u64,
     holds: Vec<Holds>,
     /// Most tokens of a prompt and its answer.
     window_tokens: Option<u64>,
@@ -50,6 +74,8 @@ impl Intake {
     pub fn new(holds: Vec<Holds>, window_tokens: Option<u64>) -> Self {
         Self {
             coming: VecDeque::new(),
+            given_up: BinaryHeap::new(),
+            sent: 0,
             holds,
             window_tokens,
         }
@@ -65,14 +91,37 @@ impl Intake {
         self.coming.is_empty()
     }
 
-    /// When the next one comes.
+    /// When something happens next.
     pub fn next_ns(&self) -> Option<u64> {
-        self.coming.front().map(|coming| coming.at_ns)
+        let coming = self.coming.front().map(|coming| coming.at_ns);
+        let given_up = self.given_up.peek().map(|&Reverse((at_ns, ..))| at_ns);
+        coming.into_iter().chain(given_up).min()
     }
 
-    /// Takes the next one.
-    pub fn take(&mut self) -> Option<Coming> {
-        self.coming.pop_front()
+    /// Takes what happens next: at an instant, who is given up goes before who comes.
+    pub fn take(&mut self) -> Option<Outside> {
+        let coming_ns = self.coming.front().map(|coming| coming.at_ns);
+        if let Some(&Reverse((at_ns, _, machine, request))) = self.given_up.peek() {
+            if coming_ns.is_none_or(|coming_ns| at_ns <= coming_ns) {
+                self.given_up.pop();
+                return Some(Outside::GivesUp {
+                    machine,
+                    request,
+                    at_ns,
+                });
+            }
+        }
+        self.coming.pop_front().map(Outside::Comes)
+    }
+
+    /// Notes that a request has been sent to a machine, where its client may give it up.
+    pub fn sent(&mut self, coming: &Coming, machine: u32) {
+        if let Some(after_ns) = coming.abort_after_ns {
+            let at_ns = coming.at_ns.saturating_add(after_ns);
+            let entry = (at_ns, self.sent, machine, coming.arrival.request);
+            self.given_up.push(Reverse(entry));
+            self.sent += 1;
+        }
     }
 
     /// Whether a machine can serve a request; one that does not fit is rejected.

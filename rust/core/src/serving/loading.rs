@@ -202,6 +202,15 @@ impl Replica {
         end
     }
 
+    /// Whether KV of a loaded request is still on its way: layers behind the first ones.
+    pub(super) fn still_comes(&self, id: LoadingId) -> bool {
+        let Some(mover) = self.mover.as_deref() else {
+            return false;
+        };
+        let mut transfers = self.loads[id as usize].transfers.iter();
+        transfers.any(|&transfer| mover.under_way(mover.transfer(transfer).id) == Some(transfer))
+    }
+
     /// Charges a step's excess to the slowest tier that a request reads from.
     pub(super) fn charge_stall(&mut self, id: LoadingId, stall_ns: u64) {
         let (Some(mover), loading) = (self.mover.as_deref(), &self.loads[id as usize]) else {

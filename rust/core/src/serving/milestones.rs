@@ -187,7 +187,8 @@ impl Replica {
             let tokens = arrival.prompt_tokens + kept;
             self.sessions.complete_turn(arrival.session, tokens, now_ns);
         }
-        let s = &self.requests[place as usize];
+        let s = &mut self.requests[place as usize];
+        s.is_closed = true;
         if let Some(machine) = s.prefill_machine {
             self.queued_tokens -= arrival.prompt_tokens;
             if arrival.session >= 0 && self.config.cache_enabled {
@@ -198,7 +199,7 @@ impl Replica {
                 });
             }
         }
-        self.rows.finish(s, self.config.machine, now_ns);
+        self.rows.finish(s, self.config.machine, Some(now_ns));
         self.closed.push(arrival.request);
     }
 
@@ -220,7 +221,7 @@ impl Replica {
         }
     }
 
-    fn log(&mut self, kind: EventKind, place: Place, now_ns: u64) {
+    pub(super) fn log(&mut self, kind: EventKind, place: Place, now_ns: u64) {
         let window = self.config.record_window_ns;
         if window.is_some_and(|(from, to)| from <= now_ns && now_ns < to) {
             let row = EventRow {

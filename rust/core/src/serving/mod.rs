@@ -16,6 +16,7 @@
 //! | `fetch` | how much of it is loaded and how much recomputed |
 //! | `loading` | a request that waits for its room and its KV |
 //! | `queue` | who waits, and who is next |
+//! | `given_up` | requests that their clients give up |
 //! | `milestones` | what the moments of a request change |
 //! | `request` | one request while it is served |
 //! | `sessions` | what the finished turns of sessions left |
@@ -39,6 +40,7 @@ mod by_place;
 pub mod engine;
 mod engine_notes;
 pub mod fetch;
+mod given_up;
 mod groups;
 pub mod handover;
 pub mod intake;

@@ -110,7 +110,7 @@ impl Replica {
         };
         let mut end_ns = self.batch.start(store, begin_ns, stall_ns)?;
         self.stepping = true;
-        if self.streams() || self.wants_boundary() {
+        if self.streams() || self.wants_boundary() || self.leaves_next() {
             end_ns = self.batch.interrupt(store, now_ns)?;
         }
         if self.streams() {

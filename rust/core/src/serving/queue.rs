@@ -143,6 +143,12 @@ impl Queue {
         Ok(best.map(|(place, _)| place))
     }
 
+    /// Takes a request out that was given up; whether it waited.
+    pub fn remove(&mut self, place: Place) -> bool {
+        let at = self.waiting.iter().position(|&waiting| waiting == place);
+        at.and_then(|at| self.waiting.remove(at)).is_some()
+    }
+
     /// Takes an admitted request out; those before it have been passed.
     pub fn take(&mut self, place: Place, requests: &mut [Request]) {
         let at = self.waiting.iter().position(|&waiting| waiting == place);

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use super::given_up::GivenUp;
 use super::handover::{Letter, Reception};
 use super::loading::{Loading, LoadingId};
 use super::queue::Queue;
@@ -40,6 +41,8 @@ pub struct Replica {
     /// Requests that have ended and still hold their places and blocks (asynchronous scheduling).
     pub(super) leaving: Vec<Place>,
     pub(super) joined: u64,
+    /// Requests here whose clients have given them up.
+    pub(super) given_up: GivenUp,
     /// The queue's head was refused; tried again when something has been given back.
     pub(super) refused: bool,
     pub(super) stepping: bool,
@@ -96,6 +99,7 @@ impl Replica {
             running: Vec::new(),
             leaving: Vec::new(),
             joined: 0,
+            given_up: GivenUp::default(),
             refused: false,
             stepping: false,
             boundary_ns: None,
@@ -264,6 +268,7 @@ impl Replica {
         if std::mem::take(&mut self.stepping) {
             self.end_step(store, now_ns)?;
         }
+        self.let_go(store, now_ns)?;
         let room = self.compose(store, now_ns)?;
         if !self.batch.is_empty() {
             self.prepare_step(store, room, now_ns)?;

@@ -66,6 +66,9 @@ pub struct Request {
     /// The cached tokens by the tier they came from.
     pub(super) cached_from_tokens: [u64; MOST_TIERS],
     pub(super) left_tokens: u64,
+    /// Whether its client has given it up, and whether it has ended or left.
+    pub(super) given_up: bool,
+    pub(super) is_closed: bool,
     /// Whether it goes on elsewhere: what it holds here is given up once its KV has been read.
     pub(super) sent_on: bool,
     /// The machine that computed its prompt, where another one answers it.

@@ -2,6 +2,10 @@
 
 use super::request::{Request, MOST_TIERS};
 
+/// Places in `STATUSES` of `metrics/columns.py`.
+const FINISHED: i64 = 0;
+const ABORTED: i64 = 2;
+
 /// What a column of the request's table holds; the names are those of `metrics/columns.py`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
@@ -11,6 +15,7 @@ enum Column {
     Session,
     Turn,
     Conversational,
+    Status,
     Outcome,
     ArrivalNs,
     ClientNs,
@@ -70,6 +75,7 @@ impl Column {
             "session" => Self::Session,
             "turn" => Self::Turn,
             "is_conversational_turn" => Self::Conversational,
+            "status" => Self::Status,
             "outcome" => Self::Outcome,
             "arrival_ns" => Self::ArrivalNs,
             "client_ns" => Self::ClientNs,
@@ -155,8 +161,8 @@ impl Rows {
         }
     }
 
-    /// Adds the row of a finished request.
-    pub(super) fn finish(&mut self, request: &Request, machine: i64, finish_ns: u64) {
+    /// Adds the row of a request that has finished at a time, or, at none, that its client has given up.
+    pub(super) fn finish(&mut self, request: &Request, machine: i64, finish_ns: Option<u64>) {
         let arrival = &request.arrival;
         let value = |column: &Column| match column {
             Column::Request => i64::from(arrival.request),
@@ -165,6 +171,7 @@ impl Rows {
             Column::Session => arrival.session,
             Column::Turn => arrival.turn,
             Column::Conversational => i64::from(arrival.is_conversational_turn),
+            Column::Status => finish_ns.map_or(ABORTED, |_| FINISHED),
             Column::Outcome => i64::from(request.outcome),
             Column::ArrivalNs => request.arrival_ns as i64,
             Column::ClientNs => request.client_ns as i64,
@@ -178,7 +185,7 @@ impl Rows {
             Column::BatchStallNs => request.batch_stall_ns as i64,
             Column::FirstDecodeNs => request.first_decode_ns as i64,
             Column::FirstTokenNs => request.first_token_ns.map_or(-1, |ns| ns as i64),
-            Column::FinishNs => finish_ns as i64,
+            Column::FinishNs => finish_ns.map_or(-1, |ns| ns as i64),
             Column::InputTokens => arrival.prompt_tokens as i64,
             Column::OutputTokens => arrival.output_tokens as i64,
             Column::CachedTokens => request.cached_tokens as i64,

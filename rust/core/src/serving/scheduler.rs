@@ -99,8 +99,14 @@ impl Replica {
         };
         self.issue(store, None, now_ns)?;
         self.join_arrived(store)?;
+        self.abandon_loaded(store, now_ns)?;
         while self.batch.budget_left() > 0 {
-            let Some(id) = self.loaded.pop_front() else {
+            let mut loaded = self.loaded.iter();
+            let Some(at) = loaded.position(|&id| !self.is_given_up(self.loads[id as usize].place))
+            else {
+                break;
+            };
+            let Some(id) = self.loaded.remove(at) else {
                 break;
             };
             self.left_queue(self.loads[id as usize].place, now_ns);

@@ -188,6 +188,27 @@ impl Cluster {
         Ok(())
     }
 
+    /// Lets a request go at a time whose client has given it up, on the machine that it was sent to or on that which
+    /// decodes it; nothing happens where it is done.
+    pub fn give_up<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        (machine, request): (u32, u32),
+        now_ns: u64,
+    ) -> Result<(), M::Error> {
+        self.now_ns = now_ns;
+        if self.ask(machines, machine, Task::GiveUp(request))?.answer || self.apart {
+            return Ok(());
+        }
+        for decodes in (0..self.keys.len() as u32).filter(|&other| other != machine) {
+            let done = self.ask(machines, decodes, Task::GiveUpHandedOver(request))?;
+            if done.answer {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Lets a channel do what is next of all, and the machine hear of it that sends over it.
     fn channel_event<M: Machines>(&mut self, machines: &mut M) -> Result<(), M::Error> {
         let heard = self.timeline.as_ref().and_then(Timeline::happen);

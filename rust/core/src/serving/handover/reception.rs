@@ -37,6 +37,8 @@ pub struct Incoming {
     pub(super) wire: Option<TransferId>,
     /// Moves that its room is being freed by, where it is read before it is known here.
     pub(super) room_moves: usize,
+    /// Whether its client has given it up meanwhile.
+    given_up: bool,
 }
 
 impl Incoming {
@@ -61,6 +63,7 @@ impl Incoming {
             sent_blocks: 0,
             wire: None,
             room_moves: 0,
+            given_up: false,
         }
     }
 }
@@ -77,6 +80,16 @@ pub struct Reception {
 }
 
 impl Reception {
+    /// Notes that the client of a request on its way here gives it up; whether there is such a one.
+    pub(in crate::serving) fn client_leaves(&mut self, request: u32) -> bool {
+        let mut incoming = self.incoming.iter_mut().flatten();
+        let leaves = incoming.find(|incoming| incoming.arrival.request == request);
+        leaves.is_some_and(|leaves| {
+            leaves.given_up = true;
+            true
+        })
+    }
+
     pub(super) fn of(&self, id: IncomingId) -> &Incoming {
         let incoming = self.incoming[id as usize].as_ref();
         incoming.expect("a hand-over is kept until it is complete")
@@ -273,6 +286,7 @@ impl Replica {
         let lease = lease.expect("room was reserved for it");
         s.lease = lease;
         s.sent_on = false;
+        s.given_up |= incoming.given_up;
         s.handover_blocks = incoming.sent_blocks;
         s.handover_room_ns = incoming.reserved_ns.saturating_sub(s.since_ns);
         let (prompt_tokens, since_ns) = (s.arrival.prompt_tokens, s.since_ns);

@@ -123,6 +123,10 @@ pub enum Task {
     TurnCompleted(i64, u64),
     /// Hear of so many layers of a transfer that have arrived.
     LayerCame(TransferId, u64),
+    /// Let a request go that was sent here, if it is; tells whether it was here.
+    GiveUp(u32),
+    /// The same of a request whose prompt another machine computed.
+    GiveUpHandedOver(u32),
 }
 
 /// What came of a task.
@@ -178,6 +182,15 @@ impl Replica {
             Task::RoomFree(place) => self.room_is_free(store, place, now_ns)?,
             Task::HopCame(id, feed) => self.hop_came(store, (id, feed), now_ns)?,
             Task::LayerCame(id, layers) => self.layer_came(store, (id, layers), now_ns)?,
+            Task::GiveUp(request) => {
+                if let Some(place) = self.client_leaves(request) {
+                    self.give_up(store, place, now_ns)?;
+                    done.answer = true;
+                }
+            }
+            Task::GiveUpHandedOver(request) => {
+                done.answer = self.give_up_handed_over(store, request, now_ns)?;
+            }
             Task::GoOn => {
                 self.catch_up(store, now_ns)?;
                 self.go_on(store, (now_ns, now_ns))?;

@@ -32,6 +32,17 @@ impl EngineScheduler for SglangScheduler {
         Ok(())
     }
 
+    fn give_up(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut RadixStore,
+        place: Place,
+        now_ns: u64,
+    ) -> Answer<()> {
+        self.client_left(desk, store, place, now_ns);
+        Ok(())
+    }
+
     fn at_boundary(
         &mut self,
         desk: &mut Replica,
@@ -47,6 +58,7 @@ impl EngineScheduler for SglangScheduler {
             });
             self.step_ended(desk, store, &step, now_ns)?;
         }
+        self.let_go(desk, store, now_ns)?;
         self.flight = self.ahead.take();
         for _ in 0..MOST_PASSES {
             if self.flight.is_none() {

@@ -12,10 +12,12 @@
 //! | `new_token_ratio` | how much of an answer is reserved at an admission |
 //! | `step` | what a step computes, and for whom |
 //! | `outputs` | the tokens that a step's end brings |
+//! | `given_up` | requests that their clients give up |
 //! | `boundary` | steps one after another, or one decided ahead |
 
 mod boundary;
 mod decode;
+mod given_up;
 mod new_token_ratio;
 mod outputs;
 mod policy;
@@ -58,6 +60,8 @@ pub struct SglangScheduler {
     /// The step that follows it, decided already (overlap schedule).
     ahead: Option<Step>,
     boundary_ns: Option<u64>,
+    /// Whether clients of requests with KV have given them up.
+    someone_left: bool,
     /// The schedule, where it is written down.
     pub log: Option<ScheduleLog>,
 }
@@ -79,6 +83,7 @@ impl SglangScheduler {
             flight: None,
             ahead: None,
             boundary_ns: None,
+            someone_left: false,
             log: None,
         }
     }

@@ -35,14 +35,26 @@ impl<B: Blocks> EngineScheduler for VllmScheduler<B> {
         Ok(())
     }
 
+    fn give_up(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut B,
+        place: Place,
+        now_ns: u64,
+    ) -> Answer<()> {
+        self.client_left(desk, store, place, now_ns)
+    }
+
     fn at_boundary(&mut self, desk: &mut Replica, store: &mut B, now_ns: u64) -> Answer<()> {
         self.boundary_ns = None;
         self.run_stretch(desk, store)?;
-        if !std::mem::take(&mut self.launching) {
-            if let Some(step) = self.flight.take() {
-                record(desk, &step);
-                self.step_ended(desk, store, &step, now_ns)?;
-            }
+        let launched = std::mem::take(&mut self.launching);
+        if let Some(step) = self.flight.take_if(|_| !launched) {
+            record(desk, &step);
+            self.step_ended(desk, store, &step, now_ns)?;
+        }
+        self.let_go(desk, store, now_ns)?;
+        if !launched {
             self.flight = self.ahead.take();
             if self.flight.is_none() && self.starts(desk, store, now_ns)? {
                 return Ok(());

@@ -11,6 +11,7 @@
 //! | `admission` | who is admitted behind them |
 //! | `step` | what a step computes, and for whom |
 //! | `outputs` | the tokens that a step's end brings |
+//! | `given_up` | requests that their clients give up |
 //! | `boundary` | steps one after another, or one decided ahead |
 //! | `pace` | when a step decided ahead is launched and computed, and the tokens before it are seen |
 //! | `stretch` | steps in which every running request decodes one token |
@@ -18,6 +19,7 @@
 mod admission;
 mod blocks;
 mod boundary;
+mod given_up;
 mod outputs;
 mod pace;
 mod running;
@@ -59,6 +61,8 @@ pub struct VllmScheduler<B: Blocks> {
     /// The last schedule asked for the first of the queue, and was refused.
     refused: bool,
     boundary_ns: Option<u64>,
+    /// Whether clients of running requests have given them up.
+    someone_left: bool,
     /// The schedule, where it is written down.
     pub log: Option<ScheduleLog>,
     /// Whose blocks it gives out.
@@ -79,6 +83,7 @@ impl<B: Blocks> VllmScheduler<B> {
             stretch: None,
             refused: false,
             boundary_ns: None,
+            someone_left: false,
             log: None,
             blocks: PhantomData,
         }

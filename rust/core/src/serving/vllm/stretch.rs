@@ -175,7 +175,20 @@ impl<B: Blocks> VllmScheduler<B> {
         now_ns: u64,
     ) -> Answer<()> {
         let budget = self.config.max_num_batched_tokens > self.running.len() as u64;
-        if self.stretch.is_none() || !self.has_places() || !budget {
+        if !self.has_places() || !budget {
+            return Ok(());
+        }
+        self.cut_stretch(desk, store, now_ns)
+    }
+
+    /// Lets the stretch end with the step that is computed now.
+    pub(super) fn cut_stretch(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut B,
+        now_ns: u64,
+    ) -> Answer<()> {
+        if self.stretch.is_none() {
             return Ok(());
         }
         self.advance(desk, store, now_ns)?;

@@ -63,17 +63,22 @@ impl Waiting {
         }
     }
 
-    /// Takes a request out, wherever it stands.
-    pub fn remove(&mut self, place: Place, s: &Sequence) {
+    /// Who waits, the first one first.
+    pub fn iter(&self) -> Box<dyn Iterator<Item = Place> + '_> {
+        match self {
+            Self::ByArrival(queue) => Box::new(queue.iter().copied()),
+            Self::ByPriority(queue) => Box::new(queue.iter().map(|key| key.3)),
+        }
+    }
+
+    /// Takes a request out, wherever it stands; whether it waits.
+    pub fn remove(&mut self, place: Place, s: &Sequence) -> bool {
         match self {
             Self::ByArrival(queue) => {
-                if let Some(at) = queue.iter().position(|&waiting| waiting == place) {
-                    queue.remove(at);
-                }
+                let at = queue.iter().position(|&waiting| waiting == place);
+                at.and_then(|at| queue.remove(at)).is_some()
             }
-            Self::ByPriority(queue) => {
-                queue.remove(&key(place, s));
-            }
+            Self::ByPriority(queue) => queue.remove(&key(place, s)),
         }
     }
 }

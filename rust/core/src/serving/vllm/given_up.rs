@@ -1,0 +1,58 @@
+//! Requests that their clients give up: what waits leaves at once, what runs at the next boundary.
+
+use super::super::{Place, Replica};
+use super::blocks::Blocks;
+use super::VllmScheduler;
+use crate::store::Answer;
+
+impl<B: Blocks> VllmScheduler<B> {
+    /// Lets a request go; what runs goes at the next boundary.
+    pub(super) fn client_left(
+        &mut self,
+        desk: &mut Replica,
+        store: &mut B,
+        place: Place,
+        now_ns: u64,
+    ) -> Answer<()> {
+        self.cut_stretch(desk, store, now_ns)?;
+        let sequence = self.sequences.get(place);
+        if sequence.is_some_and(|s| self.waiting.remove(place, s)) {
+            self.leave(desk, store, place, now_ns);
+        } else {
+            self.someone_left = true;
+        }
+        Ok(())
+    }
+
+    /// Frees the blocks of running requests that were given up; steps in flight bring them no token. Those preempted
+    /// meanwhile leave the queue.
+    pub(super) fn let_go(&mut self, desk: &mut Replica, store: &mut B, now_ns: u64) -> Answer<()> {
+        if !std::mem::take(&mut self.someone_left) {
+            return Ok(());
+        }
+        let is_given_up = |place: &Place| desk.is_given_up(*place);
+        let running: Vec<Place> = self.running.iter().copied().filter(is_given_up).collect();
+        let waiting: Vec<Place> = self.waiting.iter().filter(is_given_up).collect();
+        for place in running {
+            let s = &mut self.sequences[place];
+            s.is_running = false;
+            store.release(s.lease, now_ns)?;
+            self.running.retain(|&running| running != place);
+            self.leave(desk, store, place, now_ns);
+        }
+        for place in waiting {
+            self.waiting.remove(place, &self.sequences[place]);
+            self.leave(desk, store, place, now_ns);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, desk: &mut Replica, store: &mut B, place: Place, now_ns: u64) {
+        let s = &mut self.sequences[place];
+        s.is_done = true;
+        desk.aborted(store, place, now_ns);
+        if s.in_flight == 0 {
+            desk.free.push(place);
+        }
+    }
+}
