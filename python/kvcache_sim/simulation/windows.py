@@ -52,7 +52,6 @@ def _stands_alone(machine: MachineSettings) -> bool:
         and machine.tiers[0].policy == "lru"
         and machine.role == "both"
         and not replica.instant
-        and not replica.charges_copies
         and replica.speculation is None
         and replica.duplicate_prefill == "recompute"
         and replica.queue_order in ("fcfs", *ORDERS)

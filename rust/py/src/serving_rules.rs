@@ -7,7 +7,7 @@ use kvsim_core::serving::queue::QueueOrder;
 use kvsim_core::serving::sglang::{SchedulePolicy, SglangConfig, SglangScheduler};
 use kvsim_core::serving::vllm::VllmConfig;
 use kvsim_core::serving::{AsyncScheduling, ReadsConfig, ReplicaConfig, MOST_TIERS};
-use kvsim_core::transfers::{Edge, Mover, MoverConfig, WritePolicy};
+use kvsim_core::transfers::{CopyRates, Edge, Mover, MoverConfig, WritePolicy};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -91,6 +91,8 @@ pub struct ServingRules {
     /// What it does with what other machines have further down, `direct` or `staged`; `None`: it reads no others.
     remote_disk: Option<String>,
     pub tiers: TierRules,
+    copy_submit_ns: u64,
+    copy_gpu_share: f64,
     pub vllm: Option<VllmRules>,
     pub sglang: Option<SglangRules>,
     handover: Option<HandoverRules>,
@@ -130,7 +132,20 @@ impl ServingRules {
     /// itself.
     pub fn mover(&self, layers: u64) -> PyResult<Option<Mover>> {
         let place = (self.machine as u32, self.remote());
-        mover(&self.tiers, place, layers, self.handover.is_some())
+        let Some(mut config) = mover_config(&self.tiers, place, layers, self.handover.is_some())?
+        else {
+            return Ok(None);
+        };
+        config.copies = self.copies();
+        Ok(Some(Mover::new(config, edges(&self.tiers))))
+    }
+
+    fn copies(&self) -> Option<CopyRates> {
+        let rates = CopyRates {
+            submit_ns: self.copy_submit_ns,
+            gpu_share: self.copy_gpu_share,
+        };
+        (rates != CopyRates::default()).then_some(rates)
     }
 }
 
@@ -203,12 +218,12 @@ pub struct TierRules {
     exclusive: Vec<bool>,
 }
 
-fn mover(
+fn mover_config(
     rules: &TierRules,
     (machine, remote): (u32, usize),
     layers: u64,
     receives: bool,
-) -> PyResult<Option<Mover>> {
+) -> PyResult<Option<MoverConfig>> {
     let edges = rules.channels.len();
     if edges == 0 && !receives {
         return Ok(None);
@@ -226,7 +241,7 @@ fn mover(
     if remote >= MOST_TIERS {
         return Err(PyValueError::new_err("more places than the core knows"));
     }
-    let config = MoverConfig {
+    Ok(Some(MoverConfig {
         machine,
         remote,
         block_bytes: rules.block_bytes,
@@ -235,12 +250,16 @@ fn mover(
         read_buffer_layers: rules.read_buffer_layers,
         writes,
         exclusive: rules.exclusive.clone(),
-    };
+        copies: None,
+    }))
+}
+
+fn edges(rules: &TierRules) -> Vec<Edge> {
     let edges = rules.channels.iter().map(|(down, up)| Edge {
         down: down.get().channel.clone(),
         up: up.get().channel.clone(),
     });
-    Ok(Some(Mover::new(config, edges.collect())))
+    edges.collect()
 }
 
 /// How a machine reads the others.

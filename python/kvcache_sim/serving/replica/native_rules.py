@@ -123,6 +123,9 @@ class ServingRules:
     #: What it does with what other machines have further down; None: it reads no others.
     remote_disk: str | None
     tiers: TierRules
+    #: What a piece of a copy to or from the GPU takes of the CPU, and such a copy of the GPU.
+    copy_submit_ns: int
+    copy_gpu_share: float
     #: What an engine's own scheduler is told; None: another's, or kvsim's own composes the steps.
     vllm: VllmRules | None = None
     sglang: SglangRules | None = None
@@ -153,6 +156,8 @@ def serving_rules(
         places=PLACES,
         remote_disk=None if machine.remote is None else machine.movement.remote_disk,
         tiers=tier_rules(machine),
+        copy_submit_ns=settings.copy_submit_ns,
+        copy_gpu_share=settings.copy_gpu_share,
         vllm=_vllm_rules(machine, settings),
         sglang=_sglang_rules(settings),
         handover=handover,
@@ -182,7 +187,6 @@ def core_serves(machine: Machine, serving: MachineSettings) -> bool:
         isinstance(machine.store, (_core.Store, _core.PoolStore, _core.RadixStore, _core.GroupStore))
         and settings.queue_order in ("fcfs", *ORDERS)
         and settings.duplicate_prefill == "recompute"
-        and not settings.charges_copies
         and (machine.groups is None or settings.speculation is None)
         and settings.ranks == settings.stages == 1
         and machine.cache.admission in ("all", "prompt")

@@ -3,7 +3,7 @@
 
 use super::{Replica, ServingStore};
 use crate::store::{Answer, MoveId};
-use crate::transfers::{TransferId, Watcher, NOT_YET};
+use crate::transfers::{CopyCost, TransferId, Watcher, NOT_YET};
 
 impl Replica {
     /// Starts the composed step once these moves have ended, and those that it waits for anyway.
@@ -103,21 +103,32 @@ impl Replica {
         store: &mut S,
         (begin_ns, now_ns): (u64, u64),
     ) -> Answer<()> {
+        // The GPU begins once the CPU has submitted the copies: KV may arrive meanwhile.
+        let copies_ns = self.copies().map_or(0, |copies| copies.take(begin_ns));
         let stall_ns = if self.late.is_empty() {
             0
         } else {
-            self.stall(begin_ns)
+            self.stall(begin_ns + copies_ns)
         };
-        let mut end_ns = self.batch.start(store, begin_ns, stall_ns)?;
+        let mut end_ns = self.batch.start(store, begin_ns, copies_ns + stall_ns)?;
         self.stepping = true;
-        if self.streams() || self.wants_boundary() || self.leaves_next() {
+        let alone = self.streams() || self.copies().is_some();
+        if alone || self.wants_boundary() || self.leaves_next() {
             end_ns = self.batch.interrupt(store, now_ns)?;
+        }
+        if let Some(copies) = self.copies() {
+            copies.step_started(end_ns);
         }
         if self.streams() {
             self.announce(end_ns, now_ns);
         }
         self.boundary_ns = Some(end_ns);
         Ok(())
+    }
+
+    /// What copies cost the steps, where they do.
+    fn copies(&mut self) -> Option<&mut CopyCost> {
+        self.mover.as_deref_mut()?.copies.as_mut()
     }
 
     /// How much longer the step takes for KV that is still arriving, charged to who waits.

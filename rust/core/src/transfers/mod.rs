@@ -15,11 +15,13 @@
 //! | `across` | what is read from other machines |
 //! | `sending` | orders on their way to a channel, fed hop by hop |
 //! | `submitting` | the same over links served layer by layer |
+//! | `copy_cost` | what copies cost the steps |
 //! | `write` | what is copied down when something becomes ready |
 //! | `hops` | which hop a wait was for |
 
 mod across;
 mod channel;
+mod copy_cost;
 mod demand;
 mod hop;
 mod hops;
@@ -36,6 +38,7 @@ mod write;
 
 pub use across::{Brought, Came, FarHop, FarTransfer, Lent, Source};
 pub use channel::{Channel, ChannelConfig, Job, Transmission};
+pub use copy_cost::{CopyCost, CopyRates};
 pub use demand::Demand;
 pub use hop::{Feed, Hop, Onwards};
 pub use layered::NOT_YET;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::across::Source;
 use super::channel::{Channel, Job, Transmission};
+use super::copy_cost::{CopyCost, CopyRates};
 use super::transfer::{Transfer, TransferId, Watcher};
 use super::write::WritePolicy;
 use crate::serving::ServingStore;
@@ -34,6 +35,8 @@ pub struct MoverConfig {
     pub writes: Vec<WritePolicy>,
     /// Of each edge, by its upper tier: whether a block that has come up leaves the lower tier.
     pub exclusive: Vec<bool>,
+    /// What copies to and from the GPU cost the steps; `None`: nothing.
+    pub copies: Option<CopyRates>,
 }
 
 /// The channels between a tier and the next one down.
@@ -102,6 +105,8 @@ pub struct Mover {
     pub moved_bytes: Vec<(u64, u64)>,
     /// By edge over which anything was sent, from a tier to a tier: the bytes.
     pub edge_bytes: Vec<((usize, usize), u64)>,
+    /// What they have cost the steps so far and not taken.
+    pub(crate) copies: Option<CopyCost>,
     pub(crate) log: Option<Vec<SentRecord>>,
 }
 
@@ -111,6 +116,7 @@ impl Mover {
         // Hand-overs may cross the memory below a GPU alone.
         let tiers = edges.len().max(1) + 1;
         Self {
+            copies: config.copies.map(CopyCost::new),
             config,
             by_layer: edges.iter().any(|edge| locked(&edge.up).is_layered()),
             edges,

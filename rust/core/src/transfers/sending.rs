@@ -152,6 +152,7 @@ impl Mover {
             self.submit(id, None, now_ns);
             return Ok(());
         }
+        self.charge(id, now_ns);
         let transfer = &self.transfers[id as usize];
         let computed = transfer.computed;
         let job = self.job(transfer.blocks);

@@ -55,6 +55,7 @@ impl Mover {
 
     /// Queues a transfer on its channel; `feed` brings what it sends on, layer by layer.
     pub(super) fn submit(&mut self, id: TransferId, feed: Option<TransferId>, now_ns: u64) {
+        self.charge(id, now_ns);
         let mut at_hand = self.config.layers;
         if let Some(before) = feed.map(|feed| self.transfer(feed)) {
             let mut channel = self.channel_of(before);

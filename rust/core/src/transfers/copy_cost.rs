@@ -1,0 +1,99 @@
+//! What copies to and from the GPU cost the steps: the CPU submits them, and some take a share of the GPU (the rules
+//! of `serving/replica/copy_cost.py`).
+
+use super::channel::{ChannelConfig, Job};
+use super::mover::Mover;
+use super::transfer::TransferId;
+use crate::store::GPU;
+
+/// What a copy costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CopyRates {
+    /// The CPU's time to submit a piece.
+    pub submit_ns: u64,
+    /// Of the GPU, while the copy occupies its link.
+    pub gpu_share: f64,
+}
+
+/// Time that the copies of one machine take from its steps.
+///
+/// The engine's thread launches no step while it submits. A copy made by a kernel takes a share of the GPU for as long
+/// as it occupies the link; the step that starts next pays for it, unless the copy ended while no step ran.
+///
+/// ```
+/// use kvsim_core::transfers::{ChannelConfig, CopyCost, CopyRates, Job};
+///
+/// let mut cost = CopyCost::new(CopyRates { submit_ns: 2, gpu_share: 0.5 });
+/// let link = ChannelConfig { bandwidth_bytes_per_s: 1_000_000_000, ..Default::default() };
+/// cost.step_started(100);
+/// cost.sent(&link, &Job { size_bytes: 40, pieces: 10, layers: 4 }, 90); // submitted until 110, 20 ns of the GPU
+/// assert_eq!(cost.take(100), 30);
+/// assert_eq!(cost.take(105), 5);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct CopyCost {
+    rates: CopyRates,
+    /// Until then the CPU submits.
+    submits_until_ns: u64,
+    /// Of the GPU's time: what is owed in any case, and what is unless nothing runs until a time.
+    owed_ns: u64,
+    idle_owed_ns: u64,
+    idle_until_ns: u64,
+    step_end_ns: u64,
+}
+
+impl CopyCost {
+    /// Nothing is owed yet.
+    pub fn new(rates: CopyRates) -> Self {
+        Self {
+            rates,
+            ..Self::default()
+        }
+    }
+
+    /// Notes a copy that goes on its link now.
+    pub fn sent(&mut self, link: &ChannelConfig, job: &Job, now_ns: u64) {
+        let submit_ns = job.pieces.saturating_mul(self.rates.submit_ns);
+        self.submits_until_ns = self.submits_until_ns.max(now_ns).saturating_add(submit_ns);
+        if self.rates.gpu_share == 0.0 {
+            return;
+        }
+        let on_link_ns = job.layers.saturating_mul(link.layer_ns(job));
+        let cost_ns = (self.rates.gpu_share * on_link_ns as f64).round_ties_even() as u64;
+        if now_ns < self.step_end_ns {
+            self.owed_ns = self.owed_ns.saturating_add(cost_ns);
+        } else {
+            self.idle_owed_ns = self.idle_owed_ns.saturating_add(cost_ns);
+            self.idle_until_ns = self.idle_until_ns.max(now_ns).saturating_add(on_link_ns);
+        }
+    }
+
+    /// How much longer a step takes that begins now; the GPU's part is paid then.
+    pub fn take(&mut self, begin_ns: u64) -> u64 {
+        let mut owed_ns = std::mem::take(&mut self.owed_ns);
+        let idle_owed_ns = std::mem::take(&mut self.idle_owed_ns);
+        if begin_ns < self.idle_until_ns {
+            owed_ns += idle_owed_ns;
+        }
+        self.submits_until_ns.saturating_sub(begin_ns) + owed_ns
+    }
+
+    /// Notes until when the step takes that has just started.
+    pub fn step_started(&mut self, end_ns: u64) {
+        self.step_end_ns = end_ns;
+    }
+}
+
+impl Mover {
+    /// Notes what a transfer costs the steps that goes on its channel now; below the CPU it costs nothing.
+    pub(super) fn charge(&mut self, id: TransferId, now_ns: u64) {
+        let transfer = self.transfer(id);
+        if self.copies.is_none() || (transfer.from != GPU && transfer.to != GPU) {
+            return;
+        }
+        let (link, job) = (self.channel_of(transfer).config, self.job(transfer.blocks));
+        if let Some(copies) = &mut self.copies {
+            copies.sent(&link, &job, now_ns);
+        }
+    }
+}
