@@ -29,6 +29,10 @@ class Step:
         self.begin_ns, self.end_ns = begin_ns, begin_ns + duration_ns
         self.computed_ns = self.end_ns
 
+    def is_followed(self, launched_ns: int) -> None:
+        """Note that its tokens are seen once the step behind it has been launched."""
+        self.end_ns = max(self.computed_ns, launched_ns)
+
     @property
     def tokens(self) -> tuple[int, int]:
         """Prefill and decode tokens."""

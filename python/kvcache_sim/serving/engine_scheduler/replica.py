@@ -179,12 +179,12 @@ class EngineReplica(Generic[S]):
             return
         if sum(step.tokens):
             launched_ns = now + self._durations.launch(step.batch)
-            flight.end_ns = max(flight.computed_ns, launched_ns)
             computed_ns = max(
                 flight.computed_ns + self._durations.kernels(step.batch),
                 launched_ns + self._durations.tail(step.batch),
             )
-            step.begin_ns, step.end_ns, step.computed_ns = flight.end_ns, computed_ns, computed_ns
+            flight.is_followed(launched_ns)
+            step.lasts(flight.end_ns, computed_ns - flight.end_ns)
             self._ahead = step
         self._log(step, flight.end_ns)
 
