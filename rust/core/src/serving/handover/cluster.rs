@@ -37,7 +37,7 @@ pub trait Machines {
 #[derive(Debug)]
 pub struct Cluster {
     /// When something is next at each machine by itself.
-    keys: Vec<Option<Key>>,
+    pub(super) keys: Vec<Option<Key>>,
     due: BTreeSet<Key>,
     events: BTreeMap<Key, Event>,
     heard: u64,
@@ -49,9 +49,9 @@ pub struct Cluster {
     closed: Vec<(u32, u32)>,
     /// What happens on channels served layer by layer, where there are such.
     timeline: Option<SharedTimeline>,
-    now_ns: u64,
+    pub(super) now_ns: u64,
     /// No machine takes note of another: each may run ahead of the others.
-    apart: bool,
+    pub(super) apart: bool,
 }
 
 impl Cluster {
@@ -188,27 +188,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets a request go at a time whose client has given it up, on the machine that it was sent to or on that which
-    /// decodes it; nothing happens where it is done.
-    pub fn give_up<M: Machines>(
-        &mut self,
-        machines: &mut M,
-        (machine, request): (u32, u32),
-        now_ns: u64,
-    ) -> Result<(), M::Error> {
-        self.now_ns = now_ns;
-        if self.ask(machines, machine, Task::GiveUp(request))?.answer || self.apart {
-            return Ok(());
-        }
-        for decodes in (0..self.keys.len() as u32).filter(|&other| other != machine) {
-            let done = self.ask(machines, decodes, Task::GiveUpHandedOver(request))?;
-            if done.answer {
-                break;
-            }
-        }
-        Ok(())
-    }
-
     /// Lets a channel do what is next of all, and the machine hear of it that sends over it.
     fn channel_event<M: Machines>(&mut self, machines: &mut M) -> Result<(), M::Error> {
         let heard = self.timeline.as_ref().and_then(Timeline::happen);
@@ -307,7 +286,7 @@ impl Cluster {
         self.ask(machines, machine, task).map(|done| done.incoming)
     }
 
-    fn ask<M: Machines>(
+    pub(super) fn ask<M: Machines>(
         &mut self,
         machines: &mut M,
         machine: u32,
