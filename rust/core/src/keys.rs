@@ -236,6 +236,31 @@ impl BlockKeys {
         u64::from(id) * u64::from(self.blocks_per_id) + u64::from(block % self.blocks_per_id)
     }
 
+    /// Tells the keys of blocks `[from, to)` of a request, last to first.
+    pub fn each_back(&self, request: u32, (from, to): (u32, u32), mut tell: impl FnMut(u64)) {
+        let (place, mut end) = (self.place(request), to);
+        while end > from {
+            let (source, _) = self.source(request, end - 1);
+            if source == NO_REQUEST {
+                end -= 1;
+                tell(PRIVATE | (u64::from(request) << 32) | u64::from(end));
+                continue;
+            }
+            let own = self.full_blocks[place];
+            let first = from.max(if source == request { 0 } else { own });
+            let ids = self.id_slice(source);
+            while end > first {
+                let id = (end - 1) / self.blocks_per_id;
+                let least = id * self.blocks_per_id;
+                let key = u64::from(ids[id as usize]) * u64::from(self.blocks_per_id);
+                for block in (least.max(first)..end).rev() {
+                    tell(key + u64::from(block - least));
+                }
+                end = least.max(first);
+            }
+        }
+    }
+
     /// The key of one block, and how many blocks from it on have that key plus one, plus two, and so on.
     pub fn run(&self, request: u32, block: u32) -> (u64, u32) {
         let (source, end) = self.source(request, block);
@@ -311,6 +336,12 @@ mod tests {
             [0, 1, 2, 3, 4, 5]
         );
         assert_eq!(keys.key(0, 6), PRIVATE | 6);
+        for (from, to) in [(0, 8), (1, 7), (3, 4), (2, 6), (4, 4), (6, 7)] {
+            let mut told = Vec::new();
+            keys.each_back(0, (from, to), |key| told.push(key));
+            let one_by_one: Vec<u64> = (from..to).rev().map(|k| keys.key(0, k)).collect();
+            assert_eq!(told, one_by_one);
+        }
         assert_eq!([1, 2, 3, 5].map(|k| keys.run(0, k).1), [1, 1, 1, 1]);
         assert_eq!(keys.run(0, 6), (PRIVATE | 6, u32::MAX - 6));
         assert_eq!((keys.distinct_ids(), keys.blocks_per_id()), (3, 2));

@@ -114,10 +114,7 @@ impl Store {
             ..Move::default()
         });
         for &(tail, start) in &kept {
-            for run in self.runs_from(tail, start) {
-                self.copy_mut(run, below).access = self.copy(run, tier).access;
-                self.set_state(run, below, State::InFlight, mv);
-            }
+            self.on_its_way((tail, start), (tier, below), mv);
         }
         self.moves[mv].parts = kept;
         let after = room.iter().map(|r| r.0).collect();

@@ -73,7 +73,7 @@ use crate::routing::Seat;
 use moves::{Hold, Move};
 use node::{Copy, Node, Run};
 use orders::Orders;
-use times::Stretch;
+use times::{Stretch, MANY_ACCESSES};
 
 /// The tier that computes; those below it are numbered from fast to slow.
 pub const GPU: usize = 0;
@@ -135,6 +135,8 @@ pub struct Store {
     /// When each count of `access` was made, from `accessed_from` on.
     accessed_ns: Vec<u64>,
     accessed_from: u64,
+    /// At so many those that nothing remembers are forgotten.
+    accessed_limit: usize,
     /// The latest time that a caller told.
     now_ns: u64,
     touch: Touch,
@@ -169,6 +171,7 @@ impl Store {
             access: 0,
             accessed_ns: vec![0],
             accessed_from: 0,
+            accessed_limit: MANY_ACCESSES,
             now_ns: 0,
             touch: Touch::default(),
             records: Records::default(),
@@ -265,10 +268,9 @@ impl Store {
 
     fn note_evicted(&mut self, tier: usize, node: NodeId, from: u32, to: u32, now_ns: u64) {
         let owner = self.nodes[node as usize].owner;
-        for block in (from..to).rev() {
-            let key = self.keys.key(owner, block);
-            self.records.evicted_key(tier, key, now_ns);
-        }
+        let records = &mut self.records;
+        let tell = |key| records.evicted_key(tier, key, now_ns);
+        self.keys.each_back(owner, (from, to), tell);
         let blocks = u64::from(to - from);
         self.tiers[tier].evictions += blocks;
         self.records.log_eviction(tier, blocks, now_ns);

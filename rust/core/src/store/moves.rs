@@ -224,10 +224,7 @@ impl Store {
         };
         let mv = self.moves.insert(new);
         self.hold(from, tail);
-        for run in self.runs_from(tail, start) {
-            self.copy_mut(run, to).access = self.copy(run, from).access;
-            self.set_state(run, to, State::InFlight, mv);
-        }
+        self.on_its_way((tail, start), (from, to), mv);
         self.hold(to, tail);
         if let Some(id) = lease {
             self.extend_hold(id, tail, end);
@@ -240,6 +237,21 @@ impl Store {
             after: after.to_vec(),
         });
         mv
+    }
+
+    /// A move writes a path part to a tier: each copy is as recent as the one that it is made from.
+    pub(super) fn on_its_way(
+        &mut self,
+        (tail, start): (NodeId, u32),
+        (from, to): (usize, usize),
+        by: MoveId,
+    ) {
+        let mut at = tail;
+        while at != ROOT && self.nodes[at as usize].start >= start {
+            self.copy_mut(at, to).access = self.copy(at, from).access;
+            self.set_state(at, to, State::InFlight, by);
+            at = self.nodes[at as usize].parent;
+        }
     }
 
     fn extend_hold(&mut self, id: LeaseId, tail: NodeId, to: u32) {
@@ -286,8 +298,10 @@ impl Store {
         }
         self.now_ns = self.now_ns.max(times.ready_ns);
         for &(tail, start) in &parts {
-            for run in self.runs_from(tail, start) {
-                self.ready_at(run, to, times);
+            let mut at = tail;
+            while at != ROOT && self.nodes[at as usize].start >= start {
+                self.ready_at(at, to, times);
+                at = self.nodes[at as usize].parent;
             }
         }
         // Counted before anything is swept: what just came may leave with what it hangs below.

@@ -10,6 +10,8 @@ use super::moves::{MoveId, NO_MOVE};
 use super::node::{NodeId, Run, State};
 use super::{Answer, Store, StoreError, GPU};
 
+/// Of so many accesses the times are kept, whether anything remembers them or not.
+pub(super) const MANY_ACCESSES: usize = 1 << 14;
 /// A time that is not known yet.
 pub const NOT_YET: u64 = 1 << 62;
 
@@ -120,9 +122,27 @@ impl Store {
 
     /// Counts an access that makes blocks recent, at the latest time told.
     pub(super) fn next_access(&mut self) -> u64 {
+        if self.accessed_ns.len() >= self.accessed_limit {
+            self.forget_accesses();
+            // a walk over all runs is worth as many accesses
+            self.accessed_limit = MANY_ACCESSES.max(self.nodes.len()) + self.accessed_ns.len();
+        }
         self.access += 1;
         self.accessed_ns.push(self.now_ns);
         self.access
+    }
+
+    /// Forgets the times of accesses that no run or lease remembers. Cost: a walk over all runs.
+    pub(super) fn forget_accesses(&mut self) {
+        let live = self.live_nodes();
+        let copies = live.iter().flat_map(|&id| self.copies_of(id));
+        let resident = copies.filter(|copy| copy.state != State::Absent);
+        let accesses = resident.map(|copy| copy.access);
+        let leases = self.leases.iter().map(|(_, lease)| lease.access);
+        let oldest = accesses.chain(leases).min().unwrap_or(self.access);
+        let forgotten = oldest.saturating_sub(self.accessed_from);
+        self.accessed_ns.drain(..forgotten as usize);
+        self.accessed_from += forgotten;
     }
 
     /// An admission happened when room was made for it.

@@ -54,14 +54,6 @@ impl Store {
     /// that no run or lease remembers are forgotten.
     pub fn take_keys(&mut self, keys: Arc<BlockKeys>) {
         self.keys = keys;
-        let live = self.live_nodes();
-        let copies = live.iter().flat_map(|&id| self.copies_of(id));
-        let resident = copies.filter(|copy| copy.state != State::Absent);
-        let accesses = resident.map(|copy| copy.access);
-        let leases = self.leases.iter().map(|(_, lease)| lease.access);
-        let oldest = accesses.chain(leases).min().unwrap_or(self.access);
-        let forgotten = oldest.saturating_sub(self.accessed_from);
-        self.accessed_ns.drain(..forgotten as usize);
-        self.accessed_from += forgotten;
+        self.forget_accesses();
     }
 }

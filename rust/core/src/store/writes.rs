@@ -93,12 +93,15 @@ impl Store {
     /// The runs of a path part without a copy one tier down: each with its first block, since making room may
     /// cut it (a copy further down goes).
     fn missing_below(&self, tier: usize, tail: NodeId, start: u32) -> Vec<(NodeId, u32)> {
-        let mut missing = self.runs_from(tail, start);
-        missing.retain(|&run| self.copy(run, tier + 1).state == State::Absent);
+        let (mut missing, mut at) = (Vec::new(), tail);
+        while at != ROOT && self.nodes[at as usize].start >= start {
+            let node = &self.nodes[at as usize];
+            if self.copy(at, tier + 1).state == State::Absent {
+                missing.push((at, node.start));
+            }
+            at = node.parent;
+        }
         missing
-            .into_iter()
-            .map(|run| (run, self.nodes[run as usize].start))
-            .collect()
     }
 
     fn copy_down(
@@ -133,10 +136,7 @@ impl Store {
             ..Move::default()
         });
         for &(last, first) in &parts {
-            for run in self.runs_from(last, first) {
-                self.copy_mut(run, below).access = self.copy(run, tier).access;
-                self.set_state(run, below, State::InFlight, id);
-            }
+            self.on_its_way((last, first), (tier, below), id);
             self.hold(below, last);
         }
         self.moves[id].parts = parts;

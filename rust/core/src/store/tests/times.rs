@@ -61,3 +61,25 @@ fn no_copy_is_whole_before_its_first_layer() {
     assert_eq!(refused, Err(StoreError::LastLayerFirst));
     store.check().unwrap();
 }
+
+#[test]
+fn times_of_accesses_that_nothing_remembers_are_forgotten() {
+    let mut store = store(&[4]);
+    cached(&mut store, 0, 2, 1);
+    let use_one = |store: &mut Store, request: u32, now_ns: u64| {
+        let depth = store.peek(request, 2).1;
+        let lease = store.acquire(request, depth).unwrap();
+        store.release(lease, now_ns).unwrap();
+    };
+    for now_ns in 2..20_000 {
+        use_one(&mut store, 2, now_ns);
+    }
+    assert_eq!(told(&store, 0), [(2, 1, 1, 1)], "the run remembers its own");
+    for now_ns in 20_000..60_000 {
+        use_one(&mut store, 0, now_ns);
+        use_one(&mut store, 2, now_ns);
+    }
+    assert_eq!(told(&store, 0), [(2, 1, 1, 59_999)]);
+    assert!(store.accessed_ns.len() < 100_000, "of 200,000");
+    store.check().unwrap();
+}
