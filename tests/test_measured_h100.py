@@ -24,6 +24,7 @@ from kvcache_sim.model.calibration.runs import Runs, runs_of
 from kvcache_sim.model.calibration.split import held_out
 from kvcache_sim.model.gpus import load_gpu
 from kvcache_sim.model.parametric import ParametricStepTime
+from processor import AS_PACKAGED
 from shared_files import ROOT
 
 BENCHES = ROOT / "benches"
@@ -115,8 +116,10 @@ def test_held_out_runs_are_met_as_the_page_says(model, name):
     for how, found in (("single rows", swept_by_rows(model)), ("sums of runs", fitted.model)):
         cells = section.split(f"| {name} | {how} |")[1].split("\n")[0]
         errors = {error.phase: error for error in run_errors(fitted.unseen, fitted.runs, found)}
-        met = [f"{errors[phase].mape:.1f} / {errors[phase].p95:.1f}" for phase in ("decode", "mixed")]
-        assert cells == f" {met[0]} | {met[1]} |"
+        met = [error for phase in ("decode", "mixed") for error in (errors[phase].mape, errors[phase].p95)]
+        told = [float(figure) for figure in cells.replace("|", "/").split("/") if figure.strip()]
+        # as printed; on another kind of processor the last digit may be the next one
+        assert told == pytest.approx(met, abs=0.051 if AS_PACKAGED else 0.11)
 
 
 @pytest.mark.parametrize("stream", [*DENSE, *MIXTURE])
