@@ -31,28 +31,17 @@ impl<B: Blocks> VllmScheduler<B> {
             return Ok(());
         }
         let is_given_up = |place: &Place| desk.is_given_up(*place);
-        let running: Vec<Place> = self.running.iter().copied().filter(is_given_up).collect();
-        let waiting: Vec<Place> = self.waiting.iter().filter(is_given_up).collect();
-        for place in running {
-            let s = &mut self.sequences[place];
-            s.is_running = false;
-            store.release(s.lease, now_ns)?;
-            self.running.retain(|&running| running != place);
-            self.leave(desk, store, place, now_ns);
-        }
-        for place in waiting {
-            self.waiting.remove(place, &self.sequences[place]);
+        let here = self.running.iter().copied().chain(self.waiting.iter());
+        let given_up: Vec<Place> = here.filter(is_given_up).collect();
+        for place in given_up {
+            self.withdraw(store, place, now_ns)?;
             self.leave(desk, store, place, now_ns);
         }
         Ok(())
     }
 
     fn leave(&mut self, desk: &mut Replica, store: &mut B, place: Place, now_ns: u64) {
-        let s = &mut self.sequences[place];
-        s.is_done = true;
         desk.aborted(store, place, now_ns);
-        if s.in_flight == 0 {
-            desk.free.push(place);
-        }
+        self.done(desk, place);
     }
 }

@@ -62,7 +62,7 @@ impl<B: Blocks> VllmScheduler<B> {
         Ok(())
     }
 
-    /// Takes a request whose last token is out from wherever it is; its blocks are free at once.
+    /// Ends a request whose last token is out.
     fn finish(
         &mut self,
         desk: &mut Replica,
@@ -70,19 +70,30 @@ impl<B: Blocks> VllmScheduler<B> {
         place: Place,
         now_ns: u64,
     ) -> Answer<()> {
+        self.withdraw(store, place, now_ns)?;
+        desk.finished_by_engine(store, place, now_ns, &mut self.log);
+        self.done(desk, place);
+        Ok(())
+    }
+
+    /// Takes a request from wherever it is; its blocks are free at once.
+    pub(super) fn withdraw(&mut self, store: &mut B, place: Place, now_ns: u64) -> Answer<()> {
         let s = &mut self.sequences[place];
-        s.is_done = true;
-        let in_flight = s.in_flight;
         if std::mem::take(&mut s.is_running) {
             store.release(s.lease, now_ns)?;
             self.running.retain(|&running| running != place);
         } else {
             self.waiting.remove(place, s);
         }
-        desk.finished_by_engine(store, place, now_ns, &mut self.log);
-        if in_flight == 0 {
+        Ok(())
+    }
+
+    /// Notes that a request has ended; its place is free once no step in flight names it.
+    pub(super) fn done(&mut self, desk: &mut Replica, place: Place) {
+        let s = &mut self.sequences[place];
+        s.is_done = true;
+        if s.in_flight == 0 {
             desk.free.push(place);
         }
-        Ok(())
     }
 }
