@@ -37,6 +37,7 @@ FLOOR = {
     "tier_table": 0,
     "tiers": 0.5,  # derived from the table
     "units": 0.5,  # its refusals are errors
+    "rows": 0,
     "spelling": 0,
     "file_lock": 0.5,  # its refusals are errors
     "backends": 0.5,  # its refusals are errors

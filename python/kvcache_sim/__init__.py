@@ -20,7 +20,7 @@ The floors of the package, top to bottom; imports go down only:
 - ``workload``, ``model``  requests in; what things cost
 - ``engine``      the event loop
 - ``errors``, ``units``, ``rng``, ``tiers`` and their table ``tier_table``, ``values`` (frozen dataclasses)
-- ``tuples``, ``spelling``  named tuples that are made quickly; what a wrong name may have meant
+- ``rows``, ``spelling``  registries whose rows are imported when asked for; what a wrong name may have meant
 - ``output``, ``file_lock``  the one writer of files, and who may write
 """
 

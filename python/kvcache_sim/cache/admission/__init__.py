@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from kvcache_sim.cache.admission.policy import AdmissionPolicy
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
-from kvcache_sim.policies.plugins.rows import Rows
+from kvcache_sim.rows import Rows
 
 ADMISSIONS: Rows[Callable[[], AdmissionPolicy]] = Rows(
     "kvcache_sim.cache.admission", {"all": "everything:AdmitEverything", "prompt": "prompt:AdmitPrompt"}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from kvcache_sim.cache.fetch.policy import FetchPolicy
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
-from kvcache_sim.policies.plugins.rows import Rows
+from kvcache_sim.rows import Rows
 
 FETCHES: Rows[type[FetchPolicy]] = Rows(
     "kvcache_sim.cache.fetch",

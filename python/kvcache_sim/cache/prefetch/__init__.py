@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from kvcache_sim.cache.prefetch.policy import PrefetchPolicy
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
-from kvcache_sim.policies.plugins.rows import Rows
+from kvcache_sim.rows import Rows
 
 PREFETCHES: Rows[Callable[[], PrefetchPolicy]] = Rows(
     "kvcache_sim.cache.prefetch",

@@ -17,7 +17,7 @@ from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.cache.write.policy import WritePolicy
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
-from kvcache_sim.policies.plugins.rows import Rows
+from kvcache_sim.rows import Rows
 
 #: Name → constructor, which takes the upper tier of the edge and the settings.
 WRITES: Rows[Callable[[int, MovementSettings], WritePolicy]] = Rows(

@@ -13,7 +13,7 @@ from typing import Any
 
 from kvcache_sim.channels.choice.policy import ChannelChoice
 from kvcache_sim.policies.plugins.choice import Kind
-from kvcache_sim.policies.plugins.rows import Rows
+from kvcache_sim.rows import Rows
 
 CHOICES: Rows[Callable[[], ChannelChoice]] = Rows(
     "kvcache_sim.channels.choice",

@@ -14,5 +14,4 @@
 - ``fuzz``       ``kvsim policies check``
 - ``template``   ``kvsim policies new``
 - ``hosted``     a plug-in as the eviction order of a tier of a timed run
-- ``rows``       the rows of a registry, imported when they are asked for: a run uses one of many
 """

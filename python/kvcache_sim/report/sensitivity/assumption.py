@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.stated_errors import Factors, around
 from kvcache_sim.serving.settings import ClusterSettings
 
@@ -48,3 +49,20 @@ def interval(stated: Factors | None, source: str, usual_percent: float) -> tuple
     if stated is not None:
         return stated, source, True
     return around(usual_percent), f"{source}: ±{usual_percent:g} % assumed", False
+
+
+def host_interval(
+    host: str, named: tuple[str, str], own: float, known_by: tuple[str, float]
+) -> tuple[Factors, str, bool]:
+    """Return the interval of a figure that a host preset may give, as ``interval`` does.
+
+    ``named``: its key and the unit behind it; ``known_by``: the source of the host's range, and the usual
+    percentage where the figure is not the host's own or has no range.
+    """
+    (key, unit), (source, usual_percent) = named, known_by
+    spec = load_host(host) if host else None
+    between = getattr(spec, f"{key}_range{unit}", None)
+    if not between or getattr(spec, f"{key}{unit}") != own:
+        return interval(None, "as given it states no error", usual_percent)
+    low, high = between
+    return interval(Factors(low / own, high / own), source, usual_percent)

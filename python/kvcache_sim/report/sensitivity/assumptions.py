@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.scaled import ScaledStepTime, StepPart
 from kvcache_sim.model.sequence_time import WithSequenceTime
 from kvcache_sim.model.stated_errors import Factors, around, stated_step_errors
-from kvcache_sim.report.sensitivity.assumption import Assumption, interval
+from kvcache_sim.report.sensitivity.assumption import Assumption, host_interval, interval
 from kvcache_sim.report.sensitivity.copies import copy_assumptions
 from kvcache_sim.report.sensitivity.links import link_assumptions
 from kvcache_sim.scenario.gpu_room import room_uncertainty
@@ -74,9 +73,8 @@ def _host_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
             found.setdefault(key, []).append(index)
     for (host, each_ns), indices in found.items():
         of = f" of {host}" if len(found) > 1 else ""
-        measured = _host_interval(
-            host, "step_overhead_per_sequence", each_ns, "slopes of the measured batches"
-        )
+        known_by = "slopes of the measured batches", USUAL_STEP_PERCENT
+        measured = host_interval(host, ("step_overhead_per_sequence", "_ns"), each_ns, known_by)
         apply = partial(_with_sequence_time, indices, each_ns)
         yield Assumption(f"host time a sequence{of}", *measured, apply)
 
@@ -90,18 +88,10 @@ def _launch_times(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
             found.setdefault((machine.replica.host or "", layer_ns), []).append(index)
     for (host, layer_ns), indices in found.items():
         of = f" of {host}" if len(found) > 1 else ""
-        measured = _host_interval(host, "launch_per_layer", layer_ns, "what single steps showed")
+        known_by = "what single steps showed", USUAL_STEP_PERCENT
+        measured = host_interval(host, ("launch_per_layer", "_ns"), layer_ns, known_by)
         apply = partial(_with_steps, indices, "launch")
         yield Assumption(f"launch of a step past its graphs{of}", *measured, apply)
-
-
-def _host_interval(host: str, key: str, own_ns: int, source: str) -> tuple[Factors, str, bool]:
-    """Return the interval of a host's time, its source, and whether it is stated: where the host has it."""
-    spec = load_host(host) if host else None
-    if spec is None or getattr(spec, f"{key}_ns") != own_ns:
-        return interval(None, "as given it states no error", USUAL_STEP_PERCENT)
-    low, high = getattr(spec, f"{key}_range_ns")
-    return interval(Factors(low / own_ns, high / own_ns), source, USUAL_STEP_PERCENT)
 
 
 def _with_sequence_time(

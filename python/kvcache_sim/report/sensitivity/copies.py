@@ -7,9 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 from kvcache_sim.channels.settings import ChannelSettings
-from kvcache_sim.model.hosts import load_host
 from kvcache_sim.model.stated_errors import Factors
-from kvcache_sim.report.sensitivity.assumption import Assumption, interval
+from kvcache_sim.report.sensitivity.assumption import Assumption, host_interval, interval
 from kvcache_sim.report.sensitivity.links import (
     Figures,
     channels_of,
@@ -77,24 +76,20 @@ def _with_submission_first(
     """Return the settings with factor - 1 of the least time of a piece spent before the first byte."""
 
     def changed(channel: ChannelSettings) -> ChannelSettings:
-        if section_of(channel.name, sections) not in names:
-            return channel
         first = round((factor - 1) * channel.piece_overhead_ns)
         rest = channel.piece_overhead_ns - first
         return replace(channel, piece_submit_ns=channel.piece_submit_ns + first, piece_overhead_ns=rest)
 
-    return with_channels(settings, changed)
+    return with_channels(settings, names, sections, changed)
 
 
 def _with_submission(
     names: list[str], sections: tuple[str, ...], settings: ClusterSettings, factor: float
 ) -> ClusterSettings:
     def changed(channel: ChannelSettings) -> ChannelSettings:
-        if section_of(channel.name, sections) not in names:
-            return channel
         return replace(channel, piece_submit_ns=round(channel.piece_submit_ns * factor))
 
-    return with_channels(settings, changed)
+    return with_channels(settings, names, sections, changed)
 
 
 def _costs(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
@@ -105,23 +100,10 @@ def _costs(machines: tuple[MachineSection, ...]) -> Iterator[Assumption]:
             if value and not machine.replica.instant:
                 found.setdefault((machine.replica.host or "", value), []).append(index)
         for (host, value), indices in found.items():
-            stated = _stated(host, (key, unit), value)
-            source = (
-                f"between both directions and sizes of {host}" if stated else "as given it states no error"
-            )
-            factors, said, is_stated = interval(stated, source, USUAL_COPY_PERCENT)
+            source = f"between both directions and sizes of {host}"
+            measured = host_interval(host, (key, unit), value, (source, USUAL_COPY_PERCENT))
             of = f" of {host}" if len(found) > 1 else ""
-            yield Assumption(f"{what}{of}", factors, said, is_stated, partial(_with_cost, indices, key))
-
-
-def _stated(host: str, named: tuple[str, str], value: float) -> Factors | None:
-    """Return between which factors a host states that a cost lies; None where it is given otherwise."""
-    if not host:
-        return None
-    (key, unit), spec = named, load_host(host)
-    between = getattr(spec, f"{key}_range{unit}")
-    own = value == getattr(spec, f"{key}{unit}")
-    return Factors(between[0] / value, between[1] / value) if own and between else None
+            yield Assumption(f"{what}{of}", *measured, partial(_with_cost, indices, key))
 
 
 def _with_cost(indices: list[int], key: str, settings: ClusterSettings, factor: float) -> ClusterSettings:

@@ -42,16 +42,22 @@ def link_assumptions(scenario: Scenario) -> Iterator[Assumption]:
 
 
 def with_channels(
-    settings: ClusterSettings, changed: Callable[[ChannelSettings], ChannelSettings]
+    settings: ClusterSettings,
+    names: list[str],
+    sections: tuple[str, ...],
+    changed: Callable[[ChannelSettings], ChannelSettings],
 ) -> ClusterSettings:
-    """Return the settings with each channel as a function makes it."""
+    """Return the settings with each channel of the named sections as a function makes it."""
+
+    def of(channel: ChannelSettings) -> ChannelSettings:
+        return changed(channel) if section_of(channel.name, sections) in names else channel
 
     def between(network: NetworkSettings) -> NetworkSettings:
-        return replace(network, default=changed(network.default))
+        return replace(network, default=of(network.default))
 
     return replace(
         settings,
-        channels={name: changed(channel) for name, channel in settings.channels.items()},
+        channels={name: of(channel) for name, channel in settings.channels.items()},
         network=between(settings.network),
         handover=replace(settings.handover, network=between(settings.handover.network)),
     )
@@ -63,8 +69,6 @@ def _with_links(
     """Return the settings with every transfer over these channels so many times as long."""
 
     def slower(channel: ChannelSettings) -> ChannelSettings:
-        if section_of(channel.name, sections) not in names:
-            return channel
         return replace(
             channel,
             bandwidth_bytes_per_s=max(1, round(channel.bandwidth_bytes_per_s / factor)),
@@ -73,7 +77,7 @@ def _with_links(
             piece_gap_ns=round(channel.piece_gap_ns * factor),
         )
 
-    return with_channels(settings, slower)
+    return with_channels(settings, names, sections, slower)
 
 
 def channels_of(settings: ClusterSettings) -> Iterable[ChannelSettings]:

@@ -21,7 +21,7 @@ from numbers import Real
 from typing import Any
 
 from kvcache_sim.policies.plugins.choice import Kind
-from kvcache_sim.policies.plugins.rows import Rows
+from kvcache_sim.rows import Rows
 from kvcache_sim.serving.queue.order import QueueOrder
 
 #: The requests get the starts of their jobs as priorities when they are read.

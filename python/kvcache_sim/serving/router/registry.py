@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvcache_sim.policies.plugins.choice import Kind, whole_number
-from kvcache_sim.policies.plugins.rows import Rows
+from kvcache_sim.rows import Rows
 from kvcache_sim.serving.router.contract import Router, RouterView
 
 MakeRouter = Callable[[RouterView], Router]

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from importlib import import_module
-
 from kvcache_sim.errors import UsageError
+from kvcache_sim.rows import Rows
 from kvcache_sim.spelling import close_matches
 from kvcache_sim.workload.readers.format import TraceFormat
 from kvcache_sim.workload.readers.signs import SIGNS
 
-
-class _Formats(Mapping[str, TraceFormat]):
-    """Name → format, ``FORMAT`` of the file of that name, which is imported when it is asked for."""
-
-    def __getitem__(self, name: str) -> TraceFormat:
-        if name not in SIGNS:
-            raise KeyError(name)
-        found: TraceFormat = import_module(f"{__package__}.{name.replace('-', '_')}").FORMAT
-        return found
-
-    def __contains__(self, name: object) -> bool:
-        return name in SIGNS
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(SIGNS)
-
-    def __len__(self) -> int:
-        return len(SIGNS)
-
-
 #: Every format that is built in, in the order in which detection asks for their signs.
-FORMATS: Mapping[str, TraceFormat] = _Formats()
+FORMATS: Rows[TraceFormat] = Rows(
+    "kvcache_sim.workload.readers", {name: f"{name.replace('-', '_')}:FORMAT" for name in SIGNS}
+)
 
 
 def format_named(name: str) -> TraceFormat:
