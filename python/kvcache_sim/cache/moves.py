@@ -115,6 +115,10 @@ class Mover:
         """Whether an edge of the machine is on several channels."""
         return self._edges.chooses
 
+    def carrying(self, edge: str) -> tuple[AnyChannel, ...]:
+        """Return all channels that an edge of this machine may take, the first one assigned to it."""
+        return self._edges.carrying(edge)
+
     def schedule_for(self, scheduler: Scheduler) -> None:
         """Tell who computes on this machine of every change from now on; the two need each other."""
         self._scheduler = scheduler

@@ -33,11 +33,20 @@ class Edges:
     def go_over(self, placed: Mapping[AnyChannel, AnyChannel]) -> None:
         """Take other channels in the place of those that it has."""
         self.channels = {edge: placed[channel] for edge, channel in self.channels.items()}
+        self._alternatives = {
+            edge: {name: placed[channel] for name, channel in several.items()}
+            for edge, several in self._alternatives.items()
+        }
 
     @property
     def chooses(self) -> bool:
         """Whether an edge has several channels."""
         return bool(self._alternatives)
+
+    def carrying(self, edge: str) -> tuple[AnyChannel, ...]:
+        """Return all channels that an edge may take, the first one assigned to it."""
+        several = self._alternatives.get(edge)
+        return (self.channels[edge],) if several is None else tuple(several.values())
 
     def channel(self, edge: str, blocks: int, size_bytes: int, now_ns: int) -> AnyChannel:
         """Return the channel that a transfer over an edge takes now."""

@@ -200,7 +200,13 @@ class Simulation:
         ordered = self.settings.movement.lookup == "cluster" or self.channels.timeline is not None
         if ordered or any(machine.role == "prefill" for machine in self.settings.machines):
             return True
-        names = [set(machine.edge_channels.values()) for machine in self.settings.machines]
+        names = [
+            {
+                *machine.edge_channels.values(),
+                *(name for rails in machine.edge_rails.values() for name in rails),
+            }
+            for machine in self.settings.machines
+        ]
         return sum(map(len, names)) == len(set().union(*names))
 
     @property

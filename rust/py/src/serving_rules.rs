@@ -7,7 +7,7 @@ use kvsim_core::serving::queue::QueueOrder;
 use kvsim_core::serving::sglang::{SchedulePolicy, SglangConfig, SglangScheduler};
 use kvsim_core::serving::vllm::VllmConfig;
 use kvsim_core::serving::{AsyncScheduling, ReadsConfig, ReplicaConfig, MOST_TIERS};
-use kvsim_core::transfers::{CopyRates, Edge, Mover, MoverConfig, WritePolicy};
+use kvsim_core::transfers::{CopyRates, Edge, Lane, Mover, MoverConfig, WritePolicy};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -137,7 +137,7 @@ impl ServingRules {
             return Ok(None);
         };
         config.copies = self.copies();
-        Ok(Some(Mover::new(config, edges(&self.tiers))))
+        Ok(Some(Mover::new(config, edges(&self.tiers)?)))
     }
 
     fn copies(&self) -> Option<CopyRates> {
@@ -203,12 +203,15 @@ pub fn sglang(
     }))
 }
 
+/// Channels side by side that carry an edge in one direction.
+type PyLane = Vec<Py<PyChannel>>;
+
 /// `serving.replica.native_rules.TierRules`, attribute by attribute.
 #[derive(FromPyObject)]
 pub struct TierRules {
     pub names: Vec<String>,
-    /// By edge, from the GPU down: the channel over which KV is written, and the one over which it is read.
-    channels: Vec<(Py<PyChannel>, Py<PyChannel>)>,
+    /// By edge, from the GPU down: the channels over which KV is written, and those over which it is read.
+    channels: Vec<(PyLane, PyLane)>,
     block_bytes: u64,
     layer_pipelining: bool,
     read_buffer_layers: Option<u64>,
@@ -254,12 +257,18 @@ fn mover_config(
     }))
 }
 
-fn edges(rules: &TierRules) -> Vec<Edge> {
-    let edges = rules.channels.iter().map(|(down, up)| Edge {
-        down: down.get().channel.clone(),
-        up: up.get().channel.clone(),
+fn edges(rules: &TierRules) -> PyResult<Vec<Edge>> {
+    let edges = rules.channels.iter().map(|(down, up)| {
+        let (down, up) = (lane(down)?, lane(up)?);
+        Ok(Edge { down, up })
     });
     edges.collect()
+}
+
+fn lane(channels: &PyLane) -> PyResult<Lane> {
+    let channels = channels.iter().map(|one| one.get().channel.clone());
+    let channels = channels.collect();
+    Lane::new(channels).ok_or_else(|| PyValueError::new_err("a channel or more"))
 }
 
 /// How a machine reads the others.

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 from kvcache_sim import _core
 from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.machine import Machine
+from kvcache_sim.cache.moves import Mover
+from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.cache.write import WRITES
+from kvcache_sim.channels.choice import CHOICES
 from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.serving.queue import ORDERS, served_as
 from kvcache_sim.serving.recorder import Recorder
@@ -35,8 +38,9 @@ class TierRules:
     """What the core is told of a machine's tiers, fast to slow, and of the edges between them."""
 
     names: tuple[str, ...]
-    #: By edge: the channel over which KV is written, and the one over which it is read.
-    channels: tuple[tuple[_core.Channel, _core.Channel], ...]
+    #: By edge: the channels over which KV is written, and those over which it is read; each transfer takes
+    #: the emptiest.
+    channels: tuple[tuple[list[_core.Channel], list[_core.Channel]], ...]
     block_bytes: int
     layer_pipelining: bool
     read_buffer_layers: int | None
@@ -65,16 +69,24 @@ def tier_rules(machine: Machine) -> TierRules:
     )
 
 
-def edge_channels(machine: Machine) -> list[tuple[_core.Channel, _core.Channel]]:
+def edge_channels(machine: Machine) -> list[tuple[list[_core.Channel], list[_core.Channel]]]:
     """Return the channels of each edge, down and up, as far as they are the core's."""
-    channels, edges = machine.mover.channels, len(machine.tiers) - 1
+    edges = len(machine.tiers) - 1
     pairs = [
-        (channels[down], channels[up])
+        (
+            lane_in_core(machine.mover, machine.movement, down),
+            lane_in_core(machine.mover, machine.movement, up),
+        )
         for down, up in zip(WRITE_EDGES[:edges], LOAD_EDGES[:edges], strict=True)
     ]
-    return [
-        (down, up) for down, up in pairs if isinstance(down, _core.Channel) and isinstance(up, _core.Channel)
-    ]
+    return [(down, up) for down, up in pairs if down and up]
+
+
+def lane_in_core(mover: Mover, movement: MovementSettings, edge: str) -> list[_core.Channel]:
+    """Return the channels of an edge that the core chooses among, as far as they are the core's."""
+    carrying = mover.carrying(edge)
+    chosen = carrying[:1] if movement.channel_choice == "assigned" else carrying
+    return [channel for channel in chosen if isinstance(channel, _core.Channel)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +246,7 @@ def _core_moves(machine: Machine) -> bool:
             channel.by_layer or isinstance(channel, _core.Channel)
             for channel in machine.mover.channels.values()
         )
-        and not machine.mover.chooses_channels
+        and (movement.channel_choice in CHOICES or not machine.mover.chooses_channels)
         and machine.prefetcher is None
         and machine.pool is None
         and movement.fetch in FETCHES

@@ -88,7 +88,7 @@ impl Replica {
                 let below = run.parts.iter().filter(|part| part.tier >= level);
                 let below: u64 = below.map(|part| u64::from(part.end - part.start)).sum();
                 if below > 0 {
-                    let up = &theirs.edge(level).up;
+                    let up = theirs.edge(level).up.assigned();
                     total_ns = total_ns.max(mover.estimate_ns(up, below, now_ns));
                 }
             }

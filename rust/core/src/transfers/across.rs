@@ -200,7 +200,7 @@ impl Mover {
             transfer.begin(NO_MOVE, (level, level - 1), lent.blocks);
             transfer.hop = Some(Box::new(Hop {
                 handover: 0,
-                channel: self.edges[level - 1].up.clone(),
+                channel: self.edges[level - 1].up.assigned().clone(),
                 streams: self.config.layer_pipelining,
                 feed: Feed::AtHand,
                 awaits: 0,

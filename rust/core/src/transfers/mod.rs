@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `channel` | a FIFO link and the times of what it carries |
 //! | `slowed` | a FIFO link whose rate falls for some times |
+//! | `lane` | the channels side by side that carry an edge, and the choice among them |
 //! | `layered` | a link served layer by layer: fair, or loads first |
 //! | `timeline` | what happens next on all such links |
 //! | `demand` | the rate that a channel was asked for |
@@ -25,6 +26,7 @@ mod copy_cost;
 mod demand;
 mod hop;
 mod hops;
+mod lane;
 mod layered;
 #[cfg(test)]
 mod layered_tests;
@@ -41,6 +43,7 @@ pub use channel::{Channel, ChannelConfig, Job, Transmission};
 pub use copy_cost::{CopyCost, CopyRates};
 pub use demand::Demand;
 pub use hop::{Feed, Hop, Onwards};
+pub use lane::Lane;
 pub use layered::NOT_YET;
 pub use mover::{Arrival, Edge, Mover, MoverConfig, SharedChannel};
 pub use slowed::Slowdown;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::across::Source;
 use super::channel::{Channel, Job, Transmission};
 use super::copy_cost::{CopyCost, CopyRates};
+use super::lane::Lane;
 use super::transfer::{Transfer, TransferId, Watcher};
 use super::write::WritePolicy;
 use crate::serving::ServingStore;
@@ -43,9 +44,9 @@ pub struct MoverConfig {
 #[derive(Clone, Debug)]
 pub struct Edge {
     /// Over which KV is written.
-    pub down: SharedChannel,
+    pub down: Lane,
     /// Over which KV is read.
-    pub up: SharedChannel,
+    pub up: Lane,
 }
 
 /// Locks what one thread alone uses at a time.
@@ -118,7 +119,9 @@ impl Mover {
         Self {
             copies: config.copies.map(CopyCost::new),
             config,
-            by_layer: edges.iter().any(|edge| locked(&edge.up).is_layered()),
+            by_layer: edges
+                .iter()
+                .any(|edge| locked(edge.up.assigned()).is_layered()),
             edges,
             transfers: Vec::new(),
             free: Vec::new(),
@@ -159,11 +162,15 @@ impl Mover {
         match (transfer.hop.as_deref(), transfer.read.as_deref()) {
             (Some(hop), _) => &hop.channel,
             (None, Some(read)) => &read.wire,
-            (None, None) => self.edge_channel((transfer.from, transfer.to)),
+            (None, None) => {
+                let lane = self.lane((transfer.from, transfer.to));
+                lane.at(transfer.rail)
+            }
         }
     }
 
-    fn edge_channel(&self, (from, to): (usize, usize)) -> &SharedChannel {
+    /// What carries an edge.
+    pub(super) fn lane(&self, (from, to): (usize, usize)) -> &Lane {
         let edge = &self.edges[from.min(to)];
         if from < to {
             &edge.down
@@ -172,9 +179,9 @@ impl Mover {
         }
     }
 
-    /// The channel of an edge.
+    /// The channel that is assigned to an edge.
     pub fn channel(&self, edge: (usize, usize)) -> MutexGuard<'_, Channel> {
-        locked(self.edge_channel(edge))
+        locked(self.lane(edge).assigned())
     }
 
     /// How many tiers its machine has.

@@ -51,6 +51,8 @@ impl Mover {
         if order.from == REMOTE {
             return self.accept_read(store, id, order, now_ns);
         }
+        let rail = self.lane((from, order.to)).emptiest(now_ns);
+        self.transfers[id as usize].rail = rail;
         for earlier in &order.after {
             let Some(before) = self.under_way(*earlier) else {
                 continue;

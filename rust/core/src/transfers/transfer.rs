@@ -35,6 +35,8 @@ pub struct Transfer {
     pub blocks: u64,
     /// When a step computed its first and its last layer, where it writes through.
     pub(super) computed: Option<(u64, u64)>,
+    /// Which of its edge's channels it takes, where that is on several.
+    pub(super) rail: usize,
     /// The hop that brings what this one sends on.
     pub below: Option<TransferId>,
     pub(super) waits: Vec<TransferId>,
@@ -96,7 +98,7 @@ impl Transfer {
     pub(super) fn begin(&mut self, id: MoveId, (from, to): (usize, usize), blocks: u64) {
         (self.id, self.from, self.to, self.blocks) = (id, from, to, blocks);
         (self.computed, self.below, self.sent) = (None, None, None);
-        self.job = None;
+        (self.job, self.rail) = (None, 0);
         self.waits.clear();
         self.dependents.clear();
         self.watchers.clear();

@@ -1,0 +1,102 @@
+"""Channels that are chosen, shared or served layer by layer: the core and the mover in Python tell one story."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
+from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation.simulation import Simulation
+from test_native_serving import kinds, movements, replicas, told, told_alike, trees
+from test_simulation_native import cluster, random_trace
+
+
+def on_rails(settings, rails, scope, rates, kind):
+    """Put each edge of a cluster on so many channels side by side.
+
+    ``scope``: whose own they are; an edge's, an edge's with its opposite, a machine's or all machines'.
+    """
+    channels, machines = dict(settings.channels), []
+    for number, machine in enumerate(settings.machines):
+        own = {}
+        for edge in machine.edge_channels:
+            both = "-".join(sorted(edge.split("->")))
+            whose = {
+                "edge": f"{edge} {number}",
+                "both": f"{both} {number}",
+                "machine": f"{number}",
+                "all": "",
+            }
+            own[edge] = tuple(f"rail {k} {whose[scope]}" for k in range(rails))
+        for names in own.values():
+            for k, name in enumerate(names):
+                rate = rates[k % len(rates)] * 10**9
+                channels[name] = replace(ChannelSettings(name, rate, 20_000, 1_000), **kind)
+        first = {edge: names[0] for edge, names in own.items()}
+        machines.append(replace(machine, edge_channels=first, edge_rails=own if rails > 1 else {}))
+    used = {name for machine in machines for name in machine.edge_channels.values()}
+    used |= {name for machine in machines for names in machine.edge_rails.values() for name in names}
+    channels = {name: one for name, one in channels.items() if name in used}
+    return replace(settings, machines=tuple(machines), channels=channels)
+
+
+scopes = st.sampled_from(["edge", "both", "machine", "all"])
+plain = st.fixed_dictionaries(
+    {"latency_occupies": st.booleans(), "piece_submit_ns": st.sampled_from([0, 4_000])}
+)
+
+
+@examples(25)
+@given(
+    replica=replicas,
+    cache=trees,
+    movement=movements,
+    choice=st.sampled_from(["emptiest", "emptiest", "emptiest", "assigned"]),
+    shape=st.sampled_from([(90, 200), (90, 60, 400), (100, 40, 60)]),
+    rails=st.integers(2, 3),
+    scope=scopes,
+    rates=st.sampled_from([(1,), (3, 1), (1, 2, 4)]),
+    kind=st.one_of(plain, plain, kinds),
+    lookup=st.sampled_from(["local", "local", "cluster"]),
+    machines=st.sampled_from([1, 2, 3]),
+    seed=st.integers(1, 10**6),
+)
+def test_channels_that_are_chosen_tell_one_story(
+    replica, cache, movement, choice, shape, rails, scope, rates, kind, lookup, machines, seed
+):
+    settings = cluster(shape, machines)
+    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
+    settings = on_rails(replace(settings, machines=built), rails, scope, rates, kind)
+    settings = replace(
+        settings,
+        cache=cache,
+        movement=replace(movement, channel_choice=choice, lookup=lookup if machines > 1 else "local"),
+        network=NetworkSettings(default=replace(settings.network.default, **kind)),
+    )
+    trace = random_trace(seed, requests=40, sessions=7)
+    native, _ = told_alike(settings, trace)
+    _, reference = told(settings, trace, backend="python")
+    assert native["digests"] == reference["digests"]
+
+
+@pytest.mark.parametrize("in_core", [True, False])
+def test_a_choice_of_somebodys_own_stays_in_python(in_core, tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text(
+        "class Last:\n    def choose(self, sending, channels):\n        return list(channels)[-1]\n"
+    )
+    settings = on_rails(cluster((110, 300), 2), 2, "edge", (1,), {})
+    settings = replace(
+        settings,
+        movement=replace(settings.movement, channel_choice="emptiest" if in_core else f"{own}:Last"),
+        machines=tuple(replace(machine, replica=ReplicaSettings(512, 8)) for machine in settings.machines),
+    )
+    simulation = Simulation(settings, random_trace(1), RunOptions())
+    assert [isinstance(one, NativeReplica) for one in simulation.replicas] == [in_core] * 2
+    simulation.run()
