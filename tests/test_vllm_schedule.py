@@ -177,6 +177,33 @@ def test_the_core_and_the_reference_tell_one_story(replica, cache_settings, bloc
         assert ours.schedule() == theirs.schedule()
 
 
+@pytest.mark.parametrize("arrival", [0, 1])
+@pytest.mark.parametrize("options", [(), ("--backend", "python")])
+def test_equally_urgent_requests_that_preempt_each_other_for_ever_end_in_a_line(
+    tmp_path, capsys, arrival, options
+):
+    """Of two equals that do not fit together the one that joined first goes, which then joins last."""
+    rows = (
+        {"timestamp": at, "input_length": 600, "output_length": 20, "hash_ids": ids}
+        for at, ids in ((0, [1, 2]), (arrival, [3, 4]))
+    )
+    (tmp_path / "two.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    said = (
+        "scheduler=vllm",
+        "queue_order=priority",
+        "reserve_full_isl=false",
+        "long_prefill_token_threshold=64",
+    )
+    said = (*(f"replica.{word}" for word in said), "tiers.gpu.capacity=45 blocks", "cache.block_size=16")
+    words = [word for setting in (*said, "cache.enabled=false") for word in ("--set", setting)]
+    code = kvsim(
+        ["simulate", str(tmp_path / "two.jsonl"), *words, *options, "-q", "-o", str(tmp_path / "run")]
+    )
+    line = "replica.scheduler: requests preempt each other without end, as vLLM's would; "
+    assert (code, capsys.readouterr().err.startswith(line)) == ((0, False) if arrival else (2, True))
+    assert (tmp_path / "run").exists() == bool(arrival)
+
+
 def test_the_command_prints_a_row(tmp_path, capsys):
     row = rows("lcg")[0]
     path = lcg_trace(row, tmp_path)

@@ -7,12 +7,12 @@ use pyo3::sync::PyOnceLock;
 /// `kvcache_sim.errors.StoreError`.
 static STORE_ERROR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-fn store_error(py: Python<'_>, what: &str, expected: &str) -> PyErr {
+fn store_error(py: Python<'_>, what: &str, place: &str, expected: &str) -> PyErr {
     let class = STORE_ERROR.get_or_try_init(py, || {
         let errors = py.import("kvcache_sim.errors")?;
         errors.getattr("StoreError").map(Bound::unbind)
     });
-    let made = class.and_then(|class| class.call1(py, (what, "store", "", expected)));
+    let made = class.and_then(|class| class.call1(py, (what, place, "", expected)));
     match made {
         Ok(error) => PyErr::from_value(error.into_bound(py)),
         Err(error) => error,
@@ -21,12 +21,12 @@ fn store_error(py: Python<'_>, what: &str, expected: &str) -> PyErr {
 
 /// A refused call as Python sees it.
 pub fn refusal(error: &StoreError) -> PyErr {
-    Python::attach(|py| store_error(py, error.what(), &error.expected()))
+    Python::attach(|py| store_error(py, error.what(), error.place(), &error.expected()))
 }
 
 /// Something that cannot be made or called so: one line, of what is wrong and what would have been right.
 pub fn refused(what: &str, expected: &str) -> PyErr {
-    Python::attach(|py| store_error(py, what, expected))
+    Python::attach(|py| store_error(py, what, "store", expected))
 }
 
 /// An answer, or the exception.
@@ -74,6 +74,7 @@ impl<'py> FromPyObject<'_, 'py> for Whole {
                 Err(store_error(
                     number.py(),
                     "a number is out of range",
+                    "store",
                     "0 to 2^64 - 1",
                 ))
             }

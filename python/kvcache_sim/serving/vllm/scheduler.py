@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from kvcache_sim.cache.groups import Newcomer
 from kvcache_sim.cache.machine import Machine
+from kvcache_sim.errors import StoreError
 from kvcache_sim.serving.engine_scheduler.schedule_log import ScheduleLog
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.sequence import Status
@@ -17,6 +18,11 @@ from kvcache_sim.serving.vllm.waiting import Waiting, rank
 from kvcache_sim.tiers import PLACES
 
 _NONE_BELOW = (0,) * (len(PLACES) - 1)
+
+#: So often the most urgent requests are preempted without a token between, and no token is to come: by
+#: priority, requests of one priority and arrival take each other's blocks in turn, in vLLM too, and start
+#: anew each time. Who is the most urgent alone is not preempted.
+_MOST_FRUITLESS = 10_000
 
 
 @dataclass(slots=True)
@@ -62,6 +68,8 @@ class VllmScheduler:
         #: In order of admission.
         self.running: list[VllmSequence] = []
         self.log: ScheduleLog | None = None
+        #: Preemptions of the most urgent since a request last got a token.
+        self.fruitless = 0
         #: Running requests whose clients have given them up.
         self.given_up: set[int] = set()
 
@@ -120,6 +128,7 @@ class VllmScheduler:
             end = s.computed + tokens
             while s.is_running and not self.blocks.grow(s, end, now):
                 victim = self._victim()
+                self._expect_progress(victim)
                 at -= victim < at
                 self._preempt(step, self.running.pop(victim), now)
             if not s.is_running:
@@ -135,6 +144,19 @@ class VllmScheduler:
         if not self.rules.by_priority:
             return len(self.running) - 1
         return max(range(len(self.running)), key=lambda at: (rank(self.running[at]), -at))
+
+    def _expect_progress(self, victim: int) -> None:
+        """Raise ``StoreError`` where the most urgent requests only preempt each other."""
+        if not self.rules.by_priority:
+            return
+        self.fruitless += rank(self.running[victim]) == min(map(rank, [*self.running, *self.waiting[:1]]))
+        if self.fruitless == _MOST_FRUITLESS:
+            raise StoreError(
+                "requests preempt each other without end, as vLLM's would",
+                "replica.scheduler",
+                expected=f"a token within {_MOST_FRUITLESS} preemptions: more blocks, "
+                "arrivals or priorities that differ, or reserve_full_isl: true",
+            )
 
     def _preempt(self, step: Composition, s: VllmSequence, now: int) -> None:
         """Send a request back to the queue; what it had of this step goes back to the budget."""

@@ -49,9 +49,19 @@ pub enum StoreError {
     LastLayerFirst,
     /// Blocks of another number than were claimed; this many were.
     ClaimSize(u64),
+    /// A scheduler that preempts without end: this many times since anybody got a token.
+    NoProgress(u64),
 }
 
 impl StoreError {
+    /// What refuses: the store, or the scheduler that asks it.
+    pub fn place(&self) -> &'static str {
+        match self {
+            Self::NoProgress(_) => "replica.scheduler",
+            _ => "store",
+        }
+    }
+
     /// What is wrong.
     pub fn what(&self) -> &'static str {
         match self {
@@ -77,6 +87,7 @@ impl StoreError {
             Self::NotFree => "the room is not free yet",
             Self::LastLayerFirst => "ready before its first layer",
             Self::ClaimSize(_) => "not the size of the claim",
+            Self::NoProgress(_) => "requests preempt each other without end, as vLLM's would",
         }
     }
 
@@ -113,6 +124,12 @@ impl StoreError {
             Self::NotFree => "the writes that it waits for to have ended",
             Self::LastLayerFirst => "a first layer no later than the whole",
             Self::ClaimSize(blocks) => return format!("{blocks} blocks"),
+            Self::NoProgress(preemptions) => {
+                return format!(
+                    "a token within {preemptions} preemptions: more blocks, \
+                     arrivals or priorities that differ, or reserve_full_isl: true"
+                );
+            }
         };
         text.to_owned()
     }

@@ -42,6 +42,12 @@ use waiting::Waiting;
 
 pub use settings::VllmConfig;
 
+/// So often the most urgent requests are preempted without a token between, and no token is to come.
+///
+/// By priority, requests of one priority and arrival take each other's blocks in turn, in vLLM too, and start anew each time.
+/// Who is the most urgent alone is not preempted.
+const MOST_FRUITLESS: u64 = 10_000;
+
 /// vLLM's scheduler of one replica.
 #[derive(Debug)]
 pub struct VllmScheduler<B: Blocks> {
@@ -61,6 +67,8 @@ pub struct VllmScheduler<B: Blocks> {
     /// The last schedule asked for the first of the queue, and was refused.
     refused: bool,
     boundary_ns: Option<u64>,
+    /// Preemptions of the most urgent since a request last got a token.
+    fruitless: u64,
     /// Whether clients of running requests have given them up.
     someone_left: bool,
     /// The schedule, where it is written down.
@@ -83,6 +91,7 @@ impl<B: Blocks> VllmScheduler<B> {
             stretch: None,
             refused: false,
             boundary_ns: None,
+            fruitless: 0,
             someone_left: false,
             log: None,
             blocks: PhantomData,

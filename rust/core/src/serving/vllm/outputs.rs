@@ -46,6 +46,7 @@ impl<B: Blocks> VllmScheduler<B> {
         if !part.brings_token {
             return Ok(());
         }
+        self.fruitless = 0;
         s.known += 1;
         if self.config.looks_ahead() && !stale {
             s.placeholders -= 1;

@@ -2,8 +2,8 @@
 
 use super::super::{Place, Replica};
 use super::blocks::Blocks;
-use super::VllmScheduler;
-use crate::store::Answer;
+use super::{VllmScheduler, MOST_FRUITLESS};
+use crate::store::{Answer, StoreError};
 
 /// What is left of a step while it is composed.
 #[derive(Debug)]
@@ -57,6 +57,7 @@ impl<B: Blocks> VllmScheduler<B> {
             let end = s.computed + tokens;
             while !self.grow(store, place, end, now_ns)? {
                 let victim = self.victim();
+                self.expect_progress(victim)?;
                 if victim < at {
                     at -= 1;
                 }
@@ -91,17 +92,32 @@ impl<B: Blocks> VllmScheduler<B> {
         if !self.config.by_priority {
             return self.running.len() - 1;
         }
-        let rank = |place: Place| {
-            let s = &self.sequences[place];
-            (s.priority, s.arrival_ns)
-        };
         let mut worst = 0;
         for (at, &place) in self.running.iter().enumerate() {
-            if rank(place) > rank(self.running[worst]) {
+            if self.rank(place) > self.rank(self.running[worst]) {
                 worst = at;
             }
         }
         worst
+    }
+
+    fn rank(&self, place: Place) -> (i64, u64) {
+        let s = &self.sequences[place];
+        (s.priority, s.arrival_ns)
+    }
+
+    /// Refuses to go on where the most urgent requests only preempt each other.
+    fn expect_progress(&mut self, victim: usize) -> Answer<()> {
+        if !self.config.by_priority {
+            return Ok(());
+        }
+        let there = self.running.iter().copied().chain(self.waiting.first());
+        let most_urgent = there.map(|place| self.rank(place)).min();
+        self.fruitless += u64::from(most_urgent == Some(self.rank(self.running[victim])));
+        if self.fruitless == MOST_FRUITLESS {
+            return Err(StoreError::NoProgress(MOST_FRUITLESS));
+        }
+        Ok(())
     }
 
     /// Sends the running request at a position back to the queue, and returns it.
