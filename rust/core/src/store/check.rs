@@ -136,8 +136,8 @@ impl Store {
             for &(tail, _) in &mv.parts {
                 walk(mv.to, tail);
             }
-            for &(tier, tail) in &mv.sources {
-                walk(tier, tail);
+            for &tail in &mv.sources {
+                walk(mv.from, tail);
             }
         }
         for &id in live {

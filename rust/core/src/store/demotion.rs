@@ -17,6 +17,9 @@ impl Store {
         shortfall: u64,
         now_ns: u64,
     ) -> Option<PendingRoom> {
+        if self.evict_to_child(tier, shortfall, now_ns) {
+            return Some(PendingRoom::new());
+        }
         let below = tier + 1;
         let victims = self.select_victims(tier, shortfall);
         if self.blocks_of(&victims) < shortfall {

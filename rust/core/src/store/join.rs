@@ -3,9 +3,22 @@
 //! Without it a block that is written down alone, or leaves alone, stays a run of its own for good: a decode stretch
 //! would be as many runs as it has blocks, and whoever holds its end would count on each of them.
 
-use super::node::{NodeId, State, NONE, ROOT};
+use std::iter::zip;
+
+use super::node::{Copy, NodeId, State, NONE, ROOT};
 use super::times::Stretch;
 use super::Store;
+
+/// Whether nothing tells the copies of two runs on a tier apart but when they were ready.
+pub(super) fn are_alike(above: &Copy, below: &Copy) -> bool {
+    above.state == below.state
+        && above.holds == below.holds
+        && match above.state {
+            State::Absent => true,
+            State::InFlight => false,
+            State::Ready => above.access == below.access,
+        }
+}
 
 impl Store {
     /// Remembers a run that has come to differ less from its neighbours, for [`Store::join_loose`].
@@ -62,27 +75,20 @@ impl Store {
     /// Whether nobody could tell where a run ends and its only child begins. Who names the upper run holds it beside
     /// all that hold the lower one, so that equal counts mean that nobody does.
     fn are_alike(&self, upper: NodeId, lower: NodeId) -> bool {
-        if upper == ROOT {
-            return false;
-        }
-        let (above, below) = (&self.nodes[upper as usize], &self.nodes[lower as usize]);
-        if above.first_child != lower || below.next != NONE || above.uses != below.uses {
-            return false;
-        }
         let mut found = false;
-        for (above, below) in self.copies_of(upper).iter().zip(self.copies_of(lower)) {
-            let alike = above.state == below.state && above.holds == below.holds;
-            let alike = match above.state {
-                State::Absent => alike,
-                State::InFlight => false,
-                State::Ready => alike && above.access == below.access,
-            };
-            if !alike {
-                return false;
-            }
-            found |= above.state == State::Ready;
-        }
-        found
+        upper != ROOT
+            && self.is_only_child(upper, lower)
+            && zip(self.copies_of(upper), self.copies_of(lower)).all(|(above, below)| {
+                found |= above.state == State::Ready;
+                are_alike(above, below)
+            })
+            && found
+    }
+
+    /// Whether nothing else follows a run, and who used one used the other.
+    pub(super) fn is_only_child(&self, upper: NodeId, lower: NodeId) -> bool {
+        let (above, below) = (&self.nodes[upper as usize], &self.nodes[lower as usize]);
+        above.first_child == lower && below.next == NONE && above.uses == below.uses
     }
 
     /// Lets a run begin where its parent, which is like it, begins, and the parent go.
@@ -121,24 +127,32 @@ impl Store {
     /// Puts the times of the upper run's blocks before those of the lower one's.
     fn join_stretches(&mut self, upper: NodeId, lower: NodeId, tier: usize) {
         let above = *self.copy(upper, tier);
-        if above.state != State::Ready {
-            return;
-        }
-        let end = self.nodes[upper as usize].end;
-        let after = std::mem::take(self.stretches_mut(lower, tier));
-        let first = after
-            .first()
-            .map_or(self.copy(lower, tier).times, |s| s.times);
-        let mut all = std::mem::take(self.stretches_mut(upper, tier));
-        if above.times != first {
+        if above.state == State::Ready {
+            let end = self.nodes[upper as usize].end;
             let times = above.times;
-            all.push(Stretch { end, times });
+            let before = std::mem::take(self.stretches_mut(upper, tier));
+            self.prepend_stretches(lower, tier, before, Stretch { end, times });
         }
-        if all.is_empty() {
-            all = after;
+    }
+
+    /// Puts the times of blocks that now begin a run before those of its own: their stretches, and their last one.
+    pub(super) fn prepend_stretches(
+        &mut self,
+        run: NodeId,
+        tier: usize,
+        mut before: Vec<Stretch>,
+        last: Stretch,
+    ) {
+        let own = std::mem::take(self.stretches_mut(run, tier));
+        let first = own.first().map_or(self.copy(run, tier).times, |s| s.times);
+        if last.times != first {
+            before.push(last);
+        }
+        if before.is_empty() {
+            before = own;
         } else {
-            all.extend(after);
+            before.extend(own);
         }
-        *self.stretches_mut(lower, tier) = all;
+        *self.stretches_mut(run, tier) = before;
     }
 }

@@ -39,8 +39,8 @@ impl Store {
     /// The keys of the blocks that a move writes, in ascending order.
     pub fn moved_keys(&self, id: MoveId) -> Answer<Vec<u64>> {
         let mut keys = Vec::new();
-        for &(tail, start) in &self.under_way(id)?.parts {
-            for run in self.runs_from(tail, start) {
+        for &part in &self.under_way(id)?.parts {
+            for run in self.path(part) {
                 let node = &self.nodes[run as usize];
                 keys.extend((node.start..node.end).map(|block| self.keys.key(node.owner, block)));
             }
@@ -55,7 +55,7 @@ impl Store {
         let parts = &self.under_way(id)?.parts;
         let continued: HashSet<NodeId> = parts
             .iter()
-            .filter_map(|&(tail, start)| self.runs_from(tail, start).pop())
+            .filter_map(|&part| self.path(part).last())
             .map(|run| self.nodes[run as usize].parent)
             .collect();
         let mut paths: Vec<(u32, u64, u32)> = parts
@@ -175,7 +175,8 @@ impl Store {
         self.hold(tier, tail);
         if let Some(from) = source {
             self.hold(from, tail);
-            self.moves[claim].sources = vec![(from, tail)];
+            let placed = &mut self.moves[claim];
+            (placed.from, placed.sources) = (from, vec![tail]);
         }
         let placed = &mut self.moves[claim];
         (placed.parts, placed.claimed) = (vec![(tail, start)], false);

@@ -8,6 +8,7 @@
 //! | `tier` | room of a tier and its eviction candidates |
 //! | `trie` | walking, splitting, linking and unlinking runs |
 //! | `join` | runs that are alike again become one |
+//! | `border` | blocks that leave a tier go over to the run below |
 //! | `candidacy` | who may go, and what holds a path |
 //! | `lease` | what a running request holds: acquire, commit, release |
 //! | `times` | when copies are ready, and were last made recent |
@@ -25,6 +26,7 @@
 //! | `check` | the invariants in one place |
 //! | `tests` | each operation in small examples |
 
+mod border;
 mod candidacy;
 mod check;
 mod demotion;

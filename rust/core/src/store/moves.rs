@@ -2,7 +2,7 @@
 //! it arrives; [`Store::finish_move`] makes it true.
 
 use super::lease::{Lease, LeaseId};
-use super::node::{NodeId, State, ROOT};
+use super::node::{NodeId, State};
 use super::times::{Times, NOT_YET};
 use super::{Answer, Store, StoreError, GPU};
 
@@ -53,8 +53,10 @@ pub(super) struct Move {
     pub parts: Vec<(NodeId, u32)>,
     /// The lease into whose reserved blocks it lands (loads to the GPU).
     pub lease: Option<LeaseId>,
-    /// Held until they have been read: (tier, last run).
-    pub sources: Vec<(usize, NodeId)>,
+    /// The tier that it is read from.
+    pub from: usize,
+    /// Paths held there until they have been read, by their last runs.
+    pub sources: Vec<NodeId>,
     /// Leases that wait for the room it frees on the GPU.
     pub waiting: Vec<Waiting>,
     /// Whether it is room claimed by hand, and nothing was placed there yet.
@@ -71,6 +73,7 @@ impl Default for Move {
             times: Times::UNKNOWN,
             parts: Vec::new(),
             lease: None,
+            from: GPU,
             sources: Vec::new(),
             waiting: Vec::new(),
             claimed: false,
@@ -126,7 +129,7 @@ impl Store {
 
     /// Refuses to copy a path part of which a block has no copy on one tier, or has one on the other.
     fn can_be_copied(&self, part: (NodeId, u32), from: usize, to: usize) -> Answer<()> {
-        for run in self.runs_from(part.0, part.1) {
+        for run in self.path(part) {
             self.on_tier(run, from)?;
             if self.copy(run, to).state != State::Absent {
                 return Err(StoreError::OnTierAlready);
@@ -219,7 +222,8 @@ impl Store {
             blocks,
             parts: vec![(tail, start)],
             lease,
-            sources: vec![(from, tail)],
+            from,
+            sources: vec![tail],
             ..Move::default()
         };
         let mv = self.moves.insert(new);
@@ -246,12 +250,10 @@ impl Store {
         (from, to): (usize, usize),
         by: MoveId,
     ) {
-        let mut at = tail;
-        while at != ROOT && self.nodes[at as usize].start >= start {
-            self.copy_mut(at, to).access = self.copy(at, from).access;
-            self.set_state(at, to, State::InFlight, by);
-            at = self.nodes[at as usize].parent;
-        }
+        self.each_run((tail, start), |store, run| {
+            store.copy_mut(run, to).access = store.copy(run, from).access;
+            store.set_state(run, to, State::InFlight, by);
+        });
     }
 
     fn extend_hold(&mut self, id: LeaseId, tail: NodeId, to: u32) {
@@ -261,17 +263,6 @@ impl Store {
         }
         let lease = &mut self.leases[id];
         (lease.tail, lease.depth, lease.found) = (tail, to, to);
-    }
-
-    /// The runs of a path part from its last run up to the one that starts at block `start`, deepest first.
-    pub(super) fn runs_from(&self, tail: NodeId, start: u32) -> Vec<NodeId> {
-        let mut runs = Vec::new();
-        let mut at = tail;
-        while at != ROOT && self.nodes[at as usize].start >= start {
-            runs.push(at);
-            at = self.nodes[at as usize].parent;
-        }
-        runs
     }
 
     /// Ends a move: what it wrote is ready, its source is released, the room it freed goes to who waits.
@@ -288,6 +279,7 @@ impl Store {
             blocks,
             parts,
             lease,
+            from,
             sources,
             waiting,
             mut times,
@@ -297,12 +289,8 @@ impl Store {
             times = Times::at(self.now_ns); // nobody told
         }
         self.now_ns = self.now_ns.max(times.ready_ns);
-        for &(tail, start) in &parts {
-            let mut at = tail;
-            while at != ROOT && self.nodes[at as usize].start >= start {
-                self.ready_at(at, to, times);
-                at = self.nodes[at as usize].parent;
-            }
+        for &part in &parts {
+            self.each_run(part, |store, run| store.ready_at(run, to, times));
         }
         // Counted before anything is swept: what just came may leave with what it hangs below.
         let tier = &mut self.tiers[to];
@@ -320,8 +308,8 @@ impl Store {
             self.unhold(to, tail);
             self.sweep_orphans(tail);
         }
-        for (tier, tail) in sources {
-            self.unhold(tier, tail);
+        for tail in sources {
+            self.unhold(from, tail);
             self.sweep_orphans(tail);
         }
         for Waiting { lease, blocks } in waiting {

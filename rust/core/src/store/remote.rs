@@ -49,7 +49,8 @@ impl Store {
         self.hold(tier, tail);
         Ok(self.moves.insert(Move {
             to: tier,
-            sources: vec![(tier, tail)],
+            from: tier,
+            sources: vec![tail],
             ..Move::default()
         }))
     }

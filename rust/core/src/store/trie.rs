@@ -1,5 +1,7 @@
 //! The trie: walking along a request's keys, splitting a run, linking and unlinking.
 
+use std::iter::successors;
+
 use super::moves::{MoveId, NO_MOVE};
 use super::node::{Copy, Node, NodeId, Run, State, NONE, ROOT};
 use super::{Answer, Store, StoreError, GPU};
@@ -124,6 +126,34 @@ impl Store {
             self.node_at(request, start)?;
         }
         Ok(tail)
+    }
+
+    /// The runs of a path part, from its last run up to the one that starts at block `start`.
+    pub(super) fn path(&self, (tail, start): (NodeId, u32)) -> impl Iterator<Item = NodeId> + '_ {
+        let within = move |run: NodeId| {
+            (run != ROOT && self.nodes[run as usize].start >= start).then_some(run)
+        };
+        successors(within(tail), move |&run| {
+            within(self.nodes[run as usize].parent)
+        })
+    }
+
+    /// The same, for whoever changes the trie while looking at them.
+    pub(super) fn runs_from(&self, tail: NodeId, start: u32) -> Vec<NodeId> {
+        self.path((tail, start)).collect()
+    }
+
+    /// Does something with each run of a path part, deepest first; the path above each stays as it is.
+    pub(super) fn each_run(
+        &mut self,
+        (tail, start): (NodeId, u32),
+        mut act: impl FnMut(&mut Self, NodeId),
+    ) {
+        let mut next = self.path((tail, start)).next();
+        while let Some(run) = next {
+            act(self, run);
+            next = self.path((self.nodes[run as usize].parent, start)).next();
+        }
     }
 
     /// Refuses a run without a copy on a tier; the root needs none.

@@ -37,7 +37,7 @@ impl Store {
         } else {
             self.part(request, (start, end))?
         };
-        let missing = self.missing_below(GPU, tail, start);
+        let missing = self.missing_below(GPU, &[(tail, start)]);
         Ok(self.copy_down(GPU, missing, vec![tail], now_ns))
     }
 
@@ -66,7 +66,7 @@ impl Store {
         if tier + 1 == self.tiers.len() {
             return Err(StoreError::WrongTier);
         }
-        let mut missing = self.missing_below(tier, tail, 0);
+        let mut missing = self.missing_below(tier, &[(tail, 0)]);
         missing.retain(|&(run, _)| {
             let node = &self.nodes[run as usize];
             node.uses >= uses && self.copy(run, tier).state == State::Ready
@@ -78,30 +78,21 @@ impl Store {
     /// Copies what a move is about to make ready one tier further down. Call it before the move is finished.
     pub fn write_on(&mut self, id: MoveId, now_ns: u64) -> Answer<Option<MoveId>> {
         let Move { to, ref parts, .. } = *self.under_way(id)?;
-        let parts = parts.clone();
         if to + 1 >= self.tiers.len() {
             return Ok(None);
         }
-        let missing: Vec<(NodeId, u32)> = parts
-            .iter()
-            .flat_map(|&(tail, start)| self.missing_below(to, tail, start))
-            .collect();
-        let sources = parts.iter().map(|p| p.0).collect();
+        let missing = self.missing_below(to, parts);
+        let sources = parts.iter().map(|part| part.0).collect();
         Ok(self.copy_down(to, missing, sources, now_ns))
     }
 
-    /// The runs of a path part without a copy one tier down: each with its first block, since making room may
+    /// The runs of path parts without a copy one tier down: each with its first block, since making room may
     /// cut it (a copy further down goes).
-    fn missing_below(&self, tier: usize, tail: NodeId, start: u32) -> Vec<(NodeId, u32)> {
-        let (mut missing, mut at) = (Vec::new(), tail);
-        while at != ROOT && self.nodes[at as usize].start >= start {
-            let node = &self.nodes[at as usize];
-            if self.copy(at, tier + 1).state == State::Absent {
-                missing.push((at, node.start));
-            }
-            at = node.parent;
-        }
-        missing
+    fn missing_below(&self, tier: usize, parts: &[(NodeId, u32)]) -> Vec<(NodeId, u32)> {
+        let runs = parts.iter().flat_map(|&part| self.path(part));
+        runs.filter(|&run| self.copy(run, tier + 1).state == State::Absent)
+            .map(|run| (run, self.nodes[run as usize].start))
+            .collect()
     }
 
     fn copy_down(
@@ -132,7 +123,8 @@ impl Store {
         let id = self.moves.insert(Move {
             to: below,
             blocks,
-            sources: sources.into_iter().map(|source| (tier, source)).collect(),
+            from: tier,
+            sources,
             ..Move::default()
         });
         for &(last, first) in &parts {

@@ -68,3 +68,33 @@ fn runs_of_other_uses_stay_apart_and_those_of_equal_ones_join() {
     assert_eq!(store.runs(), 2, "now three times and twice");
     store.check().unwrap();
 }
+
+#[test]
+fn blocks_that_were_written_leave_one_by_one_and_keep_their_times_below() {
+    let mut store = store(&[4, 4]);
+    let lease = store.acquire(0, 0).unwrap();
+    store.reserve(&[(lease, 4)], 1).unwrap();
+    for block in 0..4 {
+        let at = 10 * u64::from(block);
+        store.commit(lease, block + 1, Times::at(at)).unwrap();
+        let write = store.write_through(lease, block, block + 1, at).unwrap();
+        store.set_times(write.unwrap(), Times::at(at + 5)).unwrap();
+        store.finish_move(write.unwrap()).unwrap();
+    }
+    store.release(lease, 50).unwrap();
+    let taker = store.acquire(2, 0).unwrap();
+    for left in [3, 2, 1] {
+        assert_eq!(store.reserve(&[(taker, 1)], 60), Ok(Room::Ready));
+        assert_eq!(store.runs(), 2, "one on both tiers, one below");
+        let copies = [(left, vec![NO_MOVE; 2]), (4, vec![NO_COPY, NO_MOVE])];
+        assert_eq!(store.copies(0, 4), copies);
+        store.check().unwrap();
+    }
+    let below = store.residency(0, 4);
+    let below = below.iter().map(|(end, copies)| {
+        let last = copies.last().expect("the lower tier has it");
+        (*end, last.tier, last.times.ready_ns)
+    });
+    let ready = [(1, 1, 5), (2, 1, 15), (3, 1, 25), (4, 1, 35)];
+    assert_eq!(below.collect::<Vec<_>>(), ready);
+}
