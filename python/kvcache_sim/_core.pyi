@@ -781,6 +781,19 @@ class Cluster:
     def take_rows(self) -> bytes:
         """Return the rows of all machines' finished requests since the last call."""
 
+    def enqueue(
+        self, machine: int, place: int, now_ns: int
+    ) -> tuple[tuple[int, int, int] | None, list[tuple[int, int]] | None, bytes | None]:
+        """Queue a request that has come to a machine, by its place there; return what ``give_up`` does."""
+
+    def prefetch(
+        self, machine: int, wanted: tuple[int, int], now_ns: int
+    ) -> tuple[tuple[int, int, int] | None, list[tuple[int, int]] | None, bytes | None]:
+        """Bring up on a machine what a request's prompt of so many tokens would read from further down.
+
+        Return what ``give_up`` does.
+        """
+
     def give_up(
         self, machine: int, request: int, now_ns: int
     ) -> tuple[tuple[int, int, int] | None, list[tuple[int, int]] | None, bytes | None]:
@@ -849,6 +862,13 @@ class Replica:
 
     def enqueue(self, place: int, now_ns: int) -> tuple[int, int] | None:
         """Queue a request that has been looked up; return what is next."""
+
+    def prefetch(self, request: int, tokens: int, now_ns: int) -> tuple[int, int] | None:
+        """Bring up what a prompt of so many tokens would read from further down; return what is next."""
+
+    @property
+    def prefetched_blocks(self) -> int:
+        """Blocks that were brought up ahead of their requests so far."""
 
     def run(self, until_ns: int) -> tuple[tuple[int, int] | None, list[int] | None, bytes | None]:
         """Do all that is next at one moment and in one phase, and then what comes before ``until_ns``.

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 Chosen = tuple[int, list[_core.Channel], int]
 
 
+#: What is next, the machines and requests that have left, and rows of events.
+_Told = tuple[tuple[int, int, int] | None, list[tuple[int, int]] | None, bytes | None]
+
+
 class Door(Protocol):
     """Where requests come in without an event of the engine's each."""
 
@@ -120,9 +124,20 @@ class NativeCluster:
         """Hear that a machine was told something."""
         self._go_on(self._core.woken(machine))
 
+    def enqueue(self, machine: int, place: int) -> None:
+        """Queue a request that has come to a machine, by its place there."""
+        self._told(self._core.enqueue(machine, place, self._engine.now_ns))
+
+    def prefetch(self, machine: int, request: int, tokens: int) -> None:
+        """Copy up on a machine what the prompt of a request has further down."""
+        self._told(self._core.prefetch(machine, (request, tokens), self._engine.now_ns))
+
     def give_up(self, machine: int, request: int) -> None:
         """Let a request go that was sent to a machine, its client having given it up, wherever it is."""
-        at, closed, events = self._core.give_up(machine, request, self._engine.now_ns)
+        self._told(self._core.give_up(machine, request, self._engine.now_ns))
+
+    def _told(self, told: _Told) -> None:
+        at, closed, events = told
         if events is not None:
             self._recorder.add_events(events, self._engine.now_ns)
         if closed is not None:

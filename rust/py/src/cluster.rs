@@ -1,6 +1,6 @@
 //! `Cluster`: all replicas whose events the core keeps in one order, and the requests that come to them.
 
-use kvsim_core::serving::handover::{Chosen, Cluster, Question};
+use kvsim_core::serving::handover::{Chosen, Cluster, Question, Task};
 use kvsim_core::serving::intake::Outside;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -73,6 +73,18 @@ impl PyCluster {
         Ok((self.next(), closed, events))
     }
 
+    /// Lets the machines do something; tells what came of it.
+    fn tell<'py>(
+        &mut self,
+        py: Python<'py>,
+        what: impl FnOnce(&mut Cluster, &mut Replicas<'_, '_>) -> PyResult<()>,
+    ) -> PyResult<PyTold<'py>> {
+        let mut machines = Replicas::new(py, &self.replicas, self.wires.as_mut());
+        what(&mut self.cluster, &mut machines)?;
+        let rows = std::mem::take(&mut machines.events);
+        self.told(py, &rows)
+    }
+
     /// Does what is next, and then what comes before `until_ns`, arrivals too.
     ///
     /// Stops where Python is to choose a decode machine, and where all requests that it was told of have come.
@@ -89,8 +101,9 @@ impl PyCluster {
             if let (ARRIVAL, Some(front)) = (priority, &mut self.front) {
                 match front.intake.take() {
                     Some(Outside::Comes(coming)) => {
-                        if let Some((machine, next)) = front.come(replicas, coming)? {
-                            self.cluster.changed(machine, next);
+                        if let Some((machine, place)) = front.come(replicas, coming)? {
+                            let task = (machine, Task::Enqueue(place));
+                            self.cluster.tell(replicas, task, coming.at_ns)?;
                         }
                     }
                     Some(Outside::GivesUp {
@@ -249,6 +262,33 @@ impl PyCluster {
         Ok(self.next())
     }
 
+    /// Queues a request at a time that has come to a machine, by its place there.
+    fn enqueue<'py>(
+        &mut self,
+        py: Python<'py>,
+        machine: u32,
+        place: u32,
+        now_ns: u64,
+    ) -> PyResult<PyTold<'py>> {
+        self.tell(py, |cluster, machines| {
+            cluster.tell(machines, (machine, Task::Enqueue(place)), now_ns)
+        })
+    }
+
+    /// Brings up on a machine what a prompt of so many tokens would read from further down.
+    fn prefetch<'py>(
+        &mut self,
+        py: Python<'py>,
+        machine: u32,
+        wanted: (u32, u64),
+        now_ns: u64,
+    ) -> PyResult<PyTold<'py>> {
+        let (request, tokens) = wanted;
+        self.tell(py, |cluster, machines| {
+            cluster.tell(machines, (machine, Task::Prefetch(request, tokens)), now_ns)
+        })
+    }
+
     /// Lets a request go at a time whose client has given it up, wherever it is; it was sent to that machine.
     fn give_up<'py>(
         &mut self,
@@ -257,16 +297,9 @@ impl PyCluster {
         request: u32,
         now_ns: u64,
     ) -> PyResult<PyTold<'py>> {
-        let all = std::mem::take(&mut self.replicas);
-        let mut wires = self.wires.take();
-        let mut replicas = Replicas::new(py, &all, wires.as_mut());
-        let gone = self
-            .cluster
-            .give_up(&mut replicas, (machine, request), now_ns);
-        let rows = std::mem::take(&mut replicas.events);
-        (self.replicas, self.wires) = (all, wires);
-        gone?;
-        self.told(py, &rows)
+        self.tell(py, |cluster, machines| {
+            cluster.give_up(machines, (machine, request), now_ns)
+        })
     }
 
     /// Does what is next, and then what comes before `until_ns`; stops where a decode machine is to be chosen.

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use kvsim_core::digest::Record;
 use kvsim_core::routing::Rule;
-use kvsim_core::serving::handover::{Chosen, Key, Question, Way};
+use kvsim_core::serving::handover::{Chosen, Question, Way};
 use kvsim_core::serving::intake::{Coming, Holds, Intake};
-use kvsim_core::serving::Arrival;
+use kvsim_core::serving::{Arrival, Place};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -111,12 +111,12 @@ impl FrontDoor {
         Ok(())
     }
 
-    /// Lets a request come; returns the machine that takes it and what is next there, `None` where it does not fit.
+    /// Lets a request come; returns the machine that takes it and its place there, `None` where it does not fit.
     pub fn come(
         &mut self,
         replicas: &Replicas<'_, '_>,
         coming: Coming,
-    ) -> PyResult<Option<(u32, Option<Key>)>> {
+    ) -> PyResult<Option<(u32, Place)>> {
         let Coming { arrival, at_ns, .. } = coming;
         let py = replicas.py;
         let place = self.choice.place(py, &arrival, at_ns)?;
@@ -131,9 +131,9 @@ impl FrontDoor {
             return Ok(None);
         }
         let mut replica = replicas.of(machine).try_borrow_mut(py)?;
-        replica.come(py, arrival, at_ns)?;
+        let place = replica.inner().arrive(arrival, at_ns);
         self.intake.sent(&coming, machine);
-        Ok(Some((machine, replica.next_key())))
+        Ok(Some((machine, place)))
     }
 }
 

@@ -3,7 +3,7 @@
 use kvsim_core::batch::{Batch, BatchConfig};
 use kvsim_core::routing::Seat;
 use kvsim_core::serving::engine::EngineScheduler;
-use kvsim_core::serving::handover::{Done, Key, Task};
+use kvsim_core::serving::handover::Key;
 use kvsim_core::serving::rows::Rows;
 use kvsim_core::serving::{Arrival, Phase, Replica, ServingStore};
 use kvsim_core::store::Answer;
@@ -31,7 +31,7 @@ pub struct PyReplica {
     pub store: StoreHandle,
     pub replica: Replica,
     /// The engine's own scheduler, where it is not kvsim's that decides.
-    engine: Option<Engine>,
+    pub engine: Option<Engine>,
 }
 
 /// Calls a method of the replica with whichever store it serves from; what a policy in Python raised comes out.
@@ -63,39 +63,12 @@ macro_rules! with_store {
     }};
 }
 
+pub(crate) use with_store;
+
 impl PyReplica {
     /// Runs the iterations that began before a time, on the replica's own store, which the caller has borrowed.
     pub fn catch_up<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
         scheduled!(&mut self.engine, &mut self.replica, store, catch_up(now_ns))
-    }
-
-    /// Does what others ask of it at a time; an engine's own scheduler knows nobody else.
-    pub fn perform(&mut self, py: Python<'_>, task: Task, now_ns: u64) -> PyResult<Done> {
-        let answer = match (&self.engine, &task) {
-            (Some(_), &Task::Ahead(until_ns)) => {
-                let engine = &mut self.engine;
-                with_store!(self, py, r, s => scheduled!(engine, r, s, run(until_ns)))?;
-                false
-            }
-            (Some(_), &Task::GiveUp(request)) => self.gone(py, request, now_ns)?,
-            _ => return with_store!(self, py, r, s => r.perform(s, task, now_ns)),
-        };
-        Ok(Done {
-            closed: self.replica.take_closed(),
-            next: self.next_key(),
-            answer,
-            ..Done::default()
-        })
-    }
-
-    /// Lets a request go that its client has given up; whether it is here.
-    fn gone(&mut self, py: Python<'_>, request: u32, now_ns: u64) -> PyResult<bool> {
-        let Some(place) = self.replica.client_leaves(request) else {
-            return Ok(false);
-        };
-        let engine = &mut self.engine;
-        with_store!(self, py, r, s => scheduled!(engine, r, s, give_up(place, now_ns)))?;
-        Ok(true)
     }
 
     /// The queue and the batch.
@@ -138,13 +111,6 @@ impl PyReplica {
             self.replica.machine(),
             0,
         ))
-    }
-
-    /// Takes a request over that comes now, straight into the queue.
-    pub fn come(&mut self, py: Python<'_>, arrival: Arrival, now_ns: u64) -> PyResult<()> {
-        let place = self.replica.arrive(arrival, now_ns);
-        let engine = &mut self.engine;
-        with_store!(self, py, r, s => scheduled!(engine, r, s, enqueue(place, now_ns)))
     }
 
     /// Prompt tokens sent here that are not computed yet.
@@ -248,6 +214,26 @@ impl PyReplica {
         let engine = &mut self.engine;
         with_store!(self, py, r, s => scheduled!(engine, r, s, enqueue(place, now_ns)))?;
         Ok(self.next())
+    }
+
+    /// Brings up what a prompt would read from further down, on this machine; returns what is next.
+    fn prefetch(
+        &mut self,
+        py: Python<'_>,
+        request: u32,
+        tokens: u64,
+        now_ns: u64,
+    ) -> PyResult<PyNext> {
+        let wanted = (request, tokens);
+        with_store!(self, py, r, s => r.prefetch(s, wanted, now_ns))?;
+        Ok(self.next())
+    }
+
+    /// Blocks that were brought up ahead of their request so far.
+    #[getter]
+    fn prefetched_blocks(&self) -> u64 {
+        let ahead = self.replica.mover().and_then(|mover| mover.ahead.as_ref());
+        ahead.map_or(0, |ahead| ahead.blocks)
     }
 
     fn run<'py>(&mut self, py: Python<'py>, until_ns: u64) -> PyResult<PyRun<'py>> {

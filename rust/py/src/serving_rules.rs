@@ -3,11 +3,14 @@
 use kvsim_core::batch::{BatchConfig, Speculation};
 use kvsim_core::serving::fetch::FetchPolicy;
 use kvsim_core::serving::handover::{HandoverConfig, Role};
+use kvsim_core::serving::prefetch::PrefetchPolicy;
 use kvsim_core::serving::queue::QueueOrder;
 use kvsim_core::serving::sglang::{SchedulePolicy, SglangConfig, SglangScheduler};
 use kvsim_core::serving::vllm::VllmConfig;
 use kvsim_core::serving::{AsyncScheduling, ReadsConfig, ReplicaConfig, MOST_TIERS};
-use kvsim_core::transfers::{CopyRates, Edge, Lane, Mover, MoverConfig, WritePolicy};
+use kvsim_core::transfers::{
+    AheadConfig, CopyRates, Edge, HoldBack, Lane, Mover, MoverConfig, WritePolicy,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -219,6 +222,39 @@ pub struct TierRules {
     write_uses: u32,
     fetch: String,
     exclusive: Vec<bool>,
+    prefetch: Option<PrefetchRules>,
+}
+
+/// `serving.replica.native_rules.PrefetchRules`, attribute by attribute.
+#[derive(FromPyObject)]
+struct PrefetchRules {
+    policy: String,
+    room_blocks: u64,
+    timeout_ns: u64,
+}
+
+impl TierRules {
+    fn prefetch(&self) -> PyResult<Option<PrefetchPolicy>> {
+        let Some(rules) = &self.prefetch else {
+            return Ok(None);
+        };
+        let policy = PrefetchPolicy::from_name(&rules.policy);
+        policy
+            .map(Some)
+            .ok_or_else(|| PyValueError::new_err("no prefetch policy of the core"))
+    }
+
+    fn ahead(&self) -> Option<AheadConfig> {
+        let rules = self.prefetch.as_ref()?;
+        Some(AheadConfig {
+            room_blocks: rules.room_blocks,
+            hold_back: match self.fetch.as_str() {
+                "wait" => HoldBack::UntilCome,
+                "timeout" => HoldBack::For(rules.timeout_ns),
+                _ => HoldBack::Never,
+            },
+        })
+    }
 }
 
 fn mover_config(
@@ -254,6 +290,7 @@ fn mover_config(
         writes,
         exclusive: rules.exclusive.clone(),
         copies: None,
+        ahead: rules.ahead(),
     }))
 }
 
@@ -306,6 +343,7 @@ pub fn config(batch: &BatchConfig, rules: &ServingRules) -> PyResult<ReplicaConf
         lost_blocks: rules.lost_blocks,
         fetch: FetchPolicy::from_name(&rules.tiers.fetch)
             .ok_or_else(|| PyValueError::new_err("no fetch policy of the core"))?,
+        prefetch: rules.tiers.prefetch()?,
         reads: reads(rules.remote_disk.as_deref())?,
         expires: rules.expires,
         look_ahead: rules.look_ahead,

@@ -1,17 +1,53 @@
 //! A replica among others: it does what it is asked to with the way to them, and is visited by them.
 
+use kvsim_core::serving::engine::EngineScheduler;
 use kvsim_core::serving::handover::{Done, Task};
 use kvsim_core::serving::neighbours::{Errand, Neighbours, Networked};
-use kvsim_core::serving::Replica;
+use kvsim_core::serving::{Replica, ServingStore};
 use kvsim_core::store::Store;
 use pyo3::prelude::*;
 
+use crate::engine_of::{scheduled, Engine};
 use crate::fleet::StoreHandle;
 use crate::order::raised;
 use crate::refusal::answered;
-use crate::serving::PyReplica;
+use crate::serving::{with_store, PyReplica};
 
 impl PyReplica {
+    /// Does what others ask of it at a time; an engine's own scheduler knows nobody else.
+    pub fn perform(&mut self, py: Python<'_>, task: Task, now_ns: u64) -> PyResult<Done> {
+        let answer = match (&self.engine, &task) {
+            (Some(_), &Task::Ahead(until_ns)) => {
+                let engine = &mut self.engine;
+                with_store!(self, py, r, s => scheduled!(engine, r, s, run(until_ns)))?;
+                false
+            }
+            (Some(_), &Task::Enqueue(place)) => {
+                let engine = &mut self.engine;
+                with_store!(self, py, r, s => scheduled!(engine, r, s, enqueue(place, now_ns)))?;
+                false
+            }
+            (Some(_), &Task::GiveUp(request)) => self.gone(py, request, now_ns)?,
+            _ => return with_store!(self, py, r, s => r.perform(s, task, now_ns)),
+        };
+        Ok(Done {
+            closed: self.replica.take_closed(),
+            next: self.next_key(),
+            answer,
+            ..Done::default()
+        })
+    }
+
+    /// Lets a request go that its client has given up; whether it is here.
+    pub fn gone(&mut self, py: Python<'_>, request: u32, now_ns: u64) -> PyResult<bool> {
+        let Some(place) = self.replica.client_leaves(request) else {
+            return Ok(false);
+        };
+        let engine = &mut self.engine;
+        with_store!(self, py, r, s => scheduled!(engine, r, s, give_up(place, now_ns)))?;
+        Ok(true)
+    }
+
     /// Does what others ask of it at a time, with the way to them.
     pub fn perform_among(
         &mut self,

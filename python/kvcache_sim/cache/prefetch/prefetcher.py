@@ -37,6 +37,10 @@ class Prefetcher:
         #: Moves that a request may have to wait for, and until when.
         self._pending: dict[int, tuple[set[int], int]] = {}
 
+    def counted(self, blocks: int) -> None:
+        """Hear how many blocks have been brought up so far, where the core does so."""
+        self.blocks = blocks
+
     def start(self, request: int, limit: int, now_ns: int) -> None:
         """Bring up what lies further down of the first ``limit`` blocks."""
         store = self.store

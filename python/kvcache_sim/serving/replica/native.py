@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kvcache_sim import _core
 from kvcache_sim.cache.machine import Machine
-from kvcache_sim.cache.prefetch.policy import Prefetches
+from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import CacheSettings
 from kvcache_sim.engine import ARRIVAL, BOUNDARY, TRANSFER, Event
@@ -37,6 +37,12 @@ class KeepsTime(Protocol):
 
     def woken(self, machine: int) -> None:
         """Hear that a machine was told something."""
+
+    def enqueue(self, machine: int, place: int) -> None:
+        """Queue a request that has come to a machine, by its place there."""
+
+    def prefetch(self, machine: int, request: int, tokens: int) -> None:
+        """Copy up on a machine what the prompt of a request has further down."""
 
     def give_up(self, machine: int, request: int) -> None:
         """Let a request go that was sent to a machine, its client having given it up."""
@@ -70,7 +76,7 @@ class NativeReplica:
         self.store = machine.store
         self.mover = machine.mover
         self.engine = machine.mover.engine
-        self.prefetcher: Prefetches | None = None
+        self.prefetcher = machine.prefetcher
         self.remote: RemoteReads | None = machine.remote
         self.tiers = len(machine.tiers)
         self.records_all = recorder.window_ns is not None
@@ -99,6 +105,8 @@ class NativeReplica:
         self._prefilled: list[Callable[[int, int], None]] = []
         #: Whether any client has given a request up that was sent here.
         self._someone_left = False
+        #: Whether transfers that are recorded begin as a request comes.
+        self._sends_unasked = self.records_all and self.prefetcher is not None
         #: Rows of finished requests that the core still has.
         self._rows = 0
         if self.records_all:
@@ -112,11 +120,13 @@ class NativeReplica:
         now, request = self.engine.now_ns, arrival.request
         tokens = (arrival.prompt_num_tokens, arrival.output_tokens, arrival.expected_prefill_tokens)
         session = (arrival.session, arrival.turn, arrival.is_conversational_turn, arrival.priority)
-        if self._straight:
+        if self._straight and self.prefetcher is None:
             self._go_on(self.core.arrive_in_queue(request, tokens, session, now))
             return
         place = self.core.arrive(request, tokens, session, now)
-        if offset := self.settings.client_ns(arrival.prompt_num_tokens):
+        if self._straight:
+            self._enqueue(place)
+        elif offset := self.settings.client_ns(arrival.prompt_num_tokens):
             self.engine.schedule(now + offset, ARRIVAL, self.machine, self._received, place)
         else:
             self._received(place)
@@ -131,8 +141,11 @@ class NativeReplica:
             self._enqueue(place)
 
     def _enqueue(self, place: int) -> None:
+        if self.prefetcher is not None and self._shared_time is not None:  # it may read other machines
+            self._shared_time.enqueue(self.machine, place)
+            return
         self._go_on(self.core.enqueue(place, self.engine.now_ns))
-        if self._someone_left:  # maybe this one, on its way here
+        if self._someone_left or self._sends_unasked:  # maybe this one left, on its way here
             self._tell(*self.core.told()[1:])
 
     def abort(self, request: int) -> int | None:
@@ -245,13 +258,23 @@ class NativeReplica:
         """Refuse: beside pinned blocks the scheduler in Python serves."""
         raise InvariantError("room given back by hand on a machine of the core")
 
+    # -- prefetching
+
     def prefetch(self, request: int, tokens: int, occasion: str) -> None:
-        """Prefetch nothing: a machine that prefetches is not the core's."""
+        """Copy a request's blocks up to the cpu, where the prefetch policy wants that on this occasion."""
+        if self.prefetcher is None or occasion not in self.prefetcher.policy.occasions:
+            return
+        if self._shared_time is not None:
+            self._shared_time.prefetch(self.machine, request, tokens)
+        else:
+            self._go_on(self.core.prefetch(request, tokens, self.engine.now_ns))
+            if self._sends_unasked:
+                self._tell(*self.core.told()[1:])
 
     @property
     def prefetches_sessions(self) -> bool:
         """Whether a paused session's blocks may be copied up before its next turn."""
-        return False
+        return self.prefetcher is not None and "session" in self.prefetcher.policy.occasions
 
     # -- what routers, the cluster and recorders ask
 
@@ -303,7 +326,9 @@ class NativeReplica:
         self.count_moved_bytes()
 
     def count_moved_bytes(self) -> None:
-        """Tell the mover what has been moved so far, by edge and by tier."""
+        """Tell the mover what has been moved so far, by edge and tier, and the prefetcher how many blocks."""
+        if isinstance(self.prefetcher, Prefetcher):
+            self.prefetcher.counted(self.core.prefetched_blocks)
         for source, target, size in self.core.edge_bytes():
             self.mover.edge_bytes[f"{PLACES[source]}->{PLACES[target]}"] = size
         for level, (read, written) in enumerate(self.core.moved_bytes()):

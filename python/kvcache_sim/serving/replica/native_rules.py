@@ -9,6 +9,8 @@ from kvcache_sim import _core
 from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.moves import Mover
+from kvcache_sim.cache.prefetch import PREFETCHES
+from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.cache.write import WRITES
 from kvcache_sim.channels.choice import CHOICES
@@ -34,6 +36,25 @@ _MOST_PLACES = 8
 
 
 @dataclass(frozen=True, slots=True)
+class PrefetchRules:
+    """What the core is told of a machine that brings blocks up ahead of their requests."""
+
+    policy: str
+    #: Most blocks that are on their way at once.
+    room_blocks: int
+    #: How long a request stays in the queue for its blocks under the fetch policy ``timeout``.
+    timeout_ns: int
+
+    @classmethod
+    def of(cls, machine: Machine) -> PrefetchRules | None:
+        """Return those of a machine, None where nothing is prefetched."""
+        movement, prefetcher = machine.movement, machine.prefetcher
+        if not isinstance(prefetcher, Prefetcher):
+            return None
+        return cls(movement.prefetch, prefetcher.room, movement.fetch_timeout_ns)
+
+
+@dataclass(frozen=True, slots=True)
 class TierRules:
     """What the core is told of a machine's tiers, fast to slow, and of the edges between them."""
 
@@ -50,6 +71,8 @@ class TierRules:
     fetch: str
     #: By edge: whether a block that has come up leaves the lower tier.
     exclusive: tuple[bool, ...]
+    #: How blocks come up ahead of their requests; None: they do not.
+    prefetch: PrefetchRules | None
 
 
 def tier_rules(machine: Machine) -> TierRules:
@@ -66,6 +89,7 @@ def tier_rules(machine: Machine) -> TierRules:
         write_uses=movement.write_selective_uses,
         fetch=movement.fetch,
         exclusive=tuple(name in movement.exclusive for name in uppers),
+        prefetch=PrefetchRules.of(machine),
     )
 
 
@@ -247,7 +271,7 @@ def _core_moves(machine: Machine) -> bool:
             for channel in machine.mover.channels.values()
         )
         and (movement.channel_choice in CHOICES or not machine.mover.chooses_channels)
-        and machine.prefetcher is None
+        and movement.prefetch in ("none", *PREFETCHES)
         and machine.pool is None
         and movement.fetch in FETCHES
         and all(movement.write.get(name, "back") in WRITES for name in machine.tiers[:-1])

@@ -22,6 +22,7 @@
 //! | `sessions` | what the finished turns of sessions left |
 //! | `outcome` | what a look-up is called |
 //! | `read_buffers` | how far loads may run ahead of the step that computes on them |
+//! | `prefetch` | what comes up before it is asked for |
 //! | `remote` | what is read from other machines |
 //! | `neighbours` | the other machines while one is at work |
 //! | `handover` | what crosses between prefill and decode machines |
@@ -50,6 +51,9 @@ mod milestones;
 pub mod neighbours;
 mod next_step;
 pub mod outcome;
+pub mod prefetch;
+#[cfg(test)]
+mod prefetch_tests;
 pub mod queue;
 mod read_buffers;
 mod remote;

@@ -117,14 +117,16 @@ impl Queue {
         self.known_until_ns.is_none_or(|until| since_ns <= until)
     }
 
-    /// Who is next, `None` when all have to stay; `cached` tells the cached tokens of a request.
+    /// Who is next, `None` when all have to stay; `cached` tells the cached tokens of a request, `stays` whether it is
+    /// not to be admitted yet, where there are such.
     pub fn head<E>(
         &self,
         requests: &[Request],
+        mut stays: Option<impl FnMut(&Request) -> bool>,
         mut cached: impl FnMut(&Request) -> Result<u64, E>,
     ) -> Result<Option<Place>, E> {
         let request = |place: Place| &requests[place as usize];
-        if self.order == QueueOrder::Fcfs {
+        if self.order == QueueOrder::Fcfs && stays.is_none() {
             let first = self.waiting.front().copied();
             return Ok(first.filter(|&place| self.knows(request(place))));
         }
@@ -132,6 +134,12 @@ impl Queue {
         let mut best: Option<(Place, (f64, f64))> = None;
         for place in window.filter(|&place| self.knows(request(place))) {
             let waiting = request(place);
+            if stays.as_mut().is_some_and(|stays| stays(waiting)) {
+                continue;
+            }
+            if self.order == QueueOrder::Fcfs {
+                return Ok(Some(place));
+            }
             if best.is_none() && waiting.preemptions > 0 {
                 return Ok(Some(place));
             }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use super::given_up::GivenUp;
 use super::handover::{Letter, Reception};
 use super::loading::{Loading, LoadingId};
+use super::prefetch::PrefetchPolicy;
 use super::queue::Queue;
 use super::read_buffers::ReadBuffers;
 use super::rows::Rows;
@@ -191,6 +192,10 @@ impl Replica {
         let s = &mut self.requests[place as usize];
         s.lookup_ns += now_ns - s.since_ns;
         s.since_ns = now_ns;
+        let wanted = (s.arrival.request, s.arrival.prompt_tokens);
+        if self.config.prefetch == Some(PrefetchPolicy::Queued) {
+            self.prefetch(store, wanted, now_ns)?;
+        }
         self.queue.push_back(place);
         if self.config.look_ahead > 0 {
             self.catch_up(store, now_ns)?;
@@ -237,12 +242,7 @@ impl Replica {
 
     /// What is next, and when; `None` while there is nothing to do.
     pub fn next(&self) -> Option<(u64, Phase)> {
-        let arrival = self.mover.as_deref().and_then(Mover::next_ns);
-        let arrival = match self.next_computed() {
-            None => arrival,
-            Some((ns, _)) => Some(arrival.map_or(ns, |other| ns.min(other))),
-        };
-        let arrival = arrival.map(|ns| (ns, Phase::Transfer));
+        let arrival = self.next_arrival().map(|(ns, _)| (ns, Phase::Transfer));
         let boundary = self.boundary_ns.map(|ns| (ns, Phase::Boundary));
         arrival.into_iter().chain(boundary).min()
     }

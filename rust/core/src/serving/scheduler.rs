@@ -1,8 +1,9 @@
 //! Who is in the next step: who runs already, then whose KV has come, then the queue, while budget and places last (semantics 5).
 
 use super::groups::Asked;
+use super::prefetch::PrefetchPolicy;
 use super::settings::AsyncScheduling;
-use super::{Place, Replica, ServingStore};
+use super::{Place, Replica, Request, ServingStore};
 use crate::store::{Answer, LeaseId, MoveId, Room};
 
 impl Replica {
@@ -123,7 +124,14 @@ impl Replica {
         let mut places = self.places();
         while !self.refused && places > 0 && self.batch.budget_left() > 0 {
             let (config, block) = (&self.config, self.config.block_size_tokens);
-            let head = self.queue.head(&self.requests, |s| {
+            let ahead = self
+                .mover
+                .as_deref_mut()
+                .and_then(|mover| mover.ahead.as_mut());
+            let ahead = ahead.filter(|_| config.prefetch == Some(PrefetchPolicy::Queued));
+            let stays =
+                ahead.map(|ahead| |s: &Request| ahead.holds_back(s.arrival.request, now_ns));
+            let head = self.queue.head(&self.requests, stays, |s| {
                 let limit = config.matchable_blocks(s.prefill_target_tokens());
                 let found = store.peek(s.arrival.request, limit)?.0;
                 Ok(u64::from(found) * block)

@@ -2,6 +2,7 @@
 
 use super::fetch::FetchPolicy;
 use super::handover::Role;
+use super::prefetch::PrefetchPolicy;
 use super::queue::QueueOrder;
 
 /// Whether a step is decided on while the one before it runs, and how answers then end.
@@ -52,6 +53,8 @@ pub struct ReplicaConfig {
     pub admits_prompts_only: bool,
     /// How much of what lies on lower tiers is loaded.
     pub fetch: FetchPolicy,
+    /// When blocks come up ahead of their request; `None`: never.
+    pub prefetch: Option<PrefetchPolicy>,
     /// How it reads from other machines; `None`: it does not.
     pub reads: Option<ReadsConfig>,
     /// Whether blocks have a time to live.

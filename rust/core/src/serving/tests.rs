@@ -14,17 +14,23 @@ use crate::store::{Store, TierConfig};
 
 /// Blocks of 4 tokens. Requests 0 to 2 have the blocks a b; requests 3 and 4 have c d, and e f.
 fn store(capacity_blocks: u64) -> Store {
+    tiers(&[capacity_blocks])
+}
+
+/// The same with lower tiers, each writing what leaves it to the next one.
+pub(super) fn tiers(capacities_blocks: &[u64]) -> Store {
     let offsets = vec![0, 2, 4, 6, 8, 10];
     let ids = vec![0, 1, 0, 1, 0, 1, 2, 3, 4, 5];
     let keys = BlockKeys::new(offsets, ids, 1, vec![2; 5], vec![u32::MAX; 5]).unwrap();
-    let gpu = TierConfig {
-        capacity_blocks: Some(capacity_blocks),
-        write_back: false,
-    };
-    Store::new(Arc::new(keys), &[gpu])
+    let last = capacities_blocks.len() - 1;
+    let tiers = (0..).zip(capacities_blocks).map(|(n, &blocks)| TierConfig {
+        capacity_blocks: Some(blocks),
+        write_back: n < last,
+    });
+    Store::new(Arc::new(keys), &tiers.collect::<Vec<_>>())
 }
 
-fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
+pub(super) fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
     let mut config = ReplicaConfig {
         machine: 0,
         places: 4,
@@ -43,6 +49,7 @@ fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
         lost_blocks: 0,
         max_sessions: None,
         session_ttl_ns: None,
+        prefetch: None,
         reads: None,
         role: Role::Both,
         record_window_ns: None,
@@ -80,7 +87,13 @@ fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
     Replica::new(config, Batch::new(batch, table), Rows::new(columns, &[]))
 }
 
-fn comes(replica: &mut Replica, store: &mut Store, request: u32, output_tokens: u64, now_ns: u64) {
+pub(super) fn comes(
+    replica: &mut Replica,
+    store: &mut Store,
+    request: u32,
+    output_tokens: u64,
+    now_ns: u64,
+) {
     let arrival = Arrival {
         request,
         prompt_tokens: 9,

@@ -20,14 +20,27 @@ impl Replica {
         Ok(())
     }
 
+    /// When something next arrives, or comes to pass among what arrives, and its number on this machine.
+    pub(super) fn next_arrival(&self) -> Option<(u64, u64)> {
+        let arrival = self.mover.as_deref().and_then(Mover::next_numbered);
+        match (arrival, self.next_computed()) {
+            (Some(arrival), Some(computed)) => Some(arrival.min(computed)),
+            (arrival, computed) => arrival.or(computed),
+        }
+    }
+
     /// A transfer's first layer, or all of it, has arrived.
     pub(super) fn at_arrival<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
-        if self.next_computed().is_some() {
+        let computed = self.next_computed();
+        if computed.is_some() && computed == self.next_arrival() {
             self.layer_computed(now_ns);
             return Ok(());
         }
-        self.catch_up(store, now_ns)?;
         let next = self.mover.as_deref_mut().and_then(Mover::next_arrival);
+        if next.is_some_and(|next| next.is_alarm()) {
+            return self.go_on(store, (now_ns, now_ns));
+        }
+        self.catch_up(store, now_ns)?;
         match next {
             Some(arrival) => self.transfer_arrived(store, arrival, now_ns),
             None => Ok(()),

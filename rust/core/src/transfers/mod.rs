@@ -13,14 +13,17 @@
 //! | `transfer` | one order on its way |
 //! | `mover` | a machine's transfers: who asks about them, what has arrived |
 //! | `hop` | what crosses between machines that hand over |
+//! | `ahead` | what comes up ahead of its request |
 //! | `across` | what is read from other machines |
 //! | `sending` | orders on their way to a channel, fed hop by hop |
 //! | `submitting` | the same over links served layer by layer |
 //! | `copy_cost` | what copies cost the steps |
+//! | `when_done` | what is done once a move has ended |
 //! | `write` | what is copied down when something becomes ready |
 //! | `hops` | which hop a wait was for |
 
 mod across;
+mod ahead;
 mod channel;
 mod copy_cost;
 mod demand;
@@ -36,9 +39,11 @@ mod slowed;
 mod submitting;
 mod timeline;
 mod transfer;
+mod when_done;
 mod write;
 
 pub use across::{Brought, Came, FarHop, FarTransfer, Lent, Source};
+pub use ahead::{Ahead, AheadConfig, HoldBack};
 pub use channel::{Channel, ChannelConfig, Job, Transmission};
 pub use copy_cost::{CopyCost, CopyRates};
 pub use demand::Demand;

@@ -6,13 +6,15 @@ use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::across::Source;
+use super::ahead::{Ahead, AheadConfig};
 use super::channel::{Channel, Job, Transmission};
 use super::copy_cost::{CopyCost, CopyRates};
 use super::lane::Lane;
 use super::transfer::{Transfer, TransferId, Watcher};
+use super::when_done::WhenDone;
 use super::write::WritePolicy;
 use crate::serving::ServingStore;
-use crate::store::{Answer, MoveId, PairHasher, Store, GPU};
+use crate::store::{Answer, MoveId, PairHasher};
 
 /// A channel, which other machines and Python may use too.
 pub type SharedChannel = Arc<Mutex<Channel>>;
@@ -38,6 +40,8 @@ pub struct MoverConfig {
     pub exclusive: Vec<bool>,
     /// What copies to and from the GPU cost the steps; `None`: nothing.
     pub copies: Option<CopyRates>,
+    /// How much may come up ahead of its request; `None`: nothing does.
+    pub ahead: Option<AheadConfig>,
 }
 
 /// The channels between a tier and the next one down.
@@ -54,18 +58,8 @@ pub(super) fn locked(channel: &SharedChannel) -> MutexGuard<'_, Channel> {
     channel.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the store is told once a move is done.
-#[derive(Clone, Copy, Debug)]
-enum WhenDone {
-    /// Give up a request's blocks on the tier that they were read from.
-    DropCopy {
-        request: u32,
-        blocks: (u32, u32),
-        tier: usize,
-    },
-    /// The next step waits no more for what was written.
-    Written,
-}
+/// In place of a transfer among what arrives: the time until which a request stays for its blocks.
+const ALARM: TransferId = TransferId::MAX;
 
 /// What has arrived: a transfer's first layer, or all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +68,13 @@ pub struct Arrival {
     pub transfer: TransferId,
     /// Whether all of it is there.
     pub complete: bool,
+}
+
+impl Arrival {
+    /// Whether nothing has arrived: a time is up until which a request stayed for its blocks.
+    pub fn is_alarm(&self) -> bool {
+        self.transfer == ALARM
+    }
 }
 
 /// A transmission as it was queued, for `--record all`.
@@ -97,7 +98,7 @@ pub struct Mover {
     /// (time, number, transfer, whether complete).
     pub(super) arrivals: BinaryHeap<Reverse<(u64, u64, TransferId, bool)>>,
     pub(super) scheduled: u64,
-    when_done: HashMap<MoveId, WhenDone, BuildHasherDefault<PairHasher>>,
+    pub(super) when_done: HashMap<MoveId, WhenDone, BuildHasherDefault<PairHasher>>,
     /// By move from another machine: what it reads there, until it is sent.
     pub(super) reads: HashMap<MoveId, Source, BuildHasherDefault<PairHasher>>,
     /// Copies on their way that the next step waits for.
@@ -108,6 +109,8 @@ pub struct Mover {
     pub edge_bytes: Vec<((usize, usize), u64)>,
     /// What they have cost the steps so far and not taken.
     pub(crate) copies: Option<CopyCost>,
+    /// What comes up ahead of its request, where that is done.
+    pub ahead: Option<Ahead>,
     pub(crate) log: Option<Vec<SentRecord>>,
 }
 
@@ -118,6 +121,7 @@ impl Mover {
         let tiers = edges.len().max(1) + 1;
         Self {
             copies: config.copies.map(CopyCost::new),
+            ahead: config.ahead.map(Ahead::new),
             config,
             by_layer: edges
                 .iter()
@@ -238,28 +242,10 @@ impl Mover {
         self.transfers[id as usize].watchers.get(n).copied()
     }
 
-    /// Gives up the lower copy of a request's blocks once a move has brought them up, where its edge says so.
-    pub fn drop_when_done(
-        &mut self,
-        id: MoveId,
-        request: u32,
-        blocks: (u32, u32),
-        (upper, tier): (usize, usize),
-    ) {
-        if self.config.exclusive[upper] {
-            let drop = WhenDone::DropCopy {
-                request,
-                blocks,
-                tier,
-            };
-            self.when_done.insert(id, drop);
-        }
-    }
-
-    /// Lets the next step wait for a copy.
-    pub fn delays_step(&mut self, id: MoveId) {
-        self.written.push(id);
-        self.when_done.insert(id, WhenDone::Written);
+    /// Lets a time stand among what arrives here.
+    pub fn set_alarm(&mut self, time_ns: u64) {
+        let number = self.take_number();
+        self.arrivals.push(Reverse((time_ns, number, ALARM, true)));
     }
 
     /// Notes on each channel the bytes that a step uses as they arrive, by these transfers and their lower hops.
@@ -293,20 +279,15 @@ impl Mover {
 
     // -- arrivals
 
-    /// When something next arrives; `None` while nothing is on a channel.
-    pub fn next_ns(&self) -> Option<u64> {
-        self.arrivals.peek().map(|next| next.0 .0)
-    }
-
-    /// What next arrives stands at this place among all that was ever sent here.
-    pub fn next_number(&self) -> Option<u64> {
-        self.arrivals.peek().map(|next| next.0 .1)
+    /// When something next arrives, and its place among all that was ever sent here; `None` while nothing is on a channel.
+    pub fn next_numbered(&self) -> Option<(u64, u64)> {
+        self.arrivals.peek().map(|next| (next.0 .0, next.0 .1))
     }
 
     /// What next arrives: the transfer, and whether all of it is there then.
     pub fn peek_arrival(&self) -> Option<(&Transfer, bool)> {
         let &Reverse((_, _, id, complete)) = self.arrivals.peek()?;
-        Some((self.transfer(id), complete))
+        (id != ALARM).then(|| (self.transfer(id), complete))
     }
 
     /// Takes the next number of what is sent here, for what happens here by itself.
@@ -358,31 +339,6 @@ impl Mover {
             let waits = &mut self.transfers[dependent as usize].waits;
             waits.retain(|&other| other != id);
             self.launch(store, dependent, now_ns)?;
-        }
-        Ok(())
-    }
-
-    /// Tells the store that a move is done.
-    fn move_ended(&mut self, store: &mut Store, id: TransferId, now_ns: u64) -> Answer<()> {
-        let transfer = &self.transfers[id as usize];
-        let (move_id, to) = (transfer.id, transfer.to);
-        let written = to > GPU && (!transfer.comes_up() || transfer.from == self.config.remote);
-        let onwards = self.config.writes.get(to);
-        if written && onwards.is_some_and(|policy| policy.copies_at_once()) {
-            store.write_on(move_id, now_ns)?;
-        }
-        self.under_way.remove(&move_id);
-        store.finish_move(move_id)?;
-        if !self.when_done.is_empty() {
-            match self.when_done.remove(&move_id) {
-                Some(WhenDone::DropCopy {
-                    request,
-                    blocks,
-                    tier,
-                }) => store.drop_copy(request, blocks.0, blocks.1, tier)?,
-                Some(WhenDone::Written) => self.written.retain(|&other| other != move_id),
-                None => {}
-            }
         }
         Ok(())
     }

@@ -9,12 +9,12 @@
 //! | `over_memory` | what goes down, over the wire and up, where the memory of both machines is crossed |
 //! | `task` | what a replica is asked to do from outside, and the letters that come of it |
 //! | `event` | what happens between machines at a time of its own |
-//! | `given_up` | a request that its client gives up, wherever it is |
+//! | `from_outside` | what machines are told from outside, given-up requests among it |
 //! | `cluster` | all machines' events in one order, and who decodes what |
 
 mod cluster;
 mod event;
-mod given_up;
+mod from_outside;
 mod over_memory;
 mod reception;
 mod sender;

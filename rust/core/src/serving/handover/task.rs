@@ -123,6 +123,10 @@ pub enum Task {
     TurnCompleted(i64, u64),
     /// Hear of so many layers of a transfer that have arrived.
     LayerCame(TransferId, u64),
+    /// Queue a request that has come.
+    Enqueue(Place),
+    /// Bring up what a request's prompt of so many tokens would read from further down.
+    Prefetch(u32, u64),
     /// Let a request go that was sent here, if it is; tells whether it was here.
     GiveUp(u32),
     /// The same of a request whose prompt another machine computed.
@@ -182,6 +186,11 @@ impl Replica {
             Task::RoomFree(place) => self.room_is_free(store, place, now_ns)?,
             Task::HopCame(id, feed) => self.hop_came(store, (id, feed), now_ns)?,
             Task::LayerCame(id, layers) => self.layer_came(store, (id, layers), now_ns)?,
+            Task::Enqueue(place) if self.is_given_up(place) => self.leave(store, place, now_ns),
+            Task::Enqueue(place) => self.enqueue(store, place, now_ns)?,
+            Task::Prefetch(request, tokens) => {
+                self.prefetch(store, (request, tokens), now_ns)?;
+            }
             Task::GiveUp(request) => {
                 if let Some(place) = self.client_leaves(request) {
                     self.give_up(store, place, now_ns)?;
@@ -211,10 +220,7 @@ impl Replica {
     pub fn next_key(&self) -> Option<Key> {
         let (time_ns, phase) = self.next()?;
         let number = match phase {
-            Phase::Transfer => match self.next_computed() {
-                Some((_, number)) => number,
-                None => self.mover().and_then(|mover| mover.next_number())?,
-            },
+            Phase::Transfer => self.next_arrival()?.1,
             Phase::Boundary => 0,
         };
         let machine = self.config.machine as u32;

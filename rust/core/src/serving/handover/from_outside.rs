@@ -1,9 +1,20 @@
-//! A request that its client gives up, on whichever machine it is.
+//! What machines are told from outside: of a request that comes, of one that is near, and of one that its client gives up.
 
 use super::cluster::{Cluster, Machines};
 use super::task::Task;
 
 impl Cluster {
+    /// Lets a machine do at a time what it is asked to from outside.
+    pub fn tell<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        (machine, task): (u32, Task),
+        now_ns: u64,
+    ) -> Result<(), M::Error> {
+        self.now_ns = now_ns;
+        self.ask(machines, machine, task).map(|_| ())
+    }
+
     /// Lets a request go at a time whose client has given it up, on the machine that it was sent to or on that which
     /// decodes it; nothing happens where it is done.
     pub fn give_up<M: Machines>(

@@ -1,0 +1,124 @@
+//! What comes up ahead of its request. A block of a layer takes 10 ns between any two tiers, a step 10 ns and 1 ns for
+//! each token of its prompts.
+
+use std::sync::{Arc, Mutex};
+
+use super::prefetch::PrefetchPolicy;
+use super::tests::{comes, replica, tiers};
+use super::Replica;
+use crate::store::{Store, STAGING};
+use crate::transfers::{
+    AheadConfig, Channel, ChannelConfig, Edge, HoldBack, Lane, Mover, MoverConfig, WritePolicy,
+};
+
+const DISK: usize = STAGING + 1;
+
+/// A machine of which the disk has the blocks a b, the CPU c d, and the GPU e f; at 1000 nothing is on its way.
+fn machine(policy: PrefetchPolicy, room_blocks: u64, hold_back: HoldBack) -> (Replica, Store) {
+    let channel = || {
+        let config = ChannelConfig {
+            bandwidth_bytes_per_s: 1_000_000_000,
+            ..ChannelConfig::default()
+        };
+        Lane::from(Arc::new(Mutex::new(Channel::new(config))))
+    };
+    let edge = || Edge {
+        down: channel(),
+        up: channel(),
+    };
+    let config = MoverConfig {
+        machine: 0,
+        remote: 3,
+        block_bytes: 10,
+        layers: 1,
+        layer_pipelining: false,
+        read_buffer_layers: None,
+        writes: vec![WritePolicy::Back; 2],
+        exclusive: vec![false; 2],
+        copies: None,
+        ahead: Some(AheadConfig {
+            room_blocks,
+            hold_back,
+        }),
+    };
+    let mover = Mover::new(config, vec![edge(), edge()]);
+    let mut replica = replica(|config| config.prefetch = Some(policy)).with_mover(mover);
+    let mut store = tiers(&[3, 2, 9]);
+    for (request, now_ns) in [(0, 0), (3, 300), (4, 600)] {
+        comes(&mut replica, &mut store, request, 1, now_ns);
+        run(&mut replica, &mut store);
+    }
+    replica.take_closed();
+    replica.rows.take_requests();
+    (replica, store)
+}
+
+fn run(replica: &mut Replica, store: &mut Store) {
+    while replica.next().is_some() {
+        replica.run(store, 0).unwrap();
+    }
+}
+
+/// The tiers that the leading blocks of a request lie on, or come to.
+fn tiers_of(store: &Store, request: u32) -> Vec<usize> {
+    let parts = store.match_prefix(request, 2);
+    let each = parts
+        .iter()
+        .flat_map(|part| (part.start..part.end).map(|_| part.tier));
+    each.collect()
+}
+
+fn brought(replica: &Replica) -> u64 {
+    let ahead = replica.mover().and_then(|mover| mover.ahead.as_ref());
+    ahead.map_or(0, |ahead| ahead.blocks)
+}
+
+#[test]
+fn what_lies_on_the_disk_comes_up_when_a_turn_is_near() {
+    let (mut replica, mut store) = machine(PrefetchPolicy::Session, 2, HoldBack::Never);
+    assert_eq!(tiers_of(&store, 1), [DISK, DISK]);
+    assert_eq!(tiers_of(&store, 3), [STAGING, STAGING]);
+    replica.prefetch(&mut store, (1, 9), 1000).unwrap();
+    run(&mut replica, &mut store);
+    assert_eq!(tiers_of(&store, 1), [STAGING, STAGING]);
+    assert_eq!(tiers_of(&store, 3), [DISK, DISK], "it made room");
+    assert_eq!(brought(&replica), 2);
+    store.check().unwrap();
+}
+
+#[test]
+fn what_is_on_its_way_has_a_bound() {
+    let (mut replica, mut store) = machine(PrefetchPolicy::Session, 1, HoldBack::Never);
+    replica.prefetch(&mut store, (1, 9), 1000).unwrap();
+    replica.prefetch(&mut store, (1, 9), 1001).unwrap();
+    assert_eq!(brought(&replica), 1, "the first one is still on its way");
+    run(&mut replica, &mut store);
+    replica.prefetch(&mut store, (1, 9), 2000).unwrap();
+    assert_eq!(brought(&replica), 2);
+}
+
+#[test]
+fn who_waits_for_its_blocks_stays_until_they_have_come() {
+    // Two blocks go down for 20 ns, two come up for 20; then both are loaded for 20, and one token takes 11.
+    for (hold_back, queue_ns) in [
+        (HoldBack::Never, 0),
+        (HoldBack::UntilCome, 40),
+        (HoldBack::For(15), 15),
+    ] {
+        let (mut replica, mut store) = machine(PrefetchPolicy::Queued, 2, hold_back);
+        comes(&mut replica, &mut store, 1, 1, 1000);
+        run(&mut replica, &mut store);
+        let row = replica.rows.take_requests();
+        assert_eq!(row[..2], [1, queue_ns], "{hold_back:?}");
+        assert_eq!((row[3], row[5]), (1071, 8), "{hold_back:?}");
+    }
+}
+
+#[test]
+fn others_go_before_who_stays() {
+    let (mut replica, mut store) = machine(PrefetchPolicy::Queued, 2, HoldBack::UntilCome);
+    comes(&mut replica, &mut store, 1, 1, 1000);
+    comes(&mut replica, &mut store, 4, 1, 1000);
+    run(&mut replica, &mut store);
+    assert_eq!(replica.take_closed(), [4, 1]);
+}

@@ -1,0 +1,90 @@
+//! What is done once a move has ended.
+
+use super::mover::Mover;
+use super::transfer::TransferId;
+use crate::store::{Answer, MoveId, Store, GPU};
+
+/// What a move leaves to do, beside that its store hears of its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum WhenDone {
+    /// Give up a request's blocks on the tier that they were read from.
+    DropCopy {
+        request: u32,
+        blocks: (u32, u32),
+        tier: usize,
+    },
+    /// The next step waits no more for what was written.
+    Written,
+    /// Blocks of a request have come up ahead of it.
+    Ahead { request: u32, blocks: u64 },
+}
+
+impl Mover {
+    /// Gives up the lower copy of a request's blocks once a move has brought them up, where its edge says so.
+    pub fn drop_when_done(
+        &mut self,
+        id: MoveId,
+        request: u32,
+        blocks: (u32, u32),
+        (upper, tier): (usize, usize),
+    ) {
+        if self.config.exclusive[upper] {
+            let drop = WhenDone::DropCopy {
+                request,
+                blocks,
+                tier,
+            };
+            self.when_done.insert(id, drop);
+        }
+    }
+
+    /// Lets the next step wait for a copy.
+    pub fn delays_step(&mut self, id: MoveId) {
+        self.written.push(id);
+        self.when_done.insert(id, WhenDone::Written);
+    }
+
+    /// Counts blocks that a move brings up ahead of their request.
+    pub fn brings_ahead(&mut self, id: MoveId, request: u32, blocks: u64) {
+        if let Some(ahead) = &mut self.ahead {
+            ahead.leaves(blocks);
+            self.when_done
+                .insert(id, WhenDone::Ahead { request, blocks });
+        }
+    }
+
+    /// Tells the store that a move is done.
+    pub(super) fn move_ended(
+        &mut self,
+        store: &mut Store,
+        id: TransferId,
+        now_ns: u64,
+    ) -> Answer<()> {
+        let transfer = &self.transfers[id as usize];
+        let (move_id, to) = (transfer.id, transfer.to);
+        let written = to > GPU && (!transfer.comes_up() || transfer.from == self.config.remote);
+        let onwards = self.config.writes.get(to);
+        if written && onwards.is_some_and(|policy| policy.copies_at_once()) {
+            store.write_on(move_id, now_ns)?;
+        }
+        self.under_way.remove(&move_id);
+        store.finish_move(move_id)?;
+        if !self.when_done.is_empty() {
+            match self.when_done.remove(&move_id) {
+                Some(WhenDone::DropCopy {
+                    request,
+                    blocks,
+                    tier,
+                }) => store.drop_copy(request, blocks.0, blocks.1, tier)?,
+                Some(WhenDone::Written) => self.written.retain(|&other| other != move_id),
+                Some(WhenDone::Ahead { request, blocks }) => {
+                    if let Some(ahead) = &mut self.ahead {
+                        ahead.came(request, move_id, blocks);
+                    }
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}

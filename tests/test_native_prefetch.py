@@ -1,0 +1,189 @@
+"""Prefetching natively: the core brings blocks up ahead of their requests as the classes in Python do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cache.fetch import FETCHES
+from kvcache_sim.cache.prefetch import PREFETCHES
+from kvcache_sim.cache.settings import MovementSettings
+from kvcache_sim.cache.write import WRITES
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
+from kvcache_sim.serving.replica.native import NativeReplica
+from kvcache_sim.serving.settings import HandoverSettings, RouterSettings
+from kvcache_sim.simulation import RunOptions, simulate
+from kvcache_sim.simulation.simulation import Simulation
+from pools import pools
+from test_front_door import NATIVE, agree
+from test_native_aborts import given_up
+from test_native_serving import kinds, replicas, told_alike, trees
+from test_simulation_native import cluster, random_trace
+
+MS = 1_000_000
+#: Of waiting for KV, those policies that prefetches change most, and the others.
+_FETCHES = st.sampled_from(["wait", "timeout", "best-effort", "always", *FETCHES])
+
+ahead = st.builds(
+    MovementSettings,
+    write=st.fixed_dictionaries({"gpu": st.sampled_from(list(WRITES)), "cpu": st.sampled_from(list(WRITES))}),
+    fetch=_FETCHES,
+    fetch_timeout_ns=st.sampled_from([0, 3 * MS, 100 * MS, 10**9]),
+    layer_pipelining=st.booleans(),
+    exclusive=st.sampled_from([frozenset(), frozenset({"gpu"}), frozenset({"gpu", "cpu"})]),
+    prefetch=st.sampled_from(list(PREFETCHES)),
+    prefetch_share=st.sampled_from([0.03, 0.2, 0.5, 1.0]),
+    prefetch_lead_ns=st.sampled_from([0, 50 * MS, 10**9]),
+)
+
+
+def turns(seed: int, closed_loop: bool, requests: int = 50):
+    """A trace of sessions whose next turns come a while after the answer, or at a time of their own."""
+    trace = random_trace(seed, requests=requests, sessions=7)
+    trace = replace(trace, arrival_ns=trace.arrival_ns * (1 + seed % 4))
+    if not closed_loop:
+        return trace
+    pauses = np.random.default_rng(seed).choice([0, 1, 20, 200, 2000], requests) * MS
+    return replace(trace, think_ns=np.where(trace.turn > 0, pauses, -1))
+
+
+def three_ways(settings, trace):
+    """Check that the core, single steps and the reference in Python tell one story; return what was counted."""
+    native, run = told_alike(settings, trace)
+    other = simulate(settings, trace, options=RunOptions(backend="python"))
+    assert native["digests"] == [other.digest_events, other.digest_results, other.counters, other.end_ns]
+    return run.counters
+
+
+@examples(40)
+@given(
+    replica=replicas,
+    cache=trees,
+    movement=ahead,
+    shape=st.sampled_from([(90, 60, 400), (90, 200, 900), (100, 40, 60), (90, 200)]),
+    machines=st.sampled_from([1, 1, 3]),
+    kind=st.one_of(st.just({}), st.just({}), kinds),
+    closed_loop=st.booleans(),
+    seed=st.integers(1, 10**6),
+)
+def test_blocks_come_up_ahead_alike(replica, cache, movement, shape, machines, kind, closed_loop, seed):
+    settings = cluster(shape, machines, latency_occupies=seed % 2 == 0)
+    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
+    channels = {name: replace(one, **kind) for name, one in settings.channels.items()}
+    settings = replace(settings, cache=cache, movement=movement, machines=built, channels=channels)
+    three_ways(settings, turns(seed, closed_loop))
+
+
+@examples(25)
+@given(
+    replica=replicas,
+    movement=ahead,
+    shapes=st.lists(st.sampled_from([(90, 60, 400), (90, 70, 90), (100, 40, 60)]), min_size=2, max_size=4),
+    remote_disk=st.sampled_from(["direct", "staged"]),
+    wire=st.sampled_from([(3 * 10**9, 30_000), (10**11, 0), (5 * 10**8, 2_000_000)]),
+    kind=st.one_of(st.just({}), st.just({}), kinds),
+    closed_loop=st.booleans(),
+    seed=st.integers(1, 10**6),
+)
+def test_blocks_of_other_machines_come_ahead_alike(
+    replica, movement, shapes, remote_disk, wire, kind, closed_loop, seed
+):
+    settings = cluster((90, 60, 400), len(shapes))
+    built = tuple(
+        replace(
+            machine,
+            tiers=tuple(replace(t, capacity_blocks=c) for t, c in zip(machine.tiers, shape, strict=True)),
+            replica=replica,
+        )
+        for machine, shape in zip(settings.machines, shapes, strict=True)
+    )
+    settings = replace(
+        settings,
+        movement=replace(movement, lookup="cluster", remote_disk=remote_disk),
+        machines=built,
+        channels={name: replace(one, **kind) for name, one in settings.channels.items()},
+        network=NetworkSettings(default=replace(ChannelSettings("net", *wire), **kind)),
+    )
+    three_ways(settings, turns(seed, closed_loop))
+
+
+@examples(25)
+@given(
+    movement=ahead,
+    shape=st.sampled_from([(90, 60, 400), (100, 40, 60)]),
+    lookup=st.sampled_from(["local", "cluster"]),
+    closed_loop=st.booleans(),
+    seed=st.integers(1, 99),
+)
+def test_who_gives_up_leaves_its_prefetch_alone(movement, shape, lookup, closed_loop, seed):
+    settings = cluster(shape, 2)
+    network = NetworkSettings(default=ChannelSettings("net", 3 * 10**9, 30_000))
+    settings = replace(settings, movement=replace(movement, lookup=lookup), network=network)
+    told_alike(settings, given_up(seed, closed_loop=closed_loop))
+
+
+@examples(20)
+@given(
+    movement=ahead,
+    path=st.sampled_from(["gpu-direct", "via-cpu"]),
+    transfer=st.sampled_from(["at-end", "layer-by-layer"]),
+    roles=st.sampled_from(["pd", "ppd", "pbd"]),
+    closed_loop=st.booleans(),
+    seed=st.integers(1, 10**6),
+)
+def test_machines_that_hand_over_prefetch_alike(movement, path, transfer, roles, closed_loop, seed):
+    settings = pools(roles, HandoverSettings(path=path, transfer=transfer), tiers=(80, 50, 400))
+    settings = replace(settings, movement=movement)
+    told_alike(settings, turns(seed, closed_loop, requests=40))
+
+
+@examples(25)
+@given(
+    movement=ahead,
+    router=st.sampled_from(NATIVE),
+    lookup=st.sampled_from(["local", "cluster"]),
+    machines=st.integers(2, 4),
+    size=st.sampled_from([1, 7, 60]),
+    seed=st.integers(1, 10**6),
+)
+def test_who_comes_natively_has_its_blocks_brought_up(movement, router, lookup, machines, size, seed):
+    settings = cluster((90, 60, 400), machines)
+    settings = replace(
+        settings,
+        movement=replace(movement, prefetch="queued", lookup=lookup),
+        router=RouterSettings(router),
+        network=NetworkSettings(default=ChannelSettings("net", 3 * 10**9, 30_000)),
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("kvcache_sim.serving.front_door._AT_A_TIME", size)
+        agree(settings, turns(seed, closed_loop=False))
+
+
+def test_each_policy_has_something_to_bring_up():
+    """The settings above are such that blocks come up, from below and from other machines, and requests stay for them."""
+    for policy in PREFETCHES:
+        for lookup in ("local", "cluster"):
+            settings = cluster((90, 60, 400), 2)
+            movement = MovementSettings(fetch="wait", prefetch=policy, lookup=lookup)
+            network = NetworkSettings(default=ChannelSettings("net", 3 * 10**9, 30_000))
+            settings = replace(settings, movement=movement, network=network)
+            counters = three_ways(settings, turns(4, closed_loop=True, requests=120))
+            assert counters["prefetched_blocks"] > 100
+            assert (counters.get("edge.remote->cpu.bytes", 0) > 0) == (lookup == "cluster")
+
+
+def test_a_policy_of_ones_own_keeps_the_scheduler_in_python(tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text(
+        "class Own:\n    occasions = ('queued', 'session')\n"
+        "    def blocks(self, candidate):\n        return candidate.blocks // 2\n"
+    )
+    settings = cluster((90, 60, 400))
+    settings = replace(settings, movement=MovementSettings(prefetch=f"{own}:Own"))
+    simulation = Simulation(settings, random_trace(1), RunOptions())
+    assert not isinstance(simulation.replicas[0], NativeReplica)
+    assert simulation.run().counters["prefetched_blocks"] > 0
