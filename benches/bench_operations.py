@@ -134,7 +134,7 @@ def test_stretch(measure):
     """One iteration of 64 decoding sequences in a stretch of 1,000."""
     base, none = np.full(8_193, 5_000_000, np.int64), np.array([], np.int64)
     coefficients = [0, 80_000_000, *[0] * 8]
-    table = _core.StepTable((base, none, base), coefficients, (0, 0), none, (0, 0))
+    table = _core.StepTable((base, none, base), coefficients, (0, 0), none, [([], [], [])] * 3, [0] * 7)
 
     def composed() -> tuple[tuple[_core.Batch, _core.Store], dict[str, Any]]:
         blocks = _core.Store(keys(), [100_000], [False])

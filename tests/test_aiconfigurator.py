@@ -14,6 +14,7 @@ from kvcache_sim.model.aiconfigurator.deployment import parse_deployment
 from kvcache_sim.model.aiconfigurator.names import LABEL_REPAIRS, REPAIRS, Dtypes
 from kvcache_sim.model.aiconfigurator.source import aiconfigurator_step_time
 from kvcache_sim.model.aiconfigurator.table_cache import cache_folder, read_table, table_key
+from kvcache_sim.model.rest_grid import Rests
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.model.step_times import MeasuredOn, load_step_time, measured_on, with_absolute_files
 
@@ -111,6 +112,9 @@ def test_what_the_library_lacks_is_one_line(name, says, monkeypatch):
         "aiconfigurator:deepseek-v3@h200:sglang:tp8",
         "aiconfigurator:deepseek-v3@h200:tp8",
         "aiconfigurator:deepseek-v4-flash@b300:tp4,ep4",
+        "aiconfigurator:deepseek-v3.2@h200:tp8",
+        "aiconfigurator:deepseek-v3.2@h200:sglang:tp8",
+        "aiconfigurator:glm-5@b200:sglang:tp8",
     ],
 )
 def test_the_table_is_within_two_per_cent_of_its_source_off_the_grid(name):
@@ -170,6 +174,22 @@ def test_a_source_that_falls_is_followed(name):
     for kv in range(1, 200_000, 997):
         steps = (table.step(StepBatch((), 8, each, each)) for each in (kv, kv + 1))
         assert next(steps) <= next(steps), "more KV never takes less: a stretch's steps do not get shorter"
+
+
+@needs_library
+def test_sparse_attentions_bend_is_followed_and_only_where_lines_miss_it():
+    """A sequence's keys are read up to 2,048, then an indexer alone: a line would miss the bend."""
+    from kvcache_sim.model.aiconfigurator.kernels import measured_kernels
+
+    name = "deepseek-v3.2@h200:tp8"
+    source, kernels = load_step_time(f"aiconfigurator:{name}"), measured_kernels(parse_deployment(name))
+    table = source.table(16_384, 512)
+    for n, each in ((1, 1024), (1, 2048), (1, 32_768), (64, 2048), (64, 8192), (200, 700)):
+        found = table.step(StepBatch((), n, n * each, each)) / 1e6
+        assert found == pytest.approx(kernels.step_ms(0, 0, n, n * each), rel=0.02), (n, each)
+    rise = [kernels.step_ms(0, 0, 64, 64 * each) for each in (512, 2048, 3584)]
+    assert rise[1] - rise[0] > 2 * (rise[2] - rise[1]) > 0, "the bend is in the source"
+    assert load_step_time(DENSE).rests == Rests() != source.rests
 
 
 @needs_library

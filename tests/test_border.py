@@ -153,10 +153,18 @@ def test_what_no_engines_store_can_be_made_of(backend: str) -> None:
             radix(page, prompts, wholes)
 
 
+NO_REST: tuple[list[int], list[int], list[int]] = ([], [], [])
+
+
 def table(tokens: int = 9, sequences: int = 9) -> _core.StepTable:
     base, none = np.arange(tokens) + 10, np.array([], np.int64)
     return _core.StepTable(
-        (base.astype(np.int64), none, base[:sequences].astype(np.int64)), [1] * 10, (0, 0), none, [0] * 7
+        (base.astype(np.int64), none, base[:sequences].astype(np.int64)),
+        [1] * 10,
+        (0, 0),
+        none,
+        [NO_REST] * 3,
+        [0] * 7,
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from kvcache_sim.cache.settings import CacheSettings, MovementSettings, TierSettings
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.metrics.run import Run
+from kvcache_sim.model.rest_grid import RestGrid, Rests
 from kvcache_sim.model.step_time import StepTimeTable
 from kvcache_sim.serving.router.registry import ROUTERS
 from kvcache_sim.serving.settings import ClusterSettings, MachineSettings, ReplicaSettings, RouterSettings
@@ -28,7 +29,18 @@ def table(max_tokens: int = 4096, max_seqs: int = 64) -> StepTimeTable:
     linear = (400_000, 40_000_000, 70_000_000, 6_000_000, 1_000, 2_000, 3_000)
     # Neither base need rise: every third count costs less with a past.
     past_base = base - (np.arange(max_tokens + 1) % 3 == 0) * base // 4
-    apart = {"longest_fs": longest, "past_base_ns": past_base}
+    # What KV and a past cost besides is not linear, and may fall.
+    kv_rest = RestGrid(
+        (1, 8, 64), (1, 200, 4000), ((0, 9, 7), (5, 900_000, 100_000), (-9, 40_000, 3_000_000))
+    )
+    past_rest = RestGrid(
+        (1, 64, 4096), (1, 1000, 5000), ((0, 99, 9), (70_000, 2_000_000, -40_000), (1, 2, 3))
+    )
+    apart = {
+        "longest_fs": longest,
+        "past_base_ns": past_base,
+        "rests": Rests(kv_rest, kv_rest.times(0.5), past_rest),
+    }
     return StepTimeTable(base, decode, *linear, idle_fs=50_000, beside_fs=700_000_000_000, **apart)
 
 

@@ -1,5 +1,6 @@
 """Properties of every step-time model, and of how a model is named."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 from kvcache_sim.errors import StoreError, UsageError
 from kvcache_sim.model.cuda_graphs import capture_sizes, padded_tokens
 from kvcache_sim.model.parametric import ParametricStepTime, parametric_step_time
+from kvcache_sim.model.rest_grid import RestGrid, Rests
+from kvcache_sim.model.scaled import ScaledStepTime
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 from kvcache_sim.model.step_times import DEFAULT_STEP_TIME, load_step_time, step_time_names
 from kvcache_sim.serving.step_tables import step_table
@@ -222,6 +225,54 @@ def test_a_chunks_past_and_decodes_beside_it_by_hand():
     assert native is not None
     with pytest.raises(StoreError, match="a base of another length"):
         step_table(replace(table, past_base_ns=past[:2]))
+
+
+GRID = RestGrid((2, 4, 8), (0, 3), ((-9, 0), (3, 6), (30, 33)))
+
+
+def test_what_is_not_linear_is_read_from_grids_by_hand():
+    """By sequences and the KV of one, rounded down; for each chunk with a past by its tokens and that."""
+    by_hand = {(2, 0): -9, (2, 1): -6, (1, 2): -3, (3, 0): -3, (3, 1): -1, (4, 3): 6, (6, 1): 17, (8, 9): 33}
+    assert {at: GRID.at(*at) for at in by_hand} == by_hand
+    past = RestGrid((1, 2), (1, 11), ((0, 100), (0, 200)))
+    table = StepTimeTable(
+        np.array([0, *[50] * 9]), np.array([0, *[40] * 8]), rests=Rests(GRID, GRID.times(2), past)
+    )
+    assert table.step(StepBatch()) == 0
+    assert table.step(StepBatch((), 2, 1, 1)) == 40 - 9, "1 // 2 tokens of KV each"
+    assert table.step(StepBatch((), 4, 12, 9)) == 46
+    assert table.step(StepBatch(((2, 0),))) == 50
+    assert table.step(StepBatch(((2, 6), (1, 11), (2, 0)), 4, 0, 0)) == 50 + 100 + 100 + 6
+    assert replace(table, decode_base_ns=np.array([0, *[5] * 8])).step(StepBatch((), 2)) == 0, "no time less"
+    twice = ScaledStepTime(table, decode=2.0, chunk=3.0).table(9, 8)
+    assert twice.step(StepBatch((), 4, 12, 9)) == 2 * 46
+    assert twice.step(StepBatch(((2, 6),))) == 3 * (50 + 100)
+
+
+@given(st.data())
+def test_a_grid_of_rests_is_lines_between_its_points(data):
+    axis = st.lists(st.integers(1, 70_000), min_size=2, max_size=5, unique=True).map(sorted).map(tuple)
+    counts, tokens = data.draw(axis), data.draw(axis)
+    times = st.tuples(*[st.integers(-(10**9), 10**9)] * len(tokens))
+    grid = RestGrid(counts, tokens, tuple(data.draw(times) for _ in counts))
+    count, token = data.draw(st.integers(0, 80_000)), data.draw(st.integers(0, 80_000))
+    by_count = [np.interp(token, tokens, row) for row in grid.ns]
+    at_least = math.floor(round(float(np.interp(count, counts, by_count)), 3))
+    assert abs(grid.at(count, token) - at_least) <= 1
+    assert grid.each(np.array([count]), np.array([token]))[0] == pytest.approx(at_least, abs=1.01)
+    for c, row in zip(counts, grid.ns, strict=True):
+        assert [grid.at(c, t) for t in tokens] == list(row)
+
+
+def test_a_grid_that_does_not_rise_is_refused_by_the_core():
+    table = StepTimeTable(np.array([0, 1]), np.array([0, 1]))
+    for grid in (replace(GRID, counts=(2, 2, 8)), replace(GRID, tokens=(3,)), replace(GRID, ns=())):
+        with pytest.raises(StoreError, match="two axes that rise"):
+            step_table(replace(table, rests=Rests(kv=grid)))
+        with pytest.raises(StoreError, match="two axes that rise"):
+            step_table(replace(table, rests=Rests(beside=grid)))
+        with pytest.raises(StoreError, match="two axes that rise"):
+            step_table(replace(table, rests=Rests(past=grid)))
 
 
 def test_a_clock_spelled_out_is_exact():

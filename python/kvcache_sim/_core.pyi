@@ -606,9 +606,11 @@ class RadixStore:
 class StepTable:
     """The integers of a step-time model; bases of steps with a chunk, of those whose chunk has a past (may
     be empty), of decode steps; coefficients in the order pair half, kv decode, kv mixed, sequence, past,
-    spread decode, spread mixed, scan, idle, beside; ``longest_fs`` by decode sequences, or empty; ``launch``:
-    ns that launching a step of more tokens than the second takes, then ns of one with a chunk of up to as
-    many, of a decode step, what a decode sequence adds, the tail behind a launch and a sequence's part."""
+    spread decode, spread mixed, scan, idle, beside; ``longest_fs`` by decode sequences, or empty; ``rests``:
+    what these miss by decode sequences and the mean KV of one, the same beside a chunk, and by a chunk's
+    tokens and its past, each as counts, tokens and ns for each pair, or empty; ``launch``: ns that launching
+    a step of more tokens than the second takes, then ns of one with a chunk of up to as many, of a decode
+    step, what a decode sequence adds, the tail behind a launch and a sequence's part."""
 
     def __new__(
         cls,
@@ -616,6 +618,7 @@ class StepTable:
         coefficients_fs: list[int],
         least_tokens: tuple[int, int],
         longest_fs: NDArray[np.int64],
+        rests: list[tuple[list[int], list[int], list[int]]],
         launch: list[int],
     ) -> StepTable: ...
 

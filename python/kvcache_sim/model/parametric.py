@@ -155,7 +155,7 @@ def _lowered(model: ParametricStepTime, max_tokens: int, max_sequences: int) -> 
     )
 
 
-def _launches(model: ParametricStepTime) -> dict[str, int]:
+def _launches(model: ParametricStepTime) -> dict[str, Any]:
     """Return what the table says of launches; nothing where they are not told apart."""
     told = {
         "launch_ns": model.launch_ms,

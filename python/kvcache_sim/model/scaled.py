@@ -73,6 +73,7 @@ class ScaledStepTime:
             idle_fs=round(table.idle_fs * self.chunk),
             beside_fs=round(table.beside_fs * self.chunk),
             longest_fs=_times(table.longest_fs, self.decode),
+            rests=table.rests.times(self.decode, self.chunk),
             launch_ns=round(table.launch_ns * self.launch),
             pieces_launch_ns=round(table.pieces_launch_ns * self.launch),
             graph_launch_ns=round(table.graph_launch_ns * self.launch),

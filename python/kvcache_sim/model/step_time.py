@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcache_sim.model.rest_grid import Rests
 from kvcache_sim.values import dataclass
 
 _FS_PER_NS = 1_000_000
@@ -49,12 +50,14 @@ class StepTimeTable:
     (CUDA-graph padding applied) of a pure decode step of n sequences; none need rise. ``beside`` counts once
     where a step has both a chunk and decodes, whose attention is a kernel of its own. Coefficients
     with two values use the first in pure decode steps. ``longest_fs`` is as long as ``decode_base_ns``, or
-    empty: no such term. These are the kernels of a step (``kernels``); it takes at least the time in which
-    the host launches them (``launch``): ``launch_ns`` past ``captured_tokens`` tokens, which no CUDA graph
-    holds, up to these ``pieces_launch_ns`` with a prefill chunk, whose graph is in pieces, and
-    ``graph_launch_ns`` in a pure decode step, each with ``launch_sequence_ns`` more for a decode sequence. A
-    GPU that has waited for a launch ends ``tail_ns``, and ``tail_sequence_ns`` for a decode sequence, after
-    it (``tail``): the kernels that are launched last. All arithmetic is integer, so both backends agree.
+    empty: no such term. Grids add what is not linear, where a source has it (``rests``): ``kv[n, ΣKV // n]``,
+    beside a chunk ``beside[n, ΣKV // n]``, and for each chunk with a past ``past[new, past]``. These are the
+    kernels of a step (``kernels``); it takes at least the time in which the host launches them (``launch``):
+    ``launch_ns`` past ``captured_tokens`` tokens, which no CUDA graph holds, up to these ``pieces_launch_ns``
+    with a prefill chunk, whose graph is in pieces, and ``graph_launch_ns`` in a pure decode step, each with
+    ``launch_sequence_ns`` more for a decode sequence. A GPU that has waited for a launch ends ``tail_ns``,
+    and ``tail_sequence_ns`` for a decode sequence, after it (``tail``): the kernels that are launched last.
+    All arithmetic is integer, so both backends agree.
     """
 
     base_ns: NDArray[np.int64]
@@ -73,6 +76,7 @@ class StepTimeTable:
     least_query_tokens: int = 0
     longest_fs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     past_base_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    rests: Rests = Rests()
     launch_ns: int = 0
     captured_tokens: int = 0
     pieces_launch_ns: int = 0
@@ -118,7 +122,9 @@ class StepTimeTable:
             fs += self.idle_fs * n * sum(new for new, _ in batch.prefill_chunks)
             fs += self.beside_fs * (n > 0)
         fs += self.sequence_fs * n
-        return base + (fs + _FS_PER_NS // 2) // _FS_PER_NS
+        rest = self.rests.of_decodes(n, batch.decode_kv_tokens, bool(batch.prefill_chunks))
+        rest += sum(self.rests.past.at(new, past) for new, past in batch.prefill_chunks if past)
+        return max(base + rest + (fs + _FS_PER_NS // 2) // _FS_PER_NS, 0)
 
     def pairs(self, new: int, past: int) -> int:
         """Return twice the products of a chunk's tokens with their keys; a short one fills its tile."""

@@ -22,7 +22,7 @@ def step_table(table: StepTimeTable) -> _core.StepTable:
     least = (table.least_kv_tokens, table.least_query_tokens)
     launch = [table.launch_ns, table.captured_tokens, table.pieces_launch_ns, table.graph_launch_ns]
     launch += [table.launch_sequence_ns, table.tail_ns, table.tail_sequence_ns]
-    return _core.StepTable(bases, coefficients, least, table.longest_fs, launch)
+    return _core.StepTable(bases, coefficients, least, table.longest_fs, table.rests.in_order(), launch)
 
 
 class StepTables:

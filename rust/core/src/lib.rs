@@ -22,6 +22,8 @@ pub mod policies;
 /// What a store keeps of what happened: its digest and its evictions.
 pub mod records;
 pub mod replay;
+/// What a table's linear terms miss.
+pub mod rest_grid;
 /// What routers find equally good.
 pub mod routing;
 pub mod serving;

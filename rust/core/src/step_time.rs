@@ -1,5 +1,7 @@
 //! The time of a scheduler step from one table of integers (the rules of `model/step_time.py`).
 
+use crate::rest_grid::RestGrid;
+
 /// A base by token count plus terms in femtoseconds.
 ///
 /// ```
@@ -53,6 +55,12 @@ pub struct StepTimeTable {
     pub least_query_tokens: u64,
     /// A token of the longest sequence alone, by decode sequences; empty: no such floor under attention.
     pub longest_fs: Vec<u64>,
+    /// What these miss of a decode step, by its sequences and the mean KV of one, in ns.
+    pub kv_rest: RestGrid,
+    /// The same of decode sequences beside a chunk.
+    pub beside_rest: RestGrid,
+    /// What they miss of a chunk behind a past, by its tokens and the past's, in ns.
+    pub past_rest: RestGrid,
     /// The host's time to launch a step that no CUDA graph holds, kernel by kernel: a step takes at least its launch.
     pub launch_ns: u64,
     /// The most tokens of a step that a graph holds.
@@ -78,6 +86,8 @@ pub struct StepShape {
     pub pairs: u64,
     /// Σ past over the chunks.
     pub past_tokens: u64,
+    /// [`StepTimeTable::past_rest`] over the chunks that have a past, in ns.
+    pub past_rest_ns: i64,
     /// The largest past + new of a chunk.
     pub longest_chunk_tokens: u64,
     /// Sequences that get one token each.
@@ -94,7 +104,20 @@ impl StepShape {
         self.new_tokens += new;
         self.pairs += table.pairs(new, past);
         self.past_tokens += past;
+        if past > 0 {
+            self.past_rest_ns += table.past_rest.at(new, past);
+        }
         self.longest_chunk_tokens = self.longest_chunk_tokens.max(past + new);
+    }
+
+    /// The decode sequences alone.
+    pub fn without_chunks(&self) -> Self {
+        Self {
+            decode_sequences: self.decode_sequences,
+            decode_kv_tokens: self.decode_kv_tokens,
+            decode_max_kv_tokens: self.decode_max_kv_tokens,
+            ..Self::default()
+        }
     }
 
     /// Adds a sequence that gets one token behind `past` tokens that have KV.
@@ -166,8 +189,15 @@ impl StepTimeTable {
             };
             (bases[tokens as usize] as i64, fs)
         };
+        let decode_rest = match s.decode_kv_tokens.checked_div(s.decode_sequences) {
+            Some(each) if s.new_tokens > 0 => self.beside_rest.at(s.decode_sequences, each),
+            Some(each) => self.kv_rest.at(s.decode_sequences, each),
+            None => 0,
+        };
+        let rest = decode_rest + s.past_rest_ns;
         let ns = (linear + self.sequence_fs * s.decode_sequences + 500_000) / 1_000_000;
-        base.saturating_add_unsigned(ns).max(0) as u64
+        let kernels = base.saturating_add(rest).saturating_add_unsigned(ns);
+        kernels.max(0) as u64
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kvsim_core::batch::{Batch, BatchConfig, Sequence};
+use kvsim_core::rest_grid::RestGrid;
 use kvsim_core::step_time::StepTimeTable;
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
@@ -26,6 +27,8 @@ impl PyStepTable {
     /// idle, beside.
     /// `least_tokens`: of a sequence's KV, of a chunk against its past.
     /// `longest_fs`: a token of the longest sequence alone, by decode sequences; may be empty.
+    /// `rests`: what these miss by decode sequences and the mean KV of one, the same beside a chunk, and by a chunk's tokens
+    /// and its past: counts, tokens, and ns for each pair; all may be empty.
     /// `launch`: ns that launching a step of more tokens than the second takes, then ns of one with a chunk of up to
     /// as many, of a decode step, what a decode sequence adds, and the tail behind a launch and a sequence's part.
     #[new]
@@ -38,6 +41,7 @@ impl PyStepTable {
         coefficients_fs: [Whole; 10],
         least_tokens: (Whole, Whole),
         longest_fs: PyReadonlyArray1<'_, i64>,
+        rests: [Grid; 3],
         launch: [Whole; 7],
     ) -> PyResult<Self> {
         let unsigned = |xs: PyReadonlyArray1<'_, i64>| -> PyResult<Vec<u64>> {
@@ -56,6 +60,8 @@ impl PyStepTable {
         }
         let [launch_ns, captured_tokens, pieces_launch_ns, graph_launch_ns, launch_sequence_ns, tail_ns, tail_sequence_ns] =
             launch.map(Whole::u64);
+        let [kv_rest, beside_rest, past_rest] = rests.map(rest_grid);
+        let (kv_rest, beside_rest, past_rest) = (kv_rest?, beside_rest?, past_rest?);
         Ok(Self(Arc::new(StepTimeTable {
             base_ns,
             past_base_ns,
@@ -73,6 +79,9 @@ impl PyStepTable {
             least_kv_tokens: least_tokens.0.u64(),
             least_query_tokens: least_tokens.1.u64(),
             longest_fs: unsigned(longest_fs)?,
+            kv_rest,
+            beside_rest,
+            past_rest,
             launch_ns,
             captured_tokens,
             pieces_launch_ns,
@@ -82,6 +91,20 @@ impl PyStepTable {
             tail_sequence_ns,
         })))
     }
+}
+
+/// Two axes and a value for each pair of their points.
+type Grid = (Vec<Whole>, Vec<Whole>, Vec<i64>);
+
+fn rest_grid((counts, tokens, ns): Grid) -> PyResult<RestGrid> {
+    let axis = |points: Vec<Whole>| points.into_iter().map(Whole::u64).collect();
+    let refusal = || {
+        refused(
+            "a grid of rests",
+            "two axes that rise and a time for each pair",
+        )
+    };
+    RestGrid::new(axis(counts), axis(tokens), ns).ok_or_else(refusal)
 }
 
 /// The store of a batch's machine: a tree of runs, vLLM's pool (of one group or several), or SGLang's tree.

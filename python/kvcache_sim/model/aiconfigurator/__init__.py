@@ -5,5 +5,6 @@
 
 - ``other_links``  a table of measured kernels with its all-reduces taken out and those of other links put in
 - ``sampled``      a table made of another source's times
+- ``rests``        what the linear terms miss of a source, sampled on grids
 - ``bends``        where a source's times by token count bend: halved until straight lines meet them
 """

@@ -54,7 +54,7 @@ def with_other_links(
     said = f"all-reduces of {measured.name} in place of the library's"
     at = change[_TOKENS.index(128)]
     facts = (*table.facts, f"{said}: {at:+.2f} ms in a step of 128 tokens")
-    return SampledStepTime(corrected, facts)
+    return replace(table, model=corrected, facts=facts)
 
 
 def _named(links: str, text: str) -> AllReduces:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcache_sim.model.parametric import ParametricStepTime, points_ms
+from kvcache_sim.model.rest_grid import Rests
 from kvcache_sim.model.step_time import StepBatch, StepTimeTable
 
 _NS_PER_MS = 1e6
@@ -20,11 +21,13 @@ class SampledStepTime:
 
     Unlike in a fitted set the bases of decode steps, of steps with a chunk and of those whose chunk has a
     past are apart, and each may fall from one token count to the next: kernels change at token counts, and
-    some sources have it so. KV may also cost less beside a chunk. Time never falls with KV or with a past.
+    some sources have it so. KV may also cost less beside a chunk. Time never falls with KV or with a past,
+    unless ``rests``, what the coefficients miss, follow a source that does.
     """
 
     model: ParametricStepTime
     facts: tuple[str, ...] = ()
+    rests: Rests = Rests()
 
     def step(self, batch: StepBatch) -> int:
         """Return the step's duration in ns, as ``table`` gives it."""
@@ -45,6 +48,7 @@ class SampledStepTime:
             past_base_ns=_ns(model.past_points, max_tokens),
             decode_base_ns=linear.decode_base_ns + own_decode,
             kv_decode_fs=round(model.kv_ms_per_thousand * _NS_PER_MS * _FS_PER_NS / 1e3),
+            rests=self.rests,
         )
 
 

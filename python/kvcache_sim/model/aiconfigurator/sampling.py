@@ -1,7 +1,8 @@
 """The library's times at steps by their tokens and KV, put into the integer table's form, judged at others.
 
 The base is the source's own at each token count where it bends: its kernels change at token counts, up and
-down. What is linear (KV, new × past tokens, sequences, a constant of decodes beside a chunk) is fitted.
+down. What is linear (KV, new × past tokens, sequences, a constant of decodes beside a chunk) is fitted;
+where that is not enough, what it misses is sampled (``rests``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from kvcache_sim.model.aiconfigurator.bends import bends
 from kvcache_sim.model.aiconfigurator.kernels import MeasuredKernels
+from kvcache_sim.model.aiconfigurator.rests import sampled_rests
 from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
 from kvcache_sim.model.calibration.accuracy import PhaseError, phase_errors
 from kvcache_sim.model.calibration.design import LINEAR, Form
@@ -38,6 +40,9 @@ _RANDOM_MIXED = 1000
 _OFF_GRID = 200
 #: Bases and what is linear are found in turn; the second round changes next to nothing.
 _TURNS = 3
+#: Where what is linear misses a phase of the steps it is fitted to by more, in % on average, its rest is
+#: sampled.
+_LINEAR_ERROR = 2.0
 
 _FORM = Form(base_knots=(1.0,), longest_knots=(), graph_tokens=0)
 #: The form has one column for its base, here that of decodes beside a chunk; then those that are linear.
@@ -87,6 +92,8 @@ def sampled_step_time(kernels: MeasuredKernels) -> tuple[SampledStepTime, list[P
             past=_bases(past_rows, _columns(past_rows) @ found, _prompts),
         )
     model = SampledStepTime(_model(bases, found))
+    if any(error.mape > _LINEAR_ERROR for error in phase_errors(rows, predict_ms(model, rows))):
+        model = replace(model, rests=sampled_rests(kernels, model, _MOST_KV))
     unseen = kernels.rows(_random_steps("aiconfigurator.off-grid", (_OFF_GRID, _OFF_GRID, _OFF_GRID)))
     return model, phase_errors(unseen, predict_ms(model, unseen))
 

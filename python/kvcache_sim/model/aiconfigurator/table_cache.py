@@ -15,9 +15,10 @@ from kvcache_sim.model.aiconfigurator.deployment import Deployment
 from kvcache_sim.model.aiconfigurator.library import configuration_path, content_hash
 from kvcache_sim.model.aiconfigurator.sampled import SampledStepTime
 from kvcache_sim.model.parametric import ParametricStepTime
+from kvcache_sim.model.rest_grid import RestGrid, Rests
 
 #: Raised whenever the same inputs would give another table.
-_TABLE_VERSION = 3
+_TABLE_VERSION = 4
 
 
 def cache_folder() -> Path:
@@ -41,9 +42,14 @@ def read_table(key: str) -> SampledStepTime | None:
         values: dict[str, Any] = {
             k: tuple(map(tuple, v)) if isinstance(v, list) else v for k, v in kept["model"].items()
         }
-        return SampledStepTime(ParametricStepTime(**values), tuple(kept["facts"]))
+        rests = Rests(**{name: _grid(grid) for name, grid in kept["rests"].items()})
+        return SampledStepTime(ParametricStepTime(**values), tuple(kept["facts"]), rests)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+def _grid(kept: dict[str, Any]) -> RestGrid:
+    return RestGrid(tuple(kept["counts"]), tuple(kept["tokens"]), tuple(map(tuple, kept["ns"])))
 
 
 def keep_table(key: str, table: SampledStepTime) -> None:
@@ -53,5 +59,5 @@ def keep_table(key: str, table: SampledStepTime) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=folder, suffix=".part")
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({"model": asdict(table.model), "facts": table.facts}, file)
+            json.dump(asdict(table), file)
         os.replace(name, folder / f"{key}.json")

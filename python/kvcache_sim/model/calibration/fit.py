@@ -228,7 +228,12 @@ def predict_ms(model: StepTime, rows: IterationRows) -> NDArray[np.float64]:
     chunk_fs = table.past_fs * rows.past_tokens + table.idle_fs * n * rows.prefill_tokens
     fs += np.where(mixed, chunk_fs + table.beside_fs * (n > 0), 0.0)
     base = np.where(mixed, chunk_base_ns(table, tokens, rows), table.decode_base_ns[n])
-    computed = base / 1e6 + fs / 1e12
+    each = (rows.decode_kv_tokens // np.maximum(n, 1)).astype(np.float64)
+    own = np.where(
+        mixed, *(grid.each(n.astype(np.float64), each) for grid in (table.rests.beside, table.rests.kv))
+    )
+    rest = np.where(n > 0, own, 0.0) + np.where(past > 0, chunks * table.rests.past.each(new, past), 0.0)
+    computed = np.maximum((base + rest) / 1e6 + fs / 1e12, 0.0)
     held = np.where(mixed, table.pieces_launch_ns, table.graph_launch_ns)
     launched = np.where(tokens > table.captured_tokens, table.launch_ns, held) + table.tail_ns
     launched = launched + (table.launch_sequence_ns + table.tail_sequence_ns) * n

@@ -363,11 +363,7 @@ impl Batch {
         let mut shape = StepShape::default();
         for sequence in self.sequences.iter().filter(|s| s.chunk > 0) {
             if sequence.prefilling() {
-                shape.new_tokens += sequence.chunk;
-                shape.pairs += self.table.pairs(sequence.chunk, sequence.computed);
-                shape.past_tokens += sequence.computed;
-                let end = sequence.computed + sequence.chunk;
-                shape.longest_chunk_tokens = shape.longest_chunk_tokens.max(end);
+                shape.add_chunk(sequence.chunk, sequence.computed, &self.table);
             } else {
                 // The KV is read once for all the tokens that are checked.
                 shape.decode_sequences += sequence.chunk;

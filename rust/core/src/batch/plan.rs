@@ -24,7 +24,7 @@ impl Batch {
     }
 
     fn planned_end(&self) -> u64 {
-        let mut shape = self.shape();
+        let mut decodes = self.shape().without_chunks();
         let chunks: Vec<(u64, u64)> = self
             .sequences
             .iter()
@@ -33,16 +33,11 @@ impl Batch {
             .collect();
         let mut end = self.end_ns;
         for i in 1..self.iterations_left {
-            shape.decode_kv_tokens += shape.decode_sequences;
-            shape.decode_max_kv_tokens += u64::from(shape.decode_sequences > 0);
-            if !chunks.is_empty() {
-                shape.pairs = chunks
-                    .iter()
-                    .map(|(c, past)| self.table.pairs(*c, past + i * c))
-                    .sum();
-                shape.past_tokens = chunks.iter().map(|(c, past)| past + i * c).sum();
-                let ends = chunks.iter().map(|(c, past)| past + (i + 1) * c);
-                shape.longest_chunk_tokens = ends.max().unwrap_or(0);
+            decodes.decode_kv_tokens += decodes.decode_sequences;
+            decodes.decode_max_kv_tokens += u64::from(decodes.decode_sequences > 0);
+            let mut shape = decodes;
+            for (chunk, past) in &chunks {
+                shape.add_chunk(*chunk, past + i * chunk, &self.table);
             }
             end = end.saturating_add(self.duration_ns(&shape));
         }

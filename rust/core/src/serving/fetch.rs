@@ -109,13 +109,9 @@ impl Plan<'_> {
         let mut total = 0;
         while past < self.tokens {
             let chunk = (self.tokens - past).min(self.budget_tokens);
-            total += self.table.step_ns(&StepShape {
-                new_tokens: chunk,
-                pairs: self.table.pairs(chunk, past),
-                past_tokens: past,
-                longest_chunk_tokens: past + chunk,
-                ..StepShape::default()
-            });
+            let mut shape = StepShape::default();
+            shape.add_chunk(chunk, past, self.table);
+            total += self.table.step_ns(&shape);
             past += chunk;
         }
         total
