@@ -19,7 +19,8 @@ from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.simulation import Simulation
 from small_traces import trace_of
-from test_native_serving import replicas
+from test_native_aborts import given_up
+from test_native_serving import engines, replicas, told_alike, trees
 from test_simulation_native import cluster, random_trace, table
 
 BASE = """
@@ -98,6 +99,28 @@ def test_one_rank_is_no_ranks_and_every_store_tells_one_story(replica, semantics
     assert len({run.digest_results for run in runs}) == 1
     # A request is with one rank; ranks of one engine never wait for those of the other.
     assert set(np.unique(runs[0].requests["machine"])) <= {0, 1, 2, 3}
+
+
+@examples(40)
+@given(
+    replica=replicas,
+    cache=st.one_of(trees, trees, engines),
+    blocks=st.sampled_from([70, 110, 400]),
+    ranks=st.sampled_from([(2, 1), (3, 1), (2, 2)]),
+    router=st.sampled_from(["vllm-dp", "vllm-dp-waiting", "round-robin", "least-loaded", "longest-prefix"]),
+    share=st.sampled_from([0.0, 0.0, 0.5]),
+    closed_loop=st.booleans(),
+    seed=st.integers(1, 99),
+)
+def test_the_core_steps_ranks_as_the_scheduler_in_python(
+    replica, cache, blocks, ranks, router, share, closed_loop, seed
+):
+    """Arrivals in the middle of a step, refusals, preemption, clients that leave; every moment and event."""
+    size, of = ranks
+    settings = replace(cluster((blocks,), size * of), cache=cache)
+    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
+    settings = replace(in_step(replace(settings, machines=built), size), router=RouterSettings(router))
+    told_alike(settings, given_up(seed, share=share, closed_loop=closed_loop))
 
 
 def test_a_scenario_has_a_machine_a_rank_and_the_engines_balancer():

@@ -766,6 +766,13 @@ class Cluster:
         ``between``: the channels from one machine to another, as ``assign`` takes them. Errors: as ``open``.
         """
 
+    def step_together(self, size: int, dummy_ns: Sequence[int]) -> None:
+        """Let each ``size`` machines, one after another, be ranks of an engine that step together.
+
+        ``dummy_ns``: by engine, what a rank without requests takes meanwhile. Errors: StoreError where these
+        are not all machines.
+        """
+
     def feed(self, packed: bytes) -> tuple[int, int, int] | None:
         """Tell of requests that will come, in order; return what is next.
 

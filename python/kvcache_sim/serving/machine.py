@@ -50,6 +50,9 @@ def build_replicas(
     reads = any(cache.remote is not None for cache in caches)
     if reads and not (all(native) and core_reads(caches)):
         native = [False] * len(native)
+    ranks = cluster.machines[0].replica.ranks
+    if ranks > 1 and not (all(native) and cluster.membership.nothing_happens):
+        native = [False] * len(native)
     if channels.by_layer:
         if all(native) and core_serves_layers(channels, cluster, caches):
             placed = channels.serve_in_core()
@@ -72,7 +75,7 @@ def build_replicas(
             batch = _batch_settings(cache, own.replica)
             milestones = Milestones(cache.number, cache.store, recorder, told, observed.records_all)
             replicas.append(python_replica(cache, own, batch, milestones, observed))
-    if cluster.machines[0].replica.ranks > 1:
+    if ranks > 1 and not all(native):
         from kvcache_sim.serving.replica.in_python import step_together
 
         step_together(replicas, cluster)

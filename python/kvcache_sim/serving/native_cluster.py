@@ -40,7 +40,7 @@ class Door(Protocol):
 
 
 class NativeCluster:
-    """All machines of a cluster: with pools, layered channels or reads, or whose requests come natively.
+    """All machines of a cluster with pools, layered channels, reads or ranks, or of native requests.
 
     ``choose`` names where a request of a machine is decoded, None where nobody hands over; ``between`` the
     channel of (owner, reader) over which machines are read, None where they are not. Without both machines
@@ -65,6 +65,8 @@ class NativeCluster:
         cores = [replica.core for replica in replicas]
         apart = choose is None and between is None
         self._core = _core.Cluster(cores, between, apart, timeline)
+        #: How many machines, one after another, step together.
+        self._in_step = 1
         #: What is next of all that machines do, and whether they may go on ahead of the clock.
         self._next: Event | None = None
         self._runs_ahead = False
@@ -84,6 +86,11 @@ class NativeCluster:
     def tell_prefilled_of(self, replica: NativeReplica) -> None:
         """Let a replica tell whose prompt has been computed there, after each event."""
         self._heard.append(replica)
+
+    def step_together(self, size: int, dummy_ns: Sequence[int]) -> None:
+        """Let each ``size`` machines be ranks of an engine; by engine, what an idle one takes meanwhile."""
+        self._core.step_together(size, dummy_ns)
+        self._in_step = size
 
     def decode_by(
         self,
@@ -184,7 +191,8 @@ class NativeCluster:
         for replica in self._heard:
             replica.tell_prefilled()
         if event[1] == BOUNDARY:
-            self._replicas[event[2]].check()
+            for replica in self._replicas[event[2] : event[2] + self._in_step]:
+                replica.check()
 
     def _tell_closed(self, closed: list[tuple[int, int]]) -> None:
         if self._door is None:

@@ -6,6 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kvcache_sim.engine import BOUNDARY, Engine, Event
+from kvcache_sim.model.step_time import StepBatch
+from kvcache_sim.serving.settings import MachineSettings
+
+
+def dummy_step_ns(settings: MachineSettings) -> int:
+    """Return what a rank without requests takes while others of its engine step: a step of one token."""
+    return settings.step_time.step(StepBatch((), 1, 0, 0)) + settings.replica.step_overhead_ns
 
 
 class Rank(Protocol):

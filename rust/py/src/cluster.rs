@@ -225,6 +225,16 @@ impl PyCluster {
         Ok(())
     }
 
+    /// Lets each so many machines, one after another, step together; by engine, what a dummy step takes.
+    fn step_together(&mut self, size: u32, dummy_ns: Vec<u64>) -> PyResult<()> {
+        if size as usize * dummy_ns.len() != self.replicas.len() {
+            let expected = "as many machines an engine, and a dummy step of each";
+            return Err(refused("not the ranks of engines", expected));
+        }
+        self.cluster.step_together(size, dummy_ns);
+        Ok(())
+    }
+
     /// Tells of requests that will come; returns what is next.
     fn feed(&mut self, packed: &[u8]) -> PyResult<PyNext> {
         let front = self.front.as_mut();

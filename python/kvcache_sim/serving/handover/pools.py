@@ -61,12 +61,17 @@ class Pools:
         self.decodes_in_core = False
         native = [replica for replica in replicas if isinstance(replica, NativeReplica)]
         reads = any(replica.remote is not None for replica in native)
-        if native and (reads or any(self._sends) or channels.timeline is not None):
+        ranks = cluster.machines[0].replica.ranks
+        if native and (reads or any(self._sends) or channels.timeline is not None or ranks > 1):
             from kvcache_sim.serving.native_cluster import NativeCluster
 
             assert len(native) == len(replicas), "machines that meet are of one kind"
             between = channels.between if reads else None
             self.native = NativeCluster(native, self._choose_in_core, between, recorder, channels.timeline)
+            if ranks > 1:
+                from kvcache_sim.serving.ranks import dummy_step_ns
+
+                self.native.step_together(ranks, [dummy_step_ns(one) for one in cluster.machines[::ranks]])
         if not any(self._sends):
             return
         self.decoding += [r for r, sends in zip(replicas, self._sends, strict=True) if not sends]

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.cache.machine import Machine
-from kvcache_sim.model.step_time import StepBatch, StepTime, StepTimeTable
+from kvcache_sim.model.step_time import StepTime, StepTimeTable
 from kvcache_sim.serving.admission import Admitter
 from kvcache_sim.serving.batch import SteppedBatch
 from kvcache_sim.serving.batch_contract import Batch
 from kvcache_sim.serving.batch_settings import BatchSettings
 from kvcache_sim.serving.estimates import Estimates
-from kvcache_sim.serving.ranks import Ranks
+from kvcache_sim.serving.ranks import Ranks, dummy_step_ns
 from kvcache_sim.serving.replica.contract import AnyReplica
 from kvcache_sim.serving.replica.milestones import Milestones
 from kvcache_sim.serving.replica.observation import Observation
@@ -118,8 +118,6 @@ def step_together(replicas: Sequence[AnyReplica], cluster: ClusterSettings) -> N
     size = cluster.machines[0].replica.ranks
     for start in range(0, len(replicas), size):
         ranks = [replica for replica in replicas[start : start + size] if isinstance(replica, Replica)]
-        settings = cluster.machines[start]
-        dummy_ns = settings.step_time.step(StepBatch((), 1, 0, 0)) + settings.replica.step_overhead_ns
-        together = Ranks(ranks, ranks[0].engine, dummy_ns)
+        together = Ranks(ranks, ranks[0].engine, dummy_step_ns(cluster.machines[start]))
         for rank in ranks:
             rank.step_with(together)

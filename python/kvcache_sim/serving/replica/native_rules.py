@@ -224,7 +224,7 @@ def core_serves(machine: Machine, serving: MachineSettings) -> bool:
         and settings.queue_order in ("fcfs", *ORDERS)
         and settings.duplicate_prefill == "recompute"
         and (machine.groups is None or settings.speculation is None)
-        and settings.ranks == settings.stages == 1
+        and settings.stages == 1
         and machine.cache.admission in ("all", "prompt")
         and (len(machine.tiers) == 1 or _core_moves(machine))
         and serving.step_time.table(settings.max_num_batched_tokens, settings.most_decode_tokens) is not None

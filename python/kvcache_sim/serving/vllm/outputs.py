@@ -55,7 +55,7 @@ class Outputs:
 
     def _token(self, s: VllmSequence, stale: bool, now: int) -> None:
         scheduler, state = self.scheduler, s.state
-        scheduler.fruitless = 0
+        scheduler.token_came()
         s.known += 1
         if scheduler.looks_ahead and not stale:
             s.placeholders -= 1

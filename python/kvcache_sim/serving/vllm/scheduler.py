@@ -69,7 +69,7 @@ class VllmScheduler:
         self.running: list[VllmSequence] = []
         self.log: ScheduleLog | None = None
         #: Preemptions of the most urgent since a request last got a token.
-        self.fruitless = 0
+        self._fruitless = 0
         #: Running requests whose clients have given them up.
         self.given_up: set[int] = set()
 
@@ -145,12 +145,16 @@ class VllmScheduler:
             return len(self.running) - 1
         return max(range(len(self.running)), key=lambda at: (rank(self.running[at]), -at))
 
+    def token_came(self) -> None:
+        """Hear that a request has got a token."""
+        self._fruitless = 0
+
     def _expect_progress(self, victim: int) -> None:
         """Raise ``StoreError`` where the most urgent requests only preempt each other."""
         if not self.rules.by_priority:
             return
-        self.fruitless += rank(self.running[victim]) == min(map(rank, [*self.running, *self.waiting[:1]]))
-        if self.fruitless == _MOST_FRUITLESS:
+        self._fruitless += rank(self.running[victim]) == min(map(rank, [*self.running, *self.waiting[:1]]))
+        if self._fruitless == _MOST_FRUITLESS:
             raise StoreError(
                 "requests preempt each other without end, as vLLM's would",
                 "replica.scheduler",

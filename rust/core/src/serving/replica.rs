@@ -264,16 +264,25 @@ impl Replica {
 
     /// Ends the step, composes the next one and starts it, or lets it wait for its room.
     pub fn at_boundary<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
-        self.boundary_ns = None;
-        if std::mem::take(&mut self.stepping) {
-            self.end_step(store, now_ns)?;
-        }
-        self.let_go(store, now_ns)?;
+        self.end_running_step(store, now_ns)?;
         let room = self.compose(store, now_ns)?;
         if !self.batch.is_empty() {
             self.prepare_step(store, room, now_ns)?;
         }
         Ok(())
+    }
+
+    /// Ends the step that runs, if one does; who was given up meanwhile leaves.
+    pub(super) fn end_running_step<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        now_ns: u64,
+    ) -> Answer<()> {
+        self.boundary_ns = None;
+        if std::mem::take(&mut self.stepping) {
+            self.end_step(store, now_ns)?;
+        }
+        self.let_go(store, now_ns)
     }
 
     fn end_step<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {

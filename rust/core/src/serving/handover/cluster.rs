@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::event::{Chosen, Event, Fed, Question};
-use super::reception::{Incoming, IncomingId};
+use super::event::{Event, Fed, Question};
+use super::ranks::Ranks;
+use super::reception::IncomingId;
 use super::task::{Done, Key, Letter, Task};
 use crate::serving::{Place, Request};
 use crate::transfers::{Feed, SharedTimeline, Timeline, Transmission};
@@ -38,17 +39,19 @@ pub trait Machines {
 pub struct Cluster {
     /// When something is next at each machine by itself.
     pub(super) keys: Vec<Option<Key>>,
-    due: BTreeSet<Key>,
+    pub(super) due: BTreeSet<Key>,
     events: BTreeMap<Key, Event>,
     heard: u64,
     /// Where hand-overs that were announced go to, until their prompt is computed.
-    going: HashMap<(u32, Place), (u32, IncomingId)>,
+    pub(super) going: HashMap<(u32, Place), (u32, IncomingId)>,
     /// Requests whose prompt is computed and that nobody was chosen for yet.
-    computed: HashMap<(u32, Place), Box<Request>>,
+    pub(super) computed: HashMap<(u32, Place), Box<Request>>,
     /// By machine, requests that have finished since the last [`Cluster::take_closed`].
     closed: Vec<(u32, u32)>,
     /// What happens on channels served layer by layer, where there are such.
     timeline: Option<SharedTimeline>,
+    /// Machines that step together, where some do.
+    pub(super) ranks: Option<Ranks>,
     pub(super) now_ns: u64,
     /// No machine takes note of another: each may run ahead of the others.
     pub(super) apart: bool,
@@ -66,6 +69,7 @@ impl Cluster {
             computed: HashMap::new(),
             closed: Vec::new(),
             timeline: None,
+            ranks: None,
             now_ns: 0,
             apart: false,
         }
@@ -115,6 +119,9 @@ impl Cluster {
 
     /// Notes that what is next at a machine has changed.
     pub fn changed(&mut self, machine: u32, next: Option<Key>) {
+        if self.ranks.is_some() {
+            return self.rank_changed(machine, next);
+        }
         let known = &mut self.keys[machine as usize];
         if *known != next {
             if let Some(key) = known.take() {
@@ -164,30 +171,6 @@ impl Cluster {
         Ok(None)
     }
 
-    /// Lets the chosen machine reserve room for a request.
-    pub fn assign<M: Machines>(
-        &mut self,
-        machines: &mut M,
-        question: &Question,
-        chosen: Chosen,
-    ) -> Result<(), M::Error> {
-        let Question {
-            source,
-            arrival,
-            computed,
-            ..
-        } = *question;
-        let crossing = (chosen.way, chosen.expected_tokens);
-        let mut incoming = Incoming::new(source, arrival, computed, crossing);
-        incoming.request = self.computed.remove(&source);
-        let is_computed = incoming.request.is_some();
-        let done = self.perform(machines, chosen.machine, Task::Ask(Box::new(incoming)))?;
-        if !is_computed {
-            self.going.insert(source, (chosen.machine, done));
-        }
-        Ok(())
-    }
-
     /// Lets a channel do what is next of all, and the machine hear of it that sends over it.
     fn channel_event<M: Machines>(&mut self, machines: &mut M) -> Result<(), M::Error> {
         let heard = self.timeline.as_ref().and_then(Timeline::happen);
@@ -201,9 +184,13 @@ impl Cluster {
     fn own_event<M: Machines>(
         &mut self,
         machines: &mut M,
-        (_, priority, machine, _): Key,
+        key: Key,
         until_ns: u64,
     ) -> Result<(), M::Error> {
+        let (_, priority, machine, _) = key;
+        if self.ranks.is_some() {
+            return self.step_of_ranks(machines, key);
+        }
         if self.apart {
             self.perform(machines, machine, Task::Ahead(until_ns))?;
             return Ok(());
@@ -277,7 +264,7 @@ impl Cluster {
     }
 
     /// Lets a machine do something now, and takes its letters where they go; returns where a new hand-over is kept.
-    fn perform<M: Machines>(
+    pub(super) fn perform<M: Machines>(
         &mut self,
         machines: &mut M,
         machine: u32,

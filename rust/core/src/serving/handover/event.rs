@@ -1,7 +1,9 @@
-//! What happens between machines, and the question who decodes a request.
+//! What happens between machines, the question who decodes a request, and its answer.
 
+use super::cluster::{Cluster, Machines};
 use super::over_memory::{Departure, Way};
-use super::reception::IncomingId;
+use super::reception::{Incoming, IncomingId};
+use super::task::Task;
 use crate::serving::{Arrival, Place};
 use crate::transfers::Transmission;
 
@@ -56,4 +58,30 @@ pub(super) enum Event {
 pub(super) enum Fed {
     Incoming(u32, IncomingId),
     Leaving(u32, Place),
+}
+
+impl Cluster {
+    /// Lets the chosen machine reserve room for a request.
+    pub fn assign<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        question: &Question,
+        chosen: Chosen,
+    ) -> Result<(), M::Error> {
+        let Question {
+            source,
+            arrival,
+            computed,
+            ..
+        } = *question;
+        let crossing = (chosen.way, chosen.expected_tokens);
+        let mut incoming = Incoming::new(source, arrival, computed, crossing);
+        incoming.request = self.computed.remove(&source);
+        let is_computed = incoming.request.is_some();
+        let done = self.perform(machines, chosen.machine, Task::Ask(Box::new(incoming)))?;
+        if !is_computed {
+            self.going.insert(source, (chosen.machine, done));
+        }
+        Ok(())
+    }
 }

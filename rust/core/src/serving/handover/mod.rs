@@ -8,14 +8,16 @@
 //! | `reception` | a decode machine reserves room, first come, first served, and takes into its batch |
 //! | `over_memory` | what goes down, over the wire and up, where the memory of both machines is crossed |
 //! | `task` | what a replica is asked to do from outside, and the letters that come of it |
-//! | `event` | what happens between machines at a time of its own |
+//! | `event` | what happens between machines at a time of its own; who decodes what |
 //! | `from_outside` | what machines are told from outside, given-up requests among it |
-//! | `cluster` | all machines' events in one order, and who decodes what |
+//! | `ranks` | machines that step together |
+//! | `cluster` | all machines' events in one order |
 
 mod cluster;
 mod event;
 mod from_outside;
 mod over_memory;
+mod ranks;
 mod reception;
 mod sender;
 mod task;

@@ -121,6 +121,12 @@ pub enum Task {
     GoOn,
     /// Enter a session's turn: its number, and its tokens.
     TurnCompleted(i64, u64),
+    /// End the step that runs, if one does, as a rank of an engine.
+    EndStep,
+    /// Compose a rank's next step; tells what it would take alone.
+    Compose,
+    /// Start a rank's composed step, which takes so long.
+    StartStep(u64),
     /// Hear of so many layers of a transfer that have arrived.
     LayerCame(TransferId, u64),
     /// Queue a request that has come.
@@ -146,6 +152,8 @@ pub struct Done {
     pub answer: bool,
     /// Where a new hand-over is kept.
     pub incoming: IncomingId,
+    /// What a composed step would take alone, where anything runs.
+    pub step_ns: Option<u64>,
 }
 
 impl Phase {
@@ -190,6 +198,11 @@ impl Replica {
             Task::Enqueue(place) => self.enqueue(store, place, now_ns)?,
             Task::Prefetch(request, tokens) => {
                 self.prefetch(store, (request, tokens), now_ns)?;
+            }
+            Task::EndStep => self.end_running_step(store, now_ns)?,
+            Task::Compose => done.step_ns = self.compose_alone(store, now_ns)?,
+            Task::StartStep(together_ns) => {
+                self.start_with_others(store, now_ns, together_ns)?;
             }
             Task::GiveUp(request) => {
                 if let Some(place) = self.client_leaves(request) {
