@@ -33,6 +33,15 @@ class Floors:
     pairs: NDArray[np.intp]
     scan: NDArray[np.intp]
 
+    @property
+    def parts(self) -> tuple[NDArray[np.intp], ...]:
+        """The four, in their order."""
+        return self.shared, self.alone, self.pairs, self.scan
+
+    def rest(self, columns: int) -> NDArray[np.intp]:
+        """Return the columns, of so many, that belong to none of them."""
+        return np.delete(np.arange(columns), np.concatenate(self.parts))
+
 
 @dataclass(frozen=True, slots=True)
 class Form:

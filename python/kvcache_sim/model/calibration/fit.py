@@ -17,6 +17,10 @@ from kvcache_sim.model.step_time import StepTime, StepTimeTable
 
 #: Relative errors above this count less and less (soft L1).
 _ROBUST_SCALE = 0.05
+#: The same of sums of runs, whose errors are found so many times anew relative to the model's own time. Both
+#: are what met whole stretches of two sweeps best that were held out (``docs/fidelity.md``).
+_RUNS_SCALE = 0.2
+_OWN_ROUNDS = 2
 #: A row of a rare phase counts as (rows of the commonest phase / rows of its own) to this power.
 _PHASE_WEIGHT = 0.25
 #: First guesses: the longest sequence shows where it exceeds the mean by this factor.
@@ -43,26 +47,38 @@ def fit_step_time(
     constant apart. ``rates`` are the GPU's, whose factor serves where no step mixes decodes with a chunk.
     Raises UsageError when scipy is not installed.
     """
-    model = _fit_tiles(form_for(rows, measured=measured_base), rows, single_steps(rows))
-    return with_mixed_kv(model, rows, rates)
+    form, found = _fit_tiles(form_for(rows, measured=measured_base), rows, single_steps(rows))
+    return with_mixed_kv(form.model(found.coefficients), rows, rates)
 
 
 def fit_runs(rows: IterationRows, runs: Runs, rates: KernelRates = UNMEASURED) -> ParametricStepTime:
     """Return the model whose sums over runs are those measured, with a base of decode steps apart.
 
     For engines that launch a step before they look at the last one's tokens. A chunk's launch is part of its
-    base, which decode steps do not share.
+    base, which decode steps do not share. Errors are relative to the model's time, not to the measured one:
+    such times scatter, mostly upwards, and a fit that divides by them stays below their mean.
     """
-    return with_mixed_kv(_fit_tiles(form_apart(rows), rows, runs), rows, rates)
+    form, found = _fit_tiles(form_apart(rows), rows, runs)
+    return with_mixed_kv(form.model(_against_own(form, rows, runs, found).coefficients), rows, rates)
 
 
-def _fit_tiles(form: Form, rows: IterationRows, runs: Runs) -> ParametricStepTime:
+def _against_own(form: Form, rows: IterationRows, runs: Runs, found: Solution) -> Solution:
+    """Return a solution found anew, its errors relative to what it says itself."""
+    columns, known_ms = form.columns(rows), form.known_ms(rows)
+    for _ in range(_OWN_ROUNDS):
+        own_ms = runs.sums(known_ms + _taken_ms(columns, form.floors, found.coefficients))
+        problem = _problem(columns, rows, form.floors, known_ms, runs)
+        found = _descend(problem.relative_to(own_ms / runs.totals(rows).iter_ms, _RUNS_SCALE), found.shown)
+    return found
+
+
+def _fit_tiles(form: Form, rows: IterationRows, runs: Runs) -> tuple[Form, Solution]:
     best = solve(form.columns(rows), rows, form.floors, form.known_ms(rows), runs=runs)
     for tile in _KEY_TILES if (rows.decode_sequences > 0).any() else ():
         form, best = _better((form, best), replace(form, least_kv_tokens=tile), rows, runs)
     for tile in _QUERY_TILES if (rows.past_tokens > 0).any() else ():
         form, best = _better((form, best), replace(form, least_query_tokens=tile), rows, runs)
-    return form.model(best.coefficients)
+    return form, best
 
 
 def _better(
@@ -128,14 +144,23 @@ def solve(
     which floor a row shows. It starts from ``start``, or from several guesses, and keeps the best end.
     Without ``runs`` each row is met by itself.
     """
-    runs = runs or single_steps(rows)
+    starts = [start] if start is not None else _guesses(columns, rows, floors)
+    problem = _problem(columns, rows, floors, known_ms, runs or single_steps(rows))
+    return min((_descend(problem, guess) for guess in starts), key=lambda end: end.loss)
+
+
+def _problem(
+    columns: NDArray[np.float64],
+    rows: IterationRows,
+    floors: Floors,
+    known_ms: NDArray[np.float64],
+    runs: Runs,
+) -> _Problem:
     totals = runs.totals(rows)
     weights = _phase_weights(totals)
     matrix = columns * runs.rowwise(weights / totals.iter_ms)[:, None]
     goal = weights * (1 - runs.sums(known_ms) / totals.iter_ms)
-    starts = [start] if start is not None else _guesses(columns, rows, floors)
-    problem = _Problem(matrix, goal, floors, runs)
-    return min((_descend(problem, guess) for guess in starts), key=lambda end: end.loss)
+    return _Problem(matrix, goal, floors, runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +171,12 @@ class _Problem:
     goal: NDArray[np.float64]
     floors: Floors
     runs: Runs
+    scale: float = _ROBUST_SCALE
+
+    def relative_to(self, times: NDArray[np.float64], scale: float) -> _Problem:
+        """Return the problem with each run's error relative to so many times what was measured."""
+        matrix = self.matrix / self.runs.rowwise(times)[:, None]
+        return _Problem(matrix, self.goal / times, self.floors, self.runs, scale)
 
 
 def _guesses(columns: NDArray[np.float64], rows: IterationRows, floors: Floors) -> list[Shown]:
@@ -167,8 +198,7 @@ def _descend(problem: _Problem, shown: Shown) -> Solution:
     matrix, goal, floors, runs = problem.matrix, problem.goal, problem.floors, problem.runs
     best = Solution(np.inf, np.zeros(matrix.shape[1]), shown)
     weight, idle = np.ones(len(goal)), 0
-    parts = (floors.shared, floors.alone, floors.pairs, floors.scan)
-    rest = np.delete(np.arange(matrix.shape[1]), np.concatenate(parts))
+    parts, rest = floors.parts, floors.rest(matrix.shape[1])
     for _ in range(_ROUNDS):
         chosen = matrix.copy()
         unscanned = ~shown.scanned
@@ -182,7 +212,7 @@ def _descend(problem: _Problem, shown: Shown) -> Solution:
         shared, alone, pairs, scan = (matrix[:, part] @ solution[part] for part in parts)
         attention = np.maximum(shared, alone) + pairs
         taken = runs.sums(matrix[:, rest] @ solution[rest] + np.maximum(attention, scan))
-        error = (taken - goal) / _ROBUST_SCALE
+        error = (taken - goal) / problem.scale
         loss = float(np.sum(np.sqrt(1 + error**2) - 1))
         idle = 0 if loss < best.loss * (1 - _SETTLED) else idle + 1
         shown = Shown(alone > shared, scan > attention)
@@ -192,6 +222,16 @@ def _descend(problem: _Problem, shown: Shown) -> Solution:
             break
         weight = (1 + error**2) ** -0.25
     return best
+
+
+def _taken_ms(
+    columns: NDArray[np.float64], floors: Floors, coefficients: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return what coefficients say of each row, without what is known of it."""
+    rest = floors.rest(columns.shape[1])
+    shared, alone, pairs, scan = (columns[:, part] @ coefficients[part] for part in floors.parts)
+    attention = np.maximum(np.maximum(shared, alone) + pairs, scan)
+    return np.asarray(columns[:, rest] @ coefficients[rest] + attention, np.float64)
 
 
 def _phase_weights(rows: IterationRows) -> NDArray[np.float64]:
