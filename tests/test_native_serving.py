@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -189,14 +188,34 @@ def test_machines_that_read_each_other_tell_one_story(
     told_alike(settings, random_trace(seed, requests=40, sessions=7))
 
 
-@pytest.mark.parametrize("change", [{"duplicate_prefill": "wait"}, {"queue_order": "tests/own.py:Own"}])
-def test_what_the_core_does_not_know_stays_with_the_scheduler_in_python(change, tmp_path):
-    if "queue_order" in change:
-        own = tmp_path / "own.py"
-        own.write_text("class Own:\n    def key(self, waiting):\n        return (-waiting.tokens,)\n")
-        change = {"queue_order": f"{own}:Own"}
+@examples(40)
+@given(
+    replica=replicas,
+    cache=st.one_of(trees, trees, st.just(CacheSettings(block_size_tokens=BLOCK, semantics="vllm"))),
+    shape=st.sampled_from([(70,), (400,), (90, 200), (100, 40, 60)]),
+    machines=st.sampled_from([1, 1, 2]),
+    share=st.sampled_from([0.0, 0.0, 0.4]),
+    seed=st.integers(1, 99),
+)
+def test_who_waits_for_a_block_of_another_waits_in_the_core_too(
+    replica, cache, shape, machines, share, seed
+):
+    """Arrivals are ten times as dense, so that prompts with a common beginning meet before it is computed."""
+    shape = shape if cache.semantics == "tree" else shape[:1]
+    settings = cluster(shape, machines)
+    waits = replace(replica, duplicate_prefill="wait")
+    built = tuple(replace(machine, replica=waits) for machine in settings.machines)
+    trace = random_trace(seed, requests=40, sessions=7)
+    leaves = np.where(np.random.default_rng(seed).random(40) < share, 10**8, -1).astype(np.int64)
+    trace = replace(trace, arrival_ns=trace.arrival_ns // 10, abort_after_ns=leaves)
+    told_alike(replace(settings, cache=cache, machines=built), trace)
+
+
+def test_what_the_core_does_not_know_stays_with_the_scheduler_in_python(tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text("class Own:\n    def key(self, waiting):\n        return (-waiting.tokens,)\n")
     settings = cluster((110,))
-    machine = replace(settings.machines[0], replica=replace(ReplicaSettings(512, 8), **change))
+    machine = replace(settings.machines[0], replica=ReplicaSettings(512, 8, queue_order=f"{own}:Own"))
     simulation = Simulation(replace(settings, machines=(machine,)), random_trace(1), RunOptions())
     assert not isinstance(simulation.replicas[0], NativeReplica)
     simulation.run()

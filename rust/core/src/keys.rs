@@ -236,6 +236,12 @@ impl BlockKeys {
         u64::from(id) * u64::from(self.blocks_per_id) + u64::from(block % self.blocks_per_id)
     }
 
+    /// Whether the prompts of two requests have a block in common, at that place.
+    pub fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
+        let is_named = |request| block < self.full_blocks(request);
+        is_named(a) && is_named(b) && self.key(a, block) == self.key(b, block)
+    }
+
     /// Tells the keys of blocks `[from, to)` of a request, last to first.
     pub fn each_back(&self, request: u32, (from, to): (u32, u32), mut tell: impl FnMut(u64)) {
         let (place, mut end) = (self.place(request), to);

@@ -77,6 +77,7 @@ impl From<SpeculationRules> for Speculation {
 pub struct ServingRules {
     machine: i64,
     max_num_seqs: u64,
+    waits_for_duplicates: bool,
     queue_order: String,
     async_scheduling: String,
     skips_full_prefill: bool,
@@ -333,6 +334,7 @@ pub fn config(batch: &BatchConfig, rules: &ServingRules) -> PyResult<ReplicaConf
         places: rules.places.len() as i64,
         block_size_tokens: batch.block_size_tokens,
         max_num_seqs: rules.max_num_seqs,
+        waits_for_duplicates: rules.waits_for_duplicates,
         queue_order,
         async_scheduling,
         cache_enabled: batch.cache_enabled,

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from kvcache_sim.serving.sglang.settings import SglangRules
     from kvcache_sim.serving.vllm.settings import VllmRules
 
+#: Stores that tell whether two prompts have a block in common.
+_WITH_KEYS = (_core.Store, _core.PoolStore)
 #: Places that the core has room for.
 _MOST_PLACES = 8
 
@@ -137,6 +139,8 @@ class ServingRules:
 
     machine: int
     max_num_seqs: int
+    #: Whether a request waits for a block that another one is computing.
+    waits_for_duplicates: bool
     queue_order: str
     async_scheduling: str
     skips_full_prefill: bool
@@ -177,6 +181,7 @@ def serving_rules(
     return ServingRules(
         machine=machine.number,
         max_num_seqs=settings.max_num_seqs,
+        waits_for_duplicates=settings.duplicate_prefill == "wait",
         queue_order=served_as(settings.queue_order),
         async_scheduling=settings.async_scheduling,
         skips_full_prefill=cache.full_hit == "skip-prefill",
@@ -222,7 +227,7 @@ def core_serves(machine: Machine, serving: MachineSettings) -> bool:
     return (
         isinstance(machine.store, (_core.Store, _core.PoolStore, _core.RadixStore, _core.GroupStore))
         and settings.queue_order in ("fcfs", *ORDERS)
-        and settings.duplicate_prefill == "recompute"
+        and (settings.duplicate_prefill == "recompute" or isinstance(machine.store, _WITH_KEYS))
         and (machine.groups is None or settings.speculation is None)
         and settings.stages == 1
         and machine.cache.admission in ("all", "prompt")

@@ -70,6 +70,11 @@ impl BlockPool {
         }
     }
 
+    /// The keys of its requests' blocks.
+    pub fn keys(&self) -> &BlockKeys {
+        &self.keys
+    }
+
     /// Gives its keys away, so that they can grow; until `keep_keys` it can be asked nothing.
     pub fn lend_keys(&mut self) -> Arc<BlockKeys> {
         std::mem::take(&mut self.keys)

@@ -32,6 +32,11 @@ impl PoolStore {
         }
     }
 
+    /// The keys of its requests' blocks.
+    pub fn keys(&self) -> &BlockKeys {
+        self.pool.keys()
+    }
+
     /// Gives its keys away, so that they can grow; until `keep_keys` it can be asked nothing.
     pub fn lend_keys(&mut self) -> Arc<BlockKeys> {
         self.pool.lend_keys()

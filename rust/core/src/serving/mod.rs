@@ -16,6 +16,7 @@
 //! | `fetch` | how much of it is loaded and how much recomputed |
 //! | `loading` | a request that waits for its room and its KV |
 //! | `queue` | who waits, and who is next |
+//! | `duplicates` | requests that wait for a block that another one computes |
 //! | `given_up` | requests that their clients give up |
 //! | `milestones` | what the moments of a request change |
 //! | `request` | one request while it is served |
@@ -38,6 +39,7 @@
 
 mod admission;
 mod by_place;
+mod duplicates;
 pub mod engine;
 mod engine_notes;
 pub mod fetch;

@@ -140,6 +140,9 @@ impl Replica {
                 self.refused = !self.take(store, now_ns)?;
             } else {
                 let Some(place) = head else { break };
+                if self.waits_for_another(store, place)? {
+                    break;
+                }
                 let asked = self.ask(store, place, now_ns)?;
                 self.refused = asked == Asked::NoRoom;
                 if asked == Asked::NoTokens {

@@ -35,6 +35,8 @@ pub struct ReplicaConfig {
     pub block_size_tokens: u64,
     /// Most sequences that run at once.
     pub max_num_seqs: u64,
+    /// Whether a request waits for a block that another one is computing.
+    pub waits_for_duplicates: bool,
     /// Who is admitted next.
     pub queue_order: QueueOrder,
     /// When steps are decided on.

@@ -23,6 +23,11 @@ pub trait ServingStore: MachineStore {
         Ok(())
     }
 
+    /// Whether the prompts of two requests have a block in common, at that place; trees and groups of engines do not say.
+    fn have_same_block(&self, _a: u32, _b: u32, _block: u32) -> bool {
+        false
+    }
+
     /// Makes a request's first blocks the most recently used; an engine's own rules do not.
     fn touch(&mut self, _request: u32, _end: u32) -> Answer<()> {
         Ok(())
@@ -62,6 +67,10 @@ impl ServingStore for Store {
         Store::acquire(self, request, depth)
     }
 
+    fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
+        self.keys().have_same_block(a, b, block)
+    }
+
     fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
         Store::abandon(self, lease)
     }
@@ -90,6 +99,10 @@ impl ServingStore for Store {
 impl ServingStore for PoolStore {
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
         PoolStore::acquire(self, request, depth)
+    }
+
+    fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
+        self.keys().have_same_block(a, b, block)
     }
 
     fn abandon(&mut self, lease: LeaseId) -> Answer<()> {

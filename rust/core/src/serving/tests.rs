@@ -36,6 +36,7 @@ pub(super) fn replica(change: impl FnOnce(&mut ReplicaConfig)) -> Replica {
         places: 4,
         block_size_tokens: 4,
         max_num_seqs: 2,
+        waits_for_duplicates: false,
         queue_order: QueueOrder::Fcfs,
         async_scheduling: AsyncScheduling::None,
         cache_enabled: true,

@@ -1,0 +1,35 @@
+//! Two requests about to compute the same block: the later one may wait for the earlier one's (the rules of
+//! `serving/duplicates.py`).
+
+use super::loading::LoadingId;
+use super::{Place, Replica, ServingStore};
+use crate::store::Answer;
+
+impl Replica {
+    /// Whether the head of the queue waits for a block that another request is computing.
+    ///
+    /// Of those that run or load no computed block is missing from the cache: whoever has this one in its prompt
+    /// is still to compute it. Cost: two keys each.
+    pub(super) fn waits_for_another<S: ServingStore>(
+        &self,
+        store: &mut S,
+        head: Place,
+    ) -> Answer<bool> {
+        if !self.config.waits_for_duplicates {
+            return Ok(false);
+        }
+        let of = |place: Place| self.requests[place as usize].arrival.request;
+        let limit = self
+            .config
+            .matchable_blocks(self.requests[head as usize].prefill_target_tokens());
+        let found = store.peek(of(head), limit)?.0;
+        if found >= limit {
+            return Ok(false);
+        }
+        let is_used = |&id: &LoadingId| !self.free_loads.contains(&id);
+        let ids = (0..self.loads.len() as LoadingId).filter(is_used);
+        let loading = ids.map(|id| self.loads[id as usize].place);
+        let mut others = self.running.iter().copied().chain(loading);
+        Ok(others.any(|other| store.have_same_block(of(head), of(other), found)))
+    }
+}
