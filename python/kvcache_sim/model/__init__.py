@@ -27,9 +27,9 @@
 - ``model_file``           a model as TOML: the packaged ones and a user's own
 - ``model_spec``           a language model as a list of layer groups
 - ``parametric``           the parametric source: a step's time from a handful of fitted coefficients
+- ``rest_grid``            what a table's linear terms miss, by two counts, sampled on a grid
 - ``roofline``             the roofline source: a step's time for any model on any GPU
 - ``roofline_name``        the spelling of a roofline
-- ``rest_grid``            what a table's linear terms miss, by two counts, sampled on a grid
 - ``scaled``               a step-time model whose steps all take longer or shorter by factors
 - ``sequence_time``        a step-time model with the host's time for each sequence of a step on top
 - ``stated_errors``        how far a source of step times says it may be off, in factors on the true times
