@@ -239,5 +239,6 @@ def test_the_end_of_a_run_recounts_the_pool(monkeypatch):
         self.put_blocks += self.put_blocks - before
 
     monkeypatch.setattr(PoolNode, "put", twice)
+    options = RunOptions(backend="python")
     with pytest.raises(InvariantError, match="put there"):
-        simulate(pooled(2, PoolSettings(None)), one_after_another([["a", "b", "x"]]))
+        simulate(pooled(2, PoolSettings(None)), one_after_another([["a", "b", "x"]]), options=options)

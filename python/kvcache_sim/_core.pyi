@@ -727,7 +727,7 @@ class Cluster:
     What is next is told as its time, its priority and its machine (``engine.py``), -1 for a channel's own.
     ``between`` names the channel of (owner, reader), a ``Channel``, where machines read each other;
     ``apart``: no machine takes note of another one, so each may run ahead of the others; ``timeline`` has
-    what happens on channels that are served layer by layer.
+    what happens on channels that are served layer by layer; ``pool`` is what all share, numbered behind them.
     """
 
     def __new__(
@@ -736,6 +736,7 @@ class Cluster:
         between: Callable[[int, int], object] | None = None,
         apart: bool = False,
         timeline: Timeline | None = None,
+        pool: Replica | None = None,
     ) -> Cluster: ...
     def open(
         self,
@@ -853,6 +854,17 @@ class Replica:
     """
 
     def __new__(cls, store: GpuStore, table: StepTable, batch: object, rules: object) -> Replica: ...
+    @staticmethod
+    def of_pool(store: Store, rules: object, wire: Channel) -> Replica:
+        """Return a pool that machines share; ``rules``: a ``PoolRules``; ``wire``: a channel to it."""
+
+    def pool_counts(self) -> tuple[int, int, int, int]:
+        """Return of a pool the blocks put there, read there and refused, and the bytes written there."""
+
+    @property
+    def pool_hit_blocks(self) -> int:
+        """Blocks of first admissions that came from a shared pool."""
+
     def arrive(
         self, request: int, tokens: tuple[int, int, int], session: tuple[int, int, bool, int], now_ns: int
     ) -> int:

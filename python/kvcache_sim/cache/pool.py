@@ -72,6 +72,11 @@ class PoolNode:
         """Hear that a request's first admission reuses so many blocks of the pool."""
         self.hit_blocks += blocks
 
+    def counted(self, blocks: tuple[int, int, int, int], written_bytes: int) -> None:
+        """Hear of blocks put, read, refused and hit so far, and bytes that came, from the core."""
+        self.put_blocks, self.read_blocks, self.refused_blocks, self.hit_blocks = blocks
+        self.mover.written_bytes[STAGING] = written_bytes
+
     def lose(self, requests: int) -> int:
         """Drop every copy that is not on its way at this moment; return how many blocks are gone.
 

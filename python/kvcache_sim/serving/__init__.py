@@ -28,6 +28,7 @@
 - ``sequence``          the state of one request while it is served; the names of seed 000 are kept
 - ``settings``          settings of the serving floor: the replica, a machine, the router, the cluster
 - ``sglang``            SGLang's own scheduler (0.5.23), step by step in plain Python
+- ``shared_pool``       a pool that machines share, in the core
 - ``speculation``       speculative decoding
 - ``step_tables``       tables of step times as the core reads them
 - ``store_check``       the check of a machine's store while it runs (``--check full``)

@@ -11,6 +11,7 @@ from kvcache_sim.engine import BOUNDARY, Event
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.sequence import Arrival
+from kvcache_sim.serving.shared_pool import SharedPool
 
 if TYPE_CHECKING:
     from kvcache_sim.serving.router.in_core import CoreRule
@@ -44,7 +45,7 @@ class NativeCluster:
 
     ``choose`` names where a request of a machine is decoded, None where nobody hands over; ``between`` the
     channel of (owner, reader) over which machines are read, None where they are not. Without both machines
-    are apart. ``timeline`` has the events of channels served layer by layer.
+    are apart. ``timeline`` has the events of channels served layer by layer; ``pool`` is what all share.
 
     Cost: a call an event of the engine that is not the machines' own, and one a hand-over, for the choice,
     where the core does not make it (``decode_by``).
@@ -57,6 +58,7 @@ class NativeCluster:
         between: Callable[[int, int], AnyChannel] | None,
         recorder: Recorder,
         timeline: _core.Timeline | None = None,
+        pool: SharedPool | None = None,
     ) -> None:
         self._replicas = replicas
         self._choose = choose
@@ -64,7 +66,8 @@ class NativeCluster:
         self._recorder = recorder
         cores = [replica.core for replica in replicas]
         apart = choose is None and between is None
-        self._core = _core.Cluster(cores, between, apart, timeline)
+        self._core = _core.Cluster(cores, between, apart, timeline, None if pool is None else pool.core)
+        self._pool = pool
         #: How many machines, one after another, step together.
         self._in_step = 1
         #: What is next of all that machines do, and whether they may go on ahead of the clock.
@@ -78,6 +81,11 @@ class NativeCluster:
         self._rows = 0
         for replica in replicas:
             replica.share_time(self)
+
+    def count_pool(self) -> None:
+        """Tell the pool that the machines share, if any, what it took and gave so far."""
+        if self._pool is not None:
+            self._pool.count(sum(replica.core.pool_hit_blocks for replica in self._replicas))
 
     def run_ahead(self) -> None:
         """Let the machines do at once all that comes before anything but their own work."""

@@ -269,6 +269,7 @@ class Simulation:
         gone = self._changes.lost
         check_stores(replica for replica in self.replicas if replica.machine not in gone)
         if self._pool is not None:
+            self._count_pool()
             check_pool(self._pool)
 
     def _finished(self) -> Run:
@@ -313,6 +314,7 @@ class Simulation:
         found |= self._changes.counters()
         found |= self._keepers.counts
         if self._pool is not None:
+            self._count_pool()
             found |= pool_counters(self._pool, self.settings)
         found |= self._holders.counts
         now = self.engine.now_ns
@@ -322,6 +324,11 @@ class Simulation:
             tuple(channel_use(name, channel, now) for name, channel in self.channels.items()),
             tuple(use for replica in self.replicas for use in tier_uses(self.settings, replica)),
         )
+
+    def _count_pool(self) -> None:
+        """Let the core tell the pool that machines share what it took and gave so far."""
+        if self.cluster.pools.native is not None:
+            self.cluster.pools.native.count_pool()
 
     def _schedule(self) -> dict[str, Any] | None:
         if not self._scheduled:

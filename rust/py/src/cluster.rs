@@ -42,7 +42,10 @@ type PyTold<'py> = (PyNext, PyClosed, Option<Bound<'py, PyBytes>>);
 #[pyclass(name = "Cluster")]
 pub struct PyCluster {
     cluster: Cluster,
+    /// Those that serve, then the pool that they share, if any.
     replicas: Vec<Py<PyReplica>>,
+    /// How many serve.
+    serving: usize,
     wires: Option<Wires>,
     question: Option<Question>,
     /// Where requests come in without a word to Python.
@@ -144,15 +147,19 @@ impl PyCluster {
 #[pymethods]
 impl PyCluster {
     /// `between`: names the channel of (owner, reader) where machines read each other; `apart`: no machine takes note of
-    /// another; `timeline`: what happens on channels that are served layer by layer.
+    /// another; `timeline`: what happens on channels that are served layer by layer; `pool`: what all share, numbered
+    /// behind them.
     #[new]
-    #[pyo3(signature = (replicas, between=None, apart=false, timeline=None))]
+    #[pyo3(signature = (replicas, between=None, apart=false, timeline=None, pool=None))]
     fn new(
-        replicas: Vec<Py<PyReplica>>,
+        mut replicas: Vec<Py<PyReplica>>,
         between: Option<Py<PyAny>>,
         apart: bool,
         timeline: Option<&PyTimeline>,
+        pool: Option<Py<PyReplica>>,
     ) -> Self {
+        let serving = replicas.len();
+        replicas.extend(pool);
         let cluster = if apart {
             Cluster::apart(replicas.len())
         } else {
@@ -164,6 +171,7 @@ impl PyCluster {
                 None => cluster,
             },
             replicas,
+            serving,
             wires: between.map(Wires::new),
             question: None,
             front: None,
@@ -197,7 +205,7 @@ impl PyCluster {
         holds: Vec<(u64, u64)>,
         window_tokens: Option<u64>,
     ) -> PyResult<()> {
-        let all = self.replicas.len();
+        let all = self.serving;
         let known = machines.iter().all(|&machine| (machine as usize) < all);
         if !known || digests.len() != all || holds.len() != all {
             let expected = "a digest and limits for each machine";

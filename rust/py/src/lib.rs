@@ -33,6 +33,7 @@ mod table;
 mod tokens;
 mod trace;
 mod visits;
+mod with_store;
 
 use pyo3::prelude::*;
 

@@ -6,18 +6,18 @@ use kvsim_core::serving::engine::EngineScheduler;
 use kvsim_core::serving::handover::Key;
 use kvsim_core::serving::rows::Rows;
 use kvsim_core::serving::{Arrival, Phase, Replica, ServingStore};
-use kvsim_core::store::Answer;
+use kvsim_core::store::{Answer, STAGING};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::batch::PyStepTable;
+use crate::channel::PyChannel;
 use crate::engine_of::{scheduled, with_engine, Engine};
 use crate::fleet::StoreHandle;
-use crate::order::raised;
-use crate::refusal::answered;
 use crate::samples::rooms;
 use crate::schedule::{told, PySchedule};
-use crate::serving_rules::{config, BatchSettings, ServingRules};
+use crate::serving_rules::{config, BatchSettings, PoolRules, ServingRules};
+use crate::with_store::with_store;
 
 /// When something is next to do, and its phase: 0 for what arrives, 1 for a step boundary.
 type PyNext = Option<(u64, u8)>;
@@ -33,37 +33,6 @@ pub struct PyReplica {
     /// The engine's own scheduler, where it is not kvsim's that decides.
     pub engine: Option<Engine>,
 }
-
-/// Calls a method of the replica with whichever store it serves from; what a policy in Python raised comes out.
-macro_rules! with_store {
-    ($self:ident, $py:ident, $replica:ident, $store:ident => $call:expr) => {{
-        let $replica = &mut $self.replica;
-        match &$self.store {
-            StoreHandle::Tree(tree) => {
-                let tree = &mut *tree.try_borrow_mut($py)?;
-                let answer = {
-                    let $store = &mut tree.0;
-                    $call
-                };
-                raised(&tree.1, answer).and_then(answered)
-            }
-            StoreHandle::Pool(pool) => {
-                let $store = &mut pool.try_borrow_mut($py)?.0;
-                answered($call)
-            }
-            StoreHandle::Radix(radix) => {
-                let $store = &mut radix.try_borrow_mut($py)?.0;
-                answered($call)
-            }
-            StoreHandle::Groups(groups) => {
-                let $store = &mut groups.try_borrow_mut($py)?.0;
-                answered($call)
-            }
-        }
-    }};
-}
-
-pub(crate) use with_store;
 
 impl PyReplica {
     /// Runs the iterations that began before a time, on the replica's own store, which the caller has borrowed.
@@ -162,6 +131,35 @@ impl PyReplica {
             replica,
             engine,
         })
+    }
+
+    /// A shared pool, which no request comes to; `wire` is one of the channels that lead there.
+    #[staticmethod]
+    fn of_pool(store: StoreHandle, rules: PoolRules, wire: &PyChannel) -> Self {
+        Self {
+            store,
+            replica: Replica::of_pool(rules.into(), &wire.channel),
+            engine: None,
+        }
+    }
+
+    /// Of a pool: blocks put there, read there and refused, and bytes written there.
+    fn pool_counts(&self) -> (u64, u64, u64, u64) {
+        let counts = self.replica.pool().unwrap_or_default();
+        let mover = self.replica.mover();
+        let written = mover.map_or(0, |mover| mover.moved_bytes[STAGING].1);
+        (
+            counts.put_blocks,
+            counts.read_blocks,
+            counts.refused_blocks,
+            written,
+        )
+    }
+
+    /// Blocks of first admissions that came from a shared pool.
+    #[getter]
+    fn pool_hit_blocks(&self) -> u64 {
+        self.replica.pool_hit_blocks
     }
 
     /// `tokens`: of prompt and answer, and expected to be computed; `session`: its number, the turn, the label, the

@@ -92,8 +92,7 @@ pub struct ServingRules {
     pub request_columns: Vec<String>,
     /// Names of the places that KV may come from: tiers, fast to slow, then other machines.
     pub places: Vec<String>,
-    /// What it does with what other machines have further down, `direct` or `staged`; `None`: it reads no others.
-    remote_disk: Option<String>,
+    reads: Option<ReadsRules>,
     pub tiers: TierRules,
     copy_submit_ns: u64,
     copy_gpu_share: f64,
@@ -141,6 +140,7 @@ impl ServingRules {
             return Ok(None);
         };
         config.copies = self.copies();
+        config.pool = self.reads.as_ref().and_then(|reads| reads.pool);
         Ok(Some(Mover::new(config, edges(&self.tiers)?)))
     }
 
@@ -292,6 +292,7 @@ fn mover_config(
         exclusive: rules.exclusive.clone(),
         copies: None,
         ahead: rules.ahead(),
+        pool: None,
     }))
 }
 
@@ -309,13 +310,49 @@ fn lane(channels: &PyLane) -> PyResult<Lane> {
     Lane::new(channels).ok_or_else(|| PyValueError::new_err("a channel or more"))
 }
 
-/// How a machine reads the others.
-fn reads(remote_disk: Option<&str>) -> PyResult<Option<ReadsConfig>> {
-    match remote_disk {
-        None => Ok(None),
-        Some("direct") => Ok(Some(ReadsConfig { staged: false })),
-        Some("staged") => Ok(Some(ReadsConfig { staged: true })),
-        Some(_) => Err(PyValueError::new_err("direct or staged")),
+/// `serving.replica.native_rules.ReadsRules`, attribute by attribute.
+#[derive(FromPyObject)]
+struct ReadsRules {
+    staged: bool,
+    machines: bool,
+    pool: Option<u32>,
+}
+
+impl ReadsRules {
+    fn config(&self) -> ReadsConfig {
+        ReadsConfig {
+            staged: self.staged,
+            machines: self.machines,
+            pool: self.pool,
+        }
+    }
+}
+
+/// `serving.replica.native_rules.PoolRules`, attribute by attribute.
+#[derive(FromPyObject)]
+pub struct PoolRules {
+    machine: u32,
+    places: usize,
+    block_bytes: u64,
+    layers: u64,
+    layer_pipelining: bool,
+}
+
+impl From<PoolRules> for MoverConfig {
+    fn from(rules: PoolRules) -> Self {
+        Self {
+            machine: rules.machine,
+            remote: rules.places - 1,
+            block_bytes: rules.block_bytes,
+            layers: rules.layers.max(1),
+            layer_pipelining: rules.layer_pipelining,
+            read_buffer_layers: None,
+            writes: Vec::new(),
+            exclusive: Vec::new(),
+            copies: None,
+            ahead: None,
+            pool: None,
+        }
     }
 }
 
@@ -346,7 +383,7 @@ pub fn config(batch: &BatchConfig, rules: &ServingRules) -> PyResult<ReplicaConf
         fetch: FetchPolicy::from_name(&rules.tiers.fetch)
             .ok_or_else(|| PyValueError::new_err("no fetch policy of the core"))?,
         prefetch: rules.tiers.prefetch()?,
-        reads: reads(rules.remote_disk.as_deref())?,
+        reads: rules.reads.as_ref().map(ReadsRules::config),
         expires: rules.expires,
         look_ahead: rules.look_ahead,
         max_sessions: rules.max_sessions,

@@ -11,7 +11,8 @@ use crate::engine_of::{scheduled, Engine};
 use crate::fleet::StoreHandle;
 use crate::order::raised;
 use crate::refusal::answered;
-use crate::serving::{with_store, PyReplica};
+use crate::serving::PyReplica;
+use crate::with_store::with_store;
 
 impl PyReplica {
     /// Does what others ask of it at a time; an engine's own scheduler knows nobody else.

@@ -64,10 +64,14 @@ class Pools:
         ranks = cluster.machines[0].replica.ranks
         if native and (reads or any(self._sends) or channels.timeline is not None or ranks > 1):
             from kvcache_sim.serving.native_cluster import NativeCluster
+            from kvcache_sim.serving.shared_pool import SharedPool
 
             assert len(native) == len(replicas), "machines that meet are of one kind"
             between = channels.between if reads else None
-            self.native = NativeCluster(native, self._choose_in_core, between, recorder, channels.timeline)
+            node = native[0].pool if reads else None
+            pool = None if node is None else SharedPool(node, channels)
+            choose, timeline = self._choose_in_core, channels.timeline
+            self.native = NativeCluster(native, choose, between, recorder, timeline, pool)
             if ranks > 1:
                 from kvcache_sim.serving.ranks import dummy_step_ns
 

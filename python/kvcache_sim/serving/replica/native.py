@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kvcache_sim import _core
 from kvcache_sim.cache.machine import Machine
+from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.remote import RemoteReads
 from kvcache_sim.cache.settings import CacheSettings
@@ -78,6 +79,7 @@ class NativeReplica:
         self.engine = machine.mover.engine
         self.prefetcher = machine.prefetcher
         self.remote: RemoteReads | None = machine.remote
+        self.pool: PoolNode | None = machine.pool
         self.tiers = len(machine.tiers)
         self.records_all = recorder.window_ns is not None
         self.core = _core.Replica(machine.store, *batch, serving_rules(machine, settings, recorder, handover))

@@ -9,6 +9,7 @@ from kvcache_sim import _core
 from kvcache_sim.cache.fetch import FETCHES
 from kvcache_sim.cache.machine import Machine
 from kvcache_sim.cache.moves import Mover
+from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.prefetch import PREFETCHES
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
 from kvcache_sim.cache.settings import MovementSettings
@@ -134,6 +135,48 @@ class HandoverRules:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadsRules:
+    """What the core is told of a machine that reads others."""
+
+    #: Whether what lies below the tier that the network reads comes up there first, as a copy.
+    staged: bool
+    #: Whether it reads all others that serve.
+    machines: bool
+    #: The number of the shared pool that it reads and writes, None without one.
+    pool: int | None
+
+    @classmethod
+    def of(cls, machine: Machine) -> ReadsRules | None:
+        """Return those of a machine, None where it reads no others."""
+        if machine.remote is None:
+            return None
+        movement, pool = machine.movement, machine.pool
+        return cls(
+            staged=movement.remote_disk == "staged",
+            machines=movement.lookup == "cluster",
+            pool=None if pool is None else pool.mover.machine,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRules:
+    """What the core is told of a pool that machines share."""
+
+    machine: int
+    #: How many places KV may come from.
+    places: int
+    block_bytes: int
+    layers: int
+    layer_pipelining: bool
+
+    @classmethod
+    def of(cls, pool: PoolNode) -> PoolRules:
+        """Return those of a pool."""
+        mover = pool.mover
+        return cls(mover.machine, len(PLACES), mover.block_bytes, mover.layers, mover.pipelining)
+
+
+@dataclass(frozen=True, slots=True)
 class ServingRules:
     """What the core is told of a replica, beside its batch."""
 
@@ -160,8 +203,8 @@ class ServingRules:
     request_columns: tuple[str, ...]
     #: Names of the places that KV may come from, fast to slow: rows of transfers number edges by them.
     places: tuple[str, ...]
-    #: What it does with what other machines have further down; None: it reads no others.
-    remote_disk: str | None
+    #: Which other machines it reads, and how; None: none.
+    reads: ReadsRules | None
     tiers: TierRules
     #: What a piece of a copy to or from the GPU takes of the CPU, and such a copy of the GPU.
     copy_submit_ns: int
@@ -195,7 +238,7 @@ def serving_rules(
         record_window_ns=recorder.window_ns,
         request_columns=recorder.row_columns,
         places=PLACES,
-        remote_disk=None if machine.remote is None else machine.movement.remote_disk,
+        reads=ReadsRules.of(machine),
         tiers=tier_rules(machine),
         copy_submit_ns=settings.copy_submit_ns,
         copy_gpu_share=settings.copy_gpu_share,
@@ -247,8 +290,9 @@ def core_serves_layers(channels: Channels, cluster: ClusterSettings, machines: S
 
 
 def core_reads(machines: Sequence[Machine]) -> bool:
-    """Return whether the core knows how its replicas read each other's lower tiers."""
-    return all(isinstance(machine.store, _core.Store) for machine in machines)
+    """Return whether the core knows how its replicas read each other's lower tiers, and a pool's."""
+    pools = [machine.pool.tree for machine in machines if machine.pool is not None]
+    return all(isinstance(store, _core.Store) for store in (*pools, *(m.store for m in machines)))
 
 
 def core_hands_over(handover: HandoverSettings, channels: Channels, machines: Sequence[Machine]) -> bool:
@@ -277,7 +321,6 @@ def _core_moves(machine: Machine) -> bool:
         )
         and (movement.channel_choice in CHOICES or not machine.mover.chooses_channels)
         and movement.prefetch in ("none", *PREFETCHES)
-        and machine.pool is None
         and movement.fetch in FETCHES
         and all(movement.write.get(name, "back") in WRITES for name in machine.tiers[:-1])
     )

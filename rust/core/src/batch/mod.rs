@@ -72,7 +72,7 @@ impl BatchStore for Store {
 }
 
 /// What a replica's batch may do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct BatchConfig {
     /// Tokens that one KV block holds.
     pub block_size_tokens: u64,

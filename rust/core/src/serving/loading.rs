@@ -13,6 +13,8 @@ pub(super) struct Admission {
     pub total_blocks: u64,
     /// Reused blocks by the tier they came from.
     pub from_blocks: [u64; MOST_TIERS],
+    /// Of them those that a shared pool gave.
+    pub pool_blocks: u64,
     /// Moves that free its room.
     pub room: Vec<MoveId>,
     /// Moves that bring its KV, each with the tier it comes from.

@@ -86,7 +86,12 @@ impl Replica {
                 break; // there is no room to stage or to land it
             };
             admission.loads.push(load);
-            admission.from_blocks[part.tier] += u64::from(part.end - part.start);
+            let blocks = u64::from(part.end - part.start);
+            admission.from_blocks[part.tier] += blocks;
+            let pool = self.config.reads.and_then(|reads| reads.pool);
+            if source.is_some_and(|run| Some(run.owner) == pool) {
+                admission.pool_blocks += blocks;
+            }
             admission.reused_blocks = part.end;
         }
         release_all(tree(store), held)?;

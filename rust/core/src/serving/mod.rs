@@ -23,6 +23,7 @@
 //! | `sessions` | what the finished turns of sessions left |
 //! | `outcome` | what a look-up is called |
 //! | `read_buffers` | how far loads may run ahead of the step that computes on them |
+//! | `pool` | a shared pool, which all others write and read |
 //! | `prefetch` | what comes up before it is asked for |
 //! | `remote` | what is read from other machines |
 //! | `neighbours` | the other machines while one is at work |
@@ -53,6 +54,7 @@ mod milestones;
 pub mod neighbours;
 mod next_step;
 pub mod outcome;
+pub mod pool;
 pub mod prefetch;
 #[cfg(test)]
 mod prefetch_tests;

@@ -40,6 +40,7 @@ fn machine(policy: PrefetchPolicy, room_blocks: u64, hold_back: HoldBack) -> (Re
             room_blocks,
             hold_back,
         }),
+        pool: None,
     };
     let mover = Mover::new(config, vec![edge(), edge()]);
     let mut replica = replica(|config| config.prefetch = Some(policy)).with_mover(mover);

@@ -35,12 +35,13 @@ impl Replica {
         (start, limit): (u32, u32),
         now_ns: u64,
     ) -> Answer<Option<RemoteRun>> {
-        let reads = self.config.reads.is_some() && start < limit;
-        let Some(neighbours) = store.neighbours().filter(|_| reads) else {
+        let reads = self.config.reads.filter(|_| start < limit);
+        let (Some(neighbours), Some(reads)) = (store.neighbours(), reads) else {
             return Ok(None);
         };
         let mut longest: Vec<RemoteRun> = Vec::new();
-        for owner in (0..neighbours.machines()).filter(|&owner| owner != self.number()) {
+        let others = 0..neighbours.machines();
+        for owner in others.filter(|&owner| owner != self.number() && reads.reads(owner)) {
             neighbours.look(owner, &mut |_, theirs| {
                 let parts = theirs.match_below(request, start, limit);
                 let run = RemoteRun { owner, parts };
@@ -157,10 +158,12 @@ impl Replica {
                 (tier, by) = (STAGING, copy);
             }
         }
+        let lent = store.lend(request, part.end, tier)?;
+        self.was_read(store, request, (part.start, part.end))?;
         Ok(Source {
             owner: self.number(),
             tier,
-            lent: store.lend(request, part.end, tier)?,
+            lent,
             by,
         })
     }

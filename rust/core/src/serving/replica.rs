@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use super::given_up::GivenUp;
 use super::handover::{Letter, Reception};
 use super::loading::{Loading, LoadingId};
+use super::pool::PoolCounts;
 use super::prefetch::PrefetchPolicy;
 use super::queue::Queue;
 use super::read_buffers::ReadBuffers;
@@ -79,6 +80,10 @@ pub struct Replica {
     pub expected_prefill_tokens: u64,
     pub(super) closed: Vec<u32>,
     pub(super) prefilled: Option<Vec<(u32, u64)>>,
+    /// Blocks of first admissions that came from a shared pool.
+    pub pool_hit_blocks: u64,
+    /// What it took and gave, where it is such a pool itself.
+    pub(super) pool: Option<PoolCounts>,
     /// Takes in what other machines hand over.
     pub(super) reception: Reception,
     /// Hops on which requests leave over this machine's memory, by their places.
@@ -123,6 +128,8 @@ impl Replica {
             expected_prefill_tokens: 0,
             closed: Vec::new(),
             prefilled: None,
+            pool_hit_blocks: 0,
+            pool: None,
             reception: Reception::default(),
             leaving_hops: HashMap::new(),
             letters: Vec::new(),

@@ -22,10 +22,21 @@ pub enum AsyncScheduling {
 pub struct ReadsConfig {
     /// Whether what lies below the tier that the network reads comes up there first, as a copy.
     pub staged: bool,
+    /// Whether it reads all others that serve.
+    pub machines: bool,
+    /// The number of the shared pool, where there is one.
+    pub pool: Option<u32>,
+}
+
+impl ReadsConfig {
+    /// Whether it reads a machine.
+    pub fn reads(&self, owner: u32) -> bool {
+        self.machines || self.pool == Some(owner)
+    }
 }
 
 /// How one replica schedules and what its cache keeps.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ReplicaConfig {
     /// The number of its machine, for its rows.
     pub machine: i64,

@@ -15,6 +15,7 @@
 //! | `hop` | what crosses between machines that hand over |
 //! | `ahead` | what comes up ahead of its request |
 //! | `across` | what is read from other machines |
+//! | `puts` | what is put into a shared pool |
 //! | `sending` | orders on their way to a channel, fed hop by hop |
 //! | `submitting` | the same over links served layer by layer |
 //! | `copy_cost` | what copies cost the steps |
@@ -34,6 +35,7 @@ mod layered;
 #[cfg(test)]
 mod layered_tests;
 mod mover;
+mod puts;
 mod sending;
 mod slowed;
 mod submitting;

@@ -42,6 +42,8 @@ pub struct MoverConfig {
     pub copies: Option<CopyRates>,
     /// How much may come up ahead of its request; `None`: nothing does.
     pub ahead: Option<AheadConfig>,
+    /// The number of the shared pool that takes what is written down from the GPU.
+    pub pool: Option<u32>,
 }
 
 /// The channels between a tier and the next one down.
@@ -138,6 +140,14 @@ impl Mover {
             moved_bytes: vec![(0, 0); tiers],
             edge_bytes: Vec::new(),
             log: None,
+        }
+    }
+
+    /// A mover of a machine without edges, which others read and write over channels such as this one.
+    pub fn without_edges(config: MoverConfig, wire: &SharedChannel) -> Self {
+        Self {
+            by_layer: locked(wire).is_layered(),
+            ..Self::new(config, Vec::new())
         }
     }
 
@@ -328,7 +338,11 @@ impl Mover {
         let transfer = &mut self.transfers[id as usize];
         let dependents = std::mem::take(&mut transfer.dependents);
         if let (None, Some(tree)) = (&transfer.hop, store.tiered()) {
+            let written = self.paths_written(tree, id)?;
             self.move_ended(tree, id, now_ns)?;
+            for path in written {
+                self.put(store, path, now_ns)?;
+            }
         }
         self.source_read(store, id, now_ns)?;
         for dependent in dependents {

@@ -1,0 +1,111 @@
+//! What machines put into a shared pool: a put is a read by the pool (the rules of `cache/pool.py`).
+
+use super::across::{Read, Source};
+use super::hop::Feed;
+use super::mover::{Mover, SharedChannel};
+use super::transfer::TransferId;
+use crate::serving::ServingStore;
+use crate::store::{Answer, Store, GPU, NO_MOVE, STAGING};
+
+impl Mover {
+    /// The paths (request, past the last block) whose last blocks a transfer has written down from the GPU, where a
+    /// pool takes them.
+    pub(super) fn paths_written(&self, store: &Store, id: TransferId) -> Answer<Vec<(u32, u32)>> {
+        let transfer = self.transfer(id);
+        if self.config.pool.is_none() || transfer.from != GPU {
+            return Ok(Vec::new());
+        }
+        store.moved_paths(transfer.id)
+    }
+
+    /// Puts the first `end` blocks of a request into the pool, as far as they are missing there and ready here.
+    pub(super) fn put<S: ServingStore>(
+        &mut self,
+        store: &mut S,
+        (request, end): (u32, u32),
+        now_ns: u64,
+    ) -> Answer<()> {
+        let (Some(pool), Some(neighbours)) = (self.config.pool, store.neighbours()) else {
+            return Ok(());
+        };
+        let mut start = 0;
+        neighbours.look(pool, &mut |_, theirs| start = theirs.peek(request, end).0);
+        let Some(tree) = store.tiered() else {
+            return Ok(());
+        };
+        let mut reached = start;
+        for part in tree.match_below(request, start, end) {
+            if part.tier != STAGING || part.by != NO_MOVE || part.start != reached {
+                break;
+            }
+            reached = part.end;
+        }
+        if reached == start || !lands(store, pool, (request, (start, reached)), now_ns)? {
+            return Ok(());
+        }
+        let Some(tree) = store.tiered() else {
+            return Ok(());
+        };
+        let lent = tree.lend(request, reached, STAGING)?;
+        self.moved_bytes[STAGING].0 += u64::from(reached - start) * self.config.block_bytes;
+        let source = Source {
+            owner: self.config.machine,
+            tier: STAGING,
+            lent,
+            by: NO_MOVE,
+        };
+        let Some(neighbours) = store.neighbours() else {
+            return Ok(());
+        };
+        let wire = neighbours.wire(self.config.machine, pool)?;
+        neighbours.visit(pool, &mut |replica, theirs| {
+            replica.take_in(theirs, (source, &wire), now_ns)
+        })
+    }
+
+    /// Sends what has room here, ready on another machine, as soon as that room is free.
+    pub(crate) fn take_in(
+        &mut self,
+        store: &mut Store,
+        (source, wire): (Source, &SharedChannel),
+        now_ns: u64,
+    ) -> Answer<()> {
+        for order in store.take_orders() {
+            let id = self.place();
+            let transfer = &mut self.transfers[id as usize];
+            transfer.begin(order.id, (self.config.remote, order.to), order.blocks);
+            transfer.read = Some(Box::new(Read {
+                source,
+                wire: wire.clone(),
+                feed: Feed::AtHand,
+                job: None,
+                below: Vec::new(),
+            }));
+            self.under_way.insert(order.id, id);
+            for &earlier in &order.after {
+                if let Some(before) = self.under_way(earlier) {
+                    self.wait_for(id, before);
+                }
+            }
+            self.launch(store, id, now_ns)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a pool has room for blocks of a request, which it then keeps.
+fn lands<S: ServingStore>(
+    store: &mut S,
+    pool: u32,
+    (request, blocks): (u32, (u32, u32)),
+    now_ns: u64,
+) -> Answer<bool> {
+    let mut has_room = false;
+    if let Some(neighbours) = store.neighbours() {
+        neighbours.visit(pool, &mut |replica, theirs| {
+            has_room = replica.lands(theirs, request, blocks, now_ns)?;
+            Ok(())
+        })?;
+    }
+    Ok(has_room)
+}

@@ -1,0 +1,156 @@
+"""A shared pool natively: the core puts there and reads there what the classes in Python do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.cache.prefetch import PREFETCHES
+from kvcache_sim.cache.settings import PoolSettings
+from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
+from kvcache_sim.serving.membership.plan import MembershipPlan, PoolLoss
+from kvcache_sim.serving.settings import HandoverSettings, RouterSettings
+from pools import pools
+from test_front_door import NATIVE, agree
+from test_native_aborts import given_up
+from test_native_prefetch import ahead, three_ways, turns
+from test_native_serving import kinds, replicas, told_alike, trees
+from test_shared_pool import READ, WRITE
+from test_simulation_native import cluster
+
+shared = st.builds(
+    PoolSettings,
+    capacity_blocks=st.sampled_from([0, 40, 300, 300, None]),
+    policy=st.sampled_from(["lru", "lru", "fifo", "lfu"]),
+)
+wires = st.sampled_from([(3 * 10**9, 30_000), (10**11, 0), (5 * 10**8, 2_000_000)])
+moves = st.tuples(ahead, st.sampled_from(["none", "none", *PREFETCHES])).map(
+    lambda drawn: replace(drawn[0], prefetch=drawn[1])
+)
+lookups = st.sampled_from(["local", "local", "cluster"])
+
+
+def sharing(settings, pool, wire, kind=None):
+    """The same machines with a pool behind two channels."""
+    count = len(settings.machines)
+    link = replace(ChannelSettings("net", *wire), **(kind or {}))
+    nic = {name: replace(link, name=name) for name in (READ, WRITE)}
+    pairs = {(count, m): READ for m in range(count)} | {(m, count): WRITE for m in range(count)}
+    channels = {name: replace(one, **(kind or {})) for name, one in settings.channels.items()} | nic
+    return replace(settings, channels=channels, network=NetworkSettings(pairs, default=link), pool=pool)
+
+
+@examples(40)
+@given(
+    replica=replicas,
+    cache=trees,
+    movement=moves,
+    lookup=lookups,
+    remote_disk=st.sampled_from(["direct", "staged"]),
+    shapes=st.lists(
+        st.sampled_from([(90, 60), (90, 200), (90, 60, 400), (100, 40, 60)]), min_size=1, max_size=3
+    ),
+    pool=shared,
+    wire=wires,
+    kind=st.one_of(st.just({}), st.just({}), kinds),
+    closed_loop=st.booleans(),
+    seed=st.integers(1, 10**6),
+)
+def test_machines_that_share_a_pool_tell_one_story(
+    replica, cache, movement, lookup, remote_disk, shapes, pool, wire, kind, closed_loop, seed
+):
+    settings = cluster((90, 60, 400), len(shapes))
+    built = [
+        replace(
+            machine,
+            tiers=tuple(replace(t, capacity_blocks=c) for t, c in zip(machine.tiers, shape, strict=False)),
+            replica=replica,
+        )
+        for machine, shape in zip(settings.machines, shapes, strict=True)
+    ]
+    for at, machine in enumerate(built):
+        if len(machine.tiers) == 2:
+            edges = {e: name for e, name in machine.edge_channels.items() if "disk" not in e}
+            built[at] = replace(machine, edge_channels=edges)
+    movement = replace(movement, lookup=lookup, remote_disk=remote_disk)
+    settings = replace(settings, cache=cache, movement=movement, machines=tuple(built))
+    three_ways(sharing(settings, pool, wire, kind), turns(seed, closed_loop))
+
+
+@examples(20)
+@given(
+    movement=moves,
+    lookup=lookups,
+    pool=shared,
+    wire=wires,
+    losses=st.lists(st.integers(1, 99), max_size=4, unique=True),
+    seed=st.integers(1, 10**6),
+)
+def test_a_pool_that_is_lost_tells_one_story(movement, lookup, pool, wire, losses, seed):
+    settings = replace(cluster((90, 60, 400), 3), movement=replace(movement, lookup=lookup))
+    trace = turns(seed, closed_loop=False)
+    span_ns = int(trace.arrival_ns.max())
+    plan = MembershipPlan(pool_losses=tuple(PoolLoss(span_ns * at // 99) for at in sorted(losses)))
+    three_ways(replace(sharing(settings, pool, wire), membership=plan), trace)
+
+
+@examples(20)
+@given(movement=moves, lookup=lookups, pool=shared, closed_loop=st.booleans(), seed=st.integers(1, 99))
+def test_who_gives_up_leaves_the_pool_alone(movement, lookup, pool, closed_loop, seed):
+    settings = replace(cluster((90, 60, 400), 2), movement=replace(movement, lookup=lookup))
+    told_alike(sharing(settings, pool, (3 * 10**9, 30_000)), given_up(seed, closed_loop=closed_loop))
+
+
+@examples(20)
+@given(
+    movement=moves,
+    path=st.sampled_from(["gpu-direct", "via-cpu"]),
+    transfer=st.sampled_from(["at-end", "layer-by-layer"]),
+    roles=st.sampled_from(["pd", "ppd", "pbd"]),
+    pool=shared,
+    seed=st.integers(1, 10**6),
+)
+def test_machines_that_hand_over_share_a_pool_too(movement, path, transfer, roles, pool, seed):
+    settings = pools(roles, HandoverSettings(path=path, transfer=transfer), tiers=(80, 50, 400))
+    settings = replace(settings, movement=movement)
+    told_alike(sharing(settings, pool, (3 * 10**9, 30_000)), turns(seed, closed_loop=False, requests=40))
+
+
+@examples(25)
+@given(
+    movement=moves,
+    router=st.sampled_from(NATIVE),
+    lookup=lookups,
+    pool=shared,
+    machines=st.integers(2, 4),
+    size=st.sampled_from([1, 7, 60]),
+    seed=st.integers(1, 10**6),
+)
+def test_who_comes_natively_finds_the_pool(movement, router, lookup, pool, machines, size, seed):
+    movement = replace(movement, lookup=lookup)
+    if movement.prefetch == "session":
+        movement = replace(movement, prefetch="queued")
+    settings = replace(cluster((90, 60, 400), machines), movement=movement, router=RouterSettings(router))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("kvcache_sim.serving.front_door._AT_A_TIME", size)
+        agree(sharing(settings, pool, (3 * 10**9, 30_000)), turns(seed, closed_loop=False))
+
+
+@pytest.mark.parametrize(
+    ("lookup", "blocks", "what"),
+    [
+        ("local", 40, ("put_blocks", "read_blocks", "refused_blocks", "evicted_blocks", "hit_tokens")),
+        ("cluster", 2000, ("put_blocks", "read_blocks", "hit_tokens")),
+    ],
+)
+def test_a_pool_has_something_to_give(lookup, blocks, what):
+    """With settings as above blocks are put, read, refused and evicted, and first admissions are given some."""
+    settings = cluster((90, 60, 100), 3, through=True)
+    settings = replace(settings, movement=replace(settings.movement, lookup=lookup))
+    settings = sharing(settings, PoolSettings(blocks), (3 * 10**9, 30_000))
+    counters = three_ways(settings, turns(4, closed_loop=True, requests=120))
+    for name in what:
+        assert counters[f"pool.{name}"] > 0, name
