@@ -66,6 +66,7 @@ class StoreMachine(RuleBasedStateMachine):
     capacities: tuple[int | None, ...] = (12, 9, 20)
     write_back = True
     touched_at = "release"
+    eviction_batch_blocks = 1
     #: Ids of each request, two blocks an id, and the request whose prompt shows its answer.
     paths = staticmethod(thicket)
     requests: ClassVar[list[int]] = [0, 1, 2, 3, 4, 6, 9, 12]
@@ -80,8 +81,9 @@ class StoreMachine(RuleBasedStateMachine):
         arguments = (offsets, ids, 2, full, np.array(following, np.uint32))
         sizes = list(self.capacities)
         back = [self.write_back] * (len(sizes) - 1) + [False]
-        self.native = _core.Store(_core.Keys(*arguments), sizes, back, touch=self.touched_at)
-        self.reference = ReferenceStore(ReferenceKeys(*arguments), sizes, back, self.touched_at)
+        rules = {"eviction_batch_blocks": self.eviction_batch_blocks}
+        self.native = _core.Store(_core.Keys(*arguments), sizes, back, touch=self.touched_at, **rules)
+        self.reference = ReferenceStore(ReferenceKeys(*arguments), sizes, back, self.touched_at, **rules)
         self.full = full.tolist()
         self.now = 0
         #: request → (native lease, reference lease, reserved blocks)
@@ -437,6 +439,13 @@ def test_the_native_store_is_the_reference(shape: str, touched_at: Touch) -> Non
         {case for case in MUST_HAPPEN[shape] if not SEEN[case]} if SESSION.max_examples >= 120 else set()
     )
     assert not missing, f"the session never saw: {sorted(missing)}"
+
+
+@pytest.mark.parametrize("blocks", [4, 1 << 40])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_is_so_where_blocks_are_evicted_in_batches(shape: str, blocks: int) -> None:
+    facts = {"capacities": SHAPES[shape], "eviction_batch_blocks": blocks, **FORESTS.get(shape, {})}
+    run_state_machine_as_test(type("Machine", (StoreMachine,), facts), settings=SESSION)
 
 
 def test_of_two_bared_parents_the_deeper_leaves_first() -> None:

@@ -397,6 +397,7 @@ class Store:
         write_back: list[bool],
         orders: Sequence[tuple[str, ReplayPolicySettings, int] | HostedOrder | None] | None = None,
         touch: Literal["release", "admission"] = "release",
+        eviction_batch_blocks: int = 1,
     ) -> Store:
         """``orders`` by tier: None is recency; else a policy (name, settings, blocks) or a plug-in.
 

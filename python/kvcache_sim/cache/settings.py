@@ -79,6 +79,8 @@ class CacheSettings:
     cache_output: bool = True
     #: A block is as recent as the last release of it, or as the last admission that uses it (only lru).
     touch: Touch = "release"
+    #: Where a tier must make room, so many of its blocks are evicted at once at least.
+    eviction_batch_blocks: int = 1
     full_hit: FullHit = "prefill-remainder"
     #: A finished request's blocks are discarded unless another one holds them.
     discard_on_finish: bool = False

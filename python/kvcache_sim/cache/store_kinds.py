@@ -31,6 +31,8 @@ class Ability(Enum):
     TIER_POLICIES = auto()
     #: Admissions make blocks recent, not only releases.
     TOUCH_AT_ADMISSION = auto()
+    #: Several blocks are evicted at once where one is short.
+    EVICTION_BATCH = auto()
     #: Blocks are made recent by hand: those of waiting requests.
     TOUCH = auto()
     #: Blocks of a finished request are discarded by hand.
@@ -75,6 +77,7 @@ def _engine(name: str, policies: tuple[str, ...], **rules: bool) -> StoreKind:
         Ability.NO_BOUND: f"semantics {name} needs a bound",
         Ability.TIER_POLICIES: own_order,
         Ability.TOUCH_AT_ADMISSION: own_order,
+        Ability.EVICTION_BATCH: own_rules,
         Ability.TOUCH: own_rules,
         Ability.DISCARD: keeps,
         Ability.VIEWS: own_rules,
@@ -100,6 +103,7 @@ TOKENS = StoreKind(
         Ability.LOWER_TIERS: "cache.accounting simplified counts one tier's tokens",
         Ability.TIER_POLICIES: _OLDEST,
         Ability.TOUCH_AT_ADMISSION: _TOKENS,
+        Ability.EVICTION_BATCH: _TOKENS,
         Ability.TOUCH: _TOKENS,
         Ability.DISCARD: _TOKENS,
         Ability.BLOCKS: "cache.accounting simplified has no blocks",
@@ -149,6 +153,7 @@ _NEEDS = {
     "admission": Ability.DISCARD,
     "scheduler_aware_window": Ability.TOUCH,
     "touch": Ability.TOUCH_AT_ADMISSION,
+    "eviction_batch_blocks": Ability.EVICTION_BATCH,
 }
 
 

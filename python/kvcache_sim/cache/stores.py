@@ -99,21 +99,25 @@ class StoreMaker:
     def _native_tree(self, arrays: KeyArrays) -> _Make:
         from kvcache_sim import _core
 
-        keys, orders, touch = _native_keys(arrays), self.orders, self.cache.touch
+        keys, orders = _native_keys(arrays), self.orders
+        touch, batch_blocks = self.cache.touch, self.cache.eviction_batch_blocks
         self.native_keys = keys
 
         def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
-            store = _core.Store(keys, _capacities(tiers), write_back, orders.native(tiers), touch)
+            store = _core.Store(
+                keys, _capacities(tiers), write_back, orders.native(tiers), touch, batch_blocks
+            )
             return MachineStore(store, store, loading=store)
 
         return make
 
     def _reference_tree(self, keys: Any) -> _Make:
-        make_store, orders, touch = reference("store"), self.orders, self.cache.touch
+        make_store, orders = reference("store"), self.orders
+        touch, batch_blocks = self.cache.touch, self.cache.eviction_batch_blocks
 
         def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
             store: MarkingStore = make_store(
-                keys, _capacities(tiers), write_back, touch, orders.of_reference(tiers)
+                keys, _capacities(tiers), write_back, touch, orders.of_reference(tiers), batch_blocks
             )
             return MachineStore(store, store, loading=store)
 

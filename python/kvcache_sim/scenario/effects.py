@@ -31,11 +31,14 @@ from kvcache_sim.scenario.served_model import served_model
 from kvcache_sim.scenario.yaml_tree import Path, Tree
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, STAGING, TIERS, WRITE_EDGES
 
+_NEVER_EVICTED = "nothing is ever evicted from an unbounded tier"
+
 
 def _findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
     yield from _tiers(model, machines)
     yield from engine_tiers.findings(model, machines)
     yield from _touch(model, machines)
+    yield from _eviction_batch(model, machines)
     yield from (_of_cache(key, why) for key, why in beyond_store(model.cache))
     yield from _views(model)
     yield from _movement(model, machines)
@@ -109,6 +112,7 @@ def _tiers(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
             "policy",
             "cache_output",
             "touch",
+            "eviction_batch_blocks",
             "full_hit",
             "lookup_time",
             "discard_on_finish",
@@ -140,8 +144,7 @@ def _eviction(model: ScenarioModel, machine: MachineSection, index: int) -> Iter
                 yield (*_tier_path(model, index, tier), "policy"), f"its rules know {' and '.join(known)}"
             continue
         if section.policy is not None and section.policy != model.cache.policy:
-            unbounded = "nothing is ever evicted from an unbounded tier"
-            reason = why or (unbounded if str(section.capacity) == "unbounded" else None)
+            reason = why or (_NEVER_EVICTED if str(section.capacity) == "unbounded" else None)
             if reason:
                 yield (*_tier_path(model, index, tier), "policy"), reason
 
@@ -161,14 +164,21 @@ def _touch(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterat
             bool(others),
             f"policy {min(others, default='')} is told of releases alone: only lru has the choice",
         ),
-        (
-            all(str(tier.capacity) == "unbounded" for tier in used),
-            "nothing is ever evicted from an unbounded tier",
-        ),
+        (_all_unbounded(machines), _NEVER_EVICTED),
     ]
     for holds, why in reasons:
         if holds:
             yield ("cache", "touch"), why
+
+
+def _eviction_batch(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iterator[Finding]:
+    if model.cache.eviction_batch_blocks > 1 and model.cache.enabled and _all_unbounded(machines):
+        yield ("cache", "eviction_batch_blocks"), _NEVER_EVICTED
+
+
+def _all_unbounded(machines: tuple[MachineSection, ...]) -> bool:
+    used = [tier for machine in machines for tier in machine.tiers.present.values()]
+    return all(str(tier.capacity) == "unbounded" for tier in used)
 
 
 def _views(model: ScenarioModel) -> Iterator[Finding]:

@@ -236,6 +236,7 @@ def _cache(model: ScenarioModel, tree: Tree) -> CacheSettings:
         cache_output=section.cache_output,
         admission=section.admission,
         touch=section.touch,
+        eviction_batch_blocks=section.eviction_batch_blocks,
         full_hit=section.full_hit,
         kv_bytes_per_token=section.kv_bytes_per_token or spec.kv_bytes_per_token,
         num_layers=spec.layers,

@@ -71,6 +71,9 @@ class CacheSection(Section):
     touch: Touch = Field(
         "release", description="what makes blocks recent for lru: a request's end, or its admission"
     )
+    eviction_batch_blocks: int = Field(
+        1, ge=1, le=MAX_COUNT, description="where a tier must make room, so many blocks go at once at least"
+    )
     full_hit: FullHit = Field("prefill-remainder", description="what is computed when all may hit")
     accounting: Accounting = Field("detailed", description="blocks of the trie, or a count of unique tokens")
     scheduler_aware_window: int = Field(

@@ -35,14 +35,16 @@ fn parts_to_py(parts: Vec<Part>) -> Vec<PyPart> {
 #[pymethods]
 impl PyStore {
     /// `orders`: by tier, None for recency; none given means recency on all. `touch`: what makes blocks recent.
+    /// `eviction_batch_blocks`: how many are evicted at once at least.
     #[new]
-    #[pyo3(signature = (keys, capacities_blocks, write_back, orders=None, touch="release"))]
+    #[pyo3(signature = (keys, capacities_blocks, write_back, orders=None, touch="release", eviction_batch_blocks=1))]
     fn new(
         keys: &PyKeys,
         capacities_blocks: Vec<Option<u64>>,
         write_back: Vec<bool>,
         orders: Option<Vec<Option<OrderChoice<'_>>>>,
         touch: &str,
+        eviction_batch_blocks: u64,
     ) -> PyResult<Self> {
         if capacities_blocks.is_empty() || capacities_blocks.len() != write_back.len() {
             return Err(PyValueError::new_err(
@@ -70,6 +72,7 @@ impl PyStore {
             .collect::<PyResult<Vec<_>>>()?;
         let store = Store::new(keys.0.clone(), &tiers)
             .with_touch(touch)
+            .with_eviction_batch(eviction_batch_blocks)
             .with_orders(orders);
         Ok(Self(store, failure))
     }

@@ -64,6 +64,8 @@ class Tier:
     capacity: int
     free: int
     write_back: bool
+    #: Of what is in flight, room of victims that nobody has asked for: (move, blocks), free when that ends.
+    coming: list[tuple[int, int]] = field(default_factory=list)
     active: int = 0
     in_flight: int = 0
     evicted: int = 0

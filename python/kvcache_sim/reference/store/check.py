@@ -37,7 +37,8 @@ def _room(store: Residency, blocks: list[Block]) -> Iterator[str]:
             for move in store.moves.values()
             if move.to == number and move.lease is None
         )
-        in_flight = landing + (len(waiting) if number == GPU else 0)
+        coming = sum(blocks for move, blocks in tier.coming if move in store.moves)
+        in_flight = landing + coming + (len(waiting) if number == GPU else 0)
         if in_flight != tier.in_flight:
             yield f"I2: tier {number} has {in_flight} blocks in flight, counted {tier.in_flight}"
 

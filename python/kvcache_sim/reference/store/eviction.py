@@ -13,6 +13,17 @@ from kvcache_sim.reference.store.refusals import HANDLES, numbered
 from kvcache_sim.reference.store.residency import Residency
 
 
+def blocks_of(room: list[tuple[int, int]]) -> int:
+    """Return the blocks of room that is free when moves end."""
+    return sum(blocks for _, blocks in room)
+
+
+def _parted(room: list[tuple[int, int]], blocks: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Return so many blocks of some room, of what comes first, and the rest."""
+    each = [(move, 1) for move, n in room for _ in range(n)]
+    return each[:blocks], each[blocks:]
+
+
 class Eviction(Residency):
     """Makes room by evicting leaves, oldest access first, deepest first; what goes is written below."""
 
@@ -48,28 +59,45 @@ class Eviction(Residency):
                 heapq.heappush(heap, (parent.access[tier], -parent.depth, parent.key, parent))
         return list(chosen)
 
-    def _make_room(self, tier: int, blocks: int, now_ns: int) -> list[tuple[int, int]] | None:
+    def _available(self, tier: int) -> int:
         room = self.tiers[tier]
-        if room.free + self._evictable(tier) < blocks:
+        return room.free + blocks_of(room.coming) + self._evictable(tier)
+
+    def _make_room(self, tier: int, blocks: int, now_ns: int) -> list[tuple[int, int]] | None:
+        """Take room: what is free, then what is coming free, then what the shortfall's eviction frees."""
+        if self._available(tier) < blocks:
             return None
         self._told(now_ns)
-        shortfall = max(blocks - room.free, 0)
-        victims = self._select(tier, shortfall)
-        pending: list[tuple[int, int]] = []
+        room = self.tiers[tier]
+        lacking = max(blocks - room.free, 0)
+        shortfall = max(lacking - blocks_of(room.coming), 0)
+        freed = self._evict(tier, shortfall, now_ns) if shortfall else 0
+        if freed is None:
+            return None
+        late = min(lacking - min(shortfall, freed), blocks_of(room.coming))
+        if room.free + late < blocks:
+            return None
+        room.free -= blocks - late
+        room.in_flight -= late
+        taken, room.coming = _parted(room.coming, late)
+        return taken
+
+    def _evict(self, tier: int, shortfall: int, now_ns: int) -> int | None:
+        """Evict a shortfall, or a batch where that is more; return how many blocks of it are free now."""
+        room = self.tiers[tier]
+        victims = self._select(tier, max(shortfall, self.eviction_batch_blocks))
         if tier == len(self.tiers) - 1:
             for block in self._one_by_one(tier, victims):
                 self._take_off(tier, block, now_ns)
                 room.free += 1
                 self._discard_if_gone(block)
-        elif len(victims) < shortfall:
+            return len(victims)
+        if len(victims) < shortfall:
             return None
-        else:
-            pending = self._demote(tier, victims, now_ns)
-        late = sum(n for _, n in pending)
-        if room.free + late < blocks:
-            return None
-        room.free -= blocks - late
-        return pending
+        pending = self._demote(tier, victims, now_ns)
+        room.in_flight += blocks_of(pending)
+        room.coming += pending
+        return len(victims) - blocks_of(pending)
 
     def _one_by_one(self, tier: int, least_recent: list[Block]) -> Iterator[Block]:
         """Yield as many victims as were found by recency; each leaves before the next is asked for."""
@@ -112,7 +140,7 @@ class Eviction(Residency):
             else:
                 pending.append((block.by[below], 1))
             self._take_off(tier, block, now_ns)
-        fits = self.tiers[below].free + self._evictable(below) if self.tiers[tier].write_back else 0
+        fits = self._available(below) if self.tiers[tier].write_back else 0
         excess = max(len(to_write) - fits, 0)
         for block in to_write[:excess]:
             self._let_go(tier, block)

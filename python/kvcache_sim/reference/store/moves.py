@@ -194,6 +194,11 @@ class Moves(Leases):
             else:
                 lease.reserved -= 1
                 self.tiers[GPU].free += 1
+        for room in self.tiers:
+            came = sum(blocks for other, blocks in room.coming if other == move)
+            room.coming = [(other, blocks) for other, blocks in room.coming if other != move]
+            room.in_flight -= came
+            room.free += came
 
     @numbered
     def drop_copy(self, request: int, start: int, end: int, tier: int) -> None:

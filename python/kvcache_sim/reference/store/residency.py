@@ -27,6 +27,7 @@ class Residency(Recorded):
         write_back: list[bool],
         touched_at: Touch = "release",
         eviction: list[TierOrder | None] | None = None,
+        eviction_batch_blocks: int = 1,
     ) -> None:
         super().__init__()
         self.touched_at = touched_at
@@ -41,6 +42,8 @@ class Residency(Recorded):
         self.holds: dict[int, tuple[int, Block]] = {}
         #: By tier: who leaves first, where that is not the least recent.
         self.eviction: list[TierOrder | None] = eviction or [None] * len(capacities)
+        #: Where room is made, so many blocks are evicted at once at least.
+        self.eviction_batch_blocks = eviction_batch_blocks
         self.now_ns = 0
         #: The latest time that was told, and when each count of ``clock`` was made.
         self.latest_ns = 0

@@ -107,6 +107,9 @@ impl Store {
                 .filter(|m| m.to == t && m.lease.is_none())
                 .map(|m| m.blocks);
             let leaving = waits().filter(|_| t == GPU).map(|w| w.blocks);
+            let coming = tier.coming.iter();
+            let coming = coming.filter(|room| self.moves.get(room.0).is_some());
+            let leaving = leaving.chain(coming.map(|room| room.1));
             let in_flight: u64 = landing.chain(leaving).sum();
             if in_flight != tier.in_flight {
                 return Err(format!(

@@ -10,19 +10,21 @@ use super::reserve::PendingRoom;
 use super::Store;
 
 impl Store {
-    /// Evicts `shortfall` blocks from a tier that has one below; `None`, nothing done, when it has not as many.
+    /// Evicts `wanted` blocks, or as many as may go, from a tier that has one below; returns how many, and of these the
+    /// room that is not free yet. `None`, nothing done, when they are fewer than `least`.
     pub(super) fn demote_victims(
         &mut self,
         tier: usize,
-        shortfall: u64,
+        (least, wanted): (u64, u64),
         now_ns: u64,
-    ) -> Option<PendingRoom> {
-        if self.evict_to_child(tier, shortfall, now_ns) {
-            return Some(PendingRoom::new());
+    ) -> Option<(u64, PendingRoom)> {
+        if self.evict_to_child(tier, wanted, now_ns) {
+            return Some((wanted, PendingRoom::new()));
         }
         let below = tier + 1;
-        let victims = self.select_victims(tier, shortfall);
-        if self.blocks_of(&victims) < shortfall {
+        let victims = self.select_victims(tier, wanted);
+        let evicted = self.blocks_of(&victims);
+        if evicted < least {
             return None;
         }
         let mut pending = PendingRoom::new();
@@ -53,7 +55,7 @@ impl Store {
         if !to_write.is_empty() {
             self.write_down(tier, to_write, &mut pending, now_ns);
         }
-        Some(pending)
+        Some((evicted, pending))
     }
 
     /// Takes a whole run off a tier; its room is the caller's business.

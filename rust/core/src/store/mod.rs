@@ -142,6 +142,8 @@ pub struct Store {
     /// The latest time that a caller told.
     now_ns: u64,
     touch: Touch,
+    /// Where room is made, so many blocks are evicted at once at least.
+    eviction_batch_blocks: u64,
     /// The digest and the evictions of this store.
     pub records: Records,
     /// Blocks computed twice and merged at commit.
@@ -176,6 +178,7 @@ impl Store {
             accessed_limit: MANY_ACCESSES,
             now_ns: 0,
             touch: Touch::default(),
+            eviction_batch_blocks: 1,
             records: Records::default(),
             merged_blocks: 0,
             eviction: None,

@@ -316,6 +316,9 @@ impl Store {
             self.tiers[GPU].in_flight -= blocks;
             self.room_is_free(lease, blocks);
         }
+        for tier in &mut self.tiers {
+            tier.came(id);
+        }
         self.join_loose();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Making room: a reservation evicts exactly its shortfall.
+//! Making room: a reservation evicts exactly its shortfall, or a batch of blocks at once.
 //!
 //! On the lowest tier victims are discarded, and with the last copy of a block all that depended on it; on the
 //! others they go down (`demotion`).
@@ -22,6 +22,11 @@ pub enum Room {
 /// Blocks of a reservation whose room is free only when a move has ended.
 pub(super) type PendingRoom = Vec<(MoveId, u64)>;
 
+/// The blocks of such room.
+pub(super) fn blocks_of(room: &[(MoveId, u64)]) -> u64 {
+    room.iter().map(|part| part.1).sum()
+}
+
 impl Store {
     /// Reserves private GPU blocks for several leases, all or nothing.
     pub fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
@@ -33,7 +38,7 @@ impl Store {
         let Some(pending) = self.make_room(GPU, blocks, now_ns) else {
             return Ok(Room::Refused);
         };
-        let late: u64 = pending.iter().map(|p| p.1).sum();
+        let late = blocks_of(&pending);
         self.tiers[GPU].active += blocks - late;
         self.tiers[GPU].in_flight += late;
         for &(lease, n) in wanted {
@@ -74,8 +79,15 @@ impl Store {
         }
     }
 
-    /// Takes `blocks` out of a tier's free room, evicting the shortfall; the caller accounts for them.
-    /// `None` refuses: nothing was taken.
+    /// Says how many blocks are evicted at once at least, where room is made on a tier.
+    #[must_use]
+    pub fn with_eviction_batch(mut self, blocks: u64) -> Self {
+        self.eviction_batch_blocks = blocks;
+        self
+    }
+
+    /// Takes `blocks` out of a tier's room: of what is free, then of what is coming free, then of what an eviction of the
+    /// shortfall frees. The caller accounts for them. `None` refuses: nothing was taken.
     pub(super) fn make_room(
         &mut self,
         tier: usize,
@@ -86,38 +98,54 @@ impl Store {
             return None;
         }
         self.tell_time(now_ns);
-        let shortfall = blocks.saturating_sub(self.tiers[tier].free);
-        let pending = if shortfall == 0 {
-            PendingRoom::new()
-        } else if tier + 1 == self.tiers.len() {
-            self.discard_victims(tier, shortfall, now_ns);
-            PendingRoom::new()
+        let lacking = blocks.saturating_sub(self.tiers[tier].free);
+        let shortfall = lacking.saturating_sub(blocks_of(&self.tiers[tier].coming));
+        let freed = if shortfall > 0 {
+            self.evict(tier, shortfall, now_ns)?
         } else {
-            self.demote_victims(tier, shortfall, now_ns)?
+            0
         };
-        let late: u64 = pending.iter().map(|p| p.1).sum();
         let room = &mut self.tiers[tier];
+        let late = (lacking - shortfall.min(freed)).min(blocks_of(&room.coming));
         if room.free + late < blocks {
             return None;
         }
         room.free -= blocks - late;
-        Some(pending)
+        Some(room.take_coming(late))
     }
 
-    fn discard_victims(&mut self, tier: usize, shortfall: u64, now_ns: u64) {
-        let mut left = shortfall;
+    /// Evicts what room is short of, or a batch where that is more; returns how many blocks of it are free now, the
+    /// others are coming. `None`, nothing done, when too few may go.
+    fn evict(&mut self, tier: usize, shortfall: u64, now_ns: u64) -> Option<u64> {
+        let wanted = shortfall.max(self.eviction_batch_blocks);
+        if tier + 1 == self.tiers.len() {
+            return Some(self.discard_victims(tier, wanted, now_ns));
+        }
+        let (evicted, pending) = self.demote_victims(tier, (shortfall, wanted), now_ns)?;
+        let late = blocks_of(&pending);
+        let room = &mut self.tiers[tier];
+        room.in_flight += late;
+        room.coming.extend(pending);
+        Some(evicted - late)
+    }
+
+    /// Discards so many blocks, as far as they may go; returns how many.
+    fn discard_victims(&mut self, tier: usize, wanted: u64, now_ns: u64) -> u64 {
+        let mut left = wanted;
         if self.has_order(tier) {
             // it is asked for no more than may go
-            left = self.select_victims(tier, shortfall).len() as u64;
+            left = self.select_victims(tier, wanted).len() as u64;
         }
+        let mut discarded = 0;
         while left > 0 {
             let Some(id) = self.next_victim(tier, left) else {
-                return;
+                break;
             };
             let blocks = u64::from(self.nodes[id as usize].blocks());
             let take = blocks.min(left);
             let cut = self.nodes[id as usize].end - take as u32;
             left -= take;
+            discarded += take;
             self.note_evicted(tier, id, cut, self.nodes[id as usize].end, now_ns);
             self.tiers[tier].cached -= take;
             self.tiers[tier].free += take;
@@ -132,6 +160,7 @@ impl Store {
             self.set_state(id, tier, State::Absent, NO_MOVE);
             self.discard_if_gone(id);
         }
+        discarded
     }
 
     /// Shortens a run in place: its tail has no other copy and nothing below.

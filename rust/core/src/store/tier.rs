@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::moves::MoveId;
 use super::node::NodeId;
+use super::reserve::{blocks_of, PendingRoom};
 
 /// Room of a tier that has no bound.
 const UNBOUNDED: u64 = 1 << 60;
@@ -38,6 +40,8 @@ pub struct Tier {
     /// Discarded because a block before them was.
     pub orphaned: u64,
     pub(super) write_back: bool,
+    /// Of `in_flight`, room of victims that nobody has asked for yet: free when these moves end, the oldest first.
+    pub(super) coming: PendingRoom,
     /// (access, deepest first, node): the front goes first.
     pub(super) candidates: BTreeSet<(u64, u32, NodeId)>,
 }
@@ -56,12 +60,42 @@ impl Tier {
             overflowed: 0,
             orphaned: 0,
             write_back: config.write_back,
+            coming: PendingRoom::new(),
             candidates: BTreeSet::new(),
         }
     }
 
     /// Blocks that a reservation can get at most.
     pub fn available(&self) -> u64 {
-        self.free + self.evictable
+        self.free + self.evictable + blocks_of(&self.coming)
+    }
+
+    /// Takes so many blocks of the room that nobody has asked for, of what comes first.
+    pub(super) fn take_coming(&mut self, blocks: u64) -> PendingRoom {
+        self.in_flight -= blocks;
+        if blocks == blocks_of(&self.coming) {
+            return std::mem::take(&mut self.coming);
+        }
+        let (mut taken, mut left) = (PendingRoom::new(), blocks);
+        for (mv, open) in &mut self.coming {
+            let take = left.min(*open);
+            taken.push((*mv, take));
+            (left, *open) = (left - take, *open - take);
+        }
+        self.coming.retain(|room| room.1 > 0);
+        taken.retain(|room| room.1 > 0);
+        taken
+    }
+
+    /// A move has ended: what nobody has asked for of the room that it frees is free.
+    pub(super) fn came(&mut self, id: MoveId) {
+        if self.coming.is_empty() {
+            return;
+        }
+        let ended = self.coming.iter().filter(|room| room.0 == id);
+        let blocks: u64 = ended.map(|room| room.1).sum();
+        self.coming.retain(|room| room.0 != id);
+        self.in_flight -= blocks;
+        self.free += blocks;
     }
 }

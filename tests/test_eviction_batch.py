@@ -1,0 +1,146 @@
+"""Eviction in batches: closed forms of simple streams, runs on both backends, and what one block at once comes to."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kvcache_sim import _core
+from kvcache_sim.errors import KvsimError
+from kvcache_sim.reference.store import ReferenceKeys, ReferenceStore
+from kvcache_sim.workload.key_arrays import NO_NEXT_TURN
+from tiered_scenario import load, run_scenario, run_with
+
+ROOM, REQUESTS = 12, 50
+
+
+def streams(capacities, batch):
+    """Return a native store and its reference, of requests of one block each that nobody shares."""
+    numbers = np.arange(REQUESTS)
+    arrays = (
+        np.arange(REQUESTS + 1),
+        numbers.astype(np.uint32),
+        1,
+        np.ones(REQUESTS, np.uint32),
+        np.full(REQUESTS, NO_NEXT_TURN, np.uint32),
+    )
+    back = [True] * (len(capacities) - 1) + [False]
+    native = _core.Store(_core.Keys(*arrays), capacities, back, eviction_batch_blocks=batch)
+    reference = ReferenceStore(ReferenceKeys(*arrays), capacities, back, eviction_batch_blocks=batch)
+    return native, reference
+
+
+def pass_through(store, until_written=True):
+    """Let the requests pass one after the other; return the sizes of all copies down, and how often one waited."""
+    copies, waited = [], 0
+    for request in range(REQUESTS):
+        lease = store.acquire(request, 0)
+        waits = store.reserve(lease, 1, request)
+        waited += bool(waits)
+        for move, _, _, blocks, _ in store.take_orders():
+            copies.append(blocks)
+            if until_written:
+                store.finish_move(move)
+        store.commit(lease, 1, (request, request))
+        store.release(lease, request)
+        store.check()
+    return copies, waited
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("batch", [1, 2, 3, 5, 11, 12])
+def test_a_stream_of_single_blocks_makes_a_batch_for_every_so_many_of_them(which, batch):
+    store = streams([ROOM, None], batch)[which]
+    copies, waited = pass_through(store)
+    # from the first request without a free block on: a batch leaves, and as many requests find room
+    batches = -(-(REQUESTS - ROOM) // batch)
+    assert copies == [batch] * batches
+    assert waited == batches
+    assert store.losses(0)[0] == batch * batches
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_room_that_is_coming_free_is_waited_for_before_more_is_evicted(which):
+    store = streams([ROOM, None], 4)[which]
+    for request in range(ROOM):
+        lease = store.acquire(request, 0)
+        assert store.reserve(lease, 1, 0) == []
+        store.commit(lease, 1, (0, 0))
+        store.release(lease, 0)
+    leases = [store.acquire(request, 0) for request in range(ROOM, ROOM + 5)]
+    first = store.reserve(leases[0], 1, 1)
+    assert store.room(0)[:4] == (0, 0, ROOM - 4, 4)
+    assert [store.reserve(lease, 1, 1) for lease in leases[1:4]] == [first] * 3
+    assert store.losses(0)[0] == 4
+    [second] = store.reserve(leases[4], 1, 2)
+    assert [second] != first, "the first batch is spoken for"
+    store.finish_move(first[0])
+    assert store.room(0)[:4] == (0, 4, ROOM - 8, 4)
+    store.finish_move(second)
+    assert store.room(0)[:4] == (3, 5, ROOM - 8, 0), "three that nobody asked for are free"
+    store.check()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("batch", [ROOM, ROOM + 1, 1 << 62])
+def test_a_batch_beyond_what_may_go_takes_what_may_go(which, batch):
+    store = streams([ROOM, 5], batch)[which]
+    held = store.acquire(0, 0)
+    assert store.reserve(held, 1, 0) == []
+    store.commit(held, 1, (0, 0))
+    for request in range(1, ROOM):
+        lease = store.acquire(request, 0)
+        assert store.reserve(lease, 1, 0) == []
+        store.commit(lease, 1, (0, 0))
+        store.release(lease, 0)
+    lease = store.acquire(ROOM, 0)
+    # eleven go, five are written; the six oldest find no room below, and theirs is free now
+    assert store.reserve(lease, 1, 1) == []
+    [(write, _, _, written, _)] = store.take_orders()
+    assert written == 5
+    assert store.losses(0)[0] == ROOM - 1
+    assert store.losses(0)[1] == 6
+    assert store.room(0)[:4] == (5, 1, 1, 5)
+    store.finish_move(write)
+    assert store.peek(0, 1) == (1, 1), "what is held stays"
+    store.check()
+
+
+def digests(run):
+    """Return what happened and what came of it."""
+    return run.digest_events, run.digest_results
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("write.policy=through",),
+        ("write.policy=selective", "cluster.machines=1"),
+        ("fetch.exclusive=[cpu->gpu]",),
+        ("cache.policy=lfu",),
+        ("tiers.disk=null", "cache.touch=admission"),
+        ("tiers.cpu=null", "tiers.disk=null"),
+        ("channels.gpu-to-cpu.sharing=fair",),
+        ("prefetch.policy=queued",),
+        ("fetch.lookup=cluster", "router.policy=least-loaded"),
+    ],
+)
+def test_both_backends_and_single_steps_agree(settings):
+    settings = ("workload.requests=60", *settings)
+    scenario = load("cache.eviction_batch_blocks=7", *settings)
+    runs = [
+        run_scenario(scenario),
+        run_scenario(scenario, backend="python"),
+        run_scenario(scenario, step_every_iteration=True),
+    ]
+    assert len({digests(run) for run in runs}) == 1
+    assert digests(runs[0]) != digests(run_with(*settings))
+
+
+def test_a_batch_of_one_is_the_default():
+    assert digests(run_with("cache.eviction_batch_blocks=1")) == digests(run_with())
+
+
+def test_a_batch_of_none_is_refused():
+    with pytest.raises(KvsimError, match="eviction_batch_blocks"):
+        load("cache.eviction_batch_blocks=0")
