@@ -241,10 +241,11 @@ def test_a_machine_with_both_roles_takes_hand_overs_and_requests():
         (HandoverSettings(first_token="prefill"), True),
         (HandoverSettings(path="via-cpu"), True),
         (HandoverSettings(path="via-cpu", transfer="layer-by-layer"), True),
-        (HandoverSettings(network=NetworkSettings(default=channel(sharing="fair"))), False),
+        (HandoverSettings(network=NetworkSettings(default=channel(sharing="fair"))), True),
+        (HandoverSettings(path="via-cpu", network=NetworkSettings(default=channel(sharing="fair"))), True),
     ],
 )
-def test_the_core_hands_over_on_fifo_channels(handover, in_core):
+def test_the_core_hands_over(handover, in_core):
     cluster, trace = pools("pdb", handover, tiers=(40, 40)), requests((0, 64, 5))
     for options, expected in ((RunOptions(), in_core), (RunOptions(step_every_iteration=True), False)):
         replicas = Simulation(cluster, trace, options).replicas

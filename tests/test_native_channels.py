@@ -10,17 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
 from kvcache_sim.serving.replica.native import NativeReplica
-from kvcache_sim.serving.settings import ReplicaSettings
+from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
+from kvcache_sim.workload.trace import OPEN_LOOP
+from pools import channel, pools
 from test_native_serving import kinds, movements, replicas, told, told_alike, trees
-from test_simulation_native import cluster, random_trace
+from test_simulation_native import cluster, random_trace, table
 
 
-def on_rails(settings, rails, scope, rates, kind):
+def on_rails(settings, rails, scope, rates, kind, per_s=10**9):
     """Put each edge of a cluster on so many channels side by side.
 
-    ``scope``: whose own they are; an edge's, an edge's with its opposite, a machine's or all machines'.
+    ``scope``: whose own they are; an edge's, an edge's with its opposite, a machine's or all machines'. ``rates``
+    are in units of ``per_s`` bytes a second.
     """
     channels, machines = dict(settings.channels), []
     for number, machine in enumerate(settings.machines):
@@ -36,7 +39,7 @@ def on_rails(settings, rails, scope, rates, kind):
             own[edge] = tuple(f"rail {k} {whose[scope]}" for k in range(rails))
         for names in own.values():
             for k, name in enumerate(names):
-                rate = rates[k % len(rates)] * 10**9
+                rate = rates[k % len(rates)] * per_s
                 channels[name] = replace(ChannelSettings(name, rate, 20_000, 1_000), **kind)
         first = {edge: names[0] for edge, names in own.items()}
         machines.append(replace(machine, edge_channels=first, edge_rails=own if rails > 1 else {}))
@@ -100,3 +103,70 @@ def test_a_choice_of_somebodys_own_stays_in_python(in_core, tmp_path):
     simulation = Simulation(settings, random_trace(1), RunOptions())
     assert [isinstance(one, NativeReplica) for one in simulation.replicas] == [in_core] * 2
     simulation.run()
+
+
+@examples(40)
+@given(
+    replica=replicas,
+    movement=movements,
+    roles=st.sampled_from(["pd", "ppd", "pdd", "pb", "bpd", "dpbp"]),
+    tiers=st.sampled_from([(60,), (90,), (90, 60), (90, 200), (100, 60, 100)]),
+    path=st.sampled_from(["gpu-direct", "via-cpu", "via-cpu"]),
+    transfer=st.sampled_from(["at-end", "layer-by-layer"]),
+    first_token=st.sampled_from(["prefill", "decode"]),
+    rails=st.sampled_from([1, 1, 2, 3]),
+    scope=scopes,
+    wires=st.sampled_from(["pairs", "one", "edges"]),
+    rates=st.sampled_from([(1,), (3, 1), (1, 2, 4)]),
+    kind=st.one_of(st.just({}), plain, kinds, kinds),
+    buffers=st.sampled_from([None, None, None, 1, 3]),
+    lookup=st.sampled_from(["local", "local", "cluster"]),
+    open_loop=st.booleans(),
+    seed=st.integers(1, 10**6),
+)
+def test_hand_overs_over_channels_of_every_kind_tell_one_story(
+    replica,
+    movement,
+    roles,
+    tiers,
+    path,
+    transfer,
+    first_token,
+    rails,
+    scope,
+    wires,
+    rates,
+    kind,
+    buffers,
+    lookup,
+    open_loop,
+    seed,
+):
+    wire = replace(channel(bandwidth_bytes_per_s=10**7 * (1 + seed % 5)), **kind)
+    handover = HandoverSettings(path if len(tiers) > 1 else "gpu-direct", transfer, first_token)
+    settings = pools(roles, replace(handover, network=NetworkSettings(default=wire)), tiers, table())
+    settings = replace(settings, machines=tuple(replace(m, replica=replica) for m in settings.machines))
+    settings = on_rails(settings, rails, scope, rates, kind, 10**7)
+    channels, pairs = dict(settings.channels), {}
+    if wires != "pairs":
+        # all hand-overs on one channel, maybe on one that an edge of a machine takes too
+        name = min(channels) if wires == "edges" and channels else "wire"
+        channels.setdefault(name, replace(wire, name=name))
+        numbers = range(len(roles))
+        pairs = {(a, b): name for a in numbers for b in numbers if a != b}
+    network = NetworkSettings(pairs, wire)
+    if len(tiers) > 1:
+        layers = buffers if movement.layer_pipelining else None
+        movement = replace(movement, lookup=lookup, channel_choice="emptiest", read_buffer_layers=layers)
+        settings = replace(
+            settings, movement=movement, network=NetworkSettings(default=replace(wire, name="net"))
+        )
+    handover = replace(settings.handover, network=network)
+    settings = replace(settings, channels=channels, handover=handover)
+    trace = random_trace(seed, requests=30, sessions=7)
+    trace.input_tokens[:] = trace.input_tokens.clip(max=500)
+    if open_loop:
+        trace.think_ns[:] = OPEN_LOOP
+    native, _ = told_alike(settings, trace)
+    _, reference = told(settings, trace, backend="python")
+    assert native["digests"] == reference["digests"]

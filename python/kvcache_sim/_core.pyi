@@ -726,7 +726,8 @@ class Cluster:
     """All replicas of a cluster, their events in one order, and the requests that come to them.
 
     What is next is told as its time, its priority and its machine (``engine.py``), -1 for a channel's own.
-    ``between`` names the channel of (owner, reader), a ``Channel``, where machines read each other;
+    ``between`` names the channel of (owner, reader), a ``Channel``, where machines read each other or hand
+    over over their memory;
     ``apart``: no machine takes note of another one, so each may run ahead of the others; ``timeline`` has
     what happens on channels that are served layer by layer; ``pool`` is what all share, numbered behind them.
     """
@@ -761,7 +762,7 @@ class Cluster:
         choice: tuple[str, float, Fleet],
         machines: Sequence[int],
         holds: Sequence[int],
-        between: Callable[[int, int], Sequence[Channel]],
+        between: Callable[[int, int], Sequence[Sequence[Channel]]],
     ) -> None:
         """Choose who decodes without a word to Python; ``holds``: by place, tokens of a request.
 
@@ -834,11 +835,12 @@ class Cluster:
         """
 
     def assign(
-        self, machine: int, channels: Sequence[Channel], expected_tokens: int
+        self, machine: int, hops: Sequence[Sequence[Channel]], expected_tokens: int
     ) -> tuple[int, int, int] | None:
         """Let a machine decode the request in question; return what is next of all.
 
-        ``channels``: between the two, or down, between and up where the memory of both is crossed.
+        ``hops``: between the two, or down, between and up where the memory of both is crossed; of each the
+        channels side by side, of which the emptiest is taken.
 
         Errors: StoreError where no machine was asked for.
         """
@@ -856,8 +858,8 @@ class Replica:
 
     def __new__(cls, store: GpuStore, table: StepTable, batch: object, rules: object) -> Replica: ...
     @staticmethod
-    def of_pool(store: Store, rules: object, wire: Channel) -> Replica:
-        """Return a pool that machines share; ``rules``: a ``PoolRules``; ``wire``: a channel to it."""
+    def of_pool(store: Store, rules: object) -> Replica:
+        """Return a pool that machines share; ``rules``: a ``PoolRules``."""
 
     def pool_counts(self) -> tuple[int, int, int, int]:
         """Return of a pool the blocks put there, read there and refused, and the bytes written there."""

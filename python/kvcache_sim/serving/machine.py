@@ -45,7 +45,7 @@ def build_replicas(
         for cache, machine, told in zip(caches, cluster.machines, outcomes, strict=True)
     ]
     pools = any(machine.role == "prefill" for machine in cluster.machines)
-    if pools and not (all(native) and core_hands_over(cluster.handover, channels, caches)):
+    if pools and not (all(native) and core_hands_over(cluster.handover, caches)):
         native = [False] * len(native)
     reads = any(cache.remote is not None for cache in caches)
     if reads and not (all(native) and core_reads(caches)):
@@ -59,7 +59,9 @@ def build_replicas(
             for cache in caches:
                 cache.mover.go_over(placed)
         else:
-            native = [ok and len(cache.tiers) == 1 for ok, cache in zip(native, caches, strict=True)]
+            native = [
+                ok and not pools and len(cache.tiers) == 1 for ok, cache in zip(native, caches, strict=True)
+            ]
     replicas: list[AnyReplica] = []
     tables = StepTables()
     for cache, machine, told, in_core in zip(caches, cluster.machines, outcomes, native, strict=True):

@@ -16,8 +16,10 @@ from kvcache_sim.serving.shared_pool import SharedPool
 if TYPE_CHECKING:
     from kvcache_sim.serving.router.in_core import CoreRule
 
-#: Where a request is decoded: the machine, the channels that it crosses, tokens expected to cross.
-Chosen = tuple[int, list[_core.Channel], int]
+#: What a hand-over crosses: of each hop the channels side by side.
+Way = list[list[_core.Channel]]
+#: Where a request is decoded: the machine, what it crosses, tokens expected to cross.
+Chosen = tuple[int, Way, int]
 
 
 #: What is next, the machines and requests that have left, and rows of events.
@@ -44,8 +46,9 @@ class NativeCluster:
     """All machines of a cluster with pools, layered channels, reads or ranks, or of native requests.
 
     ``choose`` names where a request of a machine is decoded, None where nobody hands over; ``between`` the
-    channel of (owner, reader) over which machines are read, None where they are not. Without both machines
-    are apart. ``timeline`` has the events of channels served layer by layer; ``pool`` is what all share.
+    channel of (owner, reader) over which machines are read, None where they are not and no hand-over crosses
+    their memory. Without both machines are apart. ``timeline`` has the events of channels served layer by
+    layer; ``pool`` is what all share.
 
     Cost: a call an event of the engine that is not the machines' own, and one a hand-over, for the choice,
     where the core does not make it (``decode_by``).
@@ -104,11 +107,11 @@ class NativeCluster:
         self,
         rule: CoreRule,
         decoding: Sequence[tuple[int, int]],
-        between: Callable[[int, int], list[_core.Channel]],
+        between: Callable[[int, int], Way],
     ) -> None:
         """Let the core choose who decodes, of (machine, most tokens of a request).
 
-        ``between``: the channels from one machine to another.
+        ``between``: what is crossed from one machine to another.
         """
         machines, holds = [machine for machine, _ in decoding], [tokens for _, tokens in decoding]
         self._core.decode_by(rule, machines, holds, between)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kvcache_sim import _core
 from kvcache_sim.cache.pool import PoolNode
-from kvcache_sim.channels.cluster import Channels
 from kvcache_sim.serving.replica.native_rules import PoolRules
 
 
@@ -14,12 +13,10 @@ class SharedPool:
     ``cache/pool.py`` holds the same rules in Python, and what the run counts of it.
     """
 
-    def __init__(self, node: PoolNode, channels: Channels) -> None:
-        wire = channels.between(0, node.mover.machine)
+    def __init__(self, node: PoolNode) -> None:
         assert isinstance(node.tree, _core.Store)
-        assert isinstance(wire, _core.Channel)
         self._node = node
-        self.core = _core.Replica.of_pool(node.tree, PoolRules.of(node), wire)
+        self.core = _core.Replica.of_pool(node.tree, PoolRules.of(node))
 
     def count(self, hit_blocks: int) -> None:
         """Tell the pool what it took and gave so far; ``hit_blocks``: those of first admissions."""

@@ -3,9 +3,10 @@
 use std::sync::{MutexGuard, PoisonError};
 
 use kvsim_core::transfers::{
-    Channel, ChannelConfig, Job, SharedChannel, SharedTimeline, Slowdown, Transmission,
+    Channel, ChannelConfig, Job, Lane, SharedChannel, SharedTimeline, Slowdown, Transmission,
 };
 use numpy::{PyArray1, ToPyArray};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -250,6 +251,16 @@ impl PyDemand {
     fn offered<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         locked(&self.0).demand.offered().to_pyarray(py)
     }
+}
+
+/// Channels side by side.
+pub type PyLane = Vec<Py<PyChannel>>;
+
+/// Channels side by side, as the core has them.
+pub fn lane(channels: &PyLane) -> PyResult<Lane> {
+    let channels = channels.iter().map(|one| one.get().channel.clone());
+    let channels = channels.collect();
+    Lane::new(channels).ok_or_else(|| PyValueError::new_err("a channel or more"))
 }
 
 /// Adds the classes of this room.

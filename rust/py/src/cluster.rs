@@ -6,7 +6,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::channel::{PyChannel, PyTimeline};
+use crate::channel::{PyLane, PyTimeline};
 use crate::digest::PyDigest;
 use crate::intake::{way_of, Choice, DecodeDoor, FrontDoor, PyChoice};
 use crate::machines::{Replicas, Wires};
@@ -146,9 +146,9 @@ impl PyCluster {
 
 #[pymethods]
 impl PyCluster {
-    /// `between`: names the channel of (owner, reader) where machines read each other; `apart`: no machine takes note of
-    /// another; `timeline`: what happens on channels that are served layer by layer; `pool`: what all share, numbered
-    /// behind them.
+    /// `between`: names the channel of (owner, reader) where machines read each other or hand over over their memory;
+    /// `apart`: no machine takes note of another; `timeline`: what happens on channels that are served layer by layer;
+    /// `pool`: what all share, numbered behind them.
     #[new]
     #[pyo3(signature = (replicas, between=None, apart=false, timeline=None, pool=None))]
     fn new(
@@ -353,12 +353,12 @@ impl PyCluster {
         Ok((next, question, closed, events))
     }
 
-    /// Answers who decodes the request in question: the machine, the channels to it, tokens expected to cross.
+    /// Answers who decodes the request in question: the machine, the channels of each hop to it, tokens expected to cross.
     fn assign(
         &mut self,
         py: Python<'_>,
         machine: u32,
-        channels: Vec<PyRef<'_, PyChannel>>,
+        hops: Vec<PyLane>,
         expected_tokens: u64,
     ) -> PyResult<PyNext> {
         let Some(question) = self.question.take() else {
@@ -369,7 +369,7 @@ impl PyCluster {
         };
         let chosen = Chosen {
             machine,
-            way: way_of(&channels)?,
+            way: way_of(&hops)?,
             expected_tokens,
         };
         let mut replicas = Replicas::new(py, &self.replicas, self.wires.as_mut());

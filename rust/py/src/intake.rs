@@ -10,7 +10,7 @@ use kvsim_core::serving::{Arrival, Place};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::channel::PyChannel;
+use crate::channel::{lane, PyLane};
 use crate::digest::PyDigest;
 use crate::fleet::PyFleet;
 use crate::machines::Replicas;
@@ -170,8 +170,8 @@ impl DecodeDoor {
         let (source, machine) = (question.source.0, self.choice.machines[place]);
         if !self.ways.contains_key(&(source, machine)) {
             let named = self.between.bind(py).call1((source, machine))?;
-            let channels: Vec<PyRef<'_, PyChannel>> = named.extract()?;
-            self.ways.insert((source, machine), way_of(&channels)?);
+            let hops: Vec<PyLane> = named.extract()?;
+            self.ways.insert((source, machine), way_of(&hops)?);
         }
         Ok(Chosen {
             machine,
@@ -181,21 +181,20 @@ impl DecodeDoor {
     }
 }
 
-/// The channel between two machines, or down, between and up where the memory of both is crossed.
-pub fn way_of(channels: &[PyRef<'_, PyChannel>]) -> PyResult<Way> {
-    let hops: Vec<_> = channels.iter().map(|hop| hop.channel.clone()).collect();
-    match hops.as_slice() {
-        [wire] => Ok(Way {
-            wire: wire.clone(),
-            memory: None,
-        }),
-        [down, wire, up] => Ok(Way {
-            wire: wire.clone(),
-            memory: Some((down.clone(), up.clone())),
-        }),
+/// The channel between two machines, or down, between and up where the memory of both is crossed; of each hop those
+/// side by side.
+pub fn way_of(hops: &[PyLane]) -> PyResult<Way> {
+    let way = match hops {
+        [wire] => (lane(wire)?, None),
+        [down, wire, up] => (lane(wire)?, Some((lane(down)?, lane(up)?))),
         _ => {
             let expected = "one channel, or down, between, and up";
-            Err(PyValueError::new_err(expected))
+            return Err(PyValueError::new_err(expected));
         }
-    }
+    };
+    let (wire, memory) = way;
+    Ok(Way {
+        wire: wire.assigned().clone(),
+        memory,
+    })
 }

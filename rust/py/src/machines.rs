@@ -6,7 +6,7 @@ use kvsim_core::serving::handover::{Done, Key, Machines, Task};
 use kvsim_core::serving::neighbours::{Errand, Neighbours};
 use kvsim_core::serving::{Place, Replica};
 use kvsim_core::store::{Answer, Store, StoreError};
-use kvsim_core::transfers::SharedChannel;
+use kvsim_core::transfers::{SharedChannel, TransferId};
 use pyo3::prelude::*;
 
 use crate::channel::PyChannel;
@@ -43,7 +43,7 @@ impl Wires {
 pub struct Replicas<'a, 'py> {
     pub py: Python<'py>,
     replicas: &'a [Py<PyReplica>],
-    /// Set where they read each other's lower tiers.
+    /// Set where they meet in the middle of their work.
     wires: Option<&'a mut Wires>,
     /// Rows of events that came meanwhile.
     pub events: Vec<i64>,
@@ -127,6 +127,15 @@ impl Machines for Replicas<'_, '_> {
     fn source_read_next(&mut self, machine: u32) -> PyResult<Option<(u32, Place)>> {
         let mut replica = self.replicas[machine as usize].try_borrow_mut(self.py)?;
         Ok(replica.inner().source_read_next())
+    }
+
+    fn source_read_with(
+        &mut self,
+        machine: u32,
+        came: (TransferId, u64),
+    ) -> PyResult<Option<(u32, Place)>> {
+        let mut replica = self.replicas[machine as usize].try_borrow_mut(self.py)?;
+        Ok(replica.inner().source_read_with(came))
     }
 }
 

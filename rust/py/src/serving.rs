@@ -11,7 +11,6 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::batch::PyStepTable;
-use crate::channel::PyChannel;
 use crate::engine_of::{scheduled, with_engine, Engine};
 use crate::fleet::StoreHandle;
 use crate::samples::rooms;
@@ -133,12 +132,12 @@ impl PyReplica {
         })
     }
 
-    /// A shared pool, which no request comes to; `wire` is one of the channels that lead there.
+    /// A shared pool, which no request comes to.
     #[staticmethod]
-    fn of_pool(store: StoreHandle, rules: PoolRules, wire: &PyChannel) -> Self {
+    fn of_pool(store: StoreHandle, rules: PoolRules) -> Self {
         Self {
             store,
-            replica: Replica::of_pool(rules.into(), &wire.channel),
+            replica: Replica::of_pool(rules.into()),
             engine: None,
         }
     }

@@ -9,12 +9,12 @@ use kvsim_core::serving::sglang::{SchedulePolicy, SglangConfig, SglangScheduler}
 use kvsim_core::serving::vllm::VllmConfig;
 use kvsim_core::serving::{AsyncScheduling, ReadsConfig, ReplicaConfig, MOST_TIERS};
 use kvsim_core::transfers::{
-    AheadConfig, CopyRates, Edge, HoldBack, Lane, Mover, MoverConfig, WritePolicy,
+    AheadConfig, CopyRates, Edge, HoldBack, Mover, MoverConfig, WritePolicy,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::channel::PyChannel;
+use crate::channel::{lane, PyLane};
 
 /// `serving.batch.BatchSettings`, attribute by attribute.
 #[derive(FromPyObject)]
@@ -207,9 +207,6 @@ pub fn sglang(
     }))
 }
 
-/// Channels side by side that carry an edge in one direction.
-type PyLane = Vec<Py<PyChannel>>;
-
 /// `serving.replica.native_rules.TierRules`, attribute by attribute.
 #[derive(FromPyObject)]
 pub struct TierRules {
@@ -302,12 +299,6 @@ fn edges(rules: &TierRules) -> PyResult<Vec<Edge>> {
         Ok(Edge { down, up })
     });
     edges.collect()
-}
-
-fn lane(channels: &PyLane) -> PyResult<Lane> {
-    let channels = channels.iter().map(|one| one.get().channel.clone());
-    let channels = channels.collect();
-    Lane::new(channels).ok_or_else(|| PyValueError::new_err("a channel or more"))
 }
 
 /// `serving.replica.native_rules.ReadsRules`, attribute by attribute.

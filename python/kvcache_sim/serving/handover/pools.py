@@ -23,9 +23,8 @@ from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.tiers import COMPUTE, LOAD_EDGES, WRITE_EDGES
 
 if TYPE_CHECKING:
-    from kvcache_sim import _core
     from kvcache_sim.serving.handover.handover import Handover
-    from kvcache_sim.serving.native_cluster import NativeCluster
+    from kvcache_sim.serving.native_cluster import Chosen, NativeCluster, Way
 
 #: More tokens than a request has.
 LAST_TOKEN = 1 << 40
@@ -48,6 +47,7 @@ class Pools:
         roles = [machine.role for machine in cluster.machines]
         self.settings = cluster.handover
         self.channels = channels
+        self._channel_choice = cluster.movement.channel_choice
         #: What routers share.
         self.views = views
         self.routed = [r for r, role in zip(replicas, roles, strict=True) if role != "decode"]
@@ -67,9 +67,9 @@ class Pools:
             from kvcache_sim.serving.shared_pool import SharedPool
 
             assert len(native) == len(replicas), "machines that meet are of one kind"
-            between = channels.between if reads else None
+            between = channels.between if reads or self.settings.path == "via-cpu" else None
             node = native[0].pool if reads else None
-            pool = None if node is None else SharedPool(node, channels)
+            pool = None if node is None else SharedPool(node)
             choose, timeline = self._choose_in_core, channels.timeline
             self.native = NativeCluster(native, choose, between, recorder, timeline, pool)
             if ranks > 1:
@@ -140,22 +140,20 @@ class Pools:
             target = next(r for r in from_there if r.can_ever_hold(s.total_kv_tokens))
         return target, self.channels.handed_over(source, target.machine), to_send
 
-    def _choose_in_core(self, source: int, arrival: Arrival) -> tuple[int, list[_core.Channel], int]:
+    def _choose_in_core(self, source: int, arrival: Arrival) -> Chosen:
         target, _, to_send = self._choose(source, arrival)
         return target.machine, self._between(source, target.machine), to_send
 
-    def _between(self, source: int, target: int) -> list[_core.Channel]:
+    def _between(self, source: int, target: int) -> Way:
         """Return what a hand-over from one machine to another crosses, as channels of the core."""
-        from kvcache_sim import _core
+        from kvcache_sim.serving.replica.native_rules import in_core, lane_in_core
 
-        wire = self.channels.handed_over(source, target)
-        crossed = [wire]
-        if self.settings.path == "via-cpu":
-            down, up = self._replicas[source].mover.channels, self._replicas[target].mover.channels
-            crossed = [down[WRITE_EDGES[COMPUTE]], wire, up[LOAD_EDGES[COMPUTE]]]
-        channels = [channel for channel in crossed if isinstance(channel, _core.Channel)]
-        assert len(channels) == len(crossed), "the core hands over on its own channels"
-        return channels
+        wire = in_core([self.channels.handed_over(source, target)])
+        if self.settings.path == "gpu-direct":
+            return [wire]
+        here, there = self._replicas[source].mover, self._replicas[target].mover
+        down = lane_in_core(here, self._channel_choice, WRITE_EDGES[COMPUTE])
+        return [down, wire, lane_in_core(there, self._channel_choice, LOAD_EDGES[COMPUTE])]
 
     def assign(self, handover: Handover) -> None:
         """Choose a request's decode machine and let it reserve room there."""

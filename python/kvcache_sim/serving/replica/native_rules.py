@@ -12,10 +12,10 @@ from kvcache_sim.cache.moves import Mover
 from kvcache_sim.cache.pool import PoolNode
 from kvcache_sim.cache.prefetch import PREFETCHES
 from kvcache_sim.cache.prefetch.prefetcher import Prefetcher
-from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.cache.write import WRITES
 from kvcache_sim.channels.choice import CHOICES
 from kvcache_sim.channels.cluster import Channels
+from kvcache_sim.channels.edges import AnyChannel
 from kvcache_sim.serving.queue import ORDERS, served_as
 from kvcache_sim.serving.recorder import Recorder
 from kvcache_sim.serving.settings import (
@@ -98,22 +98,23 @@ def tier_rules(machine: Machine) -> TierRules:
 
 def edge_channels(machine: Machine) -> list[tuple[list[_core.Channel], list[_core.Channel]]]:
     """Return the channels of each edge, down and up, as far as they are the core's."""
-    edges = len(machine.tiers) - 1
+    edges, choice = len(machine.tiers) - 1, machine.movement.channel_choice
     pairs = [
-        (
-            lane_in_core(machine.mover, machine.movement, down),
-            lane_in_core(machine.mover, machine.movement, up),
-        )
+        (lane_in_core(machine.mover, choice, down), lane_in_core(machine.mover, choice, up))
         for down, up in zip(WRITE_EDGES[:edges], LOAD_EDGES[:edges], strict=True)
     ]
     return [(down, up) for down, up in pairs if down and up]
 
 
-def lane_in_core(mover: Mover, movement: MovementSettings, edge: str) -> list[_core.Channel]:
+def lane_in_core(mover: Mover, choice: str, edge: str) -> list[_core.Channel]:
     """Return the channels of an edge that the core chooses among, as far as they are the core's."""
     carrying = mover.carrying(edge)
-    chosen = carrying[:1] if movement.channel_choice == "assigned" else carrying
-    return [channel for channel in chosen if isinstance(channel, _core.Channel)]
+    return in_core(carrying[:1] if choice == "assigned" else carrying)
+
+
+def in_core(channels: Sequence[AnyChannel]) -> list[_core.Channel]:
+    """Return those of some channels that are the core's."""
+    return [channel for channel in channels if isinstance(channel, _core.Channel)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,11 +282,11 @@ def core_serves(machine: Machine, serving: MachineSettings) -> bool:
 
 def core_serves_layers(channels: Channels, cluster: ClusterSettings, machines: Sequence[Machine]) -> bool:
     """Return whether the core knows all that these machines do over channels served layer by layer."""
+    hand_over = any(machine.role == "prefill" for machine in cluster.machines)
     return (
         channels.by_layer
-        and any(len(machine.tiers) > 1 for machine in machines)
+        and (hand_over or any(len(machine.tiers) > 1 for machine in machines))
         and cluster.membership.nothing_happens
-        and all(machine.role != "prefill" for machine in cluster.machines)
     )
 
 
@@ -295,19 +296,18 @@ def core_reads(machines: Sequence[Machine]) -> bool:
     return all(isinstance(store, _core.Store) for store in (*pools, *(m.store for m in machines)))
 
 
-def core_hands_over(handover: HandoverSettings, channels: Channels, machines: Sequence[Machine]) -> bool:
+def core_hands_over(handover: HandoverSettings, machines: Sequence[Machine]) -> bool:
     """Return whether the core knows how prompts go from one of its replicas to another.
 
-    Over the memory of both it does where each machine has channels of its own down and up.
+    Over the memory of both it does from trees, and over channels that are assigned or that it chooses.
     """
-    if channels.by_layer:
-        return False
     if handover.path == "gpu-direct":
         return True
-    own = [{id(channel) for channel in machine.mover.channels.values()} for machine in machines]
-    shared = {id(channels[name]) for name in handover.network.pairs.values()}
-    alone = len(shared.union(*own)) == len(shared) + sum(map(len, own))
-    return alone and not any(machine.mover.chooses_channels for machine in machines)
+    return core_reads(machines) and all(map(_core_chooses, machines))
+
+
+def _core_chooses(machine: Machine) -> bool:
+    return machine.movement.channel_choice in CHOICES or not machine.mover.chooses_channels
 
 
 def _core_moves(machine: Machine) -> bool:
@@ -319,7 +319,7 @@ def _core_moves(machine: Machine) -> bool:
             channel.by_layer or isinstance(channel, _core.Channel)
             for channel in machine.mover.channels.values()
         )
-        and (movement.channel_choice in CHOICES or not machine.mover.chooses_channels)
+        and _core_chooses(machine)
         and movement.prefetch in ("none", *PREFETCHES)
         and movement.fetch in FETCHES
         and all(movement.write.get(name, "back") in WRITES for name in machine.tiers[:-1])

@@ -19,8 +19,8 @@ pub struct PoolCounts {
 }
 
 impl Replica {
-    /// A pool, which no request comes to; `wire` is one of the channels that lead there.
-    pub fn of_pool(mover: MoverConfig, wire: &SharedChannel) -> Self {
+    /// A pool, which no request comes to.
+    pub fn of_pool(mover: MoverConfig) -> Self {
         let config = ReplicaConfig {
             machine: i64::from(mover.machine),
             places: mover.remote as i64 + 1,
@@ -29,7 +29,7 @@ impl Replica {
         let batch = Batch::new(BatchConfig::default(), StepTimeTable::default());
         let mut pool = Self::new(config, batch, Rows::new([], &[]));
         pool.pool = Some(PoolCounts::default());
-        pool.with_mover(Mover::without_edges(mover, wire))
+        pool.with_mover(Mover::new(mover, Vec::new()))
     }
 
     /// What it took and gave, where it is a pool.
@@ -122,7 +122,7 @@ mod tests {
                 pool: None,
             };
             Self {
-                node: Replica::of_pool(mover, &wire),
+                node: Replica::of_pool(mover),
                 store: tiers(&[0, capacity_blocks]),
                 wire,
                 now_ns: 0,

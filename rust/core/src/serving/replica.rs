@@ -1,6 +1,6 @@
 //! A replica: arrivals, and what happens at a step boundary.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::given_up::GivenUp;
 use super::handover::{Letter, Reception};
@@ -86,8 +86,6 @@ pub struct Replica {
     pub(super) pool: Option<PoolCounts>,
     /// Takes in what other machines hand over.
     pub(super) reception: Reception,
-    /// Hops on which requests leave over this machine's memory, by their places.
-    pub(super) leaving_hops: HashMap<Place, TransferId>,
     /// What it tells others, not taken there yet.
     pub(super) letters: Vec<Letter>,
 }
@@ -131,7 +129,6 @@ impl Replica {
             pool_hit_blocks: 0,
             pool: None,
             reception: Reception::default(),
-            leaving_hops: HashMap::new(),
             letters: Vec::new(),
         }
     }

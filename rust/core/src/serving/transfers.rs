@@ -82,7 +82,9 @@ impl Replica {
         if let (true, Some(handover)) = (complete, completes) {
             self.kv_received(store, handover, now_ns)?;
         }
-        self.hop_left(store, (transfer, complete), now_ns)?;
+        if complete {
+            self.hop_left(store, transfer, now_ns)?;
+        }
         match self.mover.as_deref_mut() {
             Some(mover) if complete => mover.complete(store, transfer, now_ns)?,
             Some(mover) => mover.first_layer(store, transfer, now_ns)?,

@@ -1,5 +1,5 @@
-//! Reads from other machines: a transfer here that waits for one there, and what is told when that one comes (the
-//! rules of `RemoteReads` in `cache/remote.py`).
+//! Transfers that wait for one on another machine, and what is told when that one comes: reads from there (the rules of
+//! `RemoteReads` in `cache/remote.py`), and hand-overs over the memory of both.
 
 use super::channel::Transmission;
 use super::hop::{Feed, Hop};
@@ -93,6 +93,8 @@ pub struct Came {
     pub feed: Feed,
     /// The job that brings its layers one by one, on a channel served so.
     pub job: Option<FarJob>,
+    /// Whether it is sent on; otherwise it frees room.
+    pub follows: bool,
     /// What brought it.
     pub below: Vec<FarHop>,
 }
@@ -203,8 +205,9 @@ impl Mover {
                 channel: self.edges[level - 1].up.assigned().clone(),
                 streams: self.config.layer_pipelining,
                 feed: Feed::AtHand,
+                far: None,
                 awaits: 0,
-                onwards: None,
+                leaves: None,
                 is_first: false,
                 is_last: false,
             }));
@@ -245,7 +248,7 @@ impl Mover {
     }
 
     /// Lets a transfer on another machine hear when one here has come.
-    fn relay(&mut self, before: TransferId, target: FarTransfer, follows: bool) {
+    pub(super) fn relay(&mut self, before: TransferId, target: FarTransfer, follows: bool) {
         let id = self.place();
         let transfer = &mut self.transfers[id as usize];
         transfer.begin(NO_MOVE, (0, 0), 0);
@@ -267,7 +270,7 @@ impl Mover {
     ) -> Answer<()> {
         let before = self.transfer(relay.before);
         let is_whole = self.transfer(id).waits.is_empty();
-        let feeds = self.config.layer_pipelining && before.hop.is_some();
+        let feeds = before.hop.is_some() && self.streams(before);
         let feed = match self.sent(relay.before) {
             _ if is_whole => Feed::AtHand,
             Some(sent) if feeds && sent.first_layer_ns <= now_ns => Feed::Comes(sent),
@@ -290,6 +293,7 @@ impl Mover {
             id: relay.target.id,
             feed,
             job,
+            follows: relay.follows,
             below: if relay.follows {
                 self.far_hops(relay.before, feeds)
             } else {
@@ -341,6 +345,10 @@ impl Mover {
             read.job.clone_from(&came.job);
             read.below.clone_from(&came.below);
         }
+        if let (Some(hop), true) = (transfer.hop.as_deref_mut(), came.follows) {
+            hop.feed = came.feed;
+            hop.far.clone_from(&came.job);
+        }
         if transfer.job.is_some() {
             let layers = came
                 .job
@@ -349,7 +357,7 @@ impl Mover {
             self.feed_on(came.id, layers, now_ns);
             return Ok(());
         }
-        if let Some(hop) = transfer.hop.as_deref_mut() {
+        if let (Some(hop), false) = (transfer.hop.as_deref_mut(), came.follows) {
             hop.awaits -= 1;
         }
         self.launch(store, came.id, now_ns)

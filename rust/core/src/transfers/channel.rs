@@ -63,6 +63,19 @@ impl Transmission {
     }
 }
 
+impl Transmission {
+    /// When a step that computes evenly between these times has so many of its layers.
+    pub fn computed_ns(&self, layers: u64, of: u64) -> u64 {
+        self.start_ns + (self.completion_ns - self.start_ns) * layers / of
+    }
+
+    /// How many layers such a step has by a time.
+    pub(super) fn computed_by(&self, now_ns: u64, of: u64) -> u64 {
+        let computed = (1..=of).take_while(|&layers| self.computed_ns(layers, of) <= now_ns);
+        computed.count() as u64
+    }
+}
+
 impl ChannelConfig {
     /// For how long one layer of a job occupies the channel: max(bytes / bandwidth + pieces · gap, pieces · overhead)
     /// / layers, rounded up.

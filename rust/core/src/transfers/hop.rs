@@ -1,5 +1,6 @@
 //! Hops of hand-overs: what crosses from another machine is no move of the store, but takes its turn on a channel.
 
+use super::across::{FarJob, FarTransfer};
 use super::channel::Transmission;
 use super::mover::{Mover, SharedChannel};
 use super::transfer::{TransferId, Watcher};
@@ -29,15 +30,15 @@ impl Feed {
     }
 }
 
-/// Where what a hop brings goes on from, on another machine.
+/// How far a step has come that computes what a hop sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Onwards {
-    /// That machine.
-    pub machine: u32,
-    /// The hand-over, by its place in that machine's list.
-    pub handover: u32,
-    /// The request's place where it is read.
-    pub place: u32,
+pub enum Computed {
+    /// Its first layer.
+    First,
+    /// So many layers, neither one nor all.
+    Layers(u64),
+    /// All of them.
+    All,
 }
 
 /// A hop of a hand-over.
@@ -51,10 +52,12 @@ pub struct Hop {
     pub streams: bool,
     /// What brings what it sends.
     pub feed: Feed,
+    /// The job of another machine that feeds it, on a channel served layer by layer.
+    pub far: Option<FarJob>,
     /// How much it waits for on another machine: that its place there is free.
     pub awaits: u32,
-    /// Where it goes on, unless it ends on this machine.
-    pub onwards: Option<Onwards>,
+    /// The place of the request that leaves this machine's GPU with it, to go on elsewhere.
+    pub leaves: Option<u32>,
     /// Whether it reads the machine that hands over.
     pub is_first: bool,
     /// Whether the hand-over is complete with it.
@@ -62,20 +65,30 @@ pub struct Hop {
 }
 
 impl Mover {
-    /// Sends a hop of so many blocks from a tier to another as soon as these moves have freed its room and it is
-    /// there itself.
+    /// Notes a hop of so many blocks from a tier to another; it is not launched.
+    pub fn place_hop(
+        &mut self,
+        hop: Hop,
+        ((from, to), blocks): ((usize, usize), u64),
+    ) -> TransferId {
+        let id = self.place();
+        let transfer = &mut self.transfers[id as usize];
+        transfer.begin(NO_MOVE, (from, to), blocks);
+        transfer.hop = Some(Box::new(hop));
+        id
+    }
+
+    /// Sends a hop as soon as these moves have freed its room and it is there itself.
     pub fn send_hop<S: ServingStore>(
         &mut self,
         store: &mut S,
         hop: Hop,
-        ((from, to), blocks): ((usize, usize), u64),
+        way: ((usize, usize), u64),
         room: &[MoveId],
         now_ns: u64,
     ) -> Answer<TransferId> {
-        let (id, handover) = (self.place(), hop.handover);
-        let transfer = &mut self.transfers[id as usize];
-        transfer.begin(NO_MOVE, (from, to), blocks);
-        transfer.hop = Some(Box::new(hop));
+        let handover = hop.handover;
+        let id = self.place_hop(hop, way);
         for earlier in room {
             let Some(before) = self.under_way(*earlier) else {
                 continue;
@@ -87,49 +100,84 @@ impl Mover {
         Ok(id)
     }
 
-    /// Lets a hop of so many blocks from a tier to another send on what an earlier one brings.
-    pub fn hop_after(
-        &mut self,
-        before: TransferId,
-        hop: Hop,
-        ((from, to), blocks): ((usize, usize), u64),
-    ) {
-        let id = self.place();
-        let transfer = &mut self.transfers[id as usize];
-        transfer.begin(NO_MOVE, (from, to), blocks);
-        transfer.hop = Some(Box::new(hop));
+    /// Lets a hop send on what an earlier one brings.
+    pub fn hop_after(&mut self, before: TransferId, hop: Hop, way: ((usize, usize), u64)) {
+        let id = self.place_hop(hop, way);
         self.wait_for(id, before);
     }
 
-    /// Lets a hop go whose place on another machine is free, once it is there itself.
-    pub fn room_is_free<S: ServingStore>(
+    /// Lets a hop on another machine send on what one here brings, layer by layer where it comes so.
+    pub fn goes_on(&mut self, id: TransferId, onwards: FarTransfer) {
+        self.relay(id, onwards, true);
+    }
+
+    /// Lets a hop on another machine wait for these moves, which free its room here; returns for how many.
+    pub fn frees_room(&mut self, room: &[MoveId], handover: u32, waiting: FarTransfer) -> u32 {
+        let mut freed_by: Vec<TransferId> = Vec::new();
+        for &earlier in room {
+            let Some(before) = self.under_way(earlier) else {
+                continue;
+            };
+            if !freed_by.contains(&before) {
+                freed_by.push(before);
+                self.relay(before, waiting, false);
+                self.watch(before, Watcher::Reception(handover));
+            }
+        }
+        freed_by.len() as u32
+    }
+
+    /// Sends a hop that waits for so much on another machine once all of that has come.
+    pub fn launch_hop<S: ServingStore>(
         &mut self,
         store: &mut S,
-        id: TransferId,
+        (id, awaits): (TransferId, u32),
         now_ns: u64,
     ) -> Answer<()> {
         if let Some(hop) = self.transfers[id as usize].hop.as_deref_mut() {
-            hop.awaits = 0;
+            hop.awaits = awaits;
         }
         self.launch(store, id, now_ns)
     }
 
-    /// Changes what brings what a hop sends; returns whether the hop waits even then.
-    pub fn feed_hop<S: ServingStore>(
+    /// Of how many layers a hop hears one by one that a step has computed them: of none where its times are final as
+    /// soon as it is sent.
+    pub fn told_layers(&self, id: TransferId) -> u64 {
+        if self.goes_by_layer(id) {
+            self.config.layers
+        } else {
+            0
+        }
+    }
+
+    /// Lets a hop go on with what a step has computed by now; returns whether it waits for more.
+    pub fn step_computed<S: ServingStore>(
         &mut self,
         store: &mut S,
         id: TransferId,
-        feed: Feed,
+        (step, computed): (Transmission, Computed),
         now_ns: u64,
     ) -> Answer<bool> {
+        let layers = match computed {
+            Computed::First => 1,
+            Computed::Layers(layers) => layers,
+            Computed::All => self.config.layers,
+        };
         let transfer = &mut self.transfers[id as usize];
-        let Some(hop) = transfer.hop.as_deref_mut() else {
+        if transfer.job.is_some() {
+            if computed != Computed::First {
+                self.feed_on(id, layers, now_ns);
+            }
+            return Ok(true);
+        }
+        let (Some(hop), None) = (transfer.hop.as_deref_mut(), transfer.sent) else {
             return Ok(false);
         };
-        if transfer.sent.is_some() {
-            return Ok(false);
+        match computed {
+            Computed::First => hop.feed = Feed::Comes(step),
+            Computed::Layers(_) => return Ok(true),
+            Computed::All => hop.feed = Feed::AtHand,
         }
-        hop.feed = feed;
         self.launch(store, id, now_ns)?;
         Ok(self.transfers[id as usize].sent.is_none())
     }

@@ -14,7 +14,7 @@
 //! | `mover` | a machine's transfers: who asks about them, what has arrived |
 //! | `hop` | what crosses between machines that hand over |
 //! | `ahead` | what comes up ahead of its request |
-//! | `across` | what is read from other machines |
+//! | `across` | what waits for a transfer of another machine: reads from there, hand-overs over memory |
 //! | `puts` | what is put into a shared pool |
 //! | `sending` | orders on their way to a channel, fed hop by hop |
 //! | `submitting` | the same over links served layer by layer |
@@ -29,6 +29,8 @@ mod channel;
 mod copy_cost;
 mod demand;
 mod hop;
+#[cfg(test)]
+mod hop_tests;
 mod hops;
 mod lane;
 mod layered;
@@ -49,7 +51,7 @@ pub use ahead::{Ahead, AheadConfig, HoldBack};
 pub use channel::{Channel, ChannelConfig, Job, Transmission};
 pub use copy_cost::{CopyCost, CopyRates};
 pub use demand::Demand;
-pub use hop::{Feed, Hop, Onwards};
+pub use hop::{Computed, Feed, Hop};
 pub use lane::Lane;
 pub use layered::NOT_YET;
 pub use mover::{Arrival, Edge, Mover, MoverConfig, SharedChannel};

@@ -92,8 +92,6 @@ pub(crate) struct SentRecord {
 pub struct Mover {
     pub(super) config: MoverConfig,
     pub(super) edges: Vec<Edge>,
-    /// Whether its channels are served layer by layer.
-    pub(super) by_layer: bool,
     pub(super) transfers: Vec<Transfer>,
     pub(super) free: Vec<TransferId>,
     pub(super) under_way: HashMap<MoveId, TransferId, BuildHasherDefault<PairHasher>>,
@@ -125,9 +123,6 @@ impl Mover {
             copies: config.copies.map(CopyCost::new),
             ahead: config.ahead.map(Ahead::new),
             config,
-            by_layer: edges
-                .iter()
-                .any(|edge| locked(edge.up.assigned()).is_layered()),
             edges,
             transfers: Vec::new(),
             free: Vec::new(),
@@ -140,14 +135,6 @@ impl Mover {
             moved_bytes: vec![(0, 0); tiers],
             edge_bytes: Vec::new(),
             log: None,
-        }
-    }
-
-    /// A mover of a machine without edges, which others read and write over channels such as this one.
-    pub fn without_edges(config: MoverConfig, wire: &SharedChannel) -> Self {
-        Self {
-            by_layer: locked(wire).is_layered(),
-            ..Self::new(config, Vec::new())
         }
     }
 
@@ -181,6 +168,11 @@ impl Mover {
                 lane.at(transfer.rail)
             }
         }
+    }
+
+    /// Whether a transfer's channel is served layer by layer.
+    pub(super) fn goes_by_layer(&self, id: TransferId) -> bool {
+        self.channel_of(self.transfer(id)).is_layered()
     }
 
     /// What carries an edge.

@@ -115,7 +115,7 @@ impl Mover {
             return Ok(());
         };
         self.transfers[id as usize].waits.clear();
-        if self.by_layer {
+        if self.goes_by_layer(id) {
             self.submit(id, Some(feed), now_ns);
             return Ok(());
         }
@@ -150,7 +150,7 @@ impl Mover {
         feed: Option<Transmission>,
         now_ns: u64,
     ) -> Answer<()> {
-        if self.by_layer {
+        if self.goes_by_layer(id) {
             self.submit(id, None, now_ns);
             return Ok(());
         }

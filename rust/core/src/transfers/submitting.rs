@@ -2,6 +2,7 @@
 
 use super::across::FarTransfer;
 use super::channel::{Channel, Transmission};
+use super::hop::Feed;
 use super::layered::JobId;
 use super::layered::LayerJobOf;
 use super::mover::{locked, Mover};
@@ -56,19 +57,8 @@ impl Mover {
     /// Queues a transfer on its channel; `feed` brings what it sends on, layer by layer.
     pub(super) fn submit(&mut self, id: TransferId, feed: Option<TransferId>, now_ns: u64) {
         self.charge(id, now_ns);
-        let mut at_hand = self.config.layers;
-        if let Some(before) = feed.map(|feed| self.transfer(feed)) {
-            let mut channel = self.channel_of(before);
-            if let Some(job) = before.job {
-                at_hand = arrived(&channel, job, now_ns);
-                channel.hear_all(job);
-            }
-        }
+        let at_hand = self.at_hand(id, feed, now_ns);
         let transfer = self.transfer(id);
-        let far = transfer.read.as_deref().and_then(|read| read.job.as_ref());
-        if let Some(far) = far {
-            at_hand = arrived(&locked(&far.channel), far.id, now_ns);
-        }
         let machine = self.config.machine;
         let asked = LayerJobOf {
             job: self.job(transfer.blocks),
@@ -86,6 +76,26 @@ impl Mover {
         }
         drop(channel);
         self.transfers[id as usize].job = Some(job);
+    }
+
+    /// How many layers of a transfer can go now; `feed` brings what it sends on.
+    fn at_hand(&self, id: TransferId, feed: Option<TransferId>, now_ns: u64) -> u64 {
+        let (transfer, layers) = (self.transfer(id), self.config.layers);
+        if let Some(before) = feed.map(|feed| self.transfer(feed)) {
+            let mut channel = self.channel_of(before);
+            if let Some(job) = before.job {
+                channel.hear_all(job);
+                return arrived(&channel, job, now_ns);
+            }
+        }
+        let read = transfer.read.as_deref().and_then(|read| read.job.as_ref());
+        let hop = transfer.hop.as_deref();
+        let far = read.or(hop.and_then(|hop| hop.far.as_ref()));
+        match (far, hop.map(|hop| hop.feed)) {
+            (Some(far), _) => arrived(&locked(&far.channel), far.id, now_ns),
+            (None, Some(Feed::Comes(step))) => step.computed_by(now_ns, layers),
+            _ => layers,
+        }
     }
 
     /// Lets each layer of a transfer on its channel be heard of.

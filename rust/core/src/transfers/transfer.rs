@@ -2,7 +2,7 @@
 
 use super::across::{Read, Relay};
 use super::channel::Transmission;
-use super::hop::{Feed, Hop, Onwards};
+use super::hop::{Feed, Hop};
 use super::layered::JobId;
 use crate::store::MoveId;
 
@@ -79,9 +79,10 @@ impl Transfer {
         hop.is_first.then_some(hop.handover)
     }
 
-    /// Where it goes on, where it is a hop of a hand-over that does so on another machine.
-    pub fn onwards(&self) -> Option<Onwards> {
-        self.hop.as_deref()?.onwards
+    /// The place of the request that leaves this machine's GPU with it, where it is a hop of a hand-over that goes on
+    /// elsewhere.
+    pub fn leaves(&self) -> Option<u32> {
+        self.hop.as_deref()?.leaves
     }
 
     /// What brings it from elsewhere: a step that computes it, or a hop of another machine.

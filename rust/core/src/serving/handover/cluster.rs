@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::event::{Event, Fed, Question};
+use super::event::{Computing, Event, Question};
 use super::ranks::Ranks;
 use super::reception::IncomingId;
 use super::task::{Done, Key, Letter, Task};
 use crate::serving::{Place, Request};
-use crate::transfers::{Feed, SharedTimeline, Timeline, Transmission};
+use crate::transfers::{Computed, FarTransfer, SharedTimeline, Timeline, TransferId};
 
 /// What has arrived comes first at an instant; what machines tell each other at their boundaries comes after these.
 const TRANSFER: u8 = 0;
@@ -29,6 +29,13 @@ pub trait Machines {
 
     /// The machine and the place there of a request whose KV has been read with what next arrives at a machine.
     fn source_read_next(&mut self, machine: u32) -> Result<Option<(u32, Place)>, Self::Error>;
+
+    /// The same with so many layers of a transfer there.
+    fn source_read_with(
+        &mut self,
+        machine: u32,
+        came: (TransferId, u64),
+    ) -> Result<Option<(u32, Place)>, Self::Error>;
 }
 
 /// All machines of a cluster that hand requests over to each other, or read each other's lower tiers.
@@ -175,6 +182,10 @@ impl Cluster {
     fn channel_event<M: Machines>(&mut self, machines: &mut M) -> Result<(), M::Error> {
         let heard = self.timeline.as_ref().and_then(Timeline::happen);
         if let Some((of, layers)) = heard {
+            let read = machines.source_read_with(of.machine, (of.id, layers))?;
+            if let Some((source, place)) = read {
+                self.perform(machines, source, Task::Release(place, false))?;
+            }
             self.perform(machines, of.machine, Task::LayerCame(of.id, layers))?;
         }
         Ok(())
@@ -215,11 +226,7 @@ impl Cluster {
             Event::Release(machine, place) => {
                 self.perform(machines, machine, Task::Release(place, true))?;
             }
-            Event::Depart(machine, mut departure) => {
-                let (target, id) = departure.target;
-                let room = std::mem::take(&mut departure.room);
-                let done = self.ask(machines, target, Task::AwaitRoom(id, room))?;
-                departure.awaits_room = done.answer;
+            Event::Depart(machine, departure) => {
                 self.perform(machines, machine, Task::Depart(departure))?;
             }
             Event::NothingToSend { target, source } => {
@@ -227,40 +234,45 @@ impl Cluster {
                 self.perform(machines, target.0, Task::NothingToSend(target.1))?;
             }
             Event::Computed {
-                target,
-                step,
-                complete,
+                hop,
+                computing,
+                computed,
             } => {
-                let feed = if complete {
-                    Feed::AtHand
-                } else {
-                    Feed::Comes(step)
-                };
-                let done = match target {
-                    Fed::Incoming(at, id) => self.ask(machines, at, Task::Feed(id, feed))?,
-                    Fed::Leaving(at, place) => {
-                        self.ask(machines, at, Task::FeedLeaving(place, feed))?
-                    }
-                };
+                let task = Task::Computed(hop.id, computing.step, computed);
+                let waits = self.ask(machines, hop.machine, task)?.answer;
+                if let Computed::Layers(_) = computed {
+                    return Ok(());
+                }
                 self.perform(machines, machine, Task::GoOn)?;
-                if !complete && done.answer {
-                    let number = machines.take_number(machine)?;
-                    let key = (step.completion_ns, TRANSFER, machine, number);
-                    self.step_computes(key, target, (step, true));
+                if computed == Computed::First && waits {
+                    self.go_on_computing(machines, machine, (hop, computing))?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Schedules what a step of a machine computes for a hop.
-    fn step_computes(&mut self, key: Key, target: Fed, (step, complete): (Transmission, bool)) {
-        let event = Event::Computed {
-            target,
-            step,
-            complete,
-        };
-        self.events.insert(key, event);
+    /// Lets a hop hear of the other layers that a step of a machine computes, and of the end.
+    fn go_on_computing<M: Machines>(
+        &mut self,
+        machines: &mut M,
+        machine: u32,
+        (hop, computing): (FarTransfer, Computing),
+    ) -> Result<(), M::Error> {
+        let (step, of) = (computing.step, computing.layers);
+        let between =
+            (2..of).map(|layers| (step.computed_ns(layers, of), Computed::Layers(layers)));
+        for (at_ns, computed) in between.chain([(step.completion_ns, Computed::All)]) {
+            let number = machines.take_number(machine)?;
+            let event = Event::Computed {
+                hop,
+                computing,
+                computed,
+            };
+            let key = (at_ns.max(self.now_ns), TRANSFER, machine, number);
+            self.events.insert(key, event);
+        }
+        Ok(())
     }
 
     /// Lets a machine do something now, and takes its letters where they go; returns where a new hand-over is kept.
@@ -327,35 +339,24 @@ impl Cluster {
             }
             Letter::Awaits {
                 machine,
-                incoming,
-                step,
+                hop,
+                computing,
             } => {
-                let number = machines.take_number(machine)?;
-                let at_ns = step.first_layer_ns.max(self.now_ns);
-                let target = Fed::Incoming(from, incoming);
-                self.step_computes((at_ns, TRANSFER, machine, number), target, (step, false));
-            }
-            Letter::Computes {
-                place,
-                step,
-                number,
-            } => {
-                let at_ns = step.first_layer_ns.max(self.now_ns);
-                let target = Fed::Leaving(from, place);
-                self.step_computes((at_ns, TRANSFER, from, number), target, (step, false));
+                let number = match computing.number {
+                    Some(number) => number,
+                    None => machines.take_number(machine)?,
+                };
+                let at_ns = computing.step.first_layer_ns.max(self.now_ns);
+                let event = Event::Computed {
+                    hop,
+                    computing,
+                    computed: Computed::First,
+                };
+                self.events
+                    .insert((at_ns, TRANSFER, machine, number), event);
             }
             Letter::Depart { machine, departure } => {
                 self.when_heard(machine, Event::Depart(machine, departure));
-            }
-            Letter::RoomFree { machine, place } => {
-                self.perform(machines, machine, Task::RoomFree(place))?;
-            }
-            Letter::HopCame {
-                machine,
-                incoming,
-                feed,
-            } => {
-                self.perform(machines, machine, Task::HopCame(incoming, feed))?;
             }
             Letter::Release { machine, place } => {
                 self.when_heard(machine, Event::Release(machine, place));

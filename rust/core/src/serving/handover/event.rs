@@ -5,7 +5,7 @@ use super::over_memory::{Departure, Way};
 use super::reception::{Incoming, IncomingId};
 use super::task::Task;
 use crate::serving::{Arrival, Place};
-use crate::transfers::Transmission;
+use crate::transfers::{Computed, FarTransfer, Transmission};
 
 /// Who is to decode a request?
 #[derive(Clone, Copy, Debug)]
@@ -45,19 +45,23 @@ pub(super) enum Event {
         target: (u32, IncomingId),
         source: (u32, Place),
     },
-    /// A step of the machine has computed the first layer of what a hop waits for, or (the flag) all.
+    /// A step of the machine has computed some of what a hop sends.
     Computed {
-        target: Fed,
-        step: Transmission,
-        complete: bool,
+        hop: FarTransfer,
+        computing: Computing,
+        computed: Computed,
     },
 }
 
-/// Who sends what a step computes: the machine that receives it, or that on which it goes down first.
+/// A step that computes what a hop sends.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Fed {
-    Incoming(u32, IncomingId),
-    Leaving(u32, Place),
+pub struct Computing {
+    /// When it computes its layers.
+    pub(super) step: Transmission,
+    /// Its number among what is sent on its machine, where that is taken already.
+    pub(super) number: Option<u64>,
+    /// Of how many layers the hop hears one by one.
+    pub(super) layers: u64,
 }
 
 impl Cluster {

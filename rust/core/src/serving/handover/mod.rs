@@ -1,6 +1,7 @@
 //! Hand-overs: a prompt is computed on one machine, its answer on another (the rules of `serving/handover/`).
 //!
-//! A replica tells others by letters; [`Cluster`] takes them there in the order of their time.
+//! A replica tells others by letters; [`Cluster`] takes them there in the order of their time. What comes down to a
+//! machine's memory goes on from the other one at once ([`crate::serving::neighbours`]), since both may share a channel.
 //!
 //! | file | what lives there |
 //! |---|---|
@@ -23,7 +24,7 @@ mod sender;
 mod task;
 
 pub use cluster::{Cluster, Machines};
-pub use event::{Chosen, Question};
+pub use event::{Chosen, Computing, Question};
 pub use over_memory::{Departure, Way};
 pub use reception::{Incoming, IncomingId, Reception};
 pub use task::{Done, Key, Letter, Task};

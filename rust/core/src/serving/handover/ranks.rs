@@ -152,6 +152,14 @@ mod tests {
         fn source_read_next(&mut self, _: u32) -> Result<Option<(u32, Place)>, ()> {
             Ok(None)
         }
+
+        fn source_read_with(
+            &mut self,
+            _: u32,
+            _: (crate::transfers::TransferId, u64),
+        ) -> Result<Option<(u32, Place)>, ()> {
+            Ok(None)
+        }
     }
 
     #[test]

@@ -3,13 +3,14 @@
 
 use std::collections::VecDeque;
 
-use super::over_memory::{Departure, Way};
+use super::event::Computing;
+use super::over_memory::Way;
 use super::task::Letter;
 use crate::batch::Sequence;
 use crate::digest::Record;
 use crate::serving::{Arrival, Place, Replica, Request, ServingStore};
 use crate::store::{Answer, LeaseId, MoveId, Room, Times, GPU};
-use crate::transfers::{Feed, Hop, TransferId, Transmission};
+use crate::transfers::{FarTransfer, Feed, Hop, Transfer, TransferId, Transmission};
 
 /// Where a hand-over to a machine is kept there.
 pub type IncomingId = u32;
@@ -34,9 +35,6 @@ pub struct Incoming {
     lease: Option<LeaseId>,
     total_blocks: u64,
     pub(super) sent_blocks: u64,
-    pub(super) wire: Option<TransferId>,
-    /// Moves that its room is being freed by, where it is read before it is known here.
-    pub(super) room_moves: usize,
     /// Whether its client has given it up meanwhile.
     given_up: bool,
 }
@@ -61,8 +59,6 @@ impl Incoming {
             lease: None,
             total_blocks: 0,
             sent_blocks: 0,
-            wire: None,
-            room_moves: 0,
             given_up: false,
         }
     }
@@ -198,10 +194,10 @@ impl Replica {
         else {
             return Ok(());
         };
-        let incoming = self.reception.of_mut(id);
-        if incoming.way.memory.is_some() {
-            let target = (self.config.machine as u32, id);
-            self.letters.push(Departure::letter(incoming, target, room));
+        let incoming = self.reception.of(id);
+        if let Some((down, up)) = &incoming.way.memory {
+            let memory = (down.chosen(now_ns).clone(), up.chosen(now_ns).clone());
+            self.depart_over_memory(id, memory, room);
             return Ok(());
         }
         let step = incoming.computed.filter(|step| now_ns < step.completion_ns);
@@ -210,54 +206,38 @@ impl Replica {
             channel: incoming.way.wire.clone(),
             streams: how.layer_by_layer,
             feed: Feed::of_step(step, now_ns),
+            far: None,
             awaits: 0,
-            onwards: None,
+            leaves: None,
             is_first: true,
             is_last: true,
         };
-        let (machine, _) = incoming.source;
+        let (source, _) = incoming.source;
         let way = ((how.remote, GPU), incoming.sent_blocks);
-        incoming.wire = Some(mover.send_hop(store, hop, way, room, now_ns)?);
+        let wire = mover.send_hop(store, hop, way, room, now_ns)?;
         if let Some(step) = step {
-            let incoming = id;
-            self.letters.push(Letter::Awaits {
-                machine,
-                incoming,
+            let computing = Computing {
                 step,
+                number: None,
+                layers: mover.told_layers(wire),
+            };
+            let hop = FarTransfer {
+                machine: self.config.machine as u32,
+                id: wire,
+            };
+            self.letters.push(Letter::Awaits {
+                machine: source,
+                hop,
+                computing,
             });
         }
         self.log_transfers();
         Ok(())
     }
 
-    /// Lets a hop go on with what a step computes: its first layer is there, or all of it. Returns whether it waits
-    /// even then.
-    pub(super) fn feed_hop<S: ServingStore>(
-        &mut self,
-        store: &mut S,
-        (id, feed): (IncomingId, Feed),
-        now_ns: u64,
-    ) -> Answer<bool> {
-        self.catch_up(store, now_ns)?;
-        let incoming = self.reception.incoming[id as usize].as_ref();
-        let wire = incoming.and_then(|incoming| incoming.wire);
-        let (Some(wire), Some(mover)) = (wire, self.mover.as_deref_mut()) else {
-            return Ok(false);
-        };
-        let waits = mover.feed_hop(store, wire, feed, now_ns)?;
-        self.log_transfers();
-        Ok(waits)
-    }
-
     /// The room of a hand-over is free.
     pub(in crate::serving) fn room_came(&mut self, id: IncomingId, now_ns: u64) {
-        let incoming = self.reception.of_mut(id);
-        incoming.reserved_ns = now_ns;
-        if incoming.room_moves == 1 {
-            let (machine, place) = incoming.source;
-            self.letters.push(Letter::RoomFree { machine, place });
-        }
-        incoming.room_moves = incoming.room_moves.saturating_sub(1);
+        self.reception.of_mut(id).reserved_ns = now_ns;
     }
 
     /// The prompt of a hand-over is computed; returns whether nothing of it is to be sent.
@@ -371,7 +351,18 @@ impl Replica {
     /// The machine and the place there of a request whose KV has been read with what arrives next.
     pub fn source_read_next(&self) -> Option<(u32, Place)> {
         let (transfer, complete) = self.mover()?.peek_arrival()?;
-        let id = transfer.reads_source_of().filter(|_| complete)?;
+        self.source_read(transfer).filter(|_| complete)
+    }
+
+    /// The same with so many layers of a transfer.
+    pub fn source_read_with(&self, (id, layers): (TransferId, u64)) -> Option<(u32, Place)> {
+        let mover = self.mover()?;
+        let source = self.source_read(mover.transfer(id));
+        source.filter(|_| layers == mover.config().layers)
+    }
+
+    fn source_read(&self, transfer: &Transfer) -> Option<(u32, Place)> {
+        let id = transfer.reads_source_of()?;
         Some(self.reception.of(id).source)
     }
 }

@@ -1,11 +1,11 @@
 //! What a replica is asked to do from outside, and the letters that come of it.
 
+use super::event::Computing;
 use super::over_memory::Departure;
 use super::reception::{Incoming, IncomingId};
 use crate::serving::{Arrival, Phase, Place, Replica, Request, ServingStore};
 use crate::store::Answer;
-use crate::store::MoveId;
-use crate::transfers::{Feed, TransferId, Transmission};
+use crate::transfers::{Computed, FarTransfer, TransferId, Transmission};
 
 /// When something happens among all that does: time, priority, machine, number on that machine.
 pub type Key = (u64, u8, u32, u64);
@@ -31,14 +31,14 @@ pub enum Letter {
         /// As it stands now.
         request: Box<Request>,
     },
-    /// A hop waits for what a step of another machine computes.
+    /// A hop waits for what a step computes.
     Awaits {
-        /// That machine.
+        /// The step's machine.
         machine: u32,
-        /// The hand-over.
-        incoming: IncomingId,
-        /// When the step computes its layers.
-        step: Transmission,
+        /// The hop.
+        hop: FarTransfer,
+        /// The step.
+        computing: Computing,
     },
     /// A hand-over leaves the GPU of the machine that has computed it, over its memory.
     Depart {
@@ -46,31 +46,6 @@ pub enum Letter {
         machine: u32,
         /// What leaves.
         departure: Box<Departure>,
-    },
-    /// A step here computes what is to leave.
-    Computes {
-        /// The request's place here.
-        place: Place,
-        /// When the step computes its layers.
-        step: Transmission,
-        /// Its number among what is sent here.
-        number: u64,
-    },
-    /// The room of a hand-over is free.
-    RoomFree {
-        /// The machine that has computed it.
-        machine: u32,
-        /// The request's place there.
-        place: Place,
-    },
-    /// A hand-over has come down, or its first layer.
-    HopCame {
-        /// The machine that it goes to.
-        machine: u32,
-        /// The hand-over there.
-        incoming: IncomingId,
-        /// What the next hop can send.
-        feed: Feed,
     },
     /// What another machine holds for a request is not needed any more.
     Release {
@@ -105,18 +80,10 @@ pub enum Task {
     PromptCame(IncomingId, Box<Request>),
     /// Go on with a hand-over of which nothing had to be sent.
     NothingToSend(IncomingId),
-    /// What a hop sends has begun to come, or has come; tells whether the hop waits even then.
-    Feed(IncomingId, Feed),
-    /// Watch the moves that free the room of a hand-over; tells whether any is under way.
-    AwaitRoom(IncomingId, Vec<MoveId>),
+    /// Go on with a hop of which a step has computed some; tells whether it waits for more.
+    Computed(TransferId, Transmission, Computed),
     /// Send a prompt down.
     Depart(Box<Departure>),
-    /// Go on with what leaves, of which a step has computed the first layer, or all; tells whether it waits even then.
-    FeedLeaving(Place, Feed),
-    /// Go on with what leaves: its room is free.
-    RoomFree(Place),
-    /// Send on over the wire and up what has come down elsewhere.
-    HopCame(IncomingId, Feed),
     /// A step has computed what was waited for elsewhere.
     GoOn,
     /// Enter a session's turn: its number, and its tokens.
@@ -185,14 +152,10 @@ impl Replica {
             Task::Ask(incoming) => done.incoming = self.ask_for_room(store, *incoming, now_ns)?,
             Task::PromptCame(id, request) => done.answer = self.prompt_came(id, request),
             Task::NothingToSend(id) => self.nothing_to_send(store, id, now_ns)?,
-            Task::Feed(id, feed) => done.answer = self.feed_hop(store, (id, feed), now_ns)?,
-            Task::AwaitRoom(id, room) => done.answer = self.await_room(id, &room),
-            Task::Depart(departure) => self.depart_down(store, &departure, now_ns)?,
-            Task::FeedLeaving(place, feed) => {
-                done.answer = self.feed_down(store, (place, feed), now_ns)?;
+            Task::Computed(hop, step, computed) => {
+                done.answer = self.step_computed(store, hop, (step, computed), now_ns)?;
             }
-            Task::RoomFree(place) => self.room_is_free(store, place, now_ns)?,
-            Task::HopCame(id, feed) => self.hop_came(store, (id, feed), now_ns)?,
+            Task::Depart(departure) => self.depart_down(store, &departure, now_ns)?,
             Task::LayerCame(id, layers) => self.layer_came(store, (id, layers), now_ns)?,
             Task::Enqueue(place) if self.is_given_up(place) => self.leave(store, place, now_ns),
             Task::Enqueue(place) => self.enqueue(store, place, now_ns)?,
