@@ -9,6 +9,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.channels.settings import ChannelSettings, NetworkSettings
+from kvcache_sim.serving.membership.plan import Flush, MembershipPlan, TierLoss
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import HandoverSettings, ReplicaSettings
 from kvcache_sim.simulation import RunOptions
@@ -170,3 +171,38 @@ def test_hand_overs_over_channels_of_every_kind_tell_one_story(
     native, _ = told_alike(settings, trace)
     _, reference = told(settings, trace, backend="python")
     assert native["digests"] == reference["digests"]
+
+
+@examples(15)
+@given(
+    replica=replicas,
+    cache=trees,
+    movement=movements,
+    shape=st.sampled_from([(90, 200), (90, 60, 400), (100, 40, 60)]),
+    kind=kinds,
+    scope=scopes,
+    buffers=st.sampled_from([None, None, 2]),
+    machines=st.sampled_from([1, 3]),
+    at_ms=st.lists(st.integers(1, 8_000), min_size=3, max_size=12),
+    seed=st.integers(1, 10**6),
+)
+def test_copies_that_are_lost_beside_channels_served_layer_by_layer_tell_one_story(
+    replica, cache, movement, shape, kind, scope, buffers, machines, at_ms, seed
+):
+    settings = cluster(shape, machines)
+    built = tuple(replace(machine, replica=replica) for machine in settings.machines)
+    settings = on_rails(replace(settings, machines=built), 1, scope, (1, 2), kind)
+    tiers, flushes = [], []
+    for k, ms in enumerate(sorted(at_ms)):
+        if k % 3:
+            tiers.append(TierLoss(ms * 10**6, (seed + k) % machines, (seed + k) % len(shape)))
+        else:
+            flushes.append(Flush(ms * 10**6, None if k % 2 else seed % machines))
+    settings = replace(
+        settings,
+        cache=cache,
+        channels={**settings.channels, "unused": ChannelSettings("unused", 10**9, sharing="fair")},
+        movement=replace(movement, read_buffer_layers=buffers if movement.layer_pipelining else None),
+        membership=MembershipPlan(tier_losses=tuple(tiers), flushes=tuple(flushes)),
+    )
+    told_alike(settings, random_trace(seed, requests=40, sessions=7))

@@ -286,7 +286,7 @@ def core_serves_layers(channels: Channels, cluster: ClusterSettings, machines: S
     return (
         channels.by_layer
         and (hand_over or any(len(machine.tiers) > 1 for machine in machines))
-        and cluster.membership.nothing_happens
+        and not cluster.membership.changes_members
     )
 
 
