@@ -197,9 +197,7 @@ def test_machines_that_read_each_other_tell_one_story(
     share=st.sampled_from([0.0, 0.0, 0.4]),
     seed=st.integers(1, 99),
 )
-def test_who_waits_for_a_block_of_another_waits_in_the_core_too(
-    replica, cache, shape, machines, share, seed
-):
+def test_who_waits_for_a_block_of_another_waits_in_the_core_too(replica, cache, shape, machines, share, seed):
     """Arrivals are ten times as dense, so that prompts with a common beginning meet before it is computed."""
     shape = shape if cache.semantics == "tree" else shape[:1]
     settings = cluster(shape, machines)
