@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kvcache_sim.errors import KvsimError, UsageError
 from kvcache_sim.model.step_time import StepBatch
 from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.serving.membership.plan import MembershipEvent, MembershipPlan
 from kvcache_sim.serving.ranks import Ranks
 from kvcache_sim.serving.replica.replica import Replica
 from kvcache_sim.serving.settings import RouterSettings
@@ -141,6 +142,9 @@ def test_a_scenario_has_a_machine_a_rank_and_the_engines_balancer():
         ("pools={prefill: 2, decode: 2}", "hand nothing over"),
         ("replica.scheduler=vllm", "under kvsim's own scheduler"),
         ("machines=[{replica: {dp: 2}}]", "for all machines or for none"),
+        ("fleet.plan=[{at: 1s, do: lose, machine: 1}]", "of which none can be missing"),
+        ("fleet.plan=[{at: 1s, do: drain, machine: 1}, {at: 2s, do: join}]", "of which none can be missing"),
+        ("fleet.scaling={policy: queue, most: 8}", "of which none can be missing"),
     ],
 )
 def test_what_ranks_cannot_have_is_one_line(override, words):
@@ -153,3 +157,9 @@ def test_what_ranks_cannot_have_is_one_line(override, words):
 def test_from_python_an_engine_has_all_its_ranks():
     with pytest.raises(UsageError, match="as many machines as each of them says"):
         simulate(in_step(cluster((400,), 3), 2), random_trace(1))
+
+
+def test_from_python_no_rank_is_lost_alone():
+    lost = MembershipPlan((MembershipEvent(10**9, "lose", 1),))
+    with pytest.raises(UsageError, match="of which none can be missing"):
+        simulate(replace(in_step(cluster((400,), 2), 2), membership=lost), random_trace(1))

@@ -106,6 +106,10 @@ def findings(model: ScenarioModel, machines: tuple[MachineSection, ...]) -> Iter
         ),
         (model.router.view.interval != 0, "router.view.interval: all machines are polled together"),
         (bool(shared), f"channel {shared[0] if shared else ''} is shared, or not first come, first served"),
+        (
+            model.replica.dp > 1 and (bool(happens & {"join", "lose"}) or fleet.scaling is not None),
+            "machines are ranks of one engine (replica.dp), of which none can be missing",
+        ),
     )
     for holds, why in reasons:
         if holds:

@@ -47,6 +47,9 @@ def _of_cluster(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
     ranks = {machine.replica.ranks for machine in cluster.machines}
     if len(ranks) > 1 or len(cluster.machines) % max(ranks):
         yield "replica.ranks", "an engine has as many machines as each of them says, one after another"
+    of_fleet = cluster.membership
+    if max(ranks) > 1 and (of_fleet.scaling or any(event.change != "drain" for event in of_fleet.events)):
+        yield "membership", "machines are ranks of one engine, of which none can be missing"
     if why := lacks.get(Ability.BLOCKS):
         if cluster.router.index_blocks is not None:
             yield "router.index_blocks", why
