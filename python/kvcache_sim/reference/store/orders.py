@@ -72,8 +72,11 @@ class PolicyOrder:
         return lambda facts: all(standing(self.known[facts.key]))
 
     def victim(self, wanted: int, now_ns: int, standing: Standing) -> Block | None:
-        """Let the policy evict one."""
-        if not isinstance(self.policy, Ttl):  # its blocks leave one by one, as they may
+        """Let the policy evict one; what has lapsed, and was held until now, goes before all others."""
+        if isinstance(self.policy, Ttl):  # its blocks leave one by one, as they may
+            if (gone := self.lapsed(now_ns, standing)) is not None:
+                return gone
+        else:
             self.policy.expire(now_ns)
         found = self.policy.evict(self._may_go(standing))
         return None if found is None else self.known[found.key]
