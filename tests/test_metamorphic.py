@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kvcache_sim.cache.settings import TierSettings
+from kvcache_sim.model.rest_grid import Rests
 from kvcache_sim.serving.settings import ClusterSettings
 from kvcache_sim.simulation import simulate
 from kvcache_sim.workload.trace import Trace
@@ -17,7 +18,7 @@ TIMES = ("queue_ns", "prefill_ns", "first_token_ns", "finish_ns")
 
 def with_table(settings: ClusterSettings, factor: int) -> ClusterSettings:
     exact = replace(table(), pair_half_fs=0, spread_decode_fs=0, spread_mixed_fs=0, past_fs=1_000_000)
-    exact = replace(exact, idle_fs=0, past_base_ns=exact.base_ns // 1_000 * 999)
+    exact = replace(exact, idle_fs=0, past_base_ns=exact.base_ns // 1_000 * 999, rests=Rests())
     scaled = replace(
         exact,
         base_ns=exact.base_ns * factor,

@@ -106,6 +106,10 @@ impl ServingStore for Networked<'_> {
         self.store.touch(request, end)
     }
 
+    fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
+        self.store.have_same_block(a, b, block)
+    }
+
     fn expire(&mut self, now_ns: u64) {
         self.store.expire(now_ns);
     }

@@ -24,9 +24,7 @@ pub trait ServingStore: MachineStore {
     }
 
     /// Whether the prompts of two requests have a block in common, at that place; trees and groups of engines do not say.
-    fn have_same_block(&self, _a: u32, _b: u32, _block: u32) -> bool {
-        false
-    }
+    fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool;
 
     /// Makes a request's first blocks the most recently used; an engine's own rules do not.
     fn touch(&mut self, _request: u32, _end: u32) -> Answer<()> {
@@ -123,6 +121,10 @@ impl ServingStore for GroupStore {
         GroupStore::acquire(self, request, depth)
     }
 
+    fn have_same_block(&self, _a: u32, _b: u32, _block: u32) -> bool {
+        false
+    }
+
     fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
         GroupStore::abandon(self, lease)
     }
@@ -139,6 +141,10 @@ impl ServingStore for GroupStore {
 impl ServingStore for RadixStore {
     fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
         RadixStore::acquire(self, request, depth)
+    }
+
+    fn have_same_block(&self, _a: u32, _b: u32, _block: u32) -> bool {
+        false
     }
 
     fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
