@@ -246,6 +246,15 @@ def test_sharegpt_texts_are_hashed_into_chained_blocks(tmp_path, dump):
     assert np.diff(half.id_offsets).tolist() == [1, 2, 1]
 
 
+def test_conversations_of_one_name_or_without_any_are_sessions_of_their_own(tmp_path):
+    """Every machine knows sessions by name: two of one name would be taken for one."""
+    said = [{"from": "human", "value": "Hello"}, {"from": "gpt", "value": "Hi"}]
+    unnamed = [{"conversations": said}] * 3
+    path = written(tmp_path / "t.json", json.dumps([*unnamed, {"id": "line 1 #2", "conversations": said}]))
+    names = read_trace(path).session_names
+    assert names == ["line 1", "line 1 #2", "line 1 #3", "line 1 #2 #2"]
+
+
 def test_bad_sharegpt_is_refused_or_skipped(tmp_path):
     good = json.dumps(conversation("a", "x", "y"))
     path = written(tmp_path / "t.json", f'[{good},\n{{"conversations": [{{"from": 1, "value": "v"}}]}}]')

@@ -59,6 +59,17 @@ class TextRows:
         self.offsets, self.ids = array("q", [0]), array("I")
         self.dense: dict[bytes, int] = {}
         self.session_names: list[str] = []
+        #: How many sessions have asked for each name.
+        self._named: dict[str, int] = {}
+
+    def name_session(self, name: str) -> None:
+        """Name the session whose requests were added last; of one name the second is ``name #2``."""
+        own = name
+        while own in self._named:
+            self._named[name] += 1
+            own = f"{name} #{self._named[name]}"
+        self._named[own] = 1
+        self.session_names.append(own)
 
     def tokens(self, encoded: bytes) -> int:
         """Return how many tokens an encoded text has, a last one that is not whole counted."""

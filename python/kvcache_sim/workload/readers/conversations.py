@@ -67,5 +67,5 @@ def _add(rows: TextRows, conversation: Conversation) -> bool:
         rows.add(history, conversation.asked_tokens, session, turn)
         turn += 1
     if turn:
-        rows.session_names.append(conversation.name)
+        rows.name_session(conversation.name)
     return bool(turn)
