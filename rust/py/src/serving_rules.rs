@@ -337,12 +337,7 @@ impl From<PoolRules> for MoverConfig {
             block_bytes: rules.block_bytes,
             layers: rules.layers.max(1),
             layer_pipelining: rules.layer_pipelining,
-            read_buffer_layers: None,
-            writes: Vec::new(),
-            exclusive: Vec::new(),
-            copies: None,
-            ahead: None,
-            pool: None,
+            ..MoverConfig::default()
         }
     }
 }

@@ -114,12 +114,7 @@ mod tests {
                 block_bytes: 10,
                 layers: 1,
                 layer_pipelining: false,
-                read_buffer_layers: None,
-                writes: Vec::new(),
-                exclusive: Vec::new(),
-                copies: None,
-                ahead: None,
-                pool: None,
+                ..MoverConfig::default()
             };
             Self {
                 node: Replica::of_pool(mover),

@@ -53,12 +53,7 @@ impl Bench {
             block_bytes: 100,
             layers: LAYERS,
             layer_pipelining: true,
-            read_buffer_layers: None,
-            writes: Vec::new(),
-            exclusive: Vec::new(),
-            copies: None,
-            ahead: None,
-            pool: None,
+            ..MoverConfig::default()
         };
         Self {
             mover: Mover::new(mover, Vec::new()),

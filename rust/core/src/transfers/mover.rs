@@ -20,7 +20,7 @@ use crate::store::{Answer, MoveId, PairHasher};
 pub type SharedChannel = Arc<Mutex<Channel>>;
 
 /// What all transfers of a machine share.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MoverConfig {
     /// The number of the machine.
     pub machine: u32,
