@@ -3,9 +3,10 @@
 
 use super::fetch::{FetchPolicy, Plan};
 use super::loading::Admission;
+use super::loading_store::LoadingStore;
 use super::remote::{is_staged, stage_up, RemoteRun};
 use super::{Place, Replica, ServingStore};
-use crate::store::{Answer, HoldId, LeaseId, MoveId, Part, Room, Store, GPU, NO_MOVE, STAGING};
+use crate::store::{Answer, HoldId, LeaseId, MoveId, Part, Room, GPU, NO_MOVE, STAGING};
 
 impl Replica {
     /// Reserves room for a request of which `found` leading blocks are in the cache and further ones maybe on another
@@ -21,7 +22,7 @@ impl Replica {
         let (request, tokens) = (s.arrival.request, s.prefill_target_tokens());
         let total_blocks = tokens.div_ceil(self.config.block_size_tokens);
         let mut parts = if found > 0 {
-            tree(store).match_prefix(request, found)
+            loading(store).match_prefix(request, found)
         } else {
             Vec::new()
         };
@@ -44,7 +45,7 @@ impl Replica {
         }
         let mut held: Vec<(usize, HoldId)> = Vec::new();
         for part in parts.iter().take(here).filter(|part| part.tier > GPU) {
-            let hold = tree(store).protect(request, part.end, part.tier)?;
+            let hold = loading(store).protect(request, part.end, part.tier)?;
             held.push((part.tier, hold));
         }
         // Blocks that someone else is loading have their room already.
@@ -55,7 +56,7 @@ impl Replica {
         let room = match store.reserve(&[(lease, lacking)], now_ns)? {
             Room::Refused => {
                 store.abandon(lease)?;
-                release_all(tree(store), held)?;
+                release_all(loading(store), held)?;
                 return Ok(None);
             }
             Room::Ready => Vec::new(),
@@ -80,7 +81,7 @@ impl Replica {
                 let there = (run.owner, Part { tier, ..*part });
                 self.load_from(store, of, there, &admission.room, now_ns)?
             } else {
-                self.load_part(tree(store), of, part, &admission.room, now_ns)?
+                self.load_part(store, of, part, &admission.room, now_ns)?
             };
             let Some(load) = load else {
                 break; // there is no room to stage or to land it
@@ -94,7 +95,7 @@ impl Replica {
             }
             admission.reused_blocks = part.end;
         }
-        release_all(tree(store), held)?;
+        release_all(loading(store), held)?;
         Ok(Some((lease, admission)))
     }
 
@@ -131,9 +132,9 @@ impl Replica {
 
     /// Joins or loads one part for a request's lease: (move to the GPU, tier it comes from). `None` when there is
     /// no room to stage it.
-    fn load_part(
+    fn load_part<S: ServingStore>(
         &mut self,
-        store: &mut Store,
+        store: &mut S,
         (request, lease): (u32, LeaseId),
         part: &Part,
         room: &[MoveId],
@@ -144,15 +145,16 @@ impl Replica {
         };
         let blocks = (part.start, part.end);
         if part.tier == GPU {
-            store.join(lease, part.end)?;
+            loading(store).join(lease, part.end)?;
             let by = mover.under_way(part.by);
             let source = by.map_or(STAGING, |by| mover.transfer(by).from);
             return Ok(Some((part.by, source)));
         }
         let mut after = room.to_vec();
         let mut by = part.by;
-        if part.tier > STAGING {
-            let copies = stage_up(store, request, blocks, (part.tier, by), now_ns)?;
+        // an engine's own tiers stage what is loaded
+        if let (true, Some(tree)) = (part.tier > STAGING, store.tiered()) {
+            let copies = stage_up(tree, request, blocks, (part.tier, by), now_ns)?;
             for &(lower, copy) in &copies {
                 mover.drop_when_done(copy, request, blocks, (lower - 1, lower));
                 by = copy;
@@ -164,7 +166,7 @@ impl Replica {
         if by != NO_MOVE {
             after.push(by);
         }
-        let load = store.load(lease, part.end, &after)?;
+        let load = loading(store).load(lease, part.end, &after)?;
         mover.drop_when_done(load, request, blocks, (GPU, STAGING));
         Ok(Some((load, part.tier)))
     }
@@ -183,18 +185,18 @@ impl Replica {
             return Ok(None);
         };
         let after = [room, &[landed]].concat();
-        let load = tree(store).load(lease, part.end, &after)?;
+        let load = loading(store).load(lease, part.end, &after)?;
         mover.drop_when_done(load, request, (part.start, part.end), (GPU, STAGING));
         Ok(Some((load, self.config.remote())))
     }
 }
 
-/// The tree that a request with loads is admitted to.
-fn tree<S: ServingStore>(store: &mut S) -> &mut Store {
-    store.tiered().expect("what a GPU alone has is ready")
+/// The store that a request with loads is admitted to.
+fn loading<S: ServingStore>(store: &mut S) -> &mut dyn LoadingStore {
+    store.loading().expect("what a GPU alone has is ready")
 }
 
-fn release_all(store: &mut Store, held: Vec<(usize, HoldId)>) -> Answer<()> {
+fn release_all(store: &mut dyn LoadingStore, held: Vec<(usize, HoldId)>) -> Answer<()> {
     for (tier, hold) in held {
         store.unprotect(tier, hold)?;
     }

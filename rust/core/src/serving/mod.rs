@@ -15,12 +15,14 @@
 //! | `loads` | what of the prefix comes from lower tiers |
 //! | `fetch` | how much of it is loaded and how much recomputed |
 //! | `loading` | a request that waits for its room and its KV |
+//! | `loading_store` | what a store is asked whose blocks may lie below the GPU |
 //! | `queue` | who waits, and who is next |
 //! | `duplicates` | requests that wait for a block that another one computes |
 //! | `given_up` | requests that their clients give up |
 //! | `milestones` | what the moments of a request change |
 //! | `request` | one request while it is served |
 //! | `sessions` | what the finished turns of sessions left |
+//! | `offers` | what steps have computed is offered to an engine's own tier |
 //! | `outcome` | what a look-up is called |
 //! | `read_buffers` | how far loads may run ahead of the step that computes on them |
 //! | `pool` | a shared pool, which all others write and read |
@@ -49,10 +51,12 @@ mod groups;
 pub mod handover;
 pub mod intake;
 mod loading;
+pub mod loading_store;
 mod loads;
 mod milestones;
 pub mod neighbours;
 mod next_step;
+mod offers;
 pub mod outcome;
 pub mod pool;
 pub mod prefetch;

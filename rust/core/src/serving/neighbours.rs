@@ -1,5 +1,6 @@
 //! The other machines of a cluster, as one of them meets them in the middle of its own work.
 
+use super::loading_store::LoadingStore;
 use super::{Replica, ServingStore};
 use crate::batch::BatchStore;
 use crate::machine_store::{MachineStore, TierLosses, TierRoom};
@@ -116,6 +117,10 @@ impl ServingStore for Networked<'_> {
 
     fn tiered(&mut self) -> Option<&mut Store> {
         self.store.tiered()
+    }
+
+    fn loading(&mut self) -> Option<&mut dyn LoadingStore> {
+        self.store.loading()
     }
 
     fn neighbours(&mut self) -> Option<&mut dyn Neighbours> {

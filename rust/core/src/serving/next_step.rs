@@ -113,7 +113,7 @@ impl Replica {
         let mut end_ns = self.batch.start(store, begin_ns, copies_ns + stall_ns)?;
         self.stepping = true;
         let alone = self.streams() || self.copies().is_some();
-        if alone || self.wants_boundary() || self.leaves_next() {
+        if alone || self.wants_boundary() || self.leaves_next() || self.offers_next(store) {
             end_ns = self.batch.interrupt(store, now_ns)?;
         }
         if let Some(copies) = self.copies() {

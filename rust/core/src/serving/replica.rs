@@ -290,14 +290,15 @@ impl Replica {
     }
 
     fn end_step<S: ServingStore>(&mut self, store: &mut S, now_ns: u64) -> Answer<()> {
-        let through = self.writes_at_commit();
+        let offers = store.offers().is_some();
         let mut compute_ns = 0;
-        if through {
+        if offers || self.writes_at_commit() {
             self.batch.advance(store, now_ns)?;
             compute_ns = self.batch.step_ns();
         }
         let ended = self.batch.end(store)?;
-        if !ended.committed.is_empty() {
+        self.offer_computed(store, now_ns)?;
+        if offers || !ended.committed.is_empty() {
             for &(place, start, end) in &ended.committed {
                 self.write_committed(store, place, (start, end), now_ns)?;
             }

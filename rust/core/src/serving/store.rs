@@ -1,5 +1,6 @@
 //! What serving asks of the blocks of a machine, beyond what a running batch does.
 
+use super::loading_store::{LoadingStore, OffersComputed};
 use super::neighbours::Neighbours;
 use crate::engines::group_store::GroupStore;
 use crate::engines::pool_store::PoolStore;
@@ -31,8 +32,18 @@ pub trait ServingStore: MachineStore {
         Ok(())
     }
 
-    /// The same store where it has lower tiers to move blocks from and to.
+    /// The same store where it is a tree with lower tiers to move blocks from and to.
     fn tiered(&mut self) -> Option<&mut Store> {
+        None
+    }
+
+    /// The same store where blocks may lie below the GPU: a tree's, or an engine's with a tier of its own.
+    fn loading(&mut self) -> Option<&mut dyn LoadingStore> {
+        None
+    }
+
+    /// The same store where it copies down what steps compute by an engine's rules.
+    fn offers(&mut self) -> Option<&mut dyn OffersComputed> {
         None
     }
 
@@ -90,6 +101,10 @@ impl ServingStore for Store {
     }
 
     fn tiered(&mut self) -> Option<&mut Store> {
+        (self.tiers() > 1).then_some(self)
+    }
+
+    fn loading(&mut self) -> Option<&mut dyn LoadingStore> {
         (self.tiers() > 1).then_some(self)
     }
 }

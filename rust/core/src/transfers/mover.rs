@@ -329,9 +329,12 @@ impl Mover {
     ) -> Answer<()> {
         let transfer = &mut self.transfers[id as usize];
         let dependents = std::mem::take(&mut transfer.dependents);
-        if let (None, Some(tree)) = (&transfer.hop, store.tiered()) {
-            let written = self.paths_written(tree, id)?;
-            self.move_ended(tree, id, now_ns)?;
+        if transfer.hop.is_none() {
+            let written = match store.tiered() {
+                Some(tree) => self.paths_written(tree, id)?,
+                None => Vec::new(),
+            };
+            self.move_ended(store, id, now_ns)?;
             for path in written {
                 self.put(store, path, now_ns)?;
             }

@@ -19,11 +19,11 @@ impl Mover {
         computed: Option<(u64, u64)>,
         now_ns: u64,
     ) -> Answer<()> {
-        let tree = store.tiered().filter(|tree| tree.has_orders());
-        let Some(tree) = tree else {
+        let moving = store.loading().filter(|moving| moving.has_orders());
+        let Some(moving) = moving else {
             return Ok(());
         };
-        for order in tree.take_orders() {
+        for order in moving.take_orders() {
             self.accept(store, &order, computed, now_ns)?;
         }
         Ok(())
@@ -220,13 +220,13 @@ impl Mover {
         if let Some(moved) = self.moved_bytes.get_mut(from) {
             moved.0 += job.size_bytes;
         }
-        if let (false, Some(tree)) = (is_hop, store.tiered()) {
+        if let (false, Some(moving)) = (is_hop, store.loading()) {
             self.moved_bytes[to].1 += job.size_bytes;
             let times = Times {
                 first_layer_ns: sent.first_layer_ns,
                 ready_ns: sent.completion_ns,
             };
-            tree.set_times(move_id, times)?;
+            moving.set_times(move_id, times)?;
         }
         let subject = ((from as u64) << 8 | to as u64) << 40 | blocks;
         let kind = Record::Transfer as u8;

@@ -153,12 +153,12 @@ impl Mover {
         }
         let transfer = self.transfer(id);
         let (move_id, is_hop) = (transfer.id, transfer.hop.is_some());
-        if let (false, Some(tree), Some(sent)) = (is_hop, store.tiered(), self.sent(id)) {
+        if let (false, Some(moving), Some(sent)) = (is_hop, store.loading(), self.sent(id)) {
             let times = Times {
                 first_layer_ns: sent.first_layer_ns,
                 ready_ns: super::NOT_YET,
             };
-            tree.set_times(move_id, times)?;
+            moving.set_times(move_id, times)?;
         }
         Ok(self.comes_by_layer(self.transfer(id)))
     }

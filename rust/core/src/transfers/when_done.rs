@@ -2,7 +2,8 @@
 
 use super::mover::Mover;
 use super::transfer::TransferId;
-use crate::store::{Answer, MoveId, Store, GPU};
+use crate::serving::ServingStore;
+use crate::store::{Answer, MoveId, GPU};
 
 /// What a move leaves to do, beside that its store hears of its end.
 #[derive(Clone, Copy, Debug)]
@@ -54,9 +55,9 @@ impl Mover {
     }
 
     /// Tells the store that a move is done.
-    pub(super) fn move_ended(
+    pub(super) fn move_ended<S: ServingStore>(
         &mut self,
-        store: &mut Store,
+        store: &mut S,
         id: TransferId,
         now_ns: u64,
     ) -> Answer<()> {
@@ -65,17 +66,25 @@ impl Mover {
         let written = to > GPU && (!transfer.comes_up() || transfer.from == self.config.remote);
         let onwards = self.config.writes.get(to);
         if written && onwards.is_some_and(|policy| policy.copies_at_once()) {
-            store.write_on(move_id, now_ns)?;
+            if let Some(tree) = store.tiered() {
+                tree.write_on(move_id, now_ns)?;
+            }
         }
         self.under_way.remove(&move_id);
-        store.finish_move(move_id)?;
+        if let Some(moving) = store.loading() {
+            moving.finish_move(move_id)?;
+        }
         if !self.when_done.is_empty() {
             match self.when_done.remove(&move_id) {
                 Some(WhenDone::DropCopy {
                     request,
                     blocks,
                     tier,
-                }) => store.drop_copy(request, blocks.0, blocks.1, tier)?,
+                }) => {
+                    if let Some(tree) = store.tiered() {
+                        tree.drop_copy(request, blocks.0, blocks.1, tier)?;
+                    }
+                }
                 Some(WhenDone::Written) => self.written.retain(|&other| other != move_id),
                 Some(WhenDone::Ahead { request, blocks }) => {
                     if let Some(ahead) = &mut self.ahead {

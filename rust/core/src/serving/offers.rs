@@ -1,0 +1,32 @@
+//! What steps have computed is offered to an engine's own tier at their ends.
+
+use super::{Replica, ServingStore};
+use crate::store::{Answer, LeaseId};
+
+impl Replica {
+    /// Offers what the step that ends has computed of prompts, in the order in which the requests joined.
+    pub(super) fn offer_computed<S: ServingStore>(&self, store: &mut S, now_ns: u64) -> Answer<()> {
+        let leases = self.leases();
+        let Some(offering) = store.offers() else {
+            return Ok(());
+        };
+        let to_offer: Vec<LeaseId> = leases.filter(|&id| offering.is_to_offer(id)).collect();
+        if to_offer.is_empty() {
+            return Ok(());
+        }
+        offering.step_computed(&to_offer, now_ns)
+    }
+
+    /// Whether the end of the step that starts is one at which something may be offered.
+    pub(super) fn offers_next<S: ServingStore>(&self, store: &mut S) -> bool {
+        let mut leases = self.leases();
+        store
+            .offers()
+            .is_some_and(|offering| leases.any(|id| offering.is_to_offer(id)))
+    }
+
+    fn leases(&self) -> impl Iterator<Item = LeaseId> + '_ {
+        let running = self.running.iter();
+        running.map(|&place| self.requests[place as usize].lease)
+    }
+}
