@@ -1,9 +1,9 @@
-"""Stores of engines with a tier of their own below the GPU: plain Python, whatever the backend."""
+"""Stores of engines with a tier of their own below the GPU: the core's, or the reference in plain Python."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.backends import reference
 from kvcache_sim.cache.engine_stores import lengths
@@ -11,16 +11,27 @@ from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.settings import CacheSettings, LowerEngine, TierSettings
 from kvcache_sim.workload.trace import Trace
 
+if TYPE_CHECKING:
+    from kvcache_sim import _core
+
 #: Makes a store, which fulfils ``LoadingStore`` and ``OffersComputed``, from a machine's tiers.
 MakeLower = Callable[[Sequence[TierSettings]], Any]
 
 
-def lower_engine_maker(engine: LowerEngine, cache: CacheSettings, trace: Trace, keys: Any) -> MakeLower:
-    """Return what makes a machine's store under ``tiers.X.semantics``; ``keys`` are the reference's."""
-    return _MAKERS[engine](cache, trace, keys)
+#: Engines whose own tiers the core has.
+IN_CORE = frozenset({"vllm-offload", "lmcache"})
 
 
-def _vllm_offload(cache: CacheSettings, trace: Trace, keys: Any) -> MakeLower:
+def lower_engine_maker(
+    engine: LowerEngine, cache: CacheSettings, trace: Trace, keys: Any, native: bool
+) -> MakeLower:
+    """Return what makes a machine's store under ``tiers.X.semantics``; ``keys`` are the backend's own."""
+    return _MAKERS[engine](cache, trace, keys, native)
+
+
+def _vllm_offload(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> MakeLower:
+    if native:
+        return _offload_in_core(cache, trace, keys)
     make_tier, make_store = reference("tier.vllm-offload"), reference("store.vllm-offload")
     prompts, block = trace.input_tokens.tolist(), cache.block_size_tokens
 
@@ -28,6 +39,20 @@ def _vllm_offload(cache: CacheSettings, trace: Trace, keys: Any) -> MakeLower:
         gpu, cpu = tiers
         tier = make_tier(cpu.policy, cpu.capacity_blocks)
         return make_store(keys, gpu.capacity_blocks, tier, prompts, block)
+
+    return make
+
+
+def _offload_in_core(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeLower:
+    from kvcache_sim import _core
+
+    prompts = trace.input_tokens.tolist(), cache.block_size_tokens
+
+    def make(tiers: Sequence[TierSettings]) -> Any:
+        gpu, cpu = (tier.capacity_blocks for tier in tiers)
+        assert gpu is not None
+        assert cpu is not None
+        return _core.TieredPoolStore.with_offload(keys, gpu, cpu, tiers[1].policy, prompts)
 
     return make
 
@@ -53,7 +78,7 @@ _HICACHE_WRITES = {
 }
 
 
-def _hicache(cache: CacheSettings, trace: Trace, keys: Any) -> MakeLower:
+def _hicache(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> MakeLower:
     make_settings, make_store = reference("settings.hicache"), reference("store.hicache")
     make_stored = reference("store.hicache-storage")
     both, page = lengths(trace), cache.block_size_tokens
@@ -70,7 +95,9 @@ def _hicache(cache: CacheSettings, trace: Trace, keys: Any) -> MakeLower:
     return make
 
 
-def _lmcache(cache: CacheSettings, trace: Trace, keys: Any) -> MakeLower:
+def _lmcache(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> MakeLower:
+    if native:
+        return _lmcache_in_core(cache, trace, keys)
     make_tiers, make_store = reference("tiers.lmcache"), reference("store.lmcache")
     prompts, block = trace.input_tokens.tolist(), cache.block_size_tokens
 
@@ -78,6 +105,21 @@ def _lmcache(cache: CacheSettings, trace: Trace, keys: Any) -> MakeLower:
         gpu, cpu, *disk = tiers
         below = make_tiers(cpu.policy, cpu.capacity_blocks, disk[0].capacity_blocks if disk else 0)
         return make_store(keys, gpu.capacity_blocks, below, prompts, block)
+
+    return make
+
+
+def _lmcache_in_core(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeLower:
+    from kvcache_sim import _core
+
+    prompts = trace.input_tokens.tolist(), cache.block_size_tokens
+
+    def make(tiers: Sequence[TierSettings]) -> Any:
+        gpu, cpu, *disk = (tier.capacity_blocks for tier in tiers)
+        assert gpu is not None
+        assert cpu is not None
+        chunks = cpu, disk[0] or 0 if disk else 0
+        return _core.TieredPoolStore.with_lmcache(keys, gpu, chunks, tiers[1].policy, prompts)
 
     return make
 

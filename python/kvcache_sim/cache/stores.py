@@ -46,7 +46,7 @@ class StoreMaker:
         self._native = checked_backend(backend) == "native"
         self.simplified = store_kind(cache) is TOKENS
         #: Whether stores are plain Python whatever the backend: no batch of the core's runs on them.
-        self.in_python = self.simplified or cache.lower_semantics is not None
+        self.in_python = self.simplified or (cache.lower_semantics is not None and not self._lower_in_core)
         #: Watches plug-ins that order a tier's evictions, while a run lasts.
         self.watchdog = Watchdog("", watches=False, at_work=False)
         #: The eviction orders of all stores made here.
@@ -66,6 +66,13 @@ class StoreMaker:
         keys = _keys_in_python(arrays) if in_python else None
         self.gate_keys = keys if gated else None
         self._make = self._maker(arrays, keys)
+
+    @property
+    def _lower_in_core(self) -> bool:
+        """Whether the core has the tiers of an engine's own."""
+        from kvcache_sim.cache.lower_engines import IN_CORE
+
+        return self._native and self.cache.groups is None and self.cache.lower_semantics in IN_CORE
 
     def make(self, tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
         """Return an empty store; ``write_back``: whether each tier writes its victims to the one below."""
@@ -89,6 +96,8 @@ class StoreMaker:
             assert keys is not None
             return self._of_tokens(keys)
         if self.cache.lower_semantics is not None:
+            if self._lower_in_core:
+                self.native_keys = keys = _native_keys(arrays)
             return self._of_lower_engine(self.cache.lower_semantics, keys)
         if self.cache.semantics != "tree":
             if self._native:
@@ -132,7 +141,7 @@ class StoreMaker:
     def _of_lower_engine(self, engine: LowerEngine, keys: Any) -> _Make:
         from kvcache_sim.cache.lower_engines import lower_engine_maker
 
-        make_store = lower_engine_maker(engine, self.cache, self._trace, keys)
+        make_store = lower_engine_maker(engine, self.cache, self._trace, keys, self._lower_in_core)
 
         def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
             store = make_store(tiers)

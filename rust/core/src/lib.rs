@@ -15,6 +15,8 @@ pub mod engines;
 pub mod histogram;
 /// Block keys of every request, never materialised.
 pub mod keys;
+/// What is asked of a store whose blocks may lie below the GPU.
+pub mod loading_store;
 /// What every store of a machine answers.
 pub mod machine_store;
 pub mod parquet;

@@ -1,6 +1,7 @@
 //! What a store keeps of what happened: the digest of its records and, once asked for, its evictions.
 
 use crate::digest::{Digest, Record};
+use crate::store::GPU;
 
 /// A block came to a tier (true) or left it: the tier, which of both, and the block's key.
 pub type Change = (usize, bool, u64);
@@ -71,9 +72,15 @@ impl Records {
 
     /// Records that so many blocks, whose keys are not told, left the gpu.
     pub(crate) fn evicted_blocks(&mut self, blocks: u64, now_ns: u64) {
+        self.evicted_from(GPU, blocks, now_ns);
+    }
+
+    /// The same of any tier.
+    pub(crate) fn evicted_from(&mut self, tier: usize, blocks: u64, now_ns: u64) {
         if blocks > 0 {
-            self.digest.record(Record::Evict as u8, now_ns, 0, blocks);
-            self.log_eviction(0, blocks, now_ns);
+            let kind = Record::Evict as u8;
+            self.digest.record(kind, now_ns, tier as u64, blocks);
+            self.log_eviction(tier, blocks, now_ns);
         }
     }
 

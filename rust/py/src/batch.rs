@@ -15,6 +15,7 @@ use crate::radix_store::PyRadixStore;
 use crate::refusal::{answered, refused, Whole};
 use crate::store::PyStore;
 use crate::store_values::room_to_py;
+use crate::tiered_pool_store::PyTieredPoolStore;
 
 /// The integers of a step-time model.
 #[pyclass(name = "StepTable", frozen)]
@@ -107,13 +108,15 @@ fn rest_grid((counts, tokens, ns): Grid) -> PyResult<RestGrid> {
     RestGrid::new(axis(counts), axis(tokens), ns).ok_or_else(refusal)
 }
 
-/// The store of a batch's machine: a tree of runs, vLLM's pool (of one group or several), or SGLang's tree.
+/// The store of a batch's machine: a tree of runs, vLLM's pool (of one group or several, or with tiers of an engine below),
+/// or SGLang's tree.
 #[derive(FromPyObject)]
 enum AnyStore<'py> {
     Tree(PyRefMut<'py, PyStore>),
     Pool(PyRefMut<'py, PyPoolStore>),
     Radix(PyRefMut<'py, PyRadixStore>),
     Groups(PyRefMut<'py, PyGroupStore>),
+    TieredPool(PyRefMut<'py, PyTieredPoolStore>),
 }
 
 /// Calls a method of the core with whichever store it is; what a policy in Python raised comes out here.
@@ -137,6 +140,10 @@ macro_rules! with_store {
             }
             AnyStore::Groups(mut groups) => {
                 let $inner = &mut groups.0;
+                answered($call)
+            }
+            AnyStore::TieredPool(mut pool) => {
+                let $inner = &mut pool.0;
                 answered($call)
             }
         }

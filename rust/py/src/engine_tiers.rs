@@ -6,15 +6,10 @@ use kvsim_core::engines::unified_tree::storage::Storage;
 use kvsim_core::engines::unified_tree::worth::LeafStrategy;
 use kvsim_core::engines::{lmcache, unified_replay};
 use numpy::IntoPyArray;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::engines::{at_least_one, set_causes, whole_pages, EngineRequests};
-
-fn no_such_policy(name: &str) -> PyErr {
-    PyValueError::new_err(format!("no such policy: {name}"))
-}
+use crate::engines::{at_least_one, no_such_policy, set_causes, whole_pages, EngineRequests};
 
 /// Replays through SGLang's default tree; a write policy of "" is a device without a host tier. `storage`: its
 /// pages, if bounded, and the fewest tokens that are prefetched.

@@ -7,7 +7,7 @@ use kvsim_core::engines::leaf_order::LeafOrder;
 use kvsim_core::engines::offload_arc::OffloadArc;
 use kvsim_core::engines::offload_lru::OffloadLru;
 use kvsim_core::engines::offload_replay;
-use kvsim_core::engines::offload_tier::{ArcSizes, OffloadPolicy, OffloadTier};
+use kvsim_core::engines::offload_tier::{AnyPolicy, ArcSizes, OffloadTier};
 use kvsim_core::engines::requests::Requests;
 use kvsim_core::engines::vllm_replay::VllmReplay;
 use kvsim_core::engines::{labels, radix_replay, vllm_offload_replay, vllm_replay};
@@ -85,9 +85,9 @@ impl EngineRequests {
         at_least_one(u64::from(capacity_blocks), "blocks")?;
         at_least_one(u64::from(cpu_blocks), "blocks of the CPU")?;
         let capacity = cpu_blocks as usize;
-        let mut policy = offload_policy(policy, capacity)?;
+        let policy = offload_policy(policy, capacity)?;
         let (done, counts) = py.detach(|| {
-            let tier = OffloadTier::new(policy.as_mut(), capacity, store_threshold);
+            let tier = OffloadTier::new(policy, capacity, store_threshold);
             vllm_offload_replay::replay(&self.requests(), capacity_blocks, tier)
         });
         let answer = pool_answer(py, done)?;
@@ -137,9 +137,9 @@ impl EngineRequests {
     ) -> PyResult<Bound<'py, PyDict>> {
         at_least_one(u64::from(capacity_blocks), "blocks")?;
         let capacity = capacity_blocks as usize;
-        let mut policy = offload_policy(policy, capacity)?;
+        let policy = offload_policy(policy, capacity)?;
         let done = py.detach(|| {
-            let mut tier = OffloadTier::new(policy.as_mut(), capacity, store_threshold);
+            let mut tier = OffloadTier::new(policy, capacity, store_threshold);
             offload_replay::replay(&self.requests(), &mut tier)
         });
         let answer = PyDict::new(py);
@@ -183,12 +183,16 @@ fn pool_answer(py: Python<'_>, done: VllmReplay) -> PyResult<Bound<'_, PyDict>> 
 }
 
 /// The policy of vLLM's CPU tier by its name.
-fn offload_policy(name: &str, capacity: usize) -> PyResult<Box<dyn OffloadPolicy + Send>> {
+pub(crate) fn offload_policy(name: &str, capacity: usize) -> PyResult<Box<AnyPolicy>> {
     match name {
         "lru" => Ok(Box::new(OffloadLru::default())),
         "arc" => Ok(Box::new(OffloadArc::new(capacity))),
-        _ => Err(PyValueError::new_err(format!("no such policy: {name}"))),
+        _ => Err(no_such_policy(name)),
     }
+}
+
+pub(crate) fn no_such_policy(name: &str) -> PyErr {
+    PyValueError::new_err(format!("no such policy: {name}"))
 }
 
 /// ARC's lists as Python reads them: lengths, and the target.

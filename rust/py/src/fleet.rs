@@ -17,14 +17,17 @@ use crate::radix_store::PyRadixStore;
 use crate::refusal::{answered, refused, Whole};
 use crate::serving::PyReplica;
 use crate::store::PyStore;
+use crate::tiered_pool_store::PyTieredPoolStore;
 
-/// The store of a machine: a tree of runs, vLLM's pool (of one group or several), or SGLang's tree.
+/// The store of a machine: a tree of runs, vLLM's pool (of one group or several, or with tiers of an engine below), or
+/// SGLang's tree.
 #[derive(FromPyObject)]
 pub enum StoreHandle {
     Tree(Py<PyStore>),
     Pool(Py<PyPoolStore>),
     Radix(Py<PyRadixStore>),
     Groups(Py<PyGroupStore>),
+    TieredPool(Py<PyTieredPoolStore>),
 }
 
 /// What runs ahead of the clock on a store: a native replica, or the batch of one in Python.
@@ -59,6 +62,9 @@ impl Machine {
             StoreHandle::Groups(s) => {
                 self.found_in(&mut s.try_borrow_mut(py)?.0, py, wanted, now_ns)
             }
+            StoreHandle::TieredPool(s) => {
+                self.found_in(&mut s.try_borrow_mut(py)?.0, py, wanted, now_ns)
+            }
         }
     }
 
@@ -89,6 +95,7 @@ impl Machine {
             StoreHandle::Pool(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
             StoreHandle::Radix(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
             StoreHandle::Groups(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
+            StoreHandle::TieredPool(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
         };
         answered(room).map(|room| room.active)
     }

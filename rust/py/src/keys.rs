@@ -117,7 +117,7 @@ fn lend_keys(store: &StoreHandle, py: Python<'_>) -> PyResult<Arc<BlockKeys>> {
     match store {
         StoreHandle::Tree(s) => Ok(s.try_borrow_mut(py)?.0.lend_keys()),
         StoreHandle::Pool(s) => Ok(s.try_borrow_mut(py)?.0.lend_keys()),
-        StoreHandle::Radix(_) | StoreHandle::Groups(_) => Err(no_live_tree()),
+        _ => Err(no_live_tree()),
     }
 }
 
@@ -125,7 +125,7 @@ fn keep_keys(store: &StoreHandle, py: Python<'_>, keys: Arc<BlockKeys>, ids: u32
     match store {
         StoreHandle::Tree(s) => s.try_borrow_mut(py)?.0.keep_keys(keys),
         StoreHandle::Pool(s) => s.try_borrow_mut(py)?.0.keep_keys(keys, ids),
-        StoreHandle::Radix(_) | StoreHandle::Groups(_) => return Err(no_live_tree()),
+        _ => return Err(no_live_tree()),
     }
     Ok(())
 }

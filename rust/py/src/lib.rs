@@ -30,6 +30,7 @@ mod serving_rules;
 mod store;
 mod store_values;
 mod table;
+mod tiered_pool_store;
 mod tokens;
 mod trace;
 mod visits;
@@ -57,6 +58,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     pool_store::register(m)?;
     group_store::register(m)?;
     radix_store::register(m)?;
+    tiered_pool_store::register(m)?;
     batch::register(m)?;
     table::register(m)?;
     channel::register(m)?;

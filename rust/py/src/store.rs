@@ -1,6 +1,6 @@
 //! `Store`: the block store of one machine.
 
-use kvsim_core::store::{Part, Residency, Store, TierConfig, Times, Touch};
+use kvsim_core::store::{Residency, Store, TierConfig, Times, Touch};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -8,17 +8,11 @@ use crate::keys::PyKeys;
 use crate::named;
 use crate::order::{order, raised, Failure, OrderChoice};
 use crate::refusal::{answered, Whole};
-use crate::store_values::{room_to_py, times};
+use crate::store_values::{orders_to_py, parts_to_py, room_to_py, times, PyOrder, PyPart};
 
 /// The block store of one machine.
 #[pyclass(name = "Store")]
 pub struct PyStore(pub Store, pub Failure);
-
-/// A transmission as Python sees it: (move, from tier, to tier, blocks, moves that must end first).
-type PyOrder = (u64, usize, usize, u64, Vec<u64>);
-
-/// A stretch of a path as Python sees it: (tier, first block, past the last, move writing it).
-type PyPart = (usize, u32, u32, u64);
 
 /// Blocks up to the first number, each with these copies: (tier, move writing it, first layer ready, whole ready,
 /// last access), times in ns.
@@ -26,11 +20,6 @@ type PyResidencies = (u32, Vec<(usize, u64, u64, u64, u64)>);
 
 /// Room claimed, and the moves that must end before it is free.
 type PyClaim = (u64, Vec<u64>);
-
-fn parts_to_py(parts: Vec<Part>) -> Vec<PyPart> {
-    let each = parts.into_iter();
-    each.map(|p| (p.tier, p.start, p.end, p.by)).collect()
-}
 
 #[pymethods]
 impl PyStore {
@@ -304,11 +293,7 @@ impl PyStore {
     }
 
     fn take_orders(&mut self) -> Vec<PyOrder> {
-        self.0
-            .take_orders()
-            .into_iter()
-            .map(|o| (o.id, o.from, o.to, o.blocks, o.after))
-            .collect()
+        orders_to_py(self.0.take_orders())
     }
 
     fn finish_move(&mut self, r#move: Whole) -> PyResult<()> {

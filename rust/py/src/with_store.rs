@@ -25,6 +25,10 @@ macro_rules! with_store {
                 let $store = &mut groups.try_borrow_mut($py)?.0;
                 $crate::refusal::answered($call)
             }
+            $crate::fleet::StoreHandle::TieredPool(pool) => {
+                let $store = &mut pool.try_borrow_mut($py)?.0;
+                $crate::refusal::answered($call)
+            }
         }
     }};
 }

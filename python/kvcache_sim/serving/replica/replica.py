@@ -281,7 +281,8 @@ class Replica:
         end = self.batch.start(self.store, begin_ns, stall_ns)
         self._stepping = True
         streams = self.sender is not None and self.sender.streams
-        if streams or self._copies is not None or self.scheduler.wants_boundary():
+        alone = streams or self._copies is not None or self._offers is not None
+        if alone or self.scheduler.wants_boundary():
             end = self.batch.interrupt(self.store, now)
         if self._copies is not None:
             self._copies.step_started(end)

@@ -26,10 +26,10 @@ def look_at(replicas: Sequence[AnyReplica], engine: Engine, heard: bool = False)
     result shows.
     """
     from kvcache_sim import _core
+    from kvcache_sim.serving.replica.native_rules import STORES_IN_CORE
 
     matchable_blocks = replicas[0].cache.matchable_blocks  # the rules of matching are the cluster's
-    native = (_core.Store, _core.PoolStore, _core.RadixStore, _core.GroupStore)
-    stores = [store for r in replicas if isinstance(store := r.store, native)]
+    stores = [store for r in replicas if isinstance(store := r.store, STORES_IN_CORE)]
     if len(stores) == len(replicas):
         fleet = _core.Fleet(stores, [_ahead(replica) for replica in replicas])
         return FleetLook(fleet, replicas, engine, heard)

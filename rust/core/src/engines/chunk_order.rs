@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::key_index::KeyMap;
+use super::linked_keys::LinkedKeys;
 
 /// LMCache's `cache_policy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,76 +35,132 @@ impl ChunkPolicy {
 #[derive(Debug)]
 pub struct ChunkOrder {
     policy: ChunkPolicy,
+    chunks: Chunks,
+}
+
+/// Chunks in their order.
+#[derive(Debug)]
+enum Chunks {
+    /// Oldest first.
+    Queue(LinkedKeys),
+    /// Fewest hits first.
+    ByHits(ByHits),
+}
+
+/// Chunks by hits and the time of the last one.
+#[derive(Debug, Default)]
+struct ByHits {
     clock: u64,
-    /// Hits (LFU alone) and time of each key.
     at: KeyMap<u64, (u64, u64)>,
     ranked: BTreeSet<(u64, u64, u64)>,
 }
 
-impl ChunkOrder {
-    /// An empty tier.
-    pub fn new(policy: ChunkPolicy) -> Self {
-        Self {
-            policy,
-            clock: 0,
-            at: KeyMap::default(),
-            ranked: BTreeSet::new(),
-        }
-    }
-
-    /// How many chunks it has.
-    pub fn len(&self) -> u64 {
-        self.ranked.len() as u64
-    }
-
-    /// Whether it has none.
-    pub fn is_empty(&self) -> bool {
-        self.ranked.is_empty()
-    }
-
-    /// Whether it has a chunk.
-    pub fn contains(&self, key: u64) -> bool {
-        self.at.contains_key(&key)
-    }
-
-    /// Adds a chunk that is not here.
-    pub fn put(&mut self, key: u64) {
+impl ByHits {
+    fn put(&mut self, key: u64) {
         self.clock += 1;
         self.at.insert(key, (1, self.clock));
         self.ranked.insert((1, self.clock, key));
     }
 
-    /// Counts a hit of a chunk that is here.
-    pub fn hit(&mut self, key: u64) {
-        if self.policy == ChunkPolicy::Fifo {
-            return;
-        }
+    fn hit(&mut self, key: u64) {
         let Some(rank) = self.at.get_mut(&key) else {
             return;
         };
         self.ranked.remove(&(rank.0, rank.1, key));
         self.clock += 1;
-        rank.0 += u64::from(self.policy == ChunkPolicy::Lfu);
-        rank.1 = self.clock;
+        *rank = (rank.0 + 1, self.clock);
         self.ranked.insert((rank.0, rank.1, key));
+    }
+
+    fn remove(&mut self, key: u64) {
+        if let Some((hits, time)) = self.at.remove(&key) {
+            self.ranked.remove(&(hits, time, key));
+        }
+    }
+
+    fn keys(&self) -> impl Iterator<Item = u64> + '_ {
+        self.ranked.iter().map(|&(_, _, key)| key)
+    }
+}
+
+impl ChunkOrder {
+    /// An empty tier.
+    pub fn new(policy: ChunkPolicy) -> Self {
+        let chunks = match policy {
+            ChunkPolicy::Lfu => Chunks::ByHits(ByHits::default()),
+            _ => Chunks::Queue(LinkedKeys::default()),
+        };
+        Self { policy, chunks }
+    }
+
+    /// How many chunks it has.
+    pub fn len(&self) -> u64 {
+        match &self.chunks {
+            Chunks::Queue(queue) => queue.len() as u64,
+            Chunks::ByHits(chunks) => chunks.ranked.len() as u64,
+        }
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether it has a chunk.
+    pub fn contains(&self, key: u64) -> bool {
+        match &self.chunks {
+            Chunks::Queue(queue) => queue.contains(key),
+            Chunks::ByHits(chunks) => chunks.at.contains_key(&key),
+        }
+    }
+
+    /// Adds a chunk that is not here.
+    pub fn put(&mut self, key: u64) {
+        match &mut self.chunks {
+            Chunks::Queue(queue) => queue.push(key),
+            Chunks::ByHits(chunks) => chunks.put(key),
+        }
+    }
+
+    /// Counts a hit of a chunk that is here.
+    pub fn hit(&mut self, key: u64) {
+        match &mut self.chunks {
+            Chunks::ByHits(chunks) => chunks.hit(key),
+            Chunks::Queue(queue) if self.policy != ChunkPolicy::Fifo && queue.contains(key) => {
+                queue.push(key);
+            }
+            Chunks::Queue(_) => {}
+        }
     }
 
     /// Removes and returns the next chunk that `is_kept` does not hold.
     pub fn evict(&mut self, is_kept: impl Fn(u64) -> bool) -> Option<u64> {
-        let free = |&&(_, _, key): &&(u64, u64, u64)| !is_kept(key);
-        let victim = *if self.policy == ChunkPolicy::Mru {
-            self.ranked.iter().rev().find(free)?
-        } else {
-            self.ranked.iter().find(free)?
-        };
-        self.ranked.remove(&victim);
-        self.at.remove(&victim.2);
-        Some(victim.2)
+        let free = |&key: &u64| !is_kept(key);
+        match &mut self.chunks {
+            Chunks::Queue(queue) => {
+                let newest_first = self.policy == ChunkPolicy::Mru;
+                let victim = if newest_first {
+                    queue.iter_back().find(free)?
+                } else {
+                    queue.iter().find(free)?
+                };
+                queue.remove(victim);
+                Some(victim)
+            }
+            Chunks::ByHits(chunks) => {
+                let victim = chunks.keys().find(free)?;
+                chunks.remove(victim);
+                Some(victim)
+            }
+        }
     }
 
     /// The keys in order: oldest first, under LFU next to be evicted first.
     pub fn keys(&self) -> Vec<u64> {
-        self.ranked.iter().map(|&(_, _, key)| key).collect()
+        match &self.chunks {
+            Chunks::Queue(queue) => queue.iter().collect(),
+            Chunks::ByHits(chunks) => chunks.keys().collect(),
+        }
     }
 }
 

@@ -190,6 +190,12 @@ impl KeyIndex {
         slot & ((1 << self.shift) - 1) != 0
     }
 
+    /// The keys that have a block, chunk by chunk.
+    pub fn filled(&self) -> impl Iterator<Item = u64> + '_ {
+        let filled = (0..).zip(&self.slots).filter(|(_, &block)| block != NONE);
+        filled.map(|(slot, _)| self.key(slot))
+    }
+
     /// How many keys have a block.
     pub fn keys(&self) -> u64 {
         self.taken.iter().map(|&n| u64::from(n)).sum()

@@ -1,6 +1,7 @@
 //! A queue of keys, least recent first, that moves or removes any of them in constant time.
 
-use super::key_index::{KeyMap, NONE};
+use super::key_index::NONE;
+use super::key_slots::KeySlots;
 
 /// Both ends of the queue are one node.
 const ENDS: u32 = 0;
@@ -15,7 +16,7 @@ struct Link {
 /// Keys in order, each with a number.
 #[derive(Debug)]
 pub struct LinkedKeys {
-    at: KeyMap<u64, u32>,
+    at: KeySlots,
     links: Vec<Link>,
     spare: Vec<u32>,
 }
@@ -29,7 +30,7 @@ impl Default for LinkedKeys {
             next: ENDS,
         };
         Self {
-            at: KeyMap::default(),
+            at: KeySlots::default(),
             links: vec![ends],
             spare: Vec::new(),
         }
@@ -44,13 +45,13 @@ impl LinkedKeys {
 
     /// Whether a key is queued.
     pub fn contains(&self, key: u64) -> bool {
-        self.at.contains_key(&key)
+        self.at.get(key).is_some()
     }
 
     /// Puts a key at the end, wherever it was.
     pub fn push(&mut self, key: u64) {
-        let node = match self.at.get(&key) {
-            Some(&node) => {
+        let node = match self.at.get(key) {
+            Some(node) => {
                 self.unlink(node);
                 node
             }
@@ -87,7 +88,7 @@ impl LinkedKeys {
 
     /// Takes a key out; false where it was not queued.
     pub fn remove(&mut self, key: u64) -> bool {
-        let Some(node) = self.at.remove(&key) else {
+        let Some(node) = self.at.remove(key) else {
             return false;
         };
         self.unlink(node);
@@ -104,8 +105,17 @@ impl LinkedKeys {
 
     /// The keys in order.
     pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
-        let first = self.links[ENDS as usize].next;
-        let after = |&node: &u32| Some(self.links[node as usize].next);
+        self.walk(|link| link.next)
+    }
+
+    /// The keys, the last one first.
+    pub fn iter_back(&self) -> impl Iterator<Item = u64> + '_ {
+        self.walk(|link| link.previous)
+    }
+
+    fn walk(&self, step: fn(&Link) -> u32) -> impl Iterator<Item = u64> + '_ {
+        let first = step(&self.links[ENDS as usize]);
+        let after = move |&node: &u32| Some(step(&self.links[node as usize]));
         std::iter::successors(Some(first), after)
             .take_while(|&node| node != ENDS)
             .fuse()

@@ -4,16 +4,24 @@
 //! token room, `unified_tree` its default tree with HiCache, `lmcache` LMCache's tiers, `offload_lru` and `offload_arc` the policies of vLLM's CPU tier. Pools take one step of one
 //! request at a time, so a timed simulation drives them as the replays here do.
 
+/// What an engine keeps below vLLM's pool.
+pub mod below;
 /// vLLM's block pool: look up, allocate, extend, cache, release.
 pub mod block_pool;
 /// Chunks of LMCache's tiers, by cache policy.
 pub mod chunk_order;
+/// A pool of blocks with copies under way to the tiers below.
+pub mod copied_pool;
 /// vLLM's pool of several cache groups as the GPU tier of a timed replica.
 pub mod group_store;
 /// vLLM's manager of several KV cache groups.
 pub mod groups;
+/// Keys in use by copies.
+mod held_keys;
 /// From a block's key to the block that has it.
 mod key_index;
+/// A number for each of some keys.
+mod key_slots;
 /// The text of keys, as digests write it.
 pub mod labels;
 pub mod leaf_order;
@@ -23,10 +31,14 @@ mod leases;
 mod linked_keys;
 /// LMCache's CPU and disk tiers, requests one after another.
 pub mod lmcache;
+/// LMCache's tiers below vLLM's pool, in time.
+pub mod lmcache_below;
 /// A request that asks to run.
 pub mod newcomer;
 /// The policy ARC of vLLM's CPU tier.
 pub mod offload_arc;
+/// vLLM's CPU tier below its pool, in time.
+pub mod offload_below;
 /// The policy LRU of vLLM's CPU tier.
 pub mod offload_lru;
 /// The store decisions of vLLM's CPU tier, requests one after another.
@@ -45,6 +57,10 @@ pub mod radix_store;
 pub mod radix_tree;
 /// Requests in file order, overlapping in a window.
 pub mod requests;
+/// vLLM's pool with an engine's tiers below, as the store of a timed replica.
+pub mod tiered_pool;
+#[cfg(test)]
+mod tiered_pool_tests;
 /// SGLang's room in tokens around its default tree.
 pub mod unified_pool;
 /// Requests through SGLang's default tree.

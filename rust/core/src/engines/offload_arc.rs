@@ -1,7 +1,7 @@
 //! ARC of vLLM's CPU tier (0.33.0, `kv_offload/cpu/policies/arc.py`; Megiddo and Modha, FAST 2003).
 
 use super::linked_keys::LinkedKeys;
-use super::offload_tier::{Access, ArcSizes, OfferedKeys, OffloadPolicy};
+use super::offload_tier::{Access, ArcSizes, OffloadPolicy};
 
 /// Keys used once, keys used again, and the ghosts of both, least recent first.
 #[derive(Debug)]
@@ -39,6 +39,10 @@ impl OffloadPolicy for OffloadArc {
         self.t1.contains(key) || self.t2.contains(key)
     }
 
+    fn keys(&self) -> Box<dyn Iterator<Item = u64> + '_> {
+        Box::new(self.t1.iter().chain(self.t2.iter()))
+    }
+
     /// Each key that was evicted too early moves the target: up for b1, down for b2.
     fn offer(&mut self, keys: &[u64]) {
         for &key in keys.iter().rev() {
@@ -54,12 +58,12 @@ impl OffloadPolicy for OffloadArc {
     }
 
     /// Takes from t1 while it has its target's size or more, else from t2; from the other where one has none.
-    fn evict(&mut self, blocks: usize, offered: &OfferedKeys) -> Option<Vec<u64>> {
+    fn evict(&mut self, blocks: usize, is_kept: &dyn Fn(u64) -> bool) -> Option<Vec<u64>> {
         let mut victims = Vec::with_capacity(blocks);
         let mut from_t1 = 0;
         {
-            let mut once = self.t1.iter().filter(|&key| !offered.contains(key));
-            let mut again = self.t2.iter().filter(|&key| !offered.contains(key));
+            let mut once = self.t1.iter().filter(|&key| !is_kept(key));
+            let mut again = self.t2.iter().filter(|&key| !is_kept(key));
             while victims.len() < blocks {
                 let full = self.t1.len() - from_t1 >= self.target as usize;
                 let first = if full {

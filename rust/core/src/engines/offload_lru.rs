@@ -1,7 +1,7 @@
 //! LRU of vLLM's CPU tier (0.33.0, `kv_offload/cpu/policies/lru.py`).
 
 use super::linked_keys::LinkedKeys;
-use super::offload_tier::{Access, OfferedKeys, OffloadPolicy};
+use super::offload_tier::{Access, OffloadPolicy};
 
 /// Keys in one queue, least recent first.
 #[derive(Debug, Default)]
@@ -18,13 +18,17 @@ impl OffloadPolicy for OffloadLru {
         self.queue.contains(key)
     }
 
+    fn keys(&self) -> Box<dyn Iterator<Item = u64> + '_> {
+        Box::new(self.queue.iter())
+    }
+
     fn offer(&mut self, _: &[u64]) {}
 
-    fn evict(&mut self, blocks: usize, offered: &OfferedKeys) -> Option<Vec<u64>> {
+    fn evict(&mut self, blocks: usize, is_kept: &dyn Fn(u64) -> bool) -> Option<Vec<u64>> {
         let victims: Vec<u64> = self
             .queue
             .iter()
-            .filter(|&key| !offered.contains(key))
+            .filter(|&key| !is_kept(key))
             .take(blocks)
             .collect();
         if victims.len() < blocks {

@@ -25,7 +25,7 @@ pub struct OffloadReplay {
 }
 
 /// Replays every request against a tier; the window is not used.
-pub fn replay(requests: &Requests<'_>, tier: &mut OffloadTier<'_>) -> OffloadReplay {
+pub fn replay(requests: &Requests<'_>, tier: &mut OffloadTier) -> OffloadReplay {
     let keys = requests.keys;
     let mut causes = requests.causes();
     let mut log = requests.log();

@@ -6,16 +6,8 @@ use std::hash::BuildHasherDefault;
 use super::key_index::{KeyHasher, KeyMap};
 use super::linked_keys::LinkedKeys;
 
-/// Keys that a store may not evict.
-#[derive(Debug, Default)]
-pub struct OfferedKeys(HashSet<u64, BuildHasherDefault<KeyHasher>>);
-
-impl OfferedKeys {
-    /// Whether the key is one of them.
-    pub fn contains(&self, key: u64) -> bool {
-        self.0.contains(&key)
-    }
-}
+/// Some keys, asked whether one is among them.
+type KeySet = HashSet<u64, BuildHasherDefault<KeyHasher>>;
 
 /// Lengths of ARC's lists, and its target.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,31 +36,37 @@ pub enum Access {
 }
 
 /// Which keys stay.
-pub trait OffloadPolicy {
+pub trait OffloadPolicy: std::fmt::Debug {
     /// Keys in the tier.
     fn resident(&self) -> usize;
     /// Whether a key is in the tier.
     fn contains(&self, key: u64) -> bool;
     /// Learns the keys about to be stored, in order.
     fn offer(&mut self, keys: &[u64]);
-    /// Removes `blocks` keys that are not offered, or none and returns None.
-    fn evict(&mut self, blocks: usize, offered: &OfferedKeys) -> Option<Vec<u64>>;
+    /// Removes `blocks` keys that may go, or none and returns None.
+    fn evict(&mut self, blocks: usize, is_kept: &dyn Fn(u64) -> bool) -> Option<Vec<u64>>;
     /// Adds a key.
     fn insert(&mut self, key: u64);
     /// Learns the keys that a request has used so far, in order: they were loaded, or just offered.
     fn access(&mut self, _: &[u64]) {}
     /// Refreshes one key of a finished request; they come last to first.
     fn finish(&mut self, key: u64, access: Access);
+    /// The keys in the tier.
+    fn keys(&self) -> Box<dyn Iterator<Item = u64> + '_>;
     /// The sizes of ARC's lists, where the policy has them.
     fn arc_sizes(&self) -> Option<ArcSizes> {
         None
     }
 }
 
+/// A policy that a tier owns.
+pub type AnyPolicy = dyn OffloadPolicy + Send + Sync;
+
 /// How many keys the counter of offers remembers (vLLM's `max_tracker_size`).
 const TRACKED_KEYS: usize = 64_000;
 
 /// Counts how often a key was offered, of the keys offered most recently.
+#[derive(Debug)]
 struct OfferCounts {
     threshold: u32,
     recent: LinkedKeys,
@@ -121,15 +119,16 @@ pub struct Offered {
 }
 
 /// A tier of so many blocks (vLLM's chunks) under a policy.
-pub struct OffloadTier<'a> {
-    policy: &'a mut dyn OffloadPolicy,
+#[derive(Debug)]
+pub struct OffloadTier {
+    policy: Box<AnyPolicy>,
     capacity: usize,
     counts: OfferCounts,
 }
 
-impl<'a> OffloadTier<'a> {
+impl OffloadTier {
     /// A tier in which keys are stored from their `store_threshold`-th offer on.
-    pub fn new(policy: &'a mut dyn OffloadPolicy, capacity: usize, store_threshold: u32) -> Self {
+    pub fn new(policy: Box<AnyPolicy>, capacity: usize, store_threshold: u32) -> Self {
         Self {
             policy,
             capacity,
@@ -147,6 +146,11 @@ impl<'a> OffloadTier<'a> {
         self.policy.resident() as u64
     }
 
+    /// The keys in the tier.
+    pub fn keys(&self) -> Box<dyn Iterator<Item = u64> + '_> {
+        self.policy.keys()
+    }
+
     /// The sizes of ARC's lists, where the policy has them.
     pub fn arc_sizes(&self) -> Option<ArcSizes> {
         self.policy.arc_sizes()
@@ -159,6 +163,11 @@ impl<'a> OffloadTier<'a> {
 
     /// Stores the offered keys that are not there, all or none of them.
     pub fn offer(&mut self, keys: Vec<u64>) -> Offered {
+        self.offer_beside(keys, &|_| false)
+    }
+
+    /// The same; keys in use stay, whatever is stored.
+    pub fn offer_beside(&mut self, keys: Vec<u64>, is_in_use: &dyn Fn(u64) -> bool) -> Offered {
         let keys = self.counts.often(keys);
         self.policy.offer(&keys);
         let new: Vec<u64> = keys
@@ -169,9 +178,11 @@ impl<'a> OffloadTier<'a> {
         let shortfall = (self.policy.resident() + new.len()).saturating_sub(self.capacity);
         let victims = match shortfall {
             0 => Some(Vec::new()),
-            _ => self
-                .policy
-                .evict(shortfall, &OfferedKeys(keys.iter().copied().collect())),
+            _ => {
+                let offered: KeySet = keys.iter().copied().collect();
+                let is_kept = |key| offered.contains(&key) || is_in_use(key);
+                self.policy.evict(shortfall, &is_kept)
+            }
         };
         let is_refused = victims.is_none();
         let missing = if is_refused {

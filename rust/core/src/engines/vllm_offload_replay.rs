@@ -28,9 +28,9 @@ pub struct OffloadCounts {
 }
 
 /// The tier at work.
-struct Offloading<'a, 'b, 'c> {
+struct Offloading<'a, 'b> {
     requests: &'a Requests<'b>,
-    tier: OffloadTier<'c>,
+    tier: OffloadTier,
     /// Keys of the prompt that was looked up last, from the first block on that the pool lacks.
     asked: Vec<u64>,
     /// What each running request did with keys of the tier.
@@ -42,7 +42,7 @@ struct Offloading<'a, 'b, 'c> {
 pub fn replay(
     requests: &Requests<'_>,
     capacity_blocks: u32,
-    tier: OffloadTier<'_>,
+    tier: OffloadTier,
 ) -> (VllmReplay, OffloadCounts) {
     let mut below = Offloading {
         requests,
@@ -60,7 +60,7 @@ pub fn replay(
     (replay, counts)
 }
 
-impl Below for Offloading<'_, '_, '_> {
+impl Below for Offloading<'_, '_> {
     fn found(&mut self, request: u32, from: u32) -> u32 {
         let tokens = self.requests.input_tokens[request as usize];
         let full = (tokens / u64::from(self.requests.block_size)) as u32;

@@ -3,9 +3,9 @@
 
 use super::fetch::{FetchPolicy, Plan};
 use super::loading::Admission;
-use super::loading_store::LoadingStore;
 use super::remote::{is_staged, stage_up, RemoteRun};
 use super::{Place, Replica, ServingStore};
+use crate::loading_store::LoadingStore;
 use crate::store::{Answer, HoldId, LeaseId, MoveId, Part, Room, GPU, NO_MOVE, STAGING};
 
 impl Replica {

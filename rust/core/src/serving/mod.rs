@@ -15,7 +15,6 @@
 //! | `loads` | what of the prefix comes from lower tiers |
 //! | `fetch` | how much of it is loaded and how much recomputed |
 //! | `loading` | a request that waits for its room and its KV |
-//! | `loading_store` | what a store is asked whose blocks may lie below the GPU |
 //! | `queue` | who waits, and who is next |
 //! | `duplicates` | requests that wait for a block that another one computes |
 //! | `given_up` | requests that their clients give up |
@@ -51,7 +50,6 @@ mod groups;
 pub mod handover;
 pub mod intake;
 mod loading;
-pub mod loading_store;
 mod loads;
 mod milestones;
 pub mod neighbours;

@@ -1,8 +1,8 @@
 //! The other machines of a cluster, as one of them meets them in the middle of its own work.
 
-use super::loading_store::LoadingStore;
 use super::{Replica, ServingStore};
 use crate::batch::BatchStore;
+use crate::loading_store::LoadingStore;
 use crate::machine_store::{MachineStore, TierLosses, TierRoom};
 use crate::records::Records;
 use crate::store::{Answer, LeaseId, Room, Store, Times, Violation};

@@ -1,10 +1,11 @@
 //! What serving asks of the blocks of a machine, beyond what a running batch does.
 
-use super::loading_store::{LoadingStore, OffersComputed};
 use super::neighbours::Neighbours;
 use crate::engines::group_store::GroupStore;
 use crate::engines::pool_store::PoolStore;
 use crate::engines::radix_store::RadixStore;
+use crate::engines::tiered_pool::TieredPool;
+use crate::loading_store::{LoadingStore, OffersComputed};
 use crate::machine_store::MachineStore;
 use crate::store::{Answer, LeaseId, Store};
 
@@ -127,6 +128,32 @@ impl ServingStore for PoolStore {
     }
 
     fn pool(&mut self) -> Option<&mut PoolStore> {
+        Some(self)
+    }
+}
+
+impl ServingStore for TieredPool {
+    fn acquire(&mut self, request: u32, depth: u32) -> Answer<LeaseId> {
+        TieredPool::acquire(self, request, depth)
+    }
+
+    fn have_same_block(&self, a: u32, b: u32, block: u32) -> bool {
+        self.keys().have_same_block(a, b, block)
+    }
+
+    fn abandon(&mut self, lease: LeaseId) -> Answer<()> {
+        TieredPool::abandon(self, lease)
+    }
+
+    fn release(&mut self, lease: LeaseId, _now_ns: u64) -> Answer<()> {
+        TieredPool::release(self, lease)
+    }
+
+    fn loading(&mut self) -> Option<&mut dyn LoadingStore> {
+        Some(self)
+    }
+
+    fn offers(&mut self) -> Option<&mut dyn OffersComputed> {
         Some(self)
     }
 }

@@ -69,8 +69,7 @@ impl GroupManager {
 
     /// Free blocks with a key.
     pub fn idle_keyed(&self) -> u64 {
-        let counts = self.pool.counts();
-        counts.inserted - counts.evicted - self.pool.held_keyed
+        self.pool.idle_keyed()
     }
 
     /// Blocks that a sequence of so many tokens can hold while so many steps are under way.

@@ -25,7 +25,7 @@ mod joint_hit;
 pub mod lost;
 /// The pool and who holds what of it.
 pub mod manager;
-mod pool;
+pub(super) mod pool;
 mod release;
 /// Requests through the manager.
 pub mod replay;

@@ -175,6 +175,16 @@ impl Pool {
         }
     }
 
+    /// How many hold a block.
+    pub fn holders(&self, block: u32) -> u32 {
+        self.nodes[block as usize].holders
+    }
+
+    /// Free blocks with a key.
+    pub fn idle_keyed(&self) -> u64 {
+        self.counts.inserted - self.counts.evicted - self.held_keyed
+    }
+
     /// Whether a block stands in the queue.
     pub fn is_idle(&self, block: u32) -> bool {
         self.nodes[block as usize].holders == 0

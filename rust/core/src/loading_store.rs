@@ -1,4 +1,4 @@
-//! What serving asks of a store whose blocks may lie below the GPU: they are found in parts, loaded part by part, and
+//! What is asked of a store whose blocks may lie below the GPU: they are found in parts, loaded part by part, and
 //! moved by transmissions.
 
 use crate::store::{Answer, HoldId, LeaseId, MoveId, Order, Part, Store, Times};
