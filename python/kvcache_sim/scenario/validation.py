@@ -29,6 +29,10 @@ _EXPECTED = {
 }
 
 
+#: The keys that a size or a number given for a whole section may have been meant for.
+_SIZES = ("capacity", "machines", "policy", "degree", "tokens")
+
+
 def check(model: type[M], values: Mapping[str, Any], tree: Tree, at: Path = ()) -> M:
     """Return ``values`` (which stand at ``at`` in the tree) as ``model``.
 
@@ -79,6 +83,10 @@ def _refusal(
         )  # fmt: skip
     expected = _EXPECTED.get(kind, problem["msg"].removeprefix("Input should be ").removeprefix("a valid "))
     hint = "yes, no, on and off are plain text in YAML 1.2" if kind == "bool_type" else ""
+    if kind == "model_type" and (own := [name for name in _keys_at(model, loc) if name in _SIZES]):
+        hint = f"did you mean '{key}.{own[0]}'?"
+    if (kind, key) == ("list_type", "machines"):
+        hint = "how many equal ones there are is 'cluster.machines'"
     return UsageError(f"{key}: not usable", where=where, got=got, expected=expected, hint=hint)
 
 
@@ -119,8 +127,10 @@ def _as_written(loc: Path, values: Any, missing: bool) -> Path:
 
 
 def _did_you_mean(model: type[Section], loc: Path) -> str:
+    from kvcache_sim.scenario.other_words import meant_by
+
     known = _keys_at(model, loc[:-1])
-    return _near(str(loc[-1]), known) or f"known keys: {', '.join(known)}"
+    return meant_by(str(loc[-1]), known) or f"known keys: {', '.join(known)}"
 
 
 def _near(word: str, known: list[str]) -> str:

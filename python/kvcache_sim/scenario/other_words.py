@@ -1,0 +1,84 @@
+"""What somebody may have meant by a key that a section does not have: an engine's flag, or another section's key."""
+
+from __future__ import annotations
+
+from kvcache_sim.spelling import close_matches
+
+_DEGREE = "replica.step_time names it: roofline:llama-3-8b@h100:tp2; kvsim step-times list"
+_GPU = "replica.step_time names the GPU: roofline:llama-3-8b@h100; kvsim gpus list"
+#: Words that no launch line has, or that no one setting stands for.
+_SAID_ELSEWHERE = {
+    "tp": _DEGREE,
+    "tp_size": _DEGREE,
+    "tensor_parallel": _DEGREE,
+    "tensor_parallel_size": _DEGREE,
+    "gpu": _GPU,
+    "gpus": _GPU,
+    "hardware": _GPU,
+    "device": _GPU,
+    "dtype": "cache.kv_dtype is that of the KV; weights' is the step time's: kvsim step-times show NAME",
+    "num_replicas": "did you mean 'cluster.machines'?",
+    "replicas": "did you mean 'cluster.machines'?",
+    "eviction_policy": "did you mean 'cache.policy'?",
+    "disagg": "did you mean 'pools.prefill' and 'pools.decode'?",
+    "hbm": "did you mean 'gpu'?",
+    "dram": "did you mean 'cpu'?",
+    "ram": "did you mean 'cpu'?",
+    "ssd": "did you mean 'disk'?",
+    "nvme": "did you mean 'disk'?",
+    "swap_space": "did you mean 'tiers.cpu.capacity'?",
+    "cpu_offload_gb": "it moves weights, which kvsim does not; KV on the CPU is 'tiers.cpu.capacity'",
+    "enable_kv_offload": "did you mean 'tiers.cpu.capacity'?",
+}
+#: Most places of a key that a hint tells.
+_MOST_PLACES = 8
+
+
+def meant_by(word: str, known: list[str]) -> str:
+    """Return a hint for a key that is none of the ``known`` ones of its section; "" where nothing comes near.
+
+    An engine's word for a setting comes first, then the same key of another section, then the nearest one of
+    its own section, then the nearest of all.
+    """
+    name = word.strip("-").replace("-", "_").lower()
+    if name in _SAID_ELSEWHERE:
+        return _SAID_ELSEWHERE[name]
+    paths = _paths()
+    if (setting := _of_engines().get(name)) is not None:
+        return f"did you mean {setting!r}?"
+    own = name.replace("_", ".", 1)
+    same = [own] if own in paths.get(own.rpartition(".")[2], ()) else paths.get(name, [])
+    if same:
+        return f"did you mean {' or '.join(map(repr, same[:_MOST_PLACES]))}?"
+    if near := close_matches(word, known, n=1, cutoff=0.5):
+        return f"did you mean {near[0]!r}?"
+    if near := close_matches(name, paths, n=1, cutoff=0.8):
+        return f"did you mean {' or '.join(map(repr, paths[near[0]]))}?"
+    return ""
+
+
+def _of_engines() -> dict[str, str]:
+    """Return the settings that flags of engines stand for, by the flags as Python writes them."""
+    from kvcache_sim.scenario.launch.flags import ENGINES
+
+    settings = dict[str, str]()
+    for engine in ENGINES:
+        pairs = [*engine.same.items(), *engine.spread.items()]
+        for table in (engine.sized, engine.switches, engine.words, engine.own_scheduler):
+            pairs += [(flag, told[0]) for flag, told in table.items()]
+        pairs.append((engine.replicas, "replica.dp"))
+        for flag, setting in pairs:
+            settings.setdefault(flag.strip("-").replace("-", "_"), setting)
+    return settings
+
+
+def _paths() -> dict[str, list[str]]:
+    """Return where each key of a scenario stands, by its last part; those of mappings and lists are left out."""
+    from kvcache_sim.scenario.key_list import key_lines
+
+    paths = dict[str, list[str]]()
+    for line in key_lines():
+        path = line.split()[0]
+        if "NAME" not in path:
+            paths.setdefault(path.rpartition(".")[2], []).append(path)
+    return paths
