@@ -8,6 +8,7 @@ from kvcache_sim.scenario.key_list import key_lines
 from kvcache_sim.scenario.launch.flags import ENGINES
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.scenario.other_words import meant_by
+from kvcache_sim.scenario.schema import ScenarioModel
 from shared_files import ROOT
 
 KEYS = {line.split()[0] for line in key_lines()}
@@ -50,7 +51,7 @@ def test_a_wrong_key_leads_to_the_one_that_was_meant(setting):
 
 
 def test_a_key_of_many_sections_names_them():
-    assert meant_by("policy", ["seed"]).count(" or ") >= 4
+    assert meant_by(ScenarioModel, "policy", ["seed"]).count(" or ") >= 4
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
@@ -58,5 +59,5 @@ def test_every_flag_of_an_engine_leads_to_a_key_that_there_is(engine):
     tables = (engine.same, engine.spread, engine.sized, engine.switches, engine.words, engine.own_scheduler)
     flags = [flag for table in tables for flag in table]
     for flag in flags:
-        hint = meant_by(flag.strip("-").replace("-", "_"), ["nothing"])
+        hint = meant_by(ScenarioModel, flag.strip("-").replace("-", "_"), ["nothing"])
         assert hint.removeprefix("did you mean '").removesuffix("'?") in KEYS, (flag, hint)

@@ -42,6 +42,7 @@
 - ``objectives``  a scenario's ``slo`` section as the limits that the summary judges by
 - ``offline``     where a scenario's requests could not be worked off in batches
 - ``offline_section`` the section ``offline`` of a scenario, the settings it stands for
+- ``other_words`` what a key that a section lacks may have meant: an engine's flag, or another section's key
 - ``parallel``    ``replica.pp`` and ``replica.cp``
 - ``policy_names`` settings that name a policy
 - ``pool_section`` the section ``cluster.pool`` of a scenario

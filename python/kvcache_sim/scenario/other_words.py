@@ -1,7 +1,11 @@
-"""What somebody may have meant by a key that a section does not have: an engine's flag, or another section's key."""
+"""What a key that a section does not have may have meant: an engine's flag, or another section's key."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import get_args, get_origin
+
+from kvcache_sim.scenario.section import Section, sections_in
 from kvcache_sim.spelling import close_matches
 
 _DEGREE = "replica.step_time names it: roofline:llama-3-8b@h100:tp2; kvsim step-times list"
@@ -32,18 +36,20 @@ _SAID_ELSEWHERE = {
 }
 #: Most places of a key that a hint tells.
 _MOST_PLACES = 8
+#: Types that hold several of a section, whose keys have no one place.
+_MANY = (dict, Mapping, list, tuple)
 
 
-def meant_by(word: str, known: list[str]) -> str:
+def meant_by(model: type[Section], word: str, known: list[str]) -> str:
     """Return a hint for a key that is none of the ``known`` ones of its section; "" where nothing comes near.
 
-    An engine's word for a setting comes first, then the same key of another section, then the nearest one of
-    its own section, then the nearest of all.
+    ``model`` is the whole of which that is a section. An engine's word for a setting comes first, then the
+    same key of another section, then the nearest one of its own section, then the nearest of all.
     """
     name = word.strip("-").replace("-", "_").lower()
     if name in _SAID_ELSEWHERE:
         return _SAID_ELSEWHERE[name]
-    paths = _paths()
+    paths = _paths(model)
     if (setting := _of_engines().get(name)) is not None:
         return f"did you mean {setting!r}?"
     own = name.replace("_", ".", 1)
@@ -72,13 +78,19 @@ def _of_engines() -> dict[str, str]:
     return settings
 
 
-def _paths() -> dict[str, list[str]]:
-    """Return where each key of a scenario stands, by its last part; those of mappings and lists are left out."""
-    from kvcache_sim.scenario.key_list import key_lines
-
+def _paths(model: type[Section]) -> dict[str, list[str]]:
+    """Return where each key stands, by its last part; those of mappings and lists are left out."""
     paths = dict[str, list[str]]()
-    for line in key_lines():
-        path = line.split()[0]
-        if "NAME" not in path:
-            paths.setdefault(path.rpartition(".")[2], []).append(path)
+    for path in _keys(model, ""):
+        paths.setdefault(path.rpartition(".")[2], []).append(path)
     return paths
+
+
+def _keys(section: type[Section], prefix: str) -> Iterator[str]:
+    for name, field in section.model_fields.items():
+        many = any(get_origin(part) in _MANY for part in (field.annotation, *get_args(field.annotation)))
+        inner = None if many else next(sections_in(field.hint), None)
+        if inner is None:
+            yield prefix + name
+        else:
+            yield from _keys(inner, f"{prefix}{name}.")

@@ -130,7 +130,7 @@ def _did_you_mean(model: type[Section], loc: Path) -> str:
     from kvcache_sim.scenario.other_words import meant_by
 
     known = _keys_at(model, loc[:-1])
-    return meant_by(str(loc[-1]), known) or f"known keys: {', '.join(known)}"
+    return meant_by(model, str(loc[-1]), known) or f"known keys: {', '.join(known)}"
 
 
 def _near(word: str, known: list[str]) -> str:
