@@ -17,7 +17,7 @@ from examples import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from kvcache_sim import _core
-from kvcache_sim.cache.store import GpuStore
+from kvcache_sim.cache.store import GpuStore, LoadingStore
 from kvcache_sim.errors import StoreError
 from kvcache_sim.reference.engines.pool_store import ReferencePoolStore
 from kvcache_sim.reference.engines.radix_store import ReferenceRadixStore
@@ -34,6 +34,9 @@ ENGINE_STORES: dict[str, Callable[[], Any]] = {
     "sglang": lambda: _core.RadixStore(_core.Keys(*arrays()), "lru", 4, 10, PROMPTS, WHOLES),
     "sglang in python": lambda: ReferenceRadixStore(
         ReferenceKeys(*arrays()), "lru", 4, 10, (PROMPTS, WHOLES)
+    ),
+    "hicache": lambda: _core.HiCacheStore(
+        _core.Keys(*arrays()), ("lru", "write_through"), 4, (10, 6), (PROMPTS, WHOLES)
     ),
 }
 
@@ -93,23 +96,29 @@ def test_seeds_of_tokens(ids, names, prefix, stop):
         assert all(drawn < stop for drawn in _core.first_randrange(seeds, stop))
 
 
-CALLS = [
-    name
-    for name, call in inspect.getmembers(GpuStore, inspect.isfunction)
-    if not name.startswith("_") and name not in ("note", "log_evictions", "take_evictions")
-]
+UNASKED = ("note", "log_evictions", "take_evictions")
+CALLS, LOADING_CALLS = (
+    [
+        name
+        for name, _ in inspect.getmembers(contract, inspect.isfunction)
+        if name[0] != "_" and name not in UNASKED
+    ]
+    for contract in (GpuStore, LoadingStore)
+)
 
 
 def given_to(name: str, draw: Callable[[], int], leases: list[int]) -> list[object]:
-    """Draw what a call of a GPU's store takes, by the names of its parameters."""
+    """Draw what a call of a store takes, by the names of its parameters."""
     made: list[object] = []
-    for parameter in list(inspect.signature(getattr(GpuStore, name)).parameters)[1:]:
+    for parameter in list(inspect.signature(getattr(LoadingStore, name)).parameters)[1:]:
         one = draw()
         lease = leases[one % len(leases)] if leases and one >= 0 else one
         if parameter == "lease":
             made.append(lease)
         elif parameter == "wanted":
             made.append([(lease, draw())] + ([(leases[0], draw())] if leases and one % 2 else []))
+        elif parameter == "after":
+            made.append([one])
         elif parameter == "ready":
             made.append(None if one == 0 else (one, draw()))
         else:
@@ -124,7 +133,7 @@ def test_the_stores_of_engines(store: str, data: Any) -> None:
     made = ENGINE_STORES[store]()
     leases: list[int] = []
     for _ in range(data.draw(st.integers(1, 30))):
-        name = data.draw(st.sampled_from(CALLS))
+        name = data.draw(st.sampled_from(LOADING_CALLS if store == "hicache" else CALLS))
         try:
             answer = getattr(made, name)(*given_to(name, lambda: data.draw(NUMBERS), leases))
         except StoreError:

@@ -14,11 +14,13 @@ from kvcache_sim.cache.views import make_views
 from kvcache_sim.errors import UsageError
 from kvcache_sim.replay.request import REPLAYERS, ReplayRequest
 from kvcache_sim.scenario.load import scenario_from_text
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.simulation import RunOptions, simulate
 from lower_engine_runs import assert_loads_take_time
 from shared_files import ROOT
 from small_traces import trace_of, tree_traces
 from test_instant import instant
+from test_native_serving import kinds, replicas, told
 from test_simulation_native import cluster, random_trace
 
 CHECKED = RunOptions(check="full")
@@ -85,6 +87,44 @@ def test_timed_runs_keep_every_invariant(seed, gpu, cpu, write):
     assert loaded % settings.cache.block_bytes == 0
     # a load that several wait for goes over its channel once; what is loaded after a preemption counts nowhere
     assert loaded > 0 if blocks else loaded == 0 or run.requests["preemptions"].sum()
+
+
+@examples(40)
+@given(
+    replica=replicas,
+    rooms=st.sampled_from([(60, 30), (70, 200), (110, 60), (110, 1), (400, 900)]),
+    policy=st.sampled_from(["lru", "lfu", "fifo", "slru", "mru"]),
+    write=st.sampled_from(list(WRITES)),
+    machines=st.sampled_from([1, 1, 2]),
+    kind=st.one_of(st.just({}), kinds),
+    pipelined=st.booleans(),
+    seed=st.integers(1, 99),
+)
+def test_the_core_tells_the_story_of_the_reference(
+    replica, rooms, policy, write, machines, kind, pipelined, seed
+):
+    """In stretches, one iteration at a time, and all in Python: every row and digest is the same."""
+    settings = with_host(*rooms, machines, write)
+    built = [
+        replace(m, replica=replica, tiers=tuple(replace(tier, policy=policy) for tier in m.tiers))
+        for m in settings.machines
+    ]
+    settings = replace(
+        settings,
+        cache=replace(settings.cache, policy=policy),
+        movement=replace(settings.movement, layer_pipelining=pipelined),
+        machines=tuple(built),
+        channels={name: replace(one, **kind) for name, one in settings.channels.items()},
+    )
+    trace = random_trace(seed, 40, 7)
+    simulation, native = told(settings, trace)
+    assert all(isinstance(replica, NativeReplica) for replica in simulation.replicas)
+    for options in ({"step_every_iteration": True}, {"backend": "python"}):
+        other, tables = told(settings, trace, **options)
+        assert not any(isinstance(replica, NativeReplica) for replica in other.replicas)
+        assert tables == native
+    ahead = simulate(settings, trace)
+    assert [ahead.digest_events, ahead.digest_results, ahead.counters, ahead.end_ns] == native["digests"]
 
 
 def test_loads_take_the_time_of_their_channel():

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from kvcache_sim import _core
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
-from kvcache_sim.cache.store import GpuStore, KeepsSessions
+from kvcache_sim.cache.store import GpuStore, KeepsSessions, LoadingStore, OffersComputed
 from kvcache_sim.cache.store_kinds import SEMANTICS
 from kvcache_sim.cache.stores import StoreMaker
 from kvcache_sim.cache.token_store import TokenStore
 from kvcache_sim.cache.tree_store import MarkingStore
 from kvcache_sim.cache.views import make_views
+from kvcache_sim.reference.engines.hicache_store import ReferenceHiCacheStore
 from kvcache_sim.reference.engines.pool_store import ReferencePoolStore
 from kvcache_sim.reference.engines.radix_store import ReferenceRadixStore
 from kvcache_sim.reference.store import ReferenceStore
@@ -27,6 +28,8 @@ DECLARED = {
     ReferencePoolStore: GpuStore,
     _core.RadixStore: GpuStore,
     ReferenceRadixStore: GpuStore,
+    _core.HiCacheStore: LoadingStore,
+    ReferenceHiCacheStore: LoadingStore,
     TokenStore: GpuStore,
 }
 
@@ -57,6 +60,12 @@ def test_a_store_keeps_the_contract_it_declares(store: type[Any]) -> None:
             continue  # some keep it as an attribute: what is made has it, see below
         assert callable(kept), f"{store.__name__} lacks {name}"
         assert parameters(kept) == parameters(member), f"{store.__name__}.{name}"
+
+
+@pytest.mark.parametrize("store", [_core.HiCacheStore, ReferenceHiCacheStore])
+def test_an_engines_tier_takes_what_steps_compute(store: type[Any]) -> None:
+    for name, member in promised(OffersComputed).items():
+        assert parameters(getattr(store, name)) == parameters(member), name
 
 
 def test_sessions_are_kept_by_the_store_that_says_so() -> None:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 MakeLower = Callable[[Sequence[TierSettings]], Any]
 
 
-#: Engines whose own tiers the core has.
-IN_CORE = frozenset({"vllm-offload", "lmcache"})
+def is_in_core(cache: CacheSettings) -> bool:
+    """Return whether the core has the tiers of an engine's own: all but HiCache's above a storage."""
+    own = cache.lower_semantics
+    return own in ("vllm-offload", "lmcache") or (own == "hicache" and cache.lower_prefetch is None)
 
 
 def lower_engine_maker(
@@ -79,6 +81,8 @@ _HICACHE_WRITES = {
 
 
 def _hicache(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> MakeLower:
+    if native:
+        return _hicache_in_core(cache, trace, keys)
     make_settings, make_store = reference("settings.hicache"), reference("store.hicache")
     make_stored = reference("store.hicache-storage")
     both, page = lengths(trace), cache.block_size_tokens
@@ -91,6 +95,20 @@ def _hicache(cache: CacheSettings, trace: Trace, keys: Any, native: bool) -> Mak
             return make_store(keys, make_settings(cache.policy, page, *pages, write), both)
         below = (disk[0], own.threshold_tokens, own.share)
         return make_stored(keys, make_settings(cache.policy, page, *pages, write, *below), both)
+
+    return make
+
+
+def _hicache_in_core(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> MakeLower:
+    from kvcache_sim import _core
+
+    rules, both = (cache.policy, _HICACHE_WRITES[cache.lower_write]), lengths(trace)
+
+    def make(tiers: Sequence[TierSettings]) -> Any:
+        gpu, cpu = (tier.capacity_blocks for tier in tiers)
+        assert gpu is not None
+        assert cpu is not None
+        return _core.HiCacheStore(keys, rules, cache.block_size_tokens, (gpu, cpu), both)
 
     return make
 

@@ -103,7 +103,7 @@ impl MachineStore for Store {
 }
 
 /// Refuses every tier but the GPU.
-fn gpu_alone(tier: usize) -> Answer<()> {
+pub(crate) fn gpu_alone(tier: usize) -> Answer<()> {
     if tier == GPU {
         return Ok(());
     }

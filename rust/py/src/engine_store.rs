@@ -1,6 +1,6 @@
 //! What the classes of engines' stores have alike; each adds how it is made.
 
-/// Writes the methods of a class over a store of a GPU tier alone, behind its own.
+/// Writes the methods of a class over an engine's store, behind its own.
 macro_rules! engine_store {
     ($class:ident { $($own:tt)* }) => {
         #[pymethods]
@@ -59,8 +59,8 @@ macro_rules! engine_store {
             }
 
             fn release(&mut self, lease: Whole, now_ns: Whole) -> PyResult<()> {
-                let _ = now_ns;
-                answered(self.0.release(lease.u64()))
+                let (store, now_ns) = (&mut self.0, now_ns.u64());
+                answered(kvsim_core::serving::ServingStore::release(store, lease.u64(), now_ns))
             }
 
             fn room<'py>(&self, py: Python<'py>, tier: Whole) -> PyResult<Bound<'py, PyAny>> {

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 
 use crate::batch::PyBatch;
 use crate::group_store::PyGroupStore;
+use crate::hicache_store::PyHiCacheStore;
 use crate::order::raised;
 use crate::pool_store::PyPoolStore;
 use crate::radix_store::PyRadixStore;
@@ -20,7 +21,7 @@ use crate::store::PyStore;
 use crate::tiered_pool_store::PyTieredPoolStore;
 
 /// The store of a machine: a tree of runs, vLLM's pool (of one group or several, or with tiers of an engine below), or
-/// SGLang's tree.
+/// one of SGLang's trees.
 #[derive(FromPyObject)]
 pub enum StoreHandle {
     Tree(Py<PyStore>),
@@ -28,6 +29,7 @@ pub enum StoreHandle {
     Radix(Py<PyRadixStore>),
     Groups(Py<PyGroupStore>),
     TieredPool(Py<PyTieredPoolStore>),
+    HiCache(Py<PyHiCacheStore>),
 }
 
 /// What runs ahead of the clock on a store: a native replica, or the batch of one in Python.
@@ -65,6 +67,9 @@ impl Machine {
             StoreHandle::TieredPool(s) => {
                 self.found_in(&mut s.try_borrow_mut(py)?.0, py, wanted, now_ns)
             }
+            StoreHandle::HiCache(s) => {
+                self.found_in(&mut s.try_borrow_mut(py)?.0, py, wanted, now_ns)
+            }
         }
     }
 
@@ -96,6 +101,7 @@ impl Machine {
             StoreHandle::Radix(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
             StoreHandle::Groups(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
             StoreHandle::TieredPool(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
+            StoreHandle::HiCache(s) => MachineStore::room(&s.try_borrow(py)?.0, GPU),
         };
         answered(room).map(|room| room.active)
     }

@@ -13,6 +13,7 @@ mod engines;
 mod fleet;
 mod group_store;
 mod groups;
+mod hicache_store;
 mod intake;
 mod keys;
 mod machines;
@@ -57,6 +58,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     store::register(m)?;
     pool_store::register(m)?;
     group_store::register(m)?;
+    hicache_store::register(m)?;
     radix_store::register(m)?;
     tiered_pool_store::register(m)?;
     batch::register(m)?;

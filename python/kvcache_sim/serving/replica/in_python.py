@@ -88,6 +88,7 @@ def _batch(
     if table is None:
         return SteppedBatch(settings, step_time, machine.groups)
     native = observed.stretches or observed.hears_tokens
+    native = native and machine.offers is None  # what a step computed is offered at its end
     if native and settings.speculation is None and not in_step:
         return _native_batch(settings, table)
     return SteppedBatch(settings, table, machine.groups)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 #: Stores that tell whether two prompts have a block in common.
 _WITH_KEYS = (_core.Store, _core.PoolStore, _core.TieredPoolStore)
 #: Stores that the core serves and routes from.
-STORES_IN_CORE = (*_WITH_KEYS, _core.RadixStore, _core.GroupStore)
+STORES_IN_CORE = (*_WITH_KEYS, _core.RadixStore, _core.GroupStore, _core.HiCacheStore)
 #: Places that the core has room for.
 _MOST_PLACES = 8
 

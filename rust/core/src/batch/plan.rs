@@ -71,7 +71,8 @@ impl Batch {
                 needed += if self.config.room_by_step {
                     store.lacking_blocks(s.lease, s.computed + iterations)?
                 } else {
-                    blocks_needed(s, iterations, block)
+                    // asked for ahead of its use, and maybe made room for
+                    blocks_needed(s, iterations, block) + u64::from(self.config.asks_every_step)
                 };
             }
             Ok(needed)

@@ -30,6 +30,27 @@ pub struct Lengths {
     pub total_tokens: Vec<u64>,
 }
 
+impl Lengths {
+    /// Refuses lengths that are not those of so many requests.
+    pub(super) fn check(&self, requests: u32) -> Answer<()> {
+        let wholes = self.prompt_tokens.iter().zip(&self.total_tokens);
+        let fit = |(prompt, total): (&u64, &u64)| prompt <= total && *total < MOST_TOKENS;
+        let both = [self.prompt_tokens.len(), self.total_tokens.len()];
+        if both != [requests as usize; 2] || !wholes.into_iter().all(fit) {
+            return Err(StoreError::Lengths(requests));
+        }
+        Ok(())
+    }
+}
+
+/// So many pages of `page` tokens, or as many as their tokens can be counted. Refuses an empty page.
+pub(super) fn at_most(pages: u64, page: u32) -> Answer<u64> {
+    if page == 0 {
+        return Err(StoreError::EmptyPage);
+    }
+    Ok(pages.min(MOST_TOKENS / u64::from(page)))
+}
+
 /// The pages of one GPU under SGLang's rules.
 #[derive(Debug)]
 pub struct RadixStore {
@@ -54,16 +75,8 @@ impl RadixStore {
         lengths: Lengths,
     ) -> Answer<Self> {
         let requests = keys.requests();
-        let wholes = lengths.prompt_tokens.iter().zip(&lengths.total_tokens);
-        let fit = |(prompt, total): (&u64, &u64)| prompt <= total && *total < MOST_TOKENS;
-        let both = [lengths.prompt_tokens.len(), lengths.total_tokens.len()];
-        if both != [requests as usize; 2] || !wholes.into_iter().all(fit) {
-            return Err(StoreError::Lengths(requests));
-        }
-        if page == 0 {
-            return Err(StoreError::EmptyPage);
-        }
-        let capacity_pages = capacity_pages.min(MOST_TOKENS / u64::from(page));
+        lengths.check(requests)?;
+        let capacity_pages = at_most(capacity_pages, page)?;
         let tokens = capacity_pages * u64::from(page);
         let prompts = lengths.prompt_tokens.clone();
         Ok(Self {

@@ -1,10 +1,13 @@
 //! SGLang's room in tokens around its default tree: what a request takes, checks in and gives back.
 
+/// What a store in time asks.
+mod in_time;
+
 use super::unified_tree::{Insertion, UnifiedTree, ROOT};
 use crate::store::Violation;
 
 /// Host hits of fewer tokens are computed again (SGLang's `load_back_threshold`).
-const LEAST_LOADED_TOKENS: u64 = 10;
+pub(super) const LEAST_LOADED_TOKENS: u64 = 10;
 
 /// A running request.
 #[derive(Debug, Clone, Copy)]
@@ -219,8 +222,13 @@ impl UnifiedPool {
     /// Checks all filled tokens in, gives back the rest of the last page, and ends the request.
     pub fn release(&mut self, request: u32) {
         self.checkpoint(request, self.of(request).filled);
+        self.let_go(request);
+    }
+
+    /// Gives back all room of a request that is not the tree's, and ends it.
+    pub fn let_go(&mut self, request: u32) {
         let held = self.of(request);
-        self.free_tokens += self.paged(held.filled) - held.protected;
+        self.free_tokens += self.paged(held.filled).saturating_sub(held.protected);
         self.tree.unlock(held.node);
         self.held[request as usize] = None;
     }
@@ -228,10 +236,17 @@ impl UnifiedPool {
     /// Checks the tree, its locks against what requests hold, and that free tokens, the tree's and those of
     /// requests alone make the capacity; the first violation is the error.
     pub fn check(&self) -> Result<(), Violation> {
+        self.check_with(std::iter::empty())
+    }
+
+    /// The same where others hold nodes too.
+    pub fn check_with(&self, others: impl Iterator<Item = u32>) -> Result<(), Violation> {
         let held = || self.held.iter().flatten();
-        self.tree
-            .check(held().map(|h| h.node).filter(|&node| node != ROOT))?;
-        let private: u64 = held().map(|h| self.paged(h.filled) - h.protected).sum();
+        let holders = held().map(|h| h.node).chain(others);
+        self.tree.check(holders.filter(|&node| node != ROOT))?;
+        let private: u64 = held()
+            .map(|h| self.paged(h.filled).saturating_sub(h.protected))
+            .sum();
         let cached = self.tree.counts().device_pages * self.page;
         if self.free_tokens + cached + private != self.capacity_tokens {
             return Err(format!(

@@ -9,6 +9,10 @@ mod check;
 mod evict;
 /// Copies on the host (HiCache).
 pub mod host;
+/// What a store in time is told of the host.
+mod in_time;
+/// Look-ups that change nothing.
+mod look;
 /// Pages in a storage below the host.
 pub mod storage;
 /// The strategies that order leaves.
@@ -63,6 +67,10 @@ pub struct UnifiedCounts {
     pub host_pages: u64,
     /// Nodes on the host.
     pub host_nodes: u64,
+    /// Pages on the host without a lock.
+    pub idle_host_pages: u64,
+    /// Pages on both.
+    pub duplicate_pages: u64,
     /// Pages that left the device.
     pub evicted_pages: u64,
     /// Leaves that eviction from the device took up.

@@ -38,6 +38,7 @@
 //! | `sglang` | SGLang's scheduler |
 //! | `schedule_log` | the schedule of an engine's own scheduler, written down |
 //! | `store` | what all this asks of the blocks of a machine |
+//! | `hicache` | what SGLang's tree with a host tier answers |
 
 mod admission;
 mod by_place;
@@ -48,6 +49,7 @@ pub mod fetch;
 mod given_up;
 mod groups;
 pub mod handover;
+mod hicache;
 pub mod intake;
 mod loading;
 mod loads;

@@ -17,12 +17,14 @@ impl Replica {
         offering.step_computed(&to_offer, now_ns)
     }
 
-    /// Whether the end of the step that starts is one at which something may be offered.
+    /// Whether the end of the step that starts is one at which something may be offered, or is sent that was decided
+    /// after the last one had sent.
     pub(super) fn offers_next<S: ServingStore>(&self, store: &mut S) -> bool {
         let mut leases = self.leases();
-        store
-            .offers()
-            .is_some_and(|offering| leases.any(|id| offering.is_to_offer(id)))
+        let Some(offering) = store.offers() else {
+            return false;
+        };
+        leases.any(|id| offering.is_to_offer(id)) || store.loading().is_some_and(|s| s.has_orders())
     }
 
     fn leases(&self) -> impl Iterator<Item = LeaseId> + '_ {

@@ -36,6 +36,8 @@ impl UnifiedTree {
         if node.on_host {
             counts.host_pages -= pages;
             counts.host_nodes -= 1;
+            counts.idle_host_pages -= if node.locks == 0 { pages } else { 0 };
+            counts.duplicate_pages -= if node.on_device { pages } else { 0 };
         }
     }
 
@@ -51,6 +53,8 @@ impl UnifiedTree {
         if node.on_host {
             counts.host_pages += pages;
             counts.host_nodes += 1;
+            counts.idle_host_pages += if node.locks == 0 { pages } else { 0 };
+            counts.duplicate_pages += if node.on_device { pages } else { 0 };
         }
         if self.is_device_leaf(at) {
             self.device_leaves.insert(self.rank(at));

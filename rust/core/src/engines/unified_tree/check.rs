@@ -81,6 +81,8 @@ impl UnifiedTree {
             if node.on_host {
                 counts.host_nodes += 1;
                 counts.host_pages += pages;
+                counts.idle_host_pages += if node.locks == 0 { pages } else { 0 };
+                counts.duplicate_pages += if node.on_device { pages } else { 0 };
             }
             if !node.on_device && !node.on_host {
                 return Err(format!("node {at} is on no tier"));

@@ -1,10 +1,12 @@
 //! HiCache: copies on the host, written by hit count or at eviction, and loaded back.
 //!
-//! Transfers take no time here: a write or load is done when it is asked for. A host lock is not kept apart:
-//! the one load at work locks its path, and nothing else locks the host.
+//! The tree decides as if transfers took no time: a write or load is done when it is asked for. Whoever gives
+//! them a time takes what was written (`in_time`), and locks what must stay meanwhile. A host lock is not
+//! kept apart: the one load at work locks its path, and nothing else locks the host.
 
 use std::collections::BTreeMap;
 
+use super::in_time::HostTold;
 use super::storage::Storage;
 use super::{UnifiedTree, ROOT};
 
@@ -53,6 +55,8 @@ pub struct HostTier {
     pinned: u32,
     /// Below the host, where there is one.
     pub(super) storage: Option<Storage>,
+    /// What a store in time is told, where it is one.
+    pub(super) told: Option<HostTold>,
     /// What moved.
     pub moved: HostMoves,
 }
@@ -78,7 +82,16 @@ impl HostTier {
             registered: 0,
             pinned: ROOT,
             storage: None,
+            told: None,
             moved: HostMoves::default(),
+        }
+    }
+
+    /// The same tier, which tells a store in time what is written and where.
+    pub fn in_time(self) -> Self {
+        Self {
+            told: Some(HostTold::default()),
+            ..self
         }
     }
 
@@ -108,7 +121,8 @@ impl UnifiedTree {
         self.host.is_some()
     }
 
-    pub(super) fn writes_back(&self) -> bool {
+    /// Whether nodes are written when they leave the device.
+    pub fn writes_back(&self) -> bool {
         let is_back = |host: &HostTier| host.write == WritePolicy::Back;
         self.host.as_ref().is_some_and(is_back)
     }
@@ -163,12 +177,14 @@ impl UnifiedTree {
         }
         self.change(at, |n| n.on_host = true);
         self.moved().written_pages += pages;
+        self.tell_written(at);
         self.store(at);
         self.register_duplicate(at);
         true
     }
 
     pub(super) fn drop_host_copy(&mut self, at: u32) {
+        self.tell_dropped(at);
         self.change(at, |n| n.on_host = false);
     }
 

@@ -1,0 +1,149 @@
+//! Copies between device and host while they are under way, and the pages that they bring.
+
+use std::sync::Arc;
+
+use crate::engines::key_index::KeyMap;
+use crate::engines::unified_tree::{UnifiedTree, ROOT};
+use crate::keys::BlockKeys;
+use crate::store::{Answer, MoveId, Order, Slots, StoreError, GPU, NO_MOVE, STAGING};
+
+/// A copy of a request's pages `[start, end)`, and the node whose path stays on the device until it ends.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Copy {
+    request: u32,
+    start: u32,
+    end: u32,
+    is_load: bool,
+    /// The root where nothing is kept: a load's pages are its request's; and under write-back SGLang waits for each
+    /// write before it goes on.
+    kept: u32,
+}
+
+/// The copies under way, and those still to be sent.
+#[derive(Debug)]
+pub(super) struct Copies {
+    keys: Arc<BlockKeys>,
+    moves: Slots<Copy>,
+    /// Decided and not taken yet.
+    pub orders: Vec<Order>,
+    /// Pages that are being loaded and written, by key: the move.
+    arriving: KeyMap<u64, MoveId>,
+    writing: KeyMap<u64, MoveId>,
+}
+
+impl Copies {
+    /// None, of these keys' pages.
+    pub fn new(keys: Arc<BlockKeys>) -> Self {
+        Self {
+            keys,
+            moves: Slots::default(),
+            orders: Vec::new(),
+            arriving: KeyMap::default(),
+            writing: KeyMap::default(),
+        }
+    }
+
+    /// The move that brings a request's page to a tier, or `NO_MOVE` where it is ready.
+    pub fn bringing(&self, tier: usize, request: u32, page: u32) -> MoveId {
+        let moving = if tier == GPU {
+            &self.arriving
+        } else {
+            &self.writing
+        };
+        if moving.is_empty() {
+            return NO_MOVE;
+        }
+        let key = self.keys.key(request, page);
+        moving.get(&key).copied().unwrap_or(NO_MOVE)
+    }
+
+    /// Pages that are being loaded.
+    pub fn arriving_pages(&self) -> u64 {
+        self.arriving.len() as u64
+    }
+
+    /// Pages on the host that are being written.
+    pub fn writing_pages(&self, tree: &UnifiedTree) -> u64 {
+        let writes = self.moves.iter().filter(|(_, copy)| !copy.is_load);
+        let copies = writes.flat_map(|(id, copy)| {
+            let keys = (copy.start..copy.end).map(|page| self.keys.key(copy.request, page));
+            let its_own = keys.filter(move |key| self.writing.get(key) == Some(&id));
+            its_own.map(|key| tree.copies_on_host(key))
+        });
+        copies.sum()
+    }
+
+    /// The nodes that are kept, once for each copy.
+    pub fn kept(&self) -> impl Iterator<Item = u32> + '_ {
+        self.moves.iter().map(|(_, copy)| copy.kept)
+    }
+
+    /// Sends a request's pages up once these moves have ended.
+    pub fn load(&mut self, request: u32, (start, end): (u32, u32), after: &[MoveId]) -> MoveId {
+        let copy = Copy {
+            request,
+            start,
+            end,
+            is_load: true,
+            kept: ROOT,
+        };
+        self.start(copy, (STAGING, GPU), after)
+    }
+
+    /// Sends down what the tree has written, which is kept on the device meanwhile, but for write-back.
+    pub fn start_writes(&mut self, tree: &mut UnifiedTree) {
+        for written in tree.take_written() {
+            let copy = Copy {
+                request: written.request,
+                start: written.start,
+                end: written.end,
+                is_load: false,
+                kept: if tree.writes_back() {
+                    ROOT
+                } else {
+                    written.node
+                },
+            };
+            self.start(copy, (GPU, STAGING), &[]);
+            tree.lock(copy.kept);
+        }
+    }
+
+    fn start(&mut self, copy: Copy, (from, to): (usize, usize), after: &[MoveId]) -> MoveId {
+        let id = self.moves.insert(copy);
+        let moving = if copy.is_load {
+            &mut self.arriving
+        } else {
+            &mut self.writing
+        };
+        for page in copy.start..copy.end {
+            moving.insert(self.keys.key(copy.request, page), id);
+        }
+        self.orders.push(Order {
+            id,
+            from,
+            to,
+            blocks: u64::from(copy.end - copy.start),
+            after: after.to_vec(),
+        });
+        id
+    }
+
+    /// Ends a copy; pages that another one brings by now are still under way.
+    pub fn finish(&mut self, tree: &mut UnifiedTree, id: MoveId) -> Answer<()> {
+        let copy = self.moves.remove(id).ok_or(StoreError::NoSuchMove)?;
+        let moving = if copy.is_load {
+            &mut self.arriving
+        } else {
+            &mut self.writing
+        };
+        for page in copy.start..copy.end {
+            let key = self.keys.key(copy.request, page);
+            if moving.get(&key) == Some(&id) {
+                moving.remove(&key);
+            }
+        }
+        tree.unlock(copy.kept);
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! What routing, metrics and checks ask of the store.
+
+use super::HiCacheStore;
+use crate::machine_store::{gpu_alone, MachineStore, TierLosses, TierRoom};
+use crate::records::Records;
+use crate::store::{Answer, Violation, GPU, STAGING};
+
+impl HiCacheStore {
+    /// Pages evicted so far, from the device and from the host.
+    pub(super) fn evictions(&self) -> (u64, u64) {
+        let tree = &self.pool.tree;
+        (tree.counts().evicted_pages, tree.host_moves().evicted_pages)
+    }
+
+    /// Records what was evicted since a count.
+    pub(super) fn note_evicted(&mut self, before: (u64, u64), now_ns: u64) {
+        let now = self.evictions();
+        self.records.evicted_from(GPU, now.0 - before.0, now_ns);
+        self.records.evicted_from(STAGING, now.1 - before.1, now_ns);
+    }
+
+    fn device_room(&self) -> TierRoom {
+        let counts = self.pool.tree.counts();
+        let free = self.pool.free_tokens() / self.page;
+        let arriving = self.copies.arriving_pages();
+        TierRoom {
+            free,
+            active: self.device_pages.saturating_sub(free + counts.device_pages),
+            cached: counts.device_pages.saturating_sub(arriving),
+            in_flight: arriving,
+            evictable: counts.evictable_pages,
+        }
+    }
+
+    fn host_room(&self) -> TierRoom {
+        let counts = self.pool.tree.counts();
+        let writing = self.copies.writing_pages(&self.pool.tree);
+        TierRoom {
+            free: self.pool.tree.host_free_pages(),
+            active: 0,
+            cached: counts.host_pages - writing,
+            in_flight: writing,
+            evictable: counts.idle_host_pages,
+        }
+    }
+
+    /// Pages of the host that are on the device too.
+    pub fn duplicates(&self) -> u64 {
+        self.pool.tree.counts().duplicate_pages
+    }
+}
+
+impl MachineStore for HiCacheStore {
+    fn known_request(&self, request: u32) -> Answer<()> {
+        HiCacheStore::known_request(self, request)
+    }
+
+    fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
+        HiCacheStore::known_request(self, request)?;
+        Ok(self.look(request, limit))
+    }
+
+    fn room(&self, tier: usize) -> Answer<TierRoom> {
+        if tier == STAGING {
+            return Ok(self.host_room());
+        }
+        gpu_alone(tier)?;
+        Ok(self.device_room())
+    }
+
+    fn losses(&self, tier: usize) -> Answer<TierLosses> {
+        let (device, host) = self.evictions();
+        if tier != STAGING {
+            gpu_alone(tier)?;
+        }
+        Ok(TierLosses {
+            evicted: if tier == STAGING { host } else { device },
+            ..TierLosses::default()
+        })
+    }
+
+    fn merged_blocks(&self) -> u64 {
+        self.merged_pages
+    }
+
+    fn records(&self) -> &Records {
+        &self.records
+    }
+
+    fn records_mut(&mut self) -> &mut Records {
+        &mut self.records
+    }
+
+    /// Cost: linear in nodes, requests and pages under way.
+    fn check(&self) -> Result<(), Violation> {
+        self.pool.check_with(self.copies.kept())?;
+        let (device, host) = (self.device_room(), self.host_room());
+        let sum = |room: TierRoom| room.free + room.active + room.cached + room.in_flight;
+        for (name, room, capacity) in [
+            ("device", device, self.device_pages),
+            ("host", host, self.host_pages),
+        ] {
+            if sum(room) != capacity {
+                return Err(format!("I2: {room:?} of {capacity} pages on the {name}"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! What of a request is found, and on which tier; nothing changes.
+
+use std::sync::atomic::Ordering;
+
+use super::copies::Copies;
+use super::HiCacheStore;
+use crate::engines::unified_pool::LEAST_LOADED_TOKENS;
+use crate::engines::unified_tree::UnifiedTree;
+use crate::store::{MoveId, Part, GPU, NO_MOVE, STAGING};
+
+/// How many of a request's first `limit` pages are ready on the device.
+pub(super) fn found(tree: &UnifiedTree, copies: &Copies, request: u32, limit: u32) -> u32 {
+    ready(copies, request, tree.peek(request, limit).device_pages)
+}
+
+/// How many of a request's first pages, all on the device, have come.
+fn ready(copies: &Copies, request: u32, on_device: u32) -> u32 {
+    if copies.arriving_pages() == 0 {
+        return on_device;
+    }
+    let has_come = |&page: &u32| copies.bringing(GPU, request, page) == NO_MOVE;
+    (0..on_device).take_while(has_come).count() as u32
+}
+
+impl HiCacheStore {
+    /// How many leading pages are found on both tiers, and are ready on the device; too little on the host alone is left
+    /// there. How many may be found is kept for the request's admission.
+    pub(super) fn look(&self, request: u32, limit: u32) -> (u32, u32) {
+        self.limits[request as usize].store(limit, Ordering::Relaxed);
+        let (on_device, pages) = self.extent(request, limit);
+        (pages, ready(&self.copies, request, on_device))
+    }
+
+    /// The pages found on the device, and on both tiers.
+    fn extent(&self, request: u32, limit: u32) -> (u32, u32) {
+        let sight = self.pool.tree.peek(request, limit);
+        let on_host = u64::from(sight.pages - sight.device_pages);
+        let is_worth_it = on_host * self.page >= LEAST_LOADED_TOKENS;
+        let pages = if is_worth_it {
+            sight.pages
+        } else {
+            sight.device_pages
+        };
+        (sight.device_pages, pages)
+    }
+
+    /// The found run in parts.
+    pub fn match_prefix(&self, request: u32, limit: u32) -> Vec<Part> {
+        let (on_device, pages) = self.extent(request, limit);
+        let mut parts: Vec<Part> = Vec::new();
+        for (tier, start, end) in [(GPU, 0, on_device), (STAGING, on_device, pages)] {
+            for page in start..end {
+                let by: MoveId = self.copies.bringing(tier, request, page);
+                match parts.last_mut() {
+                    Some(last) if (last.tier, last.by) == (tier, by) => last.end = page + 1,
+                    _ => parts.push(Part {
+                        tier,
+                        start: page,
+                        end: page + 1,
+                        by,
+                    }),
+                }
+            }
+        }
+        parts
+    }
+}

@@ -1,0 +1,170 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::engines::leaf_order::LeafOrder;
+use crate::keys::NO_REQUEST;
+use crate::machine_store::MachineStore;
+use crate::store::{Part, GPU, NO_MOVE, STAGING};
+
+/// Two requests of the same three pages of four tokens and a page of their own, and one of three other pages.
+fn store(write: WritePolicy, device_pages: u64, host_pages: u64) -> HiCacheStore {
+    let ids = vec![0, 1, 2, 3, 0, 1, 2, 4, 5, 6, 7];
+    let full = vec![4, 4, 3];
+    let keys = BlockKeys::new(vec![0, 4, 8, 11], ids, 1, full, vec![NO_REQUEST; 3]).unwrap();
+    let config = HiCacheConfig {
+        strategy: LeafStrategy::Used(LeafOrder::Lru),
+        page: 4,
+        device_pages,
+        host_pages,
+        write,
+    };
+    let lengths = Lengths {
+        prompt_tokens: vec![16, 16, 12],
+        total_tokens: vec![18, 18, 14],
+    };
+    HiCacheStore::new(Arc::new(keys), config, lengths).unwrap()
+}
+
+fn admitted(store: &mut HiCacheStore, request: u32, pages: u32) -> LeaseId {
+    let (_, ready) = store.peek(request, pages).unwrap();
+    let lease = store.acquire(request, ready).unwrap();
+    let lacking = u64::from(pages - ready);
+    assert_ne!(
+        store.reserve(&[(lease, lacking)], 0).unwrap(),
+        Room::Refused
+    );
+    lease
+}
+
+/// Lets a request compute its whole prompt and end.
+fn run(store: &mut HiCacheStore, request: u32, pages: u32) {
+    let lease = admitted(store, request, pages);
+    store.commit(lease, pages, Times::default()).unwrap();
+    store.release(lease, 1).unwrap();
+    assert_eq!(store.check(), Ok(()));
+}
+
+#[test]
+fn a_written_node_stays_on_the_device_until_its_copy_is_there() {
+    let mut store = store(WritePolicy::Through, 6, 9);
+    run(&mut store, 0, 4);
+    let orders = store.take_orders();
+    assert_eq!(
+        (orders.len(), orders[0].to, orders[0].blocks),
+        (1, STAGING, 4)
+    );
+    let (gpu, host) = (store.room(GPU).unwrap(), store.room(STAGING).unwrap());
+    assert_eq!((gpu.free, gpu.cached, gpu.evictable), (2, 4, 0));
+    assert_eq!((host.cached, host.in_flight, host.evictable), (0, 4, 0));
+    let lease = store.acquire(2, 0).unwrap();
+    store.peek(2, 3).unwrap();
+    assert_eq!(store.reserve(&[(lease, 3)], 2), Ok(Room::Refused));
+    store.finish_move(orders[0].id).unwrap();
+    assert_eq!(store.finish_move(orders[0].id), Err(StoreError::NoSuchMove));
+    assert_eq!(store.room(STAGING).unwrap().in_flight, 0);
+    assert_eq!(store.reserve(&[(lease, 3)], 3), Ok(Room::Ready));
+    assert_eq!(store.losses(GPU).unwrap().evicted, 4);
+    assert_eq!(store.duplicates(), 0);
+    assert_eq!(store.check(), Ok(()));
+}
+
+#[test]
+fn under_write_back_who_gets_the_room_waits_for_the_copy() {
+    let mut store = store(WritePolicy::Back, 6, 9);
+    run(&mut store, 0, 4);
+    assert!(!store.has_orders());
+    assert_eq!(store.spare_blocks(), 2, "what is evicted is sent first");
+    let lease = store.acquire(2, 0).unwrap();
+    store.peek(2, 3).unwrap();
+    let room = store.reserve(&[(lease, 3)], 2).unwrap();
+    let sent: Vec<MoveId> = store.take_orders().iter().map(|order| order.id).collect();
+    assert_eq!(room, Room::Pending(sent));
+}
+
+/// Request 0 has computed so many pages, which lie on the host since another request had all of the device.
+fn sent_down(pages: u32) -> HiCacheStore {
+    let mut store = store(WritePolicy::Through, 6, 9);
+    run(&mut store, 0, pages);
+    for order in store.take_orders() {
+        store.finish_move(order.id).unwrap();
+    }
+    let lease = admitted(&mut store, 2, 5);
+    store.release(lease, 1).unwrap();
+    assert_eq!(store.room(GPU).unwrap().free, 6);
+    store
+}
+
+#[test]
+fn what_is_on_the_host_alone_is_loaded_and_others_wait_for_the_same_load() {
+    let mut store = sent_down(4);
+    assert_eq!(store.peek(1, 3), Ok((3, 0)));
+    let lease = admitted(&mut store, 1, 4);
+    assert_eq!(store.peek(1, 3), Ok((3, 3)), "the load is still to be sent");
+    let load = store.load(lease, 3, &[7]).unwrap();
+    assert_eq!(store.depth(lease), Ok(3));
+    assert_eq!(store.peek(0, 3), Ok((3, 0)));
+    let part = Part {
+        tier: GPU,
+        start: 0,
+        end: 3,
+        by: load,
+    };
+    assert_eq!(store.match_prefix(0, 3), [part]);
+    assert_eq!(store.room(GPU).unwrap().in_flight, 3);
+    let order = store.take_orders().remove(0);
+    assert_eq!((order.from, order.to, order.blocks), (STAGING, GPU, 3));
+    assert_eq!(order.after, [7]);
+    store.finish_move(load).unwrap();
+    let ready = Part {
+        by: NO_MOVE,
+        ..part
+    };
+    assert_eq!(store.match_prefix(0, 3), [ready]);
+    assert_eq!(store.check(), Ok(()));
+}
+
+#[test]
+fn too_few_tokens_on_the_host_are_computed_again() {
+    assert_eq!(sent_down(2).peek(0, 3), Ok((0, 0)), "eight tokens");
+    assert_eq!(sent_down(3).peek(0, 3), Ok((3, 0)), "twelve");
+}
+
+#[test]
+fn a_prompt_is_offered_until_it_is_checked_in_whole() {
+    let mut store = store(WritePolicy::Selective, 10, 9);
+    let lease = admitted(&mut store, 0, 4);
+    assert!(store.is_computing(lease));
+    store.commit(lease, 2, Times::default()).unwrap();
+    assert!(store.is_computing(lease));
+    store.commit(lease, 4, Times::default()).unwrap();
+    assert!(!store.is_computing(lease));
+    store.release(lease, 1).unwrap();
+    assert!(!store.is_computing(lease));
+}
+
+#[test]
+fn what_two_requests_computed_at_once_is_kept_once() {
+    let mut store = store(WritePolicy::Back, 10, 9);
+    let leases = [admitted(&mut store, 0, 4), admitted(&mut store, 1, 4)];
+    for lease in leases {
+        store.commit(lease, 4, Times::default()).unwrap();
+    }
+    assert_eq!(store.merged_blocks(), 3);
+    for lease in leases {
+        store.release(lease, 1).unwrap();
+    }
+    let room = store.room(GPU).unwrap();
+    assert_eq!((room.cached, room.active, room.free), (5, 0, 5));
+    assert_eq!(store.check(), Ok(()));
+}
+
+#[test]
+fn wrong_counts_are_seen() {
+    let mut store = store(WritePolicy::Through, 10, 9);
+    run(&mut store, 0, 4);
+    let order = store.take_orders().remove(0);
+    store.pool.tree.lock(store.copies.kept().next().unwrap());
+    assert!(store.check().unwrap_err().starts_with("I3"));
+    store.finish_move(order.id).unwrap();
+    assert!(store.check().unwrap_err().starts_with("I3"));
+}

@@ -1,0 +1,85 @@
+//! What a store in time is told of the host: the nodes that were written, and how often each page is there.
+
+use super::UnifiedTree;
+use crate::engines::key_index::KeyMap;
+
+/// Pages `[start, end)` of a request that were written to the host, and the node that they were then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// The node, which still ends with them.
+    pub node: u32,
+    /// A request that shows them.
+    pub request: u32,
+    /// The first of them.
+    pub start: u32,
+    /// Past the last of them.
+    pub end: u32,
+}
+
+/// What is kept for a store in time.
+#[derive(Debug, Default)]
+pub(super) struct HostTold {
+    written: Vec<Written>,
+    /// By key the pages on the host that have it. One key may stand at two places: an answer has the keys of the turn
+    /// that follows, whose prompt may have parted from it inside a block of the trace.
+    copies: KeyMap<u64, u32>,
+}
+
+impl UnifiedTree {
+    fn told(&mut self) -> Option<&mut HostTold> {
+        self.host.as_mut()?.told.as_mut()
+    }
+
+    /// What was written to the host since the last call, in order.
+    pub fn take_written(&mut self) -> Vec<Written> {
+        let told = self.told().map(|told| std::mem::take(&mut told.written));
+        told.unwrap_or_default()
+    }
+
+    /// How many pages on the host have a key.
+    pub fn copies_on_host(&self, key: u64) -> u64 {
+        let told = self.host.as_ref().and_then(|host| host.told.as_ref());
+        let copies = told.and_then(|told| told.copies.get(&key));
+        copies.map_or(0, |&copies| u64::from(copies))
+    }
+
+    /// Tells that a node has been written.
+    pub(super) fn tell_written(&mut self, at: u32) {
+        let node = &self.nodes[at as usize];
+        let written = Written {
+            node: at,
+            request: node.request,
+            start: node.start,
+            end: node.start + node.pages,
+        };
+        let keys = self.keys.clone();
+        let Some(told) = self.told() else { return };
+        told.written.push(written);
+        for page in written.start..written.end {
+            *told
+                .copies
+                .entry(keys.key(written.request, page))
+                .or_default() += 1;
+        }
+    }
+
+    /// Tells that a node is about to lose its copy on the host, where it has one.
+    pub(super) fn tell_dropped(&mut self, at: u32) {
+        let node = &self.nodes[at as usize];
+        let (request, start, end) = (node.request, node.start, node.start + node.pages);
+        if !node.on_host {
+            return;
+        }
+        let keys = self.keys.clone();
+        let Some(told) = self.told() else { return };
+        for page in start..end {
+            let key = keys.key(request, page);
+            match told.copies.get_mut(&key) {
+                Some(copies) if *copies > 1 => *copies -= 1,
+                _ => {
+                    told.copies.remove(&key);
+                }
+            }
+        }
+    }
+}
