@@ -95,6 +95,18 @@ replicas = st.builds(
 )
 
 
+@pytest.mark.parametrize("seed", [1, 2, 7])
+def test_an_answer_that_the_next_turn_names_otherwise_hides_no_block_before_it(seed):
+    """The block before an answer has another id than the answer's own in the same place of the next turn."""
+    full, window = KvGroup("full", 16, 0, (0,)), KvGroup("sliding", 16, 8, (0,))
+    drawn = GroupSettings("drawn", KvLayout((full, window), 1, 1), 64, 0)
+    settings = settings_of(drawn, CacheSettings(), ReplicaSettings(max_num_seqs=8), 60, 1)
+    trace = crowded(seed, requests=20, sessions=4)
+    runs = [simulate(settings, trace, options=option) for option in OPTIONS]
+    assert runs[0].requests["preemptions"].sum()
+    assert len({run.digest_results for run in runs}) == 1
+
+
 @examples(20)
 @given(
     drawn=groups(),

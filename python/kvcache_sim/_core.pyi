@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired, Protocol, TypedDict, final, type_c
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcache_sim.cache.groups import Newcomer
+from kvcache_sim.cache.groups import Brought, Newcomer
 from kvcache_sim.cache.store import GpuStore, Losses, Order, Room
 from kvcache_sim.channels.channel import Transmission
 from kvcache_sim.channels.settings import ChannelSettings
@@ -566,7 +566,7 @@ class TieredPoolStore:
 
 @final
 class GroupStore:
-    """A pool of several cache groups as the store of a machine with a GPU tier alone.
+    """A pool of several cache groups as the store of a machine with a GPU tier alone, or above one tier.
 
     Calls as in ``cache.store.GroupStore``; ``limits`` are tokens of a step, the retention interval and the
     longest sequence; ``rules`` are those of reuse, ``vllm`` or ``tree``.
@@ -575,6 +575,27 @@ class GroupStore:
     def __new__(
         cls, groups: KvGroups, limits: tuple[int, int | None, int], capacity_blocks: int, rules: str
     ) -> GroupStore: ...
+    @staticmethod
+    def with_tier(
+        groups: KvGroups,
+        limits: tuple[int, int | None, int],
+        capacity_blocks: int,
+        rules: str,
+        tier: tuple[int, str, str],
+        prompt_tokens: list[int],
+    ) -> GroupStore:
+        """Return one above an empty tier: its blocks, its policy, and what goes down.
+
+        ``engine``: what vLLM's connector offers; ``back`` and ``through``: the tree's write policies.
+        """
+
+    def brought(self, lease: int) -> Brought: ...
+    def blocks_of_move(self, move: int) -> list[int]: ...
+    def take_orders(self) -> list[tuple[int, int, int, int, list[int]]]: ...
+    def set_times(self, move: int, first_layer_ns: int, ready_ns: int) -> None: ...
+    def finish_move(self, move: int) -> None: ...
+    def step_computed(self, leases: list[int], now_ns: int) -> None: ...
+    def duplicates(self, tier: int) -> int: ...
     def admit(self, asked: Newcomer, now_ns: int) -> tuple[int | None, int, int]: ...
     def begin_step(self) -> None: ...
     def grow(self, lease: int, tokens: tuple[int, int], now_ns: int) -> bool: ...

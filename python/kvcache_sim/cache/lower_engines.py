@@ -59,8 +59,10 @@ def _offload_in_core(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> Ma
     return make
 
 
-def groups_with_tier_maker(groups: GroupSettings, trace: Trace, write: str) -> MakeLower:
+def groups_with_tier_maker(groups: GroupSettings, trace: Trace, write: str, native: bool) -> MakeLower:
     """Return what makes a machine's store for cache groups with a tier below: vLLM's, or the tree's."""
+    if native:
+        return _groups_in_core(groups, trace, write)
     make_tier, of_tree = reference("tier.vllm-offload"), groups.rules == "tree"
     make_store = reference("store.tiered-groups" if of_tree else "store.vllm-offload-groups")
 
@@ -68,6 +70,24 @@ def groups_with_tier_maker(groups: GroupSettings, trace: Trace, write: str) -> M
         gpu, cpu = tiers
         tier = make_tier(cpu.policy, cpu.capacity_blocks)
         return make_store(trace, groups, gpu.capacity_blocks, tier, *([write] if of_tree else []))
+
+    return make
+
+
+def _groups_in_core(groups: GroupSettings, trace: Trace, write: str) -> MakeLower:
+    from kvcache_sim import _core
+    from kvcache_sim.cache.group_keys import native_groups
+
+    keys = native_groups(groups.layout, trace, answers_shared=True)
+    writes = write if groups.rules == "tree" else "engine"
+    prompts = trace.input_tokens.tolist()
+
+    def make(tiers: Sequence[TierSettings]) -> Any:
+        gpu, cpu = (tier.capacity_blocks for tier in tiers)
+        assert gpu is not None
+        assert cpu is not None
+        below = cpu, tiers[1].policy, writes
+        return _core.GroupStore.with_tier(keys, groups.limits, gpu, groups.rules, below, prompts)
 
     return make
 

@@ -166,7 +166,7 @@ class StoreMaker:
     def _of_groups_with_tier(self, groups: GroupSettings) -> _Make:
         from kvcache_sim.cache.lower_engines import groups_with_tier_maker
 
-        make_store = groups_with_tier_maker(groups, self._trace, self.cache.lower_write)
+        make_store = groups_with_tier_maker(groups, self._trace, self.cache.lower_write, self._native)
 
         def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
             store = make_store(tiers)

@@ -277,6 +277,15 @@ impl BlockKeys {
         (self.key(request, block), run)
     }
 
+    /// How many blocks before one are named by the ids of the same request as it.
+    pub fn named_alike_before(&self, request: u32, block: u32) -> u32 {
+        let own = self.full_blocks(request);
+        if block < own {
+            return block;
+        }
+        block - own
+    }
+
     /// Blocks that an id covers.
     pub fn blocks_per_id(&self) -> u32 {
         self.blocks_per_id

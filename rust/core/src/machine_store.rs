@@ -5,7 +5,7 @@ use crate::engines::group_store::GroupStore;
 use crate::engines::pool_store::PoolStore;
 use crate::engines::radix_store::RadixStore;
 use crate::records::Records;
-use crate::store::{Answer, Store, StoreError, Violation, GPU};
+use crate::store::{Answer, Store, StoreError, Violation, GPU, STAGING};
 
 /// How the blocks of a tier are used: the first four sum to its capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -164,5 +164,62 @@ macro_rules! engine_store {
 }
 
 engine_store!(PoolStore, room: PoolStore::room, merged: |_: &PoolStore| 0);
-engine_store!(GroupStore, room: GroupStore::room, merged: GroupStore::merged_blocks);
+impl MachineStore for GroupStore {
+    fn known_request(&self, request: u32) -> Answer<()> {
+        GroupStore::known_request(self, request)
+    }
+
+    fn peek(&self, request: u32, limit: u32) -> Answer<(u32, u32)> {
+        GroupStore::known_request(self, request)?;
+        Ok(GroupStore::peek(self, request, limit))
+    }
+
+    fn room(&self, tier: usize) -> Answer<TierRoom> {
+        let below = self.tier();
+        if let (STAGING, Some(below)) = (tier, below) {
+            return Ok(below.tier().room(below.copies.writing_blocks()));
+        }
+        gpu_alone(tier)?;
+        let (free, active, cached, evictable) = GroupStore::room(self);
+        let arriving = below.map_or(0, |below| below.copies.arriving_blocks());
+        Ok(TierRoom {
+            free,
+            active: active - arriving,
+            cached,
+            in_flight: arriving,
+            evictable,
+        })
+    }
+
+    fn losses(&self, tier: usize) -> Answer<TierLosses> {
+        let evicted = match (tier, self.tier()) {
+            (STAGING, Some(below)) => below.tier().evicted(),
+            _ => {
+                gpu_alone(tier)?;
+                self.evictions()
+            }
+        };
+        Ok(TierLosses {
+            evicted,
+            ..TierLosses::default()
+        })
+    }
+
+    fn merged_blocks(&self) -> u64 {
+        GroupStore::merged_blocks(self)
+    }
+
+    fn records(&self) -> &Records {
+        &self.records
+    }
+
+    fn records_mut(&mut self) -> &mut Records {
+        &mut self.records
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        GroupStore::check(self)
+    }
+}
+
 engine_store!(RadixStore, room: RadixStore::room, merged: RadixStore::merged_pages);

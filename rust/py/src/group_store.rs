@@ -2,18 +2,23 @@
 
 use kvsim_core::batch::BatchStore;
 use kvsim_core::engines::group_store::GroupStore;
+use kvsim_core::engines::group_tier::{GroupTier, GroupWrites};
 use kvsim_core::engines::groups::{Limits, Reuse};
 use kvsim_core::engines::newcomer::{Entry, Newcomer};
+use kvsim_core::engines::offload_tier::OffloadTier;
+use kvsim_core::engines::used_tier::UsedTier;
+use kvsim_core::loading_store::OffersComputed;
 use kvsim_core::machine_store::MachineStore;
-use kvsim_core::store::{StoreError, Times};
+use kvsim_core::store::{StoreError, Times, STAGING};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::engine_store::engine_store;
+use crate::engines::{at_least_one, offload_policy};
 use crate::groups::{capacity_of, limits_of, KvGroups};
 use crate::named;
 use crate::refusal::{answered, refused, Whole};
-use crate::store_values::{room_to_py, times};
+use crate::store_values::{orders_to_py, room_to_py, times, PyOrder};
 
 /// `cache.groups.Newcomer`, attribute by attribute.
 #[derive(FromPyObject)]
@@ -53,6 +58,76 @@ engine_store!(PyGroupStore {
         let capacity = capacity_of(capacity_blocks)?;
         let store = GroupStore::new(groups.groups.clone(), groups.align, limits, capacity);
         Ok(Self(store))
+    }
+
+    /// The same with a tier below, of so many blocks under a policy; `writes`: `engine`, `back` or `through`.
+    #[staticmethod]
+    fn with_tier(
+        groups: &KvGroups,
+        limits: (u64, Option<u64>, u64),
+        capacity_blocks: Whole,
+        rules: &str,
+        tier: (Whole, String, String),
+        prompt_tokens: Vec<Whole>,
+    ) -> PyResult<Self> {
+        let (cpu_blocks, policy, writes) = tier;
+        at_least_one(cpu_blocks.u64(), "blocks of the CPU")?;
+        let writes = match writes.as_str() {
+            "engine" => GroupWrites::Engine,
+            "back" => GroupWrites::Back,
+            "through" => GroupWrites::Through,
+            _ => return Err(refused("no such rules of writing", "engine, back or through")),
+        };
+        let capacity = cpu_blocks.u64();
+        let policy = offload_policy(&policy, capacity as usize)?;
+        let requests = prompt_tokens.len() as u32;
+        if requests != groups.groups[0].keys.requests() {
+            return answered(Err(StoreError::Lengths(groups.groups[0].keys.requests())));
+        }
+        let tier = OffloadTier::new(policy, capacity as usize, 0);
+        let tier = UsedTier::new(tier, capacity, requests);
+        let tokens = prompt_tokens.into_iter().map(Whole::u64).collect();
+        let blocks = capacity_of(capacity_blocks)?;
+        let below = GroupTier::new(tier, writes, blocks, tokens);
+        let store = Self::new(groups, limits, capacity_blocks, rules)?;
+        Ok(Self(store.0.above(below)))
+    }
+
+    fn brought<'py>(&mut self, py: Python<'py>, lease: Whole) -> PyResult<Bound<'py, PyAny>> {
+        let below = self.0.tier_mut();
+        let told = below.map(|tier| tier.brought(lease.u64())).unwrap_or_default();
+        let loads = told.loads.into_iter().map(|id| (id, STAGING)).collect();
+        named::brought(py, (told.in_pool_blocks, told.room, loads))
+    }
+
+    fn blocks_of_move(&self, r#move: Whole) -> PyResult<Vec<u64>> {
+        let counts = self.0.tier().and_then(|tier| tier.blocks_of_move(r#move.u64()));
+        answered(counts.map(<[u64]>::to_vec).ok_or(StoreError::NoSuchMove))
+    }
+
+    fn take_orders(&mut self) -> Vec<PyOrder> {
+        let below = self.0.tier_mut();
+        below.map_or_else(Vec::new, |tier| orders_to_py(tier.copies.take_orders()))
+    }
+
+    /// Hears when a copy will be done, which no decision depends on.
+    fn set_times(&mut self, r#move: Whole, first_layer_ns: Whole, ready_ns: Whole) {
+        let _ = (r#move, first_layer_ns, ready_ns);
+    }
+
+    fn finish_move(&mut self, r#move: Whole) -> PyResult<()> {
+        let below = self.0.tier_mut().ok_or(StoreError::NoSuchMove);
+        answered(below.and_then(|tier| tier.finish_move(r#move.u64())))
+    }
+
+    fn step_computed(&mut self, leases: Vec<Whole>, now_ns: Whole) -> PyResult<()> {
+        let leases: Vec<u64> = leases.into_iter().map(Whole::u64).collect();
+        answered(self.0.step_computed(&leases, now_ns.u64()))
+    }
+
+    fn duplicates(&self, tier: Whole) -> PyResult<u64> {
+        answered(MachineStore::room(&self.0, tier.index()))?;
+        Ok(if tier.index() == STAGING { self.0.duplicates() } else { 0 })
     }
 
     /// Lease, hit blocks and tokens it has room for; the lease is `None` where it is refused, then the second

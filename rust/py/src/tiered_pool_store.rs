@@ -7,6 +7,7 @@ use kvsim_core::engines::lmcache_below::LmcacheBelow;
 use kvsim_core::engines::offload_below::OffloadBelow;
 use kvsim_core::engines::offload_tier::OffloadTier;
 use kvsim_core::engines::tiered_pool::TieredPool;
+use kvsim_core::engines::used_tier::UsedTier;
 use kvsim_core::loading_store::{LoadingStore, OffersComputed};
 use kvsim_core::machine_store::MachineStore;
 use kvsim_core::store::{StoreError, Times};
@@ -52,7 +53,7 @@ engine_store!(PyTieredPoolStore {
         at_least_one(cpu_blocks.u64(), "blocks of the CPU")?;
         let capacity = cpu_blocks.u64();
         let tier = OffloadTier::new(offload_policy(policy, capacity as usize)?, capacity as usize, 0);
-        let below = OffloadBelow::new(tier, capacity, keys.0.requests());
+        let below = OffloadBelow(UsedTier::new(tier, capacity, keys.0.requests()));
         Self::above(Box::new(below), keys, capacity_blocks, prompts)
     }
 

@@ -275,7 +275,7 @@ def core_serves(machine: Machine, serving: MachineSettings) -> bool:
         and not (settings.instant and machine.offers)  # the next request waits for what was stored
         and settings.queue_order in ("fcfs", *ORDERS)
         and (settings.duplicate_prefill == "recompute" or isinstance(machine.store, _WITH_KEYS))
-        and (machine.groups is None or settings.speculation is None)
+        and (machine.groups is None or (settings.speculation is None and machine.loading_groups is None))
         and settings.stages == 1
         and machine.cache.admission in ("all", "prompt")
         and (len(machine.tiers) == 1 or _core_moves(machine))

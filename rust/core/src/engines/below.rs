@@ -1,6 +1,7 @@
 //! What an engine keeps below vLLM's pool: which of a prompt's blocks it brings, and what it takes of what is computed.
 
-use super::copied_pool::{CopiedPool, Copy};
+use super::copied_pool::CopiedPool;
+use super::copies::Copy;
 use crate::keys::BlockKeys;
 use crate::machine_store::{TierLosses, TierRoom};
 use crate::records::Records;

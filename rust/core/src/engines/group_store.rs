@@ -5,16 +5,19 @@
 //! asked in tokens, and taken step by step: what lies behind a window is given back before a step takes more.
 //! `TierRoom` counts blocks of the pool. A request has one lease at a time.
 
+use super::group_tier::{FoundBelow, GroupTier};
+mod batch;
+mod tier;
+
 use super::groups::admission::Room as Within;
 use super::groups::lost::{Junction, Losses};
 use super::groups::manager::GroupManager;
 use super::groups::rules::{chunk_end, next_change, Chunk};
-use super::groups::{Found, Group, Kind, Limits};
+use super::groups::{Group, Kind, Limits};
 use super::leases::EngineLeases;
 use super::newcomer::{Entry, Newcomer};
-use crate::batch::BatchStore;
 use crate::records::Records;
-use crate::store::{Answer, LeaseId, Room, StoreError, Times, Violation};
+use crate::store::{Answer, LeaseId, Violation};
 
 /// What is known of a running request.
 #[derive(Debug, Clone, Copy, Default)]
@@ -45,6 +48,8 @@ pub struct GroupStore {
     /// What first admissions could not go on from.
     losses: Losses,
     junctions: Vec<Junction>,
+    /// The tier below, where there is one.
+    pub(super) below: Option<Box<GroupTier>>,
     /// Digest and evictions of this machine.
     pub records: Records,
 }
@@ -57,12 +62,21 @@ impl GroupStore {
             has_states: groups.iter().any(|group| group.kind == Kind::Linear),
             losses: Losses::new(groups.len()),
             junctions: Vec::new(),
+            below: None,
             manager: GroupManager::new(groups, align, limits, capacity_blocks),
             capacity: u64::from(capacity_blocks),
             leases: EngineLeases::new(requests),
             running: vec![Running::default(); requests as usize],
             records: Records::default(),
         }
+    }
+
+    /// The same with an empty tier below.
+    #[must_use]
+    pub fn above(mut self, tier: GroupTier) -> Self {
+        self.manager.log_given();
+        self.below = Some(Box::new(tier));
+        self
     }
 
     /// Refuses a request beyond the trace.
@@ -74,10 +88,25 @@ impl GroupStore {
         u64::from(blocks) * self.manager.align()
     }
 
-    /// How many leading blocks of the alignment every group can go on from.
-    pub fn peek(&self, request: u32, limit: u32) -> u32 {
-        let found = self.manager.look_up(request, self.tokens(limit));
-        (found.tokens / self.manager.align()) as u32
+    /// How many leading blocks of the alignment every group can go on from, and how many of them are ready in the pool.
+    pub fn peek(&self, request: u32, limit: u32) -> (u32, u32) {
+        let looked = self.look_up(request, self.tokens(limit));
+        let blocks = |tokens| (tokens / self.manager.align()) as u32;
+        let below = self.below.as_ref();
+        let waits = below.is_some_and(|tier| tier.is_arriving(&self.manager, request, looked));
+        let ready = if waits { 0 } else { looked.pool_tokens };
+        (blocks(looked.found.tokens), blocks(ready))
+    }
+
+    fn look_up(&self, request: u32, limit: u64) -> FoundBelow {
+        if let Some(tier) = &self.below {
+            return tier.look_up(&self.manager, request, limit);
+        }
+        let found = self.manager.look_up(request, limit);
+        FoundBelow {
+            found,
+            pool_tokens: found.tokens,
+        }
     }
 
     /// Blocks of the pool that a sequence of so many tokens can hold while so many steps are under way.
@@ -105,7 +134,8 @@ impl GroupStore {
         let (request, known) = (asked.request, asked.known_tokens);
         self.known_request(request)?;
         let limit = self.tokens(asked.matchable_blocks);
-        let found = self.manager.look_up(request, limit);
+        let looked = self.look_up(request, limit);
+        let found = looked.found;
         let lease = self.leases.give(
             request,
             (found.tokens / self.manager.align()) as u32,
@@ -133,7 +163,7 @@ impl GroupStore {
             Entry::NoTokens
         } else if self.manager.is_computed_now(request, found.tokens) {
             Entry::NotYet
-        } else if self.hold_counted(lease, room, (running, end), found, now_ns) {
+        } else if self.hold_counted(lease, room, (running, end), looked, now_ns) {
             let hit_blocks = (found.tokens / self.manager.align()) as u32;
             return Ok(Entry::Admitted {
                 lease,
@@ -153,16 +183,16 @@ impl GroupStore {
         lease: LeaseId,
         room: Within,
         running: (Running, u64),
-        found: Found,
+        looked: FoundBelow,
         now_ns: u64,
     ) -> bool {
-        let request = self.leases.request(lease);
+        let (request, found) = (self.leases.request(lease), looked.found);
         if found.junction == 0 || self.running[request as usize].is_counted {
-            return self.hold(lease, room, running, found, now_ns);
+            return self.hold(lease, room, running, looked, now_ns);
         }
         let mut losses = self.losses.clone();
         let junction = losses.count(&self.manager, request, found);
-        let held = self.hold(lease, room, running, found, now_ns);
+        let held = self.hold(lease, room, running, looked, now_ns);
         if held {
             self.losses = losses;
             self.junctions.extend(junction);
@@ -176,12 +206,17 @@ impl GroupStore {
         lease: LeaseId,
         room: Within,
         (running, end): (Running, u64),
-        found: Found,
+        looked: FoundBelow,
         now_ns: u64,
     ) -> bool {
-        let request = self.leases.request(lease);
+        let (request, found) = (self.leases.request(lease), looked.found);
         let (before, prompt) = (self.manager.counts().evicted, running.prompt_tokens);
-        if !self.manager.admit_within(room, request, prompt, found, end) {
+        let held = if self.below.is_some() {
+            self.hold_and_bring(lease, (room, prompt, end), looked, now_ns)
+        } else {
+            self.manager.admit_within(room, request, prompt, found, end)
+        };
+        if !held {
             return false;
         }
         self.leases.admit(lease);
@@ -190,8 +225,10 @@ impl GroupStore {
             ..running
         };
         self.running[request as usize].depth = (found.tokens / self.manager.align()) as u32;
-        let evicted = self.manager.counts().evicted - before;
-        self.records.evicted_blocks(evicted, now_ns);
+        if self.below.is_none() {
+            let evicted = self.manager.counts().evicted - before;
+            self.records.evicted_blocks(evicted, now_ns);
+        }
         true
     }
 
@@ -236,9 +273,9 @@ impl GroupStore {
 
     /// Notes what a request found; its blocks are held when its room is reserved, in one step with it.
     pub fn acquire(&mut self, request: u32, hits: u32) -> Answer<LeaseId> {
-        let (manager, tokens) = (&self.manager, u64::from(hits) * self.manager.align());
-        let found = |request, _| (manager.look_up(request, tokens).tokens / manager.align()) as u32;
-        self.leases.give(request, hits, found)
+        self.known_request(request)?;
+        let found = self.look_up(request, self.tokens(hits)).found.tokens / self.manager.align();
+        self.leases.give(request, hits, |_, _| found as u32)
     }
 
     /// Takes an acquisition back.
@@ -250,6 +287,9 @@ impl GroupStore {
     pub fn release(&mut self, lease: LeaseId) -> Answer<()> {
         let ended = self.leases.end(lease)?;
         self.manager.release(ended.request);
+        if let Some(tier) = &mut self.below {
+            tier.release(lease, (ended.request, ended.admitted));
+        }
         Ok(())
     }
 
@@ -284,103 +324,10 @@ impl GroupStore {
 
     /// Checks the pool and the tables from scratch (I2, I3, I4); the first violation is the error.
     pub fn check(&self) -> Result<(), Violation> {
-        self.manager.check()
-    }
-}
-
-impl BatchStore for GroupStore {
-    /// `wanted` are tokens beyond those that each lease has room for, and all of those are computed.
-    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
-        if let [(lease, tokens)] = *wanted {
-            let asked = self.leases.get(lease)?;
-            if !asked.admitted {
-                return self.reserve_first(lease, tokens, now_ns);
-            }
+        self.manager.check()?;
+        match &self.below {
+            Some(tier) => tier.check(&self.manager.holders()),
+            None => Ok(()),
         }
-        let mut missing = 0u64;
-        for &(lease, tokens) in wanted {
-            let request = self.leases.admitted(lease)?.request;
-            let computed = self.running[request as usize].room_tokens;
-            self.manager.computed_to(request, computed);
-            self.manager.drop_unread(request);
-            missing += u64::from(self.manager.lacking(request, computed + tokens));
-        }
-        if missing > u64::from(self.manager.free_blocks()) {
-            return Ok(Room::Refused);
-        }
-        let before = self.manager.counts().evicted;
-        for &(lease, tokens) in wanted {
-            let request = self.leases.request(lease);
-            let running = &mut self.running[request as usize];
-            running.room_tokens += tokens;
-            self.manager.take(request, running.room_tokens);
-        }
-        let evicted = self.manager.counts().evicted - before;
-        self.records.evicted_blocks(evicted, now_ns);
-        Ok(Room::Ready)
-    }
-
-    fn depth(&self, lease: LeaseId) -> Answer<u32> {
-        let lease = self.leases.get(lease)?;
-        if lease.admitted {
-            return Ok(self.running[lease.request as usize].depth);
-        }
-        Ok(lease.hits)
-    }
-
-    fn commit(&mut self, lease: LeaseId, to: u32, _ready: Times) -> Answer<()> {
-        let request = self.leases.admitted(lease)?.request;
-        let end = self.tokens(to);
-        if self.manager.lacking_positions(request, end) > 0 {
-            return Err(StoreError::NotReserved);
-        }
-        let running = &mut self.running[request as usize];
-        running.depth = running.depth.max(to);
-        self.manager.give_keys(request, end);
-        Ok(())
-    }
-
-    fn spare_blocks(&self) -> u64 {
-        u64::from(self.manager.free_blocks())
-    }
-
-    fn chunk(&self, lease: LeaseId, computed: u64, target: u64, tokens: u64) -> Answer<u64> {
-        if !self.has_states {
-            return Ok(tokens);
-        }
-        let request = self.leases.admitted(lease)?.request;
-        let running = &self.running[request as usize];
-        let end = self.chunk_end(running, computed, target, tokens);
-        Ok(end.saturating_sub(computed))
-    }
-
-    fn lacking_blocks(&self, lease: LeaseId, tokens: u64) -> Answer<u64> {
-        let request = self.leases.admitted(lease)?.request;
-        Ok(self.manager.lacking_positions(request, tokens))
-    }
-}
-
-impl GroupStore {
-    /// The first room of a lease that was acquired by hand: for all its tokens at once.
-    fn reserve_first(&mut self, lease: LeaseId, tokens: u64, now_ns: u64) -> Answer<Room> {
-        let asked = self.leases.get(lease)?;
-        let mut found = self.manager.look_up(asked.request, self.tokens(asked.hits));
-        if found.tokens < self.tokens(asked.hits) {
-            return Err(StoreError::NotFound);
-        }
-        found.junction = 0;
-        let known = found.tokens + tokens;
-        let room = Within {
-            blocks: self.manager.free_blocks(),
-            whole_tokens: None,
-            in_flight_tokens: 0,
-        };
-        let running = Running {
-            prompt_tokens: known.max(1),
-            chunk_tokens: self.manager.limits().max_num_batched_tokens,
-            ..Running::default()
-        };
-        let held = self.hold(lease, room, (running, known), found, now_ns);
-        Ok(if held { Room::Ready } else { Room::Refused })
     }
 }

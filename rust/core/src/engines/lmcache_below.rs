@@ -6,7 +6,8 @@
 
 use super::below::{Below, InParts, Prompt, Site};
 use super::chunk_order::ChunkOrder;
-use super::copied_pool::{CopiedPool, Copy};
+use super::copied_pool::CopiedPool;
+use super::copies::Copy;
 use super::held_keys::HeldKeys;
 use super::key_index::KeyMap;
 use crate::machine_store::{TierLosses, TierRoom};
@@ -162,7 +163,7 @@ impl Below for LmcacheBelow {
             parts.add(
                 block,
                 if block < on_cpu {
-                    (STAGING, pool.written_by(key))
+                    (STAGING, pool.copies.written_by(key))
                 } else {
                     let by = self.to_disk.get(&key);
                     (DISK, by.copied().unwrap_or(NO_MOVE))
@@ -226,8 +227,8 @@ impl Below for LmcacheBelow {
             from: DISK,
             to: STAGING,
         };
-        let read = site.pool.start(copy, &after);
-        site.pool.is_written(&new, read);
+        let read = site.pool.copies.start(copy, &after);
+        site.pool.copies.is_written(&new, read);
         after.push(read);
         after
     }
@@ -250,7 +251,7 @@ impl Below for LmcacheBelow {
             .pool
             .blocks(prompt.request, (start, start + taken as u32));
         self.cpu.in_use.hold(&keys);
-        let written = site.pool.write(keys.clone(), blocks, &new);
+        let written = site.pool.copies.write(keys.clone(), blocks, &new);
         let (to_disk, lost) = self.store_on_disk(&keys);
         site.records.evicted_from(DISK, lost, site.now_ns);
         if !to_disk.is_empty() {
@@ -262,7 +263,7 @@ impl Below for LmcacheBelow {
                 from: STAGING,
                 to: DISK,
             };
-            let by = site.pool.start(copy, &[written]);
+            let by = site.pool.copies.start(copy, &[written]);
             self.to_disk
                 .extend(to_disk.into_iter().map(|key| (key, by)));
         }
@@ -287,7 +288,7 @@ impl Below for LmcacheBelow {
         let own = self.tier(tier);
         let there = own.chunks.len();
         let (writing, in_use) = if tier == STAGING {
-            (pool.writing_blocks(), own.in_use.len() as u64)
+            (pool.copies.writing_blocks(), own.in_use.len() as u64)
         } else {
             let here = |key: &&u64| own.chunks.contains(**key);
             let writing = self.to_disk.keys().filter(here).count() as u64;
@@ -322,7 +323,7 @@ impl Below for LmcacheBelow {
                 return Err(format!("I2: {there} of {room} blocks in a tier"));
             }
         }
-        if !pool.all_written(|key| self.cpu.chunks.contains(key)) {
+        if !pool.copies.all_written(|key| self.cpu.chunks.contains(key)) {
             return Err("I3: a block was evicted from the CPU while it was written".into());
         }
         Ok(())

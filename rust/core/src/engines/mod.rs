@@ -12,8 +12,12 @@ pub mod block_pool;
 pub mod chunk_order;
 /// A pool of blocks with copies under way to the tiers below.
 pub mod copied_pool;
+/// Copies under way between a pool and the tiers below.
+pub mod copies;
 /// vLLM's pool of several cache groups as the GPU tier of a timed replica.
 pub mod group_store;
+/// A tier below a pool of several cache groups.
+pub mod group_tier;
 /// vLLM's manager of several KV cache groups.
 pub mod groups;
 /// Keys in use by copies.
@@ -69,6 +73,8 @@ pub mod unified_pool;
 pub mod unified_replay;
 /// SGLang's default tree, with copies on the host (HiCache).
 pub mod unified_tree;
+/// vLLM's CPU tier, with its keys in use and who used them.
+pub mod used_tier;
 /// Requests through vLLM's pool with its CPU tier below.
 pub mod vllm_offload_replay;
 /// Requests through vLLM's pool.

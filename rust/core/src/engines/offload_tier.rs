@@ -214,6 +214,14 @@ impl OffloadTier {
         }
     }
 
+    /// Stores different keys that are not there, for which keys that may go make room; how many went.
+    pub fn put(&mut self, keys: &[u64], is_kept: &dyn Fn(u64) -> bool) -> u64 {
+        let shortfall = (self.policy.resident() + keys.len()).saturating_sub(self.capacity);
+        let evicted = self.policy.evict(shortfall, is_kept).unwrap_or_default();
+        keys.iter().for_each(|&key| self.policy.insert(key));
+        evicted.len() as u64
+    }
+
     /// Refreshes the keys of a finished request, which come in order.
     pub fn finish(&mut self, accesses: &[(u64, Access)]) {
         for &(key, access) in accesses.iter().rev() {

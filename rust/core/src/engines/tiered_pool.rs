@@ -317,7 +317,7 @@ impl LoadingStore for TieredPool {
         };
         let after = self.below.load(site, prompt, (depth, to), after);
         self.below.hold(&keys);
-        let id = self.pool.read(keys, blocks, &after);
+        let id = self.pool.copies.read(keys, blocks, &after);
         self.pool.give_keys(request, to)?;
         let before = self.to_offer[request as usize];
         self.to_offer[request as usize] = self.below.offers_after(before, to);
@@ -337,15 +337,15 @@ impl LoadingStore for TieredPool {
     }
 
     fn has_orders(&self) -> bool {
-        self.pool.has_orders()
+        self.pool.copies.has_orders()
     }
 
     fn take_orders(&mut self) -> Vec<Order> {
-        self.pool.take_orders()
+        self.pool.copies.take_orders()
     }
 
     fn finish_move(&mut self, id: MoveId) -> Answer<()> {
-        let copy = self.pool.finish(id)?;
+        let copy = self.pool.copies.finish(id)?;
         self.below.ended(&copy, id);
         Ok(())
     }

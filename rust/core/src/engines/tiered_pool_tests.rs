@@ -8,6 +8,7 @@ use super::offload_below::OffloadBelow;
 use super::offload_lru::OffloadLru;
 use super::offload_tier::OffloadTier;
 use super::tiered_pool::TieredPool;
+use super::used_tier::UsedTier;
 use crate::batch::BatchStore;
 use crate::keys::{BlockKeys, NO_REQUEST};
 use crate::loading_store::{LoadingStore, OffersComputed};
@@ -29,7 +30,7 @@ fn keys() -> Arc<BlockKeys> {
 
 fn offloading(gpu: u32, cpu: usize) -> TieredPool {
     let tier = OffloadTier::new(Box::<OffloadLru>::default(), cpu, 0);
-    let below = OffloadBelow::new(tier, cpu as u64, 4);
+    let below = OffloadBelow(UsedTier::new(tier, cpu as u64, 4));
     TieredPool::new(keys(), gpu, Box::new(below), vec![7; 4], 2).unwrap()
 }
 

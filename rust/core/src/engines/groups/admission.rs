@@ -2,9 +2,11 @@
 
 use super::joint_hit::Found;
 use super::manager::GroupManager;
+use super::pool::NULL;
 use super::room::new_blocks;
 use super::rules::{admission_blocks, skipped_blocks};
 use super::tables::Table;
+use super::{Group, Kind};
 
 /// What an admission may take.
 #[derive(Debug, Clone, Copy)]
@@ -38,31 +40,57 @@ impl GroupManager {
         found: Found,
         end: u64,
     ) -> bool {
-        let mut tables = Vec::with_capacity(self.groups.len());
+        let groups = 0..self.groups.len();
+        let in_pool = |number| self.found_table(request, number, (found.tokens, found.tokens));
+        let tables = groups.map(in_pool).collect();
+        self.admit_over(room, (request, prompt), found, tables, end)
+    }
+
+    /// The same over what the pool has of what was found, by group; the rest comes from below, into new blocks.
+    ///
+    /// `tables` have the blocks of the hit that are still read, `NULL` where the pool lacks one, and end before the
+    /// hit where it lacks all of them.
+    pub fn admit_over(
+        &mut self,
+        room: Room,
+        (request, prompt): (u32, u64),
+        found: Found,
+        mut tables: Vec<Table>,
+        end: u64,
+    ) -> bool {
         let (mut whole, mut first) = (0, 0);
-        for (number, group) in self.groups.iter().enumerate() {
-            let table = self.found_table(request, number, found.tokens);
-            let idle = table.blocks.iter().filter(|&&b| self.pool.is_idle(b));
-            let idle = idle.count() as u32;
-            let from = table.positions().max(skipped_blocks(group, found.tokens));
-            let more = |blocks: u32| new_blocks(group, blocks.saturating_sub(from)) + idle;
+        for (group, table) in self.groups.iter().zip(&tables) {
+            let needed = |tokens: u32| self.needed(group, table, found.tokens, tokens);
             if let Some(tokens) = room.whole_tokens {
                 let longest = self.limits.max_model_len;
-                whole += more(admission_blocks(
+                whole += needed(admission_blocks(
                     group,
                     tokens,
                     room.in_flight_tokens,
                     longest,
                 ));
             }
-            first += more(group.blocks(end));
-            tables.push(table);
+            first += needed(group.blocks(end));
         }
         if first.max(whole) > room.blocks {
             return false;
         }
-        for &block in tables.iter().flat_map(|table| &table.blocks) {
+        let here = tables.iter().flat_map(|table| &table.blocks);
+        for &block in here.filter(|&&block| block != NULL) {
             self.pool.touch(block);
+        }
+        for (group, table) in self.groups.iter().zip(&mut tables) {
+            for place in &mut table.blocks {
+                if *place == NULL {
+                    self.pool.take(1, |block| *place = block);
+                }
+            }
+            let start = skipped_blocks(group, found.tokens);
+            if table.positions() < start {
+                table.start = start;
+            }
+            let more = group.whole(found.tokens).saturating_sub(table.positions());
+            self.pool.take(more, |block| table.blocks.push_back(block));
         }
         let held = &mut self.held[request as usize];
         held.tables = tables;
@@ -76,10 +104,22 @@ impl GroupManager {
         true
     }
 
-    /// A group's blocks up to a hit, from the first one on that is still read.
-    fn found_table(&self, request: u32, number: usize, hit: u64) -> Table {
-        let group = &self.groups[number];
+    /// Blocks that a group needs for so many, beside those of its hit that others hold.
+    fn needed(&self, group: &Group, table: &Table, hit: u64, blocks: u32) -> u32 {
         let end = group.whole(hit);
+        if group.kind == Kind::Linear && table.positions() != end {
+            return new_blocks(group, blocks.saturating_sub(end)) + 1;
+        }
+        let taken = |&&block: &&u32| block == NULL || self.pool.is_idle(block);
+        let from = table.positions().max(skipped_blocks(group, hit));
+        new_blocks(group, blocks.saturating_sub(from))
+            + table.blocks.iter().filter(taken).count() as u32
+    }
+
+    /// A group's blocks of so many tokens, all of which the pool has, from the first one on that a hit still reads.
+    pub fn found_table(&self, request: u32, number: usize, (tokens, hit): (u64, u64)) -> Table {
+        let group = &self.groups[number];
+        let end = group.whole(tokens);
         let start = skipped_blocks(group, hit).min(end);
         let mut table = Table {
             start,
@@ -94,5 +134,18 @@ impl GroupManager {
                 .run_of(number, key, run.min(end - at), &mut table.blocks);
         }
         table
+    }
+
+    /// The same of a hit, some blocks of which the pool may lack: `NULL` stands for these.
+    pub fn table_with_gaps(&self, request: u32, number: usize, hit: u64) -> Table {
+        let group = &self.groups[number];
+        let end = group.whole(hit);
+        let start = skipped_blocks(group, hit).min(end);
+        let find = |block| self.pool.find(number, group.key(request, block)).0;
+        Table {
+            start,
+            keyed: end,
+            blocks: (start..end).map(find).collect(),
+        }
     }
 }

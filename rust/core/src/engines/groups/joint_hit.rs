@@ -33,21 +33,57 @@ pub fn kinds(groups: &[Group]) -> Vec<Vec<usize>> {
     kinds
 }
 
-/// A look-up over the pool of some groups for one request.
-pub struct Lookup<'a> {
+/// Which blocks of a prompt are there, by group.
+pub trait Presence {
+    /// How many blocks from one on a group has, at most `limit`; fewer than that may be told, but not none.
+    fn run(&self, group: usize, block: u32, limit: u32) -> u32;
+
+    /// 0 where a group has a block, else how many blocks up to it are known to be lacking (at least 1).
+    fn missing(&self, group: usize, block: u32) -> u32;
+}
+
+/// What a pool has of a request's prompt.
+pub struct InPool<'a> {
+    /// Where the keys lead.
+    pub pool: &'a Pool,
+    /// The groups.
+    pub groups: &'a [Group],
+    /// Whose prompt.
+    pub request: u32,
+}
+
+impl Presence for InPool<'_> {
+    fn run(&self, group: usize, block: u32, limit: u32) -> u32 {
+        let (key, run) = self.groups[group].run(self.request, block);
+        self.pool.present_run(group, key, run.min(limit))
+    }
+
+    fn missing(&self, group: usize, block: u32) -> u32 {
+        let of = &self.groups[group];
+        let (found, before) = self.pool.find(group, of.key(self.request, block));
+        if found != NULL {
+            return 0;
+        }
+        // units before it in its id, as far as they have that id: the next turn may name an answer's otherwise
+        let unit = (block + 1) * of.units - 1;
+        let alike = of.keys.named_alike_before(self.request, unit);
+        1 + before.min(alike) / of.units
+    }
+}
+
+/// A look-up of one request's prompt in all groups.
+pub struct Lookup<'a, P> {
     /// The groups and their kinds.
     pub groups: &'a [Group],
     /// `kinds` of the groups.
     pub kinds: &'a [Vec<usize>],
     /// Every hit is a multiple of it.
     pub align: u64,
-    /// Where the keys lead.
-    pub pool: &'a Pool,
-    /// Whose prompt.
-    pub request: u32,
+    /// What is there.
+    pub has: P,
 }
 
-impl Lookup<'_> {
+impl<P: Presence> Lookup<'_, P> {
     /// The joint hit of at most `limit` tokens: each kind takes the candidate or shortens it, until all agree.
     pub fn find(&self, limit: u64) -> Found {
         let first_is_full = self.groups[self.kinds[0][0]].kind == Kind::Full;
@@ -113,10 +149,8 @@ impl Lookup<'_> {
     fn prefix_run(&self, kind: &[usize], blocks: Range<u32>) -> u32 {
         let mut at = blocks.start;
         while at < blocks.end {
-            let runs = kind.iter().map(|&number| {
-                let (key, run) = self.groups[number].run(self.request, at);
-                self.pool.present_run(number, key, run.min(blocks.end - at))
-            });
+            let most = blocks.end - at;
+            let runs = kind.iter().map(|&number| self.has.run(number, at, most));
             match runs.min().unwrap_or(0) {
                 0 => break,
                 run => at += run,
@@ -153,15 +187,7 @@ impl Lookup<'_> {
 
     /// 0 where all groups have a block, else how many blocks up to it some group has not (at least 1).
     fn missing(&self, kind: &[usize], block: u32) -> u32 {
-        let missing = kind.iter().map(|&number| {
-            let group = &self.groups[number];
-            let (found, before) = self.pool.find(number, group.key(self.request, block));
-            if found == NULL {
-                1 + before / group.units
-            } else {
-                0
-            }
-        });
+        let missing = kind.iter().map(|&number| self.has.missing(number, block));
         missing.max().unwrap_or(0)
     }
 }

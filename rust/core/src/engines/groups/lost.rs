@@ -40,7 +40,7 @@ impl Losses {
         request: u32,
         found: Found,
     ) -> Option<Junction> {
-        self.junctions += u64::from(found.junction > 0);
+        self.junctions += u64::from(found.junction > found.tokens);
         let lost = found.junction.saturating_sub(found.tokens);
         let mut first = None;
         manager.lost(request, found, |group, not_kept| {

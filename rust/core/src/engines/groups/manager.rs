@@ -1,8 +1,10 @@
 //! The pool and who holds what of it (`KVCacheManager`, watermark 0, no speculation): look-ups, and the keys of
 //! what is computed. What requests take and let go stands in `admission`, `room` and `release`.
 
-use super::joint_hit::{kinds, Found, Lookup};
-use super::pool::{Pool, NULL};
+use std::ops::Range;
+
+use super::joint_hit::{kinds, Found, InPool, Lookup, Presence};
+use super::pool::{Given, Pool, NULL};
 use super::rules::{admission_blocks, retained, skipped_blocks};
 use super::tables::Table;
 use super::{Group, Kind, Limits, Reuse};
@@ -137,13 +139,21 @@ impl GroupManager {
         self.lookup(request).alone(limit)
     }
 
-    fn lookup(&self, request: u32) -> Lookup<'_> {
+    fn lookup(&self, request: u32) -> Lookup<'_, InPool<'_>> {
+        self.lookup_in(InPool {
+            pool: &self.pool,
+            groups: &self.groups,
+            request,
+        })
+    }
+
+    /// A look-up in what is there, be it here or elsewhere.
+    pub fn lookup_in<P: Presence>(&self, has: P) -> Lookup<'_, P> {
         Lookup {
             groups: &self.groups,
             kinds: &self.kinds,
             align: self.align,
-            pool: &self.pool,
-            request,
+            has,
         }
     }
 
@@ -151,7 +161,7 @@ impl GroupManager {
     /// other one could, and whether it lacks what was never kept, its window having moved on or its state not
     /// being a checkpoint; else it was evicted.
     pub fn lost(&self, request: u32, found: Found, mut tell: impl FnMut(usize, bool)) {
-        if found.junction == 0 {
+        if found.junction <= found.tokens {
             return;
         }
         for (number, group) in self.groups.iter().enumerate() {
@@ -218,6 +228,67 @@ impl GroupManager {
                 },
             );
         }
+    }
+
+    /// Starts keeping which blocks are given out.
+    pub fn log_given(&mut self) {
+        self.pool.given = Some(Vec::new());
+    }
+
+    /// The blocks given out since the last call.
+    pub fn take_given(&mut self) -> Vec<Given> {
+        self.pool
+            .given
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    /// Whether a group's key has a block.
+    pub fn has(&self, group: usize, key: u64) -> bool {
+        self.pool.find(group, key).0 != NULL
+    }
+
+    /// The blocks of a running request in a group, `NULL` where it has none any more.
+    pub fn blocks_of(&self, request: u32, group: usize) -> impl Iterator<Item = u32> + '_ {
+        let table = self.held[request as usize].tables.get(group);
+        table
+            .into_iter()
+            .flat_map(|table| table.blocks.iter().copied())
+    }
+
+    /// The block at a position of a group, `NULL` where there is none any more.
+    pub fn block_at(&self, request: u32, group: usize, position: u32) -> u32 {
+        let table = &self.held[request as usize].tables[group];
+        if position < table.start {
+            return NULL;
+        }
+        table.block(position)
+    }
+
+    /// Of some positions of a group those whose blocks get a key, ascending.
+    pub fn kept_blocks(&self, request: u32, number: usize, of: Range<u32>) -> Vec<u32> {
+        let (held, interval) = (&self.held[request as usize], self.limits.retention_interval);
+        let mut kept = Vec::new();
+        let group = &self.groups[number];
+        retained(group, of, self.align, interval, &held.boundaries, |range| {
+            kept.extend(range)
+        });
+        kept.sort_unstable();
+        kept.dedup();
+        kept
+    }
+
+    /// Gives a running request's block its key, whatever the retention rule says.
+    pub fn give_key(&mut self, request: u32, group: usize, position: u32) {
+        let block = self.block_at(request, group, position);
+        let key = self.groups[group].key(request, position);
+        self.pool.give_keys(group, key, 1, |_| block);
+    }
+
+    /// How many hold each block; the first is none.
+    pub fn holders(&self) -> Vec<u32> {
+        self.pool.nodes.iter().map(|node| node.holders).collect()
     }
 
     /// Blocks given back since another one had their key.

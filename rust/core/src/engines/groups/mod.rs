@@ -20,7 +20,7 @@
 /// Whether a request fits.
 pub mod admission;
 mod check;
-mod joint_hit;
+pub mod joint_hit;
 /// What could not be gone on from, and why.
 pub mod lost;
 /// The pool and who holds what of it.
@@ -32,7 +32,7 @@ pub mod replay;
 mod room;
 /// What each kind of group finds, drops and keeps.
 pub mod rules;
-mod tables;
+pub mod tables;
 
 use std::sync::Arc;
 

@@ -26,6 +26,9 @@ pub(super) struct Node {
     pub slot: u32,
 }
 
+/// A block that was given out, and the group and key that it had.
+pub type Given = (u32, Option<(usize, u64)>);
+
 /// Blocks, holders, queue and keys.
 #[derive(Debug)]
 pub struct Pool {
@@ -46,6 +49,8 @@ pub struct Pool {
     by_group: Vec<(u64, u64)>,
     /// Blocks with a key that somebody holds.
     pub(super) held_keyed: u64,
+    /// Blocks given out since they were last taken, where that is kept.
+    pub(super) given: Option<Vec<Given>>,
     /// By group, a bit for each named key that a block has had; nothing for full attention, which keeps all.
     had: Vec<Vec<u64>>,
 }
@@ -81,12 +86,16 @@ impl Pool {
             merged: 0,
             by_group: vec![(0, 0); groups.len()],
             held_keyed: 0,
+            given: None,
             had: groups.iter().map(bits).collect(),
         }
     }
 
-    /// Whether a block ever had a key of a group, which is not one of full attention.
+    /// Whether a block ever had a key of a group; full attention keeps all.
     pub fn had(&self, group: usize, key: u64) -> bool {
+        if self.had[group].is_empty() {
+            return true;
+        }
         let word = self.had[group].get((key / 64) as usize);
         word.is_some_and(|word| word >> (key % 64) & 1 == 1)
     }
@@ -211,6 +220,12 @@ impl Pool {
         for _ in 0..number {
             let after = self.nodes[block as usize].next;
             self.nodes[block as usize].holders = 1;
+            if let Some(given) = &mut self.given {
+                let slot = self.nodes[block as usize].slot;
+                let group = usize::from(self.group[block as usize]);
+                let key = (slot != NONE).then(|| (group, self.indexes[group].key(slot)));
+                given.push((block, key));
+            }
             if self.nodes[block as usize].slot != NONE {
                 self.evict(block);
             }

@@ -1,0 +1,202 @@
+//! Copies under way between a pool of blocks and the tiers below it: which blocks are being written, which are read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::key_index::KeyMap;
+use crate::store::{Answer, MoveId, Order, Slots, StoreError, Violation, GPU, NO_MOVE, STAGING};
+
+/// A copy between two tiers: its keys, and the blocks of the pool that it writes or reads.
+#[derive(Debug, Clone, Default)]
+pub struct Copy {
+    /// What is copied.
+    pub keys: Vec<u64>,
+    /// The pool's blocks that it writes, or reads; none where it is between lower tiers.
+    pub blocks: Vec<u32>,
+    /// The tier it is read from.
+    pub from: usize,
+    /// The tier it is written to.
+    pub to: usize,
+}
+
+/// The copies, the orders for them that nobody has taken yet, and what they keep busy.
+#[derive(Debug)]
+pub struct Copies {
+    moves: Slots<Copy>,
+    orders: Vec<Order>,
+    /// By block the move that writes it, and how many are written.
+    arriving: Vec<MoveId>,
+    arriving_blocks: u64,
+    /// Keys of the tier below that are being written, by the move.
+    writing: KeyMap<u64, MoveId>,
+    /// By block the moves that read it.
+    leaving: BTreeMap<u32, BTreeSet<MoveId>>,
+}
+
+impl Copies {
+    /// None under way, of a pool of so many blocks, numbered from 1.
+    pub fn new(capacity_blocks: u32) -> Self {
+        Self {
+            moves: Slots::default(),
+            orders: Vec::new(),
+            arriving: vec![NO_MOVE; capacity_blocks as usize + 1],
+            arriving_blocks: 0,
+            writing: KeyMap::default(),
+            leaving: BTreeMap::new(),
+        }
+    }
+
+    /// The move that writes a block of the pool, [`NO_MOVE`] where it is ready.
+    pub fn writer_of(&self, block: u32) -> MoveId {
+        self.arriving[block as usize]
+    }
+
+    /// Whether a block of the pool is being written.
+    pub fn is_arriving(&self, block: u32) -> bool {
+        self.arriving[block as usize] != NO_MOVE
+    }
+
+    /// How many keys a move copies.
+    pub fn keys_of(&self, id: MoveId) -> u64 {
+        self.moves.get(id).map_or(0, |copy| copy.keys.len() as u64)
+    }
+
+    /// Blocks of the pool that are being written.
+    pub fn arriving_blocks(&self) -> u64 {
+        self.arriving_blocks
+    }
+
+    /// The move that writes a key to the tier below, [`NO_MOVE`] where it is there.
+    pub fn written_by(&self, key: u64) -> MoveId {
+        self.writing.get(&key).copied().unwrap_or(NO_MOVE)
+    }
+
+    /// Blocks of the tier below that are being written.
+    pub fn writing_blocks(&self) -> u64 {
+        self.writing.len() as u64
+    }
+
+    /// Whether something holds of all keys that are being written.
+    pub fn all_written(&self, mut is_so: impl FnMut(u64) -> bool) -> bool {
+        self.writing.keys().all(|&key| is_so(key))
+    }
+
+    /// Whether no block of the pool is being read.
+    pub fn none_leaves(&self) -> bool {
+        self.leaving.is_empty()
+    }
+
+    /// Adds the moves that still read a block.
+    pub fn add_readers(&self, block: u32, waits: &mut BTreeSet<MoveId>) {
+        if let Some(reads) = self.leaving.get(&block) {
+            waits.extend(reads);
+        }
+    }
+
+    /// Starts a copy once these moves have ended.
+    pub fn start(&mut self, copy: Copy, after: &[MoveId]) -> MoveId {
+        let (from, to, blocks) = (copy.from, copy.to, copy.keys.len() as u64);
+        let id = self.moves.insert(copy);
+        self.orders.push(Order {
+            id,
+            from,
+            to,
+            blocks,
+            after: after.to_vec(),
+        });
+        id
+    }
+
+    /// Reads keys of the tier below into blocks of the pool.
+    pub fn read(&mut self, keys: Vec<u64>, blocks: Vec<u32>, after: &[MoveId]) -> MoveId {
+        let copy = Copy {
+            keys,
+            blocks: blocks.clone(),
+            from: STAGING,
+            to: GPU,
+        };
+        let id = self.start(copy, after);
+        self.arriving_blocks += blocks.len() as u64;
+        for block in blocks {
+            self.arriving[block as usize] = id;
+        }
+        id
+    }
+
+    /// Sends blocks of the pool down, of which `new` are put into the tier below.
+    pub fn write(&mut self, keys: Vec<u64>, blocks: Vec<u32>, new: &[u64]) -> MoveId {
+        let copy = Copy {
+            keys,
+            blocks: blocks.clone(),
+            from: GPU,
+            to: STAGING,
+        };
+        let id = self.start(copy, &[]);
+        self.is_written(new, id);
+        for block in blocks {
+            self.leaving.entry(block).or_default().insert(id);
+        }
+        id
+    }
+
+    /// Notes that a move writes keys to the tier below.
+    pub fn is_written(&mut self, keys: &[u64], by: MoveId) {
+        self.writing.extend(keys.iter().map(|&key| (key, by)));
+    }
+
+    /// Ends a copy: what it wrote is ready, what it read may go. The copy as it was.
+    pub fn finish(&mut self, id: MoveId) -> Answer<Copy> {
+        let copy = self.moves.remove(id).ok_or(StoreError::NoSuchMove)?;
+        if copy.to == GPU {
+            self.arriving_blocks -= copy.blocks.len() as u64;
+            for &block in &copy.blocks {
+                self.arriving[block as usize] = NO_MOVE;
+            }
+            return Ok(copy);
+        }
+        for key in &copy.keys {
+            if self.writing.get(key) == Some(&id) {
+                self.writing.remove(key);
+            }
+        }
+        for block in &copy.blocks {
+            if let Some(reads) = self.leaving.get_mut(block) {
+                reads.remove(&id);
+                if reads.is_empty() {
+                    self.leaving.remove(block);
+                }
+            }
+        }
+        Ok(copy)
+    }
+
+    /// Whether copies were decided since they were last taken.
+    pub fn has_orders(&self) -> bool {
+        !self.orders.is_empty()
+    }
+
+    /// The copies decided since the last call.
+    pub fn take_orders(&mut self) -> Vec<Order> {
+        std::mem::take(&mut self.orders)
+    }
+
+    /// Checks that blocks of the pool, with so many holders each, are kept while they are copied (I3).
+    pub fn check(&self, holders: &[u32]) -> Result<(), Violation> {
+        let arriving = (0..).zip(&self.arriving).filter(|(_, &by)| by != NO_MOVE);
+        let arriving: Vec<usize> = arriving.map(|(block, _): (usize, _)| block).collect();
+        if arriving.len() as u64 != self.arriving_blocks
+            || arriving.iter().any(|&block| holders[block] == 0)
+        {
+            return Err("I3: a block is loaded that nobody holds".into());
+        }
+        let down = self.moves.iter().filter(|(_, copy)| copy.to != GPU);
+        let read: BTreeSet<(u32, MoveId)> = down
+            .flat_map(|(id, copy)| copy.blocks.iter().map(move |&block| (block, id)))
+            .collect();
+        let reads = self.leaving.iter();
+        let kept = reads.flat_map(|(&block, moves)| moves.iter().map(move |&id| (block, id)));
+        if !read.iter().copied().eq(kept) {
+            return Err("I3: a block is copied down and not kept".into());
+        }
+        Ok(())
+    }
+}

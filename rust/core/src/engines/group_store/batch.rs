@@ -1,0 +1,118 @@
+//! What a running batch asks of a pool of groups: room for the tokens of each step, keys, chunks.
+
+use super::{GroupStore, Running};
+use crate::batch::BatchStore;
+use crate::engines::group_tier::FoundBelow;
+use crate::engines::groups::admission::Room as Within;
+use crate::store::{Answer, LeaseId, Room, StoreError, Times};
+
+impl BatchStore for GroupStore {
+    /// `wanted` are tokens beyond those that each lease has room for, and all of those are computed.
+    fn reserve(&mut self, wanted: &[(LeaseId, u64)], now_ns: u64) -> Answer<Room> {
+        if let [(lease, tokens)] = *wanted {
+            let asked = self.leases.get(lease)?;
+            if !asked.admitted {
+                return self.reserve_first(lease, tokens, now_ns);
+            }
+        }
+        self.manager.take_given();
+        let mut missing = 0u64;
+        for &(lease, tokens) in wanted {
+            let request = self.leases.admitted(lease)?.request;
+            let computed = self.running[request as usize].room_tokens;
+            self.manager.computed_to(request, computed);
+            self.manager.drop_unread(request);
+            missing += u64::from(self.manager.lacking(request, computed + tokens));
+        }
+        if missing > u64::from(self.manager.free_blocks()) {
+            return Ok(Room::Refused);
+        }
+        let before = self.manager.counts().evicted;
+        for &(lease, tokens) in wanted {
+            let request = self.leases.request(lease);
+            let running = &mut self.running[request as usize];
+            running.room_tokens += tokens;
+            self.manager.take(request, running.room_tokens);
+        }
+        let evicted = self.manager.counts().evicted - before;
+        self.records.evicted_blocks(evicted, now_ns);
+        Ok(self.after_reserve(now_ns))
+    }
+
+    fn depth(&self, lease: LeaseId) -> Answer<u32> {
+        let lease = self.leases.get(lease)?;
+        if lease.admitted {
+            return Ok(self.running[lease.request as usize].depth);
+        }
+        Ok(lease.hits)
+    }
+
+    fn commit(&mut self, lease: LeaseId, to: u32, _ready: Times) -> Answer<()> {
+        let request = self.leases.admitted(lease)?.request;
+        let end = self.tokens(to);
+        if self.manager.lacking_positions(request, end) > 0 {
+            return Err(StoreError::NotReserved);
+        }
+        let running = &mut self.running[request as usize];
+        running.depth = running.depth.max(to);
+        self.manager.give_keys(request, end);
+        Ok(())
+    }
+
+    fn spare_blocks(&self) -> u64 {
+        if self.tier().is_some() {
+            return 0; // what leaves may go down, and what is given out may still be read
+        }
+        u64::from(self.manager.free_blocks())
+    }
+
+    fn chunk(&self, lease: LeaseId, computed: u64, target: u64, tokens: u64) -> Answer<u64> {
+        if !self.has_states {
+            return Ok(tokens);
+        }
+        let request = self.leases.admitted(lease)?.request;
+        let running = &self.running[request as usize];
+        let end = self.chunk_end(running, computed, target, tokens);
+        Ok(end.saturating_sub(computed))
+    }
+
+    fn lacking_blocks(&self, lease: LeaseId, tokens: u64) -> Answer<u64> {
+        let request = self.leases.admitted(lease)?.request;
+        Ok(self.manager.lacking_positions(request, tokens))
+    }
+}
+
+impl GroupStore {
+    /// The first room of a lease that was acquired by hand: for all its tokens at once.
+    fn reserve_first(&mut self, lease: LeaseId, tokens: u64, now_ns: u64) -> Answer<Room> {
+        let asked = self.leases.get(lease)?;
+        let mut found = self.manager.look_up(asked.request, self.tokens(asked.hits));
+        if found.tokens < self.tokens(asked.hits) {
+            return Err(StoreError::NotFound);
+        }
+        found.junction = 0;
+        let known = found.tokens + tokens;
+        let room = Within {
+            blocks: self.manager.free_blocks(),
+            whole_tokens: None,
+            in_flight_tokens: 0,
+        };
+        let running = Running {
+            prompt_tokens: known.max(1),
+            chunk_tokens: self.manager.limits().max_num_batched_tokens,
+            ..Running::default()
+        };
+        let looked = FoundBelow {
+            found,
+            pool_tokens: found.tokens,
+        };
+        if !self.hold(lease, room, (running, known), looked, now_ns) {
+            return Ok(Room::Refused);
+        }
+        let brought = self.below.as_ref().map(|tier| tier.room_of(lease));
+        Ok(match brought {
+            Some(waits) if !waits.is_empty() => Room::Pending(waits),
+            _ => Room::Ready,
+        })
+    }
+}

@@ -1,0 +1,118 @@
+//! The pool above a tier: what an admission brings from there, what goes down, and who waits for a copy.
+
+use super::GroupStore;
+use crate::engines::group_tier::{FoundBelow, GroupTier, Site};
+use crate::engines::groups::admission::Room as Within;
+use crate::loading_store::OffersComputed;
+use crate::store::{Answer, LeaseId, Room, StoreError};
+
+impl GroupStore {
+    /// Holds what the pool has of what was found and room up to `end` tokens, and brings the rest from the tier.
+    pub(super) fn hold_and_bring(
+        &mut self,
+        lease: LeaseId,
+        (room, prompt, end): (Within, u64, u64),
+        looked: FoundBelow,
+        now_ns: u64,
+    ) -> bool {
+        let request = self.leases.request(lease);
+        let Some(mut tier) = self.below.take() else {
+            return false;
+        };
+        let before = self.manager.counts().evicted;
+        self.manager.take_given();
+        let (tables, lacking) = tier.lacking(&self.manager, request, looked);
+        // what is to be loaded makes no room for what leaves
+        let kept = tier.keep(&self.manager, request, &lacking);
+        let of = (request, prompt);
+        let held = self.manager.admit_over(room, of, looked.found, tables, end);
+        if held {
+            let evicted = self.manager.counts().evicted - before;
+            self.records.evicted_blocks(evicted, now_ns);
+            let given = self.manager.take_given();
+            tier.demote(self.site(now_ns), &given);
+            tier.let_be(&kept);
+            let blocks: Vec<u32> = given.into_iter().map(|(block, _)| block).collect();
+            tier.bring(
+                self.site(now_ns),
+                (request, lease),
+                looked,
+                &lacking,
+                &blocks,
+            );
+        } else {
+            tier.let_be(&kept);
+        }
+        self.below = Some(tier);
+        held
+    }
+
+    fn site(&mut self, now_ns: u64) -> Site<'_> {
+        Site {
+            manager: &mut self.manager,
+            records: &mut self.records,
+            now_ns,
+        }
+    }
+
+    /// What must end before the blocks given out in a reservation are free; what left the pool for them goes down.
+    pub(super) fn after_reserve(&mut self, now_ns: u64) -> Room {
+        let Some(mut tier) = self.below.take() else {
+            return Room::Ready;
+        };
+        let given = self.manager.take_given();
+        tier.demote(self.site(now_ns), &given);
+        let waits = tier.readers(given.into_iter().map(|(block, _)| block));
+        self.below = Some(tier);
+        if waits.is_empty() {
+            return Room::Ready;
+        }
+        Room::Pending(waits)
+    }
+
+    /// Offers what a step has computed of some requests' prompts to the tier, in their order.
+    pub fn offer_computed(&mut self, leases: &[LeaseId], now_ns: u64) -> Answer<()> {
+        let Some(mut tier) = self.below.take() else {
+            return Ok(());
+        };
+        for &lease in leases {
+            let Ok(held) = self.leases.get(lease) else {
+                self.below = Some(tier);
+                return Err(StoreError::NoSuchLease);
+            };
+            if tier.is_to_offer(held.request) {
+                let computed = self.tokens(self.running[held.request as usize].depth);
+                tier.offer(self.site(now_ns), held.request, computed);
+            }
+        }
+        self.below = Some(tier);
+        Ok(())
+    }
+
+    /// The tier below, where there is one.
+    pub fn tier(&self) -> Option<&GroupTier> {
+        self.below.as_deref()
+    }
+
+    /// The same, to take from.
+    pub fn tier_mut(&mut self) -> Option<&mut GroupTier> {
+        self.below.as_deref_mut()
+    }
+
+    /// Blocks of the tier that the pool has too.
+    pub fn duplicates(&self) -> u64 {
+        let below = self.below.as_ref();
+        below.map_or(0, |tier| tier.duplicates(&self.manager))
+    }
+}
+
+impl OffersComputed for GroupStore {
+    fn step_computed(&mut self, leases: &[LeaseId], now_ns: u64) -> Answer<()> {
+        self.offer_computed(leases, now_ns)
+    }
+
+    fn is_to_offer(&self, lease: LeaseId) -> bool {
+        let (lease, tier) = (self.leases.get(lease), self.tier());
+        tier.is_some_and(|tier| lease.is_ok_and(|lease| tier.is_to_offer(lease.request)))
+    }
+}

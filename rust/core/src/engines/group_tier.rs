@@ -1,0 +1,202 @@
+//! A tier below a pool of several cache groups, in a timed run: groups' blocks, each under the key that it has in the pool.
+//!
+//! By vLLM's rules (0.33.0, `OffloadingConnectorScheduler`, one block a chunk) all groups are looked up once more behind
+//! the pool's joint hit, in the tier alone; a step's blocks are offered at its end, those of the prompt that are kept.
+//! By the tree's a prompt goes on from where all groups can with what the pool or the tier has, block by block; what
+//! leaves the pool goes down (written back), or what is computed (through). A group loads what it will read.
+
+mod bring;
+mod demote;
+mod offer;
+mod presence;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::copies::{Copies, Copy};
+use super::groups::manager::GroupManager;
+use super::groups::Found;
+use super::used_tier::UsedTier;
+use crate::records::Records;
+use crate::store::{Answer, LeaseId, MoveId, Violation};
+use presence::{PoolOrTier, PoolThenTier};
+
+/// When blocks go down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupWrites {
+    /// vLLM's: computed blocks of prompts are offered.
+    Engine,
+    /// The tree's: what leaves the pool.
+    Back,
+    /// The tree's: computed blocks of prompts are offered.
+    Through,
+}
+
+/// What an admission brings from the tier; counts are blocks of the alignment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Brought {
+    /// Those that the pool itself had.
+    pub in_pool_blocks: u32,
+    /// Moves that must end before its room is free.
+    pub room: Vec<MoveId>,
+    /// Moves that bring its KV.
+    pub loads: Vec<MoveId>,
+}
+
+/// What a look-up found, and how far the pool alone would have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FoundBelow {
+    /// What pool and tier have.
+    pub found: Found,
+    /// Tokens of the pool's own joint hit.
+    pub pool_tokens: u64,
+}
+
+/// The tier, and the copies between it and the pool.
+#[derive(Debug)]
+pub struct GroupTier {
+    tier: UsedTier,
+    writes: GroupWrites,
+    /// The copies under way, and how many blocks of each group a move copies.
+    pub copies: Copies,
+    by_group: BTreeMap<MoveId, Vec<u64>>,
+    prompt_tokens: Vec<u64>,
+    /// By running request, how many blocks of each group have been offered to the tier, or came from it.
+    offered: Vec<Option<Vec<u32>>>,
+    /// By lease what its admission brings, until it is asked for.
+    brought: BTreeMap<LeaseId, Brought>,
+}
+
+impl GroupTier {
+    /// An empty tier below a pool of so many blocks.
+    pub fn new(
+        tier: UsedTier,
+        writes: GroupWrites,
+        capacity_blocks: u32,
+        prompt_tokens: Vec<u64>,
+    ) -> Self {
+        Self {
+            tier,
+            writes,
+            copies: Copies::new(capacity_blocks),
+            by_group: BTreeMap::new(),
+            offered: vec![None; prompt_tokens.len()],
+            prompt_tokens,
+            brought: BTreeMap::new(),
+        }
+    }
+
+    /// What a request of at most so many tokens finds; nothing changes.
+    pub fn look_up(&self, manager: &GroupManager, request: u32, limit: u64) -> FoundBelow {
+        if self.writes != GroupWrites::Engine {
+            let has = PoolOrTier::new(manager, &self.tier, request);
+            let found = manager.lookup_in(has).find(limit);
+            let pool_tokens = manager.look_up(request, found.tokens).tokens;
+            return FoundBelow { found, pool_tokens };
+        }
+        let in_pool = manager.look_up(request, limit);
+        let mut found = in_pool;
+        if found.tokens < limit {
+            let has = PoolThenTier::new(manager, &self.tier, (request, in_pool.tokens));
+            found.tokens = manager.lookup_in(has).find(limit).tokens;
+        }
+        FoundBelow {
+            found,
+            pool_tokens: in_pool.tokens,
+        }
+    }
+
+    /// Whether some block of the pool that was found is still being written.
+    pub fn is_arriving(&self, manager: &GroupManager, request: u32, looked: FoundBelow) -> bool {
+        let tokens = match self.writes {
+            GroupWrites::Engine => looked.pool_tokens,
+            _ => looked.found.tokens,
+        };
+        let groups = 0..manager.groups().len();
+        let tables = groups.map(|number| manager.table_with_gaps(request, number, tokens));
+        let mut blocks = tables.flat_map(|table| table.blocks);
+        blocks.any(|block| self.copies.is_arriving(block))
+    }
+
+    /// What the admission of a lease brings; once.
+    pub fn brought(&mut self, lease: LeaseId) -> Brought {
+        self.brought.remove(&lease).unwrap_or_default()
+    }
+
+    /// What the room of an admission waits for.
+    pub fn room_of(&self, lease: LeaseId) -> Vec<MoveId> {
+        let brought = self.brought.get(&lease);
+        brought.map_or_else(Vec::new, |brought| brought.room.clone())
+    }
+
+    /// How many blocks of each group a move copies.
+    pub fn blocks_of_move(&self, id: MoveId) -> Option<&[u64]> {
+        self.by_group.get(&id).map(Vec::as_slice)
+    }
+
+    /// Ends a copy: what it wrote is ready, what it read may go.
+    pub fn finish_move(&mut self, id: MoveId) -> Answer<()> {
+        let Copy { keys, .. } = self.copies.finish(id)?;
+        self.by_group.remove(&id);
+        self.tier.in_use.let_be(&keys);
+        Ok(())
+    }
+
+    /// Whether the end of a step of a request matters: something of its prompt is still to be offered.
+    pub fn is_to_offer(&self, request: u32) -> bool {
+        self.writes != GroupWrites::Back && self.offered[request as usize].is_some()
+    }
+
+    /// Hears that a request has let go; what it used of the tier counts once more.
+    pub fn release(&mut self, lease: LeaseId, (request, was_admitted): (u32, bool)) {
+        self.offered[request as usize] = None;
+        self.brought.remove(&lease);
+        if was_admitted {
+            self.tier.finish(request);
+        }
+    }
+
+    /// The tier.
+    pub fn tier(&self) -> &UsedTier {
+        &self.tier
+    }
+
+    /// Blocks of the tier that the pool has too.
+    pub fn duplicates(&self, manager: &GroupManager) -> u64 {
+        let groups = manager.groups().len() as u64;
+        self.tier.count(|key| {
+            let (group, key) = presence::group_of(groups, key);
+            manager.has(group, key)
+        })
+    }
+
+    /// Moves that still read some blocks, ascending.
+    pub fn readers(&self, blocks: impl Iterator<Item = u32>) -> Vec<MoveId> {
+        let mut moves = BTreeSet::new();
+        blocks.for_each(|block| self.copies.add_readers(block, &mut moves));
+        moves.into_iter().collect()
+    }
+
+    /// Checks the tier and the copies, blocks of the pool having so many holders (I2, I3, I9).
+    pub fn check(&self, holders: &[u32]) -> Result<(), Violation> {
+        self.tier.check()?;
+        self.copies.check(holders)?;
+        for (&id, counts) in &self.by_group {
+            if self.copies.keys_of(id) != counts.iter().sum::<u64>() {
+                return Err(format!(
+                    "I9: move {id} copies blocks of groups under other keys"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where what a tier decides takes effect.
+pub struct Site<'a> {
+    /// The pool above.
+    pub manager: &'a mut GroupManager,
+    /// The machine's records.
+    pub records: &'a mut Records,
+    /// When this happens.
+    pub now_ns: u64,
+}

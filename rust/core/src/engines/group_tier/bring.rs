@@ -1,0 +1,134 @@
+//! What an admission brings from the tier into the blocks that it has taken.
+
+use std::collections::BTreeSet;
+
+use super::presence::key_of;
+use super::{Brought, FoundBelow, GroupTier, GroupWrites, Site};
+use crate::engines::groups::manager::GroupManager;
+use crate::engines::groups::pool::NULL;
+use crate::engines::groups::rules::skipped_blocks;
+use crate::engines::groups::tables::Table;
+use crate::engines::used_tier::Place;
+use crate::store::{LeaseId, MoveId, NO_MOVE};
+
+impl GroupTier {
+    /// What the pool has of what was found, by group, and the blocks that are to be brought.
+    pub fn lacking(
+        &self,
+        manager: &GroupManager,
+        request: u32,
+        looked: FoundBelow,
+    ) -> (Vec<Table>, Vec<Place>) {
+        let hit = looked.found.tokens;
+        let (mut tables, mut lacking) = (Vec::new(), Vec::new());
+        for (number, group) in manager.groups().iter().enumerate() {
+            let end = group.whole(hit);
+            if self.writes == GroupWrites::Engine {
+                let table = manager.found_table(request, number, (looked.pool_tokens, hit));
+                let start = table.positions().max(skipped_blocks(group, hit));
+                lacking.extend((start..end).map(|block| (number, block)));
+                tables.push(table);
+            } else {
+                let table = manager.table_with_gaps(request, number, hit);
+                let gaps = (table.start..end).filter(|&block| table.block(block) == NULL);
+                lacking.extend(gaps.map(|block| (number, block)));
+                tables.push(table);
+            }
+        }
+        (tables, lacking)
+    }
+
+    /// Holds the keys of blocks that are to be brought while room is made; they are let be afterwards.
+    pub fn keep(&mut self, manager: &GroupManager, request: u32, places: &[Place]) -> Vec<u64> {
+        let keys = keys_at(manager, request, places);
+        self.tier.in_use.hold(&keys);
+        keys
+    }
+
+    /// Ends such a hold.
+    pub fn let_be(&mut self, keys: &[u64]) {
+        self.tier.in_use.let_be(keys);
+    }
+
+    /// Loads what an admission lacks into its blocks, and notes what it waits for; `given` are blocks that it took.
+    pub fn bring(
+        &mut self,
+        site: Site<'_>,
+        (request, lease): (u32, LeaseId),
+        looked: FoundBelow,
+        lacking: &[Place],
+        given: &[u32],
+    ) {
+        let manager = site.manager;
+        let groups = manager.groups().len();
+        let room = self.readers(given.iter().copied());
+        let tables = (0..groups).flat_map(|number| manager.blocks_of(request, number));
+        let loads: BTreeSet<MoveId> = tables
+            .filter(|&block| block != NULL)
+            .map(|block| self.copies.writer_of(block))
+            .filter(|&by| by != NO_MOVE)
+            .collect();
+        let mut loads: Vec<MoveId> = loads.into_iter().collect();
+        let mut offered = vec![0; groups];
+        if !lacking.is_empty() {
+            let keys = keys_at(manager, request, lacking);
+            self.tier
+                .load(request, lacking.iter().copied().zip(keys.iter().copied()));
+            let blocks = lacking
+                .iter()
+                .map(|&(group, block)| manager.block_at(request, group, block));
+            let blocks: Vec<u32> = blocks.collect();
+            let mut after: BTreeSet<MoveId> = room.iter().copied().collect();
+            if self.writes == GroupWrites::Engine {
+                for &(group, block) in lacking {
+                    offered[group] = block + 1;
+                }
+            } else {
+                let written = keys.iter().map(|&key| self.copies.written_by(key));
+                after.extend(written.filter(|&by| by != NO_MOVE));
+            }
+            let after: Vec<MoveId> = after.into_iter().collect();
+            self.tier.in_use.hold(&keys);
+            let id = self.copies.read(keys, blocks, &after);
+            self.by_group.insert(id, count_by_group(groups, lacking));
+            loads.push(id);
+            if self.writes == GroupWrites::Engine {
+                manager.give_keys(request, looked.found.tokens);
+            } else {
+                for &(group, block) in lacking {
+                    manager.give_key(request, group, block);
+                }
+            }
+        }
+        self.offered[request as usize] = Some(offered);
+        let brought = Brought {
+            in_pool_blocks: (looked.pool_tokens / manager.align()) as u32,
+            room,
+            loads,
+        };
+        self.brought.insert(lease, brought);
+    }
+
+    /// Notes how many blocks of each group a move copies.
+    pub(super) fn counts(&mut self, id: MoveId, groups: usize, places: &[Place]) {
+        self.by_group.insert(id, count_by_group(groups, places));
+    }
+
+    /// Sends blocks of the pool down under keys that are new in the tier.
+    pub(super) fn send(&mut self, keys: Vec<u64>, blocks: Vec<u32>) -> MoveId {
+        self.tier.in_use.hold(&keys);
+        self.copies.write(keys.clone(), blocks, &keys)
+    }
+}
+
+fn keys_at(manager: &GroupManager, request: u32, places: &[Place]) -> Vec<u64> {
+    let keys = places.iter();
+    keys.map(|&(group, block)| key_of(manager, group, request, block))
+        .collect()
+}
+
+fn count_by_group(groups: usize, places: &[Place]) -> Vec<u64> {
+    let mut counts = vec![0; groups];
+    places.iter().for_each(|&(group, _)| counts[group] += 1);
+    counts
+}

@@ -1,0 +1,36 @@
+//! What leaves the pool goes down, where it is written back.
+
+use super::presence::key_in_tier;
+use super::{GroupTier, GroupWrites, Site};
+use crate::engines::groups::pool::Given;
+use crate::engines::used_tier::Place;
+use crate::store::STAGING;
+
+impl GroupTier {
+    /// Copies down what has just left the pool and is not in the tier; what the tier cannot take is dropped, oldest
+    /// first.
+    pub fn demote(&mut self, site: Site<'_>, given: &[Given]) {
+        if self.writes != GroupWrites::Back {
+            return;
+        }
+        let groups = site.manager.groups().len();
+        let left = given.iter().filter_map(|&(block, key)| {
+            let (group, key) = key?;
+            let key = key_in_tier(groups as u64, group, key);
+            (!self.tier.contains(key)).then_some((block, group, key))
+        });
+        let mut left: Vec<(u32, usize, u64)> = left.collect();
+        let fits = self.tier.unused_blocks() as usize;
+        left.drain(..left.len().saturating_sub(fits));
+        if left.is_empty() {
+            return;
+        }
+        let keys: Vec<u64> = left.iter().map(|&(_, _, key)| key).collect();
+        let evicted = self.tier.put(&keys);
+        site.records.evicted_from(STAGING, evicted, site.now_ns);
+        let blocks = left.iter().map(|&(block, _, _)| block).collect();
+        let places: Vec<Place> = left.iter().map(|&(_, group, _)| (group, 0)).collect();
+        let id = self.send(keys, blocks);
+        self.counts(id, groups, &places);
+    }
+}

@@ -1,0 +1,53 @@
+//! What steps have computed of prompts is offered to the tier, group by group.
+
+use super::presence::key_of;
+use super::{GroupTier, Site};
+use crate::engines::groups::pool::NULL;
+use crate::engines::used_tier::Place;
+use crate::store::STAGING;
+
+impl GroupTier {
+    /// Offers the blocks of a prompt that have come since the last time, of which so many tokens are computed.
+    pub fn offer(&mut self, site: Site<'_>, request: u32, computed: u64) {
+        let Some(offered) = self.offered[request as usize].clone() else {
+            return;
+        };
+        let manager = site.manager;
+        let align = manager.align();
+        let whole = self.prompt_tokens[request as usize] / align * align;
+        let computed = computed.min(whole);
+        let groups = manager.groups().iter();
+        let ends: Vec<u32> = groups.map(|group| group.whole(computed)).collect();
+        let (mut blocks, mut keys): (Vec<u32>, Vec<(Place, u64)>) = (Vec::new(), Vec::new());
+        for (number, (&start, &end)) in offered.iter().zip(&ends).enumerate() {
+            for at in manager.kept_blocks(request, number, start..end) {
+                let block = manager.block_at(request, number, at);
+                if block != NULL {
+                    blocks.push(block);
+                    keys.push(((number, at), key_of(manager, number, request, at)));
+                }
+            }
+        }
+        if !keys.is_empty() {
+            let Some(stored) = self.tier.offer(request, &keys) else {
+                return; // there is no room: they are offered again after the next step
+            };
+            site.records
+                .evicted_from(STAGING, stored.evicted, site.now_ns);
+            let all = blocks.into_iter().zip(keys).zip(stored.is_new);
+            let sent: Vec<(u32, (Place, u64))> = all
+                .filter(|&(_, is_new)| is_new)
+                .map(|(each, _)| each)
+                .collect();
+            if !sent.is_empty() {
+                let places: Vec<Place> = sent.iter().map(|&(_, (place, _))| place).collect();
+                let keys = sent.iter().map(|&(_, (_, key))| key).collect();
+                let id = self.send(keys, sent.iter().map(|&(block, _)| block).collect());
+                self.counts(id, ends.len(), &places);
+            }
+        }
+        let further = offered.iter().zip(&ends);
+        let further = further.map(|(&before, &end)| before.max(end)).collect();
+        self.offered[request as usize] = Some(further).filter(|_| computed < whole);
+    }
+}
