@@ -21,6 +21,7 @@ from small_traces import trace_of, tree_traces
 from test_hicache_runs import CHECKED, WRITES
 from test_hicache_runs import scenario as without_storage
 from test_instant import instant
+from test_native_serving import told
 from test_simulation_native import random_trace
 
 
@@ -81,6 +82,24 @@ def test_an_instant_run_gives_the_replays_integers(trace, page, spare, host, dis
     assert figures[0] or less["storage_written_tokens"] <= sent <= figures[1]
     assert moved.get("prefetched_blocks", 0) * page == replayed["prefetched_tokens"]
     assert moved.get("edge.disk->cpu.bytes", 0) == replayed["prefetched_tokens"] * token_bytes
+
+
+@examples(25)
+@given(
+    rooms=st.sampled_from([(60, 40, 30), (70, 120, 400), (110, 60, 90), (60, 20, 900)]),
+    policy=st.sampled_from(["lru", "lfu", "fifo", "slru", "mru"]),
+    write=st.sampled_from(list(WRITES)),
+    fetch=st.sampled_from(["wait", "best-effort", "timeout, timeout: 5ms", "timeout, timeout: 200ms"]),
+    threshold=st.sampled_from([16, 64, 256]),
+    share=st.sampled_from([0.2, 1.0]),
+    seed=st.integers(1, 99),
+)
+def test_the_core_keeps_pages_as_the_reference_does(rooms, policy, write, fetch, threshold, share, seed):
+    ahead = f"threshold: {threshold}, share: {share}"
+    text = scenario(rooms, policy, write, 16, f"policy: {fetch}", ahead)
+    settings, trace = scenario_from_text(text, "s.yaml", ROOT, []).settings, random_trace(seed, 40, 7)
+    (_, native), (_, python) = (told(settings, trace, backend=backend) for backend in ("native", "python"))
+    assert native == python
 
 
 #: A prompt of 300 pages comes back after others have pushed it to the storage: three reads of 128, 128 and 44 pages.

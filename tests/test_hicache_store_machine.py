@@ -7,17 +7,18 @@ every step both stores give the same answers, and each passes its own check.
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from examples import examples
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from kvcache_sim import _core
 from kvcache_sim.cache.store import NO_MOVE
 from kvcache_sim.errors import StoreError
+from kvcache_sim.reference.engines.hicache_storage_store import StoredHiCacheStore
 from kvcache_sim.reference.engines.hicache_store import HiCacheSettings, ReferenceHiCacheStore
 from kvcache_sim.reference.store import ReferenceKeys
 from kvcache_sim.tiers import COMPUTE, STAGING
@@ -25,20 +26,25 @@ from test_store_machine import thicket
 
 #: What happened over all runs of a session.
 SEEN: Counter[str] = Counter()
-REQUESTS = st.sampled_from([0, 1, 2, 3, 4, 6, 9, 12])
+REQUESTS = [0, 1, 2, 3, 4, 6, 9, 12]
 #: Pages that an answer adds at most.
 ANSWER = 3
 
 
-class HiCacheStores(RuleBasedStateMachine):
+class HiCacheStores:
+    """Both stores, and a walk of so many random steps through them."""
+
     strategy: ClassVar[str] = "lru"
     write: ClassVar[str] = "write_through"
     #: Tokens a page, and pages of the device and of the host.
     page: ClassVar[int] = 4
     pages: ClassVar[tuple[int, int]] = (30, 30)
+    #: Pages of a storage, the fewest tokens worth a prefetch, and the share of the host that prefetches have.
+    storage: ClassVar[tuple[int, int, float] | None] = None
+    #: What some walk must have seen.
+    sees: ClassVar[tuple[str, ...]] = ()
 
-    @initialize()
-    def build(self) -> None:
+    def __init__(self) -> None:
         rows, following = thicket()
         flat: dict[int, int] = {}
         ids = np.array([flat.setdefault(i, len(flat)) for row in rows for i in row], np.uint32)
@@ -48,11 +54,18 @@ class HiCacheStores(RuleBasedStateMachine):
         self.full = full.tolist()
         prompts = [pages * self.page + r % self.page for r, pages in enumerate(self.full)]
         wholes = [prompt + ANSWER * self.page for prompt in prompts]
-        rules = HiCacheSettings(self.strategy, self.page, *self.pages, self.write)
+        below, make, own = (), ReferenceHiCacheStore, None
+        if self.storage is not None:
+            room, threshold, share = below = self.storage
+            make, own = (
+                StoredHiCacheStore,
+                (room, -(-threshold // self.page), int(share * self.pages[1] * self.page)),
+            )
+        rules = HiCacheSettings(self.strategy, self.page, *self.pages, self.write, *below)
         self.native = _core.HiCacheStore(
-            _core.Keys(*arguments), (self.strategy, self.write), self.page, self.pages, (prompts, wholes)
+            _core.Keys(*arguments), (self.strategy, self.write), self.page, self.pages, (prompts, wholes), own
         )
-        self.reference = ReferenceHiCacheStore(ReferenceKeys(*arguments), rules, (prompts, wholes))
+        self.reference = make(ReferenceKeys(*arguments), rules, (prompts, wholes))
         for store in (self.native, self.reference):
             store.log_evictions()
         self.now = 0
@@ -66,9 +79,9 @@ class HiCacheStores(RuleBasedStateMachine):
     def both(self, name: str, mine: tuple[Any, ...], theirs: tuple[Any, ...] | None = None) -> Any:
         """Ask both the same; they answer alike, or refuse in the same line."""
         answers = []
-        for store, given in ((self.native, mine), (self.reference, mine if theirs is None else theirs)):
+        for store, told in ((self.native, mine), (self.reference, mine if theirs is None else theirs)):
             try:
-                answers.append(getattr(store, name)(*given))
+                answers.append(getattr(store, name)(*told))
             except StoreError as refused:
                 answers.append(str(refused))
         if name not in ("acquire", "load") or isinstance(answers[0], str) or isinstance(answers[1], str):
@@ -89,9 +102,11 @@ class HiCacheStores(RuleBasedStateMachine):
         mine, theirs = self.native.take_orders(), self.reference.take_orders()
         self.moves += [(a[0], b[0]) for a, b in zip(mine, theirs, strict=True)]
         assert [self.named(order, 0) for order in mine] == [self.named(order, 1) for order in theirs]
+        for number, (move, *_) in enumerate(mine):
+            self.native.set_times(move, self.now, self.now + number)
+            self.reference.set_times(theirs[number][0], self.now, self.now + number)
         SEEN["write"] += any(order[1:3] == (COMPUTE, STAGING) for order in mine)
 
-    @rule(request=REQUESTS, more=st.integers(0, 1))
     def admit(self, request: int, more: int) -> None:
         """As serving does: what is on its way is joined, what is on the host is loaded."""
         self.now += 1
@@ -133,7 +148,6 @@ class HiCacheStores(RuleBasedStateMachine):
         assert self.named(answers[0], 0) == self.named(answers[1], 1)
         return answers[0]
 
-    @rule(pages=st.lists(st.integers(0, 1), min_size=8, max_size=8))
     def grow_together(self, pages: list[int]) -> None:
         """As decoding does: all or nothing."""
         self.now += 1
@@ -157,7 +171,6 @@ class HiCacheStores(RuleBasedStateMachine):
             native, reference, held = self.running[request]
             self.running[request] = (native, reference, held + n)
 
-    @rule(request=REQUESTS, pages=st.sampled_from([0, 1, 2, 5, 40]))
     def compute(self, request: int, pages: int) -> None:
         """End a step that computed some pages of a request."""
         self.now += 1
@@ -176,7 +189,6 @@ class HiCacheStores(RuleBasedStateMachine):
             SEEN["merged"] += self.native.merged_blocks > merged
             self.collect()
 
-    @rule(request=REQUESTS)
     def end(self, request: int) -> None:
         """End a request, whose KV has come by then."""
         self.now += 1
@@ -187,82 +199,136 @@ class HiCacheStores(RuleBasedStateMachine):
             self.both("release", (mine, self.now), (theirs, self.now))
             self.collect()
 
-    @rule(request=REQUESTS)
     def run_whole(self, request: int) -> None:
         if request not in self.running:
             self.admit(request, 1)
             self.compute(request, 40)
             self.end(request)
+            if self.storage is not None:
+                self.finish_all()
 
-    @rule(which=st.integers(0, 99))
     def finish(self, which: int) -> None:
         if self.moves:
             mine, theirs = self.moves.pop(which % len(self.moves))
             self.both("finish_move", (mine,), (theirs,))
+            self.collect()
 
-    @rule()
+    def prefetch(self, request: int, pages: int) -> None:
+        if self.storage is None or self.native.is_prefetching(request):
+            return
+        self.now += 1
+        asked = self.both("start_prefetch", (request, min(pages, self.full[request]), self.now))[0]
+        SEEN["prefetch"] += asked > 0
+        self.collect()
+
+    def stop(self, request: int) -> None:
+        """End a prefetch with what has come."""
+        if self.storage is not None:
+            asked = [request, *REQUESTS]
+            fetching = [one for one in asked if self.both("is_prefetching", (one,))[0]]
+            for one in fetching[:1]:
+                SEEN["stopped"] += 1
+                self.both("stop_prefetch", (one,))
+
     def finish_all(self) -> None:
         while self.moves:
             self.finish(0)
 
-    @rule(request=REQUESTS)
     def ask_too_much(self, request: int) -> None:
         if request in self.running:
             mine, theirs, held = self.running[request]
             assert isinstance(self.both("commit", (mine, held + 1), (theirs, held + 1))[0], str), "refused"
             assert isinstance(self.both("abandon", (mine,), (theirs,))[0], str), "refused"
 
-    @invariant()
     def both_stores_agree(self) -> None:
-        if not hasattr(self, "native"):
-            return
-        for name in ("digest", "merged_blocks"):
+        names = ["digest", "merged_blocks"] + (["prefetched_blocks"] if self.storage is not None else [])
+        for name in names:
             assert getattr(self.native, name) == getattr(self.reference, name), name
         self.both("take_evictions", ())
-        for tier in (COMPUTE, STAGING, STAGING + 1):
+        for tier in (COMPUTE, STAGING, STAGING + 1, STAGING + 2):
             self.both("room", (tier,))
             self.both("losses", (tier,))
             self.both("duplicates", (tier,))
-        for request in [0, 1, 2, 3, 4, 6, 9, 12]:
+        for request in REQUESTS:
             self.both("match_prefix", (request, 40))
             self.both("peek", (request, self.full[request] - 1))
         for mine, theirs, _ in self.running.values():
             self.both("depth", (mine,), (theirs,))
         SEEN["eviction"] += self.native.losses(COMPUTE).evicted_blocks > 0
+        if self.storage is not None:
+            SEEN["storage eviction"] += self.native.losses(STAGING + 1).evicted_blocks > 0
         SEEN["host eviction"] += self.native.losses(STAGING).evicted_blocks > 0
         self.native.check()
         self.reference.check()
 
-    def teardown(self) -> None:
-        for request in sorted(getattr(self, "running", {})):
-            self.end(request)
-        if hasattr(self, "native"):
-            self.finish_all()
+    def walk(self, seed: int, steps: int) -> None:
+        """Take random steps, and end what runs."""
+        draw = Random(seed)
+        for _ in range(steps):
+            request = draw.choice(REQUESTS)
+            step = draw.choices(list(STEPS), list(STEPS.values()))[0]
+            if step == "grow_together":
+                self.grow_together([draw.randrange(2) for _ in REQUESTS])
+            elif step == "compute":
+                self.compute(request, draw.choice([0, 1, 2, 5, 40]))
+            elif step == "admit":
+                self.admit(request, draw.randrange(2))
+            elif step == "prefetch":
+                self.prefetch(request, draw.choice([1, 3, 40, 40, 40]))
+            elif step == "finish":
+                self.finish(draw.randrange(100))
+            elif step == "finish_all":
+                self.finish_all()
+            else:
+                getattr(self, step)(request)
             self.both_stores_agree()
-            assert self.native.room(COMPUTE).active_blocks == 0
-            assert self.native.room(STAGING).in_flight_blocks == 0
+        for request in sorted(self.running):
+            self.end(request)
+        self.finish_all()
+        self.both_stores_agree()
+        assert self.native.room(COMPUTE).active_blocks == 0
+        assert self.native.room(STAGING).in_flight_blocks == 0
 
 
-SESSION = examples(25, stateful_step_count=60, suppress_health_check=list(HealthCheck))
+#: How often each step is taken.
+STEPS = {
+    "admit": 4, "compute": 6, "end": 3, "run_whole": 4, "grow_together": 4, "finish": 8, "finish_all": 1,
+    "prefetch": 3, "stop": 1, "ask_too_much": 1,
+}  # fmt: skip
 WRITES = ("write_through", "write_through_selective", "write_back")
 SHAPES: dict[str, dict[str, Any]] = {
-    **{f"{write}, pages of 4": {"write": write, "strategy": "lru"} for write in WRITES},
-    **{f"{write}, little room": {"write": write, "pages": (22, 8), "strategy": "slru"} for write in WRITES},
-    **{f"{write}, pages of 1": {"write": write, "page": 1, "strategy": "lfu"} for write in WRITES},
-    **{
-        f"{write}, pages of 16": {"write": write, "page": 16, "strategy": "fifo", "pages": (26, 60)}
-        for write in WRITES
-    },
-    **{f"{write}, newest first": {"write": write, "strategy": "mru", "pages": (24, 16)} for write in WRITES},
+    "pages of 4": {"sees": ("load", "merged")},
+    "little room": {"pages": (22, 8), "strategy": "slru"},
+    "pages of 1": {"page": 1, "strategy": "lfu"},
+    "pages of 16": {"page": 16, "strategy": "fifo", "pages": (26, 60), "sees": ("load",)},
+    "newest first": {"strategy": "mru", "pages": (24, 16)},
+    "storage": {"pages": (40, 10), "storage": (200, 4, 1.0)},
+    "little storage": {"strategy": "lfu", "pages": (24, 20), "storage": (20, 4, 0.5), "sees": ("load",)},
 }
 
 
+@pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_native_store_is_the_reference(shape: str) -> None:
+def test_the_native_store_is_the_reference(shape: str, write: str) -> None:
     SEEN.clear()
-    run_state_machine_as_test(type("Machine", (HiCacheStores,), SHAPES[shape]), settings=SESSION)
-    missing = {case for case in ("hit", "write", "eviction") if not SEEN[case]}
-    assert not missing, f"the session never saw: {sorted(missing)}"
+    stores = type("Stores", (HiCacheStores,), {**SHAPES[shape], "write": write})
+
+    @examples(3)
+    @given(st.integers(0, 1 << 32))
+    def walks(seed: int) -> None:
+        stores().walk(seed, 200)
+
+    walks()
+    missing = {case for case in ("hit", "write", "eviction", *stores.sees) if not SEEN[case]}
+    assert not missing, f"no walk ever saw: {sorted(missing)}"
+
+
+def test_what_is_in_the_storage_alone_comes_back() -> None:
+    SEEN.clear()
+    for write in WRITES:
+        type("Stores", (HiCacheStores,), {**SHAPES["storage"], "write": write})().walk(3, 300)
+    assert SEEN["prefetch"]
+    assert SEEN["stopped"]
 
 
 class ForgetsDuplicates(ReferenceHiCacheStore):
@@ -280,8 +346,6 @@ class LetsGoTooSoon(ReferenceHiCacheStore):
 @pytest.mark.parametrize("fault", [ForgetsDuplicates, LetsGoTooSoon])
 def test_a_planted_fault_is_caught(fault: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "ReferenceHiCacheStore", fault)
-    machine = type("Machine", (HiCacheStores,), SHAPES["write_through, pages of 4"])
+    stores = type("Stores", (HiCacheStores,), SHAPES["pages of 4"])
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(
-            machine, settings=settings(SESSION, max_examples=60, phases=[Phase.generate], print_blob=False)
-        )
+        stores().walk(3, 400)

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 MakeLower = Callable[[Sequence[TierSettings]], Any]
 
 
-def is_in_core(cache: CacheSettings) -> bool:
-    """Return whether the core has the tiers of an engine's own: all but HiCache's above a storage."""
-    own = cache.lower_semantics
-    return own in ("vllm-offload", "lmcache") or (own == "hicache" and cache.lower_prefetch is None)
+#: Engines whose own tiers the core has.
+IN_CORE = frozenset({"vllm-offload", "lmcache", "hicache"})
 
 
 def lower_engine_maker(
@@ -123,12 +121,16 @@ def _hicache_in_core(cache: CacheSettings, trace: Trace, keys: _core.Keys) -> Ma
     from kvcache_sim import _core
 
     rules, both = (cache.policy, _HICACHE_WRITES[cache.lower_write]), lengths(trace)
+    own, page = cache.lower_prefetch, cache.block_size_tokens
 
     def make(tiers: Sequence[TierSettings]) -> Any:
-        gpu, cpu = (tier.capacity_blocks for tier in tiers)
+        gpu, cpu, *disk = (tier.capacity_blocks for tier in tiers)
         assert gpu is not None
         assert cpu is not None
-        return _core.HiCacheStore(keys, rules, cache.block_size_tokens, (gpu, cpu), both)
+        storage = None
+        if own is not None and disk and disk[0] is not None:
+            storage = disk[0], -(-own.threshold_tokens // page), int(own.share * cpu * page)
+        return _core.HiCacheStore(keys, rules, page, (gpu, cpu), both, storage)
 
     return make
 

@@ -70,9 +70,9 @@ class StoreMaker:
     @property
     def _lower_in_core(self) -> bool:
         """Whether the core has the tiers of an engine's own."""
-        from kvcache_sim.cache.lower_engines import is_in_core
+        from kvcache_sim.cache.lower_engines import IN_CORE
 
-        return self._native and self.cache.groups is None and is_in_core(self.cache)
+        return self._native and self.cache.groups is None and self.cache.lower_semantics in IN_CORE
 
     def make(self, tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
         """Return an empty store; ``write_back``: whether each tier writes its victims to the one below."""

@@ -1,7 +1,7 @@
-//! `HiCacheStore`: SGLang's default tree with HiCache's host tier as the store of a machine.
+//! `HiCacheStore`: SGLang's default tree with HiCache's host tier, and maybe a storage, as the store of a machine.
 
 use kvsim_core::batch::BatchStore;
-use kvsim_core::engines::hicache_store::{HiCacheConfig, HiCacheStore};
+use kvsim_core::engines::hicache_store::{HiCacheConfig, HiCacheStore, StorageConfig};
 use kvsim_core::engines::radix_store::Lengths;
 use kvsim_core::engines::unified_tree::host::WritePolicy;
 use kvsim_core::engines::unified_tree::worth::LeafStrategy;
@@ -22,14 +22,17 @@ pub struct PyHiCacheStore(pub HiCacheStore);
 
 engine_store!(PyHiCacheStore {
     /// `rules`: the eviction strategy and the write policy, by SGLang's names; `pages`: of the device and of the host;
-    /// `lengths`: prompt and total tokens by request.
+    /// `lengths`: prompt and total tokens by request; `storage`: pages of the storage below, the fewest that are worth a
+    /// prefetch, and the tokens that prefetches under way may have asked for; none where there is none.
     #[new]
+    #[pyo3(signature = (keys, rules, page, pages, lengths, storage=None))]
     fn new(
         keys: &PyKeys,
         rules: (String, String),
         page: Whole,
         pages: (Whole, Whole),
         lengths: (Vec<Whole>, Vec<Whole>),
+        storage: Option<(Whole, Whole, Whole)>,
     ) -> PyResult<Self> {
         let strategy = LeafStrategy::from_name(&rules.0, 0, 0);
         let strategy = strategy
@@ -49,7 +52,15 @@ engine_store!(PyHiCacheStore {
             prompt_tokens: tokens(lengths.0),
             total_tokens: tokens(lengths.1),
         };
-        answered(HiCacheStore::new(keys.0.clone(), config, lengths)).map(Self)
+        let store = answered(HiCacheStore::new(keys.0.clone(), config, lengths))?;
+        Ok(Self(match storage {
+            Some((pages, least_pages, share_tokens)) => store.above(StorageConfig {
+                pages: pages.u64(),
+                least_pages: least_pages.u32(),
+                share_tokens: share_tokens.u64(),
+            }),
+            None => store,
+        }))
     }
 
     fn match_prefix(&self, request: Whole, limit: Whole) -> PyResult<Vec<PyPart>> {
@@ -84,19 +95,35 @@ engine_store!(PyHiCacheStore {
         orders_to_py(self.0.take_orders())
     }
 
-    /// No decision depends on when a copy will be done.
     fn set_times(&mut self, r#move: Whole, first_layer_ns: Whole, ready_ns: Whole) {
-        let _ = (r#move, first_layer_ns, ready_ns);
+        let _ = first_layer_ns;
+        self.0.set_times(r#move.u64(), ready_ns.u64());
     }
 
     fn finish_move(&mut self, r#move: Whole) -> PyResult<()> {
         answered(self.0.finish_move(r#move.u64()))
     }
 
-    /// Of the host's pages those on the device too, whichever tier is asked for.
     fn duplicates(&self, tier: Whole) -> u64 {
-        let _ = tier;
-        self.0.duplicates()
+        self.0.duplicates(tier.index())
+    }
+
+    fn start_prefetch(&mut self, request: Whole, limit: Whole, now_ns: Whole) -> PyResult<u32> {
+        let (request, limit) = (request.u32(), limit.u32());
+        answered(self.0.start_prefetch(request, limit, now_ns.u64()))
+    }
+
+    fn is_prefetching(&self, request: Whole) -> bool {
+        self.0.is_prefetching(request.u32())
+    }
+
+    fn stop_prefetch(&mut self, request: Whole) -> PyResult<()> {
+        answered(self.0.stop_prefetch(request.u32()))
+    }
+
+    #[getter]
+    fn prefetched_blocks(&self) -> u64 {
+        self.0.prefetched_pages()
     }
 });
 

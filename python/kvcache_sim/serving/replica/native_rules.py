@@ -324,6 +324,7 @@ def _core_moves(machine: Machine) -> bool:
         )
         and _core_chooses(machine)
         and movement.prefetch in ("none", *PREFETCHES)
+        and (machine.prefetcher is None or isinstance(machine.prefetcher, Prefetcher))
         and movement.fetch in FETCHES
         and all(movement.write.get(name, "back") in WRITES for name in machine.tiers[:-1])
     )

@@ -1,5 +1,5 @@
-//! SGLang's default tree with HiCache's host tier as the tiers of a timed replica: leases, room, copies and records
-//! over `unified_pool`.
+//! SGLang's default tree with HiCache's host tier, and maybe a storage below, as the tiers of a timed replica: leases,
+//! room, copies and records over `unified_pool`.
 //!
 //! A request has one lease at a time, a block is a page. The tree decides when it is asked, as SGLang's does: a loaded
 //! page is in the tree at once and computed with when it has come; a written one may not leave the device before its
@@ -10,10 +10,12 @@
 //! | `copies` | loads and writes under way, and the pages that they bring |
 //! | `counts` | rooms, losses and checks |
 //! | `places` | what is found, and on which tier |
+//! | `storage` | a storage below the host |
 
 mod copies;
 mod counts;
 mod places;
+mod storage;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +33,8 @@ use crate::keys::BlockKeys;
 use crate::records::Records;
 use crate::store::{Answer, LeaseId, MoveId, Order, Room, StoreError, Times};
 use copies::Copies;
+pub use storage::StorageConfig;
+use storage::StorageTier;
 
 /// What a store is made with, beside its requests.
 #[derive(Debug, Clone, Copy)]
@@ -71,6 +75,7 @@ pub struct HiCacheStore {
     /// that others may look at.
     limits: Vec<AtomicU32>,
     copies: Copies,
+    storage: Option<StorageTier>,
     merged_pages: u64,
     /// Digest and evictions of this machine.
     pub records: Records,
@@ -97,6 +102,7 @@ impl HiCacheStore {
             progress: vec![Progress::default(); requests as usize],
             limits: (0..requests).map(|_| AtomicU32::new(0)).collect(),
             copies: Copies::new(keys),
+            storage: None,
             merged_pages: 0,
             records: Records::default(),
         })
@@ -221,7 +227,7 @@ impl HiCacheStore {
         let free = self.pool.free_tokens();
         self.pool.checkpoint(request, pages * self.page);
         self.merged_pages += (self.pool.free_tokens() - free) / self.page;
-        self.copies.start_writes(&mut self.pool.tree);
+        self.start_writes();
     }
 
     /// Whether transmissions were decided since they were last taken.
@@ -232,11 +238,6 @@ impl HiCacheStore {
     /// The transmissions decided since the last call.
     pub fn take_orders(&mut self) -> Vec<Order> {
         std::mem::take(&mut self.copies.orders)
-    }
-
-    /// Ends a copy: what it wrote is ready, what it read may go.
-    pub fn finish_move(&mut self, id: MoveId) -> Answer<()> {
-        self.copies.finish(&mut self.pool.tree, id)
     }
 }
 
@@ -256,7 +257,7 @@ impl BatchStore for HiCacheStore {
             }
             _ => self.extend(wanted),
         };
-        self.copies.start_writes(&mut self.pool.tree);
+        self.start_writes();
         self.note_evicted(before, now_ns);
         let sent = self.copies.orders[orders..].iter();
         let sent: Vec<MoveId> = sent.map(|order| order.id).collect();

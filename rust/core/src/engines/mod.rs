@@ -22,7 +22,7 @@ pub mod group_tier;
 pub mod groups;
 /// Keys in use by copies.
 mod held_keys;
-/// SGLang's default tree with HiCache's host tier as the tiers of a timed replica.
+/// SGLang's default tree with HiCache's host tier and storage as the tiers of a timed replica.
 pub mod hicache_store;
 /// From a block's key to the block that has it.
 mod key_index;

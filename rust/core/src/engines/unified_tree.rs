@@ -10,7 +10,7 @@ mod evict;
 /// Copies on the host (HiCache).
 pub mod host;
 /// What a store in time is told of the host.
-mod in_time;
+pub mod in_time;
 /// Look-ups that change nothing.
 mod look;
 /// Pages in a storage below the host.
@@ -44,6 +44,8 @@ struct Node {
     children: u32,
     device_children: u32,
     locks: u32,
+    /// Copies with a storage that need the host's copy.
+    host_locks: u32,
     on_device: bool,
     on_host: bool,
     used: NodeUse,
@@ -139,6 +141,7 @@ impl UnifiedTree {
             children: 0,
             device_children: 0,
             locks: 1,
+            host_locks: 0,
             on_device: true,
             on_host: false,
             used: NodeUse::default(),
@@ -315,6 +318,7 @@ impl UnifiedTree {
             children: 0,
             device_children: 0,
             locks: 0,
+            host_locks: 0,
             on_device: false,
             on_host: false,
             used: NodeUse {

@@ -3,7 +3,7 @@
 use super::ServingStore;
 use crate::engines::hicache_store::HiCacheStore;
 use crate::loading_store::{LoadingStore, OffersComputed};
-use crate::store::{Answer, HoldId, LeaseId, MoveId, Order, Part};
+use crate::store::{Answer, HoldId, LeaseId, MoveId, Order, Part, Times};
 
 /// What is held while room is made: nothing, room and loads of a request are one decision of the tree.
 const NOTHING: HoldId = 0;
@@ -61,6 +61,11 @@ impl LoadingStore for HiCacheStore {
 
     fn take_orders(&mut self) -> Vec<Order> {
         HiCacheStore::take_orders(self)
+    }
+
+    fn set_times(&mut self, id: MoveId, times: Times) -> Answer<()> {
+        HiCacheStore::set_times(self, id, times.ready_ns);
+        Ok(())
     }
 
     fn finish_move(&mut self, id: MoveId) -> Answer<()> {

@@ -75,6 +75,12 @@ impl<T> Slots<T> {
         (slot.handle == handle && handle != VACANT).then_some(&slot.record)
     }
 
+    /// The same, to change.
+    pub fn get_mut(&mut self, handle: u64) -> Option<&mut T> {
+        let slot = self.slots.get_mut((handle & PLACE) as usize)?;
+        (slot.handle == handle && handle != VACANT).then_some(&mut slot.record)
+    }
+
     /// Every record with its handle, by place.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         let taken = self.slots.iter().filter(|slot| slot.handle != VACANT);

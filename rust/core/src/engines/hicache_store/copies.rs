@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::engines::key_index::KeyMap;
+use crate::engines::unified_tree::in_time::Written;
 use crate::engines::unified_tree::{UnifiedTree, ROOT};
 use crate::keys::BlockKeys;
 use crate::store::{Answer, MoveId, Order, Slots, StoreError, GPU, NO_MOVE, STAGING};
@@ -11,12 +12,12 @@ use crate::store::{Answer, MoveId, Order, Slots, StoreError, GPU, NO_MOVE, STAGI
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Copy {
     request: u32,
-    start: u32,
-    end: u32,
+    pub start: u32,
+    pub end: u32,
     is_load: bool,
     /// The root where nothing is kept: a load's pages are its request's; and under write-back SGLang waits for each
     /// write before it goes on.
-    kept: u32,
+    pub kept: u32,
 }
 
 /// The copies under way, and those still to be sent.
@@ -90,23 +91,31 @@ impl Copies {
         self.start(copy, (STAGING, GPU), after)
     }
 
-    /// Sends down what the tree has written, which is kept on the device meanwhile, but for write-back.
-    pub fn start_writes(&mut self, tree: &mut UnifiedTree) {
-        for written in tree.take_written() {
-            let copy = Copy {
-                request: written.request,
-                start: written.start,
-                end: written.end,
-                is_load: false,
-                kept: if tree.writes_back() {
-                    ROOT
-                } else {
-                    written.node
-                },
-            };
-            self.start(copy, (GPU, STAGING), &[]);
-            tree.lock(copy.kept);
-        }
+    /// Sends down what the tree has written, which is kept on the device meanwhile, but for write-back; the move, and
+    /// what it copies.
+    pub fn write(&mut self, tree: &mut UnifiedTree, written: Written) -> (MoveId, Copy) {
+        let copy = Copy {
+            request: written.request,
+            start: written.start,
+            end: written.end,
+            is_load: false,
+            kept: if tree.writes_back() {
+                ROOT
+            } else {
+                written.node
+            },
+        };
+        let id = self.start(copy, (GPU, STAGING), &[]);
+        tree.lock(copy.kept);
+        (id, copy)
+    }
+
+    /// The keys of what is copied.
+    pub fn keys_of(&self, copy: Copy) -> Vec<u64> {
+        let pages = copy.start..copy.end;
+        pages
+            .map(|page| self.keys.key(copy.request, page))
+            .collect()
     }
 
     fn start(&mut self, copy: Copy, (from, to): (usize, usize), after: &[MoveId]) -> MoveId {
@@ -129,8 +138,8 @@ impl Copies {
         id
     }
 
-    /// Ends a copy; pages that another one brings by now are still under way.
-    pub fn finish(&mut self, tree: &mut UnifiedTree, id: MoveId) -> Answer<()> {
+    /// Ends a copy and returns it; pages that another one brings by now are still under way.
+    pub fn finish(&mut self, tree: &mut UnifiedTree, id: MoveId) -> Answer<Copy> {
         let copy = self.moves.remove(id).ok_or(StoreError::NoSuchMove)?;
         let moving = if copy.is_load {
             &mut self.arriving
@@ -144,6 +153,6 @@ impl Copies {
             }
         }
         tree.unlock(copy.kept);
-        Ok(())
+        Ok(copy)
     }
 }

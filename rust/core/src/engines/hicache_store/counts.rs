@@ -1,5 +1,6 @@
 //! What routing, metrics and checks ask of the store.
 
+use super::storage::{StorageTier, DISK};
 use super::HiCacheStore;
 use crate::machine_store::{gpu_alone, MachineStore, TierLosses, TierRoom};
 use crate::records::Records;
@@ -39,14 +40,22 @@ impl HiCacheStore {
             free: self.pool.tree.host_free_pages(),
             active: 0,
             cached: counts.host_pages - writing,
-            in_flight: writing,
+            in_flight: writing + self.pool.tree.reserved_host_pages(),
             evictable: counts.idle_host_pages,
         }
     }
 
-    /// Pages of the host that are on the device too.
-    pub fn duplicates(&self) -> u64 {
-        self.pool.tree.counts().duplicate_pages
+    /// The storage, where a tier is one.
+    fn stored(&self, tier: usize) -> Option<&StorageTier> {
+        self.storage.as_ref().filter(|_| tier == DISK)
+    }
+
+    /// Pages of a tier that a faster one has too; of the host, whichever other tier is asked for.
+    pub fn duplicates(&self, tier: usize) -> u64 {
+        match self.stored(tier) {
+            Some(storage) => self.pool.tree.count_stored(&storage.pages),
+            None => self.pool.tree.counts().duplicate_pages,
+        }
     }
 }
 
@@ -61,6 +70,15 @@ impl MachineStore for HiCacheStore {
     }
 
     fn room(&self, tier: usize) -> Answer<TierRoom> {
+        if let Some(storage) = self.stored(tier) {
+            let there = storage.pages.moves().pages;
+            return Ok(TierRoom {
+                free: storage.free_pages(),
+                cached: there,
+                evictable: there,
+                ..TierRoom::default()
+            });
+        }
         if tier == STAGING {
             return Ok(self.host_room());
         }
@@ -70,11 +88,16 @@ impl MachineStore for HiCacheStore {
 
     fn losses(&self, tier: usize) -> Answer<TierLosses> {
         let (device, host) = self.evictions();
-        if tier != STAGING {
-            gpu_alone(tier)?;
-        }
+        let evicted = match self.stored(tier) {
+            Some(storage) => storage.pages.moves().evicted_pages,
+            None if tier == STAGING => host,
+            None => {
+                gpu_alone(tier)?;
+                device
+            }
+        };
         Ok(TierLosses {
-            evicted: if tier == STAGING { host } else { device },
+            evicted,
             ..TierLosses::default()
         })
     }
@@ -94,6 +117,17 @@ impl MachineStore for HiCacheStore {
     /// Cost: linear in nodes, requests and pages under way.
     fn check(&self) -> Result<(), Violation> {
         self.pool.check_with(self.copies.kept())?;
+        let kept = self.storage.iter().flat_map(StorageTier::kept);
+        self.pool.tree.check_host_locks(kept)?;
+        let (coming, reserved) = (
+            self.storage.as_ref().map_or(0, StorageTier::coming),
+            self.pool.tree.reserved_host_pages(),
+        );
+        if coming != reserved {
+            return Err(format!(
+                "I2: {reserved} pages are reserved for prefetches, {coming} to come"
+            ));
+        }
         let (device, host) = (self.device_room(), self.host_room());
         let sum = |room: TierRoom| room.free + room.active + room.cached + room.in_flight;
         for (name, room, capacity) in [

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use super::storage::DISK;
 use super::*;
 use crate::engines::leaf_order::LeafOrder;
 use crate::keys::NO_REQUEST;
@@ -64,7 +65,7 @@ fn a_written_node_stays_on_the_device_until_its_copy_is_there() {
     assert_eq!(store.room(STAGING).unwrap().in_flight, 0);
     assert_eq!(store.reserve(&[(lease, 3)], 3), Ok(Room::Ready));
     assert_eq!(store.losses(GPU).unwrap().evicted, 4);
-    assert_eq!(store.duplicates(), 0);
+    assert_eq!(store.duplicates(STAGING), 0);
     assert_eq!(store.check(), Ok(()));
 }
 
@@ -127,6 +128,76 @@ fn what_is_on_the_host_alone_is_loaded_and_others_wait_for_the_same_load() {
 fn too_few_tokens_on_the_host_are_computed_again() {
     assert_eq!(sent_down(2).peek(0, 3), Ok((0, 0)), "eight tokens");
     assert_eq!(sent_down(3).peek(0, 3), Ok((3, 0)), "twelve");
+}
+
+const STORAGE: StorageConfig = StorageConfig {
+    pages: 20,
+    least_pages: 1,
+    share_tokens: 100,
+};
+
+/// A store above a storage, which alone has the pages of request 0 by then; the host has room for three of them.
+fn stored() -> HiCacheStore {
+    let mut store = store(WritePolicy::Through, 6, 6).above(STORAGE);
+    for (request, pages) in [(0, 4), (2, 3)] {
+        run(&mut store, request, pages);
+        finish_all(&mut store);
+    }
+    store
+}
+
+fn finish_all(store: &mut HiCacheStore) {
+    while store.has_orders() {
+        for order in store.take_orders() {
+            store.finish_move(order.id).unwrap();
+        }
+        assert_eq!(store.check(), Ok(()));
+    }
+}
+
+#[test]
+fn what_is_on_the_host_goes_on_to_the_storage_and_stays_until_it_is_there() {
+    let mut store = store(WritePolicy::Through, 6, 4).above(STORAGE);
+    run(&mut store, 0, 4);
+    let down = store.take_orders().remove(0);
+    store.finish_move(down.id).unwrap();
+    let on = store.take_orders().remove(0);
+    assert_eq!((on.from, on.to, on.blocks), (STAGING, DISK, 4));
+    assert_eq!(store.check(), Ok(()));
+    assert_eq!(store.room(DISK).unwrap().cached, 0);
+    store.finish_move(on.id).unwrap();
+    assert_eq!(store.room(DISK).unwrap().cached, 4);
+    assert_eq!(store.duplicates(DISK), 4);
+    assert_eq!(store.check(), Ok(()));
+}
+
+#[test]
+fn what_the_storage_has_is_brought_to_the_host_as_far_as_there_is_room() {
+    let mut store = stored();
+    assert_eq!(store.peek(0, 4), Ok((0, 0)));
+    assert_eq!(store.start_prefetch(0, 4, 5), Ok(4));
+    assert!(store.is_prefetching(0));
+    assert_eq!(store.room(STAGING).unwrap().in_flight, 3);
+    let up = store.take_orders().remove(0);
+    assert_eq!((up.from, up.to, up.blocks), (DISK, STAGING, 3));
+    store.finish_move(up.id).unwrap();
+    assert_eq!(store.prefetched_pages(), 3);
+    assert!(!store.is_prefetching(0));
+    assert_eq!(store.peek(0, 4), Ok((3, 0)));
+    assert_eq!(store.check(), Ok(()));
+}
+
+#[test]
+fn a_prefetch_that_is_stopped_gives_its_room_back_when_its_read_has_ended() {
+    let mut store = stored();
+    store.start_prefetch(0, 4, 5).unwrap();
+    assert_eq!(store.stop_prefetch(0), Ok(()));
+    assert_eq!(store.stop_prefetch(0), Err(StoreError::NoSuchMove));
+    assert_eq!(store.room(STAGING).unwrap().in_flight, 3);
+    assert_eq!(store.check(), Ok(()));
+    finish_all(&mut store);
+    assert_eq!(store.room(STAGING).unwrap().in_flight, 0);
+    assert_eq!(store.prefetched_pages(), 0);
 }
 
 #[test]

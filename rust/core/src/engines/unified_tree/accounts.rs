@@ -16,7 +16,8 @@ impl UnifiedTree {
     pub(super) fn is_host_leaf(&self, at: u32) -> bool {
         let node = &self.nodes[at as usize];
         let host_alone = node.on_host && !node.on_device;
-        at != ROOT && host_alone && node.locks == 0 && node.children == 0
+        let is_free = node.locks == 0 && node.host_locks == 0;
+        at != ROOT && host_alone && is_free && node.children == 0
     }
 
     /// Takes a node out of the counts and the orders, before it changes.

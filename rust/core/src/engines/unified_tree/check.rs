@@ -63,6 +63,33 @@ impl UnifiedTree {
         }
     }
 
+    /// Checks the nodes whose copies on the host are needed against who needs them: a node, and how many pages end with
+    /// it.
+    pub fn check_host_locks(
+        &self,
+        kept: impl Iterator<Item = (u32, u32)>,
+    ) -> Result<(), Violation> {
+        let mut locks = vec![0u32; self.nodes.len()];
+        for (mut at, mut pages) in kept {
+            while pages > 0 && at != ROOT {
+                locks[at as usize] += 1;
+                pages = pages.saturating_sub(self.nodes[at as usize].pages);
+                at = self.nodes[at as usize].parent;
+            }
+        }
+        for (at, (node, counted)) in self.nodes.iter().zip(locks).enumerate() {
+            if node.host_locks != counted {
+                return Err(format!("I3: node {at} counts other host locks than it has"));
+            }
+            if counted > 0 && !node.on_host {
+                return Err(format!(
+                    "I3: the host's copy of node {at} went while it was needed"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     fn check_tiers(&self, nodes: &[u32]) -> Result<(), Violation> {
         let mut counts = UnifiedCounts {
             evicted_pages: self.counts.evicted_pages,

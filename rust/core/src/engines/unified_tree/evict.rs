@@ -56,9 +56,10 @@ impl UnifiedTree {
     }
 
     fn has_locked_below(&self, top: u32) -> bool {
-        self.below(top)
-            .iter()
-            .any(|&at| self.nodes[at as usize].locks > 0)
+        self.below(top).iter().any(|&at| {
+            let node = &self.nodes[at as usize];
+            node.locks > 0 || node.host_locks > 0
+        })
     }
 
     fn delete_below(&mut self, top: u32) {

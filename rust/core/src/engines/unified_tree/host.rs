@@ -1,14 +1,13 @@
 //! HiCache: copies on the host, written by hit count or at eviction, and loaded back.
 //!
 //! The tree decides as if transfers took no time: a write or load is done when it is asked for. Whoever gives
-//! them a time takes what was written (`in_time`), and locks what must stay meanwhile. A host lock is not
-//! kept apart: the one load at work locks its path, and nothing else locks the host.
+//! them a time takes what was written (`in_time`), and locks what must stay meanwhile.
 
 use std::collections::BTreeMap;
 
 use super::in_time::HostTold;
 use super::storage::Storage;
-use super::{UnifiedTree, ROOT};
+use super::{Node, UnifiedTree, ROOT};
 
 /// When a node is written to the host (SGLang's `hicache_write_policy`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +50,8 @@ pub struct HostTier {
     /// Nodes on both tiers, in the order in which they came to be; under write-back alone.
     duplicates: BTreeMap<u64, u32>,
     registered: u64,
-    /// The node that a prefetch from storage goes on from, while it makes room; else the root.
-    pinned: u32,
+    /// Pages of its room that prefetches from a storage will fill.
+    reserved_pages: u64,
     /// Below the host, where there is one.
     pub(super) storage: Option<Storage>,
     /// What a store in time is told, where it is one.
@@ -80,7 +79,7 @@ impl HostTier {
             capacity_pages,
             duplicates: BTreeMap::new(),
             registered: 0,
-            pinned: ROOT,
+            reserved_pages: 0,
             storage: None,
             told: None,
             moved: HostMoves::default(),
@@ -104,9 +103,9 @@ impl HostTier {
 impl UnifiedTree {
     /// Free pages of the host, 0 without one.
     pub fn host_free_pages(&self) -> u64 {
-        self.host
-            .as_ref()
-            .map_or(0, |host| host.capacity_pages - self.counts.host_pages)
+        self.host.as_ref().map_or(0, |host| {
+            host.capacity_pages - host.reserved_pages - self.counts.host_pages
+        })
     }
 
     /// What moved to the host and left it.
@@ -133,24 +132,48 @@ impl UnifiedTree {
         pages.saturating_mul(self.page)
     }
 
-    fn pinned(&self) -> u32 {
-        self.host.as_ref().map_or(ROOT, |host| host.pinned)
+    /// Keeps the host copies of the nodes that now have the `pages` that end with a node: splits may have put some
+    /// above it.
+    pub fn lock_host(&mut self, node: u32, pages: u32) {
+        self.each_of_run(node, pages, |n| n.host_locks += 1);
     }
 
-    /// Keeps a node's host copy until `unpin`.
-    pub(super) fn pin(&mut self, at: u32) {
-        if at != ROOT {
-            self.change(at, |n| n.locks += 1);
-            self.host.as_mut().expect("a host tier").pinned = at;
+    /// Ends a `lock_host`.
+    pub fn unlock_host(&mut self, node: u32, pages: u32) {
+        self.each_of_run(node, pages, |n| n.host_locks -= 1);
+    }
+
+    fn each_of_run(&mut self, mut node: u32, pages: u32, change: impl Fn(&mut Node)) {
+        let mut left = pages;
+        while left > 0 && node != ROOT {
+            self.change(node, &change);
+            left = left.saturating_sub(self.nodes[node as usize].pages);
+            node = self.nodes[node as usize].parent;
         }
     }
 
-    /// Ends a `pin`.
-    pub(super) fn unpin(&mut self, at: u32) {
-        if at != ROOT {
-            self.change(at, |n| n.locks -= 1);
-            self.host.as_mut().expect("a host tier").pinned = ROOT;
+    /// Pages of a node.
+    pub fn pages_of(&self, node: u32) -> u32 {
+        self.nodes[node as usize].pages
+    }
+
+    /// Takes free pages of the host for a prefetch.
+    pub(super) fn reserve_host(&mut self, pages: u32) {
+        if let Some(host) = &mut self.host {
+            host.reserved_pages += u64::from(pages);
         }
+    }
+
+    /// Gives pages back that were reserved for a prefetch.
+    pub fn give_back_host(&mut self, pages: u32) {
+        if let Some(host) = &mut self.host {
+            host.reserved_pages -= u64::from(pages);
+        }
+    }
+
+    /// Pages of the host that prefetches will fill.
+    pub fn reserved_host_pages(&self) -> u64 {
+        self.host.as_ref().map_or(0, |host| host.reserved_pages)
     }
 
     fn moved(&mut self) -> &mut HostMoves {
@@ -222,7 +245,7 @@ impl UnifiedTree {
             }
             let node = &self.nodes[at as usize];
             if node.on_device && node.on_host {
-                if at == self.pinned() || spare_leaves && self.is_device_leaf(at) {
+                if node.host_locks > 0 || spare_leaves && self.is_device_leaf(at) {
                     continue;
                 }
                 freed += u64::from(node.pages);

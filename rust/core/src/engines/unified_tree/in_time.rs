@@ -52,33 +52,37 @@ impl UnifiedTree {
             start: node.start,
             end: node.start + node.pages,
         };
-        let keys = self.keys.clone();
-        let Some(told) = self.told() else { return };
-        told.written.push(written);
-        for page in written.start..written.end {
-            *told
-                .copies
-                .entry(keys.key(written.request, page))
-                .or_default() += 1;
+        if let Some(told) = self.told() {
+            told.written.push(written);
+            self.tell_on_host(at);
         }
+    }
+
+    /// Tells that a node has got its copy on the host.
+    pub(super) fn tell_on_host(&mut self, at: u32) {
+        self.each_told_page(at, |copies, key| *copies.entry(key).or_default() += 1);
     }
 
     /// Tells that a node is about to lose its copy on the host, where it has one.
     pub(super) fn tell_dropped(&mut self, at: u32) {
-        let node = &self.nodes[at as usize];
-        let (request, start, end) = (node.request, node.start, node.start + node.pages);
-        if !node.on_host {
+        if !self.nodes[at as usize].on_host {
             return;
         }
+        self.each_told_page(at, |copies, key| match copies.get_mut(&key) {
+            Some(there) if *there > 1 => *there -= 1,
+            _ => {
+                copies.remove(&key);
+            }
+        });
+    }
+
+    fn each_told_page(&mut self, at: u32, tell: impl Fn(&mut KeyMap<u64, u32>, u64)) {
+        let node = &self.nodes[at as usize];
+        let (request, start, end) = (node.request, node.start, node.start + node.pages);
         let keys = self.keys.clone();
-        let Some(told) = self.told() else { return };
-        for page in start..end {
-            let key = keys.key(request, page);
-            match told.copies.get_mut(&key) {
-                Some(copies) if *copies > 1 => *copies -= 1,
-                _ => {
-                    told.copies.remove(&key);
-                }
+        if let Some(told) = self.told() {
+            for page in start..end {
+                tell(&mut told.copies, keys.key(request, page));
             }
         }
     }

@@ -1,5 +1,5 @@
 //! HiCache's storage below the host (L3): every page written to the host is kept here too, and comes back to
-//! the host for a request that waits. Transfers take no time here.
+//! the host for a request that waits. In a replay transfers take no time.
 
 use super::{Found, Node, UnifiedTree, ROOT};
 use crate::engines::leaf_order::NodeUse;
@@ -40,7 +40,7 @@ impl Storage {
 
     /// Keeps a page, the most recent now. Where there is no room for it, SGLang's file backend removes the least
     /// recent until nine tenths are taken; they are returned.
-    fn write(&mut self, key: u64) -> Vec<u64> {
+    pub fn write(&mut self, key: u64) -> Vec<u64> {
         let mut gone = Vec::new();
         if !self.pages.contains(key) {
             self.moved.written_pages += 1;
@@ -60,6 +60,26 @@ impl Storage {
     }
 }
 
+impl Storage {
+    /// Whether a page is there; to look is no use of it.
+    pub fn contains(&self, key: u64) -> bool {
+        self.pages.contains(key)
+    }
+
+    /// Makes a page that is there the most recent.
+    pub fn read(&mut self, key: u64) {
+        self.pages.push(key);
+    }
+
+    /// What is there, and what moved.
+    pub fn moves(&self) -> StorageMoves {
+        StorageMoves {
+            pages: self.pages.len() as u64,
+            ..self.moved
+        }
+    }
+}
+
 impl UnifiedTree {
     fn storage(&self) -> Option<&Storage> {
         self.host.as_ref()?.storage.as_ref()
@@ -71,13 +91,8 @@ impl UnifiedTree {
 
     /// What is in the storage, and what moved.
     pub fn storage_moves(&self) -> StorageMoves {
-        self.storage().map_or(StorageMoves::default(), |storage| {
-            let pages = storage.pages.len() as u64;
-            StorageMoves {
-                pages,
-                ..storage.moved
-            }
-        })
+        self.storage()
+            .map_or(StorageMoves::default(), Storage::moves)
     }
 
     /// Whether there is a storage.
@@ -112,55 +127,105 @@ impl UnifiedTree {
         }
     }
 
-    /// Brings the request's pages behind what was found, up to `limit`, from the storage to the host; returns
-    /// how many. Where the host has no room for all, the first of them come.
+    /// Brings the request's pages behind what was found, up to `limit`, from the storage to the host, at once; returns
+    /// how many.
     pub fn prefetch(&mut self, request: u32, found: Found, limit: u32) -> u32 {
-        let anchor = found.node;
-        let Some(storage) = self.storage() else {
-            return 0;
-        };
-        let (start, least) = (found.pages, storage.least_pages);
         // half the host is a prefetch's limit
-        let is_allowed = self.host_page_tokens() >= 2;
-        let goes_on = anchor == ROOT || self.nodes[anchor as usize].on_host;
-        if limit - start < least || !goes_on || !is_allowed {
+        if self.host_page_tokens() < 2 {
             return 0;
         }
-        let is_there = |page: &u32| storage.pages.contains(self.keys.key(request, *page));
+        let Some(mut storage) = self.host.as_mut().and_then(|host| host.storage.take()) else {
+            return 0;
+        };
+        let pages = self.take_for_prefetch(&mut storage, request, found, limit);
+        if let Some(host) = &mut self.host {
+            host.storage = Some(storage);
+        }
+        if pages > 0 {
+            self.insert_host(request, (found.pages, found.pages + pages), found.node);
+        }
+        pages
+    }
+
+    /// How many of the request's pages behind what was found, up to `limit`, come from a storage; room of the host is
+    /// taken for them. Where it has no room for all, the first of them come.
+    pub fn take_for_prefetch(
+        &mut self,
+        storage: &mut Storage,
+        request: u32,
+        found: Found,
+        limit: u32,
+    ) -> u32 {
+        let (start, least, anchor) = (found.pages, storage.least_pages, found.node);
+        let goes_on = anchor == ROOT || self.nodes[anchor as usize].on_host;
+        if limit - start < least || !goes_on {
+            return 0;
+        }
+        let is_there = |page: &u32| storage.contains(self.keys.key(request, *page));
         let mut pages = (start..limit).take_while(is_there).count() as u32;
         if pages < least {
             return 0;
         }
         if u64::from(pages) > self.host_free_pages() {
-            self.pin(anchor);
+            self.lock_host(anchor, 1);
             self.evict_host(u64::from(pages));
-            self.unpin(anchor);
+            self.unlock_host(anchor, 1);
             pages = u64::from(pages).min(self.host_free_pages()) as u32;
         }
         if pages < least {
             return 0;
         }
+        self.reserve_host(pages);
         for page in start..start + pages {
-            let key = self.keys.key(request, page);
-            self.storage_mut().expect("it is there").pages.push(key);
+            storage.read(self.keys.key(request, page));
         }
-        self.insert_host(request, (start, start + pages), anchor);
         pages
     }
 
-    /// Adds pages that have come from storage, which the tree does not have, behind their anchor.
-    fn insert_host(&mut self, request: u32, (start, end): (u32, u32), anchor: u32) {
-        let now = self.tick();
+    /// Adds pages that have come from storage behind their anchor, into room that was taken for them; returns how many
+    /// the tree had no use for.
+    pub fn insert_host(&mut self, request: u32, (start, end): (u32, u32), anchor: u32) -> u32 {
+        self.give_back_host(end - start);
+        let (is_kept, now) = (!self.writes_back(), self.tick());
         self.change(anchor, |n| n.used.last_access = now);
+        let (mut node, mut walked, mut spare) = (anchor, start, 0);
+        while let Some((child, common)) = self.step(node, request, walked, end) {
+            let now = self.tick();
+            self.change(child, |n| n.used.last_access = now);
+            node = if common == self.nodes[child as usize].pages {
+                child
+            } else {
+                self.split(child, common)
+            };
+            if self.nodes[node as usize].on_host || !is_kept {
+                spare += common;
+            } else {
+                self.change(node, |n| n.on_host = true);
+                self.tell_on_host(node);
+            }
+            walked += common;
+        }
+        let follows = node == ROOT || self.nodes[node as usize].on_host || !is_kept;
+        if walked < end && !follows {
+            return end - start;
+        }
+        if walked < end {
+            self.add_host_leaf(request, (walked, end), node);
+        }
+        spare
+    }
+
+    fn add_host_leaf(&mut self, request: u32, (start, end): (u32, u32), parent: u32) {
         let (last_access, creation) = (self.tick(), self.tick());
         let leaf = self.add(Node {
             request,
             start,
             pages: end - start,
-            parent: anchor,
+            parent,
             children: 0,
             device_children: 0,
             locks: 0,
+            host_locks: 0,
             on_device: false,
             on_host: true,
             used: NodeUse {
@@ -168,12 +233,24 @@ impl UnifiedTree {
                 creation,
                 hit_count: 0,
             },
-            priority: self.nodes[anchor as usize].priority,
+            priority: self.nodes[parent as usize].priority,
             history: end,
             duplicate: 0,
         });
-        self.change(anchor, |n| n.children += 1);
+        self.change(parent, |n| n.children += 1);
         self.enter(leaf);
-        self.raise_history(anchor, end);
+        self.tell_on_host(leaf);
+        self.raise_history(parent, end);
+    }
+
+    /// How many pages of the tree are in a storage; one of two places counts twice. Cost: linear in pages.
+    pub fn count_stored(&self, storage: &Storage) -> u64 {
+        let nodes = self.nodes.iter().filter(|n| n.on_device || n.on_host);
+        let stored = nodes.map(|n| {
+            let pages = n.start..n.start + n.pages;
+            let is_stored = |&page: &u32| storage.contains(self.keys.key(n.request, page));
+            pages.filter(is_stored).count() as u64
+        });
+        stored.sum()
     }
 }

@@ -1,0 +1,331 @@
+//! A storage below the host (L3): what is written to the host goes on to it, and what waits is brought up, batch by
+//! batch.
+//!
+//! A page is in the storage when its write has ended. Under write-through a page stays on the host until then.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::HiCacheStore;
+use crate::engines::unified_tree::storage::Storage;
+use crate::engines::unified_tree::{UnifiedTree, ROOT};
+use crate::store::{Answer, MoveId, Order, Slots, StoreError, STAGING};
+
+/// The tier of the storage.
+pub(super) const DISK: usize = STAGING + 1;
+/// Pages that one read brings (SGLang's `STORAGE_BATCH_SIZE`); a prefetch ends between two.
+const BATCH_PAGES: u32 = 128;
+
+/// What a storage is told once.
+#[derive(Debug, Clone, Copy)]
+pub struct StorageConfig {
+    /// Pages of room.
+    pub pages: u64,
+    /// Fewer pages are not worth a prefetch.
+    pub least_pages: u32,
+    /// Tokens that prefetches under way may have asked for.
+    pub share_tokens: u64,
+}
+
+/// A prefetch: the node that its pages follow, how many were asked for, and those that come.
+#[derive(Debug, Clone, Copy, Default)]
+struct Fetch {
+    request: u32,
+    anchor: u32,
+    anchor_pages: u32,
+    asked_pages: u32,
+    start: u32,
+    pages: u32,
+    done: u32,
+    is_stopped: bool,
+}
+
+/// Pages on their way to the storage, and the nodes that keep them, with how many pages each has of them.
+#[derive(Debug, Default)]
+struct Backup {
+    keys: Vec<u64>,
+    kept: Option<(u32, u32)>,
+    done_ns: u64,
+}
+
+/// A move from or to the storage.
+#[derive(Debug, Default)]
+enum Transfer {
+    #[default]
+    None,
+    Read(u64),
+    Write(Backup),
+}
+
+/// The storage, and what is on its way from and to it.
+#[derive(Debug)]
+pub(super) struct StorageTier {
+    config: StorageConfig,
+    pub pages: Storage,
+    moves: Slots<Transfer>,
+    /// Writes under way, in the order in which they were decided.
+    backups: BTreeSet<MoveId>,
+    fetches: Slots<Fetch>,
+    /// By request its prefetch, until that ends.
+    fetching: BTreeMap<u32, u64>,
+    asked_pages: u64,
+    pub prefetched_pages: u64,
+}
+
+impl StorageTier {
+    pub fn new(config: StorageConfig) -> Self {
+        Self {
+            config,
+            pages: Storage::new(Some(config.pages), config.least_pages),
+            moves: Slots::default(),
+            backups: BTreeSet::new(),
+            fetches: Slots::default(),
+            fetching: BTreeMap::new(),
+            asked_pages: 0,
+            prefetched_pages: 0,
+        }
+    }
+
+    /// Pages of room that nothing takes.
+    pub fn free_pages(&self) -> u64 {
+        self.config.pages - self.pages.moves().pages
+    }
+
+    fn backup(&mut self, id: MoveId) -> Option<&mut Backup> {
+        match self.moves.get_mut(id) {
+            Some(Transfer::Write(backup)) => Some(backup),
+            _ => None,
+        }
+    }
+
+    /// Writes pages once other moves have ended; those that are there already are not written again. The nodes that
+    /// `kept` ends with stay on the host meanwhile.
+    pub fn back_up(
+        &mut self,
+        tree: &mut UnifiedTree,
+        keys: Vec<u64>,
+        kept: Option<(u32, u32)>,
+        (orders, after): (&mut Vec<Order>, Vec<MoveId>),
+    ) {
+        let new = keys
+            .iter()
+            .filter(|&&key| !self.pages.contains(key))
+            .count();
+        let last = self.backups.last().copied();
+        match last.filter(|_| new == 0).and_then(|id| self.backup(id)) {
+            // they become recent after what is on its way
+            Some(backup) => backup.keys.extend(keys),
+            None if new == 0 => keys.into_iter().for_each(|key| self.pages.read(key)),
+            None => {
+                let backup = Backup {
+                    keys,
+                    kept,
+                    done_ns: 0,
+                };
+                let id = self.moves.insert(Transfer::Write(backup));
+                self.backups.insert(id);
+                orders.push(Order {
+                    id,
+                    from: STAGING,
+                    to: DISK,
+                    blocks: new as u64,
+                    after,
+                });
+                if let Some((node, pages)) = kept {
+                    tree.lock_host(node, pages);
+                }
+            }
+        }
+    }
+
+    /// Hears when a write will be done.
+    pub fn set_times(&mut self, id: MoveId, done_ns: u64) {
+        if let Some(backup) = self.backup(id) {
+            backup.done_ns = done_ns;
+        }
+    }
+
+    fn read_on(&mut self, id: u64, orders: &mut Vec<Order>) {
+        let fetch = self.fetches[id];
+        orders.push(Order {
+            id: self.moves.insert(Transfer::Read(id)),
+            from: DISK,
+            to: STAGING,
+            blocks: u64::from(BATCH_PAGES.min(fetch.pages - fetch.done)),
+            after: Vec::new(),
+        });
+    }
+
+    /// Makes what has come the tree's.
+    fn end(&mut self, tree: &mut UnifiedTree, id: u64) {
+        let fetch = self.fetches[id];
+        self.fetching.remove(&fetch.request);
+        self.asked_pages -= u64::from(fetch.asked_pages);
+        if fetch.done > 0 {
+            let pages = (fetch.start, fetch.start + fetch.done);
+            let spare = tree.insert_host(fetch.request, pages, fetch.anchor);
+            self.prefetched_pages += u64::from(fetch.done - spare);
+        }
+        tree.unlock_host(fetch.anchor, fetch.anchor_pages);
+    }
+
+    fn came(&mut self, tree: &mut UnifiedTree, id: u64, orders: &mut Vec<Order>) {
+        let fetch = self.fetches[id];
+        if fetch.is_stopped {
+            // the batch that was under way is not used
+            tree.give_back_host(fetch.pages - fetch.done);
+            self.fetches.remove(id);
+            return;
+        }
+        let done = fetch.pages.min(fetch.done + BATCH_PAGES);
+        self.fetches[id].done = done;
+        if done < fetch.pages {
+            self.read_on(id, orders);
+        } else {
+            self.end(tree, id);
+            self.fetches.remove(id);
+        }
+    }
+
+    /// The nodes whose copies on the host are needed, each with how many pages end with it.
+    pub fn kept(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let fetches = self.fetching.values().map(|&id| self.fetches[id]);
+        let anchors = fetches.map(|fetch| (fetch.anchor, fetch.anchor_pages));
+        let writes = self
+            .moves
+            .iter()
+            .filter_map(|(_, transfer)| match transfer {
+                Transfer::Write(backup) => backup.kept,
+                _ => None,
+            });
+        anchors.chain(writes)
+    }
+
+    /// Pages of the host that prefetches take, counted anew.
+    pub fn coming(&self) -> u64 {
+        let each = self.fetches.iter().map(|(_, fetch)| {
+            let used = if fetch.is_stopped { fetch.done } else { 0 };
+            u64::from(fetch.pages - used)
+        });
+        each.sum()
+    }
+}
+
+impl HiCacheStore {
+    /// The same store above a storage.
+    #[must_use]
+    pub fn above(self, config: StorageConfig) -> Self {
+        Self {
+            storage: Some(StorageTier::new(config)),
+            ..self
+        }
+    }
+
+    /// Brings up what follows the known part of a request's first `limit` pages; how many were asked for.
+    ///
+    /// None where nothing comes: too little is asked for or found, the prefix ends where the host has no copy, or
+    /// prefetches under way have asked for the share of the host that is theirs.
+    pub fn start_prefetch(&mut self, request: u32, limit: u32, now_ns: u64) -> Answer<u32> {
+        self.leases.known_request(request)?;
+        let before = self.evictions();
+        let tree = &mut self.pool.tree;
+        let Some(storage) = &mut self.storage else {
+            return Ok(0);
+        };
+        let found = tree.match_prefix(request, limit);
+        let is_asking = storage.fetching.contains_key(&request);
+        if is_asking || storage.asked_pages * self.page >= storage.config.share_tokens {
+            return Ok(0);
+        }
+        let pages = tree.take_for_prefetch(&mut storage.pages, request, found, limit);
+        if pages > 0 {
+            let anchor_pages = tree.pages_of(found.node);
+            tree.lock_host(found.node, anchor_pages);
+            let asked_pages = limit - found.pages;
+            let id = storage.fetches.insert(Fetch {
+                request,
+                anchor: found.node,
+                anchor_pages,
+                asked_pages,
+                start: found.pages,
+                pages,
+                done: 0,
+                is_stopped: false,
+            });
+            storage.fetching.insert(request, id);
+            storage.asked_pages += u64::from(asked_pages);
+            storage.read_on(id, &mut self.copies.orders);
+            self.note_evicted(before, now_ns);
+            return Ok(asked_pages);
+        }
+        self.note_evicted(before, now_ns);
+        Ok(0)
+    }
+
+    /// Whether pages of a request are still to come from the storage.
+    pub fn is_prefetching(&self, request: u32) -> bool {
+        let storage = self.storage.as_ref();
+        storage.is_some_and(|storage| storage.fetching.contains_key(&request))
+    }
+
+    /// Ends a request's prefetch with the batches that have come.
+    pub fn stop_prefetch(&mut self, request: u32) -> Answer<()> {
+        let storage = self.storage.as_mut().ok_or(StoreError::NoSuchMove)?;
+        let id = storage.fetching.get(&request).copied();
+        let id = id.ok_or(StoreError::NoSuchMove)?;
+        storage.fetches[id].is_stopped = true;
+        storage.end(&mut self.pool.tree, id);
+        Ok(())
+    }
+
+    /// Pages brought up so far that were not there.
+    pub fn prefetched_pages(&self) -> u64 {
+        let storage = self.storage.as_ref();
+        storage.map_or(0, |storage| storage.prefetched_pages)
+    }
+
+    /// Hears when a move will be done, which counts for writes to the storage.
+    pub fn set_times(&mut self, id: MoveId, done_ns: u64) {
+        if let Some(storage) = &mut self.storage {
+            storage.set_times(id, done_ns);
+        }
+    }
+
+    /// Ends a move: what it wrote is ready, what it read may go.
+    pub fn finish_move(&mut self, id: MoveId) -> Answer<()> {
+        let transfer = self.storage.as_mut().and_then(|tier| tier.moves.remove(id));
+        let (tree, orders) = (&mut self.pool.tree, &mut self.copies.orders);
+        match (transfer, &mut self.storage) {
+            (Some(Transfer::Read(fetch)), Some(storage)) => storage.came(tree, fetch, orders),
+            (Some(Transfer::Write(backup)), Some(storage)) => {
+                storage.backups.remove(&id);
+                let write = |key: u64| storage.pages.write(key).len() as u64;
+                let gone: u64 = backup.keys.into_iter().map(write).sum();
+                self.records.evicted_from(DISK, gone, backup.done_ns);
+                if let Some((node, pages)) = backup.kept {
+                    tree.unlock_host(node, pages);
+                }
+            }
+            (_, storage) => {
+                let run = self.copies.finish(tree, id)?;
+                if let (Some(storage), true) = (storage, run.kept != ROOT) {
+                    let kept = Some((run.kept, run.end - run.start));
+                    let keys = self.copies.keys_of(run);
+                    storage.back_up(tree, keys, kept, (&mut self.copies.orders, Vec::new()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what the tree has written: to the host, and from there on under write-back, once it is there.
+    pub(super) fn start_writes(&mut self) {
+        let tree = &mut self.pool.tree;
+        for written in tree.take_written() {
+            let (id, run) = self.copies.write(tree, written);
+            if let (true, Some(storage)) = (tree.writes_back(), &mut self.storage) {
+                let keys = self.copies.keys_of(run);
+                storage.back_up(tree, keys, None, (&mut self.copies.orders, vec![id]));
+            }
+        }
+    }
+}
