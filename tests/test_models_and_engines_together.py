@@ -1,0 +1,110 @@
+"""Models of today in small rooms under any engine's cache: the core, single steps and the reference tell one story.
+
+Rooms are so small that requests are preempted and come back with answers, parts of which a session's next turn names.
+"""
+
+from __future__ import annotations
+
+from examples import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from kvcache_sim.errors import InvariantError, KvsimError
+from kvcache_sim.scenario.requests import read_requests
+from kvcache_sim.simulation import RunOptions, simulate
+from tiered_scenario import load
+
+WAYS = (RunOptions(check="full"), RunOptions(step_every_iteration=True), RunOptions(backend="python"))
+MODELS = ["llama-3-8b", "gpt-oss-20b", "qwen3.5-35b-a3b", "gemma-3-27b", "mixtral-8x7b", "llama-4-scout"]
+#: An engine's cache, alone or with tiers of its own.
+CACHES = {
+    "tree": (),
+    "tree of groups": ("cache.layer_groups=by-kind",),
+    "tree of groups over a tier": ("cache.layer_groups=by-kind", "tiers.cpu.capacity={cpu} blocks"),
+    "tree of groups, written through": (
+        "cache.layer_groups=by-kind",
+        "tiers.cpu.capacity={cpu} blocks",
+        "write.policy=through",
+    ),
+    "tree over tiers": ("tiers.cpu.capacity={cpu} blocks", "tiers.disk.capacity=4000 blocks"),
+    "vllm": ("cache.semantics=vllm",),
+    "vllm's scheduler": ("cache.semantics=vllm", "replica.scheduler=vllm"),
+    "vllm, offloading": (
+        "cache.semantics=vllm",
+        "tiers.cpu.capacity={cpu} blocks",
+        "tiers.cpu.semantics=vllm-offload",
+    ),
+    "vllm over LMCache": (
+        "cache.semantics=vllm",
+        "tiers.cpu.capacity={cpu} blocks",
+        "tiers.cpu.semantics=lmcache",
+        "tiers.disk.capacity=900 blocks",
+    ),
+    "sglang": ("cache.semantics=sglang",),
+    "sglang's scheduler": ("cache.semantics=sglang", "replica.scheduler=sglang"),
+    "sglang, HiCache": (
+        "cache.semantics=sglang",
+        "tiers.cpu.capacity={cpu} blocks",
+        "tiers.cpu.semantics=hicache",
+    ),
+}
+BASE = """
+seed: {seed}
+model: {model}
+workload:
+  kind: conversational
+  requests: {requests}
+  arrivals: {{process: poisson, rate_per_s: {rate}}}
+  turns: {{kind: uniform, min: 1, max: 5}}
+  think_time: {{kind: lognormal, median: 2s, sigma: 0.8, min: 0.1s, max: 20s}}
+  first_input_tokens: {{kind: lognormal, median: 700, sigma: 0.8, min: 17, max: 3000}}
+  output_tokens: {{kind: uniform, min: 1, max: {answer}}}
+cache: {{block_size: {block}}}
+tiers: {{gpu: {{capacity: {gpu} blocks}}}}
+cluster: {{machines: {machines}}}
+replica: {{max_num_seqs: 8, max_num_batched_tokens: {budget}, async_scheduling: {ends}}}
+"""
+
+
+@examples(20)
+@given(
+    model=st.sampled_from(MODELS),
+    cache=st.sampled_from(list(CACHES)),
+    block=st.sampled_from([16, 32, 48, 64]),
+    tokens=st.sampled_from([3_600, 4_500, 8_000]),
+    cpu=st.sampled_from([20, 150, 600]),
+    answer=st.sampled_from([40, 400, 900]),
+    rate=st.sampled_from([1, 20]),
+    budget=st.sampled_from([512, 2048]),
+    machines=st.sampled_from([1, 1, 2]),
+    ends=st.sampled_from(["none", "length", "stop-token"]),
+    seed=st.integers(1, 10**6),
+)
+def test_a_model_in_a_small_room_tells_one_story(
+    model, cache, block, tokens, cpu, answer, rate, budget, machines, ends, seed
+):
+    # a pool of groups takes a block of each for the same tokens
+    gpu = tokens // block * (1 if model in ("llama-3-8b", "mixtral-8x7b") else 3)
+    text = BASE.format(
+        seed=seed,
+        model=model,
+        requests=25,
+        rate=rate,
+        answer=answer,
+        block=block,
+        gpu=gpu,
+        machines=machines,
+        budget=budget,
+        ends=ends,
+    )
+    told = set()
+    for options in WAYS:
+        try:
+            scenario = load(*(setting.format(cpu=cpu) for setting in CACHES[cache]), text=text)
+            run = simulate(scenario.settings, read_requests(scenario), options=options)
+            told.add((run.digest_events, run.digest_results))
+        except InvariantError:
+            raise
+        except KvsimError as refused:
+            told.add(str(refused))
+    (one,) = told
+    assert "\n" not in one
