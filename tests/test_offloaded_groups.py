@@ -9,6 +9,8 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim import _core
+from kvcache_sim.cache.group_keys import native_groups
 from kvcache_sim.cache.groups import GroupSettings, Newcomer
 from kvcache_sim.cache.layer_pages import LayerPages, by_layer
 from kvcache_sim.cache.settings import CacheSettings, TierSettings
@@ -168,6 +170,16 @@ def store_of(settings: GroupSettings, rows: list[list], gpu: int, cpu: int = 100
     return OffloadedGroupStore(trace_of(rows, 4), settings, gpu, OffloadTier("lru", cpu))
 
 
+def core_store_of(settings: GroupSettings, rows: list[list], gpu: int, cpu: int = 1000) -> _core.GroupStore:
+    """Return the core's store for the same."""
+    trace, layout = trace_of(rows, 4), settings.layout
+    keys, writes = native_groups(layout, trace, answers_shared=True), ("engine", "back")
+    below = (cpu, "lru", writes[settings.rules == "tree"])
+    return _core.GroupStore.with_tier(
+        keys, settings.limits, gpu, settings.rules, below, trace.input_tokens.tolist()
+    )
+
+
 def newcomer(request: int, tokens: int, step: int | None = None) -> Newcomer:
     """Return a request of a prompt; ``step``: those of its tokens that its first step has room for."""
     given = tokens if step is None else step
@@ -190,9 +202,10 @@ def end_copies(store: OffloadedGroupStore) -> None:
 
 
 @pytest.mark.parametrize("arrived", [False, True])
-def test_room_that_a_copy_still_reads_is_waited_for(arrived):
+@pytest.mark.parametrize("make", [store_of, core_store_of])
+def test_room_that_a_copy_still_reads_is_waited_for(arrived, make):
     """Of a pool of four blocks three are being copied down: who takes all waits, at once or bit by bit."""
-    store = store_of(one_full(4), [["a", "b", "c"], ["d", "e", "f", "g"]], 4)
+    store = make(one_full(4), [["a", "b", "c"], ["d", "e", "f", "g"]], 4)
     store.release(serve(store, 0, 12), 0)
     [(move, *order)] = store.take_orders()
     assert order == [0, 1, 3, []]
@@ -222,7 +235,8 @@ def test_what_a_request_used_of_the_tier_is_recent_when_it_ends():
 
 
 @pytest.mark.parametrize("free", [12, 13])
-def test_a_state_of_the_pool_takes_no_room_where_a_later_one_is_loaded(free):
+@pytest.mark.parametrize("make", [store_of, core_store_of])
+def test_a_state_of_the_pool_takes_no_room_where_a_later_one_is_loaded(free, make):
     """Four blocks and their state are in the pool, six more and a state in the tier, and one is new.
 
     Full attention holds the four, loads six and computes one; one state is loaded and one computed: 13.
@@ -235,7 +249,7 @@ def test_a_state_of_the_pool_takes_no_room_where_a_later_one_is_loaded(free):
         [f"c{k}" for k in range(blocks - free)],  # its last block comes with a later step
         prompt,
     ]
-    store = store_of(two_groups("linear", 0), rows, blocks)
+    store = make(two_groups("linear", 0), rows, blocks)
     for request, tokens in ((0, 41), (1, 4 * (blocks - 1)), (2, 17)):
         store.release(serve(store, request, tokens), 0)
         end_copies(store)

@@ -10,6 +10,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from kvcache_sim import _core
 from kvcache_sim.cache.groups import GroupSettings
 from kvcache_sim.cache.settings import MovementSettings
 from kvcache_sim.errors import KvsimError
@@ -19,7 +20,17 @@ from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.simulation import RunOptions, simulate
 from small_traces import trace_of, tree_traces
 from test_group_stores import crowded, groups
-from test_offloaded_groups import LOADED, PROMPT, alone, end_copies, newcomer, one_full, two_groups, with_tier
+from test_offloaded_groups import (
+    LOADED,
+    PROMPT,
+    alone,
+    core_store_of,
+    end_copies,
+    newcomer,
+    one_full,
+    two_groups,
+    with_tier,
+)
 from test_simulation_native import random_trace
 
 CHECKED = RunOptions(check="full")
@@ -113,6 +124,20 @@ def store_of(drawn: GroupSettings, rows: list[list], gpu: int, cpu: int, write: 
     return TieredGroupStore(trace_of(rows, 4), replace(drawn, rules="tree"), gpu, tier, write)
 
 
+def written_back(drawn: GroupSettings, rows: list[list], gpu: int, cpu: int) -> TieredGroupStore:
+    """Return such a store whose victims go down."""
+    return store_of(drawn, rows, gpu, cpu, "back")
+
+
+def in_core(drawn: GroupSettings, rows: list[list], gpu: int, cpu: int) -> _core.GroupStore:
+    """Return the core's."""
+    return core_store_of(replace(drawn, rules="tree"), rows, gpu, cpu)
+
+
+#: Both stores of a tree's groups that are written back.
+BOTH = pytest.mark.parametrize("make", [written_back, in_core])
+
+
 def serve(store: TieredGroupStore, request: int, tokens: int) -> int:
     """Admit a request and compute its first step; return its lease."""
     lease, _, end = store.admit(newcomer(request, tokens), 0)
@@ -122,10 +147,11 @@ def serve(store: TieredGroupStore, request: int, tokens: int) -> int:
     return lease
 
 
-def test_what_leaves_the_pool_goes_down_and_its_room_is_waited_for():
+@BOTH
+def test_what_leaves_the_pool_goes_down_and_its_room_is_waited_for(make):
     """Of six blocks three are kept; five new ones need two of them, which go down last to first."""
     rows = [["a", "b", "c"], [f"d{k}" for k in range(5)], ["a", "b", "c", "e"]]
-    store = store_of(one_full(4), rows, 6, 100, "back")
+    store = make(one_full(4), rows, 6, 100)
     store.release(serve(store, 0, 12), 0)
     assert store.take_orders() == []
     lease = serve(store, 1, 20)
@@ -171,10 +197,11 @@ def test_what_is_to_be_loaded_makes_no_room_for_what_leaves():
     store.check()
 
 
-def test_a_block_that_still_goes_down_is_loaded_when_it_is_there():
+@BOTH
+def test_a_block_that_still_goes_down_is_loaded_when_it_is_there(make):
     """c and b, then a are on their way down; their room went to d and then to f, so only the load waits for them."""
     rows = [["a", "b", "c"], [f"d{k}" for k in range(7)], ["f", "g", "h"], ["a", "b", "c", "e"]]
-    store = store_of(one_full(4), rows, 8, 100, "back")
+    store = make(one_full(4), rows, 8, 100)
     for request, tokens in ((0, 12), (1, 28), (2, 12)):
         store.release(serve(store, request, tokens), 0)
     (first, *_), (second, *_) = store.take_orders()
