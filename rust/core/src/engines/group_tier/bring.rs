@@ -110,7 +110,7 @@ impl GroupTier {
     }
 
     /// Notes how many blocks of each group a move copies.
-    pub(super) fn counts(&mut self, id: MoveId, groups: usize, places: &[Place]) {
+    pub(super) fn note_counts(&mut self, id: MoveId, groups: usize, places: &[Place]) {
         self.by_group.insert(id, count_by_group(groups, places));
     }
 

@@ -31,6 +31,6 @@ impl GroupTier {
         let blocks = left.iter().map(|&(block, _, _)| block).collect();
         let places: Vec<Place> = left.iter().map(|&(_, group, _)| (group, 0)).collect();
         let id = self.send(keys, blocks);
-        self.counts(id, groups, &places);
+        self.note_counts(id, groups, &places);
     }
 }

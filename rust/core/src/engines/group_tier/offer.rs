@@ -43,7 +43,7 @@ impl GroupTier {
                 let places: Vec<Place> = sent.iter().map(|&(_, (place, _))| place).collect();
                 let keys = sent.iter().map(|&(_, (_, key))| key).collect();
                 let id = self.send(keys, sent.iter().map(|&(block, _)| block).collect());
-                self.counts(id, ends.len(), &places);
+                self.note_counts(id, ends.len(), &places);
             }
         }
         let further = offered.iter().zip(&ends);
