@@ -68,6 +68,8 @@ class HiCacheStores:
         self.reference = make(ReferenceKeys(*arguments), rules, (prompts, wholes))
         for store in (self.native, self.reference):
             store.log_evictions()
+        #: By tier, pages of the evictions that were logged.
+        self.logged: Counter[int] = Counter()
         self.now = 0
         #: request → native lease, reference lease, pages that have room.
         self.running: dict[int, tuple[int, int, int]] = {}
@@ -244,7 +246,10 @@ class HiCacheStores:
         names = ["digest", "merged_blocks"] + (["prefetched_blocks"] if self.storage is not None else [])
         for name in names:
             assert getattr(self.native, name) == getattr(self.reference, name), name
-        self.both("take_evictions", ())
+        for _, tier, pages in self.both("take_evictions", ())[0]:
+            self.logged[tier] += pages
+        for tier in (COMPUTE, STAGING):
+            assert self.native.losses(tier).evicted_blocks == self.logged[tier], "each has its event"
         for tier in (COMPUTE, STAGING, STAGING + 1, STAGING + 2):
             self.both("room", (tier,))
             self.both("losses", (tier,))

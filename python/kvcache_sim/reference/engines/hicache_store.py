@@ -199,14 +199,18 @@ class ReferenceHiCacheStore(OrdersCopies, PageStore):
 
     @numbered
     def commit(self, lease: int, to: int, ready: tuple[int, int] | None = None) -> None:
-        """Check the computed pages of a prompt into the tree; note those of an answer."""
+        """Check the computed pages of a prompt into the tree; note those of an answer.
+
+        What the host evicts for writes of it goes when the pages were computed, at 0 where that is not told.
+        """
         in_order(ready or (0, 0))
         request = self.leases.admitted(lease).request
         if to > self.taken[request]:
             raise refuse("more blocks than are reserved and free", "a reservation first")
         if to > self.full[request]:
-            self.full[request] = to
+            self.full[request], losses = to, self._losses()
             self._check_in_prompt(request)
+            self._note_losses(losses, (ready or (0, 0))[1])
 
     def step_computed(self, leases: list[int], now_ns: int) -> None:
         """Check in prompts of which a step computed less than a page; a prompt counts once it is computed."""

@@ -278,12 +278,14 @@ impl BatchStore for HiCacheStore {
         Ok(lease.hits)
     }
 
-    fn commit(&mut self, lease: LeaseId, to: u32, _ready: Times) -> Answer<()> {
+    fn commit(&mut self, lease: LeaseId, to: u32, ready: Times) -> Answer<()> {
         let request = self.with_room(lease, to)?;
+        let before = self.evictions();
         let full = &mut self.progress[request as usize].full;
         if to > *full {
             *full = to;
             self.check_in_prompt(request);
+            self.note_evicted(before, ready.ready_ns);
         }
         Ok(())
     }
