@@ -8,12 +8,8 @@ from __future__ import annotations
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from kvcache_sim.errors import InvariantError, KvsimError
-from kvcache_sim.scenario.requests import read_requests
-from kvcache_sim.simulation import RunOptions, simulate
-from tiered_scenario import load
+from one_story import assert_one_story
 
-WAYS = (RunOptions(check="full"), RunOptions(step_every_iteration=True), RunOptions(backend="python"))
 MODELS = ["llama-3-8b", "gpt-oss-20b", "qwen3.5-35b-a3b", "gemma-3-27b", "mixtral-8x7b", "llama-4-scout"]
 #: An engine's cache, alone or with tiers of its own.
 CACHES = {
@@ -96,15 +92,4 @@ def test_a_model_in_a_small_room_tells_one_story(
         budget=budget,
         ends=ends,
     )
-    told = set()
-    for options in WAYS:
-        try:
-            scenario = load(*(setting.format(cpu=cpu) for setting in CACHES[cache]), text=text)
-            run = simulate(scenario.settings, read_requests(scenario), options=options)
-            told.add((run.digest_events, run.digest_results))
-        except InvariantError:
-            raise
-        except KvsimError as refused:
-            told.add(str(refused))
-    (one,) = told
-    assert "\n" not in one
+    assert_one_story(*(setting.format(cpu=cpu) for setting in CACHES[cache]), text=text)
