@@ -6,9 +6,11 @@ Rooms are so small that requests are preempted and come back with answers, parts
 from __future__ import annotations
 
 from examples import examples
-from hypothesis import given
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from one_story import assert_one_story
+from setting_effects import CHANGES
+from test_every_setting import filled, folder  # noqa: F401  (a fixture)
 
 MODELS = ["llama-3-8b", "gpt-oss-20b", "qwen3.5-35b-a3b", "gemma-3-27b", "mixtral-8x7b", "llama-4-scout"]
 #: An engine's cache, alone or with tiers of its own.
@@ -93,3 +95,30 @@ def test_a_model_in_a_small_room_tells_one_story(
         ends=ends,
     )
     assert_one_story(*(setting.format(cpu=cpu) for setting in CACHES[cache]), text=text)
+
+
+@examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    model=st.sampled_from(MODELS),
+    cache=st.sampled_from(list(CACHES)),
+    row=st.sampled_from(CHANGES),
+    cpu=st.sampled_from([150, 600]),
+    answer=st.sampled_from([40, 400]),
+    machines=st.sampled_from([1, 2]),
+    seed=st.integers(1, 10**6),
+)
+def test_any_setting_goes_with_them_or_is_refused(model, cache, row, cpu, answer, machines, seed, folder):  # noqa: F811
+    text = BASE.format(
+        seed=seed,
+        model=model,
+        requests=20,
+        rate=20,
+        answer=answer,
+        block=64,
+        gpu=200 if model in ("llama-3-8b", "mixtral-8x7b") else 400,
+        machines=machines,
+        budget=512,
+        ends="none",
+    )
+    settings = tuple(setting.format(cpu=cpu) for setting in CACHES[cache])
+    assert_one_story(*filled((*settings, *row.given, row.assignment), folder), text=text)
