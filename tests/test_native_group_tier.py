@@ -1,16 +1,19 @@
-"""Cache groups with a tier below, natively: the core's store decides what the classes in Python do."""
+"""Cache groups with a tier below, natively: the core tells the same story as the classes in Python."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
+from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.simulation import RunOptions
 from kvcache_sim.simulation.simulation import Simulation
 from test_group_stores import crowded, groups
+from test_native_serving import kinds
 from test_offloaded_groups import alone, one_full, two_groups, with_tier
 from test_simulation_native import random_trace
 from test_tiered_groups import of_tree
@@ -23,19 +26,31 @@ def ruled(settings, writes: str):
     return settings if writes == "engine" else of_tree(settings, writes)
 
 
+#: The core, single steps over its stores, and the reference.
+WAYS = {
+    "core": RunOptions(check="full"),
+    "stepped": RunOptions(step_every_iteration=True),
+    "reference": RunOptions(check="full", backend="python"),
+}
+
+
 def agree(settings, trace):
-    """Check that the core's stores and the reference's tell one story, each passing its own check."""
+    """Check that the core, single steps and the reference tell one story, each passing its own check."""
     told = []
-    for backend in ("native", "python"):
-        simulation = Simulation(settings, trace, RunOptions(check="full", backend=backend))
-        native = all(isinstance(replica.store, _core.GroupStore) for replica in simulation.replicas)
-        assert native == (backend == "native")
+    for way, options in WAYS.items():
+        simulation = Simulation(settings, trace, options)
+        own = all(isinstance(replica.store, _core.GroupStore) for replica in simulation.replicas)
+        assert own == (way != "reference")
+        served = all(isinstance(replica, NativeReplica) for replica in simulation.replicas)
+        assert served == (way == "core" and not settings.machines[0].replica.instant)
         run = simulation.run()
         columns = {name: list(column) for name, column in run.requests.items()}
         told.append([run.digest_events, run.digest_results, run.counters, run.end_ns, columns])
         counted = [replica.store.by_group() for replica in simulation.replicas]
         told[-1].append((counted, [replica.store.junctions() for replica in simulation.replicas]))
-    assert told[0] == told[1]
+    assert told[0] == told[1] == told[2]
+    ahead = Simulation(settings, trace, RunOptions()).run()
+    assert [ahead.digest_events, ahead.digest_results, ahead.counters, ahead.end_ns] == told[0][:4]
 
 
 @examples(30)
@@ -48,10 +63,12 @@ def agree(settings, trace):
     machines=st.integers(1, 2),
     ends=st.sampled_from(["none", "length", "stop-token"]),
     pipelined=st.booleans(),
+    kind=st.one_of(st.just({}), st.just({}), kinds),
+    closed_loop=st.booleans(),
     seed=st.integers(1, 10**6),
 )
 def test_drawn_groups_above_a_tier_tell_one_story(
-    drawn, gpu, cpu, policy, writes, machines, ends, pipelined, seed
+    drawn, gpu, cpu, policy, writes, machines, ends, pipelined, kind, closed_loop, seed
 ):
     trace = (crowded if seed % 2 else random_trace)(seed, requests=20, sessions=4)
     settings = ruled(with_tier(drawn, gpu, cpu, "lru" if writes != "engine" else policy, machines), writes)
@@ -60,7 +77,10 @@ def test_drawn_groups_above_a_tier_tell_one_story(
         for machine in settings.machines
     )
     movement = replace(settings.movement, layer_pipelining=pipelined)
-    agree(replace(settings, machines=built, movement=movement), trace)
+    channels = {name: replace(one, **kind) for name, one in settings.channels.items()}
+    if closed_loop:
+        trace = replace(trace, think_ns=np.where(trace.turn > 0, 10**8 * (seed % 3), -1))
+    agree(replace(settings, machines=built, movement=movement, channels=channels), trace)
 
 
 @examples(15)

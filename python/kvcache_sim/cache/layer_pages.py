@@ -14,13 +14,14 @@ class LayerPages:
 
     def __init__(self, groups: GroupSettings, layers: int) -> None:
         self.page_bytes = groups.layout.page_bytes * groups.gpus
-        self._layers_of = [group.layers for group in groups.layout.groups]
-        self._layers = max(layers, 1 + max(max(of) for of in self._layers_of))
+        #: By group its layers.
+        self.layers_of = [list(group.layers) for group in groups.layout.groups]
+        self._layers = max(layers, 1 + max(max(of) for of in self.layers_of))
 
     def of(self, blocks: Sequence[int]) -> tuple[int, ...]:
         """Return the pages of each layer in so many blocks of each group."""
         pages = [0] * self._layers
-        for count, layers in zip(blocks, self._layers_of, strict=True):
+        for count, layers in zip(blocks, self.layers_of, strict=True):
             for layer in layers:
                 pages[layer] += count
         return tuple(pages)

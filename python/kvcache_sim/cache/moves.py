@@ -106,6 +106,11 @@ class Mover:
         """The channel of each edge of this machine, by edge name."""
         return self._edges.channels
 
+    @property
+    def layer_pages(self) -> tuple[int, list[list[int]]] | None:
+        """The bytes of a page and the layers of each cache group, where blocks are of groups."""
+        return None if self._pages is None else (self._pages.page_bytes, self._pages.layers_of)
+
     def go_over(self, placed: Mapping[AnyChannel, AnyChannel]) -> None:
         """Take other channels in the place of those that it has."""
         self._edges.go_over(placed)

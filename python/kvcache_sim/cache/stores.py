@@ -72,7 +72,8 @@ class StoreMaker:
         """Whether the core has the tiers of an engine's own."""
         from kvcache_sim.cache.lower_engines import IN_CORE
 
-        return self._native and self.cache.groups is None and self.cache.lower_semantics in IN_CORE
+        own = self.cache.lower_semantics
+        return self._native and (own in IN_CORE or self.cache.groups is not None)
 
     def make(self, tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
         """Return an empty store; ``write_back``: whether each tier writes its victims to the one below."""

@@ -3,8 +3,30 @@
 
 use crate::store::{Answer, HoldId, LeaseId, MoveId, Order, Part, Store, Times};
 
-/// A store with blocks below the GPU: a tree's tiers, or those of an engine.
-pub trait LoadingStore {
+/// A store whose blocks move between the GPU and what lies below.
+pub trait MovingStore {
+    /// Whether transmissions were decided since they were last taken.
+    fn has_orders(&self) -> bool;
+
+    /// The transmissions decided since the last call, in the order of decision.
+    fn take_orders(&mut self) -> Vec<Order>;
+
+    /// Hears when what a move writes will be there; no decision of an engine's depends on it.
+    fn set_times(&mut self, _move: MoveId, _times: Times) -> Answer<()> {
+        Ok(())
+    }
+
+    /// Makes a move's blocks ready, and its room free.
+    fn finish_move(&mut self, id: MoveId) -> Answer<()>;
+
+    /// How many blocks of each cache group a move copies, where blocks are of groups.
+    fn blocks_of_move(&self, _move: MoveId) -> Option<&[u64]> {
+        None
+    }
+}
+
+/// A store with blocks below the GPU, found in parts: a tree's tiers, or those of an engine.
+pub trait LoadingStore: MovingStore {
     /// Where a request's first `limit` blocks, all of them found, lie: each on its fastest tier.
     fn match_prefix(&self, request: u32, limit: u32) -> Vec<Part>;
 
@@ -20,20 +42,6 @@ pub trait LoadingStore {
 
     /// Holds on to blocks that another request is already loading.
     fn join(&mut self, lease: LeaseId, to: u32) -> Answer<()>;
-
-    /// Whether transmissions were decided since they were last taken.
-    fn has_orders(&self) -> bool;
-
-    /// The transmissions decided since the last call, in the order of decision.
-    fn take_orders(&mut self) -> Vec<Order>;
-
-    /// Hears when what a move writes will be there; no decision of an engine's depends on it.
-    fn set_times(&mut self, _move: MoveId, _times: Times) -> Answer<()> {
-        Ok(())
-    }
-
-    /// Makes a move's blocks ready, and its room free.
-    fn finish_move(&mut self, id: MoveId) -> Answer<()>;
 }
 
 /// A store that copies down what steps have computed by an engine's rules.
@@ -65,7 +73,9 @@ impl LoadingStore for Store {
     fn join(&mut self, lease: LeaseId, to: u32) -> Answer<()> {
         Store::join(self, lease, to)
     }
+}
 
+impl MovingStore for Store {
     fn has_orders(&self) -> bool {
         Store::has_orders(self)
     }

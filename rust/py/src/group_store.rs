@@ -7,7 +7,7 @@ use kvsim_core::engines::groups::{Limits, Reuse};
 use kvsim_core::engines::newcomer::{Entry, Newcomer};
 use kvsim_core::engines::offload_tier::OffloadTier;
 use kvsim_core::engines::used_tier::UsedTier;
-use kvsim_core::loading_store::OffersComputed;
+use kvsim_core::loading_store::{MovingStore, OffersComputed};
 use kvsim_core::machine_store::MachineStore;
 use kvsim_core::store::{StoreError, Times, STAGING};
 use pyo3::exceptions::PyRuntimeError;
@@ -107,7 +107,7 @@ engine_store!(PyGroupStore {
 
     fn take_orders(&mut self) -> Vec<PyOrder> {
         let below = self.0.tier_mut();
-        below.map_or_else(Vec::new, |tier| orders_to_py(tier.copies.take_orders()))
+        below.map_or_else(Vec::new, |tier| orders_to_py(tier.take_orders()))
     }
 
     /// Hears when a copy will be done, which no decision depends on.

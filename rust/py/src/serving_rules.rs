@@ -9,7 +9,7 @@ use kvsim_core::serving::sglang::{SchedulePolicy, SglangConfig, SglangScheduler}
 use kvsim_core::serving::vllm::VllmConfig;
 use kvsim_core::serving::{AsyncScheduling, ReadsConfig, ReplicaConfig, MOST_TIERS};
 use kvsim_core::transfers::{
-    AheadConfig, CopyRates, Edge, HoldBack, Mover, MoverConfig, WritePolicy,
+    AheadConfig, CopyRates, Edge, HoldBack, LayerPages, Mover, MoverConfig, WritePolicy,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -221,6 +221,8 @@ pub struct TierRules {
     fetch: String,
     exclusive: Vec<bool>,
     prefetch: Option<PrefetchRules>,
+    /// Bytes of a page, and the layers of each cache group, where blocks are of groups.
+    pages: Option<(u64, Vec<Vec<usize>>)>,
 }
 
 /// `serving.replica.native_rules.PrefetchRules`, attribute by attribute.
@@ -290,6 +292,10 @@ fn mover_config(
         copies: None,
         ahead: rules.ahead(),
         pool: None,
+        pages: rules
+            .pages
+            .clone()
+            .map(|(page_bytes, layers_of)| LayerPages::new(page_bytes, layers_of, layers.max(1))),
     }))
 }
 

@@ -8,7 +8,7 @@ use kvsim_core::engines::offload_below::OffloadBelow;
 use kvsim_core::engines::offload_tier::OffloadTier;
 use kvsim_core::engines::tiered_pool::TieredPool;
 use kvsim_core::engines::used_tier::UsedTier;
-use kvsim_core::loading_store::{LoadingStore, OffersComputed};
+use kvsim_core::loading_store::{LoadingStore, MovingStore, OffersComputed};
 use kvsim_core::machine_store::MachineStore;
 use kvsim_core::store::{StoreError, Times};
 use pyo3::exceptions::PyRuntimeError;

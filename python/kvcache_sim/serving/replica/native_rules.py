@@ -78,6 +78,8 @@ class TierRules:
     exclusive: tuple[bool, ...]
     #: How blocks come up ahead of their requests; None: they do not.
     prefetch: PrefetchRules | None
+    #: Bytes of a page, and the layers of each cache group, where blocks are of groups.
+    pages: tuple[int, list[list[int]]] | None
 
 
 def tier_rules(machine: Machine) -> TierRules:
@@ -95,6 +97,7 @@ def tier_rules(machine: Machine) -> TierRules:
         fetch=movement.fetch,
         exclusive=tuple(name in movement.exclusive for name in uppers),
         prefetch=PrefetchRules.of(machine),
+        pages=None if machine.loading_groups is None else machine.mover.layer_pages,
     )
 
 
@@ -275,7 +278,7 @@ def core_serves(machine: Machine, serving: MachineSettings) -> bool:
         and not (settings.instant and machine.offers)  # the next request waits for what was stored
         and settings.queue_order in ("fcfs", *ORDERS)
         and (settings.duplicate_prefill == "recompute" or isinstance(machine.store, _WITH_KEYS))
-        and (machine.groups is None or (settings.speculation is None and machine.loading_groups is None))
+        and (machine.groups is None or settings.speculation is None)
         and settings.stages == 1
         and machine.cache.admission in ("all", "prompt")
         and (len(machine.tiers) == 1 or _core_moves(machine))

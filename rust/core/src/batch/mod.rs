@@ -246,6 +246,10 @@ impl Batch {
             sequence.chunk = sequence.wanted_tokens(drafts).min(left);
             if self.config.room_by_step && sequence.prefilling() {
                 let (computed, target) = (sequence.computed, sequence.prefill_target);
+                if computed < sequence.blocks {
+                    // it joined late, with less of its room than it was admitted with
+                    sequence.chunk = sequence.chunk.min(sequence.blocks - computed);
+                }
                 sequence.chunk = store.chunk(sequence.lease, computed, target, sequence.chunk)?;
             }
             left -= sequence.chunk;
@@ -281,6 +285,22 @@ impl Batch {
         self.budget_left -= sequence.chunk;
         self.sequences.push(sequence);
         self.sequences[self.sequences.len() - 1].chunk
+    }
+
+    /// Lets the last added sequence's chunk end where its store can keep a state, where that counts room in tokens.
+    pub fn align_last<S: BatchStore>(&mut self, store: &S) -> Answer<()> {
+        let by_step = self.config.room_by_step;
+        let last = self
+            .sequences
+            .last_mut()
+            .filter(|s| by_step && s.prefilling());
+        if let Some(last) = last {
+            let (computed, target) = (last.computed, last.prefill_target);
+            let chunk = store.chunk(last.lease, computed, target, last.chunk)?;
+            self.budget_left += last.chunk - chunk;
+            last.chunk = chunk;
+        }
+        Ok(())
     }
 
     /// When the current or last iteration began.

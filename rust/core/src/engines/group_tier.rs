@@ -16,8 +16,9 @@ use super::copies::{Copies, Copy};
 use super::groups::manager::GroupManager;
 use super::groups::Found;
 use super::used_tier::UsedTier;
+use crate::loading_store::MovingStore;
 use crate::records::Records;
-use crate::store::{Answer, LeaseId, MoveId, Violation};
+use crate::store::{Answer, LeaseId, MoveId, Order, Violation};
 use presence::{PoolOrTier, PoolThenTier};
 
 /// When blocks go down.
@@ -128,19 +129,6 @@ impl GroupTier {
         brought.map_or_else(Vec::new, |brought| brought.room.clone())
     }
 
-    /// How many blocks of each group a move copies.
-    pub fn blocks_of_move(&self, id: MoveId) -> Option<&[u64]> {
-        self.by_group.get(&id).map(Vec::as_slice)
-    }
-
-    /// Ends a copy: what it wrote is ready, what it read may go.
-    pub fn finish_move(&mut self, id: MoveId) -> Answer<()> {
-        let Copy { keys, .. } = self.copies.finish(id)?;
-        self.by_group.remove(&id);
-        self.tier.in_use.let_be(&keys);
-        Ok(())
-    }
-
     /// Whether the end of a step of a request matters: something of its prompt is still to be offered.
     pub fn is_to_offer(&self, request: u32) -> bool {
         self.writes != GroupWrites::Back && self.offered[request as usize].is_some()
@@ -199,4 +187,25 @@ pub struct Site<'a> {
     pub records: &'a mut Records,
     /// When this happens.
     pub now_ns: u64,
+}
+
+impl MovingStore for GroupTier {
+    fn has_orders(&self) -> bool {
+        self.copies.has_orders()
+    }
+
+    fn take_orders(&mut self) -> Vec<Order> {
+        self.copies.take_orders()
+    }
+
+    fn finish_move(&mut self, id: MoveId) -> Answer<()> {
+        let Copy { keys, .. } = self.copies.finish(id)?;
+        self.by_group.remove(&id);
+        self.tier.in_use.let_be(&keys);
+        Ok(())
+    }
+
+    fn blocks_of_move(&self, id: MoveId) -> Option<&[u64]> {
+        self.by_group.get(&id).map(Vec::as_slice)
+    }
 }

@@ -11,7 +11,7 @@ use super::copied_pool::CopiedPool;
 use super::leases::EngineLease;
 use crate::batch::BatchStore;
 use crate::keys::BlockKeys;
-use crate::loading_store::{LoadingStore, OffersComputed};
+use crate::loading_store::{LoadingStore, MovingStore, OffersComputed};
 use crate::machine_store::{MachineStore, TierLosses, TierRoom};
 use crate::records::Records;
 use crate::store::{
@@ -335,7 +335,9 @@ impl LoadingStore for TieredPool {
         self.pool.join(request, to);
         Ok(())
     }
+}
 
+impl MovingStore for TieredPool {
     fn has_orders(&self) -> bool {
         self.pool.copies.has_orders()
     }

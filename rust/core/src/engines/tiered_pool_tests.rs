@@ -11,7 +11,7 @@ use super::tiered_pool::TieredPool;
 use super::used_tier::UsedTier;
 use crate::batch::BatchStore;
 use crate::keys::{BlockKeys, NO_REQUEST};
-use crate::loading_store::{LoadingStore, OffersComputed};
+use crate::loading_store::{LoadingStore, MovingStore, OffersComputed};
 use crate::machine_store::MachineStore;
 use crate::store::{LeaseId, MoveId, Part, Room, Times, GPU, NO_MOVE, STAGING};
 

@@ -216,6 +216,7 @@ impl Replica {
             prompt_tokens,
             ..sequence
         });
+        self.batch.align_last(store)?;
         self.batch.commit_last(store)?;
         self.running.push(place);
         self.note_given_up(place);

@@ -3,7 +3,7 @@
 use super::loading::Admission;
 use super::{Place, Replica, ServingStore};
 use crate::engines::newcomer::{Entry, Newcomer};
-use crate::store::{Answer, GPU};
+use crate::store::{Answer, GPU, STAGING};
 
 /// What became of the first of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,15 @@ impl Replica {
             ..Admission::default()
         };
         admission.from_blocks[GPU] = u64::from(hit_blocks);
+        if let Some(tier) = groups.tier_mut() {
+            let brought = tier.brought(lease);
+            let below = u64::from(hit_blocks - brought.in_pool_blocks);
+            admission.from_blocks[GPU] -= below;
+            admission.from_blocks[STAGING] += below;
+            admission.room = brought.room;
+            let loads = brought.loads.into_iter();
+            admission.loads = loads.map(|id| (id, STAGING)).collect();
+        }
         self.queue.take(place, &mut self.requests);
         self.requests[place as usize].lease = lease;
         self.let_in(store, place, admission, now_ns)?;

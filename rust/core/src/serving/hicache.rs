@@ -2,7 +2,7 @@
 
 use super::ServingStore;
 use crate::engines::hicache_store::HiCacheStore;
-use crate::loading_store::{LoadingStore, OffersComputed};
+use crate::loading_store::{LoadingStore, MovingStore, OffersComputed};
 use crate::store::{Answer, HoldId, LeaseId, MoveId, Order, Part, Times};
 
 /// What is held while room is made: nothing, room and loads of a request are one decision of the tree.
@@ -23,6 +23,10 @@ impl ServingStore for HiCacheStore {
 
     fn release(&mut self, lease: LeaseId, now_ns: u64) -> Answer<()> {
         HiCacheStore::release(self, lease, now_ns)
+    }
+
+    fn moving(&mut self) -> Option<&mut dyn MovingStore> {
+        Some(self)
     }
 
     fn loading(&mut self) -> Option<&mut dyn LoadingStore> {
@@ -54,7 +58,9 @@ impl LoadingStore for HiCacheStore {
     fn join(&mut self, lease: LeaseId, to: u32) -> Answer<()> {
         HiCacheStore::join(self, lease, to)
     }
+}
 
+impl MovingStore for HiCacheStore {
     fn has_orders(&self) -> bool {
         HiCacheStore::has_orders(self)
     }

@@ -194,7 +194,10 @@ impl Replica {
                 continue;
             }
             for (computed, arrival) in mover.layer_times(transfer) {
-                let late = arrival + (compute_ns * (layers - computed)).div_ceil(layers);
+                // a model may have layers past those that a step counts: they are needed before its end
+                let left = i128::from(layers) - i128::from(computed);
+                let part = -(-i128::from(compute_ns) * left).div_euclid(i128::from(layers));
+                let late = (i128::from(arrival) + part).max(0) as u64;
                 if late > end {
                     end = late;
                     loading.latest = Some((transfer, computed, arrival));

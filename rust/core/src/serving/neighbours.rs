@@ -2,7 +2,7 @@
 
 use super::{Replica, ServingStore};
 use crate::batch::BatchStore;
-use crate::loading_store::LoadingStore;
+use crate::loading_store::{LoadingStore, MovingStore};
 use crate::machine_store::{MachineStore, TierLosses, TierRoom};
 use crate::records::Records;
 use crate::store::{Answer, LeaseId, Room, Store, Times, Violation};
@@ -117,6 +117,10 @@ impl ServingStore for Networked<'_> {
 
     fn tiered(&mut self) -> Option<&mut Store> {
         self.store.tiered()
+    }
+
+    fn moving(&mut self) -> Option<&mut dyn MovingStore> {
+        self.store.moving()
     }
 
     fn loading(&mut self) -> Option<&mut dyn LoadingStore> {

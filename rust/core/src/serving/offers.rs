@@ -24,7 +24,7 @@ impl Replica {
         let Some(offering) = store.offers() else {
             return false;
         };
-        leases.any(|id| offering.is_to_offer(id)) || store.loading().is_some_and(|s| s.has_orders())
+        leases.any(|id| offering.is_to_offer(id)) || store.moving().is_some_and(|s| s.has_orders())
     }
 
     fn leases(&self) -> impl Iterator<Item = LeaseId> + '_ {

@@ -5,7 +5,7 @@ use crate::engines::group_store::GroupStore;
 use crate::engines::pool_store::PoolStore;
 use crate::engines::radix_store::RadixStore;
 use crate::engines::tiered_pool::TieredPool;
-use crate::loading_store::{LoadingStore, OffersComputed};
+use crate::loading_store::{LoadingStore, MovingStore, OffersComputed};
 use crate::machine_store::MachineStore;
 use crate::store::{Answer, LeaseId, Store};
 
@@ -35,6 +35,11 @@ pub trait ServingStore: MachineStore {
 
     /// The same store where it is a tree with lower tiers to move blocks from and to.
     fn tiered(&mut self) -> Option<&mut Store> {
+        None
+    }
+
+    /// The same store where its blocks move between tiers.
+    fn moving(&mut self) -> Option<&mut dyn MovingStore> {
         None
     }
 
@@ -105,6 +110,10 @@ impl ServingStore for Store {
         (self.tiers() > 1).then_some(self)
     }
 
+    fn moving(&mut self) -> Option<&mut dyn MovingStore> {
+        (self.tiers() > 1).then_some(self)
+    }
+
     fn loading(&mut self) -> Option<&mut dyn LoadingStore> {
         (self.tiers() > 1).then_some(self)
     }
@@ -149,6 +158,10 @@ impl ServingStore for TieredPool {
         TieredPool::release(self, lease)
     }
 
+    fn moving(&mut self) -> Option<&mut dyn MovingStore> {
+        Some(self)
+    }
+
     fn loading(&mut self) -> Option<&mut dyn LoadingStore> {
         Some(self)
     }
@@ -177,6 +190,14 @@ impl ServingStore for GroupStore {
 
     fn groups(&mut self) -> Option<&mut GroupStore> {
         Some(self)
+    }
+
+    fn moving(&mut self) -> Option<&mut dyn MovingStore> {
+        self.tier_mut().map(|tier| tier as &mut dyn MovingStore)
+    }
+
+    fn offers(&mut self) -> Option<&mut dyn OffersComputed> {
+        self.tier().is_some().then_some(self)
     }
 }
 

@@ -91,7 +91,7 @@ impl Mover {
         if self.copies.is_none() || (transfer.from != GPU && transfer.to != GPU) {
             return;
         }
-        let (link, job) = (self.channel_of(transfer).config, self.job(transfer.blocks));
+        let (link, job) = (self.channel_of(transfer).config, self.job_of(transfer));
         if let Some(copies) = &mut self.copies {
             copies.sent(&link, &job, now_ns);
         }

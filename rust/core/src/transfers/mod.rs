@@ -9,6 +9,7 @@
 //! | `lane` | the channels side by side that carry an edge, and the choice among them |
 //! | `layered` | a link served layer by layer: fair, or loads first |
 //! | `timeline` | what happens next on all such links |
+//! | `pages` | what blocks of cache groups are, layer by layer |
 //! | `demand` | the rate that a channel was asked for |
 //! | `transfer` | one order on its way |
 //! | `mover` | a machine's transfers: who asks about them, what has arrived |
@@ -37,6 +38,7 @@ mod layered;
 #[cfg(test)]
 mod layered_tests;
 mod mover;
+mod pages;
 mod puts;
 mod sending;
 mod slowed;
@@ -55,6 +57,7 @@ pub use hop::{Computed, Feed, Hop};
 pub use lane::Lane;
 pub use layered::NOT_YET;
 pub use mover::{Arrival, Edge, Mover, MoverConfig, SharedChannel};
+pub use pages::LayerPages;
 pub use slowed::Slowdown;
 pub use timeline::{SharedTimeline, Timeline};
 pub use transfer::{Transfer, TransferId, Watcher};

@@ -10,6 +10,7 @@ use super::ahead::{Ahead, AheadConfig};
 use super::channel::{Channel, Job, Transmission};
 use super::copy_cost::{CopyCost, CopyRates};
 use super::lane::Lane;
+use super::pages::LayerPages;
 use super::transfer::{Transfer, TransferId, Watcher};
 use super::when_done::WhenDone;
 use super::write::WritePolicy;
@@ -44,6 +45,8 @@ pub struct MoverConfig {
     pub ahead: Option<AheadConfig>,
     /// The number of the shared pool that takes what is written down from the GPU.
     pub pool: Option<u32>,
+    /// What blocks are of, where they are of cache groups; `None`: a page of every layer.
+    pub pages: Option<LayerPages>,
 }
 
 /// The channels between a tier and the next one down.

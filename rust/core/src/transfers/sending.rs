@@ -19,7 +19,7 @@ impl Mover {
         computed: Option<(u64, u64)>,
         now_ns: u64,
     ) -> Answer<()> {
-        let moving = store.loading().filter(|moving| moving.has_orders());
+        let moving = store.moving().filter(|moving| moving.has_orders());
         let Some(moving) = moving else {
             return Ok(());
         };
@@ -50,6 +50,12 @@ impl Mover {
         self.under_way.insert(order.id, id);
         if order.from == REMOTE {
             return self.accept_read(store, id, order, now_ns);
+        }
+        if let (Some(pages), Some(moving)) = (&self.config.pages, store.moving()) {
+            let carried = moving
+                .blocks_of_move(order.id)
+                .map(|blocks| pages.of(blocks));
+            self.transfers[id as usize].carried = carried.map(Box::new);
         }
         let rail = self.lane((from, order.to)).emptiest(now_ns);
         self.transfers[id as usize].rail = rail;
@@ -157,10 +163,12 @@ impl Mover {
         self.charge(id, now_ns);
         let transfer = &self.transfers[id as usize];
         let computed = transfer.computed;
-        let job = self.job(transfer.blocks);
+        let job = self.job_of(transfer);
         let layers = self.config.layers;
         let by_layer = self.comes_by_layer(transfer);
-        let sent = {
+        let latency_ns = self.channel_of(transfer).config.latency_ns;
+        let mut is_whole = false;
+        let mut sent = {
             let mut channel = self.channel_of(transfer);
             channel.demand.ask(job.size_bytes, now_ns);
             match (computed, feed) {
@@ -183,10 +191,17 @@ impl Mover {
                     };
                     channel.forward(&job, &fed)
                 }
-                _ => channel.transmit(&job, now_ns),
+                _ => {
+                    is_whole = true;
+                    channel.transmit(&job, now_ns)
+                }
             }
         };
-        self.transfers[id as usize].sent = Some(sent);
+        let transfer = &mut self.transfers[id as usize];
+        if let (true, GPU, Some(carried)) = (is_whole, transfer.to, &mut transfer.carried) {
+            sent.first_layer_ns = carried.arrive(&sent, latency_ns);
+        }
+        transfer.sent = Some(sent);
         self.note(store, id, sent, now_ns)?;
         if by_layer && sent.first_layer_ns < sent.completion_ns {
             self.schedule(sent.first_layer_ns, id, false);
@@ -212,7 +227,7 @@ impl Mover {
         let (edge, blocks) = ((transfer.from, transfer.to), transfer.blocks);
         let (move_id, is_hop) = (transfer.id, transfer.hop.is_some());
         let (from, to) = edge;
-        let job = self.job(blocks);
+        let job = self.job_of(transfer);
         match self.edge_bytes.iter_mut().find(|each| each.0 == edge) {
             Some((_, bytes)) => *bytes += job.size_bytes,
             None => self.edge_bytes.push((edge, job.size_bytes)),
@@ -220,7 +235,7 @@ impl Mover {
         if let Some(moved) = self.moved_bytes.get_mut(from) {
             moved.0 += job.size_bytes;
         }
-        if let (false, Some(moving)) = (is_hop, store.loading()) {
+        if let (false, Some(moving)) = (is_hop, store.moving()) {
             self.moved_bytes[to].1 += job.size_bytes;
             let times = Times {
                 first_layer_ns: sent.first_layer_ns,

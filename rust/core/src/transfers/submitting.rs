@@ -31,6 +31,13 @@ impl Mover {
     pub fn layer_times(&self, id: TransferId) -> Vec<(u64, u64)> {
         let transfer = self.transfer(id);
         let Some(job) = transfer.job else {
+            if let Some(carried) = transfer
+                .carried
+                .as_ref()
+                .filter(|c| !c.arrivals_ns.is_empty())
+            {
+                return (0..).zip(carried.arrivals_ns.iter().copied()).collect();
+            }
             let last = self.config.layers - 1;
             let ends = transfer
                 .sent
@@ -61,7 +68,7 @@ impl Mover {
         let transfer = self.transfer(id);
         let machine = self.config.machine;
         let asked = LayerJobOf {
-            job: self.job(transfer.blocks),
+            job: self.job_of(transfer),
             at_hand,
             is_load: transfer.from > transfer.to,
             of: FarTransfer { machine, id },
@@ -153,7 +160,7 @@ impl Mover {
         }
         let transfer = self.transfer(id);
         let (move_id, is_hop) = (transfer.id, transfer.hop.is_some());
-        if let (false, Some(moving), Some(sent)) = (is_hop, store.loading(), self.sent(id)) {
+        if let (false, Some(moving), Some(sent)) = (is_hop, store.moving(), self.sent(id)) {
             let times = Times {
                 first_layer_ns: sent.first_layer_ns,
                 ready_ns: super::NOT_YET,

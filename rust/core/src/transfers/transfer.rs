@@ -4,6 +4,7 @@ use super::across::{Read, Relay};
 use super::channel::Transmission;
 use super::hop::{Feed, Hop};
 use super::layered::JobId;
+use super::pages::Carried;
 use crate::store::MoveId;
 
 /// A transfer's place among those of its machine.
@@ -52,6 +53,8 @@ pub struct Transfer {
     pub(super) read: Option<Box<Read>>,
     /// Set where it only stands for a transfer of another machine.
     pub(super) relay: Option<Relay>,
+    /// What it carries of each layer, where its blocks are of cache groups.
+    pub(super) carried: Option<Box<Carried>>,
     /// How many still ask about it: its move, loads, the hop above.
     pub(super) users: u32,
 }
@@ -104,6 +107,7 @@ impl Transfer {
         self.dependents.clear();
         self.watchers.clear();
         (self.hop, self.read, self.relay) = (None, None, None);
+        self.carried = None;
         self.users = 1;
     }
 }

@@ -71,7 +71,7 @@ impl Mover {
             }
         }
         self.under_way.remove(&move_id);
-        if let Some(moving) = store.loading() {
+        if let Some(moving) = store.moving() {
             moving.finish_move(move_id)?;
         }
         if !self.when_done.is_empty() {

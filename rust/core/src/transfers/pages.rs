@@ -1,0 +1,101 @@
+//! What a copy of cache groups' blocks is, layer by layer: a block is a page of each layer of its group (the rules of
+//! `cache/layer_pages.py`).
+
+use super::channel::{Job, Transmission};
+use super::mover::Mover;
+use super::transfer::Transfer;
+
+/// The layers of a model's cache groups, and the bytes of a page on all GPUs.
+#[derive(Clone, Debug)]
+pub struct LayerPages {
+    page_bytes: u64,
+    layers_of: Vec<Vec<usize>>,
+    layers: usize,
+}
+
+/// What a transfer carries of each layer, and when each one arrives, where that is known and they are uneven.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Carried {
+    pages: Vec<u64>,
+    pub(super) arrivals_ns: Vec<u64>,
+}
+
+impl LayerPages {
+    /// Those of groups with these layers, of a model of so many.
+    pub fn new(page_bytes: u64, layers_of: Vec<Vec<usize>>, layers: u64) -> Self {
+        let last = layers_of.iter().flatten().max().map_or(0, |last| last + 1);
+        Self {
+            page_bytes,
+            layers: last.max(layers as usize),
+            layers_of,
+        }
+    }
+
+    /// The pages of each layer in so many blocks of each group.
+    pub(super) fn of(&self, blocks: &[u64]) -> Carried {
+        let mut pages = vec![0; self.layers];
+        for (&count, layers) in blocks.iter().zip(&self.layers_of) {
+            layers.iter().for_each(|&layer| pages[layer] += count);
+        }
+        Carried {
+            pages,
+            arrivals_ns: Vec::new(),
+        }
+    }
+}
+
+impl Carried {
+    /// Notes when layers arrive that come one after another, each after its own pages; when the first one is there.
+    ///
+    /// The channel is occupied as long as it was. A layer without pages is there with the one before it.
+    pub(super) fn arrive(&mut self, sent: &Transmission, latency_ns: u64) -> u64 {
+        let start_ns = u128::from(sent.start_ns) + u128::from(latency_ns);
+        let occupied_ns = u128::from(sent.completion_ns).saturating_sub(start_ns);
+        let total = u128::from(self.pages.iter().sum::<u64>().max(1));
+        let mut come = 0;
+        let arrivals = self.pages.iter().map(|&pages| {
+            come += u128::from(pages);
+            (start_ns + (occupied_ns * come).div_ceil(total)) as u64
+        });
+        self.arrivals_ns = arrivals.collect();
+        self.arrivals_ns
+            .first()
+            .copied()
+            .unwrap_or(sent.first_layer_ns)
+    }
+}
+
+impl Mover {
+    /// What a transfer asks of its channel.
+    pub(super) fn job_of(&self, transfer: &Transfer) -> Job {
+        let (Some(carried), Some(layout)) = (&transfer.carried, &self.config.pages) else {
+            return self.job(transfer.blocks);
+        };
+        let pages: u64 = carried.pages.iter().sum();
+        Job {
+            size_bytes: pages * layout.page_bytes,
+            pieces: pages,
+            layers: self.config.layers,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_come_one_after_another_each_after_its_own_pages() {
+        let layout = LayerPages::new(10, vec![vec![0, 3], vec![1, 2]], 5);
+        let mut carried = layout.of(&[7, 2]);
+        assert_eq!(carried.pages, [7, 2, 2, 7, 0]);
+        let sent = Transmission {
+            start_ns: 1000,
+            first_layer_ns: 1070,
+            completion_ns: 1370,
+            per_layer_ns: 60,
+        };
+        assert_eq!(carried.arrive(&sent, 10), 1150);
+        assert_eq!(carried.arrivals_ns, [1150, 1190, 1230, 1370, 1370]);
+    }
+}
