@@ -107,6 +107,20 @@ def test_an_answer_that_the_next_turn_names_otherwise_hides_no_block_before_it(s
     assert len({run.digest_results for run in runs}) == 1
 
 
+def test_who_waits_for_another_prompts_blocks_waits_where_blocks_are_larger_than_ids():
+    """Two prompts alike come together: the second waits for the first one's blocks of two ids each."""
+    full, window = KvGroup("full", 128, 0, (0,)), KvGroup("sliding", 128, 64, (0,))
+    drawn = GroupSettings("drawn", KvLayout((full, window), 1, 1), 4096, None, rules="tree")
+    computed = []
+    for rule in ("recompute", "wait"):
+        replica = ReplicaSettings(max_num_seqs=8, duplicate_prefill=rule)
+        settings = settings_of(drawn, CacheSettings(), replica, 200, 1)
+        settings = replace(settings, cache=replace(settings.cache, semantics="tree"))
+        trace = trace_of([[f"a{k}" for k in range(20)]] * 2, 64, [1279] * 2, None, [4, 4])
+        computed.append(simulate(settings, trace).requests["cached_prefix_length_used"].tolist())
+    assert computed == [[0, 0], [0, 1152]]
+
+
 @examples(20)
 @given(
     drawn=groups(),

@@ -18,7 +18,7 @@ class Duplicates:
     def __init__(self, trace: Trace, block_size_tokens: int) -> None:
         self._ids = view(trace.block_ids)
         self._offsets = view(trace.id_offsets)
-        self._blocks_per_id = trace.block_size // block_size_tokens
+        self._block_tokens, self._tokens_per_id = block_size_tokens, trace.block_size
 
     def computed_by_any(self, s: SequenceState, found_blocks: int, others: Iterable[SequenceState]) -> bool:
         """Return whether one of ``others`` will compute the block after the ``found_blocks`` of ``s``.
@@ -26,7 +26,7 @@ class Duplicates:
         ``others`` are requests that run or load; none of their computed blocks is missing from the cache, so
         whoever has this one in its prompt is still to compute it. Cost: two look-ups each.
         """
-        place = found_blocks // self._blocks_per_id
+        place = found_blocks * self._block_tokens // self._tokens_per_id  # a block may be larger than an id
         wanted = self._id(s.request, place)
         return wanted is not None and any(self._id(other.request, place) == wanted for other in others)
 
