@@ -9,14 +9,16 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim.cache.settings import CacheSettings
+from kvcache_sim.errors import KvsimError
 from kvcache_sim.scenario.load import load_scenario
 from kvcache_sim.serving.engine_scheduler.replica import EngineReplica
 from kvcache_sim.serving.replica.native import NativeReplica
 from kvcache_sim.serving.settings import ReplicaSettings
-from kvcache_sim.simulation import RunOptions
+from kvcache_sim.simulation import RunOptions, simulate
 from kvcache_sim.simulation.simulation import Simulation
 from test_native_serving import told
 from test_simulation_native import BLOCK, cluster, random_trace
+from tiered_scenario import load
 
 replicas = st.builds(
     ReplicaSettings,
@@ -125,3 +127,14 @@ def test_mixed_chunks_keep_answers_going():
 def test_the_tree_comes_with_the_scheduler():
     said = ["replica.scheduler=sglang", "replica.schedule_policy=lpm"]
     assert load_scenario(None, said).settings.cache.semantics == "sglang"
+
+
+def test_machines_with_roles_have_kvsims_own_scheduler():
+    """SGLang's scheduler hands nothing over, whatever says that a machine only prefills."""
+    text = "cache: {semantics: sglang}\nreplica: {scheduler: sglang}\ntiers: {gpu: {capacity: 99 blocks}}\n"
+    with pytest.raises(KvsimError, match="kvsim's own scheduler does that"):
+        load("cluster.machines=2", "machines[0].role=prefill", text=text)
+    settings = load("cluster.machines=2", text=text).settings
+    machines = (replace(settings.machines[0], role="prefill"), settings.machines[1])
+    with pytest.raises(KvsimError, match="SGLang's scheduler serves whole requests here"):
+        simulate(replace(settings, machines=machines), random_trace(1, requests=3))

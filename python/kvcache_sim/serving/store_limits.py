@@ -57,6 +57,10 @@ def _of_cluster(cluster: ClusterSettings) -> Iterator[tuple[str, str]]:
             yield "role: prefill", f"{why} to hand over"
 
 
+#: Engines whose schedulers there are, by their names in settings.
+_ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
+
+
 def _of_machine(where: str, machine: MachineSettings, cache: CacheSettings) -> Iterator[tuple[str, str]]:
     """Yield (setting, why) for the tiers of one machine."""
     lacks = store_kind(cache).lacks
@@ -72,11 +76,11 @@ def _of_machine(where: str, machine: MachineSettings, cache: CacheSettings) -> I
         machine.replica.scheduler != "vllm" or machine.replica.async_scheduling != "none"
     ):
         yield f"{where}.replica.stages", "micro-batches are those of vLLM's own scheduler, one step at a time"
-    if machine.replica.scheduler == "vllm":
-        if store_kind(cache).name != "vllm":
-            yield f"{where}.replica.scheduler", "vLLM's scheduler needs its pool: cache.semantics vllm"
-        if machine.role != "both":
-            yield f"{where}.role: {machine.role}", "vLLM's scheduler serves whole requests here"
+    if machine.replica.scheduler == "vllm" and store_kind(cache).name != "vllm":
+        yield f"{where}.replica.scheduler", "vLLM's scheduler needs its pool: cache.semantics vllm"
+    if machine.replica.scheduler in _ENGINES and machine.role != "both":
+        scheduler = f"{_ENGINES[machine.replica.scheduler]}'s scheduler"
+        yield f"{where}.role: {machine.role}", f"{scheduler} serves whole requests here"
     if (why := lacks.get(Ability.LOWER_TIERS)) and len(machine.tiers) > 1:
         yield f"{where}.tiers.{machine.tiers[1].name}", why
     if (why := lacks.get(Ability.NO_BOUND)) and machine.tiers[0].capacity_blocks is None:

@@ -41,6 +41,7 @@ fn machine(policy: PrefetchPolicy, room_blocks: u64, hold_back: HoldBack) -> (Re
             hold_back,
         }),
         pool: None,
+        pages: None,
     };
     let mover = Mover::new(config, vec![edge(), edge()]);
     let mut replica = replica(|config| config.prefetch = Some(policy)).with_mover(mover);
