@@ -10,8 +10,11 @@ from kvcache_sim.errors import UsageError
 from kvcache_sim.scenario.load import scenario_from_text
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.simulation import simulate
+from one_story import assert_one_story
 from pools import MS, TOKEN_NS, pools, requests
+from test_models_and_engines_together import CACHES
 from test_simulation_native import agree, cluster, random_trace
+from tiered_scenario import BASE, run_with
 
 
 def counters(gpu_blocks, **index):
@@ -63,3 +66,24 @@ def test_news_that_are_due_now_are_known_now(late_ns, missed):
     router = RouterSettings("longest-prefix", index_blocks=100, index_delay_ns=delay_ns)
     run = simulate(replace(pools("b"), router=router), trace)
     assert run.counters["router.missed_hit_blocks"] == missed
+
+
+#: Three small machines behind an index of 20 blocks.
+ONE_TIER = BASE.replace(", cpu: {capacity: 500 blocks}, disk: {capacity: 9000 blocks}", "")
+INDEX = ("cluster.machines=3", "router.policy=longest-prefix", "router.index_blocks=20")
+
+
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("model", ["llama-3-8b", "gpt-oss-20b"])
+def test_any_engine_cache_has_an_index(cache, model):
+    settings = [setting.format(cpu=500) for setting in CACHES[cache]]
+    assert_one_story(f"model={model}", "workload.requests=60", *INDEX, *settings, text=ONE_TIER)
+
+
+@pytest.mark.parametrize("cache", ["vllm", "sglang", "vllm, offloading", "sglang, HiCache"])
+def test_an_ample_index_of_an_engine_cache_believes_nothing_false(cache):
+    settings = [setting.format(cpu=500) for setting in CACHES[cache]]
+    ample = ("router.index_blocks=100000", "tiers.gpu.capacity=100000 blocks")
+    counted = run_with("model=llama-3-8b", *INDEX, *ample, *settings, text=ONE_TIER).counters
+    assert counted["router.false_hit_blocks"] == 0
+    assert counted["router.missed_hit_blocks"] > 0

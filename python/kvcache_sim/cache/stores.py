@@ -6,6 +6,7 @@ Most runs need the native core alone; the others are imported when they are made
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kvcache_sim.backends import checked_backend, reference
@@ -43,7 +44,7 @@ class StoreMaker:
         self.cache = cache
         self._trace = trace
         self._now_ns = now_ns
-        self._native = checked_backend(backend) == "native"
+        self._native, self._backend = checked_backend(backend) == "native", backend
         self.simplified = store_kind(cache) is TOKENS
         #: Whether stores are plain Python whatever the backend: no batch of the core's runs on them.
         self.in_python = self.simplified or (cache.lower_semantics is not None and not self._lower_in_core)
@@ -82,7 +83,16 @@ class StoreMaker:
         return store
 
     def make_lone(self, tier: TierSettings) -> GpuStore:
-        """Return an empty store of one tier that belongs to no machine, such as a router's index."""
+        """Return an empty store of one tier that belongs to no machine, such as a router's index.
+
+        Where machines have tiers of an engine's own below, it is that engine's without them. SGLang's tree
+        takes no prompt without its answer: in its place stands kvsim's own tree, least recent first.
+        """
+        cache = replace(self.cache, lower_semantics=None)
+        if cache.semantics == "sglang":
+            cache = replace(cache, semantics="tree", policy=CacheSettings().policy)
+        if cache != self.cache:
+            return StoreMaker(cache, self._trace, self._now_ns, self._backend).make_lone(tier)
         return self.make([tier], [False], make_views(self.cache)).gpu
 
     def digest(self) -> Digest:

@@ -7,9 +7,11 @@ from typing import get_args, get_origin
 
 from kvcache_sim.scenario.section import Section, sections_in
 from kvcache_sim.spelling import close_matches
+from kvcache_sim.tiers import COMPUTE, STAGING, TIERS
 
 _DEGREE = "replica.step_time names it: roofline:llama-3-8b@h100:tp2; kvsim step-times list"
 _GPU = "replica.step_time names the GPU: roofline:llama-3-8b@h100; kvsim gpus list"
+_LOWER = f"tiers.{TIERS[STAGING]}.capacity"
 #: Words that no launch line has, or that no one setting stands for.
 _SAID_ELSEWHERE = {
     "tp": _DEGREE,
@@ -25,14 +27,14 @@ _SAID_ELSEWHERE = {
     "replicas": "did you mean 'cluster.machines'?",
     "eviction_policy": "did you mean 'cache.policy'?",
     "disagg": "did you mean 'pools.prefill' and 'pools.decode'?",
-    "hbm": "did you mean 'gpu'?",
-    "dram": "did you mean 'cpu'?",
-    "ram": "did you mean 'cpu'?",
-    "ssd": "did you mean 'disk'?",
-    "nvme": "did you mean 'disk'?",
-    "swap_space": "did you mean 'tiers.cpu.capacity'?",
-    "cpu_offload_gb": "it moves weights, which kvsim does not; KV on the CPU is 'tiers.cpu.capacity'",
-    "enable_kv_offload": "did you mean 'tiers.cpu.capacity'?",
+    "hbm": f"did you mean {TIERS[COMPUTE]!r}?",
+    "dram": f"did you mean {TIERS[STAGING]!r}?",
+    "ram": f"did you mean {TIERS[STAGING]!r}?",
+    "ssd": f"did you mean {TIERS[STAGING + 1]!r}?",
+    "nvme": f"did you mean {TIERS[STAGING + 1]!r}?",
+    "swap_space": f"did you mean '{_LOWER}'?",
+    "cpu_offload_gb": f"it moves weights, which kvsim does not; KV on the CPU is '{_LOWER}'",
+    "enable_kv_offload": f"did you mean '{_LOWER}'?",
 }
 #: Most places of a key that a hint tells.
 _MOST_PLACES = 8
