@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from kvcache_sim import _core
-from kvcache_sim.errors import StoreError
 from kvcache_sim.reference.engines.pool_store import ReferencePoolStore
 from kvcache_sim.reference.engines.radix_store import ReferenceRadixStore
 from kvcache_sim.reference.store import ReferenceKeys
 from test_store_machine import thicket
+from told import told
 
 #: What happened over all runs of a session.
 SEEN: Counter[str] = Counter()
@@ -63,12 +63,8 @@ class EngineStores(RuleBasedStateMachine):
 
     def both(self, name: str, mine: tuple[Any, ...], theirs: tuple[Any, ...] | None = None) -> Any:
         """Ask both the same; they answer alike, or refuse in the same line."""
-        answers = []
-        for store, given in ((self.native, mine), (self.reference, mine if theirs is None else theirs)):
-            try:
-                answers.append(getattr(store, name)(*given))
-            except StoreError as refused:
-                answers.append(str(refused))
+        other = mine if theirs is None else theirs
+        answers = [told(self.native, name, mine), told(self.reference, name, other)]
         if name != "acquire" or isinstance(answers[0], str) or isinstance(answers[1], str):
             assert answers[0] == answers[1], (name, mine)
         return answers

@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvcache_sim import _core
 from kvcache_sim.cache.store import NO_MOVE
-from kvcache_sim.errors import StoreError
 from kvcache_sim.reference.engines.hicache_storage_store import StoredHiCacheStore
 from kvcache_sim.reference.engines.hicache_store import HiCacheSettings, ReferenceHiCacheStore
 from kvcache_sim.reference.store import ReferenceKeys
 from kvcache_sim.tiers import COMPUTE, STAGING
 from test_store_machine import thicket
+from told import told
 
 #: What happened over all runs of a session.
 SEEN: Counter[str] = Counter()
@@ -80,12 +80,8 @@ class HiCacheStores:
 
     def both(self, name: str, mine: tuple[Any, ...], theirs: tuple[Any, ...] | None = None) -> Any:
         """Ask both the same; they answer alike, or refuse in the same line."""
-        answers = []
-        for store, told in ((self.native, mine), (self.reference, mine if theirs is None else theirs)):
-            try:
-                answers.append(getattr(store, name)(*told))
-            except StoreError as refused:
-                answers.append(str(refused))
+        other = mine if theirs is None else theirs
+        answers = [told(self.native, name, mine), told(self.reference, name, other)]
         if name not in ("acquire", "load") or isinstance(answers[0], str) or isinstance(answers[1], str):
             assert self.named(answers[0], 0) == self.named(answers[1], 1), (name, mine)
         return answers

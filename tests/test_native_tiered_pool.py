@@ -21,7 +21,6 @@ from kvcache_sim import _core
 from kvcache_sim.backends import reference
 from kvcache_sim.cache.settings import TierSettings
 from kvcache_sim.cache.store import NO_MOVE
-from kvcache_sim.errors import StoreError
 from kvcache_sim.reference.store import ReferenceKeys
 from kvcache_sim.serving.settings import RouterSettings
 from kvcache_sim.tiers import COMPUTE
@@ -31,6 +30,7 @@ from test_native_prefetch import three_ways, turns
 from test_native_serving import kinds, replicas, told_alike
 from test_simulation_native import cluster
 from test_store_machine import thicket
+from told import told
 
 #: By engine the policies of its tiers.
 POLICIES = {"vllm-offload": ("lru", "arc"), "lmcache": ("lru", "lfu", "fifo", "mru")}
@@ -155,11 +155,8 @@ class TieredStores(RuleBasedStateMachine):
         """Ask both the same; a pair stands for what is numbered otherwise in each. Refusals are equal lines."""
         said = []
         for at, store in enumerate(self.stores):
-            own = [given[at] if isinstance(given, tuple) else given for given in arguments]
-            try:
-                said.append(getattr(store, name)(*own))
-            except StoreError as refused:
-                said.append(str(refused))
+            own = tuple(given[at] if isinstance(given, tuple) else given for given in arguments)
+            said.append(told(store, name, own))
         assert isinstance(said[0], str) == isinstance(said[1], str), said
         return said
 

@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 MakeLower = Callable[[Sequence[TierSettings]], Any]
 
 
-#: Engines whose own tiers the core has.
-IN_CORE = frozenset({"vllm-offload", "lmcache", "hicache"})
-
-
 def lower_engine_maker(
     engine: LowerEngine, cache: CacheSettings, trace: Trace, keys: Any, native: bool
 ) -> MakeLower:

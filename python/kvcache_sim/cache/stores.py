@@ -45,9 +45,8 @@ class StoreMaker:
         self._trace = trace
         self._now_ns = now_ns
         self._native, self._backend = checked_backend(backend) == "native", backend
-        self.simplified = store_kind(cache) is TOKENS
         #: Whether stores are plain Python whatever the backend: no batch of the core's runs on them.
-        self.in_python = self.simplified or (cache.lower_semantics is not None and not self._lower_in_core)
+        self.simplified = store_kind(cache) is TOKENS
         #: Watches plug-ins that order a tier's evictions, while a run lasts.
         self.watchdog = Watchdog("", watches=False, at_work=False)
         #: The eviction orders of all stores made here.
@@ -63,18 +62,10 @@ class StoreMaker:
             return
         arrays = key_arrays(trace, cache.block_size_tokens)
         gated = cache.prefix_view != PrefixViewSettings()
-        in_python = self.in_python or gated or not self._native
+        in_python = self.simplified or gated or not self._native
         keys = _keys_in_python(arrays) if in_python else None
         self.gate_keys = keys if gated else None
         self._make = self._maker(arrays, keys)
-
-    @property
-    def _lower_in_core(self) -> bool:
-        """Whether the core has the tiers of an engine's own."""
-        from kvcache_sim.cache.lower_engines import IN_CORE
-
-        own = self.cache.lower_semantics
-        return self._native and (own in IN_CORE or self.cache.groups is not None)
 
     def make(self, tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
         """Return an empty store; ``write_back``: whether each tier writes its victims to the one below."""
@@ -107,7 +98,7 @@ class StoreMaker:
             assert keys is not None
             return self._of_tokens(keys)
         if self.cache.lower_semantics is not None:
-            if self._lower_in_core:
+            if self._native:
                 self.native_keys = keys = _native_keys(arrays)
             return self._of_lower_engine(self.cache.lower_semantics, keys)
         if self.cache.semantics != "tree":
@@ -152,7 +143,7 @@ class StoreMaker:
     def _of_lower_engine(self, engine: LowerEngine, keys: Any) -> _Make:
         from kvcache_sim.cache.lower_engines import lower_engine_maker
 
-        make_store = lower_engine_maker(engine, self.cache, self._trace, keys, self._lower_in_core)
+        make_store = lower_engine_maker(engine, self.cache, self._trace, keys, self._native)
 
         def make(tiers: Sequence[TierSettings], write_back: list[bool], views: Views) -> MachineStore:
             store = make_store(tiers)

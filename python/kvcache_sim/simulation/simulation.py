@@ -142,7 +142,7 @@ class Simulation:
     def _observation(self) -> Observation:
         """Return who watches the replicas, and whether they may take steps in stretches."""
         options = self.options
-        native = options.backend == "native" and not self._stores.in_python
+        native = options.backend == "native" and not self._stores.simplified
         stretches = native and not options.step_every_iteration
         stretches = stretches and not len(self.trace.pin_ns)  # the core hears not of room that comes
         records_all = options.record_window_ns is not None
